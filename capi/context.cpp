@@ -212,9 +212,9 @@ meron_status meron_context_predict(meron_prediction* out, meron_context context,
     result.gather_mapped_bytes = own.links.gather_mapped;
     result.gather_copied_bytes = own.links.gather_copied;
     result.reduce_bytes = own.links.reduce;
-    result.second_copy_bytes = own.memory.second_copy;
-    result.far_gather_bytes = own.links.far_gather;
-    result.far_reduce_bytes = own.links.far_reduce;
+    result.second_copy_bytes = own.memory.secondary_partition;
+    result.far_gather_bytes = own.links.remote_gather;
+    result.far_reduce_bytes = own.links.remote_reduce;
     result.nvme_read_bytes = own.nvme.read;
     result.nvme_written_bytes = own.nvme.written;
     result.nvme_bytes = own.nvme.total();

@@ -215,7 +215,7 @@ meron_status meron_optimizer_state_view(meron_view* out, meron_optimizer optimiz
     MERON_ASSIGN(const OptimizerState which, translate_state(state));
     MERON_ASSIGN(const Optimizer::Place place, holder->value->place(value, which));
     if (holder->value->offloaded()) MERON_TRY(holder->value->check_idle());
-    const Range& part = place.part;
+    const Range& part = place.slice;
     float* const data = place.states->in_place(place.state, place.first, part.size());
     if (data == nullptr) {
       return Error(MERON_E_UNSUPPORTED,

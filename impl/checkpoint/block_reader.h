@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranges of the files of a checkpoint, read ahead in the order in which they are wanted, and
-// verified before any byte is handed out.
+// verified before any byte is returned.
 #pragma once
 
 #include <atomic>
@@ -44,7 +44,7 @@ struct ReaderOptions {
 // call returns it again. Reads as many blocks ahead as the staging has.
 class BlockReader {
  public:
-  // `files` must stay. Each file of a range must be there, beneath the directory, with its size.
+  // `files` must stay. Each file of a range must exist, beneath the directory, with its size.
   // Errors: MERON_E_ARGUMENT for a range outside of its file; MERON_E_CORRUPT for another size or
   // number of checksums; MERON_E_NOT_FOUND; MERON_E_AUTH for a link.
   static Result<std::unique_ptr<BlockReader>> create(std::shared_ptr<Staging> staging,
@@ -96,11 +96,11 @@ class BlockReader {
   const ReaderOptions options_;
   OpenFiles open_files_;
   std::vector<PlannedRead> reads_;
-  size_t begun_ = 0;        // of reads_
-  std::deque<Slot> slots_;  // begun; bytes of the first are being handed out
+  size_t begun_ = 0;                                 // of reads_
+  std::deque<Slot> slots_;                           // begun; bytes of the first are being returned
   std::map<uint32_t, std::vector<std::byte>> kept_;  // by file: PlannedRead::keep
   size_t range_ = 0;                                 // the present one
-  uint64_t position_ = 0;                            // bytes of it that were handed out
+  uint64_t position_ = 0;                            // bytes of it that were returned
   std::optional<Error> failed_;
   std::atomic<uint64_t> read_{0};
   std::atomic<bool> cancelled_{false};

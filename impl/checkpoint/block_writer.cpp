@@ -54,7 +54,7 @@ Result<std::unique_ptr<BlockWriter>> BlockWriter::create(std::shared_ptr<Staging
   } else {
     made = std::move(file).error();
   }
-  // A full disk is not to be filled by files of which nothing comes.
+  // Files that will not be used must not fill the disk.
   (void)remove_file(path).ok();
   return std::move(made).error();
 }
@@ -154,7 +154,7 @@ void BlockWriter::write_block() {
   block_.reset();
 }
 
-// All are looked at, so that a failure is noticed while an earlier write still waits for the drive.
+// All are checked, so that a failure is noticed while an earlier write still waits for the drive.
 Status BlockWriter::collect() {
   for (const Write& write : under_way_) {
     if (write.ticket->done()) MERON_TRY(write.ticket->status());

@@ -32,7 +32,7 @@ struct WriterOptions {
 class BlockWriter {
  public:
   // Makes the file, whose name must be free, and takes the room for all its bytes. Errors:
-  // MERON_E_NO_SPACE with need and free bytes, and the file is gone again; what the drive says.
+  // MERON_E_NO_SPACE with need and free bytes, and the file is removed; errors of the drive.
   static Result<std::unique_ptr<BlockWriter>> create(std::shared_ptr<Staging> staging,
                                                      const std::string& path,
                                                      const WriterOptions& options);

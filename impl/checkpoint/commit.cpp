@@ -31,8 +31,8 @@ Saving::Saving(std::string root, std::string name, const SavingOptions& options)
 Result<std::unique_ptr<Saving>> Saving::begin(const std::string& root, const std::string& name,
                                               const SavingOptions& options) {
   MERON_TRY(check_checkpoint_name(name));
-  MERON_ASSIGN(std::string whole, absolute_path(root));
-  std::unique_ptr<Saving> saving(new Saving(std::move(whole), name, options));
+  MERON_ASSIGN(std::string absolute, absolute_path(root));
+  std::unique_ptr<Saving> saving(new Saving(std::move(absolute), name, options));
   MERON_TRY(saving->prepare());
   return saving;
 }
@@ -43,8 +43,8 @@ Saving::~Saving() {
 
 Result<std::string> Saving::directory_of(const std::string& root, const std::string& name,
                                          const std::string& suffix) {
-  MERON_ASSIGN(const std::string whole, absolute_path(root));
-  return fmt::format("{}/{}{}-{}", whole, kAsidePrefix, name, suffix);
+  MERON_ASSIGN(const std::string absolute, absolute_path(root));
+  return fmt::format("{}/{}{}-{}", absolute, kAsidePrefix, name, suffix);
 }
 
 Status Saving::prepare() {
@@ -95,7 +95,7 @@ Status Saving::join(const std::string& directory, int64_t timeout_ns) {
                    "name a directory that all nodes share, or save on each node")
           .on(directory);
     }
-    // This asks a network's file system anew.
+    // This revalidates a network file system's cache.
     (void)list_directory(parent_of(directory)).ok();
     std::this_thread::sleep_for(std::chrono::nanoseconds(kJoinPollNs));
   }
@@ -111,7 +111,7 @@ Status Saving::seal(std::string_view manifest) {
     return Error(MERON_E_STATE, "the save has ended").on(path_);
   }
   MERON_TRY(replace_file_durably(directory_, kManifestFile, manifest));
-  // What is published was found to be whole, not only meant to be.
+  // A directory is published only after a check that it is complete.
   MERON_TRY(open_checkpoint(directory_, options_.node));
   state_ = State::sealed;
   return Ok{};
@@ -124,7 +124,7 @@ Status Saving::publish() {
   {
     MERON_ASSIGN(const FileLock lock, lock_root(root_));
     MERON_TRY(give_name());
-    // From here on the checkpoint is there.
+    // From now on the checkpoint exists.
     const Status latest = replace_file_durably(root_, kLatestName, name_ + "\n");
     warn(latest);
     if (latest.ok()) warn(sync_directory_step(root_));

@@ -22,13 +22,13 @@ struct SavingOptions {
 };
 
 // Used by one thread. At every moment, also if the process is killed or the host loses power, the
-// name has the old checkpoint, no checkpoint if there was none, or the new one, whole.
+// name has the old checkpoint, no checkpoint if there was none, or the new one, complete.
 class Saving {
  public:
-  // Makes ROOT if it is not there, and the temporary directory; removes what killed processes left
-  // in ROOT of theirs. Errors: MERON_E_ARGUMENT for what is no name; MERON_E_DUPLICATE if the name
-  // is taken, unless by a checkpoint and `overwrite`; MERON_E_STATE if another process is saving a
-  // checkpoint of that name; MERON_E_TIMEOUT if another holds ROOT's lock.
+  // Makes ROOT if it does not exist, and the temporary directory; removes what killed processes
+  // left in ROOT of theirs. Errors: MERON_E_ARGUMENT for what is no name; MERON_E_DUPLICATE if the
+  // name is taken, unless by a checkpoint and `overwrite`; MERON_E_STATE if another process is
+  // saving a checkpoint of that name; MERON_E_TIMEOUT if another holds ROOT's lock.
   static Result<std::unique_ptr<Saving>> begin(const std::string& root, const std::string& name,
                                                const SavingOptions& options = {});
   // Abandons what is not committed, unless in a forked child.
@@ -40,7 +40,7 @@ class Saving {
   static Result<std::string> directory_of(const std::string& root, const std::string& name,
                                           const std::string& suffix);
   // For a rank that writes into the temporary directory of another rank's Saving: waits until it is
-  // visible here, as over NFS. MERON_E_NOT_FOUND if it is not within `timeout_ns`.
+  // visible on this host, as over NFS. MERON_E_NOT_FOUND if it is not within `timeout_ns`.
   static Status join(const std::string& directory, int64_t timeout_ns);
 
   // Where the files are written; each must be synced, as BlockWriter::finish() does.
@@ -50,11 +50,11 @@ class Saving {
 
   // seal() and publish().
   Status commit(std::string_view manifest);
-  // Writes the manifest and checks that all its files are there. Errors: those of open_checkpoint()
+  // Writes the manifest and checks that all its files exist. Errors: those of open_checkpoint()
   // for the files; what the drive says. After an error only abandon() is of use.
   Status seal(std::string_view manifest);
-  // Gives the directory its name. Once this is Ok the checkpoint is there, whatever happens. An
-  // error leaves the name as it was, but for one of the last sync: then the checkpoint is there,
+  // Gives the directory its name. Once this is Ok the checkpoint exists, whatever happens. An error
+  // leaves the name as it was, except an error of the last sync: then the checkpoint exists,
   // and may be lost with the host's power. After an error only abandon() is of use. Errors: those
   // of begin() for the name; what the drive says.
   Status publish();

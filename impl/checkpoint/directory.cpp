@@ -25,13 +25,13 @@ std::string reason_of(const Error& error) {
 
 // What is wrong with the file beside the manifest, if something is.
 std::optional<Error> defect_of(const std::string& path, const File& file) {
-  const std::string whole = fmt::format("{}/{}", path, file.name);
-  const auto found = look_at(whole);
+  const std::string file_path = fmt::format("{}/{}", path, file.name);
+  const auto found = look_at(file_path);
   if (!found.ok()) return found.error();
   if (!*found) {
     return Error(MERON_E_CORRUPT, "the file of the checkpoint is not there",
                  "copy it there, or load another checkpoint")
-        .on(whole);
+        .on(file_path);
   }
   const EntryInfo& info = **found;
   if (info.kind == EntryKind::file && info.bytes == file.bytes) return {};
@@ -41,7 +41,7 @@ std::optional<Error> defect_of(const std::string& path, const File& file) {
                    : fmt::format("the file has {} bytes, and by the manifest it has {}", info.bytes,
                                  file.bytes),
                "copy it anew, or load another checkpoint")
-      .on(whole);
+      .on(file_path);
 }
 
 Status check_files(const std::string& path, const Manifest& manifest,
@@ -49,7 +49,7 @@ Status check_files(const std::string& path, const Manifest& manifest,
   struct OfNode {
     size_t there = 0;
     std::optional<Error> defect;
-    bool absent = true;  // the defects are that files are not there at all
+    bool absent = true;  // the only defects are missing files
   };
   std::map<uint32_t, OfNode> nodes;
   for (const File& file : manifest.files) {
@@ -112,7 +112,7 @@ bool is_gone(const std::string& path) {
   return found.ok() && !*found;
 }
 
-// A checkpoint that a killed process put aside may be the only whole one, however long its name.
+// A checkpoint that a killed process put aside may be the only complete one, however long its name.
 bool may_be_checkpoint(const DirectoryEntry& entry) {
   if (entry.kind != EntryKind::directory) return false;
   if (check_checkpoint_name(entry.name).ok()) return true;
@@ -151,7 +151,7 @@ Result<Scan> scan_once(const std::string& root, std::optional<uint32_t> node) {
   return scan;
 }
 
-// If a prune() of another process takes all that were listed, a newer one is there. A listing may
+// If a prune() of another process removes all that were listed, a newer one exists. A listing may
 // miss what gets its name meanwhile, so one that shows nothing is not believed at once.
 Result<Scan> scan(const std::string& root, std::optional<uint32_t> node) {
   for (int i = 1;; ++i) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A directory of checkpoints (ROOT): which there are, which are complete, and which are to be
+// A directory of checkpoints (ROOT): its checkpoints, which are complete, and which are to be
 // removed. A checkpoint is a directory in ROOT that has a manifest; it is complete if the manifest
-// can be read and each of its files is there with its size. All else in ROOT is left alone.
+// can be read and each of its files exists with its size. Other files in ROOT are left alone.
 //
 // Where each node saves on its own disk (Manifest::nodes > 1), a node's directory holds the files
-// of its ranks. If a `node` is given they must be there; else those of one node or more must be,
-// and a node of which some are there and some are not makes the checkpoint incomplete.
+// of its ranks. If a `node` is given its files must exist; else those of one node or more must,
+// and a node with some files missing makes the checkpoint incomplete.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ struct Checkpoint {
 };
 
 // The checkpoint in that directory, if it is complete. Errors: MERON_E_NOT_FOUND without a
-// manifest; those of parse_manifest; MERON_E_CORRUPT naming the file that is not there or has
+// manifest; those of parse_manifest; MERON_E_CORRUPT naming the file that is missing or has
 // another size.
 Result<Checkpoint> open_checkpoint(const std::string& path, std::optional<uint32_t> node = {});
 
@@ -73,13 +73,13 @@ Result<Checkpoint> newest_complete(const std::string& root, std::optional<uint32
 
 // The checkpoint of that name in `root`; if `name` is empty, `root` itself if it is a checkpoint,
 // else the newest complete one in it. Errors: MERON_E_ARGUMENT for what is no name;
-// MERON_E_NOT_FOUND, naming those that are there; those of open_checkpoint.
+// MERON_E_NOT_FOUND, naming the existing ones; those of open_checkpoint.
 Result<Checkpoint> resolve(const std::string& root, const std::string& name,
                            std::optional<uint32_t> node = {},
                            std::vector<Skipped>* skipped = nullptr);
 
 // Removes complete checkpoints, the oldest first, until `keep` are left. Never removes the newest
-// one, the newest one of whole states, those named in `protect`, incomplete ones, links, and
+// one, the newest one of complete states, those named in `protect`, incomplete ones, links, and
 // directories of others. A checkpoint loses its name before its first file, so a process that is
 // killed leaves none that is half removed. The names that were removed. Errors: MERON_E_ARGUMENT
 // if `keep` is 0; MERON_E_TIMEOUT if another process holds the directory's lock.

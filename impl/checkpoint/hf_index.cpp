@@ -34,7 +34,7 @@ void read_total(JsonValue root, uint64_t& total) {
   const auto metadata = root.find("metadata");
   const auto size = metadata ? metadata->find("total_size") : std::nullopt;
   if (!size) return;
-  // Only a hint: what other programs write there refuses no index.
+  // Only a hint: no value of it makes an index invalid.
   if (const auto bytes = size->count(0, UINT64_MAX); bytes.ok()) total = *bytes;
 }
 

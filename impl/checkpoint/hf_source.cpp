@@ -170,8 +170,7 @@ Result<Manifest> read_sharded(const std::string& path, const HfIndex& index,
 }
 
 Error pickle_error(const std::string& path) {
-  return Error(MERON_E_ARGUMENT,
-               "it is a pickle of torch, which can run any code and is not read here",
+  return Error(MERON_E_ARGUMENT, "it is a pickle of torch, which can run any code and is not read",
                std::string(kPickleAdvice))
       .on(path);
 }
@@ -223,7 +222,7 @@ Error no_model_error(const std::string& path) {
   if (!pickles.empty()) {
     return Error(MERON_E_NOT_FOUND,
                  fmt::format("the directory has {}, a pickle of torch, which can run any code and "
-                             "is not read here",
+                             "is not read",
                              pickles.front()),
                  std::string(kPickleAdvice))
         .on(path);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The manifest of a checkpoint: which tensors it has, in which files their pieces lie, and the
+// The manifest of a checkpoint: which tensors it has, in which files their pieces are, and the
 // checksums of the files. Pure: text in, text out. docs/checkpoint-format.md is the specification.
 #pragma once
 

@@ -65,7 +65,7 @@ bool is_model_file(std::string_view name) {
   return check_file_name(name).ok() && (name == kHfIndexFile || name.ends_with(".safetensors"));
 }
 
-// The index first: without its files it would describe a model that is not there.
+// The index first: without its files it would describe a missing model.
 Status remove_files(const std::string& folder, const std::set<std::string>& names) {
   if (names.count(std::string(kHfIndexFile)) != 0) {
     MERON_TRY(remove_file_step(in(folder, kHfIndexFile)));
@@ -120,7 +120,7 @@ Status look_at_others(const std::string& folder, const std::string& own) {
     if (!is_export_directory(entry) || directory == own) continue;
     const std::string owner = in(directory, kOwnerName);
     const auto lock = FileLock::attempt(owner, true);
-    if (!lock.ok()) continue;  // another user's, or it is gone
+    if (!lock.ok()) continue;  // another user's, or it was removed
     if (lock->state() == FileLock::State::busy) {
       const auto who = read_file(owner, 1000);
       return Error(MERON_E_STATE,
@@ -157,8 +157,8 @@ ModelExport::ModelExport(std::string folder, bool overwrite)
     : folder_(std::move(folder)), overwrite_(overwrite), owner_pid_(process_id()) {}
 
 Result<std::unique_ptr<ModelExport>> ModelExport::begin(const std::string& folder, bool overwrite) {
-  MERON_ASSIGN(std::string whole, absolute_path(folder));
-  std::unique_ptr<ModelExport> out(new ModelExport(std::move(whole), overwrite));
+  MERON_ASSIGN(std::string absolute, absolute_path(folder));
+  std::unique_ptr<ModelExport> out(new ModelExport(std::move(absolute), overwrite));
   MERON_TRY(out->prepare());
   return out;
 }
@@ -269,7 +269,7 @@ Status ModelExport::put_in_place(const ModelLayout& layout, const std::set<std::
   }
   std::set<std::string> gone = former;
   for (const std::string& name : layout.names()) gone.erase(name);
-  // A single file comes before an index: several files are the model once it is gone.
+  // A single file has precedence over an index: several files are the model once it is removed.
   if (gone.erase(std::string(kHfFile)) != 0) {
     MERON_TRY(remove_file_step(in(folder_, kHfFile)));
     MERON_TRY(sync_directory_step(folder_));

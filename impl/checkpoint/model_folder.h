@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A folder with a model as Hugging Face publishes it, and how a new one takes its place.
 //
-// Which model a folder has: model.safetensors if it is there, else the files of the index, as
+// Which model a folder has: model.safetensors if it exists, else the files of the index, as
 // transformers reads it. New files are written in FOLDER/.exporting-XXXXXXXX, then renamed one by
 // one, last the one that decides which model the folder has, and only then the former files are
 // removed. So at every moment, also if the process is killed or the host loses power, the folder
-// has the former model, whole, or the new one. Several files never take the names of former ones,
+// has the former model or the new one, complete. Several files never take the names of former ones,
 // so that a reader which knows the former index finds the former files, or none.
 #pragma once
 
@@ -24,14 +24,14 @@
 namespace meron::checkpoint {
 
 // The names of the files of the models in a folder: a single file, an index, and what it lists.
-// Empty: none is there. MERON_E_PARSE and MERON_E_CORRUPT for an index that cannot be read.
+// Empty: no model. MERON_E_PARSE and MERON_E_CORRUPT for an index that cannot be read.
 Result<std::set<std::string>> model_files(const std::string& folder);
 
 // Used by one thread of one process.
 class ModelExport {
  public:
-  // Makes the folder if it is not there, and the temporary directory in it; removes what killed
-  // exports have left. Errors: MERON_E_DUPLICATE if a model is there, unless `overwrite`;
+  // Makes the folder if it does not exist, and the temporary directory in it; removes what killed
+  // exports have left. Errors: MERON_E_DUPLICATE if a model exists, unless `overwrite`;
   // MERON_E_STATE if another export to the folder is under way; what the drive says.
   static Result<std::unique_ptr<ModelExport>> begin(const std::string& folder, bool overwrite);
   // Abandons what is not published, unless in a forked child.
@@ -66,7 +66,7 @@ class ModelExport {
   FileLock owner_;
 };
 
-// A file that is there with its full size, into which several processes write at different places.
+// A file that exists with its full size, into which several processes write at different places.
 class RangeWriter {
  public:
   static Result<RangeWriter> open(const std::string& path);

@@ -7,7 +7,8 @@
 namespace meron::checkpoint {
 namespace {
 
-// An IEEE format: all bits of the exponent are set, and the fraction tells NaN from infinity.
+// An IEEE format: all bits of the exponent are set, and the fraction distinguishes NaN from
+// infinity.
 template <class Bits>
 NotFinite count_bits(const std::byte* data, uint64_t count, Bits exponent, Bits fraction) {
   uint64_t nans = 0, all = 0;

@@ -42,7 +42,7 @@ class NotFiniteByTensor {
   const Manifest& manifest_;
   std::vector<std::vector<Part>> parts_;  // by file, ascending
   std::vector<NotFinite> counts_;
-  // The begin of an element whose end comes with the next bytes.
+  // The begin of an element that ends in the next bytes.
   std::vector<std::byte> torn_;
   uint64_t torn_at_ = 0;
 };

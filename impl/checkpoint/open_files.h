@@ -26,7 +26,7 @@ class OpenFiles {
   OpenFiles(IoEngine& engine, std::string directory, std::span<const File> files, bool links)
       : engine_(engine), directory_(std::move(directory)), files_(files), links_(links) {}
 
-  // Whether the file is there with its size. Errors: those of open_beneath(); MERON_E_CORRUPT.
+  // Whether the file exists with its size. Errors: those of open_beneath(); MERON_E_CORRUPT.
   Status check(uint32_t file) const;
   // The file, opened unless it is open, closing the one used least recently. `shared`: through the
   // page cache. A file whose size has changed is MERON_E_CORRUPT.

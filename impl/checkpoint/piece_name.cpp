@@ -37,7 +37,7 @@ std::optional<PieceName::Range> take_range(std::string_view& text) {
   return PieceName::Range{*begin, *end};
 }
 
-// What stands before the first colon, if that is a kind.
+// The text before the first colon, if that is a kind.
 std::string_view kind_before_colon(std::string_view text) {
   const size_t colon = text.find(':');
   if (colon == std::string_view::npos) return {};
@@ -65,12 +65,12 @@ bool valid_kind(std::string_view kind) {
 }
 
 std::string piece_name(std::string_view kind, std::string_view name, uint64_t begin, uint64_t end,
-                       bool whole) {
+                       bool complete) {
   // safetensors keeps one name for itself.
   const bool plain = kind == "values" && kind_before_colon(name).empty() && name != "__metadata__";
   std::string out = plain ? std::string(name) : fmt::format("{}:{}", kind, name);
   std::string_view rest = name;
-  if (!whole || take_range(rest)) out += fmt::format("[{}:{}]", begin, end);
+  if (!complete || take_range(rest)) out += fmt::format("[{}:{}]", begin, end);
   return out;
 }
 

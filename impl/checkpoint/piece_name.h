@@ -28,7 +28,7 @@ struct PieceName {
 
   std::string kind;
   std::string name;
-  std::optional<Range> range;  // none: the whole tensor
+  std::optional<Range> range;  // none: the complete tensor
 
   bool operator==(const PieceName&) const = default;
 };
@@ -38,9 +38,9 @@ struct PieceName {
 bool valid_kind(std::string_view kind);
 
 // Different pieces have different names, and parse_piece_name() restores kind and name of all. If
-// the name of a whole tensor reads like that of another piece, kind and range are written out.
+// the name of a complete tensor reads like that of another piece, kind and range are written out.
 std::string piece_name(std::string_view kind, std::string_view name, uint64_t begin, uint64_t end,
-                       bool whole);
+                       bool complete);
 
 // Every text is the name of a piece: one without a known kind is of "values".
 PieceName parse_piece_name(std::string_view text);

@@ -93,12 +93,12 @@ Result<NewFile> compose_file(const Manifest& from, std::vector<NewPiece> pieces,
   uint64_t at = 0;
   for (const NewPiece& piece : out.pieces) {
     const Tensor& tensor = from.tensors[piece.tensor];
-    const bool whole = piece.count == elements_in(tensor);
+    const bool complete = piece.count == elements_in(tensor);
     const uint64_t bytes = piece.count * element_bytes(tensor.dtype);
     entries.push_back({.name = piece_name(tensor.kind, tensor.name, piece.begin,
-                                          piece.begin + piece.count, whole),
+                                          piece.begin + piece.count, complete),
                        .dtype = tensor.dtype,
-                       .shape = whole ? tensor.shape : std::vector<uint64_t>{piece.count},
+                       .shape = complete ? tensor.shape : std::vector<uint64_t>{piece.count},
                        .begin = at,
                        .end = at + bytes});
     at += bytes;

@@ -12,7 +12,7 @@
 namespace meron::checkpoint {
 
 struct ReshardOptions {
-  std::string root;  // of the new checkpoint, made if it is not there
+  std::string root;  // of the new checkpoint, made if it does not exist
   std::string name;
   uint32_t ranks = 1;
   bool overwrite = false;

@@ -49,7 +49,7 @@ std::optional<std::string_view> name_within(std::string_view text, std::string_v
   return text.substr(prefix.size());
 }
 
-// Whether a process holds the directory, as far as can be told.
+// Whether a process holds the directory, as far as can be determined.
 bool is_owned(const std::string& path) {
   const auto lock = FileLock::attempt(fmt::format("{}/{}", path, kOwnerName), false);
   if (!lock.ok()) return lock.error().code() != MERON_E_NOT_FOUND;
@@ -133,7 +133,8 @@ Status recover_replaced(const std::string& root, Leftovers& leftovers) {
     if (!checkpoint.ok() || checkpoint->manifest.name != *name) continue;  // another's
     MERON_ASSIGN(const auto there, look_at(own));
     if (there) {
-      // What has the name may be another's, or incomplete: then this is the only whole one.
+      // The file with the name may be another process', or incomplete: then this is the only
+      // complete one.
       if (!open_checkpoint(own).ok()) continue;
       MERON_ASSIGN(const std::string suffix, random_suffix());
       leftovers.directories.push_back(fmt::format("{}/{}{}-{}", root, kAsidePrefix, *name, suffix));

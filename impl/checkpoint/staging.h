@@ -21,7 +21,7 @@ inline constexpr size_t kStagingBlocks = 8;
 // A ring of page-aligned blocks, allocated once and registered with the engine, for any number of
 // writers and readers of which one at a time uses it. Owned by one thread at a time.
 //
-// A transfer that a writer or reader has given up stays with its block: the block is reused only
+// A transfer that a writer or reader has abandoned stays with its block: the block is reused only
 // after it has ended. What a drive still holds at the end is never freed.
 class Staging {
  public:

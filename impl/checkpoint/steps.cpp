@@ -146,10 +146,10 @@ Result<std::string> absolute_path(const std::string& root) {
     return Error(MERON_E_ARGUMENT, "no directory is given", "name one");
   }
   std::error_code error;
-  std::filesystem::path whole = std::filesystem::absolute(root, error);
+  std::filesystem::path full = std::filesystem::absolute(root, error);
   // Through a link, ".." leads to where the link's target is: the kernel alone resolves that.
-  const bool upward = std::find(whole.begin(), whole.end(), "..") != whole.end();
-  std::string path = upward ? whole.string() : whole.lexically_normal().string();
+  const bool upward = std::find(full.begin(), full.end(), "..") != full.end();
+  std::string path = upward ? full.string() : full.lexically_normal().string();
   if (error) {
     return Error(MERON_E_IO, "cannot find out the present directory: " + error.message()).on(root);
   }

@@ -129,7 +129,7 @@ Status TensorReader::read(std::string_view kind, std::string_view name, uint64_t
   };
   if (begin > all || count > all - begin) {
     return refused(fmt::format("{} elements from {} on are outside of its {}", count, begin, all),
-                   "ask for a part of the tensor, row-major");
+                   "request a slice of the tensor, row-major");
   }
   if (bytes != count * size) {
     return refused(fmt::format("{} elements of {} have {} bytes, room is given for {}", count,

@@ -152,7 +152,7 @@ Result<RankPrediction> Context::predict_locked(Held& /*held*/, Workload workload
                                         ? std::max(total.memory.gradient_buckets, buckets)
                                         : total.memory.gradient_buckets + buckets;
     total.memory.param += own.memory.param;
-    total.memory.second_copy += own.memory.second_copy;
+    total.memory.secondary_partition += own.memory.secondary_partition;
     total.memory.reduced_gradient += own.memory.reduced_gradient;
     total.memory.feedback += own.memory.feedback;
     total.memory.moments += own.memory.moments;
@@ -169,8 +169,8 @@ Result<RankPrediction> Context::predict_locked(Held& /*held*/, Workload workload
     total.links.gather_mapped += own.links.gather_mapped;
     total.links.gather_copied += own.links.gather_copied;
     total.links.reduce += own.links.reduce;
-    total.links.far_gather += own.links.far_gather;
-    total.links.far_reduce += own.links.far_reduce;
+    total.links.remote_gather += own.links.remote_gather;
+    total.links.remote_reduce += own.links.remote_reduce;
   }
   return total;
 }

@@ -28,10 +28,10 @@ Result<Optimizer::Place> find_part(Optimizer& optimizer, const Param& param, Opt
                                    uint64_t count) {
   MERON_TRY(optimizer.check_idle());
   MERON_ASSIGN(const Optimizer::Place place, optimizer.place(param, which));
-  if (place.part.size() == count) return place;
+  if (place.slice.size() == count) return place;
   return Error(MERON_E_ARGUMENT,
                fmt::format("this rank owns {} elements of param '{}', {} were given",
-                           place.part.size(), param.desc.name, count),
+                           place.slice.size(), param.desc.name, count),
                "pass as many elements as the rank owns of the param")
       .on(param.desc.name);
 }

@@ -17,12 +17,12 @@ Error drive_silent_error(const std::string& path, int64_t timeout_ns) {
 }
 
 Error drive_changed_error(const std::string& path, const ChangedBytes& changed,
-                          const std::string& tensor, const std::string& part) {
+                          const std::string& tensor, const std::string& slice) {
   return Error(MERON_E_CORRUPT,
                fmt::format("{}: the {} bytes at offset {} are not what was written there: their "
                            "CRC-32C is {:08x}, not {:08x}; they are {}",
                            path, changed.bytes, changed.offset, changed.found, changed.expected,
-                           part),
+                           slice),
                "the drive or its memory has changed data: nothing was computed with it. Check the "
                "drive, and go on from the last checkpoint")
       .on(tensor);

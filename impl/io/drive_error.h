@@ -14,13 +14,13 @@ namespace meron {
 Error drive_silent_error(const std::string& path, int64_t timeout_ns);
 
 // Bytes that were read are not those that were written: MERON_E_CORRUPT. `tensor` is whose they
-// are, `part` which of its values.
+// are, `slice` which of its values.
 struct ChangedBytes {
   uint64_t offset = 0;  // in the file
   uint64_t bytes = 0;
   uint32_t found = 0, expected = 0;  // CRC-32C
 };
 Error drive_changed_error(const std::string& path, const ChangedBytes& changed,
-                          const std::string& tensor, const std::string& part);
+                          const std::string& tensor, const std::string& slice);
 
 }  // namespace meron

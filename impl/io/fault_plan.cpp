@@ -164,7 +164,7 @@ Status set_io_faults(std::string_view text) {
   return Ok{};
 }
 
-int64_t planned_fault(bool write, uint64_t asked, int64_t result) {
+int64_t planned_fault(bool write, uint64_t requested, int64_t result) {
   std::unique_lock lock(plan().mutex);
   const Fault* const fault = plan().next(write ? 1 : 0);
   if (fault == nullptr) return result;
@@ -174,7 +174,7 @@ int64_t planned_fault(bool write, uint64_t asked, int64_t result) {
     return result;
   }
   // A transfer of one byte cannot be short without being none.
-  return result > 1 && static_cast<uint64_t>(result) == asked ? result / 2 : result;
+  return result > 1 && static_cast<uint64_t>(result) == requested ? result / 2 : result;
 }
 
 int planned_file_fault(FileCall call) {

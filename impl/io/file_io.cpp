@@ -31,9 +31,10 @@ Error closed() {
 Status check_range(const std::string& path, uint64_t offset, uint64_t bytes) {
   constexpr auto kMaxOffset = static_cast<uint64_t>(INT64_MAX);
   if (offset <= kMaxOffset && bytes <= kMaxOffset - offset) return Ok{};
-  return Error(MERON_E_ARGUMENT,
-               fmt::format("{} bytes at offset {} lie beyond what a file can have", bytes, offset),
-               "offset and bytes together are at most 2^63 - 1")
+  return Error(
+             MERON_E_ARGUMENT,
+             fmt::format("{} bytes at offset {} exceed the largest size of a file", bytes, offset),
+             "offset and bytes together are at most 2^63 - 1")
       .on(path);
 }
 

@@ -19,7 +19,7 @@
 namespace meron {
 
 // Page-aligned memory that the kernel has pinned where it may. Zero at first. Whoever holds it may
-// let go while the drive still works on it: requests keep it.
+// released while the drive still works on it: requests hold it.
 class IoMemory {
  public:
   ~IoMemory();
@@ -82,16 +82,16 @@ class FileIo {
                                            const std::byte* data, uint64_t bytes);
 
   // Whether it has ended well by `timeout_ns` from now (negative: as long as something moves), or
-  // its error, which is told once: wait_all and close do not tell it again.
+  // its error, which is reported once: wait_all and close do not report it again.
   Result<bool> wait(const std::shared_ptr<IoRequest>& request, int64_t timeout_ns);
 
-  // The same of all that was begun and not waited for alone. An error is told when all have ended:
-  // the first, with the number of the others.
+  // The same for all requests that were not waited for individually. An error is reported when all
+  // have ended: the first, with the number of the others.
   Result<bool> wait_all(int64_t timeout_ns);
 
   // Ends what is under way, for at most five seconds, or ten where a drive does not answer at all.
-  // The first error of what nobody has waited for; MERON_E_CLOSED or MERON_E_TIMEOUT of what a
-  // drive has held longer, whose memory must not be used again.
+  // The first error of requests that were never waited for; MERON_E_CLOSED or MERON_E_TIMEOUT of
+  // what a drive has held longer, whose memory must not be used again.
   Status close();
 
   // Zeros, registered with the kernel where that is granted. Errors: MERON_E_NO_MEMORY.

@@ -20,7 +20,7 @@ namespace meron {
 // Thread-safe.
 class IoShared {
  public:
-  // Ends the ticket of a transfer that has ended, and tells who listens. Holds no lock of a backend
+  // Ends the ticket of a completed transfer, and calls its listener. Holds no lock of a backend
   // meanwhile.
   void end(Transfer& transfer);
   void on_end(std::function<void()> wake);
@@ -53,8 +53,8 @@ class IoBackend {
   virtual bool register_buffer(std::byte* data, uint64_t bytes) = 0;
   virtual void unregister_buffer(std::byte* data) = 0;
 
-  // Ends what was asked for, for at most kCloseNs; what has not ended by then ends with
-  // MERON_E_CLOSED. No thread is left, unless the device holds it. Nothing may be asked after it.
+  // Completes the requests, for at most kCloseNs; those that have not ended by then end with
+  // MERON_E_CLOSED. No thread remains, unless the device blocks it. No request may follow.
   virtual void close() = 0;
 };
 

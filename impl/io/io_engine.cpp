@@ -91,7 +91,7 @@ Result<std::shared_ptr<IoEngine>> IoEngine::create(const IoOptions& options) {
   MERON_TRY(check_io_faults());
   auto shared = std::make_shared<IoShared>();
   std::shared_ptr<IoBackend> backend;
-  std::string why = "asked for";
+  std::string why = "requested";
   auto kind = IoOptions::Backend::uring;
   if (options.backend != IoOptions::Backend::threads) {
     auto ring = make_ring_backend(options, shared);
@@ -175,7 +175,7 @@ std::shared_ptr<IoTicket> IoEngine::begin(bool write, const std::shared_ptr<IoFi
   } else if (offset > kMaxOffset || bytes > kMaxOffset - offset) {
     ticket->end(
         Error(MERON_E_ARGUMENT,
-              fmt::format("{} bytes at offset {} lie beyond what a file can have", bytes, offset))
+              fmt::format("{} bytes at offset {} exceed the largest size of a file", bytes, offset))
             .on(file->path()));
   } else if (bytes == 0) {
     ticket->end({});

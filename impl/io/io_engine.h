@@ -44,7 +44,7 @@ struct IoCounters {
   uint64_t direct_requests = 0;  // of them, past the page cache
 };
 
-// Thread-safe. Transfers begin in the order in which they are asked for, run at the same time, and
+// Thread-safe. Transfers begin in the order of their requests, run at the same time, and
 // end in any order: who needs one before another waits. Two that touch the same bytes, one of them
 // writing, must not be under way at the same time.
 //
@@ -52,10 +52,10 @@ struct IoCounters {
 class IoEngine {
  public:
   // Errors: MERON_E_ARGUMENT for options out of range; what refuses io_uring where that alone was
-  // asked for.
+  // requested.
   static Result<std::shared_ptr<IoEngine>> create(const IoOptions& options = {});
 
-  // Ends what was asked for first, for at most five seconds, and leaves no thread. What a failing
+  // Completes the requests first, for at most five seconds, and leaves no thread. What a failing
   // device holds longer ends with MERON_E_CLOSED; its memory must not be used again.
   ~IoEngine();
   IoEngine(const IoEngine&) = delete;

@@ -9,7 +9,7 @@
 
 namespace meron {
 
-// One read or write that was asked for. It ends once. Thread-safe.
+// One requested read or write. It ends once. Thread-safe.
 class IoTicket {
  public:
   explicit IoTicket(uint64_t bytes);
@@ -17,14 +17,14 @@ class IoTicket {
   bool done() const { return ended_.load(std::memory_order_acquire) != 0; }
 
   // Waits until it has ended, at most `timeout_ns` (negative: without bound); whether it has. In a
-  // fork of the process that asked it does not wait.
+  // fork of the requesting process does not wait.
   bool wait(int64_t timeout_ns) const;
 
   // How it ended: the first error, which names path, offset and errno. MERON_E_STATE before that;
   // MERON_E_FORKED in a fork, where what had not ended by then never ends.
   Status status() const;
 
-  const uint64_t bytes;  // that were asked for
+  const uint64_t bytes;  // requested
 
   // For the engine, once.
   void end(std::optional<Error> error);

@@ -24,7 +24,7 @@
 namespace meron {
 namespace {
 
-// A registered range, in as many slots as the kernel's bound on one asks for.
+// A registered range, in as many slots as the kernel's limit per slot requires.
 struct Registered {
   uint64_t bytes = 0;
   std::vector<uint32_t> slots;
@@ -35,7 +35,7 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
   RingBackend(const IoOptions& options, std::shared_ptr<IoShared> shared)
       : options_(options), shared_(std::move(shared)) {}
 
-  // The ring belongs to the thread that sets it up, so the thread comes first.
+  // The ring belongs to the thread that sets it up, so the thread starts first.
   Status start() {
     const MaskSignalsScope masked;
     try {
@@ -62,30 +62,31 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
       lock.unlock();
       return transfer->ticket->end(broken_ ? *broken_ : closed_error(*transfer));
     }
-    asked_.push_back(std::move(transfer));
+    requested_.push_back(std::move(transfer));
     // With all requests under way a new transfer has to wait anyway.
     wake_if(lock, asleep_ && has_room_);
   }
 
   void add_file(IoFile& file) override {
-    do_there([&](IoRing& ring) { file.slot = ring.add_file(file.file().fd()); }, true);
+    run_on_ring_thread([&](IoRing& ring) { file.slot = ring.add_file(file.file().fd()); }, true);
     if (file.slot == IoRing::kNone) return;
     file.on_close([weak = weak_from_this(), slot = file.slot] {
       const auto self = weak.lock();
       // Transfers end on the engine's thread, and a file with them: it cannot wait for itself.
-      if (self) self->do_there([slot](IoRing& ring) { ring.remove_file(slot); }, false);
+      if (self) self->run_on_ring_thread([slot](IoRing& ring) { ring.remove_file(slot); }, false);
     });
   }
 
   bool register_buffer(std::byte* data, uint64_t bytes) override {
     // Shared, because a ring that breaks ends this wait before the action has run.
-    const auto whole = std::make_shared<std::atomic<bool>>(false);
-    do_there([this, whole, data, bytes](IoRing& ring) { *whole = pin(ring, data, bytes); }, true);
-    return *whole;
+    const auto pinned = std::make_shared<std::atomic<bool>>(false);
+    run_on_ring_thread(
+        [this, pinned, data, bytes](IoRing& ring) { *pinned = pin(ring, data, bytes); }, true);
+    return *pinned;
   }
 
   void unregister_buffer(std::byte* data) override {
-    do_there([&](IoRing& ring) { unpin(ring, data); }, true);
+    run_on_ring_thread([&](IoRing& ring) { unpin(ring, data); }, true);
   }
 
   void close() override {
@@ -107,14 +108,14 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
     lock.unlock();
   }
 
-  // Has the engine's thread do it, before any transfer that is asked for later.
-  void do_there(Action action, bool and_wait) {
+  // Runs it on the engine's thread, before any transfer that is requested later.
+  void run_on_ring_thread(Action action, bool and_wait) {
     // In a fork there is no such thread, and a lock may be held for ever.
     if (process_id() != owner_pid_) return;
     std::unique_lock lock(mutex_);
     if (left_) return;
     actions_.push_back(std::move(action));
-    const uint64_t number = ++actions_asked_;
+    const uint64_t number = ++actions_posted_;
     if (asleep_) {
       asleep_ = false;
       ring_->wake();
@@ -148,7 +149,7 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
 
   uint32_t under_way() const { return options_.depth - static_cast<uint32_t>(free_tags_.size()); }
 
-  // Takes what was asked for, begins what it can, and waits for something to end. False once there
+  // Takes requests, begins as many as it can, and waits for a completion. False once there
   // is nothing left to do and closing has begun.
   bool step() {
     take();
@@ -156,11 +157,11 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
     int64_t timeout_ns = -1;
     {
       const std::lock_guard lock(mutex_);
-      if (!actions_.empty() || (!asked_.empty() && !free_tags_.empty() && waiting_.empty())) {
+      if (!actions_.empty() || (!requested_.empty() && !free_tags_.empty() && waiting_.empty())) {
         return true;
       }
       if (closing_) {
-        const bool idle = asked_.empty() && waiting_.empty() && under_way() == 0;
+        const bool idle = requested_.empty() && waiting_.empty() && under_way() == 0;
         if (idle || closing_->passed()) return false;
         timeout_ns = closing_->remaining();
       }
@@ -185,14 +186,14 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
   }
 
   void take() {
-    std::deque<std::shared_ptr<Transfer>> asked;
+    std::deque<std::shared_ptr<Transfer>> requested;
     std::vector<Action> actions;
     {
       const std::lock_guard lock(mutex_);
-      asked.swap(asked_);
+      requested.swap(requested_);
       actions.swap(actions_);
     }
-    for (auto& transfer : asked) waiting_.push_back(std::move(transfer));
+    for (auto& transfer : requested) waiting_.push_back(std::move(transfer));
     if (actions.empty()) return;
     for (const Action& action : actions) action(*ring_);
     {
@@ -215,12 +216,12 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
       free_tags_.pop_back();
       pieces_[tag] = cut_piece(transfer, options_.block);
       if (transfer->cut()) waiting_.pop_front();
-      ask(tag);
+      request(tag);
     }
   }
 
   // The queue of the ring has room for every tag.
-  void ask(uint32_t tag) {
+  void request(uint32_t tag) {
     const Piece& piece = pieces_[tag];
     const IoFile& file = *piece.transfer->file;
     const int fd = piece.fd();
@@ -232,7 +233,7 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
                           .data = piece.data(),
                           .bytes = static_cast<uint32_t>(piece.bytes),
                           .tag = tag});
-    if (options_.single_submit) (void)ring_->submit();  // what it refuses the next wait tells
+    if (options_.single_submit) (void)ring_->submit();  // the next wait reports a refusal
   }
 
   void complete(const IoRing::Completion& completion) {
@@ -243,20 +244,20 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
     if (settle(piece, result, error) == Settled::again) {
       const int64_t pause = retry_pause_ns(piece.retries);
       if (pause != 0) std::this_thread::sleep_for(std::chrono::nanoseconds(pause));
-      return ask(completion.tag);
+      return request(completion.tag);
     }
     const std::shared_ptr<Transfer> transfer = std::exchange(piece.transfer, nullptr);
     free_tags_.push_back(completion.tag);
     if (finish_piece(*transfer, std::move(error))) shared_->end(*transfer);
   }
 
-  // Ends what is left with an error, and lets nobody wait for this thread any more.
+  // Ends the remaining transfers with an error, and wakes all that wait for this thread.
   void leave() {
     std::deque<std::shared_ptr<Transfer>> left;
     {
       const std::lock_guard lock(mutex_);
       left_ = true;
-      left.swap(asked_);
+      left.swap(requested_);
     }
     answered_.notify_all();
     for (auto& transfer : waiting_) left.push_back(std::move(transfer));
@@ -291,16 +292,16 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
     if (!ring.takes_buffers()) return false;
     unpin(ring, data);
     Registered range{.bytes = bytes, .slots = {}};
-    bool whole = true;
+    bool all = true;
     for (uint64_t at = 0; at < bytes; at += IoRing::kMaxBufferBytes) {
       auto slot = ring.add_buffer(data + at, std::min(bytes - at, IoRing::kMaxBufferBytes));
-      // Where one part cannot be had the others stay: they are of use.
+      // If one slot is refused, the others remain useful.
       range.slots.push_back(slot.ok() ? *slot : IoRing::kNone);
-      whole = whole && slot.ok() && *slot != IoRing::kNone;
+      all = all && slot.ok() && *slot != IoRing::kNone;
       if (!slot.ok()) tell_unregistered(slot.error(), bytes);
     }
     buffers_.emplace(data, std::move(range));
-    return whole;
+    return all;
   }
 
   void unpin(IoRing& ring, std::byte* data) {
@@ -312,9 +313,9 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
     buffers_.erase(found);
   }
 
-  // The first refusal is told, and stands for all.
+  // Only the first refusal is logged.
   void tell_unregistered(const Error& error, uint64_t bytes) {
-    if (std::exchange(told_unregistered_, true)) return;
+    if (std::exchange(warned_unregistered_, true)) return;
     if (error.code() != MERON_E_NO_MEMORY) {
       return shared_->notice(
           fmt::format("{}; storage works without, at a little more CPU time", error.info().what));
@@ -340,15 +341,15 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
   std::vector<Piece> pieces_;                      // by tag; what is under way has a transfer
   std::vector<uint32_t> free_tags_;
   std::map<const std::byte*, Registered, std::less<>> buffers_;
-  bool told_unregistered_ = false;
+  bool warned_unregistered_ = false;
   std::optional<Error> broken_;  // why the ring takes no more; does not change once left_
 
   std::mutex mutex_;  // guards all below
   std::condition_variable answered_;
   std::optional<Status> started_;
-  std::deque<std::shared_ptr<Transfer>> asked_;
+  std::deque<std::shared_ptr<Transfer>> requested_;
   std::vector<Action> actions_;
-  uint64_t actions_asked_ = 0, actions_done_ = 0;
+  uint64_t actions_posted_ = 0, actions_done_ = 0;
   bool asleep_ = false, has_room_ = false;
   bool left_ = false;  // the thread does nothing more
   std::optional<Deadline> closing_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Room on a disk for the states of one rank: ranges of one file that nobody else can name, and
+// Space on a drive for the states of one rank: ranges of one file without a name, and
 // checksums, kept in memory, of what was written there.
 #pragma once
 
@@ -26,7 +26,7 @@ inline constexpr uint64_t kSwapBlock = 64 << 10;
 // A range of the file, a plain value.
 struct Extent {
   uint64_t offset = 0;
-  uint64_t bytes = 0;  // as asked for; the file has room up to the next multiple of kSwapBlock
+  uint64_t bytes = 0;  // as requested; the file has space up to the next multiple of kSwapBlock
 };
 
 struct SwapOptions {
@@ -92,7 +92,7 @@ class SwapFile {
   mutable std::mutex mutex_;           // guards the ranges; held while the file grows
   std::map<uint64_t, uint64_t> free_;  // offset -> bytes; never adjacent
   uint64_t size_ = 0, allocated_ = 0;
-  // What prewriting writes; writes that a deadline did not wait for, or that come after one that
+  // The buffer of prewriting; writes that a deadline did not wait for, or that come after one that
   // failed, are waited for before the file grows again.
   Mapping zeros_;
   std::deque<std::shared_ptr<IoTicket>> zero_writes_;

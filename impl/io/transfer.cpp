@@ -92,8 +92,8 @@ Settled settle(Piece& piece, int64_t result, std::optional<Error>& error) {
       ++piece.retries;
       return Settled::again;
     }
-    // Refused for what direct I/O asks of file and memory: the page cache asks nothing. Pages that
-    // other transfers use are whole pages of their own, as above.
+    // Refused by the requirements of direct I/O on file and memory: the page cache has none. Pages
+    // of other transfers are full pages of their own, as above.
     if (number == EINVAL && piece.direct) {
       piece.transfer->file->stop_direct();
       piece.direct = false;
@@ -115,8 +115,8 @@ Settled settle(Piece& piece, int64_t result, std::optional<Error>& error) {
     return Settled::failed;
   }
   if (piece.direct) {
-    // What is left must be whole pages too. Where not one was moved, at the end of the file say,
-    // the page cache tells how far it goes.
+    // The remainder must be full pages too. If no page was moved, for example at the end of the
+    // file, the page cache determines the length.
     const uint64_t align = piece.transfer->file->file().offset_alignment();
     moved = moved / align * align;
     if (moved == 0) piece.direct = false;

@@ -2,9 +2,9 @@
 // Private to io/: how one read or write becomes requests to the kernel, and what their results
 // mean. Free of system calls and threads, so both backends do the same.
 //
-// Direct I/O takes only whole pages from aligned memory. What is not so, at most the two edges of a
+// Direct I/O needs full pages of aligned memory. What is not so, at most the two edges of a
 // transfer where memory and file are aligned alike, goes through the page cache. Since a direct
-// piece covers whole pages of the file and a buffered piece covers no page that another transfer's
+// piece covers full pages of the file and a buffered piece covers no page that another transfer's
 // direct piece covers, transfers of disjoint bytes never meet in a page through both descriptors,
 // which is where the kernel would not keep them coherent.
 #pragma once
@@ -21,7 +21,7 @@
 
 namespace meron {
 
-// What a ticket stands for. Guarded by the backend that works on it.
+// The transfer of a ticket. Guarded by the backend that works on it.
 struct Transfer {
   bool write = false;
   std::shared_ptr<IoFile> file;
@@ -59,7 +59,7 @@ Piece cut_piece(const std::shared_ptr<Transfer>& transfer, uint64_t block);
 
 enum class Settled {
   done,    // all of it was moved
-  again,   // ask the kernel again for what `piece` now says
+  again,   // repeat the request for what remains of `piece`
   failed,  // with the error that settle() gave
 };
 
@@ -68,7 +68,7 @@ enum class Settled {
 Settled settle(Piece& piece, int64_t result, std::optional<Error>& error);
 
 // How long to wait before asking again, after that many retries: a resource that lacks for longer
-// is not asked for in a loop.
+// is not requested in a loop.
 int64_t retry_pause_ns(uint32_t retries);
 
 // Takes a piece that is done or failed off its transfer; whether the transfer ended with it.

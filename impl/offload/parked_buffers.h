@@ -43,7 +43,7 @@ class ParkedBuffers {
   const int64_t timeout_ns_;
   std::vector<Extent> extents_;  // by buffer
   uint64_t bytes_ = 0;
-  bool held_ = false;  // a transfer that nobody waits for any more has not ended
+  bool held_ = false;  // an abandoned transfer has not ended
 };
 
 }  // namespace meron

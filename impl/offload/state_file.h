@@ -2,7 +2,7 @@
 // Optimizer states on tier nvme: as records (plan/state_layout.h) in this rank's file, and the
 // memory that they pass through on their way to an update and back.
 //
-// Every record has a checksum in memory: what comes from the drive is compared before it is used.
+// Every record has a checksum in memory: bytes from the drive are compared before they are used.
 #pragma once
 
 #include <cstddef>
@@ -89,7 +89,7 @@ class StateFile {
   Extent extent_;
   Buffer memory_;  // sub-groups pass through it; pinned for the drive where that is allowed
   std::unique_ptr<StatePass> pass_;
-  bool held_ = false;  // transfers that nobody waits for any more have not ended
+  bool held_ = false;  // abandoned transfers have not ended
 };
 
 // Goes over all sub-groups in their order, again and again: some are read ahead while one is
@@ -97,7 +97,7 @@ class StateFile {
 // still to be written at its end is written after it, and the first ones of the next are read
 // before it.
 //
-// Memory is taken and given back in order, as in a ring. Used by one thread at a time.
+// Memory is allocated and released in order, as in a ring. Used by one thread at a time.
 class StatePass {
  public:
   enum class Kind {

@@ -52,7 +52,7 @@ DeviceStates::~DeviceStates() {
   unit_.rank().counters.device_held.fetch_sub(bytes_);
 }
 
-// Within what lies on the device, which may be more: a row of which this rank updates a part.
+// The rank's values on the device may be a full shard of which it updates a sub-shard.
 std::byte* DeviceStates::owned_values() const {
   const Flat& flat = this->flat();
   return flat.on_device->data() + (flat.owned.begin - flat.rest.begin) * size_of(flat.desc.dtype);
@@ -112,7 +112,7 @@ Status DeviceStates::update(const std::vector<DeviceRun>& runs) {
   return Ok{};
 }
 
-DeviceStates::Part DeviceStates::part_of(int state, const Range& range) const {
+DeviceStates::Slice DeviceStates::slice_of(int state, const Range& range) const {
   const uint64_t first = range.begin - flat().owned.begin;
   if (state == kMaster) {
     return {master_.data() + first * sizeof(float), 0, range.size() * sizeof(float)};
@@ -123,16 +123,16 @@ DeviceStates::Part DeviceStates::part_of(int state, const Range& range) const {
 }
 
 Status DeviceStates::read(int state, const Range& range, std::byte* record) const {
-  const Part part = part_of(state, range);
-  MERON_TRY(side().device().copy(record + part.offset, part.data, part.bytes, side().work()));
-  add(unit_.rank().counters.device_down, part.bytes);
+  const Slice slice = slice_of(state, range);
+  MERON_TRY(side().device().copy(record + slice.offset, slice.data, slice.bytes, side().work()));
+  add(unit_.rank().counters.device_down, slice.bytes);
   return side().device().synchronize(side().work());
 }
 
 Status DeviceStates::write(int state, const Range& range, const std::byte* record) {
-  const Part part = part_of(state, range);
-  MERON_TRY(side().device().copy(part.data, record + part.offset, part.bytes, side().work()));
-  add(unit_.rank().counters.device_up, part.bytes);
+  const Slice slice = slice_of(state, range);
+  MERON_TRY(side().device().copy(slice.data, record + slice.offset, slice.bytes, side().work()));
+  add(unit_.rank().counters.device_up, slice.bytes);
   return side().device().synchronize(side().work());
 }
 

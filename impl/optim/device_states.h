@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an optimizer keeps of one flat on the device, which updates it there (tier device).
+// The optimizer states of one flat on the device, which updates them (tier device).
 #pragma once
 
 #include <array>
@@ -21,8 +21,8 @@ struct DeviceRun {
 
 class DeviceStates {
  public:
-  // Of all that this rank owns of the flat, whose values lie on the device. MERON_E_NO_MEMORY,
-  // MERON_E_DEVICE.
+  // For the elements that this rank owns of the flat, whose values are on the device.
+  // MERON_E_NO_MEMORY, MERON_E_DEVICE.
   static Result<std::unique_ptr<DeviceStates>> create(Unit& unit, size_t flat,
                                                       const StateShape& shape);
   ~DeviceStates();
@@ -31,11 +31,11 @@ class DeviceStates {
 
   // The states before the first step: zero, and the master as the values are.
   Status fill();
-  // Asks for the update by the gradient that has been summed, wherever that is. Runs are ascending.
+  // Enqueues the update by the gradient sum, on the host or the device. Runs are ascending.
   Status update(const std::vector<DeviceRun>& runs);
 
-  // Copies one array of `range`, a state or kMaster, to and from its place in a record (StateShape)
-  // of these elements on the host. They wait for the device.
+  // Copies one array of `range`, a state or kMaster, to or from a record (StateShape) of these
+  // elements on the host. They wait for the device.
   static constexpr int kMaster = -1;
   Status read(int state, const Range& range, std::byte* record) const;
   Status write(int state, const Range& range, const std::byte* record);
@@ -46,13 +46,13 @@ class DeviceStates {
   Flat& flat() const { return unit_.flats()[flat_]; }
   DeviceSide& side() const { return *unit_.rank().device; }
   std::byte* owned_values() const;
-  // Where an array's part of a range is, on the device and in a record of the range.
-  struct Part {
+  // A range of an array: on the device, and its offset in a record of the range.
+  struct Slice {
     std::byte* data;
     uint64_t offset, bytes;
   };
-  Part part_of(int state, const Range& range) const;
-  // The sum of the gradient of what is owned; from the host it is copied into `room`.
+  Slice slice_of(int state, const Range& range) const;
+  // The gradient sum of the owned elements; from the host it is copied into `room`.
   Result<const float*> gradient(DeviceMemory& room) const;
 
   Unit& unit_;

@@ -80,7 +80,7 @@ Status Optimizer::allocate_states() {
     MERON_ASSIGN(Storage* const storage, rank_.open_storage());
     MERON_ASSIGN(file_, StateFile::create(*storage, rank_.arena(), rank_.counters, rank_.plan,
                                           rank_.timeout_ns, std::move(regions)));
-    for (size_t r = 0; r < regions_.size(); ++r) regions_[r]->lies_in(*file_, r);
+    for (size_t r = 0; r < regions_.size(); ++r) regions_[r]->set_file(*file_, r);
   }
   sub_groups_end_.assign(units_.size(), 0);
   for (size_t i = 0; file_ && i < file_->sub_groups().size(); ++i) {
@@ -109,8 +109,7 @@ Result<bool> Optimizer::prepare() {
   return true;
 }
 
-// A master begins as the values are: where these lie on nvme they come into memory for it, those of
-// one unit at a time.
+// A master begins with the values. If these are on nvme they are staged for it, one unit at a time.
 Result<bool> Optimizer::fill_unit(size_t index) {
   Unit& unit = *units_[index];
   const bool needs_values =
@@ -119,8 +118,8 @@ Result<bool> Optimizer::fill_unit(size_t index) {
                   [](const auto& states) { return states && states->shape().master; });
   if (needs_values) {
     if (!std::exchange(holds_values_, true)) unit.lease();
-    MERON_ASSIGN(const bool here, unit.stage_own());
-    if (!here) return false;
+    MERON_ASSIGN(const bool staged, unit.stage_own());
+    if (!staged) return false;
   }
   while (filling_ && filling_->handed_out() < sub_groups_end_[index]) {
     std::byte* const records = filling_->front();
@@ -165,8 +164,8 @@ Status Optimizer::check_idle() const {
 Status Optimizer::offload(const std::string& folder) {
   MERON_TRY(check_idle());
   if (rank_.plan.optimizer.tier == Tier::device) {
-    return Error(MERON_E_UNSUPPORTED, "the states of the optimizer lie on the device",
-                 "states that lie on the host are offloaded: give the optimizer tier host");
+    return Error(MERON_E_UNSUPPORTED, "the states of the optimizer reside on the device",
+                 "only states on the host are offloaded: give the optimizer tier host");
   }
   MERON_ASSIGN(Storage* const storage, rank_.open_storage(folder));
   const auto write = [&] {
@@ -292,7 +291,7 @@ std::vector<kernels::UpdateStep> Optimizer::numbers(const std::vector<GroupOptio
   const double t = static_cast<double>(steps_);
   for (const GroupOptions& group : groups) {
     kernels::UpdateStep step;
-    step.rule = static_cast<kernels::Rule>(options_.rule);
+    step.rule = options_.rule;
     step.lr = group.learning_rate;
     step.beta1 = group.beta1;
     step.beta2 = group.beta2;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An update rule with its states for this rank's parts of some units.
+// An update rule with its states for this rank's shards of some units.
 #pragma once
 
 #include <cstdint>
@@ -26,12 +26,12 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  // Gives the states their first values: on nvme by writing all of them once, so that steps only
-  // write over what is there. Each call does what it can without waiting for the drive; true: done.
-  // Between calls the lock may be released; wait for the drive by wait_for_drive().
+  // Initializes the states: on nvme by writing all of them once, so that steps only overwrite. Each
+  // call does what it can without waiting for the drive; true: done. Between calls the lock may be
+  // released; wait for the drive by wait_for_drive().
   Result<bool> prepare();
   void wait_for_drive(int64_t timeout_ns);
-  // Bytes that prepare() has given out to be written, of how many.
+  // Bytes that prepare() has begun to write, of nvme_bytes().
   uint64_t prepared_bytes() const;
   size_t prepared_units() const { return prepared_; }
   uint64_t nvme_bytes() const { return file_ ? file_->bytes() : 0; }
@@ -39,11 +39,11 @@ class Optimizer {
   const std::vector<std::shared_ptr<Unit>>& units() const { return units_; }
   const OptimizerOptions& options() const { return options_; }
   uint64_t steps() const { return steps_; }
-  // Of states that come from elsewhere. Not during a step.
+  // For states that were loaded. Not during a step.
   void set_steps(uint64_t steps) { steps_ = steps; }
   double norm() const { return norm_; }
 
-  // Groups of params. 0 is of those that are in no other.
+  // Groups of params. Group 0 has those that are in no other.
   size_t groups() const { return groups_.size(); }
   const GroupOptions& group(size_t index) const { return groups_[index]; }
   // The options have been validated.
@@ -51,31 +51,31 @@ class Optimizer {
   // MERON_E_ARGUMENT for a param that this optimizer does not train, MERON_E_DUPLICATE for one that
   // is in a group besides 0 already.
   Result<uint32_t> add_group(const std::vector<const Param*>& params, const GroupOptions& options);
-  // Of all that must be equal on all ranks for the next step.
+  // Hash of everything that must be equal on all ranks for the next step.
   uint64_t fingerprint() const;
 
-  // This rank's part of a state of a param. MERON_E_ARGUMENT where there is no such state.
+  // This rank's slice of a state of a param. MERON_E_ARGUMENT if there is no such state.
   struct Place {
     FlatStates* states;
     int state;       // as FlatStates::read takes it
     uint64_t first;  // element of the flat
-    Range part;      // of the param
+    Range slice;     // of the param
   };
   Result<Place> place(const Param& param, OptimizerState which);
 
-  // Of a flat of one of its units; null where nothing trains, or the unit is another's.
+  // Of a flat of one of its units; null if nothing trains, or the unit is not one of them.
   FlatStates* states(const Unit& unit, size_t flat) const;
 
   bool stepping() const { return stepping_; }
 
-  // Moves what lies on the host to this rank's file, in `folder` or where that is already, and
-  // back. Both wait for the drive. Where one fails everything is as it was, but for the memory that
-  // a drive which did not answer may still write to.
+  // Moves the states on the host to this rank's file (in `folder`, or the existing file), and back.
+  // Both wait for the drive. If one fails, everything is as before, except that the buffers of
+  // transfers which the drive did not answer are not released.
   Status offload(const std::string& folder);
   Status reload();
   bool offloaded() const { return parked_ != nullptr; }
   uint64_t offloaded_bytes() const { return parked_ ? parked_->bytes() : 0; }
-  // MERON_E_STATE where states cannot be used now.
+  // MERON_E_STATE if states cannot be used now.
   Status check_idle() const;
 
  private:
@@ -83,26 +83,26 @@ class Optimizer {
   Optimizer(std::vector<std::shared_ptr<Unit>> units, const OptimizerOptions& options);
   Status allocate_states();
   Result<bool> fill_unit(size_t unit);
-  // What a step or a fill does next: the flat that a sub-group is of.
+  // The flat of a sub-group.
   FlatStates& states_of(const StateFile::SubGroup& group) { return *regions_[group.region]; }
   std::vector<kernels::UpdateStep> numbers(const std::vector<GroupOptions>& groups,
                                            double clip) const;
 
   Rank& rank_;
   std::vector<std::shared_ptr<Unit>> units_;
-  // Per unit, per flat; null where nothing trains.
+  // Per unit, per flat; null if nothing trains.
   std::vector<std::vector<std::unique_ptr<FlatStates>>> states_;
   std::vector<Buffer> buffers_;
-  std::unique_ptr<ParkedBuffers> parked_;  // null: what lies on the host is there
-  std::unique_ptr<StateFile> file_;        // null: nothing lies on nvme
+  std::unique_ptr<ParkedBuffers> parked_;  // null: not offloaded
+  std::unique_ptr<StateFile> file_;        // null: nothing is on nvme
   std::vector<FlatStates*> regions_;
-  std::vector<size_t> sub_groups_end_;  // by unit: how many sub-groups there are up to its end
+  std::vector<size_t> sub_groups_end_;  // by unit: the number of sub-groups up to its end
   std::unique_ptr<StatePass> filling_;
-  size_t prepared_ = 0;        // units whose states have their first values
+  size_t prepared_ = 0;        // units whose states are initialized
   bool holds_values_ = false;  // of the next one, by a lease
   OptimizerOptions options_;
   std::vector<GroupOptions> groups_;
-  std::set<const Param*> grouped_;  // that are in a group besides 0
+  std::set<const Param*> grouped_;  // those in a group other than 0
   uint64_t membership_ = 0;         // hash of what add_group was given
   uint64_t steps_ = 0;
   double norm_ = 0.0;

@@ -34,22 +34,6 @@ bool keeps_momentum(const GroupOptions& group) {
 
 }  // namespace
 
-std::string_view name_of(UpdateRule rule) {
-  switch (rule) {
-    case UpdateRule::adamw:
-      return "AdamW";
-    case UpdateRule::adam:
-      return "Adam";
-    case UpdateRule::adagrad:
-      return "Adagrad";
-    case UpdateRule::lion:
-      return "Lion";
-    case UpdateRule::sgd:
-      return "SGD";
-  }
-  return "?";
-}
-
 Status validate(const OptimizerOptions& options, const GroupOptions& group) {
   if (!finite_at_least(group.learning_rate, 0.0)) {
     return refuse("learning_rate", group.learning_rate, "a finite number of at least 0");
@@ -63,9 +47,8 @@ Status validate(const OptimizerOptions& options, const GroupOptions& group) {
     return refuse("weight_decay", group.weight_decay, "a finite number of at least 0");
   }
   if (options.rule == UpdateRule::sgd && keeps_momentum(group) != keeps_momentum(options.group)) {
-    return refuse(
-        "beta1", group.beta1,
-        "a momentum to all groups of SGD or to none: the others' states are made already");
+    return refuse("beta1", group.beta1,
+                  "a momentum to all groups of SGD or to none: the others' states exist already");
   }
   return Ok{};
 }
@@ -86,32 +69,16 @@ Status validate(const OptimizerOptions& options) {
 }
 
 uint32_t states_of(const OptimizerOptions& options) {
-  switch (options.rule) {
-    case UpdateRule::adamw:
-    case UpdateRule::adam:
-      return 2;
-    case UpdateRule::adagrad:
-    case UpdateRule::lion:
-      break;
-    case UpdateRule::sgd:
-      return keeps_momentum(options.group) ? 1 : 0;
-  }
-  return 1;
+  return static_cast<uint32_t>(kernels::state_count(options.rule, options.group.beta1));
 }
 
 int index_of(const OptimizerOptions& options, OptimizerState state) {
-  const bool squares = state == OptimizerState::exp_avg_sq;
-  switch (options.rule) {
-    case UpdateRule::adamw:
-    case UpdateRule::adam:
-      return squares ? 1 : 0;
-    case UpdateRule::adagrad:
-      return squares ? 0 : -1;
-    case UpdateRule::lion:
-    case UpdateRule::sgd:
-      break;
+  const kernels::StateKind kind = state == OptimizerState::exp_avg_sq ? kernels::StateKind::square
+                                                                      : kernels::StateKind::average;
+  for (uint32_t index = 0; index < states_of(options); ++index) {
+    if (kernels::state_kind(options.rule, index) == kind) return static_cast<int>(index);
   }
-  return squares || states_of(options) == 0 ? -1 : 0;
+  return -1;
 }
 
 uint64_t hash_of(const GroupOptions& group) {

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rule updates, and with which numbers.
+// The update rule of an optimizer and its hyperparameters.
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
 #include "base/result.h"
+#include "kernels/cpu/update.h"
 
 namespace meron {
 
 // Loshchilov and Hutter, arXiv:1711.05101; Kingma and Ba, arXiv:1412.6980; Duchi, Hazan and Singer,
 // JMLR 12; Chen et al., arXiv:2302.06675; SGD with momentum as torch.optim.SGD has it.
-enum class UpdateRule : int32_t { adamw = 0, adam = 1, adagrad = 2, lion = 3, sgd = 4 };
-std::string_view name_of(UpdateRule rule);
+using UpdateRule = kernels::Rule;
 
 // What params of one group share.
 struct GroupOptions {
@@ -36,7 +35,7 @@ Status validate(const OptimizerOptions& options);
 // Whether `group` may be one of an optimizer with these options.
 Status validate(const OptimizerOptions& options, const GroupOptions& group);
 
-// States that the rule keeps per element, and which they are.
+// How many states the rule keeps per element, and which ones.
 uint32_t states_of(const OptimizerOptions& options);
 enum class OptimizerState : int32_t { master = 0, exp_avg = 1, exp_avg_sq = 2 };
 // The index of a state among the rule's; -1: it keeps no such state.

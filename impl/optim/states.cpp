@@ -29,8 +29,8 @@ kernels::StateType type_of(StateDType dtype) {
   return kernels::StateType::f32;
 }
 
-// One block of 8-bit states that elements of several groups share: they have one scale, so it is
-// read whole, updated group by group in f32, and written whole.
+// A block of 8-bit states with elements of several groups. They share one scale, so the full block
+// is decoded to f32, updated group by group, and encoded again.
 class SharedBlock {
  public:
   SharedBlock(const StateView& view, uint32_t states, const kernels::UpdateStep& step,
@@ -88,7 +88,7 @@ FlatStates::FlatStates(Unit& unit, size_t flat, const OptimizerOptions& options)
 }
 
 Status FlatStates::allocate(std::vector<Buffer>& buffers) {
-  const uint64_t here = split_.host.size();
+  const uint64_t on_host = split_.host.size();
   const auto take = [&](uint64_t bytes, const char* what) -> Result<std::byte*> {
     const auto allocate = [&] {
       const Recess recess;  // for as long as the host takes to give the memory
@@ -106,11 +106,11 @@ Status FlatStates::allocate(std::vector<Buffer>& buffers) {
   }
   constexpr std::array kWhich = {"the first state", "the second state"};
   for (uint32_t s = 0; s < shape_.states; ++s) {
-    const uint64_t bytes = state_bytes(shape_.dtype, here) + scale_bytes(shape_.dtype, here);
+    const uint64_t bytes = state_bytes(shape_.dtype, on_host) + scale_bytes(shape_.dtype, on_host);
     MERON_ASSIGN(host_states_[s], take(bytes, kWhich[s]));
   }
   if (!shape_.master) return Ok{};
-  MERON_ASSIGN(std::byte* const master, take(here * sizeof(float), "the master copy"));
+  MERON_ASSIGN(std::byte* const master, take(on_host * sizeof(float), "the master copy"));
   host_master_ = reinterpret_cast<float*>(master);
   return Ok{};
 }
@@ -179,7 +179,7 @@ StateView FlatStates::host_view() const {
   return view;
 }
 
-// Random bits are another's in each flat and step, and the same however the flat is cut.
+// Random bits differ by flat and step, and do not depend on how the flat is sharded.
 uint64_t FlatStates::seed(uint64_t step_seed) const {
   return hash_combine(hash_combine(unit_.name_hash(), flat_), step_seed);
 }
@@ -278,134 +278,6 @@ Status FlatStates::update(const std::vector<kernels::UpdateStep>& steps, bool ha
       });
   if (error) return *std::move(error);
   return Ok{};
-}
-
-// Pieces are what lies together in memory: of the elements [origin, end) that `view` shows, those
-// in [from, to).
-struct FlatStates::Piece {
-  StateView view;
-  uint64_t origin, end;
-  uint64_t from, to;
-};
-
-// Copies one array between the device and the host, piece by piece. Device states have no block
-// scales, so a write needs no read before it.
-template <class Body>
-Status FlatStates::for_pieces_on_device(int state, uint64_t first, uint64_t count, bool write,
-                                        Body body) {
-  constexpr uint64_t kPiece = 4096 * kBlock;
-  const uint64_t last = first + count;
-  std::vector<std::byte> record;
-  for (uint64_t from = first; from < last;) {
-    const uint64_t to = std::min(last, from + kPiece);
-    record.resize(shape_.state_offset(to - from, shape_.states));
-    if (!write) MERON_TRY(device_->read(state, {from, to}, record.data()));
-    body(Piece{view_of(record.data(), to - from), from, to, from, to});
-    if (write) MERON_TRY(device_->write(state, {from, to}, record.data()));
-    from = to;
-  }
-  return Ok{};
-}
-
-template <class Body>
-Status FlatStates::for_pieces(int state, uint64_t first, uint64_t count, bool write, Body body) {
-  if (device_) return for_pieces_on_device(state, first, count, write, body);
-  const uint64_t last = first + count;
-  const Range& here = split_.host;
-  if (first < here.end) {
-    body(Piece{host_view(), here.begin, here.end, first, std::min(last, here.end)});
-  }
-  if (last <= here.end) return Ok{};
-  const uint64_t away = std::max(first, here.end);
-  return file_->visit(
-      region_, away - here.end, last - away, write,
-      [&](const StateFile::SubGroup& group, std::byte* records) {
-        for (uint64_t r = 0; r < group.records(); ++r) {
-          const uint64_t origin = here.end + group.first + r * kRecord;
-          const uint64_t elements = file_->record_elements(group, r);
-          const uint64_t from = std::max(away, origin);
-          const uint64_t to = std::min(last, origin + elements);
-          if (from >= to) continue;
-          std::byte* const record = file_->record(group, r, records);
-          body(Piece{view_of(record, elements), origin, origin + elements, from, to});
-        }
-      });
-}
-
-// Calls change(values, count, element) on the f32 values of a state block by block, and stores them
-// where `write`.
-template <class Change>
-void FlatStates::for_blocks(const Piece& piece, uint32_t state, bool write, Change change) {
-  const kernels::States& states = piece.view.states;
-  const kernels::StateKind kind = kernels::state_kind(static_cast<kernels::Rule>(rule_), state);
-  std::array<float, kBlock> values;
-  for (uint64_t at = piece.origin + (piece.from - piece.origin) / kBlock * kBlock; at < piece.to;
-       at += kBlock) {
-    const StateView view = piece.view.from(at - piece.origin);
-    const uint64_t elements = std::min(kBlock, piece.end - at);
-    kernels::decode_states(states.type, kind, values.data(), view.states.data[state],
-                           view.states.scales[state], elements);
-    const uint64_t from = std::max(at, piece.from), to = std::min(at + elements, piece.to);
-    change(values.data() + (from - at), to - from, from);
-    if (!write) continue;
-    kernels::encode_states(states.type, kind, view.states.data[state], view.states.scales[state],
-                           values.data(), elements);
-  }
-}
-
-Status FlatStates::read(int state, uint64_t first, uint64_t count, float* out) {
-  if (state == kMaster && !shape_.master) {
-    return unit_.use_values([&] { std::memcpy(out, flat().own(first), count * sizeof(float)); });
-  }
-  const Recess recess;  // nothing but this call uses them: the optimizer is idle
-  return for_pieces(state, first, count, false, [&](const Piece& piece) {
-    float* const to = out + (piece.from - first);
-    if (state == kMaster) {
-      std::memcpy(to, piece.view.master + (piece.from - piece.origin),
-                  (piece.to - piece.from) * sizeof(float));
-      return;
-    }
-    for_blocks(piece, static_cast<uint32_t>(state), false,
-               [&](const float* values, uint64_t elements, uint64_t element) {
-                 std::memcpy(out + (element - first), values, elements * sizeof(float));
-               });
-  });
-}
-
-Status FlatStates::write(int state, uint64_t first, uint64_t count, const float* values) {
-  if (state == kMaster) {
-    return put(first, reinterpret_cast<const std::byte*>(values), DType::f32, count);
-  }
-  const Recess recess;
-  return for_pieces(state, first, count, true, [&](const Piece& piece) {
-    for_blocks(piece, static_cast<uint32_t>(state), true,
-               [&](float* old, uint64_t elements, uint64_t element) {
-                 std::memcpy(old, values + (element - first), elements * sizeof(float));
-               });
-  });
-}
-
-Status FlatStates::put(uint64_t first, const std::byte* values, DType dtype, uint64_t count) {
-  const Recess recess;
-  return for_pieces(kMaster, first, count, true, [&](const Piece& piece) {
-    kernels::convert(piece.view.master + (piece.from - piece.origin), kernels::Type::f32,
-                     values + (piece.from - first) * size_of(dtype), kernel_type(dtype),
-                     piece.to - piece.from);
-  });
-}
-
-float* FlatStates::in_place(int state, uint64_t first, uint64_t count) {
-  if (on_device()) return nullptr;
-  if (first + count > split_.host.end) return nullptr;
-  if (state == kMaster) {
-    if (!shape_.master) {
-      return flat().shard ? nullptr : reinterpret_cast<float*>(flat().own(first));
-    }
-    return host_master_ + (first - split_.host.begin);
-  }
-  if (shape_.dtype != StateDType::f32) return nullptr;
-  return reinterpret_cast<float*>(host_states_[static_cast<size_t>(state)]) +
-         (first - split_.host.begin);
 }
 
 }  // namespace meron

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an optimizer keeps of one flat, on the host and on nvme, or on the device: where it lies,
-// how it is updated, read and replaced.
+// The optimizer states of one flat, on the host and on nvme, or on the device: allocation, update,
+// reading and writing.
 #pragma once
 
 #include <array>
@@ -27,7 +27,8 @@ struct StateView {
   StateView from(uint64_t elements) const;
 };
 
-// Elements up to `end` of a flat are of a group; ascending, the last one ends the flat.
+// The elements of a flat up to `end`, from the run before, belong to `group`. The last run ends the
+// flat.
 struct GroupRun {
   uint64_t end = 0;
   uint32_t group = 0;
@@ -36,11 +37,12 @@ struct GroupRun {
 class FlatStates final : public Master {
  public:
   FlatStates(Unit& unit, size_t flat, const OptimizerOptions& options);
-  // Memory for what lies on the host, appended to `buffers`, or on the device.
+  // Memory for the states on the host, appended to `buffers`, or on the device.
   Status allocate(std::vector<Buffer>& buffers);
-  // What lies on nvme; no elements where nothing does. `file` is where it was made a region of.
+  // The states on nvme; no elements if there are none.
   StateFile::Region region() const;
-  void lies_in(StateFile& file, size_t region) {
+  // `region` of `file` was made from region().
+  void set_file(StateFile& file, size_t region) {
     file_ = &file;
     region_ = region;
   }
@@ -54,8 +56,8 @@ class FlatStates final : public Master {
   const StateSplit& split() const { return split_; }
   std::vector<GroupRun> groups;
 
-  // One step, with the numbers of each group. `handed_over`: peers read the values next. Of the
-  // states on the host: elements `range`, which begin at a multiple of kBlock.
+  // One step, with the numbers of each group. `handed_over`: peers read the values next. Updates
+  // elements `range` of the states on the host, which begins at a multiple of kBlock.
   void update_host(const std::vector<kernels::UpdateStep>& steps, bool handed_over,
                    const Range& range);
   bool on_device() const { return split_.device.size() > 0; }
@@ -65,12 +67,12 @@ class FlatStates final : public Master {
   Status update(const std::vector<kernels::UpdateStep>& steps, bool handed_over,
                 const StateFile::SubGroup& group, std::byte* records);
 
-  // `count` elements from `first` of the flat, which are owned here, as f32. `state`: the index of
-  // a state, or kMaster. They wait for the drive or the device, and not while a step is under way.
+  // `count` elements from `first` of the flat, which this rank owns, as f32. `state`: the index of
+  // a state, or kMaster. They wait for the drive or the device; no step may run meanwhile.
   static constexpr int kMaster = DeviceStates::kMaster;
   Status read(int state, uint64_t first, uint64_t count, float* out);
   Status write(int state, uint64_t first, uint64_t count, const float* values);
-  // Where they lie, if that is on the host and in f32; else null.
+  // Their address, if they are on the host and in f32; else null.
   float* in_place(int state, uint64_t first, uint64_t count);
 
   Status put(uint64_t first, const std::byte* values, DType dtype, uint64_t count) override;
@@ -78,11 +80,12 @@ class FlatStates final : public Master {
     return read(kMaster, first, count, out);
   }
   bool parked() const override { return parked_; }
-  // What lies on the host has been moved off, its buffers are gone; allocate() takes memory again.
+  // The states on the host have been offloaded and their buffers released; allocate() takes memory
+  // again.
   void park();
 
  private:
-  // Of a record, or of the host's part: `elements` in all.
+  // Of a record, or of the states on the host: `elements` in all.
   StateView view_of(std::byte* record, uint64_t elements) const;
   StateView host_view() const;
   uint64_t seed(uint64_t step_seed) const;
@@ -104,7 +107,7 @@ class FlatStates final : public Master {
   StateSplit split_;
   std::array<std::byte*, kMaxStates> host_states_{};  // codes, then scales
   float* host_master_ = nullptr;
-  std::unique_ptr<DeviceStates> device_;  // null: nothing lies there
+  std::unique_ptr<DeviceStates> device_;  // null: not on the device
   bool parked_ = false;
   StateFile* file_ = nullptr;
   size_t region_ = 0;

@@ -70,8 +70,8 @@ Status StepOperation::take_squares(Unit& unit) {
   return Ok{};
 }
 
-// The sum of squares of this rank's parts goes into the window, exactly: the total does not depend
-// on how the gradients are cut, so every world size and plan gets the same bits.
+// Publishes the exact sum of squares of this rank's shards in the shared segment: the total does
+// not depend on how the gradients are sharded, so every world size and plan gets the same bits.
 Status StepOperation::share_norm() {
   static_assert(sizeof(kernels::ExactSum) + sizeof(NonFinitePlace) <= kNormBytes);
   kernels::ExactSum squares;
@@ -173,7 +173,7 @@ Result<bool> StepOperation::advance() {
   bool published = false;
   while (updated_ < units) {
     MERON_ASSIGN(const bool updated, update_some());
-    while (updated_ < units && whole(updated_)) {
+    while (updated_ < units && is_updated(updated_)) {
       MERON_TRY(optimizer_->units_[updated_]->publish(false));
       MERON_TRY(optimizer_->units_[updated_]->gradient().enter(GradientState::empty));
       ++updated_;
@@ -210,7 +210,7 @@ Status StepOperation::move_pass() {
   return moved.ok() ? Status(Ok{}) : Status(fail(std::move(moved).error()));
 }
 
-// Values on nvme come into memory for the update, those of some units ahead of it.
+// Stages values on nvme for the update, some units ahead of it.
 Status StepOperation::open_units() {
   const auto& units = optimizer_->units_;
   for (; opened_ < units.size(); ++opened_) {
@@ -233,13 +233,13 @@ Result<bool> StepOperation::open(size_t unit) {
   return changeable;
 }
 
-bool StepOperation::whole(size_t unit) const {
+bool StepOperation::is_updated(size_t unit) const {
   return opened_ > unit && host_unit_ > unit &&
          (!pass_ || pass_->handed_out() >= optimizer_->sub_groups_end_[unit]);
 }
 
-// What was read from the drive comes first, so that the drive has something to do; what lies on the
-// host, of whichever unit, is for the time in which it has read nothing.
+// Sub-groups that the drive has read are updated first, so that it stays busy; states on the host,
+// of any unit, while it has read none.
 Result<bool> StepOperation::update_some() {
   MERON_ASSIGN(std::byte* const records, records_read());
   if (records != nullptr) {
@@ -277,20 +277,20 @@ Result<bool> StepOperation::update_memory() {
       FlatStates& states = *flats[host_flat_];
       if (states.on_device()) {
         if (host_elements_ > 0) continue;
-        if (Status asked = update_on_device(states); !asked.ok()) {
-          return fail(std::move(asked).error());
+        if (Status enqueued = update_on_device(states); !enqueued.ok()) {
+          return fail(std::move(enqueued).error());
         }
         host_elements_ = states.split().device.size();
         return true;
       }
-      const Range& here = states.split().host;
-      if (host_elements_ >= here.size()) continue;
-      // All at once where there is no drive to look after meanwhile. Shorter pieces cost more than
-      // they let the drive wait less: threads have to wake for each.
+      const Range& host = states.split().host;
+      if (host_elements_ >= host.size()) continue;
+      // All at once without a drive to advance. With one in pieces of several sub-groups: shorter
+      // ones cost more than the drive gains, as threads have to wake for each.
       constexpr uint64_t kSubGroups = 16;
-      const uint64_t piece = pass_ ? kSubGroups * optimizer_->rank_.plan.sub_group : here.size();
-      const uint64_t begin = here.begin + host_elements_;
-      const Range range{begin, std::min(here.end, begin + piece)};
+      const uint64_t piece = pass_ ? kSubGroups * optimizer_->rank_.plan.sub_group : host.size();
+      const uint64_t begin = host.begin + host_elements_;
+      const Range range{begin, std::min(host.end, begin + piece)};
       states.update_host(numbers_, handed_over(states), range);
       host_elements_ += range.size();
       return true;

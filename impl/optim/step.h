@@ -40,23 +40,23 @@ class StepOperation final : public Operation {
   Status share_norm();
   Result<bool> agree_on_norm();
   std::string nonfinite_places() const;
-  // The unit that a save copies still; null: none.
+  // The first unit that a save still copies; null: none.
   const Unit* first_held() const;
   bool begin_pass();
-  // Looks after the drive.
+  // Advances the transfers of the drive.
   Status move_pass();
-  // Updates what was read from the drive, or some of what lies in memory; false: there is nothing
-  // that may be updated now.
+  // Updates a sub-group that was read from the drive, or some states in memory; false: nothing may
+  // be updated now.
   Result<bool> update_some();
   Result<std::byte*> records_read();
   Result<bool> update_memory();
-  // Asks the device for it, behind all that reads the values.
+  // Enqueues it on the device, behind all readers of the values.
   Status update_on_device(FlatStates& states);
   Status open_units();
   Result<bool> open(size_t unit);
   // Whether all of a unit has been updated.
-  bool whole(size_t unit) const;
-  // Whether peers read the flat's values next where they are written.
+  bool is_updated(size_t unit) const;
+  // Whether peers read the flat's values next, in place.
   static bool handed_over(const FlatStates& states);
   Error fail(Error error);
 
@@ -65,11 +65,11 @@ class StepOperation final : public Operation {
   uint64_t norm_number_ = 0;
   bool norm_known_ = false;
   std::vector<kernels::UpdateStep> numbers_;  // once the norm is known
-  StatePass* pass_ = nullptr;                 // the optimizer's; null: nothing lies on nvme
+  StatePass* pass_ = nullptr;                 // the optimizer's; null: nothing is on nvme
   size_t updated_ = 0;                        // units done
-  size_t opened_ = 0;      // whose old values no rank uses any more, and whose new ones have room
-  size_t drive_unit_ = 0;  // of what the drive reads next
-  // What lies in memory has been updated before that unit, flat of it and element of that.
+  size_t opened_ = 0;      // units whose old values no rank uses and whose new ones have room
+  size_t drive_unit_ = 0;  // of the next read
+  // States in memory have been updated up to this unit, flat and element.
   size_t host_unit_ = 0, host_flat_ = 0;
   uint64_t host_elements_ = 0;
 };

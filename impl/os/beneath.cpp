@@ -18,8 +18,8 @@ namespace meron {
 namespace {
 
 Error leads_elsewhere(const std::string& path) {
-  return Error(MERON_E_AUTH, "the file is a link, or lies elsewhere",
-               "put the file itself there: links are not followed here")
+  return Error(MERON_E_AUTH, "the file is a link, or is outside of the directory",
+               "put the file itself into the directory: links are not followed")
       .on(path);
 }
 

@@ -73,7 +73,7 @@ Status check_directory(const std::string& directory, uint64_t expected_bytes) {
   }
   if (system.f_type == TMPFS_MAGIC || system.f_type == RAMFS_MAGIC) {
     return Error(MERON_E_ARGUMENT,
-                 "the directory lies in memory (tmpfs): swapping to it would free nothing",
+                 "the directory is in memory (tmpfs): swapping to it would free nothing",
                  std::string(kAnotherDirectory))
         .on(directory);
   }
@@ -87,7 +87,7 @@ Status check_directory(const std::string& directory, uint64_t expected_bytes) {
   return Ok{};
 }
 
-// A new name in `directory`, that nobody can foresee.
+// A new name in `directory`, that is unpredictable.
 Result<std::string> draw_name(const std::string& directory) {
   std::array<std::byte, 8> random{};
   MERON_TRY(random_bytes(random));
@@ -156,7 +156,7 @@ Result<DirectFile> DirectFile::create(const std::string& directory, uint64_t exp
   if (!file.buffered_.valid()) {
     const int error = errno;
     // EISDIR: a kernel that does not know the flag. Everything else that a named file may not
-    // suffer from is told by the attempt to make one.
+    // suffer from is detected by the attempt to make one.
     if (error == EMFILE || error == ENFILE || error == ENOSPC || error == EDQUOT) {
       return no_file(directory, error);
     }
@@ -350,7 +350,8 @@ Status DirectFile::extend(uint64_t offset, uint64_t bytes) const {
   // end would each wait for the file's lock; within it they run side by side.
   int error = call(FALLOC_FL_KEEP_SIZE);
   if (error == 0) error = call(0);
-  if (error == 0 || error == EOPNOTSUPP || error == ENOSYS) return Ok{};  // the write will tell
+  if (error == 0 || error == EOPNOTSUPP || error == ENOSYS)
+    return Ok{};  // the write will report it
   if (error == ENOSPC || error == EDQUOT) {
     (void)call(FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE);
     return no_room(directory_, end - begin);

@@ -14,9 +14,9 @@ namespace meron {
 
 // What a named file is opened for.
 enum class FileUse {
-  update,  // read and write what is there
+  update,  // read and write an existing file
   read,    // only read: the file may be one that this process must not write
-  write,   // write, and read; made where it is not there, with the mode that umask leaves of 0666
+  write,   // write, and read; made if it does not exist, with the mode that umask leaves of 0666
 };
 
 // A value that owns its descriptors. Const functions may be called from any thread.
@@ -27,9 +27,9 @@ class DirectFile {
   DirectFile& operator=(DirectFile&& other) noexcept;
   ~DirectFile() { remove_name(); }
 
-  // An empty file in `directory` that only this process can name and that is gone with it, also
+  // An empty file in `directory` that only this process can name and that is deleted with it, also
   // when it is killed: it has no name (O_TMPFILE), or loses it before this returns. Errors:
-  // MERON_E_ARGUMENT for what is no directory, may not be written or lies in memory (tmpfs),
+  // MERON_E_ARGUMENT for what is no directory, may not be written or is in memory (tmpfs),
   // MERON_E_NOT_FOUND, MERON_E_NO_SPACE where less than `expected_bytes` are free.
   static Result<DirectFile> create(const std::string& directory, uint64_t expected_bytes = 0);
 
@@ -49,7 +49,7 @@ class DirectFile {
   // The same file through the page cache, which takes any address, offset and length. The kernel
   // keeps both coherent as long as no page is in use through both at the same time.
   int buffered_fd() const { return buffered_.get(); }
-  // The system reads no more through the page cache than is asked for.
+  // The system reads no more through the page cache than is requested.
   void stop_read_ahead() const;
 
   // What offset and length, and what the address in memory must be multiples of for fd(). The

@@ -15,9 +15,9 @@
 
 namespace meron {
 
-// Makes a directory that its owner alone may enter, or takes one that is there. Refuses a link, and
+// Makes a directory that its owner alone may enter, or takes an existing one. Refuses a link, and
 // one that others may enter or that is another user's (MERON_E_AUTH): its owner has to be whom the
-// file system takes this process for, which over NFS may be another user than here.
+// file system takes this process for, which over NFS may be another user than on this host.
 Status make_private_directory(const std::string& path);
 
 // The names in it, but for those of hidden files. Asks a network's file system anew, which a look

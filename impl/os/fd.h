@@ -5,7 +5,7 @@
 
 namespace meron {
 
-// Owns one file descriptor; closes it when it goes.
+// Owns one file descriptor; closes it in its destructor.
 class UniqueFd {
  public:
   UniqueFd() = default;

@@ -99,7 +99,7 @@ Result<UniqueFd> create_file(const std::string& path) {
 }
 
 Status sync_file(int fd, const std::string& path) {
-  // Not asked again after EINTR either: what happened to the bytes is unknown then.
+  // Not repeated after EINTR either: what happened to the bytes is unknown then.
   if (::fsync(fd) == 0) return Ok{};
   return system_error("cannot sync the file", errno,
                       "what was written to it may be lost: look at the kernel's log, and write it "
@@ -164,7 +164,7 @@ Result<std::string> read_descriptor(int fd, size_t enough_bytes, size_t max_byte
         return std::move(ready).error();
       }
       if (should_stop && should_stop()) {
-        return Error(MERON_E_CANCELLED, "should_stop asked the read to end");
+        return Error(MERON_E_CANCELLED, "should_stop ended the read");
       }
       continue;
     }

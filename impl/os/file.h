@@ -15,7 +15,7 @@
 namespace meron {
 
 // The content of a file of at most `max_bytes` (an error when it is longer). Works for /proc and
-// /sys, whose files have no size. A path that is not there is MERON_E_NOT_FOUND; a pipe, a device
+// /sys, whose files have no size. A path that does not exist is MERON_E_NOT_FOUND; a pipe, a device
 // or a directory is MERON_E_IO, and is not waited for.
 Result<std::string> read_file(const std::string& path, size_t max_bytes);
 
@@ -38,7 +38,7 @@ Status sync_file(int fd, const std::string& path);
 // limit on file sizes is ended by a signal.
 Status check_size_of_file(uint64_t bytes, const std::string& path);
 
-// One that is not there is removed already.
+// A missing one counts as removed.
 Status remove_file(const std::string& path);
 
 // What can be read from `fd` until its end, at most `max_bytes` (an error when there is more),
@@ -51,7 +51,7 @@ Result<std::string> read_front(int fd, uint64_t bytes, const std::string& path);
 
 // What an open descriptor gives until its end, or until `enough_bytes` have arrived and no more is
 // there; of a file, from its begin each time. Leaves the descriptor's position and flags alone.
-// `should_stop`, which may be empty, is asked while it waits: MERON_E_CANCELLED.
+// `should_stop`, which may be empty, is called while it waits: MERON_E_CANCELLED.
 Result<std::string> read_descriptor(int fd, size_t enough_bytes, size_t max_bytes,
                                     Deadline deadline, const std::function<bool()>& should_stop);
 

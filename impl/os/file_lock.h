@@ -24,7 +24,7 @@ class FileLock {
   };
 
   FileLock() = default;
-  // Never waits. Makes the file where `make`, else one that is not there is MERON_E_NOT_FOUND.
+  // Never waits. Makes the file where `make`, else a missing one is MERON_E_NOT_FOUND.
   static Result<FileLock> attempt(const std::string& path, bool make);
   FileLock(FileLock&& other) noexcept { *this = std::move(other); }
   FileLock& operator=(FileLock&& other) noexcept;

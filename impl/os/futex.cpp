@@ -12,7 +12,7 @@
 
 namespace meron {
 
-// Neither call has FUTEX_PRIVATE_FLAG: the word is found by the page it lies in, so that processes
+// Neither call has FUTEX_PRIVATE_FLAG: the word is found by its page, so that processes
 // that map the page at different addresses meet.
 
 WakeReason futex_wait(const std::atomic<uint32_t>* word, uint32_t expected, int64_t timeout_ns) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this host offers to this process. Nothing here fails: what cannot be found out reads as
+// The resources that this host offers to this process. No function fails: unknown values read as
 // "unknown", 0, or no limit.
 #pragma once
 
@@ -29,7 +29,7 @@ struct HostMemory {
 };
 HostMemory host_memory();
 
-// The least of the host's RAM and the cgroup limit: what all ranks here can have together.
+// The least of the host's RAM and the cgroup limit: the limit for all ranks of the host together.
 uint64_t usable_memory_total();
 
 struct ShmSpace {

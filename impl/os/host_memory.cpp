@@ -80,7 +80,7 @@ std::optional<std::string> cgroup_path(std::string_view self, bool v2) {
   return path;
 }
 
-// A container may see only a part of the tree: `root` is what of it lies at the mount point.
+// A container may see only a part of the tree: `root` is the subtree at the mount point.
 std::string leaf_directory(const std::string& mount, std::string_view root, std::string_view path) {
   if (root == "/") root = "";
   if (!path.starts_with(root) || path.find("..") != std::string_view::npos) return mount;
@@ -120,7 +120,7 @@ struct CgroupMemory {
 CgroupMemory read_cgroup(const std::string& directory, bool v2) {
   CgroupMemory memory;
   const auto limit_in = [&](const char* file) {
-    // "max" is not a number; version 1 says a number of its own near 2^63.
+    // "max" is not a number; version 1 has a number close to 2^63.
     const uint64_t limit = number_at(content_of(directory + file)).value_or(kNoLimit);
     return limit >= 1ull << 62 ? kNoLimit : limit;
   };

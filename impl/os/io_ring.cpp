@@ -172,7 +172,7 @@ Result<std::unique_ptr<IoRing>> IoRing::create(uint32_t depth) {
     ring->reap(none);  // arms it again
     if (result != static_cast<int>(sizeof(uint64_t))) {
       proved = Error(MERON_E_UNSUPPORTED,
-                     fmt::format("io_uring does not work here: {}", errno_text(-result)));
+                     fmt::format("io_uring does not work on this host: {}", errno_text(-result)));
     }
   } else {
     proved = Error(MERON_E_UNSUPPORTED, proved.error().info().what);
@@ -258,8 +258,8 @@ void IoRing::arm() {
   ::io_uring_sqe_set_data64(entry, kWakeTag);
 }
 
-// The kernel asks to come again where it has no memory for a request at the moment (EAGAIN), where
-// completions must be taken first (EBUSY), and after a signal.
+// The kernel requires a repeated call if it has no memory for a request at the moment (EAGAIN),
+// where completions must be taken first (EBUSY), and after a signal.
 Status IoRing::submit() {
   const int result = ::io_uring_submit(&state_->ring);
   if (result >= 0 || result == -EAGAIN || result == -EBUSY || result == -EINTR) return Ok{};

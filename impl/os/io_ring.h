@@ -26,11 +26,11 @@ class IoRing {
     bool write = false;
     int fd = -1;                   // used where file_slot is kNone
     uint32_t file_slot = kNone;    // of add_file
-    uint32_t buffer_slot = kNone;  // of add_buffer: `data` lies wholly in that buffer
+    uint32_t buffer_slot = kNone;  // of add_buffer: `data` is completely in that buffer
     uint64_t offset = 0;
     std::byte* data = nullptr;
     uint32_t bytes = 0;
-    uint32_t tag = 0;  // comes back in the completion
+    uint32_t tag = 0;  // returned in the completion
   };
   struct Completion {
     uint32_t tag = 0;
@@ -38,7 +38,7 @@ class IoRing {
   };
 
   // For at most `depth` requests at a time. Proves that the ring works by waking itself, so that a
-  // host that forbids any part of it is told here: MERON_E_UNSUPPORTED with the reason, or
+  // host that forbids any part of it is reported: MERON_E_UNSUPPORTED with the reason, or
   // MERON_E_NO_MEMORY where memory or descriptors lack.
   static Result<std::unique_ptr<IoRing>> create(uint32_t depth);
   // Requests under way are cancelled where the device can; wait for them first.
@@ -52,7 +52,7 @@ class IoRing {
   bool takes_buffers() const;
 
   // Files and buffers that the kernel looks up and pins once instead of at each request: a slot, or
-  // kNone where there are too many or the kernel has no such table. A slot must be given back; what
+  // kNone where there are too many or the kernel has no such table. A slot must be released; what
   // is under way may still use it then.
   uint32_t add_file(int fd);
   void remove_file(uint32_t slot);
@@ -70,7 +70,7 @@ class IoRing {
   // Takes what has ended; returns how many.
   size_t reap(std::span<Completion> out);
 
-  // Ends a submit_and_wait, the present or the next one. Any thread, while the ring is there.
+  // Ends a submit_and_wait, the current or the next one. Any thread, while the ring exists.
   void wake();
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a launcher and the ranks of its job tell each other of failures: shared memory with a slot
+// How a launcher and the ranks of its job report failures to each other: shared memory with a slot
 // per rank. The launcher makes it, and passes it as the descriptor MERON_BOARD_FD. A rank notes
 // there whom an error blamed, so that the launcher can name the rank that failed first and not
 // its victims; the launcher notes the ranks that have ended, which only it sees before the

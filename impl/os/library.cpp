@@ -22,7 +22,7 @@ std::string own_folder() {
 
 Result<void*> function_of_module(const std::string& library, const std::string& function) {
   const std::string beside = own_folder() + library;
-  // One that lies there and cannot be loaded says why; another one would hide it.
+  // An existing one that cannot be loaded is an error; trying another one would hide it.
   const bool found = beside != library && access(beside.c_str(), F_OK) == 0;
   void* const handle = dlopen((found ? beside : library).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {

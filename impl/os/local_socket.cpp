@@ -127,7 +127,7 @@ Result<UniqueFd> connect_abstract(std::string_view name, Deadline deadline) {
     }
     const int64_t left = deadline.remaining();
     if (left == 0) {
-      return Error(MERON_E_TIMEOUT, "nobody accepted the connection before the deadline")
+      return Error(MERON_E_TIMEOUT, "no process accepted the connection before the deadline")
           .on(std::string(name))
           .during("connect");
     }

@@ -43,7 +43,7 @@ Result<UniqueFd> accept(int listener, Deadline deadline);
 Result<UniqueFd> connect_abstract(std::string_view name, Deadline deadline);
 
 // Sends one message of 1 to kMaxMessageBytes bytes with copies of up to kMaxMessageFds
-// descriptors. MERON_E_PEER_CLOSED when the peer is gone.
+// descriptors. MERON_E_PEER_CLOSED if the peer has closed.
 Status send_message(int fd, std::span<const std::byte> bytes, std::span<const int> fds,
                     Deadline deadline);
 

@@ -24,7 +24,7 @@ constexpr int MADV_POPULATE_READ = 22;  // Linux 5.14
 constexpr int MADV_POPULATE_WRITE = 23;
 #endif
 
-// Between two pieces the free memory is looked at again, because others take from it too.
+// Between two pieces the free memory is checked again, because other processes allocate too.
 constexpr size_t kPiece = 64ull << 20;
 
 constexpr uint64_t round_down(uint64_t value, uint64_t multiple) {
@@ -116,7 +116,7 @@ Status Mapping::populate(size_t offset, size_t bytes) {
   const size_t end = std::min<size_t>(size_, round_up(offset + bytes, page_size()));
   MERON_TRY(require_memory(hole_bytes(fd_.get(), begin, end - begin)));
 
-  // Only whole huge pages within the range: a huge page that sticks out would charge this range
+  // Only full huge pages within the range: a huge page that sticks out would charge this range
   // for its neighbour.
   const size_t huge_begin = round_up(begin, kHugePage);
   const size_t huge_end = round_down(end, kHugePage);

@@ -43,7 +43,7 @@ class Mapping {
   // that a first pass over them does not fault. An optimisation: does nothing where unsupported.
   void prefault(size_t offset, size_t bytes) const;
 
-  // Returns the memory of the whole pages within the range; they read as zero from now on, in
+  // Returns the memory of the full pages within the range; they read as zero from now on, in
   // every mapping of the file. Needs Access::read_write.
   Status discard(size_t offset, size_t bytes);
 

@@ -100,7 +100,7 @@ uint64_t MemoryFile::hole_bytes(uint64_t offset, uint64_t bytes) const {
 }
 
 uint64_t hole_bytes(int fd, uint64_t offset, uint64_t bytes) {
-  // The two calls walk from hole to data to hole; they move the file position, which nobody uses.
+  // The two calls walk from hole to data to hole; they move the file position, which is not used.
   const uint64_t end = offset + bytes;
   uint64_t holes = 0;
   while (offset < end) {

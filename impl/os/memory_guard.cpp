@@ -13,7 +13,7 @@ namespace {
 
 // Left to everybody else: heap, stacks, page tables, other processes' growth.
 constexpr uint64_t kHeadroom = 16ull << 20;
-// One look at the host covers small requests up to this sum, which the headroom can bear.
+// One check of the host covers small requests up to this sum, which the headroom can bear.
 constexpr uint64_t kCredit = 8ull << 20;
 constexpr uint64_t kSmall = 1ull << 20;
 

@@ -11,7 +11,7 @@ namespace meron {
 // not refuse memory, it kills for it; this refuses first, with MERON_E_NO_MEMORY and an error that
 // says how much is needed, how much is free, and under which limit. Cheap for small amounts.
 //
-// It is a look, not a reservation: processes that look at the same time can both be told yes. Who
+// It is a check, not a reservation: processes that check at the same time can both succeed. Who
 // takes much memory looks again after every piece.
 Status require_memory(uint64_t bytes);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which CPUs are near which memory. A thread that updates memory of another node pays for every
+// Which CPUs are local to which memory. A thread that updates memory of another node pays for every
 // byte of it.
 #pragma once
 
@@ -12,7 +12,7 @@
 namespace meron {
 
 // The host's NUMA nodes with the CPUs of each that this process may use, those without any left
-// out. Empty where the host does not tell.
+// out. Empty if the host does not report it.
 std::vector<std::vector<int>> numa_nodes(const std::string& folder = "/sys/devices/system/node");
 
 // "0-3,8,10-11" as numbers; MERON_E_PARSE for anything else. As Linux lists CPUs.

@@ -8,8 +8,8 @@
 namespace meron {
 
 // Waits until `fd` has one of `events` (POLLIN, POLLOUT) or a hang-up or error, which the next
-// call on it will tell. MERON_E_TIMEOUT at the deadline; a deadline that has passed still looks
-// once.
+// call on it will report it. MERON_E_TIMEOUT at the deadline; a deadline that has passed still
+// checks once.
 Status wait_ready(int fd, short events, Deadline deadline);
 
 }  // namespace meron

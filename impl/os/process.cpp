@@ -88,7 +88,7 @@ Result<uint64_t> process_start_time(int32_t pid) {
 
 ProcessWatch::ProcessWatch(int32_t pid, uint64_t start_time) : pid_(pid), start_time_(start_time) {
   if (pid <= 0) {
-    reason_ = "the process is in a pid namespace that cannot be seen from here";
+    reason_ = "the process is in a pid namespace that is invisible from this one";
     return;
   }
   pidfd_.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
@@ -101,7 +101,7 @@ ProcessWatch::ProcessWatch(int32_t pid, uint64_t start_time) : pid_(pid), start_
     reason_ = fmt::format("pidfd_open: {}", errno_text(error));
   }
   // The process that the descriptor holds could be a later one with the same pid. If it has ended
-  // by now, the descriptor tells.
+  // by now, the descriptor reports it.
   if (const auto stat = read_stat(pid); stat.ok()) {
     if (start_time_ == 0) start_time_ = stat->start_time;
     if (stat->start_time != start_time_) ended_ = true;
@@ -130,7 +130,7 @@ bool ProcessWatch::ended(Deadline deadline) {
 }
 
 bool ProcessWatch::alive_by_proc() const {
-  // EPERM means that it is there and not ours.
+  // EPERM means that it exists and belongs to another user.
   if (::kill(pid_, 0) != 0 && errno == ESRCH) return false;
   const auto stat = read_stat(pid_);
   if (!stat.ok()) return true;  // /proc is missing or hides it: kill() has the last word

@@ -26,14 +26,14 @@ Result<uint64_t> process_start_time(int32_t pid);
 // Watches one process, also one that is not a child. Not thread-safe.
 class ProcessWatch {
  public:
-  // `start_time` (see process_start_time) tells the process from a later one of the same pid;
-  // 0: whoever has the pid now.
+  // `start_time` (see process_start_time) distinguishes the process from a later one of the same
+  // pid; 0: whoever has the pid now.
   explicit ProcessWatch(int32_t pid, uint64_t start_time = 0);
 
   // False once the process has ended, also while it is an unreaped zombie. Does not wait. Always
   // true for a pid that cannot be watched at all; see reason().
   bool alive();
-  // Waits for the end, until `deadline`; true when it has come.
+  // Waits for the end, until `deadline`; true if it has ended.
   bool ended(Deadline deadline);
 
   int32_t pid() const { return pid_; }

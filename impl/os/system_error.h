@@ -13,7 +13,7 @@ namespace meron {
 std::string errno_text(int error);
 
 // "`what`: `text of error`". The code follows from errno: lack of memory or descriptors is
-// MERON_E_NO_MEMORY, lack of room on a drive MERON_E_NO_SPACE, what is not there MERON_E_NOT_FOUND,
+// MERON_E_NO_MEMORY, lack of space on a drive MERON_E_NO_SPACE, a missing file MERON_E_NOT_FOUND,
 // a passed time MERON_E_TIMEOUT, and the rest MERON_E_IO.
 Error system_error(std::string_view what, int error, std::string advice = {});
 

@@ -30,7 +30,7 @@ class ThreadPool {
   int threads() const { return threads_; }
 
   // Runs body(part) for part 0 .. parts - 1, each once, part 0 on the caller; returns when all have
-  // ended. `parts` is at most threads(). Any thread may call it: while one run goes on, others stay
+  // ended. `parts` is at most threads(). Any thread may call it: during one run, others stay
   // on their callers, part after part. `body` must not throw.
   void run(int parts, const std::function<void(int)>& body);
 

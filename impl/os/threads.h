@@ -10,7 +10,7 @@ namespace meron {
 
 // Blocks all signals of this thread while in scope. Threads that are created meanwhile inherit the
 // mask for good: the host program's signals are delivered to its own threads only, as if the
-// engine were not there.
+// engine did not exist.
 class MaskSignalsScope {
  public:
   MaskSignalsScope();
@@ -29,7 +29,7 @@ void set_thread_name(const std::string& name);
 // their number).
 Status pin_thread(int index);
 
-// Lets all other threads of the process go first, for good: for work that nobody waits for.
+// Lets all other threads of the process go first, permanently: for work that no thread waits for.
 void yield_to_other_threads();
 
 }  // namespace meron

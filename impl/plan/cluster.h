@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cluster as numbers: how many devices, how fast what lies between them is, and what they hold.
-// Ranks lie on it one to a device, those of a node side by side.
+// A cluster as numbers: devices, links, memory. It has one rank per device; ranks of a node are
+// consecutive.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ inline constexpr uint32_t kMaxClusterDevices = 65'536;
 
 struct LinkSpeed {
   double rate = 0;     // bytes per second, each way at the same time
-  double latency = 0;  // seconds that a message takes beside its bytes
+  double latency = 0;  // seconds per message beside its bytes
 
   bool operator==(const LinkSpeed&) const = default;
 };
@@ -35,13 +35,13 @@ struct Cluster {
   std::string name;
   uint32_t nodes = 1;
   uint32_t devices_per_node = 1;
-  LinkSpeed between;       // a node's link to the others, which its devices share; nodes > 1
-  LinkSpeed inside;        // a device's link to the others of its node; devices_per_node > 1
-  bool in_place = false;   // devices of a node read each other's parameters where they lie
-  double memory = 0;       // of a device, bytes
-  double reserved = 0;     // of it, for activations and what else is no state of the model
+  LinkSpeed between;      // a node's link to the others, which its devices share; nodes > 1
+  LinkSpeed inside;       // a device's link to the others of its node; devices_per_node > 1
+  bool in_place = false;  // devices of a node read each other's parameters in place
+  double memory = 0;      // of a device, bytes
+  double reserved = 0;  // of it, for activations and everything else that is no state of the model
   double memory_rate = 0;  // of a device: reading and writing together, bytes per second
-  double flops = 0;        // of a device, as reached and not as advertised; 0: not given
+  double flops = 0;        // of a device, as achieved, not as advertised; 0: not given
   std::optional<TierSpeed> nvme = {};  // of a node
   std::optional<TierSpeed> pcie = {};  // of a device, from and to the host
 

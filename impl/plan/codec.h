@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Wire codecs as a plan names them: how values travel between replicas. What an encoding is, bit
-// for bit, kernels/cpu/quant.h says.
+// Wire codecs as a plan names them: how values are encoded between replicas. kernels/cpu/quant.h
+// defines the encodings bit by bit.
 #pragma once
 
 #include <cstdint>
@@ -36,15 +36,15 @@ struct Codec {
   uint32_t block = 256;     // elements that share a scale: a power of two
   bool stochastic = false;  // rounding; else to nearest
   bool hadamard = false;    // smooth outliers before rounding
-  // Gradients: what rounding took away is added to the next gradient (LoCo, arXiv 2407.04480), kept
+  // Gradients: the rounding error is added to the next gradient (LoCo, arXiv 2407.04480), averaged
   // as `beta` * old + (1 - beta) * new and dropped after `feedback_reset` reductions (0: never).
   bool feedback = false;
   double feedback_beta = 0.0;
   uint32_t feedback_reset = 0;
-  // Parameters: what is encoded is how they differ from what the receivers hold, which is what came
-  // of decoding before. What rounding took away is so part of the next difference.
+  // Parameters: encodes the difference to the values that the receivers have decoded before. The
+  // rounding error is thus part of the next difference.
   bool difference = false;
-  // A unit whose relative error is above goes back to bf16; 0: never.
+  // A unit with a larger relative error falls back to bf16; 0: never.
   double error_limit = 0.0;
 
   bool operator==(const Codec&) const = default;
@@ -60,15 +60,15 @@ constexpr uint64_t wire_bytes(const Codec& codec, uint64_t elements, uint64_t si
   return blocks * (uint64_t{codec.block} * codec.bits() / 8 + sizeof(float));
 }
 
-// The most that it can become: a unit may go back to bf16, and what there is no difference to goes
-// in 16 bits.
+// The maximum: a unit may fall back to bf16, and values without a base for a difference take 16
+// bits.
 constexpr uint64_t room_bytes(const Codec& codec, uint64_t elements, uint64_t size) {
   const uint64_t bytes = wire_bytes(codec, elements, size);
   const bool may_grow = codec.error_limit > 0.0 || codec.difference;
   return may_grow && bytes < elements * 2 ? elements * 2 : bytes;
 }
 
-// How frozen parameters lie at rest where the plan says int8.
+// The encoding of frozen parameters at rest, if the plan has int8.
 constexpr Codec frozen_codec() {
   return {.kind = CodecKind::int8};
 }

@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kUpdateBytes = 28;   // gradient, moments and value of f32: 16 read, 12 written
 constexpr double kFlopsPerElement = 6;  // and token: 2 forward, 4 backward
-constexpr uint64_t kUnitsAtATime = 2;   // one in use, one on its way
+constexpr uint64_t kUnitsAtATime = 2;   // one in use, one being gathered
 
 Status check_load(const Cluster& cluster, const ClusterLoad& load) {
   const auto refuse = [](std::string what, const char* advice) {
@@ -40,26 +40,26 @@ struct Phases {
   uint64_t between = 0;
   uint64_t inside = 0;
 
-  // A phase among ranks that lie on several nodes, or share one, or both.
+  // A phase among ranks on several nodes, or of one node, or both.
   void add(uint64_t times, bool several_nodes, bool shared) {
     if (several_nodes) between += times;
     if (shared) inside += times;
   }
 };
 
-// Where the ranks of an axis lie.
+// Which axes have several ranks on one node (local peers), and which span nodes (remote peers).
 struct Places {
   Places(const MeshShape& mesh, uint64_t node)
-      : rows_far(mesh.shards > node),
-        rows_near(std::min(node, mesh.shards) > 1),
-        near_replicas(std::max<uint64_t>(1, std::min(node / mesh.shards, mesh.replicas))),
-        parts_far(mesh.replicas > near_replicas),
-        parts_near(near_replicas > 1) {}
-  bool rows_far;
-  bool rows_near;
-  uint64_t near_replicas;
-  bool parts_far;
-  bool parts_near;
+      : remote_shards(mesh.shards > node),
+        local_shards(std::min(node, mesh.shards) > 1),
+        local_replicas(std::max<uint64_t>(1, std::min(node / mesh.shards, mesh.replicas))),
+        remote_sub_shards(mesh.replicas > local_replicas),
+        local_sub_shards(local_replicas > 1) {}
+  bool remote_shards;
+  bool local_shards;
+  uint64_t local_replicas;
+  bool remote_sub_shards;
+  bool local_sub_shards;
 };
 
 Phases gather_phases(const Plan& plan, const MeshShape& mesh, const ClusterLoad& load,
@@ -70,18 +70,20 @@ Phases gather_phases(const Plan& plan, const MeshShape& mesh, const ClusterLoad&
   if (!is_sharded(plan.param)) {
     const bool replicas_too = optimizer_over_all && mesh.replicas > 1;
     if (is_sharded(plan.optimizer)) {
-      phases.add(1, at.rows_far || (replicas_too && at.parts_far),
-                 at.rows_near || (replicas_too && at.parts_near));
+      phases.add(1, at.remote_shards || (replicas_too && at.remote_sub_shards),
+                 at.local_shards || (replicas_too && at.local_sub_shards));
     }
     return phases;
   }
   const uint64_t gathers = uint64_t{load.gathers_per_micro_batch} * load.micro_batches;
   const bool world = param_over_all && mesh.replicas > 1;
-  // A second copy brings in what other nodes own once, and every gather is inside the axis then.
-  const uint64_t parts = plan.second_copy ? 1 : gathers;
-  phases.between += at.rows_far ? gathers : world && at.parts_far ? parts : 0;
-  phases.inside += at.rows_near ? gathers : world && at.parts_near ? parts : 0;
-  if (!param_over_all && optimizer_over_all) phases.add(1, at.parts_far, at.parts_near);
+  // With a secondary partition (hpZ) one gather stages what other nodes own, and the others stay on
+  // the shard axis.
+  const uint64_t staging = plan.second_copy ? 1 : gathers;
+  phases.between += at.remote_shards ? gathers : world && at.remote_sub_shards ? staging : 0;
+  phases.inside += at.local_shards ? gathers : world && at.local_sub_shards ? staging : 0;
+  if (!param_over_all && optimizer_over_all)
+    phases.add(1, at.remote_sub_shards, at.local_sub_shards);
   return phases;
 }
 
@@ -89,31 +91,33 @@ Phases reduce_phases(const Plan& plan, const MeshShape& mesh, const ClusterLoad&
                      const Places& at) {
   Phases phases;
   const uint64_t reductions = is_sharded(plan.gradient) ? load.micro_batches : 1;
-  phases.add(reductions, at.rows_far, at.rows_near);
-  if (!is_sharded(plan.optimizer)) phases.add(1, at.rows_far, at.rows_near);  // others' sums
+  phases.add(reductions, at.remote_shards, at.local_shards);
+  if (!is_sharded(plan.optimizer))
+    phases.add(1, at.remote_shards, at.local_shards);  // others' sums
   if (mesh.replicas == 1) return phases;
-  phases.add(over_all(plan.gradient, mesh) ? reductions : 1, at.parts_far, at.parts_near);
-  if (!over_all(plan.optimizer, mesh)) phases.add(1, at.parts_far, at.parts_near);
+  phases.add(over_all(plan.gradient, mesh) ? reductions : 1, at.remote_sub_shards,
+             at.local_sub_shards);
+  if (!over_all(plan.optimizer, mesh)) phases.add(1, at.remote_sub_shards, at.local_sub_shards);
   return phases;
 }
 
-// Of what a rank copies of parameters, what comes from its own node. Only what an optimizer that is
-// cut over more ranks than the parameters has updated does.
-uint64_t copied_near(const Plan& plan, const MeshShape& mesh, const LinkPrediction& links,
-                     const Places& at) {
+// The bytes of parameters that a rank copies from local peers: those that an optimizer which is
+// sharded over more ranks than the parameters has updated.
+uint64_t copied_from_local(const Plan& plan, const MeshShape& mesh, const LinkPrediction& links,
+                           const Places& at) {
   const bool refresh = is_sharded(plan.param)
                            ? !over_all(plan.param, mesh) && over_all(plan.optimizer, mesh)
                            : is_sharded(plan.optimizer);
   if (!refresh) return 0;
   if (plan.param.codec.kind == CodecKind::none) {
-    return links.gather_copied - links.far_gather;
+    return links.gather_copied - links.remote_gather;
   }
-  // What is far was counted as encoded: take the share of the replicas that are near.
-  return static_cast<uint64_t>(Wide{links.gather_copied} * (at.near_replicas - 1) /
+  // Remote bytes are counted as encoded: take the share of the local replicas.
+  return static_cast<uint64_t>(Wide{links.gather_copied} * (at.local_replicas - 1) /
                                (mesh.replicas - 1));
 }
 
-// Rank 0 has the largest part of each flat.
+// Rank 0 has the largest shard of each flat.
 uint64_t update_bytes(const Plan& plan, const ModelDesc& model, const MeshShape& mesh) {
   uint64_t bytes = 0;
   for (const UnitDesc& unit : model.units) {
@@ -126,7 +130,7 @@ uint64_t update_bytes(const Plan& plan, const ModelDesc& model, const MeshShape&
   return bytes;
 }
 
-// What gathered units take beside the states: they are whole while they are used.
+// What gathered units take beside the states.
 uint64_t gathered_bytes(const Plan& plan, const ModelDesc& model, const Cluster& cluster) {
   if (!is_sharded(plan.param)) return 0;
   uint64_t largest = 0;
@@ -154,10 +158,10 @@ void add_traffic(const Prediction& prediction, const Cluster& cluster, const Pha
     uint64_t node = 0;
     for (size_t r = first; r < first + cluster.devices_per_node; ++r) {
       const LinkPrediction& links = prediction.ranks[r].links;
-      node += links.far_gather + links.far_reduce;
+      node += links.remote_gather + links.remote_reduce;
       const uint64_t mapped = cluster.in_place ? 0 : links.gather_mapped;
-      const uint64_t near = mapped + copied_near(out.plan, out.mesh, links, at);
-      busiest_device = std::max(busiest_device, near + links.reduce - links.far_reduce);
+      const uint64_t local = mapped + copied_from_local(out.plan, out.mesh, links, at);
+      busiest_device = std::max(busiest_device, local + links.reduce - links.remote_reduce);
       out.copied = std::max(out.copied, 2 * (mapped + links.gather_copied + links.reduce));
     }
     busiest_node = std::max(busiest_node, node);

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What plans cost in time on a cluster, and which one to take. Times are made of the bytes that
-// predict.h counts, and of nothing that was measured:
+// What plans cost in time on a cluster, and which one to take. Times follow from the bytes that
+// predict.h counts and the rates of the cluster; nothing is measured:
 //
-// - between nodes: what all ranks of a node take from other nodes, over the rate of the node's
-// link.
-//   What they send is as much, and goes the other way at the same time.
-// - inside a node: what a rank takes from others of its node, over the rate of its link to them.
-//   Parameters that are read in place cross nothing.
-// - messages: one latency for each unit, phase and kind of link. What goes to several peers in one
-//   phase is under way at the same time.
-// - memory: what a rank takes from peers is written once and read once; an update reads and writes
+// - between nodes: the bytes that all ranks of a node receive from other nodes, over the rate of
+//   the node's link. They send as many, the other way at the same time.
+// - inside a node: the bytes that a rank receives from local peers, over the rate of its link to
+//   them. Parameters that are read in place cross no link.
+// - messages: one latency for each unit, phase and kind of link. Messages to several peers in one
+//   phase overlap.
+// - memory: what a rank receives is written once and read once; an update reads and writes
 //   28 bytes per element that the rank updates, and writes 2 more for 16-bit parameters.
 //
 // With perfect overlap computation, both links and copies run at the same time, and the update
@@ -47,7 +46,7 @@ struct LinkCost {
 struct Estimate {
   Plan plan;
   MeshShape mesh;
-  bool lossy = false;      // values are rounded on their way between replicas
+  bool lossy = false;      // values are rounded between replicas
   LinkCost between = {};   // of the busiest node
   LinkCost inside = {};    // of the busiest device
   uint64_t copied = 0;     // bytes of memory traffic, of the busiest device, without the update
@@ -56,7 +55,7 @@ struct Estimate {
   double updating = 0;     // seconds
   double computing = 0;    // seconds
   uint64_t states = 0;     // bytes on the fullest device, as predicted
-  uint64_t gathered = 0;   // and of units that are whole: the largest, and the next one
+  uint64_t gathered = 0;   // and of unsharded units: the largest, and the next one
   uint64_t available = 0;  // bytes that the device has for both
 
   uint64_t memory() const { return states + gathered; }
@@ -64,7 +63,7 @@ struct Estimate {
   uint64_t lacking() const { return fits() ? 0 : memory() - available; }
   double with_overlap() const;
   double without_overlap() const;
-  // By which plans are ranked: real steps lie between the two.
+  // By which plans are ranked: real steps take between the two.
   double middle() const { return (with_overlap() + without_overlap()) / 2; }
 
   bool operator==(const Estimate&) const = default;

@@ -16,8 +16,8 @@ namespace {
 constexpr double kAsGood = 0.005;  // of a step: a difference that means nothing
 constexpr double kWorthSaying = 0.1;
 
-// A part of a step, and the bytes that make it long.
-struct Part {
+// A phase of a step, and its bytes.
+struct Phase {
   const char* what;
   double Estimate::*own_time = nullptr;
   LinkCost Estimate::*link = nullptr;
@@ -32,12 +32,12 @@ struct Part {
   }
 };
 
-constexpr Part kComputation = {.what = "the computation", .own_time = &Estimate::computing};
-constexpr Part kBetween = {.what = "a node's link to the others", .link = &Estimate::between};
-constexpr Part kInside = {.what = "a device's link inside its node", .link = &Estimate::inside};
-constexpr Part kCopies = {
+constexpr Phase kComputation = {.what = "the computation", .own_time = &Estimate::computing};
+constexpr Phase kBetween = {.what = "a node's link to the others", .link = &Estimate::between};
+constexpr Phase kInside = {.what = "a device's link inside its node", .link = &Estimate::inside};
+constexpr Phase kCopies = {
     .what = "copying in memory", .own_time = &Estimate::copying, .own_bytes = &Estimate::copied};
-constexpr Part kUpdate = {
+constexpr Phase kUpdate = {
     .what = "the update", .own_time = &Estimate::updating, .own_bytes = &Estimate::updated};
 
 std::string percent(double ratio) {
@@ -56,20 +56,20 @@ bool as_good(const Estimate& a, const Estimate& best) {
 }
 
 std::string first_sentence(const Estimate& first) {
-  return fmt::format("{} comes first: {} a step with perfect overlap, {} without.", first.plan.name,
+  return fmt::format("{} is first: {} a step with perfect overlap, {} without.", first.plan.name,
                      human_seconds(first.with_overlap()), human_seconds(first.without_overlap()));
 }
 
 std::string limit_sentence(const Estimate& first) {
   constexpr std::array kAtTheSameTime = {kComputation, kBetween, kInside, kCopies};
-  const Part& slowest = *std::max_element(
+  const Phase& slowest = *std::max_element(
       kAtTheSameTime.begin(), kAtTheSameTime.end(),
-      [&](const Part& a, const Part& b) { return a.time(first) < b.time(first); });
+      [&](const Phase& a, const Phase& b) { return a.time(first) < b.time(first); });
   if (slowest.time(first) == 0 && kUpdate.time(first) == 0) return "Nothing takes any time.";
   const bool update_first = kUpdate.time(first) > slowest.time(first);
-  const Part& limit = update_first ? kUpdate : slowest;
+  const Phase& limit = update_first ? kUpdate : slowest;
   std::string out =
-      fmt::format("What limits it is {}: {}", limit.what, human_seconds(limit.time(first)));
+      fmt::format("Its limit is {}: {}", limit.what, human_seconds(limit.time(first)));
   if (limit.bytes(first) > 0) out += fmt::format(" for {}", human_bytes(limit.bytes(first)));
   if (limit.link != nullptr && (first.*limit.link).waiting > (first.*limit.link).transfer) {
     out += ", most of it waiting for messages: fewer, larger units would help";
@@ -82,19 +82,20 @@ std::string limit_sentence(const Estimate& first) {
   return out + ".";
 }
 
-// What `behind` loses most by, if anything is slower.
+// The phase in which `behind` loses most, if any is slower.
 std::string reason(const Estimate& behind, const Estimate& first) {
-  constexpr std::array kParts = {kBetween, kInside, kCopies, kUpdate};
-  const Part& part =
-      *std::max_element(kParts.begin(), kParts.end(), [&](const Part& a, const Part& b) {
+  constexpr std::array kPhases = {kBetween, kInside, kCopies, kUpdate};
+  const Phase& phase =
+      *std::max_element(kPhases.begin(), kPhases.end(), [&](const Phase& a, const Phase& b) {
         return a.time(behind) - a.time(first) < b.time(behind) - b.time(first);
       });
-  if (part.time(behind) <= part.time(first)) return {};
-  std::string out = fmt::format(": {} takes {} instead of {}", part.what,
-                                human_seconds(part.time(behind)), human_seconds(part.time(first)));
-  if (part.bytes(behind) > part.bytes(first)) {
-    return out + fmt::format(", for {} instead of {}", human_bytes(part.bytes(behind)),
-                             human_bytes(part.bytes(first)));
+  if (phase.time(behind) <= phase.time(first)) return {};
+  std::string out =
+      fmt::format(": {} takes {} instead of {}", phase.what, human_seconds(phase.time(behind)),
+                  human_seconds(phase.time(first)));
+  if (phase.bytes(behind) > phase.bytes(first)) {
+    return out + fmt::format(", for {} instead of {}", human_bytes(phase.bytes(behind)),
+                             human_bytes(phase.bytes(first)));
   }
   return out + ", for more messages";
 }
@@ -104,7 +105,7 @@ std::string behind_sentence(const Estimate& behind, const Estimate& first) {
                      longer(behind.middle(), first.middle()), reason(behind, first));
 }
 
-// The runner-up, those that are as good, and the best that rounds nothing.
+// The runner-up, the equally good ones, and the best that is exact.
 void add_others(const std::vector<const Estimate*>& fitting, std::vector<std::string>& out) {
   const Estimate& first = *fitting.front();
   std::string equals;
@@ -123,7 +124,7 @@ void add_others(const std::vector<const Estimate*>& fitting, std::vector<std::st
   if (runner_up != nullptr) out.push_back(behind_sentence(*runner_up, first));
   if (first.lossy && exact != nullptr) {
     out.push_back(
-        fmt::format("{} rounds values on their way between nodes. Of those that do not, "
+        fmt::format("{} rounds values between nodes. Of those that do not, "
                     "{} is the best: it takes {}{}.",
                     first.plan.name, exact->plan.name, longer(exact->middle(), first.middle()),
                     reason(*exact, first)));
@@ -154,7 +155,7 @@ std::vector<std::string> explain(const Ranking& ranking) {
   if (fitting.empty()) {
     const Estimate& nearest = ranking.estimates.front();
     out.push_back(fmt::format(
-        "None of the {} fits. {} comes nearest: it lacks {} of {} on each "
+        "None of the {} fits. {} is closest: it lacks {} of {} on each "
         "device. Take more devices, or smaller units.",
         all, nearest.plan.name, human_bytes(nearest.lacking()), human_bytes(nearest.memory())));
     return out;
@@ -170,7 +171,7 @@ std::vector<std::string> explain(const Ranking& ranking) {
                               human_bytes(nearest.lacking())));
   }
   if (fitting.front()->computing == 0) {
-    out.push_back("No computation is given: a step is what moving and updating take.");
+    out.push_back("No computation is given: a step is only transfers and the update.");
   }
   return out;
 }

@@ -20,7 +20,7 @@ Json seconds(double value) {
   return {{"seconds", value}, {"human", human_seconds(value)}};
 }
 
-// As the file has it, with numbers in place of words.
+// The cluster file with numbers in place of words.
 Json cluster_json(const Cluster& cluster) {
   const auto link = [](const LinkSpeed& speed) {
     return Json{{"bytes_per_second", speed.rate}, {"latency_seconds", speed.latency}};
@@ -78,7 +78,7 @@ Json estimate_json(const Estimate& cost) {
           {"plan", Json::parse(to_json(cost.plan, -1))}};
 }
 
-// What the file gives and no plan of today uses.
+// Keys of the file that no plan uses yet.
 std::vector<std::string> notes(const Cluster& cluster) {
   std::vector<std::string> out;
   for (const auto& [tier, key] : {std::pair{&cluster.nvme, "nvme"}, {&cluster.pcie, "pcie"}}) {

@@ -11,15 +11,15 @@
 namespace meron {
 namespace {
 
-// Of one row: its parts by replica, and what a replica brings in from those of other nodes.
-struct RowCost {
-  std::vector<uint64_t> parts;       // elements, by replica
-  std::vector<Wide> far_parts;       // elements of far replicas' parts that it brings in
-  std::vector<Wide> far_param_wire;  // the same as they travel
-  std::vector<Wide> all_far_wire;    // of all far replicas' parts
-  std::vector<Wide> far_sum_wire;    // of the sums of all far replicas' parts
-  std::vector<Wide> other_sum_wire;  // of the sums of all other replicas' parts
-  uint64_t far_replicas_of(uint64_t near) const { return parts.size() - near; }
+// A shard, cut into one sub-shard per replica. "Remote" are replicas on other nodes. By replica:
+struct ShardCost {
+  std::vector<uint64_t> sub_shards;     // elements
+  std::vector<Wide> remote_elements;    // of remote sub-shards that this replica stages
+  std::vector<Wide> remote_param_wire;  // their bytes on the wire
+  std::vector<Wide> all_remote_wire;    // bytes on the wire of all remote sub-shards
+  std::vector<Wide> remote_sum_wire;    // the same of their gradient sums
+  std::vector<Wide> other_sum_wire;     // of the gradient sums of all other replicas
+  uint64_t remote_replicas(uint64_t local) const { return sub_shards.size() - local; }
 };
 
 class FlatCost {
@@ -36,10 +36,10 @@ class FlatCost {
 
   Tally of(uint64_t rank) {
     rank_ = rank;
-    row_ = row_range(flat_.elements, rank, mesh_).size();
+    shard_ = row_range(flat_.elements, rank, mesh_).size();
     replica_ = rank / mesh_.shards;
-    row_cost_ = &row_cost(row_);
-    part_ = row_cost_->parts[replica_];
+    shard_cost_ = &shard_cost(shard_);
+    sub_shard_ = shard_cost_->sub_shards[replica_];
     Tally cost;
     add_params(cost);
     if (flat_.trainable) add_gradients(cost);
@@ -49,12 +49,12 @@ class FlatCost {
  private:
   bool replicas() const { return mesh_.replicas > 1; }
   // Replicas on this rank's node. The mesh fits the nodes: mesh_shape().
-  uint64_t near_replicas() const {
+  uint64_t local_replicas() const {
     return std::max<uint64_t>(1, std::min(node_ / mesh_.shards, mesh_.replicas));
   }
-  uint64_t near_shards() const { return std::min(node_, mesh_.shards); }
+  uint64_t local_shards() const { return std::min(node_, mesh_.shards); }
 
-  // The wire format of parameters: a codec where it has one that changes something.
+  // Bytes of parameters on the wire.
   uint64_t param_wire(uint64_t elements) const {
     if (!flat_.trainable && plan_.frozen_int8) return wire_bytes(frozen_codec(), elements, size_);
     return coded() ? wire_bytes(plan_.param.codec, elements, size_) : elements * size_;
@@ -64,57 +64,59 @@ class FlatCost {
     return wire_bytes(plan_.gradient.codec, elements, sizeof(float));
   }
 
-  const RowCost& row_cost(uint64_t row) {
-    const auto [known, fresh] = rows_.try_emplace(row);
+  const ShardCost& shard_cost(uint64_t shard) {
+    const auto [known, fresh] = shard_costs_.try_emplace(shard);
     if (!fresh) return known->second;
-    RowCost& cost = known->second;
+    ShardCost& cost = known->second;
     const uint64_t replicas = mesh_.replicas;
-    const uint64_t near = near_replicas();
-    std::vector<Wide> elements(near), wire(near);
+    const uint64_t local = local_replicas();
+    std::vector<Wide> elements(local), wire(local);
     Wide sums = 0, params = 0;
     for (uint64_t i = 0; i < replicas; ++i) {
-      const uint64_t part = shard_range(row, i, replicas).size();
-      cost.parts.push_back(part);
-      elements[importer_of(i % near, near)] += part;
-      wire[importer_of(i % near, near)] += param_wire(part);
-      sums += sum_wire(part);
-      params += param_wire(part);
+      const uint64_t sub_shard = shard_range(shard, i, replicas).size();
+      cost.sub_shards.push_back(sub_shard);
+      elements[importer_of(i % local, local)] += sub_shard;
+      wire[importer_of(i % local, local)] += param_wire(sub_shard);
+      sums += sum_wire(sub_shard);
+      params += param_wire(sub_shard);
     }
-    Wide near_sums = 0, near_params = 0;
+    Wide local_sums = 0, local_params = 0;
     for (uint64_t i = 0; i < replicas; ++i) {
-      if (i % near == 0) {
-        near_sums = near_params = 0;
-        for (uint64_t k = i; k < std::min(i + near, replicas); ++k) {
-          near_sums += sum_wire(cost.parts[k]);
-          near_params += param_wire(cost.parts[k]);
+      if (i % local == 0) {
+        local_sums = local_params = 0;
+        for (uint64_t k = i; k < std::min(i + local, replicas); ++k) {
+          local_sums += sum_wire(cost.sub_shards[k]);
+          local_params += param_wire(cost.sub_shards[k]);
         }
       }
-      cost.far_parts.push_back(elements[i % near] - cost.parts[i]);
-      cost.far_param_wire.push_back(wire[i % near] - param_wire(cost.parts[i]));
-      cost.all_far_wire.push_back(params - near_params);
-      cost.far_sum_wire.push_back(sums - near_sums);
-      cost.other_sum_wire.push_back(sums - sum_wire(cost.parts[i]));
+      cost.remote_elements.push_back(elements[i % local] - cost.sub_shards[i]);
+      cost.remote_param_wire.push_back(wire[i % local] - param_wire(cost.sub_shards[i]));
+      cost.all_remote_wire.push_back(params - local_params);
+      cost.remote_sum_wire.push_back(sums - local_sums);
+      cost.other_sum_wire.push_back(sums - sum_wire(cost.sub_shards[i]));
     }
     return cost;
   }
 
-  // What `own` of an axis of `members` ranks brings in from those of other nodes, where rank m has
-  // `of(m)`: the sum of a class, without its own. (On its own node its class is itself.) `kind`
-  // tells the axes apart.
+  enum class Axis { shard, shard_wire, world_refresh, shard_refresh };
+  // What member `own` of an axis of `members` ranks stages from ranks of other nodes, where member
+  // m has `of(m)`. The ranks of a node share the work by position: see importer_of().
   template <class Of>
-  Wide staged(int kind, uint64_t members, uint64_t own, Of of) {
-    const uint64_t near = std::min(node_, members);
-    if (near == members) return 0;
-    // The axis' last node may have fewer ranks, each of which then brings in more.
-    const uint64_t importers = std::min(near, members - own / near * near);
-    auto& sums = classes_[{kind, importers}];
+  Wide staged(Axis axis, uint64_t members, uint64_t own, Of of) {
+    const uint64_t local = std::min(node_, members);
+    if (local == members) return 0;
+    // If the last node has fewer ranks, each of them stages more.
+    const uint64_t importers = std::min(local, members - own / local * local);
+    auto& sums = staged_sums_[{axis, importers}];
     if (sums.empty()) {
       sums.resize(importers);
-      for (uint64_t m = 0; m < members; ++m) sums[importer_of(m % near, importers)] += of(m);
+      for (uint64_t m = 0; m < members; ++m) sums[importer_of(m % local, importers)] += of(m);
     }
-    return sums[own % near] - of(own);
+    return sums[own % local] - of(own);
   }
-  uint64_t row_of(uint64_t shard) const { return row_range(flat_.elements, shard, mesh_).size(); }
+  uint64_t shard_size(uint64_t shard) const {
+    return row_range(flat_.elements, shard, mesh_).size();
+  }
 
   void add_params(Tally& cost) {
     const uint64_t n = flat_.elements;
@@ -122,70 +124,71 @@ class FlatCost {
     const bool world_optimizer = over_all(plan_.optimizer, mesh_);
     if (!is_sharded(plan_.param)) {
       cost[kParam] = footprint(n * size_);
-      if (flat_.trainable && is_sharded(plan_.optimizer)) add_refresh_of_whole(cost);
+      if (flat_.trainable && is_sharded(plan_.optimizer)) add_refresh_of_unsharded(cost);
       return;
     }
     const Wide gathers = Wide{load_.gathers_per_micro_batch} * load_.micro_batches;
-    const uint64_t rest = world_param ? part_ : row_;
+    const uint64_t held = world_param ? sub_shard_ : shard_;
     if (!flat_.trainable && plan_.frozen_int8) {
-      cost[kParam] = footprint(wire_bytes(frozen_codec(), rest, size_));
+      cost[kParam] = footprint(wire_bytes(frozen_codec(), held, size_));
     } else if (stored_ && plan_.param.tier == Tier::device) {
       cost[kDeviceParam] = device_value_bytes(plan_, n, rank_, mesh_, size_) +
                            device_copy_bytes(plan_, n, rank_, mesh_, size_);
-      if (mirrored(plan_)) cost[kParam] = rest * size_;
+      if (mirrored(plan_)) cost[kParam] = held * size_;
     } else if (stored_) {
-      const Range held = held_range(plan_.param, flat_.elements, rank_, mesh_);
-      cost[kNvmeParam] = value_file_bytes(held, size_);
-      // With an f32 master an update writes them without a look at what was there.
+      cost[kNvmeParam] =
+          value_file_bytes(held_range(plan_.param, flat_.elements, rank_, mesh_), size_);
+      // An update with an f32 master writes them without reading them.
       const bool changes = flat_.trainable && flat_.dtype == DType::f32;
-      cost[kNvmeRead] += (gathers + (changes ? 1u : 0u)) * rest * size_;
-      if (flat_.trainable) cost[kNvmeWritten] += rest * size_;
+      cost[kNvmeRead] += (gathers + (changes ? 1u : 0u)) * held * size_;
+      if (flat_.trainable) cost[kNvmeWritten] += held * size_;
     } else {
-      cost[kParam] = rest * size_;
+      cost[kParam] = held * size_;
     }
     if (coded())
-      cost[kParam] +=
-          footprint(part_ * size_) + footprint(room_bytes(plan_.param.codec, part_, size_));
+      cost[kParam] += footprint(sub_shard_ * size_) +
+                      footprint(room_bytes(plan_.param.codec, sub_shard_, size_));
 
-    const uint64_t shard = rank_ % mesh_.shards;
-    const Wide rows = staged(0, mesh_.shards, shard, [&](uint64_t j) { return row_of(j); });
-    Wide apart = rows;  // per gather, and so not mapped
-    cost[kCopied] += gathers * rows * size_;
-    // Between the nodes of one shard axis values go as they are, but for frozen ones.
-    const Wide row_wire = replicas() ? rows * size_
-                                     : staged(1, mesh_.shards, shard,
-                                              [&](uint64_t j) { return param_wire(row_of(j)); });
-    cost[kFarGather] += gathers * row_wire;
+    const uint64_t position = rank_ % mesh_.shards;
+    const Wide shards =
+        staged(Axis::shard, mesh_.shards, position, [&](uint64_t j) { return shard_size(j); });
+    Wide not_mapped = shards;  // elements per gather
+    cost[kCopied] += gathers * shards * size_;
+    // Between the nodes of one shard axis only frozen values are encoded.
+    const Wide shard_wire = replicas()
+                                ? shards * size_
+                                : staged(Axis::shard_wire, mesh_.shards, position,
+                                         [&](uint64_t j) { return param_wire(shard_size(j)); });
+    cost[kRemoteGather] += gathers * shard_wire;
     if (replicas() && world_param) {
-      const Wide parts = row_cost_->far_parts[replica_];
-      // A second copy stays until the values change, which frozen ones never do.
+      const Wide elements = shard_cost_->remote_elements[replica_];
+      // The secondary partition stays valid until the values change. Frozen ones never do.
       const Wide times = !plan_.second_copy ? gathers : Wide{flat_.trainable ? 1u : 0u};
-      apart += parts;
-      cost[kCopied] += times * parts * size_;
-      cost[kFarGather] += times * row_cost_->far_param_wire[replica_];
-      if (copies_on_host(plan_)) cost[kSecondCopy] = parts * size_;
+      not_mapped += elements;
+      cost[kCopied] += times * elements * size_;
+      cost[kRemoteGather] += times * shard_cost_->remote_param_wire[replica_];
+      if (copies_on_host(plan_)) cost[kSecondaryPartition] = elements * size_;
     }
     if (flat_.trainable && replicas() && !world_param && world_optimizer) {
-      cost[kCopied] += Wide{row_ - part_} * size_;
-      // Replicas share no row: each brings in what far ones have updated.
-      cost[kFarGather] += row_cost_->all_far_wire[replica_];
+      cost[kCopied] += Wide{shard_ - sub_shard_} * size_;
+      // Each replica stages what remote replicas have updated.
+      cost[kRemoteGather] += shard_cost_->all_remote_wire[replica_];
     }
-    cost[kMapped] = gathers * (Wide{n - rest} - apart) * size_;
+    cost[kMapped] = gathers * (Wide{n - held} - not_mapped) * size_;
   }
 
-  // Whole parameters: once a step from those who have updated them, rows from the shard axis or
-  // parts from all ranks.
-  void add_refresh_of_whole(Tally& cost) {
+  // Parameters that are not sharded: once a step, from the ranks that have updated them.
+  void add_refresh_of_unsharded(Tally& cost) {
     if (over_all(plan_.optimizer, mesh_) && replicas()) {
-      cost[kCopied] = Wide{flat_.elements - part_} * size_;
-      cost[kFarGather] = staged(2, mesh_.ranks(), rank_, [&](uint64_t m) {
+      cost[kCopied] = Wide{flat_.elements - sub_shard_} * size_;
+      cost[kRemoteGather] = staged(Axis::world_refresh, mesh_.ranks(), rank_, [&](uint64_t m) {
         return part_range(flat_.elements, m, mesh_).size() * size_;
       });
       return;
     }
-    cost[kCopied] = Wide{flat_.elements - row_} * size_;
-    cost[kFarGather] = staged(3, mesh_.shards, rank_ % mesh_.shards,
-                              [&](uint64_t j) { return row_of(j) * size_; });
+    cost[kCopied] = Wide{flat_.elements - shard_} * size_;
+    cost[kRemoteGather] = staged(Axis::shard_refresh, mesh_.shards, rank_ % mesh_.shards,
+                                 [&](uint64_t j) { return shard_size(j) * size_; });
   }
 
   void add_gradients(Tally& cost) const {
@@ -200,32 +203,33 @@ class FlatCost {
     }
     if (plan_.gradient.tier == Tier::device) {
       cost[kDeviceGradient] =
-          device_sum_bytes(plan_, n, rank_, mesh_) + device_feedback_bytes(plan_, row_, mesh_);
+          device_sum_bytes(plan_, n, rank_, mesh_) + device_feedback_bytes(plan_, shard_, mesh_);
     } else if (sharded || gsize != sizeof(float)) {
-      const uint64_t summed = !replicas() ? owned : world_gradient ? part_ : row_;
+      const uint64_t summed = !replicas() ? owned : world_gradient ? sub_shard_ : shard_;
       cost[kReduced] = footprint(summed * sizeof(float));
     }
     add_states(cost);
 
     const Wide reductions = sharded ? load_.micro_batches : 1;
-    cost[kReduce] = reductions * (mesh_.shards - 1) * (row_ * gsize);
-    cost[kFarReduce] = reductions * far_shards() * (row_ * gsize);
+    cost[kReduce] = reductions * (mesh_.shards - 1) * (shard_ * gsize);
+    cost[kRemoteReduce] = reductions * remote_shards() * (shard_ * gsize);
     if (!is_sharded(plan_.optimizer)) {
-      cost[kReduce] += (n - part_) * sizeof(float);
-      cost[kFarReduce] += far_sums();
+      cost[kReduce] += (n - sub_shard_) * sizeof(float);
+      cost[kRemoteReduce] += remote_sums();
     }
     if (!replicas()) return;
     if (plan_.gradient.codec.feedback && plan_.gradient.tier != Tier::device) {
-      cost[kFeedback] = footprint(row_ * sizeof(float));
+      cost[kFeedback] = footprint(shard_ * sizeof(float));
     }
     const Wide exchanges = world_gradient ? reductions : Wide{1};
-    const Wide wire =
-        sends_gradients(plan_, mesh_, load_.micro_batches == 1) ? part_ * gsize : sum_wire(part_);
+    const Wide wire = sends_gradients(plan_, mesh_, load_.micro_batches == 1)
+                          ? sub_shard_ * gsize
+                          : sum_wire(sub_shard_);
     cost[kReduce] += exchanges * (mesh_.replicas - 1) * wire;
-    cost[kFarReduce] += exchanges * row_cost_->far_replicas_of(near_replicas()) * wire;
+    cost[kRemoteReduce] += exchanges * shard_cost_->remote_replicas(local_replicas()) * wire;
     if (over_all(plan_.optimizer, mesh_)) return;
-    cost[kReduce] += row_cost_->other_sum_wire[replica_];
-    cost[kFarReduce] += row_cost_->far_sum_wire[replica_];
+    cost[kReduce] += shard_cost_->other_sum_wire[replica_];
+    cost[kRemoteReduce] += shard_cost_->remote_sum_wire[replica_];
   }
 
   void add_states(Tally& cost) const {
@@ -235,29 +239,29 @@ class FlatCost {
     const uint64_t on_device = split.device.size();
     cost[kDeviceOptimizer] = Wide{shape.states} * state_bytes(shape.dtype, on_device) +
                              (shape.master ? on_device * sizeof(float) : 0);
-    const uint64_t here = split.host.size();
-    cost[kMoments] = Wide{shape.states} *
-                     footprint(state_bytes(shape.dtype, here) + scale_bytes(shape.dtype, here));
-    if (shape.master) cost[kMaster] = footprint(here * sizeof(float));
-    const uint64_t away = nvme_bytes(shape, plan_.sub_group, split.nvme.size());
-    cost[kNvmeOptimizer] = away;
-    cost[kNvmeRead] += away;
-    cost[kNvmeWritten] += away;
+    const uint64_t on_host = split.host.size();
+    cost[kMoments] = Wide{shape.states} * footprint(state_bytes(shape.dtype, on_host) +
+                                                    scale_bytes(shape.dtype, on_host));
+    if (shape.master) cost[kMaster] = footprint(on_host * sizeof(float));
+    const uint64_t on_nvme = nvme_bytes(shape, plan_.sub_group, split.nvme.size());
+    cost[kNvmeOptimizer] = on_nvme;
+    cost[kNvmeRead] += on_nvme;
+    cost[kNvmeWritten] += on_nvme;
   }
 
   // Ranks of the shard axis on other nodes.
-  uint64_t far_shards() const {
-    const uint64_t near = near_shards();
-    const uint64_t begin = rank_ % mesh_.shards / near * near;
-    return mesh_.shards - std::min(near, mesh_.shards - begin);
+  uint64_t remote_shards() const {
+    const uint64_t local = local_shards();
+    const uint64_t begin = rank_ % mesh_.shards / local * local;
+    return mesh_.shards - std::min(local, mesh_.shards - begin);
   }
-  Wide far_sums() const {
-    const uint64_t near = near_shards();
-    const uint64_t first = rank_ % mesh_.shards / near * near;
-    const uint64_t last = std::min(first + near, mesh_.shards) - 1;
-    const uint64_t here =
+  Wide remote_sums() const {
+    const uint64_t local = local_shards();
+    const uint64_t first = rank_ % mesh_.shards / local * local;
+    const uint64_t last = std::min(first + local, mesh_.shards) - 1;
+    const uint64_t of_node =
         row_range(flat_.elements, last, mesh_).end - row_range(flat_.elements, first, mesh_).begin;
-    return Wide{flat_.elements - here} * sizeof(float);
+    return Wide{flat_.elements - of_node} * sizeof(float);
   }
 
   const FlatDesc& flat_;
@@ -267,14 +271,14 @@ class FlatCost {
   const MeshShape& mesh_;
   const uint64_t node_;
   const uint64_t size_;
-  std::map<uint64_t, RowCost> rows_;  // by the row's size, of which there are three at most
-  std::map<std::pair<int, uint64_t>, std::vector<Wide>> classes_;
+  std::map<uint64_t, ShardCost> shard_costs_;  // by the shard's size: at most three sizes
+  std::map<std::pair<Axis, uint64_t>, std::vector<Wide>> staged_sums_;
 
   uint64_t rank_ = 0;
-  uint64_t row_ = 0;
-  uint64_t part_ = 0;
+  uint64_t shard_ = 0;
+  uint64_t sub_shard_ = 0;
   uint64_t replica_ = 0;
-  const RowCost* row_cost_ = nullptr;
+  const ShardCost* shard_cost_ = nullptr;
 };
 
 }  // namespace

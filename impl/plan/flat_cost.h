@@ -19,7 +19,7 @@ __extension__ using Wide = unsigned __int128;
 
 enum Figure : size_t {
   kParam,
-  kSecondCopy,
+  kSecondaryPartition,
   kBuckets,
   kReduced,
   kFeedback,
@@ -30,8 +30,8 @@ enum Figure : size_t {
   kMapped,
   kCopied,
   kReduce,
-  kFarGather,
-  kFarReduce,
+  kRemoteGather,
+  kRemoteReduce,
   kNvmeOptimizer,
   kNvmeParam,
   kNvmeRead,
@@ -50,8 +50,8 @@ struct Tally : std::array<Wide, kFigures> {
   }
 };
 
-// Adds what a flat costs to the tallies of all ranks of `mesh`, but for what flats share. `stored`:
-// its unit's values lie on the row's tier, which is not the host.
+// Adds what a flat costs to the tallies of all ranks of `mesh`, without what flats share. `stored`:
+// its unit's values reside on the tier of the plan's param entry, which is not the host.
 void add_cost(const FlatDesc& flat, bool stored, const Plan& plan, const Workload& load,
               const MeshShape& mesh, std::vector<Tally>& ranks);
 

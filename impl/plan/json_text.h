@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON text read into a tree whose values know where they stand, so that an error about a value can
+// JSON text read into a tree whose values know their position, so that an error about a value can
 // name its line and its key. Internal to the engine. The parser proper is nlohmann's.
 #pragma once
 
@@ -21,7 +21,7 @@ class JsonText;
 // A value of a JsonText: two words, valid as long as the text is.
 class JsonValue {
  public:
-  // What the value is, or the error that it is something else.
+  // The value, or an error if it has another type.
   Result<std::string_view> string() const;
   Result<bool> boolean() const;
   // A whole number in [min, max]; 7e9 is one.
@@ -80,8 +80,10 @@ class JsonText {
   friend class JsonValue;
   class Builder;
 
+  static constexpr uint32_t kNoParent = UINT32_MAX;
+
   // The tree in the order of the text; a node's subtree is [node, end). A member's value follows
-  // the node of its key, which is a string without an existence of its own.
+  // the node of its key, which is a string and no value itself.
   struct Node {
     uint64_t payload;  // boolean, count; bits of a number; strings: begin << 32 | size in strings_
     uint32_t offset;   // of the token's last byte in the text
@@ -103,10 +105,13 @@ class JsonText {
 // `text` as a JSON string, in quotes. Bytes that are not UTF-8 are replaced.
 std::string json_string(std::string_view text);
 
-// "line 2, column 7": where the byte text[offset] stands. Columns count characters.
+// The line of text[offset], from 1. `offset` may be the text's size.
+size_t text_line(std::string_view text, size_t offset);
+
+// "line 2, column 7": the position of the byte text[offset]. Columns count characters.
 std::string text_position(std::string_view text, size_t offset);
 
-// What nlohmann's SAX interface reports as parse_error(position, last_token, exception), retold:
+// The error for nlohmann's SAX event parse_error(position, last_token, exception):
 // `line 2, column 7: malformed JSON: unexpected '}'; expected string literal`.
 Error malformed_json(std::string_view text, size_t position, const std::string& last_token,
                      std::string_view exception_text);

@@ -34,7 +34,7 @@ inline constexpr size_t kMaxSafetensorsHeader = 100'000'000;  // bytes, as the f
 inline constexpr size_t kSafetensorsLengthBytes = 8;
 
 // `parameters` elements split as evenly as whole numbers go into layers + 1 units: "layers.0" and
-// so on, and "rest", which stands for embedding and head.
+// so on, and "rest", for embedding and head.
 Result<ModelDesc> model_from_size(uint64_t parameters, uint32_t layers, DType dtype);
 
 // Strict, with line and key in errors. Either
@@ -47,7 +47,7 @@ Result<ModelDesc> model_from_size(uint64_t parameters, uint32_t layers, DType dt
 Result<ModelDesc> parse_model(std::string_view json);
 
 // Text that parse_model() reads back to an equal model, if the model came from a function of this
-// header: each flat stands as one tensor of its padded size. indent < 0: one line.
+// header: each flat is one tensor of its padded size. indent < 0: one line.
 std::string to_json(const ModelDesc& model, int indent = 2);
 
 // From the first 8 bytes of a safetensors file, how many bytes to read from its begin for
@@ -58,7 +58,7 @@ Result<uint64_t> safetensors_head_bytes(std::string_view first, uint64_t file_si
 // follows is ignored. Everything is trainable. Tensors form units by layer: a name whose dotted
 // path has a number belongs to the path up to the first number ("model.layers.3.mlp.w" to
 // "model.layers.3"), any other to its parent ("lm_head.weight" to "lm_head", "scale" to "scale").
-// Units, and the tensors in them, keep the order in which they lie in the file.
+// Units, and the tensors in them, keep their order in the file.
 Result<ModelDesc> model_from_safetensors(std::string_view head, uint64_t file_size);
 
 }  // namespace meron

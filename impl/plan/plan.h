@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plan: one row per kind of state that says over which ranks it is cut, where it lies, in which
-// dtype, and how it travels. What other systems call a stage or a strategy is a filled-in table.
+// The plan: one entry per kind of state with its sharding, tier, dtype and wire codec. What other
+// systems call a stage or a strategy is a filled-in table.
 // A Plan is a value: pure data, comparable, printable (table.h), parsed (plan_json.h), and the
 // input of the prediction (predict.h).
 #pragma once
@@ -20,13 +20,13 @@ namespace meron {
 
 // Ranks form a mesh, replica x shard: see MeshShape in base/layout.h.
 enum class Sharding : uint8_t {
-  none,   // every rank holds the whole
-  shard,  // cut into rows over the shard axis, and held alike by all replicas
-  world,  // "replica x shard": rows, and each row cut over the replica axis
+  none,   // replicated: every rank holds all elements
+  shard,  // sharded over the shard axis, and replicated over the replica axis
+  world,  // "replica x shard": each shard is cut into sub-shards, one per replica
 };
-// Where a state lies while nobody uses it. Tier device is the device that the rank computes on.
+// Where a state resides between its uses. Tier device is the device that the rank computes on.
 enum class Tier : uint8_t { host, nvme, device };
-// How an optimizer keeps its states: as they are, rounded to 16 bits, or in 8 bits with a scale per
+// How an optimizer stores its states: in f32, rounded to 16 bits, or in 8 bits with a scale per
 // block. The master of 16-bit parameters is f32 in any case.
 enum class StateDType : uint8_t { f32, bf16, int8 };
 
@@ -40,6 +40,7 @@ constexpr std::string_view name_of(StateDType value) {
   return value == StateDType::f32 ? "f32" : value == StateDType::bf16 ? "bf16" : "int8";
 }
 
+// An entry of the plan.
 struct Row {
   Sharding sharding = Sharding::none;
   Tier tier = Tier::host;
@@ -49,8 +50,8 @@ struct Row {
   bool operator==(const Row&) const = default;
 };
 
-// How many ranks the shard axis has. Sums are taken along it first and between replicas then, so it
-// is part of what a run's bits depend on.
+// The number of ranks of the shard axis. Gradients are summed along it first, then between
+// replicas, so a run's bits depend on it.
 struct Mesh {
   static constexpr uint32_t kAll = 0;            // all ranks: there are no replicas
   static constexpr uint32_t kNode = UINT32_MAX;  // the ranks of a node; see resolve()
@@ -62,10 +63,10 @@ struct Mesh {
 inline constexpr uint32_t kMaxGradientBuckets = 64;
 inline constexpr size_t kMaxPlanName = 64;  // bytes
 
-// What `meron io-bench` has measured of a drive and its host. 0: not known.
+// Measurements of a drive and its host by `meron io-bench`. 0: not known.
 struct NvmeRates {
   uint64_t read = 0, write = 0;  // bytes a second
-  uint64_t both = 0;             // each way, where as much is read as is written
+  uint64_t both = 0;             // each way, reading and writing equally much
   uint64_t update = 0;           // elements a second that AdamW updates in memory on all cores
 
   bool known() const { return read > 0 && write > 0 && both > 0 && update > 0; }
@@ -76,10 +77,10 @@ struct NvmeRates {
 struct Nvme {
   static constexpr uint32_t kLeastBlock = 4096, kMostBlock = 1u << 26;
   static constexpr uint32_t kMostDepth = 4096, kMostThreads = 64;
-  std::string path;          // of a folder on it; empty: no row has the tier
+  std::string path;          // of a folder on it; empty: no entry has the tier
   uint32_t block = 1 << 20;  // bytes per request, a multiple of 4096
-  uint32_t depth = 32;       // requests under way
-  uint32_t threads = 1;      // where the kernel offers no asynchronous requests
+  uint32_t depth = 32;       // requests in flight
+  uint32_t threads = 1;      // if the kernel offers no asynchronous requests
   NvmeRates rates = {};      // all known, or none
 
   bool operator==(const Nvme&) const = default;
@@ -97,21 +98,21 @@ struct Plan {
   Row gradient;   // accumulated; dtype empty: as the parameter
   Row optimizer;  // moments and, for 16-bit parameters, the f32 master
   StateDType state_dtype = StateDType::f32;
-  // hpZ: from the first gather of a version to the update, each rank keeps its row of what it has
-  // gathered, on the tier of `param`, so that later gathers stay on the shard axis.
+  // The secondary partition of hpZ (ZeRO++): from the first gather of a version to the update, each
+  // rank keeps its full shard on the tier of `param`, so that later gathers stay on the shard axis.
   bool second_copy = false;
-  bool frozen_int8 = false;       // frozen parameters lie encoded at rest, by frozen_codec()
+  bool frozen_int8 = false;       // frozen parameters are encoded at rest, by frozen_codec()
   uint32_t gradient_buckets = 2;  // sharded gradients: how many buffers the ring has
 
   Nvme nvme;
-  // An optimizer on nvme: the part of its states that lies there; how many elements are read,
-  // updated and written together; and for how many of these there is memory at a time.
+  // An optimizer on nvme: the fraction of its states there; how many elements are read, updated and
+  // written together (a sub-group); and for how many sub-groups there are buffers.
   double nvme_fraction = 1.0;
   uint64_t sub_group = 512 << 10;
   uint32_t state_buffers = 8;
-  // Parameters on nvme: how many elements a rank keeps in memory all the same, those of the first
+  // Parameters on nvme: how many elements a rank keeps in memory at all times, those of the first
   // units of each group; and how many other units may be in memory at a time because they change.
-  // (How many are there because they are used is the trainer's, or its schedule's, business.)
+  // (How many are in memory because they are used is decided by the trainer or its schedule.)
   uint64_t resident = 0;
   uint32_t param_buffers = 5;
 
@@ -122,22 +123,23 @@ struct Plan {
 constexpr DType gradient_dtype(const Plan& plan, DType param) {
   return plan.gradient.dtype.value_or(param);
 }
-constexpr bool is_sharded(const Row& row) {
-  return row.sharding != Sharding::none;
+constexpr bool is_sharded(const Row& entry) {
+  return entry.sharding != Sharding::none;
 }
-// Whether a row is cut over all ranks of a mesh, replicas or none.
-constexpr bool over_all(const Row& row, const MeshShape& mesh) {
-  return row.sharding == Sharding::world || (row.sharding == Sharding::shard && mesh.replicas == 1);
+// Whether an entry is sharded over all ranks of a mesh.
+constexpr bool over_all(const Row& entry, const MeshShape& mesh) {
+  return entry.sharding == Sharding::world ||
+         (entry.sharding == Sharding::shard && mesh.replicas == 1);
 }
 // Whether a rank needs a device to follow the plan.
 constexpr bool uses_device(const Plan& plan) {
   return plan.param.tier == Tier::device || plan.gradient.tier == Tier::device ||
          plan.optimizer.tier == Tier::device;
 }
-// What `rank` holds of a flat of `elements` under a row.
-constexpr Range held_range(const Row& row, uint64_t elements, uint64_t rank,
+// The slice of a flat of `elements` that `rank` holds under an entry: all, its shard or sub-shard.
+constexpr Range held_range(const Row& entry, uint64_t elements, uint64_t rank,
                            const MeshShape& mesh) {
-  switch (row.sharding) {
+  switch (entry.sharding) {
     case Sharding::none:
       break;
     case Sharding::shard:
@@ -151,21 +153,21 @@ constexpr Range held_range(const Row& row, uint64_t elements, uint64_t rank,
 inline constexpr std::array<std::string_view, 7> kPresetNames = {"zero0", "zero1", "zero2", "zero3",
                                                                  "mics",  "hpz",   "zeropp"};
 
-// zero0 cuts nothing, zero1 the optimizer, zero2 also the gradients, zero3 also the parameters.
-// "mics(4)": zero3 within groups of 4 ranks, gradients synchronized between them at the end of an
-// accumulation. "hpz": zero3 with a second copy of the parameters on each node. "zeropp": hpz with
-// int8 parameters and int4 gradients between nodes. Their argument, the size of the shard axis, may
-// be left out, or be "node": the ranks of a node.
+// zero0 shards nothing, zero1 the optimizer, zero2 also the gradients, zero3 also the parameters.
+// "mics(4)": zero3 within groups of 4 ranks, gradients synchronized between them at the
+// accumulation boundary. "hpz": zero3 with a secondary partition of the parameters on each node.
+// "zeropp": hpz with int8 parameters and int4 gradients between nodes. Their argument, the size of
+// the shard axis, may be left out, or be "node": the ranks of a node.
 Result<Plan> preset(std::string_view name);
 
 // 1 to kMaxPlanName bytes of valid UTF-8 without control characters.
 Status check_plan_name(std::string_view name);
 
-// Refuses tables that contradict themselves or that are not offered. Everything that takes a Plan
-// expects one that passed; preset() and parse_plan() only return such plans.
+// Refuses tables that contradict themselves or that are not offered. Every function that takes a
+// Plan expects a valid one; preset() and parse_plan() return valid plans.
 Status validate(const Plan& plan);
 
-// The mesh of `ranks` ranks of which `node_ranks` lie on a node (0: nodes differ in size, or are
+// The mesh of `ranks` ranks of which `node_ranks` are on a node (0: nodes differ in size, or are
 // not known). An error names the numbers that do not fit.
 Result<MeshShape> mesh_shape(const Plan& plan, uint32_t ranks, uint32_t node_ranks);
 

@@ -7,13 +7,13 @@
 #include <cmath>
 #include <initializer_list>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "plan/json_text.h"
+#include "plan/plan_words.h"
 #include "plan/predict.h"
 #include "plan/state_layout.h"
 #include "plan/text.h"
@@ -23,30 +23,7 @@ namespace {
 
 constexpr uint32_t kMaxPlanDepth = 8;
 
-template <class T>
-struct Word {
-  std::string_view text;
-  T value;
-};
-
-constexpr std::array kShardings = {Word<Sharding>{"none", Sharding::none},
-                                   Word<Sharding>{"shard", Sharding::shard},
-                                   Word<Sharding>{"replica x shard", Sharding::world}};
-constexpr std::array kTiers = {Word<Tier>{"host", Tier::host}, Word<Tier>{"nvme", Tier::nvme},
-                               Word<Tier>{"device", Tier::device}};
-constexpr std::array kCodecs = {
-    Word<CodecKind>{"none", CodecKind::none}, Word<CodecKind>{"bf16", CodecKind::bf16},
-    Word<CodecKind>{"int8", CodecKind::int8}, Word<CodecKind>{"int4", CodecKind::int4}};
-constexpr std::array kRoundings = {Word<bool>{"nearest", false}, Word<bool>{"stochastic", true}};
-constexpr std::array kFrozen = {Word<bool>{"registered", false}, Word<bool>{"int8", true}};
-constexpr std::array kSecondCopies = {Word<bool>{"none", false}, Word<bool>{"shard", true}};
-
-using MaybeDType = std::optional<DType>;
-constexpr std::array kParamDTypes = {Word<MaybeDType>{"registered", std::nullopt}};
-constexpr std::array kGradientDTypes = {
-    Word<MaybeDType>{"param", std::nullopt}, Word<MaybeDType>{"f32", DType::f32},
-    Word<MaybeDType>{"bf16", DType::bf16}, Word<MaybeDType>{"f16", DType::f16}};
-// Words of PyTorch and its users, and ours.
+// Words of PyTorch and its users, and those of a plan.
 constexpr std::array<std::array<std::string_view, 2>, 7> kOtherDTypes = {{{"float32", "f32"},
                                                                           {"fp32", "f32"},
                                                                           {"float", "f32"},
@@ -54,24 +31,20 @@ constexpr std::array<std::array<std::string_view, 2>, 7> kOtherDTypes = {{{"floa
                                                                           {"float16", "f16"},
                                                                           {"fp16", "f16"},
                                                                           {"half", "f16"}}};
-constexpr std::array kStateDTypes = {Word<StateDType>{"f32", StateDType::f32},
-                                     Word<StateDType>{"bf16", StateDType::bf16},
-                                     Word<StateDType>{"int8", StateDType::int8}};
-
-// What the columns of a plan can mean in general. A word of these that a column does not take is
-// sound but not offered, and the error says so instead of calling it a mistake.
+// Values that a column could have in general. One that this version does not take is reported as
+// not offered, instead of as a mistake.
 constexpr std::array<std::string_view, 7> kFieldShardings = {
     "none", "shard", "replica", "replica x shard", "local", "node", "node x local"};
 constexpr std::array<std::string_view, 3> kFieldTiers = {"device", "host", "nvme"};
 constexpr std::array<std::string_view, 4> kFieldDTypes = {"f32", "bf16", "f16", "int8"};
 constexpr std::array<std::string_view, 5> kFieldCodecs = {"none", "bf16", "int8", "int4", "fp8"};
 
-// Reads the member `key` of `row`, one of `words`, into `out`; leaves it as it is where the key is
-// not given. `column` is what the value is called.
+// Reads the member `key` of `entry`, one of `words`, into `out`; leaves it as it is where the key
+// is not given. `column` is what the value is called.
 template <class T>
-Status read_word(JsonValue row, std::string_view key, std::string_view column,
+Status read_word(JsonValue entry, std::string_view key, std::string_view column,
                  std::span<const Word<T>> words, std::span<const std::string_view> field, T& out) {
-  const auto value = row.find(key);
+  const auto value = entry.find(key);
   if (!value) return Ok{};
   MERON_ASSIGN(std::string_view text, value->string());
   if (key == "dtype") {
@@ -98,7 +71,7 @@ Status read_word(JsonValue row, std::string_view key, std::string_view column,
                       suggestion(text, "values", known));
 }
 
-// What the keys of a codec given as an object are, beside its kind.
+// true, or { "beta": 0.8, "reset": 1024 }.
 Status read_feedback(JsonValue value, Codec& codec) {
   if (const auto flag = value.boolean(); flag.ok()) {
     codec.feedback = *flag;
@@ -117,12 +90,12 @@ Status read_feedback(JsonValue value, Codec& codec) {
 }
 
 // "int8", or { "kind": "int8", "block": 256, ... }.
-Status read_codec(JsonValue row, Codec& codec) {
-  const auto value = row.find("codec");
+Status read_codec(JsonValue entry, Codec& codec) {
+  const auto value = entry.find("codec");
   if (!value) return Ok{};
   if (value->string().ok()) {
     codec = {};
-    return read_word<CodecKind>(row, "codec", "wire codec", kCodecs, kFieldCodecs, codec.kind);
+    return read_word<CodecKind>(entry, "codec", "wire codec", kCodecs, kFieldCodecs, codec.kind);
   }
   MERON_TRY(value->object(
       {"kind", "block", "rounding", "hadamard", "feedback", "difference", "error_limit"}));
@@ -146,18 +119,19 @@ Status read_codec(JsonValue row, Codec& codec) {
   return Ok{};
 }
 
-Status read_sharding(JsonValue row, Sharding& sharding) {
-  return read_word<Sharding>(row, "sharding", "sharding", kShardings, kFieldShardings, sharding);
+Status read_sharding(JsonValue entry, Sharding& sharding) {
+  return read_word<Sharding>(entry, "sharding", "sharding", kShardings, kFieldShardings, sharding);
 }
 
-Status read_row(JsonValue value, std::span<const Word<MaybeDType>> dtypes, Row& row) {
-  MERON_TRY(read_sharding(value, row.sharding));
-  MERON_TRY(read_word<Tier>(value, "tier", "tier", kTiers, kFieldTiers, row.tier));
-  return read_word<MaybeDType>(value, "dtype", "dtype", dtypes, kFieldDTypes, row.dtype);
+Status read_entry(JsonValue value, std::span<const Word<MaybeDType>> dtypes, Row& entry) {
+  MERON_TRY(read_sharding(value, entry.sharding));
+  MERON_TRY(read_word<Tier>(value, "tier", "tier", kTiers, kFieldTiers, entry.tier));
+  return read_word<MaybeDType>(value, "dtype", "dtype", dtypes, kFieldDTypes, entry.dtype);
 }
 
-Status read_number(JsonValue row, std::string_view key, uint64_t min, uint64_t max, uint32_t& out) {
-  const auto value = row.find(key);
+Status read_number(JsonValue entry, std::string_view key, uint64_t min, uint64_t max,
+                   uint32_t& out) {
+  const auto value = entry.find(key);
   if (!value) return Ok{};
   MERON_ASSIGN(const uint64_t number, value->count(min, max));
   out = static_cast<uint32_t>(number);
@@ -189,9 +163,9 @@ Status read_optimizer(JsonValue value, Plan& plan) {
   return read_number(value, "buffers", kLeastStateBuffers, kMostStateBuffers, plan.state_buffers);
 }
 
-// "auto": as much of the states as does not make a step longer. The drive moves each of its
-// elements both ways while the host updates all of them. By the rates of the plan, so that all
-// ranks choose alike.
+// "auto": the largest fraction that does not make a step longer. The drive reads and writes its
+// elements while the host updates all of them. By the rates of the plan, so that all ranks choose
+// alike.
 Status resolve_fraction(JsonValue root, Plan& plan) {
   if (!std::isnan(plan.nvme_fraction)) return Ok{};
   const NvmeRates& rates = plan.nvme.rates;
@@ -239,16 +213,16 @@ Status read_nvme(JsonValue root, Nvme& nvme) {
   return read_number(*value, "threads", 1, Nvme::kMostThreads, nvme.threads);
 }
 
-Status read_rows(JsonValue root, Plan& plan) {
+Status read_entries(JsonValue root, Plan& plan) {
   if (const auto param = root.find("param")) {
     MERON_TRY(param->object(
         {"sharding", "tier", "dtype", "frozen", "second_copy", "codec", "resident", "buffers"}));
-    MERON_TRY(read_row(*param, kParamDTypes, plan.param));
+    MERON_TRY(read_entry(*param, kParamDTypes, plan.param));
     MERON_TRY(read_codec(*param, plan.param.codec));
     MERON_TRY(read_word<bool>(*param, "frozen", "dtype of frozen parameters", kFrozen, kFieldDTypes,
                               plan.frozen_int8));
-    MERON_TRY(read_word<bool>(*param, "second_copy", "second copy", kSecondCopies, kFieldShardings,
-                              plan.second_copy));
+    MERON_TRY(read_word<bool>(*param, "second_copy", "secondary partition", kSecondaryPartitions,
+                              kFieldShardings, plan.second_copy));
     if (const auto resident = param->find("resident")) {
       MERON_ASSIGN(plan.resident, resident->count(0, kMostSubGroup));
     }
@@ -257,7 +231,7 @@ Status read_rows(JsonValue root, Plan& plan) {
   }
   if (const auto gradient = root.find("gradient")) {
     MERON_TRY(gradient->object({"sharding", "tier", "dtype", "codec"}));
-    MERON_TRY(read_row(*gradient, kGradientDTypes, plan.gradient));
+    MERON_TRY(read_entry(*gradient, kGradientDTypes, plan.gradient));
     MERON_TRY(read_codec(*gradient, plan.gradient.codec));
   }
   if (const auto optimizer = root.find("optimizer")) {
@@ -277,7 +251,8 @@ Status read_mesh(JsonValue root, Mesh& mesh) {
     if (*word == "node") mesh.shard = Mesh::kNode;
     if (*word == "all") mesh.shard = Mesh::kAll;
     if (*word == "node" || *word == "all") return Ok{};
-    return shard.error(MERON_E_PARSE, fmt::format("{} is no size of an axis", in_quotes(*word)),
+    return shard.error(MERON_E_PARSE,
+                       fmt::format("{} is not the size of an axis", in_quotes(*word)),
                        R"(give a number of ranks, "node" or "all")");
   }
   MERON_ASSIGN(const uint64_t ranks, shard.count(1, kMaxPlanRanks));
@@ -301,24 +276,17 @@ std::string name_by_table(const Plan& plan) {
   return "custom";
 }
 
-// The value that a contradiction between rows is about: the first that the text itself gives.
+// The value that a contradiction between entries is about: the first that the text gives.
 JsonValue to_blame(JsonValue plan) {
   for (const std::string_view kind : {"optimizer", "gradient", "param"}) {
-    const auto row = plan.find(kind);
+    const auto entry = plan.find(kind);
     for (const std::string_view key : {"codec", "second_copy", "fraction", "sub_group", "resident",
                                        "buffers", "tier", "sharding"}) {
-      const auto value = row ? row->find(key) : std::nullopt;
+      const auto value = entry ? entry->find(key) : std::nullopt;
       if (value) return *value;
     }
   }
   return plan.find("nvme").value_or(plan.find("mesh").value_or(plan));
-}
-
-std::string_view dtype_word(std::span<const Word<MaybeDType>> words, MaybeDType dtype) {
-  for (const auto& word : words) {
-    if (word.value == dtype) return word.text;
-  }
-  return "?";
 }
 
 }  // namespace
@@ -339,7 +307,7 @@ Result<Plan> parse_plan(std::string_view json) {
     plan = *std::move(known);
   }
   MERON_TRY(read_mesh(root, plan.mesh));
-  MERON_TRY(read_rows(root, plan));
+  MERON_TRY(read_entries(root, plan));
   if (const auto value = root.find("gradient_buckets")) {
     MERON_ASSIGN(const uint64_t buckets, value->count(1, kMaxGradientBuckets));
     plan.gradient_buckets = static_cast<uint32_t>(buckets);
@@ -361,108 +329,6 @@ Result<Plan> parse_plan(std::string_view json) {
     return to_blame(root).error(MERON_E_PARSE, info.what, info.advice);
   }
   return plan;
-}
-
-namespace {
-
-using Json = nlohmann::ordered_json;
-
-// Ordered: the rows read like the table.
-Json row_json(const Row& row, std::span<const Word<MaybeDType>> dtypes) {
-  return {{"sharding", name_of(row.sharding)},
-          {"tier", name_of(row.tier)},
-          {"dtype", dtype_word(dtypes, row.dtype)}};
-}
-
-Json codec_json(const Codec& codec) {
-  if (codec == Codec{.kind = codec.kind}) return name_of(codec.kind);
-  Json out = {{"kind", name_of(codec.kind)},
-              {"block", codec.block},
-              {"rounding", codec.stochastic ? "stochastic" : "nearest"},
-              {"hadamard", codec.hadamard}};
-  out["feedback"] = false;
-  if (codec.feedback) {
-    out["feedback"] = {{"beta", codec.feedback_beta}, {"reset", codec.feedback_reset}};
-  }
-  out["difference"] = codec.difference;
-  out["error_limit"] = codec.error_limit;
-  return out;
-}
-
-Json mesh_json(const Mesh& mesh) {
-  if (mesh.shard == Mesh::kAll) return {{"shard", "all"}};
-  if (mesh.shard == Mesh::kNode) return {{"shard", "node"}};
-  return {{"shard", mesh.shard}};
-}
-
-}  // namespace
-
-std::string to_json(const Plan& plan, int indent) {
-  Json param = row_json(plan.param, kParamDTypes);
-  param["frozen"] = plan.frozen_int8 ? "int8" : "registered";
-  param["second_copy"] = plan.second_copy ? "shard" : "none";
-  param["codec"] = codec_json(plan.param.codec);
-  if (plan.param.tier == Tier::nvme) {
-    param["resident"] = plan.resident;
-    param["buffers"] = plan.param_buffers;
-  }
-  Json gradient = row_json(plan.gradient, kGradientDTypes);
-  gradient["codec"] = codec_json(plan.gradient.codec);
-  Json optimizer = {{"sharding", name_of(plan.optimizer.sharding)},
-                    {"tier", name_of(plan.optimizer.tier)},
-                    {"dtype", name_of(plan.state_dtype)}};
-  if (plan.optimizer.tier == Tier::nvme) {
-    optimizer["fraction"] = plan.nvme_fraction;
-    optimizer["sub_group"] = plan.sub_group;
-    optimizer["buffers"] = plan.state_buffers;
-  }
-  Json out = {{"name", plan.name},
-              {"mesh", mesh_json(plan.mesh)},
-              {"param", std::move(param)},
-              {"gradient", std::move(gradient)},
-              {"optimizer", std::move(optimizer)},
-              {"gradient_buckets", plan.gradient_buckets}};
-  if (!plan.nvme.path.empty()) {
-    out["nvme"] = {{"path", plan.nvme.path},
-                   {"block", plan.nvme.block},
-                   {"depth", plan.nvme.depth},
-                   {"threads", plan.nvme.threads}};
-    const NvmeRates& rates = plan.nvme.rates;
-    if (rates.known()) {
-      out["nvme"]["rates"] = {{"read", rates.read},
-                              {"write", rates.write},
-                              {"both", rates.both},
-                              {"update", rates.update}};
-    }
-  }
-  return out.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
-std::string plan_difference(std::string_view a, std::string_view b) {
-  const auto flat = [](std::string_view text) {
-    const Json parsed = Json::parse(text, nullptr, false);
-    return parsed.is_object() ? parsed.flatten() : Json::object();
-  };
-  const Json first = flat(a), second = flat(b);
-  const auto shown = [](const Json& plan, const std::string& key) {
-    const auto value = plan.find(key);
-    return value == plan.end() ? std::string("nothing") : value->dump();
-  };
-  std::vector<std::string> keys;
-  for (const Json* plan : {&first, &second}) {
-    for (const auto& [key, value] : plan->items()) {
-      if (shown(first, key) == shown(second, key)) continue;
-      if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
-    }
-  }
-  std::string out;
-  for (const std::string& key : keys) {
-    std::string dotted = key.substr(1);
-    std::replace(dotted.begin(), dotted.end(), '/', '.');
-    out += fmt::format("{}{}: {} and {}", out.empty() ? "" : "; ", dotted, shown(first, key),
-                       shown(second, key));
-  }
-  return out;
 }
 
 }  // namespace meron

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plan as JSON text, both ways. Reading is strict: an unknown or repeated key, a value of the
-// wrong type or one that is not offered is an error with line and key.
+// A plan as JSON text: reading and writing. Reading is strict: an unknown or repeated key, a value
+// of the wrong type or one that is not offered is an error with line and key.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace meron {
 
 inline constexpr size_t kMaxPlanText = size_t{1} << 20;  // bytes
 
-// All keys are optional:
+// All keys are optional. second_copy is the secondary partition of hpZ.
 //
 //   { "preset": "zero2" | "mics(4)" | ...,    what the other keys start from; else zero0
 //     "name": "mine",
@@ -38,11 +38,11 @@ inline constexpr size_t kMaxPlanText = size_t{1} << 20;  // bytes
 // A plan without a name is called after the preset whose table it has, otherwise "custom".
 Result<Plan> parse_plan(std::string_view json);
 
-// The whole table, every key written out. parse_plan(to_json(p)) == p for every valid plan, and
+// The full table, every key written out. parse_plan(to_json(p)) == p for every valid plan, and
 // equal plans give equal text, so ranks can compare it. indent < 0: one line.
 std::string to_json(const Plan& plan, int indent = 2);
 
-// What differs between two texts of to_json(): `param.codec: "int8" and "none"; ...`.
+// The differences between two texts of to_json(): `param.codec: "int8" and "none"; ...`.
 std::string plan_difference(std::string_view a, std::string_view b);
 
 }  // namespace meron

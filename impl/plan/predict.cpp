@@ -20,7 +20,7 @@ constexpr uint32_t kMaxGathers = 1u << 10;
 
 struct StoredUnit {
   const std::vector<FlatDesc>* flats;
-  bool stored;         // on the row's tier
+  bool stored;         // on the tier of the plan's param entry
   uint64_t count = 1;  // of units like this one
 };
 
@@ -64,7 +64,7 @@ Wide ring_bytes(const Plan& plan, const UnitKinds& units, uint64_t rank, const M
   return Wide{plan.gradient_buckets} * footprint(static_cast<uint64_t>(largest));
 }
 
-// What states on nvme pass through holds some of the largest sub-groups.
+// The buffers of states on nvme: each holds the largest sub-group.
 Wide state_buffer_bytes(const Plan& plan, const UnitKinds& units, uint32_t states, uint64_t rank,
                         const MeshShape& mesh) {
   uint64_t largest = 0;
@@ -79,9 +79,9 @@ Wide state_buffer_bytes(const Plan& plan, const UnitKinds& units, uint32_t state
   return footprint(state_buffers_bytes(plan, largest));
 }
 
-// What parameters on nvme are in while they are in memory: the largest of the units, as many as may
-// be there at a time. `local`: ranks of the shard axis that share this rank's memory. A unit that
-// this rank has released stays until they have, while the next one is gathered.
+// Memory for parameters on nvme: the largest units, as many as may be in memory at a time. `local`:
+// ranks of the shard axis that share this rank's memory. A unit that this rank has released stays
+// until they have released it too, while the next one is gathered.
 Wide param_buffer_bytes(const Plan& plan, const UnitKinds& units, uint64_t rank,
                         const MeshShape& mesh, uint64_t local) {
   std::vector<std::pair<Wide, uint64_t>> sizes;  // of a unit, and how many units have it
@@ -119,7 +119,7 @@ Result<RankPrediction> narrow(const Tally& tally) {
   }
   const auto get = [&](Figure figure) { return static_cast<uint64_t>(tally[figure]); };
   return RankPrediction{.memory = {.param = get(kParam),
-                                   .second_copy = get(kSecondCopy),
+                                   .secondary_partition = get(kSecondaryPartition),
                                    .gradient_buckets = get(kBuckets),
                                    .reduced_gradient = get(kReduced),
                                    .feedback = get(kFeedback),
@@ -130,8 +130,8 @@ Result<RankPrediction> narrow(const Tally& tally) {
                         .links = {.gather_mapped = get(kMapped),
                                   .gather_copied = get(kCopied),
                                   .reduce = get(kReduce),
-                                  .far_gather = get(kFarGather),
-                                  .far_reduce = get(kFarReduce)},
+                                  .remote_gather = get(kRemoteGather),
+                                  .remote_reduce = get(kRemoteReduce)},
                         .nvme = {.optimizer = get(kNvmeOptimizer),
                                  .param = get(kNvmeParam),
                                  .read = get(kNvmeRead),
@@ -166,11 +166,11 @@ Status check_workload(const Workload& load) {
 
 }  // namespace
 
-uint64_t encoded_row_room(const Codec& codec, uint64_t row, uint64_t replicas) {
-  const uint64_t part = shard_elements(row, replicas);
-  if (part == 0) return 0;
-  return row / part * room_bytes(codec, part, sizeof(float)) +
-         room_bytes(codec, row % part, sizeof(float));
+uint64_t encoded_row_room(const Codec& codec, uint64_t shard, uint64_t replicas) {
+  const uint64_t sub_shard = shard_elements(shard, replicas);
+  if (sub_shard == 0) return 0;
+  return shard / sub_shard * room_bytes(codec, sub_shard, sizeof(float)) +
+         room_bytes(codec, shard % sub_shard, sizeof(float));
 }
 
 bool param_coded(const Plan& plan, const FlatDesc& flat, const MeshShape& mesh) {
@@ -188,13 +188,13 @@ uint64_t exchange_bytes(const Plan& plan, const std::vector<FlatDesc>& flats, ui
   uint64_t bytes = 0;
   for (const FlatDesc& flat : flats) {
     if (!flat.trainable) continue;
-    const uint64_t row = row_range(flat.elements, rank, mesh).size();
-    if (world_gradient) bytes += round_up(row * sizeof(float), kPage);
+    const uint64_t shard = row_range(flat.elements, rank, mesh).size();
+    if (world_gradient) bytes += round_up(shard * sizeof(float), kPage);
     if (codec.kind == CodecKind::none) continue;
-    bytes += round_up(encoded_row_room(codec, row, mesh.replicas), kPage);
+    bytes += round_up(encoded_row_room(codec, shard, mesh.replicas), kPage);
     if (world_optimizer) continue;
-    const uint64_t part = part_range(flat.elements, rank, mesh).size();
-    bytes += round_up(room_bytes(codec, part, sizeof(float)), kPage);
+    const uint64_t sub_shard = part_range(flat.elements, rank, mesh).size();
+    bytes += round_up(room_bytes(codec, sub_shard, sizeof(float)), kPage);
   }
   return bytes;
 }
@@ -267,12 +267,12 @@ Result<Prediction> predict(const Plan& plan, const ModelDesc& model, const Workl
   Tally total;
   out.ranks.reserve(workload.ranks);
   const UnitKinds units = kinds_of(stored_units);
-  // By place on the shard axis: replicas have equal ones, but for what they send of a sum encoded.
+  // By position on the shard axis. Only where replicas encode their sums do they differ.
   std::map<uint64_t, Wide> rings;
-  const bool by_part =
+  const bool by_rank =
       plan.gradient.codec.kind != CodecKind::none && plan.optimizer.sharding != Sharding::world;
   for (uint32_t r = 0; r < workload.ranks; ++r) {
-    const uint64_t like = mesh.replicas == 1 ? 0 : by_part ? r : r % mesh.shards;
+    const uint64_t like = mesh.replicas == 1 ? 0 : by_rank ? r : r % mesh.shards;
     const auto [ring, fresh] = rings.try_emplace(like);
     if (fresh) ring->second = ring_bytes(plan, units, r, mesh);
     ranks[r][kBuckets] += ring->second;

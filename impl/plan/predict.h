@@ -3,10 +3,11 @@
 // The engine counts the same quantities, and a test holds both equal.
 //
 // In the comments below: a flat of n elements of `size` bytes over a mesh of R replicas x s shards;
-// a rank's `row` and its `part` of the row; `held` = n, row or part, as the plan's sharding says;
+// a rank's `shard` and its `sub` (the sub-shard: its slice of the shard across the replicas);
+// `held` = n, shard or sub, as the plan's sharding says;
 // gradients have elements of `gsize` bytes; F = footprint() of base/layout.h; wire(x) =
 // wire_bytes() of plan/codec.h, 4 bytes for an element of a sum without a codec. Without a mesh R
-// is 1, and part and row are the same. `far` are ranks of other nodes.
+// is 1, and sub and shard are the same. Remote ranks are those of other nodes.
 #pragma once
 
 #include <cstdint>
@@ -31,38 +32,38 @@ struct Workload {
   bool operator==(const Workload&) const = default;
 };
 
-// Bytes of one rank in tier host while it trains. Nothing of it comes and goes within a step, so
-// the sum is the peak on one node. On its way between nodes there is more for a while, and what
-// the engine needs to run itself (queues, control blocks) is counted apart.
+// Bytes of one rank in tier host while it trains. They are allocated for the whole step, so the sum
+// is the peak on one node. Not counted: staging of values on their way between nodes, and what the
+// engine needs to run itself (queues, control blocks).
 struct MemoryPrediction {
-  // Sharded: held * size in the node's window, and where parameters have a codec F(part * size)
-  // with their exact values and F(wire(part)) with the encoded ones. Not sharded: F(n * size).
+  // Sharded: held * size in the node's shared segment, and with a codec of parameters F(sub * size)
+  // for their exact values and F(wire(sub)) for the encoded ones. Not sharded: F(n * size).
   // Frozen ones under `frozen` int8: F(their encoding) instead. On nvme: 0; and on the device,
   // unless the host updates them.
   uint64_t param = 0;
-  // (row - part) * size of what far ranks own and this one brings in: from a gather to the update
-  // that changes it; what differences are to stays.
-  uint64_t second_copy = 0;
+  // hpZ's secondary partition: (shard - sub) * size of what remote ranks own and this one stages,
+  // from a gather to the update that changes it. With a codec of differences it stays.
+  uint64_t secondary_partition = 0;
   // Not sharded: F(n * gsize) per flat. Sharded: the ring, each buffer
   // F(max over units of the sum over the unit's flats of n * gsize rounded up to a page). With
   // replicas, room for what is exchanged between them: see exchange_bytes().
   uint64_t gradient_buckets = 0;
-  // The f32 sum: F(4 * held) of the optimizer, or with replicas F(4 * part) where gradients are cut
-  // over them and else F(4 * row); 0 if it reuses the bucket, which it does when gradients are f32
-  // and not sharded; 0, as the ring, where the device sums.
+  // The f32 sum: F(4 * held) of the optimizer, or with replicas F(4 * sub) if gradients are sharded
+  // over them and else F(4 * shard); 0 if it reuses the bucket, which it does when gradients are
+  // f32 and not sharded; 0, as the ring, if the device sums.
   uint64_t reduced_gradient = 0;
-  uint64_t feedback = 0;  // F(4 * row) where the codec of gradients has feedback
+  uint64_t feedback = 0;  // F(4 * shard) if the codec of gradients has feedback
   uint64_t moments = 0;   // per state F(codes and scales) of what is held on the host
-  uint64_t master = 0;    // F(4 * that) for 16-bit parameters
-  // Through which states on nvme pass: F(Plan::state_buffers times the largest sub-group).
+  uint64_t master = 0;    // F(4 * those elements) for 16-bit parameters
+  // Buffers of states on nvme: F(Plan::state_buffers times the largest sub-group).
   uint64_t state_buffers = 0;
   // Parameters on nvme are in memory while they are used, change or are written: held * size of the
-  // largest units there, Plan::param_buffers of them, and two at least where ranks share memory. An
-  // upper bound if the trainer holds no more at a time, units that a local peer has yet to release
-  // among them. Exact if all units have one size, or all fit; else timing decides which are there.
+  // largest units, Plan::param_buffers of them, and at least two if ranks share memory. An upper
+  // bound if the trainer holds no more at a time, including units that a local peer has yet to
+  // release. Exact if all units have one size, or all fit; else it depends on timing.
   uint64_t param_buffers = 0;
 
-  uint64_t params() const { return param + second_copy + param_buffers; }
+  uint64_t params() const { return param + secondary_partition + param_buffers; }
   uint64_t gradient() const { return gradient_buckets + reduced_gradient + feedback; }
   uint64_t optimizer() const { return moments + master + state_buffers; }
   uint64_t total() const { return params() + gradient() + optimizer(); }
@@ -70,25 +71,26 @@ struct MemoryPrediction {
   bool operator==(const MemoryPrediction&) const = default;
 };
 
-// Bytes that one rank takes from its peers in one optimizer step. Not in the first one: what is
-// frozen, and kept, comes then; and with a codec of differences values in 16 bits.
+// Bytes that one rank receives from its peers in one optimizer step. The first step moves more:
+// frozen values that are kept; and with a codec of differences all values in 16 bits.
 struct LinkPrediction {
-  // Sharded parameters that become visible in place: per gather, what neither this rank holds nor
-  // brings in.
+  // Sharded parameters that are read in place: per gather, what this rank neither holds nor
+  // stages.
   uint64_t gather_mapped = 0;
-  // What this rank copies or brings in from other nodes: its share of far ranks' parameters per
-  // gather (with a second copy those of its row once a step, frozen ones never again), and once a
-  // step what others have updated of parameters that are cut over fewer ranks than the optimizer.
+  // What this rank copies or stages from other nodes: its share of remote ranks' parameters per
+  // gather (with a secondary partition those of its shard once a step, frozen ones never again),
+  // and once a step what others have updated of parameters that are sharded over fewer ranks than
+  // the optimizer.
   uint64_t gather_copied = 0;
-  // Gradients read from peers: (s - 1) * row * gsize per reduction, of which there is one per
-  // micro-batch if gradients are sharded, else one per step. With replicas (R - 1) * wire(part)
-  // between them, per reduction if gradients are cut over them and else once a step; and, where
-  // each replica needs the whole row, wire() of the others' parts of the sums. An optimizer that is
-  // not sharded also reads the others' sums: (n - part) * 4.
+  // Gradients read from peers: (s - 1) * shard * gsize per reduction, of which there is one per
+  // micro-batch if gradients are sharded, else one per step. With replicas (R - 1) * wire(sub)
+  // between them, per reduction if gradients are sharded over them and else once a step; and, if
+  // each replica needs the full shard, wire() of the others' sub-shards of the sums. An optimizer
+  // that is not sharded also reads the others' sums: (n - sub) * 4.
   uint64_t reduce = 0;
-  // Of these, as they are on the wire, from ranks of other nodes.
-  uint64_t far_gather = 0;
-  uint64_t far_reduce = 0;
+  // Of these, bytes on the wire from remote ranks.
+  uint64_t remote_gather = 0;
+  uint64_t remote_reduce = 0;
 
   bool operator==(const LinkPrediction&) const = default;
 };
@@ -107,9 +109,8 @@ struct NvmePrediction {
   bool operator==(const NvmePrediction&) const = default;
 };
 
-// Bytes of one rank that lie on its device at all times, without the allocator's own. While it
-// trains there are also whole values, from a gather to its release, and buckets of gradients on
-// their way to the sum.
+// Bytes of one rank that are on its device at all times, without the allocator's own. While it
+// trains, unsharded values (from a gather to its release) and gradient buckets come on top.
 struct DevicePrediction {
   uint64_t param = 0;      // device_value_bytes()
   uint64_t gradient = 0;   // the f32 sums: device_sum_bytes()
@@ -133,11 +134,11 @@ struct RankPrediction {
 uint64_t exchange_bytes(const Plan& plan, const std::vector<FlatDesc>& flats, uint64_t rank,
                         const MeshShape& mesh);
 
-// Room for a row of sums whose parts are encoded one by one for their owners.
-uint64_t encoded_row_room(const Codec& codec, uint64_t row, uint64_t replicas);
+// Room for a shard of sums whose sub-shards are encoded one by one for their owners.
+uint64_t encoded_row_room(const Codec& codec, uint64_t shard, uint64_t replicas);
 
-// Whether a flat's values travel between replicas by the codec of parameters. Ranks then see what
-// comes of decoding, also of their own part, so that all see the same.
+// Whether a flat's values travel between replicas by the codec of parameters. Every rank then uses
+// the decoded values, of its own sub-shard too, so that all use the same.
 bool param_coded(const Plan& plan, const FlatDesc& flat, const MeshShape& mesh);
 
 struct Prediction {
@@ -154,11 +155,11 @@ struct Prediction {
   bool operator==(const Prediction&) const = default;
 };
 
-// How long one optimizer step takes for what is on nvme, in seconds, by the rates of the plan: of a
-// node, whose ranks share its drive and its cores.
+// Seconds that one optimizer step takes for states and parameters on nvme, by the rates of the
+// plan: of a node, whose ranks share its drive and its cores.
 struct NvmeTime {
   double states = 0.0;  // to be read and written
-  double update = 0.0;  // of all trainable elements, those in memory too
+  double update = 0.0;  // of all trainable elements, including those in memory
   double values = 0.0;  // parameters on nvme to be read for gathers and updates, and written
 
   // Reading, updating and writing overlap. Values are read ahead, while the trainer computes.
@@ -173,7 +174,7 @@ Result<Prediction> predict(const Plan& plan, const ModelDesc& model, const Workl
 // Each quantity as { "bytes": exact, "human": "1.5 GiB" }. indent < 0: one line.
 std::string to_json(const Prediction& prediction, int indent = 2);
 
-// A table of memory and one of links; neighbouring ranks whose figures print alike share a row.
+// A table of memory and one of links; neighbouring ranks whose figures print alike share a line.
 std::string to_table(const Prediction& prediction);
 
 }  // namespace meron

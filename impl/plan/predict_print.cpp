@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 
 Json memory_json(const MemoryPrediction& memory) {
   return {{"param", bytes_json(memory.param)},
-          {"second_copy", bytes_json(memory.second_copy)},
+          {"second_copy", bytes_json(memory.secondary_partition)},
           {"gradient", bytes_json(memory.gradient())},
           {"gradient_buckets", bytes_json(memory.gradient_buckets)},
           {"reduced_gradient", bytes_json(memory.reduced_gradient)},
@@ -47,8 +47,8 @@ Json rank_json(const RankPrediction& rank) {
           {"gather_copied", bytes_json(rank.links.gather_copied)},
           {"reduce", bytes_json(rank.links.reduce)}}},
         {"between_nodes",
-         {{"gather", bytes_json(rank.links.far_gather)},
-          {"reduce", bytes_json(rank.links.far_reduce)}}},
+         {{"gather", bytes_json(rank.links.remote_gather)},
+          {"reduce", bytes_json(rank.links.remote_reduce)}}},
         {"nvme",
          {{"read", bytes_json(rank.nvme.read)}, {"written", bytes_json(rank.nvme.written)}}}}}};
 }
@@ -65,9 +65,9 @@ Cells link_cells(const RankPrediction& rank) {
           human_bytes(rank.links.reduce)};
 }
 
-Cells far_cells(const RankPrediction& rank) {
-  return {human_bytes(rank.links.far_gather), human_bytes(rank.links.far_reduce),
-          human_bytes(rank.links.far_gather + rank.links.far_reduce)};
+Cells remote_cells(const RankPrediction& rank) {
+  return {human_bytes(rank.links.remote_gather), human_bytes(rank.links.remote_reduce),
+          human_bytes(rank.links.remote_gather + rank.links.remote_reduce)};
 }
 
 Cells nvme_cells(const RankPrediction& rank) {
@@ -80,7 +80,7 @@ Cells device_cells(const RankPrediction& rank) {
           human_bytes(rank.device.optimizer), human_bytes(rank.device.total())};
 }
 
-// A row per run of ranks whose cells read the same, and one for all ranks together.
+// A line per run of ranks with equal cells, and one for all ranks together.
 std::string per_rank(const Prediction& prediction, Cells head,
                      Cells (*cells_of)(const RankPrediction&)) {
   std::vector<Cells> rows = {std::move(head)};
@@ -150,8 +150,9 @@ std::string to_table(const Prediction& prediction) {
       plural(load.gathers_per_micro_batch, "gather"),
       per_rank(prediction, {"rank", "gather in place", "gather by copy", "reduce"}, link_cells));
   if (load.node != 0 && load.node < load.ranks) {
-    out += fmt::format("\nof these, from other nodes ({} a node)\n{}", plural(load.node, "rank"),
-                       per_rank(prediction, {"rank", "gather", "reduce", "together"}, far_cells));
+    out +=
+        fmt::format("\nof these, from other nodes ({} a node)\n{}", plural(load.node, "rank"),
+                    per_rank(prediction, {"rank", "gather", "reduce", "together"}, remote_cells));
   }
   if (uses_device(prediction.plan)) {
     out += fmt::format(

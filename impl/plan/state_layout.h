@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How optimizer states lie: in memory as one array per state, on tier nvme as records that are
+// The layout of optimizer states: in memory one array per state, on tier nvme records that are
 // read, updated and written together. Pure arithmetic, by which the engine allocates and the plan
 // predicts.
 //
-// A record has the states of up to kRecord consecutive elements of a flat: their f32 master, where
+// A record has the states of up to kRecord consecutive elements of a flat: their f32 master, if
 // parameters have 16 bits; each state in turn; then, of 8-bit states, the scales of each. Records
-// of a sub-group (Plan::sub_group elements) lie one after the other, and a sub-group fills whole
+// of a sub-group (Plan::sub_group elements) are adjacent, and a sub-group fills full
 // pages: it is the unit of transfers.
 #pragma once
 
@@ -39,7 +39,7 @@ constexpr uint64_t scale_bytes(StateDType dtype, uint64_t elements) {
   return dtype == StateDType::int8 ? (elements + kBlock - 1) / kBlock * sizeof(float) : 0;
 }
 
-// What is kept of an element of a flat.
+// What an optimizer stores per element of a flat.
 struct StateShape {
   StateDType dtype = StateDType::f32;
   uint32_t states = kMaxStates;
@@ -47,12 +47,11 @@ struct StateShape {
 
   constexpr bool operator==(const StateShape&) const = default;
 
-  // Of a record, or of several whole ones; `elements` is a multiple of kTensorAlign.
+  // Bytes of records; `elements` is a multiple of kTensorAlign.
   constexpr uint64_t bytes(uint64_t elements) const {
-    const uint64_t whole = elements / kRecord, rest = elements % kRecord;
-    return whole * record_bytes(kRecord) + record_bytes(rest);
+    return elements / kRecord * record_bytes(kRecord) + record_bytes(elements % kRecord);
   }
-  // Where in a record of `elements` something begins.
+  // Offsets in a record of `elements`.
   constexpr uint64_t state_offset(uint64_t elements, uint32_t state) const {
     return (master ? elements * sizeof(float) : 0) + state * state_bytes(dtype, elements);
   }
@@ -70,8 +69,8 @@ inline StateShape state_shape(const Plan& plan, const FlatDesc& flat, uint32_t s
   return {.dtype = plan.state_dtype, .states = states, .master = flat.dtype != DType::f32};
 }
 
-// Of the elements that a rank updates, those whose states lie in memory of the host (the first
-// ones) and those on nvme; or all lie on the device.
+// Of the elements that a rank updates, those whose states are on the host (the first ones) and
+// those on nvme; or all are on the device.
 struct StateSplit {
   Range host, nvme, device;
 };
@@ -79,27 +78,27 @@ inline StateSplit split_states(const Plan& plan, const Range& owned) {
   const Range none{owned.end, owned.end};
   if (plan.optimizer.tier == Tier::host) return {owned, none, none};
   if (plan.optimizer.tier == Tier::device) return {none, none, owned};
-  const double away = static_cast<double>(owned.size()) * plan.nvme_fraction;
-  const uint64_t there = std::min(owned.size(), static_cast<uint64_t>(std::ceil(away)));
-  const uint64_t here = (owned.size() - there) / kBlock * kBlock;
-  return {{owned.begin, owned.begin + here}, {owned.begin + here, owned.end}, none};
+  const double share = static_cast<double>(owned.size()) * plan.nvme_fraction;
+  const uint64_t on_nvme = std::min(owned.size(), static_cast<uint64_t>(std::ceil(share)));
+  const uint64_t on_host = (owned.size() - on_nvme) / kBlock * kBlock;
+  return {{owned.begin, owned.begin + on_host}, {owned.begin + on_host, owned.end}, none};
 }
 
-// Sub-groups are cut from the begin of a flat's range.
+// Sub-groups follow each other from the begin of a flat's range.
 constexpr uint64_t sub_group_bytes(const StateShape& shape, uint64_t elements) {
   return round_up(shape.bytes(elements), kPage);
 }
-// In the file, of a flat of which `elements` are on nvme.
+// Bytes in the file of a flat of which `elements` are on nvme.
 constexpr uint64_t nvme_bytes(const StateShape& shape, uint64_t sub_group, uint64_t elements) {
   return elements / sub_group * sub_group_bytes(shape, sub_group) +
          sub_group_bytes(shape, elements % sub_group);
 }
-// What the largest transfer of such a flat takes.
+// Bytes of the largest transfer of such a flat.
 constexpr uint64_t largest_sub_group(const StateShape& shape, uint64_t sub_group,
                                      uint64_t elements) {
   return sub_group_bytes(shape, std::min(sub_group, elements));
 }
-// Memory that the states pass through, where the largest transfer takes `largest`.
+// Memory of the transfers' buffers, if the largest transfer takes `largest`.
 constexpr uint64_t state_buffers_bytes(const Plan& plan, uint64_t largest) {
   return plan.state_buffers * largest;
 }

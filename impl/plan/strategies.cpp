@@ -11,9 +11,9 @@
 namespace meron {
 namespace {
 
-// What is made of a preset and changes to it, each a plan as a trainer could give it.
+// Presets with changes, as a trainer could write them.
 constexpr std::array<std::string_view, 8> kHybrids = {
-    // The optimizer over all ranks, and sums that are added up inside a node before they leave it.
+    // The optimizer over all ranks; gradients are summed inside a node before they leave it.
     R"({"name": "zero1 by nodes", "mesh": {"shard": "node"},
         "optimizer": {"sharding": "replica x shard"}})",
     R"({"name": "zero2 by nodes", "mesh": {"shard": "node"},
@@ -34,7 +34,7 @@ constexpr std::array<std::string_view, 8> kHybrids = {
         "gradient": {"codec": {"kind": "int4", "feedback": {"beta": 0.8, "reset": 1024}}},
         "optimizer": {"sharding": "replica x shard"}})"};
 
-// Within a node every size that divides it, and then twice, four times, ... a node.
+// Every size that divides a node, then two, four, ... nodes.
 std::vector<uint32_t> shard_sizes(const Cluster& cluster) {
   std::vector<uint32_t> sizes;
   const uint32_t node = cluster.devices_per_node;
@@ -51,7 +51,7 @@ std::vector<uint32_t> shard_sizes(const Cluster& cluster) {
 
 std::optional<Result<Plan>> hybrid(std::string_view name) {
   for (const std::string_view table : kHybrids) {
-    // The key "name" comes first in each.
+    // The key "name" is the first of each.
     if (table.starts_with(fmt::format(R"({{"name": "{}",)", name))) return parse_plan(table);
   }
   return std::nullopt;
@@ -59,7 +59,7 @@ std::optional<Result<Plan>> hybrid(std::string_view name) {
 
 std::vector<Plan> strategies_for(const Cluster& cluster) {
   std::vector<Plan> plans;
-  // A table of ours that does not parse is left out; a test demands that none is.
+  // A test checks that every table parses.
   const auto add = [&](Result<Plan> plan) {
     if (plan) plans.push_back(*std::move(plan));
   };

@@ -12,11 +12,11 @@
 namespace meron {
 
 // zero0 to zero3, mics at every sensible size of the shard axis, hpz, zeropp, and for several nodes
-// the hybrids. Simple ones first: of two that cost the same, the earlier is to be preferred.
+// the hybrids. Simple ones first: of two that cost the same, the earlier is preferred.
 std::vector<Plan> strategies_for(const Cluster& cluster);
 
-// Of these, one that is no named preset, by its name: preset() knows it, so that what comes first
-// in a ranking can be asked for by the name that the ranking prints.
+// One of these that is not a named preset, by its name. preset() takes it too, so a user can
+// request the plan that a ranking prints first.
 std::optional<Result<Plan>> hybrid(std::string_view name);
 
 }  // namespace meron

@@ -28,7 +28,7 @@ std::string mesh_text(const Mesh& mesh) {
 }  // namespace
 
 std::string to_table(const Plan& plan) {
-  const auto row = [](const char* kind, const Row& from, const char* no_dtype, bool travels) {
+  const auto entry = [](const char* kind, const Row& from, const char* no_dtype, bool travels) {
     return std::vector<std::string>{kind, std::string(name_of(from.sharding)),
                                     std::string(name_of(from.tier)),
                                     from.dtype ? std::string(name_of(*from.dtype)) : no_dtype,
@@ -36,13 +36,13 @@ std::string to_table(const Plan& plan) {
   };
   std::vector<std::vector<std::string>> rows = {
       {"kind", "sharded over", "tier", "dtype", "wire codec"},
-      row("param", plan.param,
-          plan.frozen_int8 ? "as registered, int8 where frozen" : "as registered", true)};
+      entry("param", plan.param,
+            plan.frozen_int8 ? "as registered, int8 where frozen" : "as registered", true)};
   if (plan.second_copy) {
-    rows.push_back({"param, second copy", "shard", std::string(name_of(plan.param.tier)),
+    rows.push_back({"param, secondary partition", "shard", std::string(name_of(plan.param.tier)),
                     "as registered", "-"});
   }
-  rows.push_back(row("gradient", plan.gradient, "as param", true));
+  rows.push_back(entry("gradient", plan.gradient, "as param", true));
   std::string tier(name_of(plan.optimizer.tier));
   if (plan.optimizer.tier == Tier::nvme && plan.nvme_fraction < 1.0) {
     tier = fmt::format("{:.3g} % nvme, host", 100.0 * plan.nvme_fraction);

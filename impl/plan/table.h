@@ -7,7 +7,7 @@
 
 namespace meron {
 
-// The plan for people: a row per kind; columns: sharded over, tier, dtype, wire codec. Several
+// The plan as a table, a line per kind; columns: sharded over, tier, dtype, wire codec. Several
 // lines, each ended by '\n'.
 std::string to_table(const Plan& plan);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small tools for reading and writing text that a person sees.
+// Helpers for text that people read.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +17,13 @@ bool valid_utf8(std::string_view text);
 // \xNN, and cut with "..." after about `max_bytes`.
 std::string in_quotes(std::string_view text, size_t max_bytes = 80);
 
-// The candidate that `word` was probably meant to be: few edits away, whatever the case. Of equally
-// near ones the last, so that "zero4" leads to "zero3" and not to "zero0".
+// The candidate that `word` was probably meant to be: few edits away, ignoring case. Of equally
+// close ones the last, so that "zero4" leads to "zero3" and not to "zero0".
 std::optional<std::string_view> nearest(std::string_view word,
                                         std::span<const std::string_view> candidates);
 
 // "did you mean "zero2"? Known presets: "zero0", "zero1"": advice for a word that is not one of
-// `known`; the question is left out where nothing is near.
+// `known`; the question is left out if nothing is close.
 std::string suggestion(std::string_view word, std::string_view known_what,
                        std::span<const std::string_view> known);
 

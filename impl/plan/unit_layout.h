@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the tensors of a unit lie in its flats. The engine allocates by it and the plan predicts by
-// it; base/layout.h has the arithmetic that both build on.
+// The layout of a unit's tensors in its flats. The engine allocates and the plan predicts by it;
+// base/layout.h has the arithmetic that both build on.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which parameters lie on nvme or on the device, and how those on nvme lie there. Pure arithmetic,
+// Which parameters reside on nvme or on the device, and their layout on nvme. Pure arithmetic,
 // by which the engine allocates and the plan predicts.
 #pragma once
 
@@ -13,80 +13,81 @@
 
 namespace meron {
 
-// Whether a flat's values lie on the row's tier where those of its unit do, and that is not the
-// host. Encoded ones stay in memory: they have a quarter of the bytes, or half.
+// Whether a flat's values reside on the tier of the plan's param entry, other than the host, if its
+// unit's do. Encoded ones stay on the host: they have a quarter of the bytes, or half.
 constexpr bool stored_away(const Plan& plan, const FlatDesc& flat) {
   return plan.param.tier != Tier::host && (flat.trainable || !plan.frozen_int8);
 }
-// Whether second copies lie in the host's memory: those of values on the device lie there too.
+// Whether secondary partitions (hpZ) are on the host. Those of values on the device are there too.
 constexpr bool copies_on_host(const Plan& plan) {
   return plan.second_copy && plan.param.tier == Tier::host;
 }
-// Values on the device that the host updates have their place in the host's memory too.
+// Whether values on the device have a copy on the host, because the host updates them.
 constexpr bool mirrored(const Plan& plan) {
   return plan.param.tier == Tier::device && plan.optimizer.tier != Tier::device;
 }
 
-// Bytes that a rank takes on the device for what it holds of a flat. Collectives bring equally many
-// of every rank, in the order of ranks, also where the last ranks' rows or parts are shorter.
+// Bytes on the device of a rank's shard or sub-shard of a flat. Collectives move equally many from
+// every rank, in rank order, so shorter ones of the last ranks are padded.
 constexpr uint64_t device_value_bytes(const Plan& plan, uint64_t elements, uint64_t rank,
                                       const MeshShape& mesh, uint64_t size) {
-  const uint64_t row = shard_elements(elements, mesh.shards);
-  if (mesh.replicas == 1) return row * size;
-  const uint64_t part = shard_elements(row_range(elements, rank, mesh).size(), mesh.replicas);
-  return (over_all(plan.param, mesh) ? part : std::max(row, part * mesh.replicas)) * size;
+  const uint64_t shard = shard_elements(elements, mesh.shards);
+  if (mesh.replicas == 1) return shard * size;
+  const uint64_t sub_shard = shard_elements(row_range(elements, rank, mesh).size(), mesh.replicas);
+  if (over_all(plan.param, mesh)) return sub_shard * size;
+  return std::max(shard, sub_shard * mesh.replicas) * size;
 }
-// The same of its second copy, the whole row; none where there is nothing to copy.
+// The same of its secondary partition (hpZ), which is the full shard; 0 if the plan has none.
 constexpr uint64_t device_copy_bytes(const Plan& plan, uint64_t elements, uint64_t rank,
                                      const MeshShape& mesh, uint64_t size) {
   if (!plan.second_copy || mesh.replicas == 1) return 0;
-  const uint64_t row = shard_elements(elements, mesh.shards);
-  const uint64_t part = shard_elements(row_range(elements, rank, mesh).size(), mesh.replicas);
-  return std::max(row, part * mesh.replicas) * size;
+  const uint64_t shard = shard_elements(elements, mesh.shards);
+  const uint64_t sub_shard = shard_elements(row_range(elements, rank, mesh).size(), mesh.replicas);
+  return std::max(shard, sub_shard * mesh.replicas) * size;
 }
 // The same of the f32 sums of its gradient.
 constexpr uint64_t device_sum_bytes(const Plan& plan, uint64_t elements, uint64_t rank,
                                     const MeshShape& mesh) {
   const uint64_t held = held_range(plan.gradient, elements, rank, mesh).size();
-  const bool shared = mesh.replicas > 1 && !over_all(plan.optimizer, mesh);
-  return (shared ? std::max(held, shard_elements(held, mesh.replicas) * mesh.replicas) : held) *
+  const bool replicated = mesh.replicas > 1 && !over_all(plan.optimizer, mesh);
+  return (replicated ? std::max(held, shard_elements(held, mesh.replicas) * mesh.replicas) : held) *
          sizeof(float);
 }
-// The same of what encoding has lost of the sum of its row.
-constexpr uint64_t device_feedback_bytes(const Plan& plan, uint64_t row, const MeshShape& mesh) {
-  return mesh.replicas > 1 && plan.gradient.codec.feedback ? row * sizeof(float) : 0;
+// The same of the codec's feedback: what encoding the sums of its shard has lost.
+constexpr uint64_t device_feedback_bytes(const Plan& plan, uint64_t shard, const MeshShape& mesh) {
+  return mesh.replicas > 1 && plan.gradient.codec.feedback ? shard * sizeof(float) : 0;
 }
-// How far the encoded parts of a row lie apart there, one of each replica. Where all begin at 16
-// bytes, kernels are faster.
-constexpr uint64_t device_encoded_stride(const Codec& codec, uint64_t row, const MeshShape& mesh,
+// The distance on the device between the encoded sub-shards of a shard, one per replica. Kernels
+// are faster if each begins at a multiple of 16 bytes.
+constexpr uint64_t device_encoded_stride(const Codec& codec, uint64_t shard, const MeshShape& mesh,
                                          uint64_t size) {
   constexpr uint64_t kAligned = 16;
-  return round_up(wire_bytes(codec, shard_elements(row, mesh.replicas), size), kAligned);
+  return round_up(wire_bytes(codec, shard_elements(shard, mesh.replicas), size), kAligned);
 }
-// Whether ranks send gradients to replicas as the trainer gave them: on devices that hold whole
-// rows, where no sum of several micro-batches, which is in f32, is due.
+// Whether ranks send gradients to replicas in their own dtype instead of as f32 sums: on devices,
+// if the shard axis has one rank and they are not summed over several micro-batches before.
 constexpr bool sends_gradients(const Plan& plan, const MeshShape& mesh, bool first) {
   return plan.gradient.tier == Tier::device && plan.gradient.codec.kind == CodecKind::none &&
          mesh.shards == 1 && (plan.gradient.sharding == Sharding::world || first);
 }
 
-// What a rank has of a flat in its file: `rest`, which begins at the same place within a page as it
-// does in memory, so that whole pages go to and fro without a copy.
-constexpr uint64_t value_phase(const Range& rest, uint64_t size) {
-  return rest.begin * size % kPage;
+// A rank's slice `held` of a flat in its file begins at the same offset within a page as in memory,
+// so that full pages are read and written without a copy.
+constexpr uint64_t value_phase(const Range& held, uint64_t size) {
+  return held.begin * size % kPage;
 }
-constexpr uint64_t value_file_bytes(const Range& rest, uint64_t size) {
-  return rest.size() == 0 ? 0 : value_phase(rest, size) + rest.size() * size;
+constexpr uint64_t value_file_bytes(const Range& held, uint64_t size) {
+  return held.size() == 0 ? 0 : value_phase(held, size) + held.size() * size;
 }
 
-// The first units, in the order in which they are made, stay in memory while all that a rank holds
-// of them has at most Plan::resident elements. The same on all ranks: asked with what the first
-// one holds, which no other one exceeds.
+// Which units on nvme stay in memory: the first ones, in the order in which they are made, whose
+// elements on one rank sum to at most Plan::resident. All ranks decide alike, by the shards of rank
+// 0, which are the largest.
 class Residency {
  public:
   explicit Residency(const Plan& plan) : plan_(&plan), left_(plan.resident) {}
 
-  // Whether the values of the next unit lie on the row's tier.
+  // Whether the values of the next unit reside on the tier of the plan's param entry.
   bool store(const std::vector<FlatDesc>& flats, const MeshShape& mesh) {
     const uint64_t held = held_of(flats, mesh);
     if (held == 0) return false;
@@ -94,7 +95,7 @@ class Residency {
     left_ -= held;
     return false;
   }
-  // A unit whose values stay in memory has gone.
+  // A unit whose values stayed in memory was destroyed.
   void forget(const std::vector<FlatDesc>& flats, const MeshShape& mesh) {
     left_ += held_of(flats, mesh);
   }

@@ -12,8 +12,8 @@ namespace {
 
 constexpr uint64_t kGathered = 4 << 20;  // bytes of all ranks in one step
 
-// An error as it travels: fixed size, cut texts.
-struct Told {
+// An error of fixed size, with truncated texts, for transfers between ranks.
+struct ErrorRecord {
   int32_t code = MERON_OK;
   std::array<char, 900> what{};
   std::array<char, 500> advice{};
@@ -32,8 +32,8 @@ std::string text_of(const std::array<char, N>& from) {
   return {from.data(), strnlen(from.data(), N)};
 }
 
-Told told(const Status& status) {
-  Told out;
+ErrorRecord record_of(const Status& status) {
+  ErrorRecord out;
   if (status.ok()) return out;
   const ErrorInfo& info = status.error().info();
   out.code = info.code;
@@ -43,11 +43,11 @@ Told told(const Status& status) {
   return out;
 }
 
-Error error_of(const Told& told, int rank, int own, const std::string& others) {
+Error error_of(const ErrorRecord& record, int rank, int own, const std::string& others) {
   const std::string where = rank == own ? std::string() : fmt::format("rank {}: ", rank);
-  Error error(static_cast<meron_status>(told.code), where + text_of(told.what) + others,
-              text_of(told.advice));
-  const std::string subject = text_of(told.subject);
+  Error error(static_cast<meron_status>(record.code), where + text_of(record.what) + others,
+              text_of(record.advice));
+  const std::string subject = text_of(record.subject);
   if (!subject.empty()) error = std::move(error).on(subject);
   return std::move(error).blaming(rank);
 }
@@ -55,19 +55,19 @@ Error error_of(const Told& told, int rank, int own, const std::string& others) {
 }  // namespace
 
 Status agree(Exchange& exchange, const Status& own) {
-  const Told mine = told(own);
-  std::vector<Told> all(static_cast<size_t>(exchange.size()));
-  // The code travels always, the text only if some rank has one.
+  const ErrorRecord mine = record_of(own);
+  std::vector<ErrorRecord> all(static_cast<size_t>(exchange.size()));
+  // The code is always sent, the text only if a rank has one.
   std::vector<int32_t> codes(all.size());
   MERON_TRY(exchange.gather(reinterpret_cast<const std::byte*>(&mine.code), sizeof(int32_t),
                             reinterpret_cast<std::byte*>(codes.data())));
   const auto failed = static_cast<size_t>(
       std::count_if(codes.begin(), codes.end(), [](int32_t code) { return code != MERON_OK; }));
   if (failed == 0) return Ok{};
-  MERON_TRY(exchange.gather(reinterpret_cast<const std::byte*>(&mine), sizeof(Told),
+  MERON_TRY(exchange.gather(reinterpret_cast<const std::byte*>(&mine), sizeof(ErrorRecord),
                             reinterpret_cast<std::byte*>(all.data())));
-  const auto first =
-      std::find_if(all.begin(), all.end(), [](const Told& each) { return each.code != MERON_OK; });
+  const auto first = std::find_if(all.begin(), all.end(),
+                                  [](const ErrorRecord& each) { return each.code != MERON_OK; });
   const std::string others =
       failed == 1 ? std::string() : fmt::format(" (and {} other ranks failed)", failed - 1);
   return error_of(*first, static_cast<int>(first - all.begin()), exchange.rank(), others);
@@ -75,7 +75,7 @@ Status agree(Exchange& exchange, const Status& own) {
 
 Result<std::string> share(Exchange& exchange, const Result<std::string>& own, int root) {
   struct Head {
-    Told told;
+    ErrorRecord error;
     uint64_t bytes = 0;
   } head;
   const bool ours = exchange.rank() == root;
@@ -83,11 +83,11 @@ Result<std::string> share(Exchange& exchange, const Result<std::string>& own, in
     if (own.ok()) {
       head.bytes = own->size();
     } else {
-      head.told = told(own.error());
+      head.error = record_of(own.error());
     }
   }
   MERON_TRY(exchange.broadcast(reinterpret_cast<std::byte*>(&head), sizeof(head), root));
-  if (head.told.code != MERON_OK) return error_of(head.told, root, exchange.rank(), {});
+  if (head.error.code != MERON_OK) return error_of(head.error, root, exchange.rank(), {});
   std::string text = ours ? *own : std::string(head.bytes, '\0');
   if (!text.empty()) {
     MERON_TRY(exchange.broadcast(reinterpret_cast<std::byte*>(text.data()), text.size(), root));
@@ -106,13 +106,13 @@ Result<std::vector<std::string>> gather_texts(Exchange& exchange, const std::str
   const uint64_t step = std::min(longest, std::max<uint64_t>(kGathered / ranks, 1024));
   const bool keeps = everywhere || exchange.rank() == 0;
   std::vector<std::string> texts(ranks);
-  std::string row(step, '\0'), rows(step * ranks, '\0');
+  std::string chunk(step, '\0'), chunks(step * ranks, '\0');
   for (uint64_t at = 0; at < longest; at += step) {
-    if (at < size) own.copy(row.data(), step, at);
-    MERON_TRY(exchange.gather(reinterpret_cast<const std::byte*>(row.data()), step,
-                              reinterpret_cast<std::byte*>(rows.data())));
+    if (at < size) own.copy(chunk.data(), step, at);
+    MERON_TRY(exchange.gather(reinterpret_cast<const std::byte*>(chunk.data()), step,
+                              reinterpret_cast<std::byte*>(chunks.data())));
     for (size_t r = 0; r < ranks && keeps; ++r) {
-      if (at < sizes[r]) texts[r].append(rows, r * step, std::min(step, sizes[r] - at));
+      if (at < sizes[r]) texts[r].append(chunks, r * step, std::min(step, sizes[r] - at));
     }
   }
   return texts;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What saving and loading need of the engine: words between the ranks, and states under its lock.
+// The interface of saving and loading to the engine: messages between the ranks, and states under
+// its lock.
 #pragma once
 
 #include <cstddef>
@@ -18,16 +19,16 @@ class Exchange {
   virtual ~Exchange() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // `bytes` bytes of the root to all. Waits for all ranks. An error is that of a broken group.
+  // Sends `bytes` bytes of the root to all. Waits for all ranks. Fails only if the group is broken.
   virtual Status broadcast(std::byte* data, uint64_t bytes, int root) = 0;
-  // `bytes` bytes of each rank, in rank order, to all.
+  // Sends `bytes` bytes of each rank, in rank order, to all.
   virtual Status gather(const std::byte* own, uint64_t bytes, std::byte* all) = 0;
-  // More of the files has been written: peers may count on more to come.
+  // Reports progress: peers wait longer for this rank.
   virtual void progressed() {}
   // This rank's states of the unit have been read, or it saves none: they may change.
   virtual void copied(const UnitState& /*unit*/) {}
-  // Of `bytes` bytes of the root, to each rank its range, which all know: `wanted` by rank. `data`
-  // is the root's alone. What no rank of a host wants does not travel there. For loads.
+  // Sends each rank its range of `bytes` bytes of the root. All know the ranges: `wanted` by rank.
+  // Only the root passes `data`. A host receives only ranges of its ranks. For loads.
   virtual Status scatter(const std::byte* /*data*/, uint64_t /*bytes*/,
                          const std::vector<Range>& /*wanted*/, std::byte* /*out*/, int /*root*/) {
     return Error(MERON_E_INTERNAL, "a save scatters states", "please report this defect");
@@ -39,13 +40,13 @@ class Exchange {
                        const std::byte* data) = 0;
 };
 
-// Every rank has come as far, well or not: the same on all of them. The first rank that failed is
-// named, and how many others did.
+// Waits until every rank has arrived, and returns the same on all: an error names the first rank
+// that failed, and the number of others.
 Status agree(Exchange& exchange, const Status& own);
-// A text of the root, or its error, to all.
+// Sends a text of the root, or its error, to all.
 Result<std::string> share(Exchange& exchange, const Result<std::string>& own, int root = 0);
-// The texts of all ranks, by rank, in bounded memory beside them. If not `everywhere`, on rank 0
-// alone: others get empty ones.
+// Returns the texts of all ranks, by rank, in bounded memory beside them. If not `everywhere`, only
+// on rank 0: other ranks get empty texts.
 Result<std::vector<std::string>> gather_texts(Exchange& exchange, const std::string& own,
                                               bool everywhere);
 

@@ -21,25 +21,25 @@ namespace {
 // Until the directory of rank 0 is seen by another host.
 constexpr int64_t kExportVisibleNs = 30'000'000'000;
 
-// This rank's part of a param: elements of its flat, the first of which is element `first` of it.
-struct OwnPart {
+// This rank's shard of a param: elements of its flat, the first of which is element `first` of it.
+struct OwnShard {
   Range range;
   uint64_t first = 0;
 };
 
-std::map<const Param*, OwnPart> own_parts(std::span<const UnitState> units) {
-  std::map<const Param*, OwnPart> parts;
+std::map<const Param*, OwnShard> own_shards(std::span<const UnitState> units) {
+  std::map<const Param*, OwnShard> shards;
   for (const UnitState& unit : units) {
     for (size_t f = 0; f < unit.unit().flats().size(); ++f) {
       const State values{f, StateKind::values, unit.unit().flats()[f].desc.dtype};
       const Range range = unit.saved(values);
       for (const ParamSpan& span : unit.spans(values, range)) {
         const uint64_t begin = range.begin + span.offset;
-        parts.emplace(span.param, OwnPart{{begin, begin + span.count}, span.first});
+        shards.emplace(span.param, OwnShard{{begin, begin + span.count}, span.first});
       }
     }
   }
-  return parts;
+  return shards;
 }
 
 kernels::Type type_of(std::string_view dtype) {
@@ -53,13 +53,13 @@ class PartWriter {
   PartWriter(Exchange& exchange, const ExportList& list)
       : exchange_(exchange), list_(list), read_(kExportPiece), converted_(kExportPiece) {}
 
-  // The elements of `tensor` from `first` on, which lie in the unit's range.
+  // The elements of `tensor` from `first` on, which are in the unit's range.
   Status write_param(checkpoint::RangeWriter& file, const checkpoint::ModelFile::Place& place,
-                     const OwnPart& part) {
+                     const OwnShard& shard) {
     const ExportSource& source = list_.sources[place.tensor];
-    return write(file, place, part.first, part.range.size(),
+    return write(file, place, shard.first, shard.range.size(),
                  [&](uint64_t at, uint64_t count) -> Result<const std::byte*> {
-                   const uint64_t begin = part.range.begin + at;
+                   const uint64_t begin = shard.range.begin + at;
                    MERON_TRY(exchange_.read(*source.unit, source.state, {begin, begin + count},
                                             read_.data()));
                    return static_cast<const std::byte*>(read_.data());
@@ -103,7 +103,7 @@ class PartWriter {
 
 Status write_own(Exchange& exchange, std::span<const UnitState> units, const ExportList& list,
                  const checkpoint::ModelLayout& layout, const std::string& directory) {
-  const std::map<const Param*, OwnPart> parts = own_parts(units);
+  const std::map<const Param*, OwnShard> shards = own_shards(units);
   PartWriter writer(exchange, list);
   for (const checkpoint::ModelFile& file : layout.files) {
     std::optional<checkpoint::RangeWriter> open;
@@ -118,9 +118,9 @@ Status write_own(Exchange& exchange, std::span<const UnitState> units, const Exp
         if (exchange.rank() != 0 || place.bytes == 0) continue;
         MERON_TRY(opened());
         MERON_TRY(writer.write_data(*open, place));
-      } else if (const auto part = parts.find(source.param); part != parts.end()) {
+      } else if (const auto shard = shards.find(source.param); shard != shards.end()) {
         MERON_TRY(opened());
-        MERON_TRY(writer.write_param(*open, place, part->second));
+        MERON_TRY(writer.write_param(*open, place, shard->second));
       }
     }
     if (open) MERON_TRY(open->sync());
@@ -128,7 +128,7 @@ Status write_own(Exchange& exchange, std::span<const UnitState> units, const Exp
   return Ok{};
 }
 
-// What rank 0 tells: its directory, the generation of names, its tensors.
+// What rank 0 broadcasts: its directory, the generation of names, its tensors.
 struct Begun {
   std::string directory;
   uint32_t generation = 1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the ranks write the values of all units as a model of Hugging Face: rank 0 makes the files
-// with their full sizes, each rank writes its own part of each tensor in place, and when all have,
+// with their full sizes, each rank writes its own shard of each tensor in place, and when all have,
 // rank 0 gives the files their names.
 #pragma once
 

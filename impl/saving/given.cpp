@@ -16,7 +16,7 @@
 namespace meron {
 namespace {
 
-// A table of parts as bytes: what rank 0 needs to describe them.
+// A table of slices as bytes: what rank 0 needs to describe them.
 class TableWriter {
  public:
   void number(uint64_t value) {
@@ -61,39 +61,39 @@ class TableReader {
 
 std::string table_of(std::span<const GivenTensor> given) {
   TableWriter table;
-  for (const GivenTensor& part : given) {
-    table.text(part.name);
-    table.text(part.kind);
-    table.text(part.dtype);
-    table.number(part.shape.size());
-    for (const uint64_t size : part.shape) table.number(size);
-    table.number(part.begin);
-    table.number(part.count);
+  for (const GivenTensor& slice : given) {
+    table.text(slice.name);
+    table.text(slice.kind);
+    table.text(slice.dtype);
+    table.number(slice.shape.size());
+    for (const uint64_t size : slice.shape) table.number(size);
+    table.number(slice.begin);
+    table.number(slice.count);
   }
   return table.take();
 }
 
 Result<std::vector<GivenTensor>> parts_of(std::string_view bytes, size_t rank) {
-  std::vector<GivenTensor> parts;
+  std::vector<GivenTensor> slices;
   TableReader table(bytes);
   while (!table.ended()) {
-    GivenTensor part;
-    part.name = table.text();
-    part.kind = table.text();
-    part.dtype = table.text();
+    GivenTensor slice;
+    slice.name = table.text();
+    slice.kind = table.text();
+    slice.dtype = table.text();
     for (uint64_t dims = std::min<uint64_t>(table.number(), kMaxDims + 1); dims > 0; --dims) {
-      part.shape.push_back(table.number());
+      slice.shape.push_back(table.number());
     }
-    part.begin = table.number();
-    part.count = table.number();
+    slice.begin = table.number();
+    slice.count = table.number();
     if (!table.good()) {
       return Error(MERON_E_MISMATCH,
                    fmt::format("rank {} sent a list of tensors that cannot be read", rank),
                    "run the same version of Meron on all ranks");
     }
-    parts.push_back(std::move(part));
+    slices.push_back(std::move(slice));
   }
-  return parts;
+  return slices;
 }
 
 // A verdict of rank 0, which is not rank 0's own failure.
@@ -112,30 +112,30 @@ Status share_verdict(Exchange& exchange, const Status& verdict) {
   return Error(code, what, advice).on(read.text());
 }
 
-std::string words_of(const GivenTensor& part) {
-  return fmt::format("{} of {}", part.kind, in_quotes(part.name));
+std::string words_of(const GivenTensor& slice) {
+  return fmt::format("{} of {}", slice.kind, in_quotes(slice.name));
 }
 
-struct Part {
+struct Slice {
   size_t rank;
-  const GivenTensor* part;
+  const GivenTensor* slice;
 };
 
-Error refused(const GivenTensor& part, std::string what, std::string advice) {
-  return Error(MERON_E_ARGUMENT, fmt::format("{}: {}", words_of(part), what), std::move(advice))
-      .on(part.name);
+Error refused(const GivenTensor& slice, std::string what, std::string advice) {
+  return Error(MERON_E_ARGUMENT, fmt::format("{}: {}", words_of(slice), what), std::move(advice))
+      .on(slice.name);
 }
 
-Status check_tensor(std::vector<Part>& parts) {
-  const GivenTensor& first = *parts.front().part;
-  const auto description = [](const Part& each) {
-    return fmt::format("rank {} gives it as {} [{}]", each.rank, each.part->dtype,
-                       fmt::join(each.part->shape, ","));
+Status check_tensor(std::vector<Slice>& slices) {
+  const GivenTensor& first = *slices.front().slice;
+  const auto description = [](const Slice& each) {
+    return fmt::format("rank {} gives it as {} [{}]", each.rank, each.slice->dtype,
+                       fmt::join(each.slice->shape, ","));
   };
-  for (const Part& each : parts) {
-    if (each.part->dtype == first.dtype && each.part->shape == first.shape) continue;
-    return refused(first, description(parts.front()) + ", " + description(each),
-                   "give dtype and shape of the whole tensor, the same on every rank");
+  for (const Slice& each : slices) {
+    if (each.slice->dtype == first.dtype && each.slice->shape == first.shape) continue;
+    return refused(first, description(slices.front()) + ", " + description(each),
+                   "give dtype and shape of the full tensor, the same on every rank");
   }
   const uint64_t elements = first.elements();
   const auto gap = [&](uint64_t begin, uint64_t end) {
@@ -143,18 +143,18 @@ Status check_tensor(std::vector<Part>& parts) {
         first, fmt::format("no rank gives elements {} to {} of its {}", begin, end - 1, elements),
         "give each element of a tensor on one rank");
   };
-  std::erase_if(parts, [](const Part& each) { return each.part->count == 0; });
-  std::stable_sort(parts.begin(), parts.end(),
-                   [](const Part& a, const Part& b) { return a.part->begin < b.part->begin; });
+  std::erase_if(slices, [](const Slice& each) { return each.slice->count == 0; });
+  std::stable_sort(slices.begin(), slices.end(),
+                   [](const Slice& a, const Slice& b) { return a.slice->begin < b.slice->begin; });
   uint64_t covered = 0;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const GivenTensor& part = *parts[i].part;
-    const uint64_t end = part.begin + part.count;
-    if (part.begin > covered) return gap(covered, part.begin);
-    if (part.begin < covered) {
-      const size_t before = parts[i - 1].rank, after = parts[i].rank;
+  for (size_t i = 0; i < slices.size(); ++i) {
+    const GivenTensor& slice = *slices[i].slice;
+    const uint64_t end = slice.begin + slice.count;
+    if (slice.begin > covered) return gap(covered, slice.begin);
+    if (slice.begin < covered) {
+      const size_t before = slices[i - 1].rank, after = slices[i].rank;
       return refused(first,
-                     fmt::format("elements {} to {} are given twice, by rank{}", part.begin,
+                     fmt::format("elements {} to {} are given twice, by rank{}", slice.begin,
                                  std::min(covered, end) - 1,
                                  before == after ? fmt::format(" {}", before)
                                                  : fmt::format("s {} and {}", before, after)),
@@ -166,40 +166,40 @@ Status check_tensor(std::vector<Part>& parts) {
   return Ok{};
 }
 
-Status check_part(const GivenTensor& part, int rank) {
-  if (const Status name = check_name(part.name); !name.ok()) {
+Status check_slice(const GivenTensor& slice, int rank) {
+  if (const Status name = check_name(slice.name); !name.ok()) {
     return Error(MERON_E_ARGUMENT, "a tensor's name: " + name.error().info().what,
                  name.error().info().advice)
         .on("tensors");
   }
   const bool of_other =
-      part.kind.starts_with("extra.") && part.kind != fmt::format("extra.{}", rank);
-  if (!checkpoint::valid_kind(part.kind) || part.kind == "gradient" ||
-      part.kind.starts_with("residual.") || of_other) {
+      slice.kind.starts_with("extra.") && slice.kind != fmt::format("extra.{}", rank);
+  if (!checkpoint::valid_kind(slice.kind) || slice.kind == "gradient" ||
+      slice.kind.starts_with("residual.") || of_other) {
     return Error(MERON_E_ARGUMENT,
                  fmt::format("{} has the kind {}, which a caller's tensor on rank {} cannot have",
-                             in_quotes(part.name), in_quotes(part.kind), rank),
+                             in_quotes(slice.name), in_quotes(slice.kind), rank),
                  fmt::format("use values, master, exp_avg, exp_avg_sq, extra, extra.{} or "
                              "state.KEY, with a KEY of a to z, digits and _",
                              rank))
-        .on(part.name);
+        .on(slice.name);
   }
-  if (checkpoint::element_bytes(part.dtype) == 0) {
-    return refused(part, fmt::format("{} is not a dtype", in_quotes(part.dtype)),
+  if (checkpoint::element_bytes(slice.dtype) == 0) {
+    return refused(slice, fmt::format("{} is not a dtype", in_quotes(slice.dtype)),
                    "use a dtype of safetensors, such as F32 or BF16");
   }
-  const auto elements = element_count(part.shape);
+  const auto elements = element_count(slice.shape);
   if (!elements.ok()) {
-    return refused(part, elements.error().info().what, elements.error().info().advice);
+    return refused(slice, elements.error().info().what, elements.error().info().advice);
   }
-  if (part.begin > *elements || part.count > *elements - part.begin) {
-    return refused(part,
-                   fmt::format("{} elements from element {} on are outside of its {}", part.count,
-                               part.begin, *elements),
-                   "give a range within the whole tensor's shape");
+  if (slice.begin > *elements || slice.count > *elements - slice.begin) {
+    return refused(slice,
+                   fmt::format("{} elements from element {} on are outside of its {}", slice.count,
+                               slice.begin, *elements),
+                   "give a range within the full tensor's shape");
   }
-  if (part.count > 0 && part.data == nullptr) {
-    return refused(part, "data is NULL", "pass the memory of its elements, or a count of 0");
+  if (slice.count > 0 && slice.data == nullptr) {
+    return refused(slice, "data is NULL", "pass the memory of its elements, or a count of 0");
   }
   return Ok{};
 }
@@ -221,23 +221,23 @@ bool is_kept_by_values_only(const GivenTensor& tensor) {
 }
 
 Status check_given(std::span<const GivenTensor> given, int rank) {
-  for (const GivenTensor& part : given) MERON_TRY(check_part(part, rank));
+  for (const GivenTensor& slice : given) MERON_TRY(check_slice(slice, rank));
   return Ok{};
 }
 
-Status check_parts(std::span<const std::vector<GivenTensor>> given) {
-  std::map<std::pair<std::string_view, std::string_view>, std::vector<Part>> tensors;
+Status check_slices(std::span<const std::vector<GivenTensor>> given) {
+  std::map<std::pair<std::string_view, std::string_view>, std::vector<Slice>> tensors;
   size_t pieces = 0;
   for (size_t rank = 0; rank < given.size(); ++rank) {
-    for (const GivenTensor& part : given[rank]) {
-      tensors[{part.name, part.kind}].push_back({rank, &part});
+    for (const GivenTensor& slice : given[rank]) {
+      tensors[{slice.name, slice.kind}].push_back({rank, &slice});
     }
     pieces += given[rank].size();
   }
   if (tensors.size() > checkpoint::kMaxTensors || pieces > checkpoint::kMaxPieces) {
     return Error(
                MERON_E_ARGUMENT,
-               fmt::format("{} tensors in {} parts, more than the limits of {} and {}",
+               fmt::format("{} tensors in {} slices, more than the limits of {} and {}",
                            tensors.size(), pieces, checkpoint::kMaxTensors, checkpoint::kMaxPieces),
                "give fewer and larger tensors")
         .on("tensors");
@@ -258,7 +258,7 @@ Result<std::vector<std::vector<GivenTensor>>> share_given(
     for (size_t r = 1; r < tables.size(); ++r) {
       MERON_ASSIGN(given[r], parts_of(tables[r], r));
     }
-    MERON_TRY(check_parts(given));
+    MERON_TRY(check_slices(given));
     return check(given);
   };
   MERON_TRY(share_verdict(exchange, rank == 0 ? judge() : Status(Ok{})));

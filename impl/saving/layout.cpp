@@ -112,7 +112,7 @@ std::vector<SavedPiece> SaveLayout::pieces_of(uint32_t rank, bool values) const 
   std::set<std::pair<std::string_view, std::string_view>> named;  // tensors without elements
   for (const GivenTensor& tensor : given_[rank]) {
     if ((tensor.kind == "values") != values || !saves(tensor)) continue;
-    // A part without elements is left out, but once for the name of a tensor that has none.
+    // Empty slices are left out, except one for the name of an empty tensor.
     if (tensor.count == 0 &&
         (tensor.elements() > 0 || !named.insert({tensor.kind, tensor.name}).second)) {
       continue;
@@ -144,11 +144,12 @@ Result<SavedFile> SaveLayout::file_of(uint32_t rank, bool values, const std::str
     SafetensorsEntry entry;
     const std::string kind = kind_of(piece, rank);
     const uint64_t count = count_of(piece);
-    const bool whole = piece.unit != nullptr ? count == piece.param->count : piece.given->whole();
-    entry.name =
-        checkpoint::piece_name(kind, name_of_piece(piece), piece.first, piece.first + count, whole);
+    const bool complete =
+        piece.unit != nullptr ? count == piece.param->count : piece.given->complete();
+    entry.name = checkpoint::piece_name(kind, name_of_piece(piece), piece.first,
+                                        piece.first + count, complete);
     entry.dtype = dtype_of(piece);
-    entry.shape = whole ? shape_of(piece) : std::vector<uint64_t>{count};
+    entry.shape = complete ? shape_of(piece) : std::vector<uint64_t>{count};
     entry.begin = at;
     entry.end = at += piece.bytes;
     entries.push_back(std::move(entry));

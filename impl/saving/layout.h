@@ -17,7 +17,7 @@
 
 namespace meron {
 
-// One rank's part of one state of one param, or of a tensor of the caller's.
+// One rank's slice of one state of one param, or of a tensor of the caller.
 struct SavedPiece {
   const UnitState* unit = nullptr;  // null: `given`
   State state = {};

@@ -51,9 +51,9 @@ Result<checkpoint::Checkpoint> unpacked(std::string_view text) {
   checkpoint::Checkpoint out;
   out.foreign = text.front() == 'f';
   text.remove_prefix(1);
-  for (std::string* const part : {&out.path, &out.files_in}) {
+  for (std::string* const field : {&out.path, &out.files_in}) {
     const size_t cut = text.find('\0');
-    *part = text.substr(0, cut);
+    *field = text.substr(0, cut);
     text.remove_prefix(cut + 1);
   }
   MERON_ASSIGN(out.manifest, checkpoint::parse_manifest(text, !out.foreign));
@@ -75,7 +75,7 @@ Result<NodeCheckpoint> find_for_all(Exchange& exchange, const LoadOptions& optio
   return found;
 }
 
-// The error, and what to load instead of a damaged checkpoint: never without being asked to.
+// The error, and the checkpoint to load instead of a damaged one, which is only proposed.
 Error naming_the_one_before(Error error, const std::string& root,
                             const checkpoint::Checkpoint& damaged) {
   if (error.code() != MERON_E_CORRUPT || damaged.foreign) return error;

@@ -97,7 +97,7 @@ std::vector<checkpoint::BlockPlace> Loader::edges_of_peers(uint64_t block_bytes)
         const uint64_t last = offset + (high - low) * size - 1;
         for (const uint64_t edge : {offset, last}) {
           const checkpoint::BlockPlace place{from.file, edge / block_bytes};
-          // Small params come one after the other: many are in one block.
+          // Small params follow one another: many are in one block.
           if (edges.empty() || edges.back() != place) edges.push_back(place);
         }
       });
@@ -158,7 +158,7 @@ void Loader::plan_range(size_t number, const State& state, const Range& all, uin
     Piece piece{.state = state,
                 .range = {begin, end},
                 .sources = {},
-                .whole = true,
+                .complete = true,
                 .shared = shared,
                 .by_rank = {},
                 .readers = {}};
@@ -171,7 +171,7 @@ void Loader::plan_range(size_t number, const State& state, const Range& all, uin
       }
       const auto sources = matching_.source(*span.param, state.kind);
       for (const SourceTensor& source : sources) add_sources(source, span, &piece);
-      piece.whole = piece.whole && !sources.empty();
+      piece.complete = piece.complete && !sources.empty();
     }
     if (!piece.sources.empty()) pieces_[number].push_back(std::move(piece));
     begin = end;
@@ -190,8 +190,8 @@ void Loader::plan() {
       }
       // The same on all ranks. Of a residual each replica has another one.
       const Range all = {0, unit.unit().flats()[state.flat].desc.elements};
-      const uint64_t copies = state.kind == StateKind::residual ? axes.mesh.replicas : 1;
-      for (uint64_t replica = 0; replica < copies; ++replica) {
+      const uint64_t replicas = state.kind == StateKind::residual ? axes.mesh.replicas : 1;
+      for (uint64_t replica = 0; replica < replicas; ++replica) {
         const size_t first = pieces_[u].size();
         plan_range(u, state, all, replica, false);
         const std::vector<Range> by_rank = ranges_by_rank(unit, state, replica);
@@ -216,7 +216,7 @@ Status Loader::read_source(const Source& source, std::byte* into) {
   }
   MERON_ASSIGN(const auto end, reader_->next());
   if (end.empty()) return Ok{};
-  return Error(MERON_E_INTERNAL, "a range of a checkpoint is longer than was asked for",
+  return Error(MERON_E_INTERNAL, "a range of a checkpoint is longer than requested",
                "please report this defect");
 }
 
@@ -252,14 +252,14 @@ Status Loader::read(const Piece& piece) {
 Status Loader::write(const UnitState& unit, const Piece& piece, const Range& range,
                      const std::byte* values) {
   if (range.size() == 0) return Ok{};
-  if (piece.whole) return exchange_.write(unit, piece.state, range, values);
+  if (piece.complete) return exchange_.write(unit, piece.state, range, values);
   // What has no source stays as it is.
   for (const Source& source : piece.sources) {
     const uint64_t first = piece.range.begin + source.at;
-    const Range part = overlap({first, first + source.count}, range);
-    if (part.size() == 0) continue;
-    MERON_TRY(exchange_.write(unit, piece.state, part,
-                              values + (part.begin - range.begin) * size_of(piece.state.dtype)));
+    const Range slice = overlap({first, first + source.count}, range);
+    if (slice.size() == 0) continue;
+    MERON_TRY(exchange_.write(unit, piece.state, slice,
+                              values + (slice.begin - range.begin) * size_of(piece.state.dtype)));
   }
   return Ok{};
 }
@@ -275,12 +275,12 @@ Status Loader::scatter_from(int reader, const Piece& piece, std::vector<std::byt
   }
   std::vector<Range> bytes;
   for (const Range& range : piece.by_rank) {
-    const Range part = overlap(range, all);
-    bytes.push_back({(part.begin - all.begin) * size, (part.end - all.begin) * size});
+    const Range slice = overlap(range, all);
+    bytes.push_back({(slice.begin - all.begin) * size, (slice.end - all.begin) * size});
   }
   const Range own = piece.by_rank[static_cast<size_t>(exchange_.rank())];
-  const Range part = overlap(own, all);
-  std::vector<std::byte> values(part.size() * size);
+  const Range slice = overlap(own, all);
+  std::vector<std::byte> values(slice.size() * size);
   const std::byte* const from = reader == exchange_.rank()
                                     ? values_.data() + (all.begin - piece.range.begin) * size
                                     : nullptr;
@@ -288,10 +288,10 @@ Status Loader::scatter_from(int reader, const Piece& piece, std::vector<std::byt
   for (const Source& source : piece.sources) {
     if (source.reader != reader) continue;
     const uint64_t first = piece.range.begin + source.at;
-    const Range taken = overlap({first, first + source.count}, part);
+    const Range taken = overlap({first, first + source.count}, slice);
     if (taken.size() == 0) continue;
     std::byte* const to = received->data() + (taken.begin - own.begin) * size;
-    std::byte* const got = values.data() + (taken.begin - part.begin) * size;
+    std::byte* const got = values.data() + (taken.begin - slice.begin) * size;
     if (!sums) {
       std::memcpy(to, got, taken.size() * size);
       continue;

@@ -42,7 +42,7 @@ class Loader {
   uint64_t bytes_read() const { return reader_ ? reader_->bytes_read() : 0; }
 
  private:
-  // Where elements of a piece come from: a range of the reader.
+  // The source of elements of a piece: a range of the reader.
   struct Source {
     const checkpoint::Tensor* tensor;
     uint64_t at;  // element of the piece
@@ -54,10 +54,10 @@ class Loader {
     State state;
     Range range;
     std::vector<Source> sources;
-    bool whole;                  // every element of a param has a source
+    bool complete;               // every element of a param has a source
     bool shared;                 // local peers read it too
     std::vector<Range> by_rank;  // what each rank gets, if it is scattered
-    std::vector<int> readers;    // who scatter parts of it, ascending
+    std::vector<int> readers;    // ranks that scatter ranges of it, ascending
   };
   Loader(Exchange& exchange, std::span<const UnitState> units, const Matching& matching)
       : exchange_(exchange), units_(units), matching_(matching), pieces_(units.size()) {}
@@ -66,10 +66,10 @@ class Loader {
   // The pieces of `all`; `replica` is whose residual they are.
   void plan_range(size_t unit, const State& state, const Range& all, uint64_t replica, bool shared);
   void add_sources(const SourceTensor& source, const ParamSpan& span, Piece* piece);
-  // The blocks of which local peers want a part: where ranges of theirs begin and end.
+  // The blocks that local peers need: begins and ends of their ranges.
   std::vector<checkpoint::BlockPlace> edges_of_peers(uint64_t block_bytes) const;
   std::vector<Range> ranges_by_rank(const UnitState& unit, const State& state, uint64_t replica);
-  // Its elements to values_, as far as this rank reads them.
+  // Copies the elements that this rank reads to values_.
   Status read(const Piece& piece);
   Status read_source(const Source& source, std::byte* into);
   // Of `values`, which are those of `range`, what has a source.

@@ -35,11 +35,11 @@ uint64_t elements_of(const checkpoint::Tensor& tensor) {
 }
 
 // Whether the tensors, one after the other along the first dimension, are the param.
-bool makes(std::span<const SourceTensor> parts, const std::vector<uint64_t>& shape) {
-  if (parts.size() == 1) return parts[0].tensor->shape == shape;
+bool makes(std::span<const SourceTensor> sources, const std::vector<uint64_t>& shape) {
+  if (sources.size() == 1) return sources[0].tensor->shape == shape;
   uint64_t first = 0;
-  for (const SourceTensor& part : parts) {
-    const std::vector<uint64_t>& own = part.tensor->shape;
+  for (const SourceTensor& source : sources) {
+    const std::vector<uint64_t>& own = source.tensor->shape;
     if (own.empty() || own.size() != shape.size()) return false;
     if (!std::equal(own.begin() + 1, own.end(), shape.begin() + 1)) return false;
     first += own[0];
@@ -47,11 +47,11 @@ bool makes(std::span<const SourceTensor> parts, const std::vector<uint64_t>& sha
   return first == shape[0];
 }
 
-std::string shapes_of(std::span<const SourceTensor> parts) {
+std::string shapes_of(std::span<const SourceTensor> sources) {
   std::string text;
-  for (const SourceTensor& part : parts) {
-    text += fmt::format("{}{} [{}]", text.empty() ? "" : " + ", part.tensor->dtype,
-                        fmt::join(part.tensor->shape, ","));
+  for (const SourceTensor& source : sources) {
+    text += fmt::format("{}{} [{}]", text.empty() ? "" : " + ", source.tensor->dtype,
+                        fmt::join(source.tensor->shape, ","));
   }
   return text;
 }
@@ -102,9 +102,9 @@ std::vector<SourceTensor> Matching::choose(const Param& param, StateKind kind) c
 
 void Matching::match(const Param& param, StateKind kind,
                      std::vector<const checkpoint::Tensor*>* used) {
-  std::vector<SourceTensor> parts = choose(param, kind);
+  std::vector<SourceTensor> sources = choose(param, kind);
   const std::string words = words_of(name_of(kind), param.desc.name);
-  if (parts.empty()) {
+  if (sources.empty()) {
     differences_.missing.push_back(words);
     if (kind != StateKind::values || !names_.mapping.contains(param.desc.name)) return;
     for (const std::string& name : names_of(param)) {
@@ -113,17 +113,17 @@ void Matching::match(const Param& param, StateKind kind,
     }
     return;
   }
-  for (const SourceTensor& part : parts) used->push_back(part.tensor);
-  const bool floats = std::all_of(parts.begin(), parts.end(), [](const SourceTensor& part) {
-    return is_float(part.tensor->dtype);
+  for (const SourceTensor& source : sources) used->push_back(source.tensor);
+  const bool floats = std::all_of(sources.begin(), sources.end(), [](const SourceTensor& source) {
+    return is_float(source.tensor->dtype);
   });
-  if (!floats || !makes(parts, param.desc.shape)) {
+  if (!floats || !makes(sources, param.desc.shape)) {
     differences_.mismatched.push_back(fmt::format("{} ({} in the checkpoint, [{}] here)", words,
-                                                  shapes_of(parts),
+                                                  shapes_of(sources),
                                                   fmt::join(param.desc.shape, ",")));
     return;
   }
-  sources_[{&param, kind}] = std::move(parts);
+  sources_[{&param, kind}] = std::move(sources);
 }
 
 Matching::Matching(const checkpoint::Manifest& manifest, std::span<const UnitState> units,
@@ -172,7 +172,7 @@ void Matching::note_rest(const checkpoint::Manifest& manifest, std::span<const U
     if (std::binary_search(used.begin(), used.end(), &tensor) || sources.contains(tensor.name)) {
       continue;
     }
-    // What the caller gave; a param that no unit has is told by its values.
+    // Tensors of the caller. A param that no unit has is reported by its values.
     if (tensor.kind.starts_with("extra") || tensor.kind.starts_with("state.")) continue;
     if (names_.claimed.contains(tensor.name)) continue;
     if (values_only_ && tensor.kind != "values") continue;
@@ -185,13 +185,13 @@ std::vector<SourceTensor> Matching::residuals(const Param& param, uint64_t repli
   std::vector<SourceTensor> out;
   if (values_only_) return out;
   for (uint64_t r = 0;; ++r) {
-    const auto parts = find_all(fmt::format("residual.{}", r), param);
-    if (parts.empty()) return out;
-    const bool f32 = std::all_of(parts.begin(), parts.end(), [](const SourceTensor& part) {
-      return part.tensor->dtype == "F32";
+    const auto sources = find_all(fmt::format("residual.{}", r), param);
+    if (sources.empty()) return out;
+    const bool f32 = std::all_of(sources.begin(), sources.end(), [](const SourceTensor& source) {
+      return source.tensor->dtype == "F32";
     });
-    if (r % replicas != replica || !f32 || !makes(parts, param.desc.shape)) continue;
-    out.insert(out.end(), parts.begin(), parts.end());
+    if (r % replicas != replica || !f32 || !makes(sources, param.desc.shape)) continue;
+    out.insert(out.end(), sources.begin(), sources.end());
   }
 }
 

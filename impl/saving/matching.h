@@ -49,7 +49,7 @@ class Matching {
            const SourceNames& names = {});
 
   const Differences& differences() const { return differences_; }
-  // Where a state of a param comes from, ascending; empty: it is missing. Values of f32 come from
+  // The source of a state of a param, ascending; empty: it is missing. The source of f32 values is
   // the master that was saved, and a master from values, where the checkpoint has no more.
   std::span<const SourceTensor> source(const Param& param, StateKind kind) const;
   // Residuals that a replica of so many takes over: added up, they keep what codecs have lost,

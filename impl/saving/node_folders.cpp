@@ -19,10 +19,10 @@ struct Candidate {
   uint64_t step = 0;
   uint32_t nodes = 1;
   std::map<uint32_t, int> holders;  // by node that saved it: the first rank that has its files
-  std::string defect;  // why a folder's part of it cannot be used: then no more is known
+  std::string defect;  // why a folder of it cannot be used; the other fields are then unknown
   int rank = 0;        // whose folder that is
 
-  bool whole() const { return defect.empty() && holders.size() == nodes; }
+  bool complete() const { return defect.empty() && holders.size() == nodes; }
   auto age() const { return std::tie(step, created, name, id); }
 };
 
@@ -127,7 +127,7 @@ Error none_whole(const std::vector<Candidate>& candidates, const std::string& ro
                             : fmt::format("the nodes' folders together have no complete checkpoint "
                                           "'{}'{}",
                                           name, why),
-               "look at the path, bring in the node that has the files, or copy them to a node")
+               "check the path, add the node that has the files, or copy them to a node")
       .on(root);
 }
 
@@ -151,8 +151,9 @@ Result<bool> name_is_free(Exchange& exchange, const std::string& root, const std
                           std::span<const int> nodes) {
   MERON_ASSIGN(const std::vector<Candidate> candidates,
                gather_candidates(exchange, root, name, nodes));
-  return std::none_of(candidates.begin(), candidates.end(),
-                      [](const Candidate& each) { return each.whole() || !each.defect.empty(); });
+  return std::none_of(candidates.begin(), candidates.end(), [](const Candidate& each) {
+    return each.complete() || !each.defect.empty();
+  });
 }
 
 Result<NodeCheckpoint> find_on_nodes(Exchange& exchange, const std::string& root,
@@ -161,7 +162,7 @@ Result<NodeCheckpoint> find_on_nodes(Exchange& exchange, const std::string& root
   MERON_ASSIGN(const std::vector<Candidate> candidates,
                gather_candidates(exchange, root, name, nodes));
   const auto chosen = std::find_if(candidates.begin(), candidates.end(),
-                                   [](const Candidate& each) { return each.whole(); });
+                                   [](const Candidate& each) { return each.complete(); });
   if (chosen == candidates.end()) return none_whole(candidates, root, name);
 
   // Each that reads files looks at its own manifest; the first of them sends it to all.

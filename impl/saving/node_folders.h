@@ -20,8 +20,8 @@ bool leads_node(std::span<const int> nodes, int rank);
 std::vector<uint32_t> node_numbers(std::span<const int> nodes);
 
 // Whether a save may take the name: no node has anything of it, or what a host that died left,
-// which the nodes' folders together do not make whole. What one of them cannot read is taken.
-// Collective.
+// which the nodes' folders together do not make complete. A checkpoint that one of them cannot read
+// is chosen. Collective.
 Result<bool> name_is_free(Exchange& exchange, const std::string& root, const std::string& name,
                           std::span<const int> nodes);
 

@@ -21,10 +21,10 @@ namespace {
 
 std::string time_text() {
   const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  std::tm parts{};
-  if (gmtime_r(&now, &parts) == nullptr) return "1970-01-01T00:00:00Z";
-  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", parts.tm_year + 1900, parts.tm_mon + 1,
-                     parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec);
+  std::tm time{};
+  if (gmtime_r(&now, &time) == nullptr) return "1970-01-01T00:00:00Z";
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", time.tm_year + 1900, time.tm_mon + 1,
+                     time.tm_mday, time.tm_hour, time.tm_min, time.tm_sec);
 }
 
 uint64_t block_bytes(uint64_t all_bytes) {
@@ -240,16 +240,17 @@ Status save(Exchange& exchange, std::span<const UnitState> units, const SaveOpti
   MERON_TRY(agree(exchange, written.ok() ? Status(Ok{}) : Status(written.error())));
 
   const uint64_t stride = world->most_blocks(block);
-  std::vector<uint32_t> row(*written), rows(stride * static_cast<uint64_t>(exchange.size()));
-  row.resize(stride);
+  std::vector<uint32_t> own_checksums(*written),
+      all_checksums(stride * static_cast<uint64_t>(exchange.size()));
+  own_checksums.resize(stride);
   if (stride > 0) {
-    MERON_TRY(exchange.gather(reinterpret_cast<const std::byte*>(row.data()), stride * 4,
-                              reinterpret_cast<std::byte*>(rows.data())));
+    MERON_TRY(exchange.gather(reinterpret_cast<const std::byte*>(own_checksums.data()), stride * 4,
+                              reinterpret_cast<std::byte*>(all_checksums.data())));
   }
   const auto manifest = [&]() -> Result<checkpoint::Manifest> {
     if (exchange.rank() != 0) return checkpoint::Manifest();
     MERON_ASSIGN(checkpoint::Manifest out,
-                 manifest_of(layout, *world, folder.id(), block, options, rows, stride));
+                 manifest_of(layout, *world, folder.id(), block, options, all_checksums, stride));
     out.extra = *extra;
     return out;
   };

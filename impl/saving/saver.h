@@ -20,12 +20,12 @@
 
 namespace meron {
 
-// How far a rank is with a save, for other threads.
+// The progress of a rank's save, for other threads.
 struct SaveWatch {
   std::atomic<uint64_t> total{0};      // bytes of its files; 0: not known yet
-  std::atomic<uint64_t> copied{0};     // of them, out of the units and the caller's tensors
+  std::atomic<uint64_t> copied{0};     // of these, copied from the units and the caller's tensors
   std::atomic<uint64_t> written{0};    // of them, in the files
-  std::atomic<bool> cancelled{false};  // set it: this rank's part fails soon
+  std::atomic<bool> cancelled{false};  // if set, this rank's save fails soon
 };
 
 struct SaveOptions {

@@ -18,7 +18,7 @@ struct None {
   using Lane = float;
 };
 
-// The copy of p to `out`, or p itself where there is none, goes past the caches when kStream: then
+// The copy of p to `out`, or p itself if there is none, bypasses the caches if kStream: then
 // it is aligned to kLine.
 //
 // The hardware prefetchers follow all the streams and the arithmetic hides behind memory: neither

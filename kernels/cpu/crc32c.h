@@ -10,10 +10,10 @@ namespace meron::kernels {
 // The checksum of `bytes` bytes from `data` on, which need no alignment. `seed`: the checksum of
 // what comes before them, so that
 //   crc32c(b, n, crc32c(a, m)) == crc32c(a followed by b, m + n)
-// and 0 is the checksum of nothing. Uses the CPU's instruction for it where there is one.
+// and 0 is the checksum of nothing. Uses the CPU's instruction for it if there is one.
 uint32_t crc32c(const void* data, size_t bytes, uint32_t seed = 0);
 
-// The same on every CPU: what crc32c() does where there is no instruction.
+// The same without the instruction: the fallback of crc32c().
 uint32_t crc32c_by_table(const void* data, size_t bytes, uint32_t seed = 0);
 
 }  // namespace meron::kernels

@@ -71,7 +71,7 @@ MERON_FOLD_TARGET inline __m512i load(const unsigned char* from) {
 
 MERON_FOLD_TARGET uint32_t fold(const unsigned char* from, size_t bytes, uint32_t crc) {
   constexpr size_t kStep = 256;
-  // The hardware prefetchers end at pages: what is some lines ahead is asked for in any case.
+  // The hardware prefetchers stop at pages: lines ahead are prefetched in any case.
   constexpr size_t kAhead = 1024;
   __m512i a = _mm512_xor_si512(load(from),
                                _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(crc))));

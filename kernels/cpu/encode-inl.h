@@ -118,7 +118,7 @@ HWY_INLINE U32Vec at_random(F32Vec v, F32Vec inverse, U32Vec lower, uint64_t key
   return hn::ShiftRight<24>(hn::Add(scaled, hn::ShiftRight<8>(x)));
 }
 
-// Memory stands still while a batch is encoded from the cache, unless the one after is asked for.
+// Memory idles while a batch is encoded from the cache, unless the next one is prefetched.
 template <class In>
 struct InOrder {
   const typename In::Lane* from;

@@ -42,7 +42,7 @@ namespace meron::kernels::HWY_NAMESPACE {
 
 using I32Tag = hn::RebindToSigned<F32Tag>;
 using I32Vec = hn::Vec<I32Tag>;
-using Wide16Tag = hn::Repartition<uint16_t, F32Tag>;  // a whole vector of 16-bit lanes
+using Wide16Tag = hn::Repartition<uint16_t, F32Tag>;  // a full vector of 16-bit lanes
 using Wide16Vec = hn::Vec<Wide16Tag>;
 
 inline constexpr size_t kLanes = hn::MaxLanes(F32Tag());
@@ -138,7 +138,7 @@ HWY_INLINE Run zero_run() {
   return run;
 }
 
-// A run in a buffer that nobody else reads stays as it is held: in pairs.
+// A run in a private buffer stays in pairs.
 HWY_INLINE Run load_held(const float* from) {
   Run run;
   MERON_UNROLL
@@ -152,7 +152,7 @@ HWY_INLINE void store_held(const Run& run, float* to) {
 
 // --- The transform
 
-// For lanes that lie kApart from each other: the sum in the lower one, the difference in the upper.
+// For lanes at distance kApart: the sum in the lower one, the difference in the upper.
 template <size_t kApart>
 HWY_INLINE F32Vec butterfly_lanes(F32Vec v) {
   const F32Tag d;
@@ -182,7 +182,7 @@ HWY_INLINE F32Vec butterfly_lanes(F32Vec v) {
   return hn::Add(partner, negated);
 }
 
-// The butterflies of quant.h. A stride of 1 lies within pairs, those up to kLanes within vectors.
+// The butterflies of quant.h. A stride of 1 is within pairs, those up to kLanes within vectors.
 HWY_INLINE void butterflies(Run& run) {
   MERON_UNROLL
   for (size_t k = 0; k < kPairs; ++k) {

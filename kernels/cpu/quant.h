@@ -5,8 +5,8 @@
 //
 // Encoding a block. v[i] = f32(in[i]), then - f32(minus[i]), then + residual[i], where these are
 // given; past the array's end v is 0.
-//   t        = v; with `hadamard` each run of 64 of it goes through butterflies of strides
-//              h = 1, 2, 4, 8, 16, 32: of each pair (a, b) that lies h apart, (a + b, a - b)
+//   t        = v; with `hadamard` each run of 64 of it is transformed by butterflies of strides
+//              h = 1, 2, 4, 8, 16, 32: of each pair (a, b) at distance h, (a + b, a - b)
 //   m        = max |t|
 //   inverse  = qmax / m, and one ulp less where m * inverse > qmax      qmax = 127 or 7
 //   size     = m; with `hadamard` m * 0.125: the transform, normalized, is its own inverse
@@ -62,7 +62,8 @@ constexpr uint64_t encoded_bytes(uint64_t n, QuantFormat format) {
   return encoded_blocks(n, format) * (encoded_block_bytes(format) + sizeof(float));
 }
 
-// Where blocks lie: the bytes of the first, and its step. Blocks and steps follow one another.
+// The position of blocks: the bytes of the first, and its step. Blocks and steps follow one
+// another.
 struct Encoded {
   std::byte* payload;
   float* steps;

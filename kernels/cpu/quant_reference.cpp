@@ -52,7 +52,7 @@ void put(std::byte* block, QuantFormat format, size_t i, int32_t q) {
   }
   std::byte& both = block[i / 64 * 32 + i % 32];
   const auto half = static_cast<std::byte>(q & 0xf);
-  both = i % 64 < 32 ? half : both | half << 4;  // the low half comes first
+  both = i % 64 < 32 ? half : both | half << 4;  // the low half is first
 }
 
 int32_t get(const std::byte* block, QuantFormat format, size_t i) {

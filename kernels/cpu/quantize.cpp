@@ -85,7 +85,7 @@ HWY_NOINLINE void encode_plain(const Encoding& e, Encoded out, const typename In
 
 // --- Blocks that are prepared in a buffer first
 
-// v and t of quant.h, held in pairs; t is v where there is no transform.
+// v and t of quant.h, held in pairs; t is v without a transform.
 struct Buffer {
   alignas(64) float v[kQuantMaxBlock];
   alignas(64) float transformed[kQuantMaxBlock];
@@ -117,7 +117,7 @@ class Prepared {
   bool hadamard_;
 };
 
-// What encoding lost, as decoding tells: where it is wanted element by element, or was random.
+// The encoding error, by decoding: if it is needed per element, or rounding was random.
 template <uint32_t kBits>
 HWY_NOINLINE void look_back(const Encoding& e, const BlockScale& scale, const float* v,
                             const uint8_t* payload, float* residual) {
@@ -292,7 +292,7 @@ void quantize_target(Encoded out, const void* in, Type type, size_t n, QuantForm
 
 // --- Sums
 
-// Sets what lies past the first n elements of a run to zero.
+// Sets the elements of a run after the first n to zero.
 HWY_INLINE Run cut(const Run& run, size_t n) {
   alignas(64) float values[kQuantRun];
   MERON_UNROLL

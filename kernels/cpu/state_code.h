@@ -9,12 +9,12 @@
 //
 // 8 bits. A block has one scale s, a power of two, and an element x is stored as y = |x| / s + c
 // with 3 bits of mantissa: code = bits of y, from the mantissa's third on, less those of c. Because
-// of c, code 0 is 0 and codes near it are evenly spaced; further up they are floats.
+// of c, code 0 is 0 and small codes are evenly spaced; larger ones are floats.
 //   averages (exp_avg, momentum)         sign, then 7 bits: c = 2^-13, 16 octaves
 //   squares (exp_avg_sq, Adagrad's sum)  8 bits: c = 2^-29, 32 octaves: 16 of the gradient's
 // Integers would need a table or a root for as wide a range: a step divides by the root of a
 // square, which must therefore keep its relative precision far below the block's largest. For the
-// same reason what is positive never becomes 0 there, but at least code 1. A single square wanders
+// same reason a positive value never becomes 0, but at least code 1. A single square wanders
 // about its right value, by a fifth where gradients are noise, while the mean over elements stays:
 // a small GPT that AdamW trained for 800 steps ended within 0.4 % of its loss with f32 states.
 //
@@ -86,7 +86,7 @@ constexpr uint16_t bf16_at_random(float value, uint32_t below) {
 template <StateKind kKind>
 struct Code {
   static constexpr float kOffset = kKind == StateKind::average ? 0x1p-13f : 0x1p-29f;
-  static constexpr float kLeast = kOffset / 8;  // what code 1 stands for
+  static constexpr float kLeast = kOffset / 8;  // the value of code 1
   static constexpr uint32_t kBase = std::bit_cast<uint32_t>(kOffset) >> kCodeCut;
 
   static constexpr uint8_t encode(float value, float inverse, uint32_t below) {

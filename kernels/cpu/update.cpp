@@ -31,7 +31,7 @@ struct Tile {
   const float* g;
   void* states[2];
   float* scales[2];
-  size_t n;      // whole vectors
+  size_t n;      // full vectors
   uint64_t key;  // quant_key() of the seed and the first element's upper 32 bits
   uint32_t lower;
 };
@@ -212,7 +212,7 @@ void update_target(const UpdateStep& step, float* p, const void* g, Type g_type,
   const UpdateTile work = tile_of(step, states.type);
   const size_t count = state_count(step.rule, step.beta1);
   const size_t lanes = hn::Lanes(F32Tag());
-  // p itself goes past the caches only where others wait for it: the next step reads it again.
+  // p itself bypasses the caches only if peers read it next: the next step reads it again.
   const bool p_past = out == nullptr && handed_over && worth_streaming(p, n * sizeof(*p), true);
   const bool out_past =
       out != nullptr && out != g && worth_streaming(out, n * size_of(out_type), handed_over);
@@ -226,7 +226,7 @@ void update_target(const UpdateStep& step, float* p, const void* g, Type g_type,
     size = std::min<uint64_t>({kTile, n - begin, (uint64_t{1} << 32) - (index & 0xffffffffu)});
     const size_t state_begin = state_bytes(states.type, begin);
     const size_t state_size = state_bytes(states.type, size);
-    // What does not fill its last vector goes through copies with zeros behind.
+    // A partial last vector is copied and padded with zeros.
     const bool whole = size % lanes == 0;
     Tile t;
     t.n = (size + lanes - 1) / lanes * lanes;

@@ -5,13 +5,31 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "kernels/cpu/state_code.h"
 #include "kernels/cpu/type.h"
 
 namespace meron::kernels {
 
+// The numbers are those of meron_optimizer_kind. impl/optim/README.md says how to add a rule.
 enum class Rule : int32_t { adamw = 0, adam = 1, adagrad = 2, lion = 3, sgd = 4 };
+
+constexpr std::string_view name_of(Rule rule) {
+  switch (rule) {
+    case Rule::adamw:
+      return "AdamW";
+    case Rule::adam:
+      return "Adam";
+    case Rule::adagrad:
+      return "Adagrad";
+    case Rule::lion:
+      return "Lion";
+    case Rule::sgd:
+      return "SGD";
+  }
+  return "?";
+}
 
 // The numbers of one step, in double as those of AdamW (adamw.h).
 struct UpdateStep {
@@ -39,7 +57,7 @@ constexpr size_t state_count(Rule rule, double momentum) {
   return rule == Rule::sgd && momentum == 0.0 ? 0 : 1;
 }
 
-// What state_code.h calls a state: sums of squares are unsigned.
+// The kind of a state, by which state_code.h encodes it: sums and averages of squares are unsigned.
 constexpr StateKind state_kind(Rule rule, size_t which) {
   return rule == Rule::adagrad || which == 1 ? StateKind::square : StateKind::average;
 }
@@ -54,9 +72,8 @@ struct States {
 
 // Updates n parameters p (f32 master) and their states in place from the gradients g, and writes p
 // also to `out` in out_type unless `out` is null. `first` is the index of p[0] in its flat; with
-// 8-bit states it is a multiple of kBlock, for blocks begin there, and the last block of a flat may
-// be shorter. Whoever splits a flat at multiples of kBlock gets the same bits wherever the cuts
-// are.
+// 8-bit states it is a multiple of kBlock, where blocks begin, and the last block of a flat may be
+// shorter. The bits do not depend on where a flat is split, if it is split at multiples of kBlock.
 //
 // Every operation below is one f32 operation, rounded to nearest, in this order; nothing is fused
 // and nothing approximated. Names that are not arrays are computed once, in double, and rounded to

@@ -59,4 +59,21 @@ MERON_HOST_DEVICE inline void sgd_element(const UpdateConstants& c, float& p, fl
   p = p - (g * c.grad_scale + p * c.weight_decay) * c.lr;
 }
 
+// By any rule. `states`: as many as state_count() says; the others are not used.
+MERON_HOST_DEVICE inline void step_element(Rule rule, size_t states, const UpdateConstants& c,
+                                           float& p, float g, float& s0, float& s1) {
+  switch (rule) {
+    case Rule::adamw:
+      return adamw_element(c, p, g, s0, s1);
+    case Rule::adam:
+      return adam_element(c, p, g, s0, s1);
+    case Rule::adagrad:
+      return adagrad_element(c, p, g, s0);
+    case Rule::lion:
+      return lion_element(c, p, g, s0);
+    case Rule::sgd:
+      return states == 0 ? sgd_element(c, p, g) : sgd_element(c, p, g, s0);
+  }
+}
+
 }  // namespace meron::kernels

@@ -10,23 +10,6 @@
 namespace meron::kernels {
 namespace {
 
-void step_element(const UpdateStep& step, const UpdateConstants& c, float& p, float g, float& s0,
-                  float& s1) {
-  switch (step.rule) {
-    case Rule::adamw:
-      return adamw_element(c, p, g, s0, s1);
-    case Rule::adam:
-      return adam_element(c, p, g, s0, s1);
-    case Rule::adagrad:
-      return adagrad_element(c, p, g, s0);
-    case Rule::lion:
-      return lion_element(c, p, g, s0);
-    case Rule::sgd:
-      return state_count(step.rule, step.beta1) == 0 ? sgd_element(c, p, g)
-                                                     : sgd_element(c, p, g, s0);
-  }
-}
-
 // A block of new states, from f32 as the step left them.
 template <StateKind kKind>
 void store_block(uint8_t* codes, float* scale, const float* from, size_t which,
@@ -88,7 +71,8 @@ void update_reference(const UpdateStep& step, float* p, const void* g, Type g_ty
     }
     for (size_t i = 0; i < size; ++i) {
       random[i] = state_random(step.seed, first + begin + i);
-      step_element(step, constants, p[begin + i], gradient[i], state[0][i], state[1][i]);
+      step_element(step.rule, state_count(step.rule, step.beta1), constants, p[begin + i],
+                   gradient[i], state[0][i], state[1][i]);
     }
     for (size_t k = 0; k < count; ++k) {
       store_states(states, k, state_kind(step.rule, k), begin, state[k], random, size);

@@ -14,7 +14,7 @@ using kernels::BlockScale;
 struct Layout {
   QuantFormat format;
   uint32_t shift;   // of an element's number to its block's
-  uint64_t padded;  // elements in whole blocks
+  uint64_t padded;  // elements in full blocks
 
   Layout() = default;
   Layout(QuantFormat of, uint64_t n)
@@ -64,7 +64,7 @@ struct Codes {
 template <uint32_t kBits>
 inline constexpr unsigned kCodeWords = kBits == 8 ? 2 : 1;
 
-// Of the tile that begins at element `begin`: codes from `padded` on are not there.
+// Of the tile that begins at element `begin`: codes from `padded` on do not exist.
 template <uint32_t kBits, bool kWhole>
 MERON_DEVICE Codes load_codes(const void* payload, uint64_t begin, uint64_t padded, unsigned lane) {
   if constexpr (kBits == 8) {
@@ -146,7 +146,7 @@ MERON_DEVICE uint32_t largest_of(const Share& share) {
   return largest;
 }
 
-// Among the lanes of a block, as far as it lies in this warp.
+// Among the lanes of a block, as far as it is in this warp.
 MERON_DEVICE uint32_t largest_of_block(uint32_t value, uint32_t block) {
   if (block >= kTile) return max_of_warp(value);
   value = larger(value, shuffle_xor(value, 1));

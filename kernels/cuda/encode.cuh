@@ -18,8 +18,8 @@ struct Target {
   QuantError* error;  // or null
 };
 
-// Quantization blocks longer than what a warp has meet here. Two turns: whoever writes the next
-// one has seen all others past the sync before, hence done with reading the last.
+// Maxima of quantization blocks that are longer than a warp's elements. Two turns: whoever writes
+// the next one has seen all others past the sync before, hence done with reading the last.
 struct EncodeShared {
   uint32_t largest[2][kWarps];
   double lost[2][kWarps], all[2][kWarps];
@@ -57,7 +57,8 @@ class Encoder {
     for (unsigned i = 0; i < kTiles; ++i) largest[i] = all;
   }
 
-  // Encodes the tile at element `begin` and writes it. `whole`: it is, and its bytes are aligned.
+  // Encodes the tile at element `begin` and writes it. `whole`: the tile is complete, and its bytes
+  // are aligned.
   MERON_DEVICE Codes put(const Share& t, const BlockScale& scale, uint64_t begin, bool whole) {
     const uint64_t at = begin + quad_of(lane_), padded = to_.layout.padded;
     const QuantFormat format = to_.layout.format;

@@ -4,7 +4,7 @@
 // unspecified, and the last digits of a QuantError.
 //
 // All functions enqueue on `stream` of the current device, and return before the work is done:
-// nothing here synchronizes, and nothing allocates. Arrays are in memory that the device reads and
+// no function synchronizes or allocates. Arrays are in memory that the device reads and
 // writes; arrays of pointers and of tasks, and a step's numbers, are in the host's memory and may
 // be gone on return. Arguments are trusted. An error is the launch's, of what was enqueued nothing
 // is taken back.
@@ -102,7 +102,7 @@ cudaError_t accumulate(const CastTask* tasks, size_t count, Type dst_type, Type 
 
 // --- Block quantization (kernels/cpu/quant.h)
 
-// QuantError here is in device memory, and added to.
+// QuantError is in device memory, and accumulated.
 cudaError_t quantize(Encoded out, const void* in, Type type, size_t n, QuantFormat format,
                      uint64_t seed, uint64_t first_element, const void* minus, float* residual,
                      float beta, QuantError* error, cudaStream_t stream);

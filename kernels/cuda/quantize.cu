@@ -124,7 +124,7 @@ MERON_KERNEL quantize_kernel(MERON_PARAMETER Quantization q) {
   if constexpr (!kPlain) encoder.finish();
 }
 
-// What most callers want, without a choice inside: nearest, no transform, and a block lies in a
+// The most frequent case, without branches: nearest, no transform, and a block lies in a
 // tile.
 template <Type kType, uint32_t kBits>
 MERON_KERNEL quantize_simple_kernel(MERON_PARAMETER Quantization q) {

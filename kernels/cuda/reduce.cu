@@ -85,7 +85,7 @@ MERON_DEVICE Shares<kTilesAtOnce<kType>> sum_tiles(const Sum& sum, uint64_t begi
     if (sum.out != nullptr) {
       store_raw<kWhole>(sum.out, Type::f32, quad_at(j), n, narrow(total[j], Type::f32));
     }
-    // What lies past the end takes no part in squares, whatever the scale is.
+    // Elements past the end do not count in squares, for any scale.
     if constexpr (!kWhole) {
 #pragma unroll
       for (unsigned c = 0; c < 4; ++c) {

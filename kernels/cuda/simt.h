@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the kernels use of a device, by names of our own: under nvcc they are CUDA's, and in
-// tests/unit/kernels_cuda an emulator's, so that the same sources run where there is no device.
+// tests/unit/kernels_cuda an emulator's, so that the same sources run without a device.
 // (The build names the emulator's headers: kernels know nothing of tests.)
 #pragma once
 
@@ -154,8 +154,8 @@ cudaError_t launch_blocks(void (*kernel)(Parameters...), unsigned blocks, unsign
                           arguments, 0, stream);
 }
 
-// Runs a kernel with work for `blocks` blocks, each of which goes on from block_index() in strides
-// of block_count().
+// Runs a kernel with work for `blocks` blocks, each of which continues from block_index() in
+// strides of block_count().
 template <auto kKernel, class... Arguments>
 cudaError_t launch(uint64_t blocks, cudaStream_t stream, const Arguments&... arguments) {
   if (blocks == 0) return cudaSuccess;

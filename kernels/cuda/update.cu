@@ -22,24 +22,13 @@ struct Numbers {
   Type g_type, out_type;
 };
 
-// AdamW is compiled for itself; what other rules compute is chosen per element.
+// AdamW is compiled for itself; other rules are chosen per element.
 template <bool kAdamW>
 MERON_DEVICE void step_element(const Numbers& numbers, const UpdateConstants& c, float& p, float g,
                                float& s0, float& s1) {
   if constexpr (kAdamW) return kernels::adamw_element(c, p, g, s0, s1);
-  switch (numbers.rule) {
-    case Rule::adamw:
-      return;
-    case Rule::adam:
-      return kernels::adam_element(c, p, g, s0, s1);
-    case Rule::adagrad:
-      return kernels::adagrad_element(c, p, g, s0);
-    case Rule::lion:
-      return kernels::lion_element(c, p, g, s0);
-    case Rule::sgd:
-      return numbers.states == 0 ? kernels::sgd_element(c, p, g)
-                                 : kernels::sgd_element(c, p, g, s0);
-  }
+  if (numbers.rule == Rule::adamw) __builtin_unreachable();
+  kernels::step_element(numbers.rule, numbers.states, c, p, g, s0, s1);
 }
 
 // The keys of a tile's random bits: element numbers may pass a multiple of 2^32 within it.

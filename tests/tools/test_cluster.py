@@ -85,7 +85,7 @@ def test_computation_is_given_in_tokens_or_seconds(cluster):
 
 def test_the_table_ends_with_sentences(cluster):
     text = meron("plan", *SIZE, "--cluster", cluster).stdout
-    for words in ("between nodes", "no overlap", "lacks", "comes first", "What limits it is"):
+    for words in ("between nodes", "no overlap", "lacks", "is first", "Its limit is"):
         assert words in text
 
 
@@ -176,7 +176,7 @@ def test_a_picture(cluster, tmp_path):
     done = meron("plan", *SIZE, "--cluster", cluster, "--plot", str(picture), env=environment)
     assert done.returncode == 0, done.stderr
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert "comes first" in done.stdout
+    assert "is first" in done.stdout
 
 
 def test_without_python_the_ranking_is_still_printed(cluster, tmp_path):
@@ -184,7 +184,7 @@ def test_without_python_the_ranking_is_still_printed(cluster, tmp_path):
     done = meron("plan", *SIZE, "--cluster", cluster, "--plot", "x.png", env=environment)
     assert done.returncode == 1
     assert "python3 does not start" in done.stderr
-    assert "comes first" in done.stdout
+    assert "is first" in done.stdout
 
 
 def test_a_python_that_cannot_draw_says_why(cluster, tmp_path):

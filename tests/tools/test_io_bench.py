@@ -111,7 +111,7 @@ def test_folders_that_will_not_do(drive, tmp_path):
         (file / "below", "ENOTDIR"),
     ]
     if TMPFS.is_dir() and os.statvfs(TMPFS).f_bavail > 0:
-        cases.append((TMPFS, "lies in memory"))
+        cases.append((TMPFS, "is in memory"))
     for folder, why in cases:
         done = meron("io-bench", str(folder), *SIZE)
         assert done.returncode == 1, folder

@@ -19,11 +19,6 @@ inline const char* name_of(StateType type) {
   return type == StateType::f32 ? "f32" : type == StateType::bf16 ? "bf16" : "int8";
 }
 
-inline const char* name_of(Rule rule) {
-  constexpr const char* kNames[] = {"AdamW", "Adam", "Adagrad", "Lion", "SGD"};
-  return kNames[static_cast<int>(rule)];
-}
-
 inline UpdateStep at_step(Rule rule, int t) {
   UpdateStep step;
   step.rule = rule;

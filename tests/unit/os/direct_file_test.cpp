@@ -166,7 +166,7 @@ TEST_F(DirectFileTest, NamesWhatIsWrongWithADirectory) {
   const auto memory = DirectFile::create("/dev/shm");
   if (std::filesystem::exists("/dev/shm") && !memory.ok()) {
     EXPECT_EQ(memory.error().code(), MERON_E_ARGUMENT);
-    EXPECT_THAT(memory.error().info().what, testing::HasSubstr("lies in memory"));
+    EXPECT_THAT(memory.error().info().what, testing::HasSubstr("is in memory"));
   }
 
   ASSERT_EQ(::chmod(path_.c_str(), 0555), 0);

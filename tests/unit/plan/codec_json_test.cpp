@@ -126,16 +126,16 @@ TEST(CodecJson, ErrorsNameLineAndKey) {
       {with_codec("{\"kind\": \"int8\", \"error_limit\": -1}"), "error_limit is -1"},
       {with_codec("{\"kind\": \"int8\", \"error_limit\": null}"),
        "key \"gradient.codec.error_limit\": must be a number, not null"},
-      {with_codec("{\"kind\": \"bf16\", \"error_limit\": 0.1}"), "nothing to go back from"},
-      {with_codec("{\"kind\": \"bf16\", \"hadamard\": true}"), "bf16 rounds no blocks"},
-      {with_codec("{\"rounding\": \"stochastic\"}"), "none rounds no blocks"},
+      {with_codec("{\"kind\": \"bf16\", \"error_limit\": 0.1}"), "no codec to replace"},
+      {with_codec("{\"kind\": \"bf16\", \"hadamard\": true}"), "bf16 has no blocks"},
+      {with_codec("{\"rounding\": \"stochastic\"}"), "none has no blocks"},
       {R"({"preset": "zeropp", "param": {"codec": {"kind": "int8", "feedback": true}}})",
        "key \"param.codec\": the codec of the parameters: feedback is for gradients"},
       {with_codec("{\"kind\": \"int8\", \"difference\": true}"),
        "key \"gradient.codec\": the codec of the gradients: difference is for parameters"},
       {R"({"preset": "hpz", "param": {"second_copy": "none",
            "codec": {"kind": "int8", "difference": true}}})",
-       "key \"param.codec\": the codec of the parameters: a difference is to the values before, "
+       "key \"param.codec\": the codec of the parameters: a difference needs the values before, "
        "which this plan drops after each gather",
        "set \"second_copy\" of param to \"shard\""},
       {R"({"preset": "zeropp", "optimizer": {"codec": "int8"}})",
@@ -171,10 +171,9 @@ TEST(MeshJson, ErrorsNameLineAndKey) {
       {mesh("{\"shard\": 65537}"), "not 65537"},
       {mesh("{\"shard\": 1.5}"), "not 1.5"},
       {mesh("{\"shard\": null}"), "key \"mesh.shard\": must be a whole number"},
-      {mesh("{\"shard\": \"host\"}"), "key \"mesh.shard\": \"host\" is no size of an axis",
+      {mesh("{\"shard\": \"host\"}"), "key \"mesh.shard\": \"host\" is not the size of an axis",
        "give a number of ranks, \"node\" or \"all\""},
-      {"{\"mesh\": {\"shard\": 2}}",
-       "key \"mesh\": the plan has a mesh, but its optimizer is whole"},
+      {"{\"mesh\": {\"shard\": 2}}", "key \"mesh\": the plan has a mesh, but its optimizer is not"},
   };
   for (const BadText& bad : cases) expect_refused(bad);
 }
@@ -182,23 +181,25 @@ TEST(MeshJson, ErrorsNameLineAndKey) {
 TEST(MeshJson, RowsThatContradictEachOther) {
   const BadText cases[] = {
       {"{\"preset\": \"zero3\",\n\"optimizer\": {\"sharding\": \"replica x shard\"}}",
-       "line 2, key \"optimizer.sharding\": optimizer are cut over replicas, but the plan has no"},
+       "line 2, key \"optimizer.sharding\": optimizer are sharded over replicas, but the plan has "
+       "no"},
       {"{\"preset\": \"zero3\", \"param\": {\"codec\": \"int8\"}}",
        "key \"param.codec\": parameters have a codec"},
       {"{\"preset\": \"mics(2)\",\n\"param\": {\"second_copy\": \"shard\"}}",
-       "line 2, key \"param.second_copy\": a second copy of the parameters is for those"},
+       "line 2, key \"param.second_copy\": second_copy (the secondary partition of hpZ) needs"},
       {"{\"preset\": \"mics(2)\", \"param\": {\"sharding\": \"replica x shard\"}}",
-       "key \"param.sharding\": parameters are cut over more ranks than the optimizer"},
+       "key \"param.sharding\": parameters are sharded over more ranks than the optimizer"},
       {"{\"preset\": \"zero2\", \"param\": {\"frozen\": \"int8\"}}",
-       "frozen parameters are int8, but parameters are not cut as the optimizer is"},
+       "frozen parameters are int8, but parameters are not sharded as the optimizer is"},
       {"{\"preset\": \"zero3\", \"param\": {\"frozen\": \"bf16\"}}",
        "dtype of frozen parameters \"bf16\" is not offered", "\"int8\"", MERON_E_UNSUPPORTED},
       {"{\"preset\": \"zero3\", \"param\": {\"frozen\": \"f8\"}}",
        "\"f8\" is not a dtype of frozen parameters"},
       {"{\"preset\": \"hpz\", \"param\": {\"second_copy\": true}}", "must be a string"},
       {"{\"preset\": \"hpz\", \"param\": {\"second_copy\": \"node\"}}",
-       "second copy \"node\" is not offered", "\"shard\"", MERON_E_UNSUPPORTED},
-      {"{\"preset\":\n\"mics(0)\"}", "line 2, key \"preset\": \"0\" is no size of a shard axis"},
+       "secondary partition \"node\" is not offered", "\"shard\"", MERON_E_UNSUPPORTED},
+      {"{\"preset\":\n\"mics(0)\"}",
+       "line 2, key \"preset\": \"0\" is not the size of a shard axis"},
       {"{\"preset\":\n\"zero2(4)\"}", "line 2, key \"preset\": preset zero2 takes no argument"},
   };
   for (const BadText& bad : cases) expect_refused(bad);

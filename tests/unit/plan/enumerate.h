@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a plan costs, counted out: who holds which elements, and who reads what from whom, rank by
-// rank and range by range. Shares with predict() the meaning of a plan alone, and not one formula.
+// The cost of a plan by enumeration: which elements each rank holds, and which ranges it reads from
+// which peer. Shares no formula with predict().
 #pragma once
 
 #include <algorithm>
@@ -42,7 +42,8 @@ inline uint64_t encoded(const Codec& codec, uint64_t elements, uint64_t size) {
   return 0;
 }
 
-// A codec with a limit may give way to bf16, and what there is no difference to goes in 16 bits.
+// A codec with an error limit may fall back to bf16; values without a base for a difference take 16
+// bits.
 inline uint64_t room_for(const Codec& codec, uint64_t elements, uint64_t size) {
   const uint64_t bytes = encoded(codec, elements, size);
   return codec.error_limit > 0 || codec.difference ? std::max(bytes, elements * 2) : bytes;
@@ -84,15 +85,15 @@ class Enumerator {
   using Ranks = std::vector<uint64_t>;
 
   uint64_t replica(uint64_t r) const { return r / shards_; }
-  uint64_t place(uint64_t r) const { return r % shards_; }
-  bool near(uint64_t a, uint64_t b) const { return a / node_ == b / node_; }
-  uint64_t row(uint64_t r) const { return cut(n_, place(r), shards_); }
-  uint64_t part(uint64_t r) const { return cut(row(r), replica(r), replicas_); }
+  uint64_t position(uint64_t r) const { return r % shards_; }
+  bool local(uint64_t a, uint64_t b) const { return a / node_ == b / node_; }
+  uint64_t shard(uint64_t r) const { return cut(n_, position(r), shards_); }
+  uint64_t sub_shard(uint64_t r) const { return cut(shard(r), replica(r), replicas_); }
   uint64_t held(Sharding sharding, uint64_t r) const {
-    return sharding == Sharding::none ? n_ : sharding == Sharding::shard ? row(r) : part(r);
+    return sharding == Sharding::none ? n_ : sharding == Sharding::shard ? shard(r) : sub_shard(r);
   }
-  bool cut_over_all(const Row& row) const {
-    return row.sharding == Sharding::world || (replicas_ == 1 && is_sharded(row));
+  bool over_all_ranks(const Row& entry) const {
+    return entry.sharding == Sharding::world || (replicas_ == 1 && is_sharded(entry));
   }
 
   Ranks shard_axis() const {
@@ -105,28 +106,28 @@ class Enumerator {
   Ranks replica_axis() const {
     Ranks out;
     for (uint64_t r = 0; r < load_.ranks; ++r) {
-      if (place(r) == place(rank_)) out.push_back(r);
+      if (position(r) == position(rank_)) out.push_back(r);
     }
     return out;
   }
-  Ranks everybody() const {
+  Ranks all_ranks() const {
     Ranks out;
     for (uint64_t r = 0; r < load_.ranks; ++r) out.push_back(r);
     return out;
   }
 
-  // Those of an axis on other nodes whose data this rank, for all of its node, brings in: the axis'
-  // ranks of this node take them in turn.
-  Ranks brings(const Ranks& axis) const {
-    Ranks mates, out;
+  // The remote ranks of an axis whose data this rank stages for its node: the axis' local ranks
+  // take turns.
+  Ranks staged(const Ranks& axis) const {
+    Ranks local_peers, out;
     for (const uint64_t r : axis) {
-      if (near(r, rank_)) mates.push_back(r);
+      if (local(r, rank_)) local_peers.push_back(r);
     }
     for (const uint64_t owner : axis) {
-      if (near(owner, rank_)) continue;
+      if (local(owner, rank_)) continue;
       size_t turn = 0;
-      for (const uint64_t r : axis) turn += near(r, owner) && r < owner;
-      if (mates[turn % mates.size()] == rank_) out.push_back(owner);
+      for (const uint64_t r : axis) turn += local(r, owner) && r < owner;
+      if (local_peers[turn % local_peers.size()] == rank_) out.push_back(owner);
     }
     return out;
   }
@@ -147,59 +148,60 @@ class Enumerator {
     LinkPrediction& links = out_.links;
     if (!is_sharded(plan_.param)) {
       memory.param += buffer(n_ * size_);
-      if (!frozen_ && is_sharded(plan_.optimizer)) fetch_updated_of_whole();
+      if (!frozen_ && is_sharded(plan_.optimizer)) fetch_updated_of_unsharded();
       return;
     }
-    const uint64_t rest = held(plan_.param.sharding, rank_);
-    memory.param += packed() ? buffer(encoded(frozen_codec(), rest, size_)) : rest * size_;
+    const uint64_t own = held(plan_.param.sharding, rank_);
+    memory.param += packed() ? buffer(encoded(frozen_codec(), own, size_)) : own * size_;
     if (coded()) {
-      memory.param += buffer(part(rank_) * size_);
-      memory.param += buffer(room_for(plan_.param.codec, part(rank_), size_));
+      memory.param += buffer(sub_shard(rank_) * size_);
+      memory.param += buffer(room_for(plan_.param.codec, sub_shard(rank_), size_));
     }
 
-    // By parts along the replica axis, by rows along the shard axis; the rest it only sees.
-    uint64_t parts = 0, parts_wire = 0, rows = 0, rows_wire = 0;
+    // It stages sub-shards along the replica axis and shards along the shard axis, and maps the
+    // rest.
+    uint64_t sub_shards = 0, sub_shards_wire = 0, shards = 0, shards_wire = 0;
     if (plan_.param.sharding == Sharding::world) {
-      for (const uint64_t owner : brings(replica_axis())) {
-        parts += part(owner);
-        parts_wire += param_wire(part(owner));
+      for (const uint64_t owner : staged(replica_axis())) {
+        sub_shards += sub_shard(owner);
+        sub_shards_wire += param_wire(sub_shard(owner));
       }
     }
-    for (const uint64_t owner : brings(shard_axis())) {
-      rows += row(owner);
-      rows_wire += replicas_ == 1 ? param_wire(row(owner)) : row(owner) * size_;
+    for (const uint64_t owner : staged(shard_axis())) {
+      shards += shard(owner);
+      shards_wire += replicas_ == 1 ? param_wire(shard(owner)) : shard(owner) * size_;
     }
-    if (plan_.second_copy) memory.second_copy += parts * size_;
+    if (plan_.second_copy) memory.secondary_partition += sub_shards * size_;
     for (uint32_t gather = 0; gather < load_.micro_batches * load_.gathers_per_micro_batch;
          ++gather) {
-      // Frozen ones came with the first gather of the run.
-      const bool here = plan_.second_copy && (frozen_ || gather > 0);
-      links.gather_mapped += (n_ - rest - parts - rows) * size_;
-      links.gather_copied += (here ? rows : rows + parts) * size_;
-      links.far_gather += here ? rows_wire : rows_wire + parts_wire;
+      // Frozen ones were staged by the first gather of the run.
+      const bool valid = plan_.second_copy && (frozen_ || gather > 0);
+      links.gather_mapped += (n_ - own - sub_shards - shards) * size_;
+      links.gather_copied += (valid ? shards : shards + sub_shards) * size_;
+      links.remote_gather += valid ? shards_wire : shards_wire + sub_shards_wire;
     }
     if (!frozen_ && plan_.param.sharding == Sharding::shard &&
         plan_.optimizer.sharding == Sharding::world) {
       for (const uint64_t owner : replica_axis()) {
         if (owner == rank_) continue;
-        links.gather_copied += part(owner) * size_;
-        if (!near(owner, rank_)) links.far_gather += param_wire(part(owner));
+        links.gather_copied += sub_shard(owner) * size_;
+        if (!local(owner, rank_)) links.remote_gather += param_wire(sub_shard(owner));
       }
     }
   }
 
-  // Once a step, from those who have updated: everybody's parts, or the rows of this rank's
+  // Once a step, from the ranks that have updated: sub-shards of all ranks, or shards of this
   // replica.
-  void fetch_updated_of_whole() {
-    const bool parts = plan_.optimizer.sharding == Sharding::world;
-    const Ranks axis = parts ? everybody() : shard_axis();
+  void fetch_updated_of_unsharded() {
+    const bool sub_shards = plan_.optimizer.sharding == Sharding::world;
+    const Ranks axis = sub_shards ? all_ranks() : shard_axis();
     for (const uint64_t owner : axis) {
       if (owner != rank_) {
-        out_.links.gather_copied += (parts ? part(owner) : row(owner)) * size_;
+        out_.links.gather_copied += (sub_shards ? sub_shard(owner) : shard(owner)) * size_;
       }
     }
-    for (const uint64_t owner : brings(axis)) {
-      out_.links.far_gather += (parts ? part(owner) : row(owner)) * size_;
+    for (const uint64_t owner : staged(axis)) {
+      out_.links.remote_gather += (sub_shards ? sub_shard(owner) : shard(owner)) * size_;
     }
   }
 
@@ -208,54 +210,56 @@ class Enumerator {
     MemoryPrediction& memory = out_.memory;
     LinkPrediction& links = out_.links;
     const bool sharded = is_sharded(plan_.gradient);
-    const bool by_parts = plan_.gradient.sharding == Sharding::world;
+    const bool by_sub_shards = plan_.gradient.sharding == Sharding::world;
     const Codec& codec = plan_.gradient.codec;
     if (!sharded) memory.gradient_buckets += buffer(n_ * gsize_) + buffer(exchange());
     const uint64_t owned = held(plan_.optimizer.sharding, rank_);
     if (sharded || gsize_ == 2) {
-      const uint64_t summed = replicas_ == 1 ? owned : by_parts ? part(rank_) : row(rank_);
+      const uint64_t summed = replicas_ == 1  ? owned
+                              : by_sub_shards ? sub_shard(rank_)
+                                              : shard(rank_);
       memory.reduced_gradient += buffer(4 * summed);
     }
     memory.moments += buffer(4 * owned) + buffer(4 * owned);
     if (size_ == 2) memory.master += buffer(4 * owned);
-    if (replicas_ > 1 && codec.feedback) memory.feedback += buffer(4 * row(rank_));
+    if (replicas_ > 1 && codec.feedback) memory.feedback += buffer(4 * shard(rank_));
 
     for (uint32_t batch = 0; batch < load_.micro_batches; ++batch) {
       const bool last = batch + 1 == load_.micro_batches;
       if (sharded || last) {
         for (const uint64_t peer : shard_axis()) {
-          if (peer != rank_) take(peer, row(rank_) * gsize_, links);
+          if (peer != rank_) take(peer, shard(rank_) * gsize_, links);
         }
       }
-      if (by_parts || last) {
+      if (by_sub_shards || last) {
         for (const uint64_t peer : replica_axis()) {
-          if (peer != rank_) take(peer, encoded(codec, part(rank_), 4), links);
+          if (peer != rank_) take(peer, encoded(codec, sub_shard(rank_), 4), links);
         }
       }
     }
-    if (cut_over_all(plan_.optimizer)) return;
+    if (over_all_ranks(plan_.optimizer)) return;
     for (const uint64_t peer : replicas_ == 1 ? shard_axis() : replica_axis()) {
-      if (peer != rank_) take(peer, encoded(codec, part(peer), 4), links);
+      if (peer != rank_) take(peer, encoded(codec, sub_shard(peer), 4), links);
     }
   }
   void take(uint64_t peer, uint64_t bytes, LinkPrediction& links) const {
     links.reduce += bytes;
-    if (!near(peer, rank_)) links.far_reduce += bytes;
+    if (!local(peer, rank_)) links.remote_reduce += bytes;
   }
 
-  // The row's sum where gradients are cut over replicas; by a codec the row's parts, each for its
-  // owner, and what this rank sends of the sum where replicas need all of it.
+  // The shard's sum if gradients are sharded over replicas; with a codec its sub-shards, each
+  // encoded for its owner, and what this rank sends of the sum if replicas need all of it.
   uint64_t exchange() const {
     if (replicas_ == 1) return 0;
     const Codec& codec = plan_.gradient.codec;
     uint64_t bytes = 0;
-    if (plan_.gradient.sharding == Sharding::world) bytes += up(4 * row(rank_), 4096);
+    if (plan_.gradient.sharding == Sharding::world) bytes += up(4 * shard(rank_), 4096);
     if (codec.kind == CodecKind::none) return bytes;
-    uint64_t parts = 0;
-    for (const uint64_t owner : replica_axis()) parts += room_for(codec, part(owner), 4);
-    bytes += up(parts, 4096);
+    uint64_t sub_shards = 0;
+    for (const uint64_t owner : replica_axis()) sub_shards += room_for(codec, sub_shard(owner), 4);
+    bytes += up(sub_shards, 4096);
     if (plan_.optimizer.sharding != Sharding::world) {
-      bytes += up(room_for(codec, part(rank_), 4), 4096);
+      bytes += up(room_for(codec, sub_shard(rank_), 4), 4096);
     }
     return bytes;
   }

@@ -228,7 +228,7 @@ TEST(Ranking, OnASlowLinkWhatSendsLessWins) {
   EXPECT_GT(named(got, "zero3").middle(), 5 * first.middle());
   EXPECT_GT(named(got, "zero3").middle(), 2 * named(got, "mics(8)").middle());
   EXPECT_GT(named(got, "hpz").middle(), 2 * named(got, "zeropp").middle());
-  EXPECT_THAT(text_of(got), HasSubstr("limits it is a node's link to the others"));
+  EXPECT_THAT(text_of(got), HasSubstr("Its limit is a node's link to the others"));
   EXPECT_THAT(text_of(got), HasSubstr("rounds values"));
   EXPECT_THAT(text_of(got), HasSubstr("The runner-up, "));
 }

@@ -68,7 +68,7 @@ TEST(MeshPreset, BadArguments) {
   for (const char* word : {"0", "65537", "4294967295", "99999999999", "-1", "4.0", "4 ", " 4", "",
                            "nodes", "Node", "all", "4)", "(4", "+4", "0x4"}) {
     expect_error(preset(fmt::format("mics({})", word)), MERON_E_ARGUMENT,
-                 fmt::format("\"{}\" is no size of a shard axis", word),
+                 fmt::format("\"{}\" is not the size of a shard axis", word),
                  "a number of ranks from 1 to 65536, or node");
   }
   expect_error(preset("zero3(4)"), MERON_E_ARGUMENT, "preset zero3 takes no argument",
@@ -86,11 +86,11 @@ TEST(CheckMesh, RowsAndCodecsNeedReplicas) {
     Plan plan = of(kShard, kShard, kShard, Mesh::kAll);
     const_cast<Row&>(plan.*row).sharding = kWorld;
     expect_error(validate(plan), MERON_E_ARGUMENT,
-                 "are cut over replicas, but the plan has no mesh", "\"mesh\": {\"shard\"");
+                 "are sharded over replicas, but the plan has no mesh", "\"mesh\": {\"shard\"");
     plan = of(kShard, kShard, kShard, Mesh::kAll);
     const_cast<Row&>(plan.*row).codec.kind = CodecKind::bf16;
     expect_error(validate(plan), MERON_E_ARGUMENT,
-                 "have a codec, which is for the way between replicas, but the plan has no mesh");
+                 "have a codec, which is for transfers between replicas, but the plan has no mesh");
   }
 }
 
@@ -102,16 +102,16 @@ TEST(CheckMesh, AMeshHasItsLimitsAndItsUse) {
   plan.mesh.shard = UINT32_MAX - 1;
   expect_error(validate(plan), MERON_E_ARGUMENT, "the shard axis has 4294967294 ranks");
   expect_error(validate(of(kNone, kNone, kNone, 2)), MERON_E_ARGUMENT,
-               "has a mesh, but its optimizer is whole on every rank", "or leave the mesh out");
+               "has a mesh, but its optimizer is not sharded", "or leave the mesh out");
   expect_error(validate(of(kNone, kNone, kNone, Mesh::kNode)), MERON_E_ARGUMENT, "has a mesh, but");
 }
 
 TEST(CheckMesh, NothingIsCutFinerThanTheOptimizer) {
   expect_error(validate(of(kWorld, kShard, kShard, 2)), MERON_E_ARGUMENT,
-               "parameters are cut over more ranks than the optimizer",
+               "parameters are sharded over more ranks than the optimizer",
                "let the optimizer have \"replica x shard\" too");
   expect_error(validate(of(kShard, kWorld, kShard, 2)), MERON_E_ARGUMENT,
-               "gradients are cut over more ranks than the optimizer");
+               "gradients are sharded over more ranks than the optimizer");
   int sound = 0;
   for (const Sharding param : {kNone, kShard, kWorld}) {
     for (const Sharding gradient : {kNone, kShard, kWorld}) {
@@ -129,8 +129,8 @@ TEST(CheckMesh, ASecondCopyIsOfWhatIsCutOverReplicas) {
   for (const Sharding param : {kNone, kShard}) {
     Plan plan = of(param, kShard, kWorld, 2);
     plan.second_copy = true;
-    expect_error(validate(plan), MERON_E_ARGUMENT, "a second copy of the parameters is for those",
-                 "or leave second_copy out");
+    expect_error(validate(plan), MERON_E_ARGUMENT,
+                 "second_copy (the secondary partition of hpZ) needs", "or leave second_copy out");
   }
   Plan plan = of(kWorld, kShard, kWorld, 2);
   plan.second_copy = true;
@@ -149,7 +149,7 @@ TEST(CheckMesh, FrozenInt8NeedsParametersCutAsTheOptimizer) {
   for (const Status& refused : {frozen(kNone, kNone, Mesh::kAll), frozen(kNone, kShard, Mesh::kAll),
                                 frozen(kShard, kWorld, 2), frozen(kNone, kWorld, 2)}) {
     expect_error(refused, MERON_E_ARGUMENT,
-                 "frozen parameters are int8, but parameters are not cut as the optimizer is",
+                 "frozen parameters are int8, but parameters are not sharded as the optimizer is",
                  "the same sharding, and not none");
   }
 }
@@ -165,7 +165,7 @@ TEST(CheckMesh, ACodecOfParametersNeedsThemToTravel) {
   for (const Status& refused :
        {coded(kShard, kShard), coded(kNone, kShard), coded(kNone, kWorld)}) {
     expect_error(refused, MERON_E_ARGUMENT,
-                 "parameters have a codec, but do not travel between replicas");
+                 "parameters have a codec, but are not sent between replicas");
   }
 }
 
@@ -186,10 +186,10 @@ TEST(CheckCodec, EachRefusal) {
       {{.kind = kInt8, .block = 4096}, "block is 4096"},
       {{.kind = kInt8, .block = 100}, "block is 100"},
       {{.kind = kInt8, .block = 0}, "block is 0"},
-      {{.kind = CodecKind::bf16, .stochastic = true}, "bf16 rounds no blocks"},
-      {{.hadamard = true}, "none rounds no blocks"},
-      {{.kind = CodecKind::bf16, .feedback = true}, "bf16 rounds no blocks"},
-      {{.kind = CodecKind::bf16, .difference = true}, "bf16 rounds no blocks"},
+      {{.kind = CodecKind::bf16, .stochastic = true}, "bf16 has no blocks"},
+      {{.hadamard = true}, "none has no blocks"},
+      {{.kind = CodecKind::bf16, .feedback = true}, "bf16 has no blocks"},
+      {{.kind = CodecKind::bf16, .difference = true}, "bf16 has no blocks"},
       {{.kind = kInt8, .feedback_beta = 1.0}, "beta is 1"},
       {{.kind = kInt8, .feedback_beta = -0.5}, "beta is -0.5"},
       {{.kind = kInt8, .feedback_beta = std::nan("")}, "beta is nan"},
@@ -198,9 +198,9 @@ TEST(CheckCodec, EachRefusal) {
       {{.kind = kInt8, .error_limit = std::numeric_limits<double>::infinity()},
        "error_limit is inf"},
       {{.kind = kInt8, .error_limit = std::nan("")}, "error_limit is nan"},
-      {{.kind = CodecKind::bf16, .error_limit = 0.1}, "error_limit has nothing to go back from"},
-      {{.kind = kInt8, .feedback_beta = 0.5}, "beta and reset are of feedback"},
-      {{.kind = kInt8, .feedback_reset = 1}, "beta and reset are of feedback"},
+      {{.kind = CodecKind::bf16, .error_limit = 0.1}, "error_limit has no codec to replace"},
+      {{.kind = kInt8, .feedback_beta = 0.5}, "beta and reset need feedback"},
+      {{.kind = kInt8, .feedback_reset = 1}, "beta and reset need feedback"},
   };
   for (const Bad& bad : cases) {
     expect_error(zeropp(bad.codec, {}), MERON_E_ARGUMENT,
@@ -223,7 +223,7 @@ TEST(MeshPlans, DifferencesNeedValuesThatStay) {
   EXPECT_TRUE(validate(plan).ok());
   plan.second_copy = false;
   expect_error(validate(plan), MERON_E_ARGUMENT,
-               "a difference is to the values before, which this plan drops after each gather",
+               "a difference needs the values before, which this plan drops after each gather",
                "or the sharding of param to \"shard\", or leave difference out");
   plan.param.sharding = Sharding::shard;  // rows that replicas hold alike
   EXPECT_TRUE(validate(plan).ok());
@@ -277,11 +277,11 @@ TEST(MeshTable, HasTheMeshTheCopyAndTheCodecs) {
   EXPECT_EQ(to_table(*preset("zeropp(4)")),
             "plan zeropp(4)\n"
             "mesh: replica x shard, the shard axis 4 ranks\n"
-            "kind                sharded over     tier  dtype          wire codec\n"
-            "param               replica x shard  host  as registered  int8 by 256\n"
-            "param, second copy  shard            host  as registered  -\n"
-            "gradient            replica x shard  host  as param       int4 by 256, feedback\n"
-            "optimizer           replica x shard  host  f32            -\n"
+            "kind                        sharded over     tier  dtype          wire codec\n"
+            "param                       replica x shard  host  as registered  int8 by 256\n"
+            "param, secondary partition  shard            host  as registered  -\n"
+            "gradient                    replica x shard  host  as param       int4 by 256, feedback\n"
+            "optimizer                   replica x shard  host  f32            -\n"
             "gradient buckets in the ring: 2\n");
   Plan plan = *preset("mics(1)");
   plan.frozen_int8 = true;

@@ -54,7 +54,7 @@ TEST(Validate, WholeOptimizerNeedsWholeGradientsAndParameters) {
     EXPECT_EQ(valid.ok(), bits == 0 || (bits & 4) != 0) << bits;
     if (valid.ok()) continue;
     expect_error(valid, MERON_E_ARGUMENT,
-                 bits & 2 ? "so need the whole gradient" : "so need the whole parameters",
+                 bits & 2 ? "so need the full gradient" : "so need the full parameters",
                  "shard the optimizer too");
   }
 }
@@ -83,7 +83,7 @@ TEST(Validate, TiersMustNotContradictTheRest) {
   };
   refused([](Plan& plan) { plan.nvme.path.clear(); }, "names no folder", "\"path\"");
   refused([](Plan& plan) { plan.nvme.path = std::string("a\0b", 3); }, "is no path");
-  refused([](Plan& plan) { plan.optimizer.tier = Tier::host; }, "no row has that tier");
+  refused([](Plan& plan) { plan.optimizer.tier = Tier::host; }, "no entry has that tier");
   refused([](Plan& plan) { plan.nvme_fraction = 0.0; }, "fraction", "tier host");
   refused([](Plan& plan) { plan.nvme_fraction = 1.5; }, "fraction on nvme is 1.5");
   refused([](Plan& plan) { plan.sub_group = 5000; }, "sub_group is 5000", "4096");
@@ -93,7 +93,8 @@ TEST(Validate, TiersMustNotContradictTheRest) {
   refused([](Plan& plan) { plan.nvme.threads = 65; }, "threads of nvme is 65");
   Plan host = *preset("zero3");
   host.sub_group = 8192;
-  expect_error(validate(host), MERON_E_ARGUMENT, "of an optimizer on tier nvme", "leave them out");
+  expect_error(validate(host), MERON_E_ARGUMENT, "need an optimizer on tier nvme",
+               "leave them out");
 }
 
 TEST(PlanTest, RefusesParametersOnNvmeThatContradictTheRest) {
@@ -110,20 +111,20 @@ TEST(PlanTest, RefusesParametersOnNvmeThatContradictTheRest) {
     expect_error(validate(plan), MERON_E_ARGUMENT, what, advice);
   };
   refused([](Plan& plan) { plan.nvme.path.clear(); }, "names no folder", "\"path\"");
-  refused([](Plan& plan) { plan.param.sharding = Sharding::none; }, "whole on every rank", "zero3");
+  refused([](Plan& plan) { plan.param.sharding = Sharding::none; }, "not sharded", "zero3");
   refused(
       [](Plan& plan) {
         plan.mesh.shard = 2;
         plan.optimizer.sharding = Sharding::world;
       },
-      "not cut as the optimizer is", "the same sharding");
+      "not sharded as the optimizer is", "the same sharding");
   refused(
       [](Plan& plan) {
         plan = *preset("hpz(2)");
         plan.param.tier = Tier::nvme;
         plan.nvme.path = "/local";
       },
-      "a second copy keeps parameters in memory", "second_copy");
+      "second_copy (the secondary partition of hpZ) keeps parameters in memory", "second_copy");
   refused(
       [](Plan& plan) {
         plan.mesh.shard = 2;
@@ -135,7 +136,7 @@ TEST(PlanTest, RefusesParametersOnNvmeThatContradictTheRest) {
   refused([](Plan& plan) { plan.resident = UINT64_MAX; }, "more than any memory", "2^40");
   Plan host = *preset("zero3");
   host.resident = 1;
-  expect_error(validate(host), MERON_E_ARGUMENT, "of parameters on tier nvme", "leave them out");
+  expect_error(validate(host), MERON_E_ARGUMENT, "need parameters on tier nvme", "leave them out");
 }
 
 TEST(Validate, CopiesAndCodecsOnTheDevice) {
@@ -164,7 +165,7 @@ TEST(Validate, CopiesAndCodecsOnTheDevice) {
         plan.optimizer.sharding = Sharding::world;
         plan.param.codec.kind = CodecKind::int8;
       },
-      "cut over replicas too");
+      "sharded over replicas too");
 }
 
 TEST(Validate, BucketsAndNameHaveLimits) {

@@ -59,7 +59,7 @@ void expect_enumerated(const Prediction& got, const ModelDesc& model) {
     const RankPrediction& rank = got.ranks[r];
     const RankPrediction expected = counted.of(model, r);
     ASSERT_EQ(rank.memory.param, expected.memory.param) << said(got, r);
-    ASSERT_EQ(rank.memory.second_copy, expected.memory.second_copy) << said(got, r);
+    ASSERT_EQ(rank.memory.secondary_partition, expected.memory.secondary_partition) << said(got, r);
     ASSERT_EQ(rank.memory.gradient_buckets, expected.memory.gradient_buckets) << said(got, r);
     ASSERT_EQ(rank.memory.reduced_gradient, expected.memory.reduced_gradient) << said(got, r);
     ASSERT_EQ(rank.memory.feedback, expected.memory.feedback) << said(got, r);
@@ -68,8 +68,8 @@ void expect_enumerated(const Prediction& got, const ModelDesc& model) {
     ASSERT_EQ(rank.links.gather_mapped, expected.links.gather_mapped) << said(got, r);
     ASSERT_EQ(rank.links.gather_copied, expected.links.gather_copied) << said(got, r);
     ASSERT_EQ(rank.links.reduce, expected.links.reduce) << said(got, r);
-    ASSERT_EQ(rank.links.far_gather, expected.links.far_gather) << said(got, r);
-    ASSERT_EQ(rank.links.far_reduce, expected.links.far_reduce) << said(got, r);
+    ASSERT_EQ(rank.links.remote_gather, expected.links.remote_gather) << said(got, r);
+    ASSERT_EQ(rank.links.remote_reduce, expected.links.remote_reduce) << said(got, r);
     ASSERT_EQ(rank, expected) << said(got, r);
   }
 }
@@ -148,15 +148,15 @@ TEST(PredictMeshByHand, HpzBringsInOnceAStep) {
   EXPECT_EQ(got->mesh, (MeshShape{.shards = 2, .replicas = 2}));
   for (const RankPrediction& rank : got->ranks) {
     EXPECT_EQ(rank.memory.param, 512u * 4);
-    EXPECT_EQ(rank.memory.second_copy, 512u * 4);
+    EXPECT_EQ(rank.memory.secondary_partition, 512u * 4);
     EXPECT_EQ(rank.memory.gradient_buckets, 2u * (8192 + 4096));  // and the sum of the row
     EXPECT_EQ(rank.memory.reduced_gradient, 4096u);
     EXPECT_EQ(rank.memory.moments, 2u * 4096);
     EXPECT_EQ(rank.links.gather_mapped, 6u * 1024 * 4);
     EXPECT_EQ(rank.links.gather_copied, 512u * 4);
-    EXPECT_EQ(rank.links.far_gather, 512u * 4);
+    EXPECT_EQ(rank.links.remote_gather, 512u * 4);
     EXPECT_EQ(rank.links.reduce, 3u * (1024 + 512) * 4);
-    EXPECT_EQ(rank.links.far_reduce, 3u * 512 * 4);
+    EXPECT_EQ(rank.links.remote_reduce, 3u * 512 * 4);
   }
 }
 
@@ -167,11 +167,11 @@ TEST(PredictMeshByHand, ZeroppTravelsEncoded) {
   ASSERT_TRUE(got.ok());
   for (const RankPrediction& rank : got->ranks) {
     EXPECT_EQ(rank.memory.param, 512u * 4 + 4096 + 4096);  // decoded, exact, encoded
-    EXPECT_EQ(rank.memory.second_copy, 512u * 4);
+    EXPECT_EQ(rank.memory.secondary_partition, 512u * 4);
     EXPECT_EQ(rank.memory.gradient_buckets, 2u * (8192 + 4096 + 4096));
     EXPECT_EQ(rank.memory.feedback, 4096u);
-    EXPECT_EQ(rank.links.far_gather, 2u * (256 + 4));
-    EXPECT_EQ(rank.links.far_reduce, 2u * (128 + 4));
+    EXPECT_EQ(rank.links.remote_gather, 2u * (256 + 4));
+    EXPECT_EQ(rank.links.remote_reduce, 2u * (128 + 4));
     EXPECT_EQ(rank.links.reduce, 1024u * 4 + 2 * (128 + 4));
   }
 }
@@ -183,11 +183,11 @@ TEST(PredictMeshByHand, MicsLeavesItsGroupAtTheBoundaryOnly) {
   ASSERT_TRUE(got.ok());
   for (const RankPrediction& rank : got->ranks) {
     EXPECT_EQ(rank.memory.param, 1024u * 4);
-    EXPECT_EQ(rank.memory.second_copy, 0u);
-    EXPECT_EQ(rank.links.far_gather, 0u);
+    EXPECT_EQ(rank.memory.secondary_partition, 0u);
+    EXPECT_EQ(rank.links.remote_gather, 0u);
     EXPECT_EQ(rank.links.gather_copied, 0u);
     EXPECT_EQ(rank.links.gather_mapped, 10u * 1024 * 4);
-    EXPECT_EQ(rank.links.far_reduce, (512u + 512) * 4);  // its part of the other's, and its sum
+    EXPECT_EQ(rank.links.remote_reduce, (512u + 512) * 4);  // its part of the other's, and its sum
     EXPECT_EQ(rank.links.reduce, 5u * 1024 * 4 + (512 + 512) * 4);
   }
 }
@@ -202,7 +202,7 @@ TEST(PredictMeshByHand, ANodeBringsInEachByteOnce) {
     ASSERT_TRUE(got.ok());
     for (uint32_t first = 0; first < 8; first += node) {
       uint64_t bytes = 0;
-      for (uint32_t r = first; r < first + node; ++r) bytes += got->ranks[r].links.far_gather;
+      for (uint32_t r = first; r < first + node; ++r) bytes += got->ranks[r].links.remote_gather;
       EXPECT_EQ(bytes, (kElements - kElements / 8 * node) * 4);
     }
   }
@@ -214,9 +214,9 @@ TEST(PredictMeshByHand, OnOneNodeNothingIsFar) {
       const Result<Prediction> got =
           predict(*preset(name), flat_of(5000), {.ranks = 4, .node = node});
       ASSERT_TRUE(got.ok()) << name;
-      EXPECT_EQ(got->total.links.far_gather, 0u) << name;
-      EXPECT_EQ(got->total.links.far_reduce, 0u) << name;
-      EXPECT_EQ(got->total.memory.second_copy, 0u) << name;
+      EXPECT_EQ(got->total.links.remote_gather, 0u) << name;
+      EXPECT_EQ(got->total.links.remote_reduce, 0u) << name;
+      EXPECT_EQ(got->total.memory.secondary_partition, 0u) << name;
     }
   }
 }
@@ -229,16 +229,16 @@ TEST(PredictMeshByHand, FrozenFlatsAreNotRefreshed) {
   const Result<Prediction> got = predict(plan, frozen, {.ranks = 4, .node = 2});
   ASSERT_TRUE(got.ok());
   EXPECT_EQ(got->total.links.gather_copied, 0u);
-  EXPECT_EQ(got->total.links.far_gather, 0u);
+  EXPECT_EQ(got->total.links.remote_gather, 0u);
 }
 
 TEST(PredictMeshByHand, FrozenFlatsAreCopiedOnce) {
   const ModelDesc frozen = {{{"unit", {{DType::f32, 2048, false}}}}};
   const Result<Prediction> got = predict(*preset("hpz(2)"), frozen, {.ranks = 4, .node = 2});
   ASSERT_TRUE(got.ok());
-  EXPECT_EQ(got->total.memory.second_copy, 4u * 512 * 4);
+  EXPECT_EQ(got->total.memory.secondary_partition, 4u * 512 * 4);
   EXPECT_EQ(got->total.links.gather_copied, 0u);
-  EXPECT_EQ(got->total.links.far_gather, 0u);
+  EXPECT_EQ(got->total.links.remote_gather, 0u);
 }
 
 // What there is no difference to needs room for 16 bits; all else is as without.
@@ -294,10 +294,10 @@ TEST(PredictMeshPrint, JsonHasWhatGoesBetweenNodes) {
   for (size_t r = 0; r < 4; ++r) {
     const auto& memory = json["ranks"][r]["memory"]["host"];
     const auto& far = json["ranks"][r]["links"]["between_nodes"];
-    EXPECT_EQ(memory["second_copy"]["bytes"], got->ranks[r].memory.second_copy);
+    EXPECT_EQ(memory["second_copy"]["bytes"], got->ranks[r].memory.secondary_partition);
     EXPECT_EQ(memory["feedback"]["bytes"], got->ranks[r].memory.feedback);
-    EXPECT_EQ(far["gather"]["bytes"], got->ranks[r].links.far_gather);
-    EXPECT_EQ(far["reduce"]["bytes"], got->ranks[r].links.far_reduce);
+    EXPECT_EQ(far["gather"]["bytes"], got->ranks[r].links.remote_gather);
+    EXPECT_EQ(far["reduce"]["bytes"], got->ranks[r].links.remote_reduce);
   }
   const auto alone = nlohmann::json::parse(to_json(*predict(*preset("zero3"), {}, {.ranks = 3})));
   EXPECT_EQ(alone["workload"]["ranks_per_node"], 3);

@@ -3,25 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-#include <random>
-
-#include "enumerate.h"
-#include "expect_error.h"
-#include "plan/plan_json.h"
+#include "predict_model.h"
 
 namespace meron {
 namespace {
-
-ModelDesc one_flat(uint64_t elements, DType dtype = DType::f32, bool trainable = true) {
-  return {{{"unit", {{dtype, elements, trainable}}}}};
-}
-
-std::vector<RankPrediction> ranks_of(std::string_view plan, const ModelDesc& model, Workload load) {
-  const Result<Prediction> prediction = predict(*preset(plan), model, load);
-  EXPECT_TRUE(prediction.ok());
-  return prediction ? prediction->ranks : std::vector<RankPrediction>{};
-}
 
 // Without a mesh, on one node.
 struct Held {
@@ -154,7 +139,7 @@ TEST(PredictByHand, ParametersOnNvme) {
 }
 
 // 10,000 elements in bf16 over 2 ranks, which own 5120 and 4880. Values have equal room on both.
-TEST(PredictByHand, RowsOnTheDevice) {
+TEST(PredictByHand, ShardsOnTheDevice) {
   Plan plan = *preset("zero3");
   plan.param.tier = Tier::device;
   const ModelDesc model = one_flat(10'000, DType::bf16);
@@ -178,7 +163,7 @@ TEST(PredictByHand, RowsOnTheDevice) {
 }
 
 // 10,000 elements in bf16, whole on each of 4 ranks, which update 2560 of them, and the last 2320.
-TEST(PredictByHand, WholeRowsOnTheDevice) {
+TEST(PredictByHand, FullShardsOnTheDevice) {
   auto plan = parse_plan(R"({"mesh": {"shard": 1},
                              "param": {"sharding": "shard", "tier": "device"},
                              "gradient": {"sharding": "replica x shard", "tier": "device"},
@@ -206,7 +191,7 @@ TEST(PredictByHand, WholeRowsOnTheDevice) {
 }
 
 // 10,000 elements in bf16 over 2 groups of 2 ranks: rows of 5120 elements, parts of 2560.
-TEST(PredictByHand, SecondCopiesOnTheDevice) {
+TEST(PredictByHand, SecondaryPartitionOnTheDevice) {
   Plan plan = *preset("hpz(2)");
   plan.param.tier = Tier::device;
   Workload load{.ranks = 4};
@@ -214,9 +199,9 @@ TEST(PredictByHand, SecondCopiesOnTheDevice) {
   const auto got = predict(plan, one_flat(10'000, DType::bf16), load);
   ASSERT_TRUE(got.ok());
   EXPECT_EQ(got->ranks[0].device.param, 2u * (2560 + 5120));
-  EXPECT_EQ(got->ranks[0].memory.second_copy, 0u);
+  EXPECT_EQ(got->ranks[0].memory.secondary_partition, 0u);
   // From the other group once a step, however many gathers there are.
-  EXPECT_EQ(got->ranks[0].links.far_gather, 2u * 2560);
+  EXPECT_EQ(got->ranks[0].links.remote_gather, 2u * 2560);
 }
 
 TEST(PredictByHand, TimeOnNvme) {
@@ -299,7 +284,7 @@ TEST(PredictByHand, ShardsThatDivideExactly) {
   }
 }
 
-TEST(PredictByHand, FiveRanksWithARest) {
+TEST(PredictByHand, FiveRanksWithARemainder) {
   // 1100 over 5: 220 rounded up to 256, so 256 * 4 and 76.
   const auto got = ranks_of("zero3", one_flat(1100), {.ranks = 5});
   ASSERT_EQ(got.size(), 5u);
@@ -356,229 +341,8 @@ TEST(PredictByHand, LargeBuffersAreChargedTheirStagger) {
   const auto got = ranks_of("zero0", one_flat(n), {.ranks = 2});
   EXPECT_EQ(got[0].memory.param, kColorThreshold + kColorReserve);
   EXPECT_EQ(got[0].memory.moments, 2 * (kColorThreshold + kColorReserve));
-  // In the node's window shards lie side by side, to the byte.
+  // In the node's shared segment shards are adjacent, to the byte.
   EXPECT_EQ(ranks_of("zero3", one_flat(n), {.ranks = 1})[0].memory.param, kColorThreshold);
-}
-
-class RandomModels : public testing::Test {
- protected:
-  uint64_t pick(uint64_t below) { return random_() % below; }
-
-  ModelDesc model() {
-    ModelDesc out;
-    for (uint64_t units = pick(6); units > 0; --units) {
-      UnitDesc unit{"u", {}};
-      for (uint64_t flats = pick(4); flats > 0; --flats) {
-        const uint64_t bits = pick(24);
-        unit.flats.push_back(
-            {static_cast<DType>(pick(3)), pick(uint64_t{2} << bits), pick(4) != 0});
-      }
-      out.units.push_back(std::move(unit));
-    }
-    return out;
-  }
-
-  Plan plan() {
-    Plan out = *preset(kPresetNames[pick(4)]);
-    if (is_sharded(out.optimizer) && pick(3) == 0) out.param.sharding = Sharding::shard;
-    if (pick(2) == 0) out.gradient.dtype = static_cast<DType>(pick(3));
-    out.gradient_buckets = static_cast<uint32_t>(1 + pick(4));
-    return out;
-  }
-
-  std::mt19937_64 random_{3};
-};
-
-TEST_F(RandomModels, EqualTheDefinitionsRankByRank) {
-  for (int round = 0; round < 3000; ++round) {
-    const ModelDesc model = this->model();
-    const Plan plan = this->plan();
-    const Workload load{static_cast<uint32_t>(1 + pick(9)), static_cast<uint32_t>(1 + pick(4)),
-                        static_cast<uint32_t>(1 + pick(3))};
-    const Result<Prediction> got = predict(plan, model, load);
-    ASSERT_TRUE(got.ok());
-    ASSERT_EQ(got->ranks.size(), load.ranks);
-    test::Enumerator counted(plan, load, load.ranks);
-    uint64_t peak = 0, total = 0, reduce = 0, mapped = 0;
-    for (uint32_t r = 0; r < load.ranks; ++r) {
-      ASSERT_EQ(got->ranks[r], counted.of(model, r)) << to_json(*got);
-      peak = std::max(peak, got->ranks[r].memory.total());
-      total += got->ranks[r].memory.total();
-      reduce += got->ranks[r].links.reduce;
-      mapped += got->ranks[r].links.gather_mapped;
-    }
-    EXPECT_EQ(got->peak_host, peak);
-    EXPECT_EQ(got->total.memory.total(), total);
-    EXPECT_EQ(got->total.links.reduce, reduce);
-    EXPECT_EQ(got->total.links.gather_mapped, mapped);
-  }
-}
-
-TEST_F(RandomModels, RanksOwnTheWholeTogether) {
-  for (int round = 0; round < 2000; ++round) {
-    const ModelDesc model = this->model();
-    const auto ranks = static_cast<uint32_t>(1 + pick(70));
-    uint64_t bytes = 0;
-    for (const UnitDesc& unit : model.units) {
-      for (const FlatDesc& flat : unit.flats) {
-        bytes += flat.elements * size_of(flat.dtype);
-        uint64_t own = 0;
-        for (uint32_t r = 0; r < ranks; ++r) {
-          const Range range = shard_range(flat.elements, r, ranks);
-          EXPECT_EQ(range.begin, own);
-          own += range.size();
-        }
-        EXPECT_EQ(own, flat.elements);
-      }
-    }
-    const Result<Prediction> zero3 = predict(*preset("zero3"), model, {.ranks = ranks});
-    ASSERT_TRUE(zero3.ok());
-    EXPECT_EQ(zero3->total.memory.param, bytes);
-    // Together the ranks miss the whole ranks - 1 times.
-    EXPECT_EQ(zero3->total.links.gather_mapped, 2 * (ranks - 1) * bytes);
-  }
-}
-
-TEST_F(RandomModels, MoreRanksNeverNeedMoreAndMoreElementsNeverLess) {
-  for (int round = 0; round < 300; ++round) {
-    const Plan plan = this->plan();
-    ModelDesc model = this->model();
-    uint64_t before = UINT64_MAX;
-    for (uint32_t ranks = 1; ranks <= 12; ++ranks) {
-      const Result<Prediction> got = predict(plan, model, {.ranks = ranks});
-      ASSERT_TRUE(got.ok());
-      // The first rank owns the most.
-      EXPECT_EQ(got->peak_host, got->ranks[0].memory.total());
-      EXPECT_LE(got->peak_host, before);
-      before = got->peak_host;
-    }
-    const auto ranks = static_cast<uint32_t>(1 + pick(6));
-    const uint64_t small = predict(plan, model, {.ranks = ranks})->peak_host;
-    for (UnitDesc& unit : model.units) {
-      for (FlatDesc& flat : unit.flats) flat.elements += pick(5000);
-    }
-    EXPECT_GE(predict(plan, model, {.ranks = ranks})->peak_host, small);
-  }
-}
-
-TEST_F(RandomModels, CuttingAKindNeverMakesItLarger) {
-  for (int round = 0; round < 300; ++round) {
-    const ModelDesc model = this->model();
-    const Workload load{static_cast<uint32_t>(1 + pick(6))};
-    const auto zero0 = ranks_of("zero0", model, load), zero1 = ranks_of("zero1", model, load),
-               zero2 = ranks_of("zero2", model, load), zero3 = ranks_of("zero3", model, load);
-    for (uint32_t r = 0; r < load.ranks; ++r) {
-      EXPECT_LE(zero1[r].memory.optimizer(), zero0[r].memory.optimizer());
-      EXPECT_EQ(zero2[r].memory.optimizer(), zero1[r].memory.optimizer());
-      EXPECT_LE(zero3[r].memory.param, zero2[r].memory.param);
-      EXPECT_LE(zero1[r].links.reduce, zero0[r].links.reduce);
-      EXPECT_EQ(zero2[r].links.gather_copied, zero1[r].links.gather_copied);
-    }
-  }
-}
-
-TEST(PredictWorkload, MicroBatchesCostOnlyWhereTheyCommunicate) {
-  const ModelDesc model = one_flat(100'000, DType::bf16);
-  const auto step = [&](std::string_view plan, uint32_t micro_batches) {
-    return ranks_of(plan, model, {.ranks = 4, .micro_batches = micro_batches})[1].links;
-  };
-  EXPECT_EQ(step("zero0", 3), step("zero0", 1));
-  EXPECT_EQ(step("zero1", 3), step("zero1", 1));
-  EXPECT_EQ(step("zero2", 3).reduce, 3 * step("zero2", 1).reduce);
-  EXPECT_EQ(step("zero2", 3).gather_copied, step("zero2", 1).gather_copied);
-  EXPECT_EQ(step("zero3", 3).gather_mapped, 3 * step("zero3", 1).gather_mapped);
-}
-
-TEST(PredictErrors, WorkloadAndPlan) {
-  const ModelDesc model = one_flat(32);
-  const Plan plan = *preset("zero1");
-  expect_error(predict(plan, model, {.ranks = 0}), MERON_E_ARGUMENT,
-               "ranks is 0, outside 1 to 65536");
-  expect_error(predict(plan, model, {.ranks = kMaxPlanRanks + 1}), MERON_E_ARGUMENT,
-               "ranks is 65537");
-  expect_error(predict(plan, model, {.micro_batches = 0}), MERON_E_ARGUMENT, "micro_batches is 0");
-  expect_error(predict(plan, model, {.micro_batches = UINT32_MAX}), MERON_E_ARGUMENT,
-               "micro_batches");
-  expect_error(predict(plan, model, {.gathers_per_micro_batch = 0}), MERON_E_ARGUMENT,
-               "gathers_per");
-  expect_error(predict(plan, model, {.optimizer_states = 3}), MERON_E_ARGUMENT,
-               "optimizer_states is 3, outside 0 to 2");
-  EXPECT_EQ(predict(plan, model, {.optimizer_states = 0})->ranks[0].memory.moments, 0);
-  Plan invalid = plan;
-  invalid.gradient_buckets = 0;
-  expect_error(predict(invalid, model, {}), MERON_E_ARGUMENT, "gradient_buckets is 0");
-}
-
-TEST(PredictErrors, AbsurdSizes) {
-  const Plan plan = *preset("zero0");
-  expect_error(predict(plan, one_flat(kMaxElements + 1), {}), MERON_E_ARGUMENT,
-               "more than the limit");
-  expect_error(predict(plan, one_flat(UINT64_MAX), {}), MERON_E_ARGUMENT, "more than the limit");
-  EXPECT_TRUE(predict(plan, one_flat(kMaxElements), {.ranks = 2}).ok());
-  // Sums that pass 64 bits: over the flats, over the ranks, over the gathers.
-  ModelDesc many;
-  for (int i = 0; i < 1 << 14; ++i) many.units.push_back({"u", {{DType::f32, kMaxElements, true}}});
-  expect_error(predict(plan, many, {}), MERON_E_ARGUMENT, "more bytes than 64 bits");
-  expect_error(predict(plan, one_flat(kMaxElements), {.ranks = kMaxPlanRanks}), MERON_E_ARGUMENT,
-               "more bytes than 64 bits");
-  expect_error(predict(*preset("zero3"), one_flat(kMaxElements),
-                       {.ranks = 2, .micro_batches = 1 << 20, .gathers_per_micro_batch = 1 << 10}),
-               MERON_E_ARGUMENT, "more bytes than 64 bits");
-  many.units.resize(1);
-  for (int i = 0; i < 1 << 14; ++i) many.units[0].flats.push_back({DType::f32, kMaxElements, true});
-  expect_error(predict(*preset("zero2"), many, {}), MERON_E_ARGUMENT, "more bytes than 64 bits");
-}
-
-TEST(PredictPrint, JsonHasExactBytesAndHumanSizes) {
-  const Result<Prediction> got =
-      predict(*preset("zero3"), one_flat(1000), {.ranks = 3, .micro_batches = 4});
-  ASSERT_TRUE(got.ok());
-  const auto json = nlohmann::json::parse(to_json(*got));
-  EXPECT_EQ(*parse_plan(json["plan"].dump()), *preset("zero3"));
-  EXPECT_EQ(json["workload"]["ranks"], 3);
-  EXPECT_EQ(json["workload"]["micro_batches"], 4);
-  EXPECT_EQ(json["workload"]["gathers_per_micro_batch"], 2);
-  EXPECT_EQ(json["model"]["elements"], 1000);
-  ASSERT_EQ(json["ranks"].size(), 3u);
-  for (size_t r = 0; r < 3; ++r) {
-    const auto& memory = json["ranks"][r]["memory"]["host"];
-    const auto& links = json["ranks"][r]["links"]["shm"];
-    const RankPrediction& rank = got->ranks[r];
-    EXPECT_EQ(json["ranks"][r]["rank"], r);
-    EXPECT_EQ(memory["param"]["bytes"], rank.memory.param);
-    EXPECT_EQ(memory["gradient"]["bytes"], rank.memory.gradient());
-    EXPECT_EQ(memory["gradient_buckets"]["bytes"], rank.memory.gradient_buckets);
-    EXPECT_EQ(memory["reduced_gradient"]["bytes"], rank.memory.reduced_gradient);
-    EXPECT_EQ(memory["optimizer"]["bytes"], rank.memory.optimizer());
-    EXPECT_EQ(memory["moments"]["bytes"], rank.memory.moments);
-    EXPECT_EQ(memory["master"]["bytes"], rank.memory.master);
-    EXPECT_EQ(memory["total"]["bytes"], rank.memory.total());
-    EXPECT_EQ(links["gather_mapped"]["bytes"], rank.links.gather_mapped);
-    EXPECT_EQ(links["gather_copied"]["bytes"], rank.links.gather_copied);
-    EXPECT_EQ(links["reduce"]["bytes"], rank.links.reduce);
-  }
-  EXPECT_EQ(json["ranks"][0]["memory"]["host"]["param"]["human"], "2.0 KiB");
-  EXPECT_EQ(json["peak"]["host"]["bytes"], got->peak_host);
-  EXPECT_EQ(json["total"]["memory"]["host"]["total"]["bytes"], got->total.memory.total());
-}
-
-TEST(PredictPrint, TableSharesRowsOfEqualRanks) {
-  const Result<Prediction> got = predict(*preset("zero3"), one_flat(1100), {.ranks = 5});
-  ASSERT_TRUE(got.ok());
-  EXPECT_EQ(to_table(*got),
-            "plan zero3: 5 ranks, 1 unit, 1100 of 1100 elements trainable\n"
-            "\n"
-            "memory per rank, tier host\n"
-            "rank    param   gradient  optimizer      total\n"
-            "0-3   1.0 KiB   20.0 KiB    8.0 KiB   29.0 KiB\n"
-            "4       304 B   20.0 KiB    8.0 KiB   28.3 KiB\n"
-            "all   4.3 KiB  100.0 KiB   40.0 KiB  144.3 KiB\n"
-            "\n"
-            "bytes from peers per rank and optimizer step (1 micro-batch, 2 gathers each)\n"
-            "rank  gather in place  gather by copy    reduce\n"
-            "0-3           6.6 KiB             0 B   4.0 KiB\n"
-            "4             8.0 KiB             0 B   1.2 KiB\n"
-            "all          34.4 KiB             0 B  17.2 KiB\n");
 }
 
 }  // namespace

@@ -74,7 +74,7 @@ TEST(GivenTensors, OnePartsNameKindDtypeShapeAndRangeAreChecked) {
 }
 
 TEST(GivenTensors, PartsOfAllRanksMakeWholeTensors) {
-  const auto judged = [](std::vector<Given> given) { return told(check_parts(given)); };
+  const auto judged = [](std::vector<Given> given) { return told(check_slices(given)); };
   EXPECT_EQ(
       judged({{part("a", {4, 5}, 8, 12)}, {part("a", {4, 5}, 0, 8), part("a", {4, 5}, 3, 0)}}), "");
   EXPECT_EQ(judged({{part("a", {0}, 0, 0), part("a", {0}, 0, 0)}, {}}), "");
@@ -169,7 +169,7 @@ TEST(SaveLayout, GivenTensorsMakeAValidManifest) {
         if (all == 0) break;
       }
     }
-    ASSERT_EQ(told(check_parts(given)), "");
+    ASSERT_EQ(told(check_slices(given)), "");
     const SaveLayout layout({}, given, {});
     checkpoint::Manifest manifest;
     manifest.id = std::string(32, 'a');
