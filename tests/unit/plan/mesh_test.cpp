@@ -274,15 +274,16 @@ TEST(MeshTable, SaysWhereADifferenceTravels) {
 }
 
 TEST(MeshTable, HasTheMeshTheCopyAndTheCodecs) {
-  EXPECT_EQ(to_table(*preset("zeropp(4)")),
-            "plan zeropp(4)\n"
-            "mesh: replica x shard, the shard axis 4 ranks\n"
-            "kind                        sharded over     tier  dtype          wire codec\n"
-            "param                       replica x shard  host  as registered  int8 by 256\n"
-            "param, secondary partition  shard            host  as registered  -\n"
-            "gradient                    replica x shard  host  as param       int4 by 256, feedback\n"
-            "optimizer                   replica x shard  host  f32            -\n"
-            "gradient buckets in the ring: 2\n");
+  EXPECT_EQ(
+      to_table(*preset("zeropp(4)")),
+      "plan zeropp(4)\n"
+      "mesh: replica x shard, the shard axis 4 ranks\n"
+      "kind                        sharded over     tier  dtype          wire codec\n"
+      "param                       replica x shard  host  as registered  int8 by 256\n"
+      "param, secondary partition  shard            host  as registered  -\n"
+      "gradient                    replica x shard  host  as param       int4 by 256, feedback\n"
+      "optimizer                   replica x shard  host  f32            -\n"
+      "gradient buckets in the ring: 2\n");
   Plan plan = *preset("mics(1)");
   plan.frozen_int8 = true;
   plan.gradient.codec = {
