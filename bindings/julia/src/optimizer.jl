@@ -113,31 +113,6 @@ function require_known(what, known, options)
 end
 
 """
-    set_learning_rate!(optimizer, rate)
-
-The learning rate of group 0 in the next steps, the same on all ranks. Never blocks.
-"""
-function set_learning_rate!(optimizer::Optimizer, rate)
-    @check LibMeron.meron_optimizer_set_learning_rate(raw(optimizer), rate)
-    return
-end
-
-"""
-    set_steps!(optimizer, steps)
-
-How many steps count as taken, the same on all ranks: for an optimizer that goes on from a checkpoint,
-beside its states (`write_state!`). Adam's bias corrections, the first step of SGD with a momentum and
-the random rounding of states in 16 or 8 bits go by the number.
-
-Throws `MERON_E_ARGUMENT` (below 0, above 2^53), `MERON_E_STATE` (a step is under way). Never blocks.
-"""
-function set_steps!(optimizer::Optimizer, steps)
-    @check LibMeron.meron_optimizer_set_steps(
-        raw(optimizer), convert_field(UInt64, steps, "steps"))
-    return
-end
-
-"""
     add_param_group!(optimizer, params; learning_rate, beta1, beta2, epsilon, weight_decay)
 
 Gives some params numbers of their own, for example no weight decay; what is not given is what group 0
@@ -301,19 +276,6 @@ function offload(optimizer::Optimizer, folder::Union{Nothing,AbstractString} = n
         raw(optimizer), folder === nothing ? C_NULL : String(folder))
     optimizer.loan.ended = true
     optimizer.loan = Loan(optimizer.context)
-    return
-end
-
-"""
-    reload(optimizer)
-
-Brings the states back that `offload` has moved off, bit by bit the same.
-
-Throws `MERON_E_STATE` (they are not offloaded), `MERON_E_NO_MEMORY`, `MERON_E_IO`, `MERON_E_CORRUPT`:
-they are offloaded still then. Blocks as `offload`.
-"""
-function reload(optimizer::Optimizer)
-    @check LibMeron.meron_optimizer_reload(raw(optimizer))
     return
 end
 

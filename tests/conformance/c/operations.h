@@ -21,6 +21,7 @@ Operations training_operations();    // gradients, optimizers
 Operations schedule_operations();    // schedules
 Operations io_operations();          // files
 Operations checkpoint_operations();  // checkpoints
+Operations call_operations();        // plain calls (generated)
 Operations future_operations();      // waiting, letting go
 
 // Executes an operation and holds its failure against what the statement expects.

@@ -45,9 +45,6 @@ final class Operations {
                 Values.equal("the plan", session.find(Plan.class, name).json(),
                         session.find(Plan.class, statement.wanted("other")).json());
                 return true;
-            case "plan_table":
-                Values.has(session.find(Plan.class, name).table(), statement);
-                return true;
             case "plan_predict":
                 Values.has(session.find(Plan.class, name).predict(statement.wanted("model"),
                         (int) statement.number("ranks", 0), (int) statement.number("micro_batches", 1),

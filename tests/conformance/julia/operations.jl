@@ -60,10 +60,6 @@ operation("plan_same") do session, statement
     check_equal("the plan", Meron.json(one), Meron.json(other))
 end
 
-operation("plan_table") do session, statement
-    check_has(Meron.table(find(session, Plan, statement.name)), statement)
-end
-
 operation("plan_predict") do session, statement
     check_has(
         Meron.predict(

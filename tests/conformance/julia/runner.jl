@@ -18,6 +18,7 @@ include("tensors.jl")
 include("schedules.jl")
 include("files.jl")
 include("checkpoints.jl")
+include("calls.jl")
 
 const writing = Threads.SpinLock()
 

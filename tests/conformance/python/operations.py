@@ -101,11 +101,6 @@ def plan_same(session: Session, statement: Statement) -> None:
 
 
 @operation
-def plan_table(session: Session, statement: Statement) -> None:
-    check_has(session.find(meron.Plan, statement.name).table(), statement)
-
-
-@operation
 def plan_predict(session: Session, statement: Statement) -> None:
     plan = session.find(meron.Plan, statement.name)
     as_table = statement.get("table") == "1"

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use meron::{sys, Buffer, Computation, Context, Dtype, Operation, Plan, Stats, Workload};
 
+use crate::calls;
 use crate::files::Begun;
 use crate::groups::{collective, group, group_is, group_status, with_group};
 use crate::session::{raw, status_name, wrong, Failure, Full, Object, Session};
@@ -37,6 +38,7 @@ pub fn has(text: &str, s: &Statement) -> Done {
 pub fn execute(session: &mut Session, s: &Statement) -> Done {
     match s.operation.as_str() {
         "library" => library(),
+        "call" => calls::execute(session, s),
         "system" => has(&meron::system_info()?, s),
         "plan" => plan(session, s),
         "plan_json" => {
@@ -48,7 +50,6 @@ pub fn execute(session: &mut Session, s: &Statement) -> Done {
             let json = session.plan(s.object()?)?.to_json()?;
             check(json == session.plan(s.require("other")?)?.to_json()?, "the plans differ")
         }
-        "plan_table" => has(&session.plan(s.object()?)?.to_table()?, s),
         "plan_predict" => plan_predict(session, s),
         "rank_cluster" => rank_cluster(s),
         "safetensors" => safetensors(s),
@@ -132,13 +133,12 @@ fn plan(session: &mut Session, s: &Statement) -> Done {
 }
 
 fn plan_predict(session: &mut Session, s: &Statement) -> Done {
-    let workload = Workload {
-        ranks: s.number("ranks", 1)?,
-        micro_batches: s.number("micro_batches", 1)?,
-        gathers_per_micro_batch: s.number("gathers", 2)?,
-        ranks_per_node: s.number("node", 0)?,
-        optimizer_states: s.number("states", 2)?,
-    };
+    let workload = Workload::default()
+        .ranks(s.number("ranks", 1)?)
+        .micro_batches(s.number("micro_batches", 1)?)
+        .gathers_per_micro_batch(s.number("gathers", 2)?)
+        .ranks_per_node(s.number("node", 0)?)
+        .optimizer_states(s.number("states", 2)?);
     let plan = session.plan(s.object()?)?;
     let model = s.require("model")?;
     let text = match s.get("table") {
@@ -149,11 +149,9 @@ fn plan_predict(session: &mut Session, s: &Statement) -> Done {
 }
 
 fn rank_cluster(s: &Statement) -> Done {
-    let workload = Workload {
-        micro_batches: s.number("micro_batches", 1)?,
-        gathers_per_micro_batch: s.number("gathers", 2)?,
-        ..Workload::default()
-    };
+    let workload = Workload::default()
+        .micro_batches(s.number("micro_batches", 1)?)
+        .gathers_per_micro_batch(s.number("gathers", 2)?);
     let computation = match (s.get("tokens"), s.get("seconds")) {
         (Some(_), _) => Computation::Tokens(s.number("tokens", 0)?),
         (_, Some(_)) => Computation::Seconds(s.number("seconds", 0.0)?),
@@ -271,11 +269,9 @@ fn counted(session: &mut Session, s: &Statement) -> Done {
 }
 
 fn predicted(session: &mut Session, s: &Statement) -> Done {
-    let workload = Workload {
-        micro_batches: s.number("micro_batches", 1)?,
-        gathers_per_micro_batch: s.number("gathers", 2)?,
-        ..Workload::default()
-    };
+    let workload = Workload::default()
+        .micro_batches(s.number("micro_batches", 1)?)
+        .gathers_per_micro_batch(s.number("gathers", 2)?);
     let steps: u64 = s.number("steps", 1)?;
     let plan = session.context()?.predict(&workload)?;
     let now = session.context()?.stats()?;
