@@ -24,6 +24,7 @@ from emitters import (
     cffi,
     conformance,
     errors,
+    java_options,
     julia,
     methods,
     reference,
@@ -34,7 +35,19 @@ from emitters import (
 )
 from model import Api
 
-EMITTERS = (symbols, cffi, reference, rust, julia, swig, methods, errors, values, conformance)
+EMITTERS = (
+    symbols,
+    cffi,
+    reference,
+    rust,
+    julia,
+    swig,
+    methods,
+    errors,
+    values,
+    java_options,
+    conformance,
+)
 # Folders in which every file is generated: what is there besides is left over.
 GENERATED_FOLDERS = ("docs/reference",)
 

@@ -119,8 +119,8 @@ struct ReduceOptions {
   bool boundary = true;
   // The sum is divided by this too, e.g. the number of micro-batches.
   double divisor = 1.0;
-  // Sources on the device are read after what was asked of this stream so far; NULL: its
-  // default stream.
+  // Sources on the device are read after what was asked of this stream so far; by default the
+  // device's default stream.
   void* stream = nullptr;
 
   meron_reduce_options raw() const noexcept {
@@ -147,7 +147,7 @@ struct IoOptions {
   bool single_submit = false;
   // False: the next calls begin when the last have ended.
   bool overlap_events = true;
-  // A wait ends when nothing has moved for so long; 0: 600 s.
+  // A wait ends when nothing has moved for so long; by default 600 s.
   std::chrono::nanoseconds timeout = std::chrono::nanoseconds::zero();
 
   meron_io_options raw() const noexcept {
@@ -165,8 +165,7 @@ struct IoOptions {
 
 // How far a schedule looks ahead and what it keeps, in elements; and where units are full.
 struct ScheduleOptions {
-  // Gathers are begun ahead for the uses that come within this many elements of uses; default
-  // 5e7; 0: nothing is begun ahead.
+  // Gathers are begun ahead for the uses that come within this many elements of uses; 0: none.
   uint64_t prefetch_elements = 50000000;
   // Limits what is begun ahead or kept, never what is needed now; default 1e9.
   uint64_t max_live_elements = 1000000000;
@@ -176,13 +175,12 @@ struct ScheduleOptions {
   // A unit of at most this many elements stays full from its first use until the schedule drops
   // what it holds.
   uint64_t persist_elements = 100000;
-  // Of all such units together, in the order given; default UINT64_MAX.
+  // Of all such units together, in the order given; by default there is no limit.
   uint64_t persist_total_elements = UINT64_MAX;
-  // Where views are: default MERON_PLACE_HOST; MERON_PLACE_DEVICE: in the memory of the
-  // context's device, where it has one.
+  // Where views are.
   GatherPlace place = GatherPlace::host;
-  // On a device: the trainer's, which waits for a unit that is entered, and behind whose work
-  // so far its memory goes back; NULL: the device's default one.
+  // For views on the device: the stream that waits for a unit that is entered, and behind whose
+  // work so far its memory goes back. It stays one as long as the schedule.
   void* stream = nullptr;
 
   meron_schedule_options raw() const noexcept {

@@ -26,10 +26,10 @@ def emit(api: Api) -> dict[str, str]:
         "bindings/python/meron/_values.py": python(api),
     }
     for enum in api.enum_types:
-        if "java" in enum.names:
+        if "." not in enum.names.get("java", "."):  # those within a class are java_options.py's
             files[f"{JAVA_FOLDER}/{enum.names['java']}.java"] = java_enum(enum)
     for value in api.value_types:
-        if "java" in value.names:
+        if "java" in value.names and (value.rule or not value.options):
             text = java_rule(value) if value.rule else java_record(value)
             files[f"{JAVA_FOLDER}/{value.names['java']}.java"] = text
     return files

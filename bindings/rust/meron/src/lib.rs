@@ -64,12 +64,14 @@ mod device;
 pub mod dlpack;
 mod dtype;
 mod error;
+#[rustfmt::skip] // generated, as are methods and values
 mod error_kind;
 mod gather;
 mod gradient;
 mod group;
 mod home;
 mod io;
+#[rustfmt::skip]
 mod methods;
 mod operation;
 mod optimizer;
@@ -83,6 +85,7 @@ mod system;
 mod transport;
 mod unit;
 mod update;
+#[rustfmt::skip]
 mod values;
 mod view;
 

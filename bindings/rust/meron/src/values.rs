@@ -410,8 +410,8 @@ pub struct ReduceOptions {
     pub boundary: bool,
     /// The sum is divided by this too, e.g. the number of micro-batches.
     pub divisor: f64,
-    /// Sources on the device are read after what was asked of this stream so far; NULL: its
-    /// default stream.
+    /// Sources on the device are read after what was asked of this stream so far; by default the
+    /// device's default stream.
     pub stream: Stream,
 }
 
@@ -448,8 +448,8 @@ impl ReduceOptions {
         self
     }
 
-    /// Sources on the device are read after what was asked of this stream so far; NULL: its
-    /// default stream.
+    /// Sources on the device are read after what was asked of this stream so far; by default the
+    /// device's default stream.
     #[must_use]
     pub fn stream(mut self, value: Stream) -> ReduceOptions {
         self.stream = value;
@@ -483,7 +483,7 @@ pub struct IoOptions {
     pub single_submit: bool,
     /// False: the next calls begin when the last have ended.
     pub overlap_events: bool,
-    /// A wait ends when nothing has moved for so long; 0: 600 s.
+    /// A wait ends when nothing has moved for so long; by default 600 s.
     pub timeout: Duration,
 }
 
@@ -544,7 +544,7 @@ impl IoOptions {
         self
     }
 
-    /// A wait ends when nothing has moved for so long; 0: 600 s.
+    /// A wait ends when nothing has moved for so long; by default 600 s.
     #[must_use]
     pub fn timeout(mut self, value: Duration) -> IoOptions {
         self.timeout = value;
@@ -569,8 +569,7 @@ impl IoOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ScheduleOptions {
-    /// Gathers are begun ahead for the uses that come within this many elements of uses; default
-    /// 5e7; 0: nothing is begun ahead.
+    /// Gathers are begun ahead for the uses that come within this many elements of uses; 0: none.
     pub prefetch_elements: u64,
     /// Limits what is begun ahead or kept, never what is needed now; default 1e9.
     pub max_live_elements: u64,
@@ -580,13 +579,12 @@ pub struct ScheduleOptions {
     /// A unit of at most this many elements stays full from its first use until the schedule
     /// drops what it holds.
     pub persist_elements: u64,
-    /// Of all such units together, in the order given; default UINT64_MAX.
+    /// Of all such units together, in the order given; by default there is no limit.
     pub persist_total_elements: u64,
-    /// Where views are: default MERON_PLACE_HOST; MERON_PLACE_DEVICE: in the memory of the
-    /// context's device, where it has one.
+    /// Where views are.
     pub place: Place,
-    /// On a device: the trainer's, which waits for a unit that is entered, and behind whose work
-    /// so far its memory goes back; NULL: the device's default one.
+    /// For views on the device: the stream that waits for a unit that is entered, and behind
+    /// whose work so far its memory goes back. It stays one as long as the schedule.
     pub stream: Stream,
 }
 
@@ -605,8 +603,7 @@ impl Default for ScheduleOptions {
 }
 
 impl ScheduleOptions {
-    /// Gathers are begun ahead for the uses that come within this many elements of uses; default
-    /// 5e7; 0: nothing is begun ahead.
+    /// Gathers are begun ahead for the uses that come within this many elements of uses; 0: none.
     #[must_use]
     pub fn prefetch_elements(mut self, value: u64) -> ScheduleOptions {
         self.prefetch_elements = value;
@@ -636,23 +633,22 @@ impl ScheduleOptions {
         self
     }
 
-    /// Of all such units together, in the order given; default UINT64_MAX.
+    /// Of all such units together, in the order given; by default there is no limit.
     #[must_use]
     pub fn persist_total_elements(mut self, value: u64) -> ScheduleOptions {
         self.persist_total_elements = value;
         self
     }
 
-    /// Where views are: default MERON_PLACE_HOST; MERON_PLACE_DEVICE: in the memory of the
-    /// context's device, where it has one.
+    /// Where views are.
     #[must_use]
     pub fn place(mut self, value: Place) -> ScheduleOptions {
         self.place = value;
         self
     }
 
-    /// On a device: the trainer's, which waits for a unit that is entered, and behind whose work
-    /// so far its memory goes back; NULL: the device's default one.
+    /// For views on the device: the stream that waits for a unit that is entered, and behind
+    /// whose work so far its memory goes back. It stays one as long as the schedule.
     #[must_use]
     pub fn stream(mut self, value: Stream) -> ScheduleOptions {
         self.stream = value;

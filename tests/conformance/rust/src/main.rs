@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs the conformance cases through the crate `meron`. `../README.md` says how it is called.
 
+#[rustfmt::skip] // generated
 mod calls;
 mod checkpoints;
 mod files;

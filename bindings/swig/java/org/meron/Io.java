@@ -27,7 +27,7 @@ public final class Io extends IoMethods {
 
     /** Opens one. Throws ARGUMENT; UNSUPPORTED for IO_URING where the host forbids it. */
     public Io(IoOptions options) {
-        this(new IoLifetime(options.open()));
+        this(new IoLifetime(options.ioOpen()));
     }
 
     private Io(IoLifetime lifetime) {

@@ -26,7 +26,7 @@ public final class Schedule extends ScheduleMethods {
         super(new Release(create(options, units), Abi::meron_schedule_release));
         this.context = context;
         this.units = units.clone();
-        this.onHost = options.place == GatherPlace.HOST;
+        this.onHost = options.place() == GatherPlace.HOST;
         this.uses = new int[units.length];
         this.loans = new Loan[units.length];
         Arrays.setAll(loans, i -> new Loan());
@@ -39,7 +39,7 @@ public final class Schedule extends ScheduleMethods {
 
     private static long create(ScheduleOptions options, Unit... units) {
         try {
-            return options.create(handles(units));
+            return options.scheduleCreate(handles(units));
         } finally {
             java.lang.ref.Reference.reachabilityFence(units);
         }

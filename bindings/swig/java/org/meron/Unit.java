@@ -165,8 +165,7 @@ public final class Unit extends UnitMethods {
      */
     public Future reduceFinish(ReduceOptions options) {
         requireOpen();
-        final long future = call(handle -> Abi.meron_reduce_finish_begin(handle,
-                options.op().code(), options.boundary() ? 1 : 0, options.divisor(), 0));
+        final long future = call(options::reduceFinishBegin);
         endReduced();
         return new Future(context, future, null);
     }
@@ -268,9 +267,7 @@ public final class Unit extends UnitMethods {
 
     private Future reduce(meron_source_list sources, ReduceOptions options) {
         requireOpen();
-        final long future = call(handle -> Abi.meron_reduce_begin(handle, sources,
-                options.op().code(), options.boundary() ? 1 : 0, options.divisor(),
-                options.stream()));
+        final long future = call(handle -> options.reduceBegin(handle, sources));
         final Loan last = gradients;
         gradients = new Loan();
         last.end("the gradient is being reduced: take a new view for the next one");
