@@ -28,6 +28,7 @@ from emitters import (
     julia,
     methods,
     reference,
+    rules,
     rust,
     swig,
     symbols,
@@ -39,6 +40,7 @@ EMITTERS = (
     symbols,
     cffi,
     reference,
+    rules,
     rust,
     julia,
     swig,
@@ -46,6 +48,7 @@ EMITTERS = (
     errors,
     values,
     java_options,
+    rules,
     conformance,
 )
 # Folders in which every file is generated: what is there besides is left over.

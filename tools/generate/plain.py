@@ -146,10 +146,13 @@ class Prose:
         return [self.text(line) for line in lines]
 
     def errors(self, method: Method) -> str:
-        """Which errors a method gives, as a list in words; "" if none."""
-        said = method.function.errors
+        """Which errors a method gives, as a list in words."""
+        return self.errors_of(method.function)
+
+    def errors_of(self, function: Function) -> str:
+        said = function.errors
         if re.search(r"as meron_|-\dxx", said):
-            said = ", ".join(method.function.error_codes)
+            said = ", ".join(function.error_codes)
         return self.text(said.rstrip("."))
 
 

@@ -19,6 +19,11 @@ class Optimizer : public Handle<meron_optimizer, meron_optimizer_release>,
                   public detail::OptimizerMethods<Optimizer> {
  public:
   using Handle::Handle;
+  // For rules.hpp.
+  [[nodiscard]] static Optimizer make(const UnitList& units, const meron_optimizer_options& raw) {
+    return Optimizer(detail::receive(meron_optimizer_create, units.data(), units.size(), &raw));
+  }
+
   // Norm, clipping, update of this rank's parts, publication. Needs the reduced gradient of every
   // unit, and no gather of any of them on this rank. Collective. From the wait: MERON_E_NONFINITE
   // on all ranks when the norm is not finite; nothing was changed then.
@@ -82,30 +87,6 @@ class Optimizer : public Handle<meron_optimizer, meron_optimizer_release>,
                  static_cast<meron_optimizer_state>(which), values.data(), values.size());
   }
 };
-
-// Make an optimizer for the trainable params of some units, with states that are zero. Collective
-// over the units' group. Where the plan puts states on nvme, they are written once here: blocks on
-// this rank's drive, and throws MERON_E_NO_SPACE, MERON_E_NOT_FOUND and MERON_E_IO besides.
-[[nodiscard]] inline Optimizer adamw(const UnitList& units, const AdamW& rule = {}) {
-  const meron_optimizer_options raw = rule.raw();
-  return Optimizer(detail::receive(meron_optimizer_create, units.data(), units.size(), &raw));
-}
-[[nodiscard]] inline Optimizer adam(const UnitList& units, const Adam& rule = {}) {
-  const meron_optimizer_options raw = rule.raw();
-  return Optimizer(detail::receive(meron_optimizer_create, units.data(), units.size(), &raw));
-}
-[[nodiscard]] inline Optimizer adagrad(const UnitList& units, const Adagrad& rule = {}) {
-  const meron_optimizer_options raw = rule.raw();
-  return Optimizer(detail::receive(meron_optimizer_create, units.data(), units.size(), &raw));
-}
-[[nodiscard]] inline Optimizer lion(const UnitList& units, const Lion& rule = {}) {
-  const meron_optimizer_options raw = rule.raw();
-  return Optimizer(detail::receive(meron_optimizer_create, units.data(), units.size(), &raw));
-}
-[[nodiscard]] inline Optimizer sgd(const UnitList& units, const Sgd& rule = {}) {
-  const meron_optimizer_options raw = rule.raw();
-  return Optimizer(detail::receive(meron_optimizer_create, units.data(), units.size(), &raw));
-}
 
 }  // namespace v1
 }  // namespace meron

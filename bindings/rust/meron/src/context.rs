@@ -15,15 +15,12 @@ use crate::error::Result;
 use crate::gather::PendingGather;
 use crate::group::{table, Group};
 use crate::home::{ForCall, Open, Shared};
-use crate::optimizer::Optimizer;
 use crate::options::ContextOptions;
 use crate::param::{Param, ParamDesc};
 use crate::schedule::Schedule;
 use crate::unit::Unit;
 use crate::update::{PendingUpdate, Update};
-use crate::values::{
-    Adagrad, Adam, AdamW, Lion, Place, Prediction, ScheduleOptions, Sgd, Stats, Workload,
-};
+use crate::values::{Place, Prediction, ScheduleOptions, Stats, Workload};
 
 /// This rank's engine: what all params, units and operations are made from.
 ///
@@ -258,42 +255,6 @@ impl Context {
         // SAFETY: the handles are only read, during the call; what is borrowed keeps the closures alive
         // that waiting may call.
         call(|err| unsafe { sys::meron_reduce_wait(first, count, timeout, err) })
-    }
-
-    /// Makes an AdamW optimizer for the trainable params of some units. Its states are zero at first, and
-    /// lie where and as the plan says. Collective over the units' group.
-    ///
-    /// Blocks on this rank's drive where states lie on nvme, because they are written once here; never on
-    /// peers.
-    ///
-    /// # Errors
-    ///
-    /// [`Argument`](crate::ErrorKind::Argument) (a value out of range, no trainable param),
-    /// [`Duplicate`](crate::ErrorKind::Duplicate) (a unit twice, or in an optimizer already),
-    /// [`NoMemory`](crate::ErrorKind::NoMemory); on tier nvme [`NoSpace`](crate::ErrorKind::NoSpace),
-    /// [`NotFound`](crate::ErrorKind::NotFound), [`Io`](crate::ErrorKind::Io).
-    pub fn adamw(&self, units: &[&Unit], options: &AdamW) -> Result<Optimizer> {
-        Optimizer::create(self.shared(), units, &options.raw())
-    }
-
-    /// Makes an Adam optimizer. Else as [`adamw`](Context::adamw).
-    pub fn adam(&self, units: &[&Unit], options: &Adam) -> Result<Optimizer> {
-        Optimizer::create(self.shared(), units, &options.raw())
-    }
-
-    /// Makes an Adagrad optimizer. Else as [`adamw`](Context::adamw).
-    pub fn adagrad(&self, units: &[&Unit], options: &Adagrad) -> Result<Optimizer> {
-        Optimizer::create(self.shared(), units, &options.raw())
-    }
-
-    /// Makes a Lion optimizer. Else as [`adamw`](Context::adamw).
-    pub fn lion(&self, units: &[&Unit], options: &Lion) -> Result<Optimizer> {
-        Optimizer::create(self.shared(), units, &options.raw())
-    }
-
-    /// Makes an optimizer by stochastic gradient descent. Else as [`adamw`](Context::adamw).
-    pub fn sgd(&self, units: &[&Unit], options: &Sgd) -> Result<Optimizer> {
-        Optimizer::create(self.shared(), units, &options.raw())
     }
 
     /// Makes a schedule of some units, which are used by their place in `units` from then on. Collective

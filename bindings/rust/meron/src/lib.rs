@@ -78,6 +78,8 @@ mod optimizer;
 mod options;
 mod param;
 mod plan;
+#[rustfmt::skip]
+mod rules;
 mod saved_tensor;
 mod saving;
 mod schedule;
@@ -113,11 +115,7 @@ pub use system::{system_info, version};
 pub use transport::CustomTransport;
 pub use unit::{Source, Unit, UnitInfo};
 pub use update::{PendingUpdate, Update};
-pub use values::{
-    Activity, Adagrad, Adam, AdamW, CheckpointInfo, Codec, IoBackend, IoInfo, IoOptions, Lion,
-    LogLevel, OptimizerInfo, ParamGroup, Place, Prediction, ReduceOp, ReduceOptions, SaveProgress,
-    ScheduleInfo, ScheduleOptions, Sgd, State, Stats, Workload,
-};
+pub use values::*;
 pub use view::{View, ViewMut};
 
 /// The C interface that this crate is made of.

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
+//! Optimizers, by their update rule.
+
+use crate::{Adagrad, Adam, AdamW, Context, Lion, Optimizer, Sgd, Result, Unit};
+
+impl Context {
+    /// How AdamW updates: Loshchilov and Hutter, arXiv 1711.05101.
+    ///
+    /// Makes an optimizer and its states (zero) for the trainable params of some units: what the
+    /// rule keeps, in the plan's dtype and on its tier, and an f32 master copy where the params
+    /// have 16 bits. States on tier nvme are written once here, so that steps only write over
+    /// what is there; while that takes long, the log tells how far it is. Collective over the
+    /// units' group.
+    ///
+    /// Blocks on this rank's drive where states lie on nvme; never on peers.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Argument`, `ErrorKind::Handle`, `ErrorKind::Stale`, `ErrorKind::Duplicate`,
+    /// `ErrorKind::NoMemory`, `ErrorKind::Io`, `ErrorKind::NotFound`, `ErrorKind::NoSpace`,
+    /// `ErrorKind::Timeout`, `ErrorKind::PeerDead`, `ErrorKind::PeerClosed`,
+    /// `ErrorKind::Mismatch`, `ErrorKind::Aborted`, `ErrorKind::Auth`, `ErrorKind::Version`.
+    pub fn adamw(&self, units: &[&Unit], options: &AdamW) -> Result<Optimizer> {
+        Optimizer::create(self.shared(), units, &options.raw())
+    }
+
+    /// How Adam updates: Kingma and Ba, arXiv 1412.6980; weight decay is part of the gradient.
+    ///
+    /// Makes an optimizer and its states (zero) for the trainable params of some units: what the
+    /// rule keeps, in the plan's dtype and on its tier, and an f32 master copy where the params
+    /// have 16 bits. States on tier nvme are written once here, so that steps only write over
+    /// what is there; while that takes long, the log tells how far it is. Collective over the
+    /// units' group.
+    ///
+    /// Blocks on this rank's drive where states lie on nvme; never on peers.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Argument`, `ErrorKind::Handle`, `ErrorKind::Stale`, `ErrorKind::Duplicate`,
+    /// `ErrorKind::NoMemory`, `ErrorKind::Io`, `ErrorKind::NotFound`, `ErrorKind::NoSpace`,
+    /// `ErrorKind::Timeout`, `ErrorKind::PeerDead`, `ErrorKind::PeerClosed`,
+    /// `ErrorKind::Mismatch`, `ErrorKind::Aborted`, `ErrorKind::Auth`, `ErrorKind::Version`.
+    pub fn adam(&self, units: &[&Unit], options: &Adam) -> Result<Optimizer> {
+        Optimizer::create(self.shared(), units, &options.raw())
+    }
+
+    /// How Adagrad updates: Duchi, Hazan and Singer, JMLR 12 (2011); weight decay is part of the
+    /// gradient. Keeps the sum of squared gradients.
+    ///
+    /// Makes an optimizer and its states (zero) for the trainable params of some units: what the
+    /// rule keeps, in the plan's dtype and on its tier, and an f32 master copy where the params
+    /// have 16 bits. States on tier nvme are written once here, so that steps only write over
+    /// what is there; while that takes long, the log tells how far it is. Collective over the
+    /// units' group.
+    ///
+    /// Blocks on this rank's drive where states lie on nvme; never on peers.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Argument`, `ErrorKind::Handle`, `ErrorKind::Stale`, `ErrorKind::Duplicate`,
+    /// `ErrorKind::NoMemory`, `ErrorKind::Io`, `ErrorKind::NotFound`, `ErrorKind::NoSpace`,
+    /// `ErrorKind::Timeout`, `ErrorKind::PeerDead`, `ErrorKind::PeerClosed`,
+    /// `ErrorKind::Mismatch`, `ErrorKind::Aborted`, `ErrorKind::Auth`, `ErrorKind::Version`.
+    pub fn adagrad(&self, units: &[&Unit], options: &Adagrad) -> Result<Optimizer> {
+        Optimizer::create(self.shared(), units, &options.raw())
+    }
+
+    /// How Lion updates: Chen et al., arXiv 2302.06675. Keeps an average of gradients.
+    ///
+    /// Makes an optimizer and its states (zero) for the trainable params of some units: what the
+    /// rule keeps, in the plan's dtype and on its tier, and an f32 master copy where the params
+    /// have 16 bits. States on tier nvme are written once here, so that steps only write over
+    /// what is there; while that takes long, the log tells how far it is. Collective over the
+    /// units' group.
+    ///
+    /// Blocks on this rank's drive where states lie on nvme; never on peers.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Argument`, `ErrorKind::Handle`, `ErrorKind::Stale`, `ErrorKind::Duplicate`,
+    /// `ErrorKind::NoMemory`, `ErrorKind::Io`, `ErrorKind::NotFound`, `ErrorKind::NoSpace`,
+    /// `ErrorKind::Timeout`, `ErrorKind::PeerDead`, `ErrorKind::PeerClosed`,
+    /// `ErrorKind::Mismatch`, `ErrorKind::Aborted`, `ErrorKind::Auth`, `ErrorKind::Version`.
+    pub fn lion(&self, units: &[&Unit], options: &Lion) -> Result<Optimizer> {
+        Optimizer::create(self.shared(), units, &options.raw())
+    }
+
+    /// How stochastic gradient descent updates, as torch.optim.SGD; weight decay is part of the
+    /// gradient. With a momentum it keeps an average of gradients; without, nothing.
+    ///
+    /// Makes an optimizer and its states (zero) for the trainable params of some units: what the
+    /// rule keeps, in the plan's dtype and on its tier, and an f32 master copy where the params
+    /// have 16 bits. States on tier nvme are written once here, so that steps only write over
+    /// what is there; while that takes long, the log tells how far it is. Collective over the
+    /// units' group.
+    ///
+    /// Blocks on this rank's drive where states lie on nvme; never on peers.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Argument`, `ErrorKind::Handle`, `ErrorKind::Stale`, `ErrorKind::Duplicate`,
+    /// `ErrorKind::NoMemory`, `ErrorKind::Io`, `ErrorKind::NotFound`, `ErrorKind::NoSpace`,
+    /// `ErrorKind::Timeout`, `ErrorKind::PeerDead`, `ErrorKind::PeerClosed`,
+    /// `ErrorKind::Mismatch`, `ErrorKind::Aborted`, `ErrorKind::Auth`, `ErrorKind::Version`.
+    pub fn sgd(&self, units: &[&Unit], options: &Sgd) -> Result<Optimizer> {
+        Optimizer::create(self.shared(), units, &options.raw())
+    }
+}
