@@ -211,6 +211,7 @@ class ValueType:
     options: bool  # whether the caller fills it; else the library does
     fields: list[ValueField]
     rule: str  # of an update rule its "MERON_ADAMW", else ""
+    grows: list[str] = field(default_factory=list)  # fields that count, and never fall
 
 
 @dataclass

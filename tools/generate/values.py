@@ -53,7 +53,10 @@ def values_of(api: Api, notes: dict[str, Any]) -> list[ValueType]:
                 if field.name not in left_out
             ]
             doc = note.get("doc", struct.doc)
-            made.append(ValueType(note["types"], name, doc, group == "options", fields, ""))
+            grows = note.get("grows", [])
+            for field in grows:
+                field_of(struct, field, field, note, enums)
+            made.append(ValueType(note["types"], name, doc, group == "options", fields, "", grows))
     for name, note in notes.get("rules", {}).items():
         made.append(rule_of(structs["meron_optimizer_options"], name, note, notes, enums))
     return made

@@ -161,11 +161,6 @@ operation("mark") do session, statement
     session.marked[session.current] = Meron.stats(context(session))
 end
 
-const GROWING =
-    (:gather_mapped_bytes, :gather_copied_bytes, :reduce_bytes, :far_gather_bytes,
-        :far_reduce_bytes, :nvme_read_bytes, :nvme_written_bytes, :collective_bytes, :operations,
-        :device_up_bytes, :device_down_bytes)
-
 function check_counted(session, expected)
     now = Meron.stats(context(session))
     before = get(session.marked, session.current, nothing)

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from counters import GROWING
+
 import meron
 from meron._native import initial, lib, new, receive
 from meron.dtypes import SIZES
@@ -220,21 +222,6 @@ def stop(session: Session, statement: Statement) -> None:
 @operation
 def mark(session: Session, statement: Statement) -> None:
     session.marked[session.current_name] = session.context().stats()
-
-
-GROWING = {
-    "device_up_bytes",
-    "device_down_bytes",
-    "gather_mapped_bytes",
-    "gather_copied_bytes",
-    "reduce_bytes",
-    "far_gather_bytes",
-    "far_reduce_bytes",
-    "nvme_read_bytes",
-    "nvme_written_bytes",
-    "collective_bytes",
-    "operations",
-}
 
 
 def check_counted(session: Session, expected: dict[str, int]) -> None:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operation `call` of the conformance runners: the plain calls that all languages generate.
+"""The operation `call` of the conformance runners: the plain calls that all languages generate; and
+which figures of meron_stats `counted` knows.
 
 `call OBJECT function=meron_... ARGUMENT=... is=NUMBER has=WORDS`; without an object the context.
 """
@@ -7,7 +8,7 @@
 from __future__ import annotations
 
 from emitters.methods import LICENSE
-from model import Api
+from model import Api, ValueType
 from plain import LANGUAGES, TEXT, Method, class_name, methods
 
 NOTE = "Generated from capi/api.json by tools/generate/generate.py: do not edit."
@@ -21,13 +22,76 @@ def emit(api: Api) -> dict[str, str]:
         for method in some
         if len(method.function.method) == len(LANGUAGES)
     ]
+    stats = next(value for value in api.value_types if value.of == "meron_stats")
     return {
         f"{FOLDER}/c/calls.cpp": c(common),
+        f"{FOLDER}/c/counters.cpp": c_counters(stats),
         f"{FOLDER}/python/calls.py": python(common),
+        f"{FOLDER}/python/counters.py": python_counters(stats),
         f"{FOLDER}/rust/src/calls.rs": rust(common),
+        f"{FOLDER}/rust/src/counters.rs": rust_counters(stats),
         f"{FOLDER}/julia/calls.jl": julia(common),
+        f"{FOLDER}/julia/counters.jl": julia_counters(stats),
         f"{FOLDER}/java/Calls.java": java(common),
+        f"{FOLDER}/java/Counters.java": java_counters(stats),
     }
+
+
+# ---- Figures of meron_stats ----------------------------------------------------------------------
+
+
+def c_counters(stats: ValueType) -> str:
+    lines = "".join(
+        f'  if (name == "{field.name}") return {{&meron_stats::{field.name}, '
+        f"{str(field.name in stats.grows).lower()}}};\n"
+        for field in stats.fields
+    )
+    return (
+        f'// {LICENSE}\n// {NOTE}\n#include "operations.h"\n\nnamespace conformance {{\n\n'
+        f"Counter counter_of(const std::string& name) {{\n{lines}"
+        '  throw Malformed{"unknown counter \'" + name + "\'"};\n}\n\n'
+        "}  // namespace conformance\n"
+    )
+
+
+def python_counters(stats: ValueType) -> str:
+    names = "".join(f'    "{name}",\n' for name in stats.grows)
+    return (
+        f'# {LICENSE}\n# {NOTE}\n"""Which figures count; the others are of the moment."""\n\n'
+        f"from __future__ import annotations\n\nGROWING = {{\n{names}}}\n"
+    )
+
+
+def rust_counters(stats: ValueType) -> str:
+    arms = "".join(
+        f'        "{field.name}" => (stats.{field.name}, '
+        f"{str(field.name in stats.grows).lower()}),\n"
+        for field in stats.fields
+    )
+    return (
+        f"// {LICENSE}\n// {NOTE}\n//! Figures by their names.\n\nuse meron::Stats;\n\n"
+        "/// A figure, and whether it counts; else it is of the moment.\n"
+        "pub fn counter(stats: &Stats, name: &str) -> Option<(u64, bool)> {\n"
+        f"    Some(match name {{\n{arms}        _ => return None,\n    }})\n}}\n"
+    )
+
+
+def julia_counters(stats: ValueType) -> str:
+    names = "".join(f"    :{name},\n" for name in stats.grows)
+    return (
+        f"# {LICENSE}\n# {NOTE}\n# Which figures count; the others are of the moment.\n"
+        f"const GROWING = (\n{names})\n"
+    )
+
+
+def java_counters(stats: ValueType) -> str:
+    names = ",\n            ".join(f'"{name}"' for name in stats.grows)
+    return (
+        f"// {LICENSE}\n// {NOTE}\nimport java.util.Set;\n\n"
+        "/** Which figures count; the others are of the moment. */\nfinal class Counters {\n"
+        f"    static final Set<String> GROWING = Set.of(\n            {names});\n\n"
+        "    private Counters() {}\n}\n"
+    )
 
 
 # ---- C -------------------------------------------------------------------------------------------

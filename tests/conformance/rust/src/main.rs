@@ -4,6 +4,8 @@
 #[rustfmt::skip] // generated
 mod calls;
 mod checkpoints;
+#[rustfmt::skip] // generated
+mod counters;
 mod files;
 mod groups;
 mod operations;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use meron::{sys, Buffer, Computation, Context, Dtype, Operation, Plan, Stats, Workload};
 
 use crate::calls;
+use crate::counters;
 use crate::files::Begun;
 use crate::groups::{collective, group, group_is, group_status, with_group};
 use crate::session::{raw, status_name, wrong, Failure, Full, Object, Session};
@@ -227,31 +228,9 @@ fn open_version(s: &Statement) -> Done {
     raw(unsafe { sys::meron_context_open(&mut context, &options, ptr::null_mut()) })
 }
 
-/// A counter by its name in the C interface; whether it only grows.
+/// A figure by its name in the C interface; whether it only grows.
 fn counter(stats: &Stats, name: &str) -> Result<(u64, bool), Failure> {
-    Ok(match name {
-        "gather_mapped_bytes" => (stats.gather_mapped_bytes, true),
-        "gather_copied_bytes" => (stats.gather_copied_bytes, true),
-        "reduce_bytes" => (stats.reduce_bytes, true),
-        "far_gather_bytes" => (stats.far_gather_bytes, true),
-        "far_reduce_bytes" => (stats.far_reduce_bytes, true),
-        "device_up_bytes" => (stats.device_up_bytes, true),
-        "device_down_bytes" => (stats.device_down_bytes, true),
-        "device_bytes" => (stats.device_bytes, false),
-        "collective_bytes" => (stats.collective_bytes, true),
-        "operations" => (stats.operations, true),
-        "wait_ns" => (stats.wait_ns, true),
-        "param_bytes" => (stats.param_bytes, false),
-        "gradient_bytes" => (stats.gradient_bytes, false),
-        "optimizer_bytes" => (stats.optimizer_bytes, false),
-        "staging_bytes" => (stats.staging_bytes, false),
-        "control_bytes" => (stats.control_bytes, false),
-        "peak_bytes" => (stats.peak_bytes, false),
-        "nvme_read_bytes" => (stats.nvme_read_bytes, true),
-        "nvme_written_bytes" => (stats.nvme_written_bytes, true),
-        "nvme_bytes" => (stats.nvme_bytes, false),
-        _ => return Err(wrong(format!("there is no counter {name}"))),
-    })
+    counters::counter(stats, name).ok_or_else(|| wrong(format!("there is no counter {name}")))
 }
 
 fn counted(session: &mut Session, s: &Statement) -> Done {
