@@ -56,6 +56,9 @@ GENERATED = {
 }
 
 
+pytestmark = pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no checkout of git")
+
+
 def test_a_plain_function_that_there_is() -> None:
     found = touched.sort(touched.mentioning("meron_plan_table"))
     assert len(found.by_hand) <= MOST, "\n".join(found.by_hand)
@@ -63,25 +66,85 @@ def test_a_plain_function_that_there_is() -> None:
     assert set(GENERATED) <= set(found.generated)
 
 
+def headers_copied(folder: Path) -> Path:
+    shutil.copytree(ROOT / "include", folder / "include")
+    (folder / "capi").mkdir()
+    shutil.copy(ROOT / "capi" / "annotations.json", folder / "capi")
+    return folder / "include" / "meron"
+
+
+def generate(folder: Path) -> None:
+    command = [sys.executable, "-B", ROOT / "tools/generate/generate.py", "--root", folder]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_plain_function_that_is_added(tmp_path: Path) -> None:
     assert len(BY_HAND) <= MOST
     for path in BY_HAND:
         assert (ROOT / path).exists(), path
-    shutil.copytree(ROOT / "include", tmp_path / "include")
-    (tmp_path / "capi").mkdir()
-    header = tmp_path / "include" / "meron" / "plan.h"
+    header = headers_copied(tmp_path) / "plan.h"
     text = header.read_text()
     end = text.index("\n\n", text.index("meron_plan_table(char **out"))
     header.write_text(f"{text[:end]}\n{DECLARATION}{text[end:]}")
-    notes = json.loads((ROOT / "capi" / "annotations.json").read_text())
+    path = tmp_path / "capi" / "annotations.json"
+    notes = json.loads(path.read_text())
     notes["functions"]["meron_plan_entries"] = {"method": {}}
-    (tmp_path / "capi" / "annotations.json").write_text(json.dumps(notes))
+    path.write_text(json.dumps(notes))
 
-    command = [sys.executable, "-B", ROOT / "tools/generate/generate.py", "--root", tmp_path]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    for path, line in GENERATED.items():
-        assert line in (tmp_path / path).read_text(), path
+    generate(tmp_path)
+    for name, line in GENERATED.items():
+        assert line in (tmp_path / name).read_text(), name
+
+
+# What a counter is called where it is generated.
+COUNTER = {
+    "bindings/python/meron/_values.py": "    drilled_bytes: int",
+    "bindings/rust/meron/src/values.rs": "drilled_bytes: raw.drilled_bytes",
+    "bindings/swig/java/org/meron/Stats.java": "drilledBytes = from.getDrilled_bytes();",
+    "bindings/julia/src/generated.jl": "    drilled_bytes::UInt64",
+    "tests/conformance/c/counters.cpp": "&meron_stats::drilled_bytes",
+    "tests/conformance/rust/src/counters.rs": "stats.drilled_bytes",
+}
+
+
+def test_a_counter_that_is_added(tmp_path: Path) -> None:
+    header = headers_copied(tmp_path) / "context.h"
+    text = header.read_text()
+    field = "  uint64_t drilled_bytes; /* of the drill */\n"
+    header.write_text(text.replace("} meron_stats;", f"{field}}} meron_stats;"))
+    generate(tmp_path)
+    for name, line in COUNTER.items():
+        assert line in (tmp_path / name).read_text(), name
+
+
+# The same of an update rule.
+RULE = {
+    "bindings/python/meron/_optimizing.py": "    def drill(",
+    "include/meron/cpp/values.hpp": "struct Drill {",
+    "include/meron/cpp/rules.hpp": "inline Optimizer drill(",
+    "bindings/rust/meron/src/values.rs": "pub struct Drill {",
+    "bindings/rust/meron/src/rules.rs": "pub fn drill(&self",
+    "bindings/julia/src/rules.jl": "drill(units; options...)",
+    "bindings/swig/java/org/meron/Drill.java": "super(Abi.MERON_DRILL);",
+}
+
+
+def test_an_update_rule_that_is_added(tmp_path: Path) -> None:
+    header = headers_copied(tmp_path) / "optimizer.h"
+    text = header.read_text()
+    last = "  MERON_OPTIMIZER_KIND_FORCE_32_BITS"
+    assert last in text
+    header.write_text(text.replace(last, f"  MERON_DRILL = 5, /* of the drill */\n{last}"))
+    path = tmp_path / "capi" / "annotations.json"
+    notes = json.loads(path.read_text())
+    notes["rules"]["MERON_DRILL"] = {
+        "name": "Drill", "doc": "how the drill updates", "fields": {"learning_rate": 0.5}
+    }  # fmt: skip
+    path.write_text(json.dumps(notes))
+    generate(tmp_path)
+    for name, line in RULE.items():
+        assert line in (tmp_path / name).read_text(), name
 
 
 @pytest.mark.parametrize("name", ["meron_gone", "MERON_GONE"])
