@@ -12,9 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from counters import GROWING
-
 import meron
+from growing import GROWING
 from meron._native import initial, lib, new, receive
 from meron.dtypes import SIZES
 from session import Session

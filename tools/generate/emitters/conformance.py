@@ -27,7 +27,7 @@ def emit(api: Api) -> dict[str, str]:
         f"{FOLDER}/c/calls.cpp": c(common),
         f"{FOLDER}/c/counters.cpp": c_counters(stats),
         f"{FOLDER}/python/calls.py": python(common),
-        f"{FOLDER}/python/counters.py": python_counters(stats),
+        f"{FOLDER}/python/growing.py": python_counters(stats),
         f"{FOLDER}/rust/src/calls.rs": rust(common),
         f"{FOLDER}/rust/src/counters.rs": rust_counters(stats),
         f"{FOLDER}/julia/calls.jl": julia(common),
