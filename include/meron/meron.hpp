@@ -46,6 +46,7 @@
 #include "meron/cpp/param.hpp"
 #include "meron/cpp/plan.hpp"
 #include "meron/cpp/reduce.hpp"
+#include "meron/cpp/rules.hpp"
 #include "meron/cpp/schedule.hpp"
 #include "meron/cpp/transport.hpp"
 #include "meron/meron.h"

@@ -106,6 +106,8 @@ USED_KEYS = {
     key for case in CASES for statement in case.statements for key in keys_of(case, statement)
 }
 USED_FUNCTIONS = {function for key in USED_KEYS for function in OPERATIONS.get(key, ())}
+CALLED = {s.get("function") for case in CASES for s in case.statements if s.operation == "call"}
+USED_FUNCTIONS |= {function for function in CALLED if function}
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -126,6 +128,11 @@ def test_every_error_has_a_case(status: str) -> None:
     assert cases or status in STATUSES_ELSEWHERE
     other = STATUSES_ELSEWHERE.get(status)
     assert not other or status in (ROOT / other).read_text(), f"{other} lacks {status}"
+
+
+def test_calls_are_of_functions_that_all_runners_can_call() -> None:
+    generated = (HERE / "python" / "calls.py").read_text()
+    assert all(f'"{function}"' in generated for function in CALLED)
 
 
 def test_operations_name_functions_that_exist() -> None:

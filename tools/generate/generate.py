@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Generates everything that is derived from the public headers, and the page of config keys.
 
-    tools/generate/generate.py [--check] [--root DIR] [--output DIR]
+    tools/generate/generate.py [--check | --list] [--root DIR] [--output DIR]
 
 Reads include/meron/*.h, checks that every function says what it must (lint.py), and writes
 capi/api.json; from that alone the emitters write the rest. Needs pycparser (tools/setup brings it)
@@ -20,10 +20,37 @@ import config_page
 import headers
 import lint
 import notes
-from emitters import cffi, julia, reference, rust, swig, symbols
+from emitters import (
+    cffi,
+    conformance,
+    errors,
+    java_options,
+    julia,
+    methods,
+    reference,
+    rules,
+    rust,
+    swig,
+    symbols,
+    values,
+)
 from model import Api
 
-EMITTERS = (symbols, cffi, reference, rust, julia, swig)
+EMITTERS = (
+    symbols,
+    cffi,
+    reference,
+    rules,
+    rust,
+    julia,
+    swig,
+    methods,
+    errors,
+    values,
+    java_options,
+    rules,
+    conformance,
+)
 # Folders in which every file is generated: what is there besides is left over.
 GENERATED_FOLDERS = ("docs/reference",)
 
@@ -79,11 +106,15 @@ def compare(root: Path, files: dict[str, str]) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--check", action="store_true", help="compare only, exit 1 if they differ")
+    parser.add_argument("--list", action="store_true", help="print the paths of what is generated")
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[2])
     parser.add_argument("--output", type=Path, help="write there instead of into the root")
     options = parser.parse_args()
 
     files = generate(options.root)
+    if options.list:
+        print("\n".join(files))
+        return
     if options.check:
         count = compare(options.root, files)
         if count:

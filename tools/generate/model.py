@@ -156,6 +156,62 @@ class Function:
     errors: str
     error_codes: list[str]  # of `errors`, with "as meron_..." and "-3xx" resolved
     since: str = ""  # the version that has it first
+    # A plain call's name as a method, by language; without those that have it by hand (plain.py).
+    method: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class ErrorKind:
+    """A status below 0, as languages that have exceptions or kinds of errors call it."""
+
+    status: str  # "MERON_E_NO_MEMORY"
+    code: int
+    doc: str
+    kind: str  # "NoMemory"
+    python: str  # the exception's class
+    base: str  # the exception of Python that it is too, or ""
+
+
+@dataclass
+class EnumTypeValue:
+    of: str  # "MERON_IO_URING"
+    name: str  # "io_uring", which each language spells its own way
+    doc: str
+
+
+@dataclass
+class EnumType:
+    """An enum as a type of each language that it is generated for."""
+
+    of: str  # "meron_io_backend"
+    doc: str
+    names: dict[str, str]  # of the type, by language
+    values: list[EnumTypeValue]
+    default: str  # of these the default, or ""
+    open: bool  # whether the library may give values that a program does not know
+
+
+@dataclass
+class ValueField:
+    name: str
+    of: str  # the struct's field
+    kind: str  # "number", "flag", "enum", "duration", "stream"
+    type: str  # in C
+    default: Value
+    doc: str
+
+
+@dataclass
+class ValueType:
+    """A struct, or an update rule, as a type of each language that it is generated for."""
+
+    names: dict[str, str]  # of the type, by language
+    of: str  # "meron_io_options"
+    doc: str
+    options: bool  # whether the caller fills it; else the library does
+    fields: list[ValueField]
+    rule: str  # of an update rule its "MERON_ADAMW", else ""
+    grows: list[str] = field(default_factory=list)  # fields that count, and never fall
 
 
 @dataclass
@@ -169,6 +225,9 @@ class Api:
     structs: list[Struct] = field(default_factory=list)
     callbacks: list[Callback] = field(default_factory=list)
     functions: list[Function] = field(default_factory=list)
+    errors: list[ErrorKind] = field(default_factory=list)
+    enum_types: list[EnumType] = field(default_factory=list)
+    value_types: list[ValueType] = field(default_factory=list)
     # Names of everything above (and of no header) in the order of declaration: a type stands
     # before its first use.
     order: list[str] = field(default_factory=list)
@@ -217,6 +276,13 @@ ELEMENT_TYPES: dict[str, Any] = {
     ),
     "functions": lambda **data: Function(
         **data | {"params": [Param(**param) for param in data["params"]]}
+    ),
+    "errors": ErrorKind,
+    "enum_types": lambda **data: EnumType(
+        **data | {"values": [EnumTypeValue(**value) for value in data["values"]]}
+    ),
+    "value_types": lambda **data: ValueType(
+        **data | {"fields": [ValueField(**item) for item in data["fields"]]}
     ),
 }
 

@@ -3,7 +3,13 @@
 
 since      the version of functions that name none of their own
 memory     by the kind of parameter (data, view): the memory space that it lies in
-functions  by name: `since`, and `nullable`, the pointers for which NULL has a meaning
+errors     by status, where it is not made of the status' name: `kind`, and of Python the class
+           (`python`) and the built-in exception that it is too (`base`)
+enums, options, records, rules
+           structs and enums that languages have as types of their own (values.py)
+functions  by name: `since`; `nullable`, the pointers for which NULL has a meaning; and `method`,
+           which makes it a method of its handle in every language (plain.py): the names that are
+           not the function's own, by language, null where the method is by hand
 """
 
 from __future__ import annotations
@@ -13,7 +19,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from model import Api, CType, Param
+import plain
+import values
+from model import Api, CType, Enumerator, ErrorKind, Param
 
 
 class AnnotationError(Exception):
@@ -32,6 +40,30 @@ def apply(api: Api, path: Path) -> None:
         for param in function.params:
             param.nullable = param.role == "error" or param.name in note.get("nullable", [])
             param.memory = notes["memory"].get(kind_of(param), "")
+        if "method" in note:
+            function.method = plain.names_of(function, handles_of(api), note["method"])
+    try:
+        api.enum_types = values.enums_of(api, notes["enums"])
+        api.value_types = values.values_of(api, notes)
+    except (KeyError, values.NoValue) as error:
+        raise AnnotationError(f"{path.name}: no such struct, enum or field: {error}") from None
+    api.errors = [error_of(value, notes["errors"]) for value in statuses(api) if value.value < 0]
+
+
+def statuses(api: Api) -> list[Enumerator]:
+    return next((enum.values for enum in api.enums if enum.name == "meron_status"), [])
+
+
+def error_of(value: Enumerator, notes: dict[str, Any]) -> ErrorKind:
+    note = notes.get(value.name, {})
+    words = value.name.removeprefix("MERON_E_").split("_")
+    kind = note.get("kind", "".join(word.capitalize() for word in words))
+    python = note.get("python", f"{kind}Error")
+    return ErrorKind(value.name, value.value, value.doc, kind, python, note.get("base", ""))
+
+
+def handles_of(api: Api) -> set[str]:
+    return {handle.name for handle in api.handles}
 
 
 def kind_of(param: Param) -> str:
@@ -44,6 +76,9 @@ def kind_of(param: Param) -> str:
 
 def check(api: Api, notes: dict[str, Any]) -> Iterator[str]:
     functions = {function.name: function for function in api.functions}
+    for name in notes["errors"]:
+        if name not in {value.name for value in statuses(api)}:
+            yield f"{name}: no such status"
     for name, note in notes["functions"].items():
         if name not in functions:
             yield f"{name}: no such function"
@@ -54,6 +89,14 @@ def check(api: Api, notes: dict[str, Any]) -> Iterator[str]:
         for param in note.get("nullable", []):
             if param not in pointers:
                 yield f"{name}: {param} is no pointer parameter of it"
+        for language in note.get("method", {}):
+            if language not in plain.LANGUAGES:
+                yield f"{name}: {language!r} is no language, but {', '.join(plain.LANGUAGES)}"
+        if "method" in note:
+            try:
+                plain.method_of(functions[name], handles_of(api))
+            except plain.NotPlain as reason:
+                yield f"{name}: cannot be a method: {reason}"
     for function in api.functions:
         nullable = notes["functions"].get(function.name, {}).get("nullable", [])
         for param in function.params:

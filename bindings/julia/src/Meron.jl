@@ -60,6 +60,8 @@ include("io.jl")
 include("checkpoint.jl")
 include("saving.jl")
 include("system.jl")
+include("methods.jl")
+include("rules.jl")
 
 export MeronError, Context, Group, Plan, Param, Unit, Gather, Update, Future, Optimizer
 export TensorView, BFloat16, ParamTree
@@ -68,11 +70,11 @@ export gradient_view, reduce!, reduce_begin!, reduce_finish!, reduce_finish_begi
 export destroy!
 export wait_reductions
 export wait_stream, release_on_stream!
-export Schedule, begin_pass!, enter!, leave!, drop!, reset!
+export Schedule, begin_pass!, enter!, leave!, reset!
 export Io, read_begin!, write_begin
 export Checkpoint, CheckpointTensor, save_checkpoint, save_checkpoint_begin, wait_copied, save_progress
 export load_checkpoint!, open_checkpoint, write_checkpoint, export_model
-export adamw, adam, adagrad, lion, sgd, step!, step_begin!, set_learning_rate!, set_steps!
+export step!, step_begin!
 export add_param_group!, param_group, set_param_group!, state_view, read_state, write_state!
 export offload, reload
 export barrier, barrier_begin, bcast!, bcast_begin!, allreduce!, allreduce_begin!

@@ -224,10 +224,3 @@ function predict(context::Context; micro_batches = 1, gathers_per_micro_batch = 
             LibMeron.meron_prediction, LibMeron.meron_context_predict, raw(context), workload),
     )
 end
-
-"""
-    Meron.flight_record(ctx)
-
-The last operations of every rank, as JSON text. Works on a broken group too.
-"""
-flight_record(context::Context) = take_string(LibMeron.meron_context_flight_record, raw(context))

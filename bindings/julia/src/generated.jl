@@ -54,17 +54,17 @@ const MERON_E_UNSUPPORTED = meron_status(-105) # valid, but this build or this p
 const MERON_E_PARSE = meron_status(-106) # text that does not parse; the message has line and key
 const MERON_E_NONFINITE = meron_status(-107) # a gradient holds NaN or infinity; the step changed nothing
 const MERON_E_CANCELLED = meron_status(-108) # should_stop asked a wait to end, or the object was released
-const MERON_E_NO_MEMORY = meron_status(-200)
-const MERON_E_IO = meron_status(-201)
-const MERON_E_NOT_FOUND = meron_status(-202)
+const MERON_E_NO_MEMORY = meron_status(-200) # no memory, or the context's limit is reached; it has the figures
+const MERON_E_IO = meron_status(-201) # a file, a socket or a mapping failed
+const MERON_E_NOT_FOUND = meron_status(-202) # a file or a key does not exist
 const MERON_E_CORRUPT = meron_status(-203) # a drive gave other bytes than were written: the message says where
 const MERON_E_NO_SPACE = meron_status(-204) # a drive is full; the message has need and free bytes
 const MERON_E_DEVICE = meron_status(-205) # a device has failed: it is of no use any more in this process
 const MERON_E_TIMEOUT = meron_status(-300) # a deadline passed: the message says who has not arrived
-const MERON_E_PEER_DEAD = meron_status(-301) # a rank's process is gone
-const MERON_E_PEER_CLOSED = meron_status(-302) # a rank closed its context while others still need it
+const MERON_E_PEER_DEAD = meron_status(-301) # a rank's process is gone: the error's peer
+const MERON_E_PEER_CLOSED = meron_status(-302) # a rank, the error's peer, closed its context too early
 const MERON_E_MISMATCH = meron_status(-303) # ranks made different calls: the message has both
-const MERON_E_ABORTED = meron_status(-304) # a rank called meron_group_abort
+const MERON_E_ABORTED = meron_status(-304) # a rank called meron_group_abort, or gave up an update
 const MERON_E_AUTH = meron_status(-305) # the token is missing or wrong, or the peer is another user
 const MERON_E_VERSION = meron_status(-306) # a rank, or the caller's headers, are of another version
 const MERON_E_FORKED = meron_status(-400) # this process is a fork of the one that opened the context
@@ -278,21 +278,21 @@ struct meron_stats
     reduce_bytes::UInt64 # gradients read from peers
     collective_bytes::UInt64 # read from peers by broadcast and all-reduce
     operations::UInt64 # collectives begun
-    wait_ns::UInt64 # time spent waiting for peers
-    param_bytes::UInt64 # held now, by kind
+    wait_ns::UInt64 # nanoseconds spent waiting for peers
+    param_bytes::UInt64 # of values, held now
     gradient_bytes::UInt64 # counted from meron_unit_create on, taken by the first gradient
-    optimizer_bytes::UInt64
-    staging_bytes::UInt64
-    control_bytes::UInt64
+    optimizer_bytes::UInt64 # of optimizer states, held now
+    staging_bytes::UInt64 # of staging buffers, held now
+    control_bytes::UInt64 # of what keeps the ranks in step, held now
     peak_bytes::UInt64 # most ever held of param + gradient + optimizer + staging
     arena_pages_bytes::UInt64 # bytes of pages that the kernel has given to this rank's arena
-    far_gather_bytes::UInt64 # Of the above, from ranks that share no memory with this one, as it came on the wire.
-    far_reduce_bytes::UInt64
-    nvme_read_bytes::UInt64 # from and to this rank's file on tier nvme
-    nvme_written_bytes::UInt64
-    nvme_bytes::UInt64 # of that file, in use now
-    device_up_bytes::UInt64 # copied from the host to this rank's device,
-    device_down_bytes::UInt64 # and from it to the host
+    far_gather_bytes::UInt64 # gathered from ranks that share no memory, as on the wire
+    far_reduce_bytes::UInt64 # reduced from such ranks, likewise
+    nvme_read_bytes::UInt64 # read from this rank's file on tier nvme
+    nvme_written_bytes::UInt64 # written to it
+    nvme_bytes::UInt64 # of it, in use now
+    device_up_bytes::UInt64 # copied from the host to this rank's device
+    device_down_bytes::UInt64 # copied from it to the host
     device_bytes::UInt64 # on the device at all times: rows of tier device
 end
 
@@ -302,19 +302,19 @@ What the plan predicts for this rank and the units made so far. Bytes.
 struct meron_prediction
     struct_size::UInt32 # sizeof(meron_prediction), set by the caller
     reserved_0::UInt32 # 0
-    param_bytes::UInt64
-    gradient_bytes::UInt64
-    optimizer_bytes::UInt64
+    param_bytes::UInt64 # of values, held
+    gradient_bytes::UInt64 # of gradients, held
+    optimizer_bytes::UInt64 # of optimizer states, held
     peak_bytes::UInt64 # between nodes, what is on its way comes on top; and up to 32 MiB where that, or values of tier nvme, goes on to a device
-    gather_mapped_bytes::UInt64 # per optimizer step, as are the two below
-    gather_copied_bytes::UInt64
-    reduce_bytes::UInt64
+    gather_mapped_bytes::UInt64 # as in meron_stats, per optimizer step; so are those below
+    gather_copied_bytes::UInt64 # parts of peers copied
+    reduce_bytes::UInt64 # gradients read from peers
     second_copy_bytes::UInt64 # of params, from the first gather to the update (of frozen ones for good), on top of param_bytes and within peak_bytes
-    far_gather_bytes::UInt64 # as meron_stats has them, per optimizer step
-    far_reduce_bytes::UInt64
-    nvme_read_bytes::UInt64
-    nvme_written_bytes::UInt64
-    nvme_bytes::UInt64 # as meron_stats has it
+    far_gather_bytes::UInt64 # gathered from ranks that share no memory, as on the wire
+    far_reduce_bytes::UInt64 # reduced from such ranks, likewise
+    nvme_read_bytes::UInt64 # read from this rank's file on tier nvme
+    nvme_written_bytes::UInt64 # written to it
+    nvme_bytes::UInt64 # in use there, at all times
     device_bytes::UInt64 # the same; where ranks cannot exchange on their devices, which then lack the sums of gradients, it is what they would have
 end
 
@@ -466,16 +466,16 @@ struct meron_optimizer_options
 end
 
 """
-What the params of one group share.
+What the params of one group share; numbers that the rule does not use mean nothing.
 """
 struct meron_param_group
     struct_size::UInt32 # sizeof(meron_param_group)
     reserved_0::UInt32 # must be 0
-    learning_rate::Float64 # these as in meron_optimizer_options
-    beta1::Float64 # SGD: 0 in all groups or in none
-    beta2::Float64
-    epsilon::Float64
-    weight_decay::Float64
+    learning_rate::Float64 # >= 0
+    beta1::Float64 # 0 <= beta1 < 1. SGD: the momentum, 0 in all groups or in none
+    beta2::Float64 # 0 <= beta2 < 1
+    epsilon::Float64 # > 0
+    weight_decay::Float64 # >= 0
 end
 
 """

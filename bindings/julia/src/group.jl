@@ -68,18 +68,6 @@ function status(group::Group)
 end
 
 """
-    Meron.abort(group, reason = "")
-
-Breaks the group on every rank: what waits there gets `MERON_E_ABORTED` with the reason, of which at
-most 200 bytes are kept. Never blocks.
-"""
-function abort(group::Group, reason = "")
-    words = text(reason, "the reason")
-    @check LibMeron.meron_group_abort(raw(group), words)
-    return
-end
-
-"""
     barrier(group)
 
 Waits until every rank of the group has come here. `barrier_begin` only begins. Errors as `wait`.

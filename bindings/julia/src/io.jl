@@ -301,14 +301,6 @@ waited for; `buffer_bytes`. `backend` is 1 for io_uring, 2 for threads. Never bl
 info(io::Io) = as_tuple(
     LibMeron.meron_io_info, filled(LibMeron.meron_io_info, LibMeron.meron_io_get_info, raw(io)))
 
-"""
-    Meron.describe(io)
-
-What a person should know about its speed, a line each: the backend and what the kernel has granted it,
-why it is not a faster one, and which files go through the page cache, and why.
-"""
-describe(io::Io) = take_string(LibMeron.meron_io_describe, raw(io))
-
 Base.show(io::IO, shown::Io) = print(io, "Meron.Io(", shown.id == 0 ? "closed" : "open", ")")
 Base.show(io::IO, request::IoRequest) = print(
     io, "Meron.IoRequest(",

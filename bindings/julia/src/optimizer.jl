@@ -19,75 +19,6 @@ function raw(optimizer::Optimizer)
     return LibMeron.meron_optimizer(optimizer.id)
 end
 
-"""
-    adamw(units; learning_rate, beta1, beta2, epsilon, weight_decay, max_norm)
-
-An AdamW optimizer (arXiv 1711.05101) for the trainable params of some units. Its states are zero at
-first, and lie where and as the plan says. Collective over the units' group.
-
-- `learning_rate` = 1e-3, 0 or more; `beta1` = 0.9 and `beta2` = 0.999, each 0 or more and below 1;
-  `epsilon` = 1e-8, above 0; `weight_decay` = 0.01, 0 or more.
-- `max_norm` = 0: gradients are scaled to at most this global 2-norm; 0 does not clip.
-
-Throws `MERON_E_ARGUMENT`, `MERON_E_DUPLICATE` (a unit has an optimizer already), `MERON_E_NO_MEMORY`;
-with states on tier nvme also `MERON_E_NO_SPACE`, `MERON_E_NOT_FOUND`, `MERON_E_IO`. Blocks on this
-rank's drive where states lie on nvme: they are written once here; never on peers.
-"""
-adamw(units; options...) = make_optimizer(units, "adamw", LibMeron.MERON_ADAMW, ADAM_OPTIONS, options)
-
-"""
-    adam(units; learning_rate, beta1, beta2, epsilon, weight_decay, max_norm)
-
-An Adam optimizer (arXiv 1412.6980); weight decay is part of the gradient, and `weight_decay` = 0. Else
-as `adamw`.
-"""
-adam(units; options...) = make_optimizer(
-    units, "adam", LibMeron.MERON_ADAM, ADAM_OPTIONS, options; weight_decay = 0.0)
-
-"""
-    adagrad(units; learning_rate, epsilon, weight_decay, max_norm)
-
-An Adagrad optimizer (JMLR 12, 2011); weight decay is part of the gradient. It keeps the sum of squared
-gradients, as state `:exp_avg_sq`. `learning_rate` = 1e-2, `epsilon` = 1e-10, `weight_decay` = 0. Else as
-`adamw`.
-"""
-adagrad(units; options...) = make_optimizer(
-    units, "adagrad", LibMeron.MERON_ADAGRAD,
-    (:learning_rate, :epsilon, :weight_decay, :max_norm), options;
-    learning_rate = 1e-2, epsilon = 1e-10, weight_decay = 0.0)
-
-"""
-    lion(units; learning_rate, beta1, beta2, weight_decay, max_norm)
-
-A Lion optimizer (arXiv 2302.06675). It keeps an average of gradients, as state `:exp_avg`.
-`learning_rate` = 1e-4; `beta1` = 0.9, of the direction that is taken; `beta2` = 0.99, of the average
-that is kept; `weight_decay` = 0. Else as `adamw`.
-"""
-lion(units; options...) = make_optimizer(
-    units, "lion", LibMeron.MERON_LION,
-    (:learning_rate, :beta1, :beta2, :weight_decay, :max_norm), options;
-    learning_rate = 1e-4, beta2 = 0.99, weight_decay = 0.0)
-
-"""
-    sgd(units; learning_rate, momentum, dampening, nesterov, weight_decay, max_norm)
-
-Stochastic gradient descent, as torch.optim.SGD; weight decay is part of the gradient. With a momentum it
-keeps a state, `:exp_avg`; without, none.
-
-- `learning_rate` = 1e-3, `weight_decay` = 0; `momentum` = 0, 0 or more and below 1: `beta1` of a param
-  group.
-- `dampening` = 0, of the gradient that is added to the state: 0 or more and below 1.
-- `nesterov` = false: Nesterov's momentum, which needs a momentum and no dampening.
-
-Else as `adamw`.
-"""
-sgd(units; options...) = make_optimizer(
-    units, "sgd", LibMeron.MERON_SGD,
-    (:learning_rate, :momentum, :dampening, :nesterov, :weight_decay, :max_norm), options;
-    learning_rate = 1e-3, momentum = 0.0, weight_decay = 0.0)
-
-const ADAM_OPTIONS = (:learning_rate, :beta1, :beta2, :epsilon, :weight_decay, :max_norm)
-
 # `known`: the names of the rule's options; `defaults`: where they are not those of the library.
 function make_optimizer(units, rule, kind, known, options; defaults...)
     list = units isa Unit ? (units,) : units
@@ -109,31 +40,6 @@ function require_known(what, known, options)
     for name in keys(options)
         name in known || throw(argument_error("$what has no option $name, but $(join(known, ", "))"))
     end
-    return
-end
-
-"""
-    set_learning_rate!(optimizer, rate)
-
-The learning rate of group 0 in the next steps, the same on all ranks. Never blocks.
-"""
-function set_learning_rate!(optimizer::Optimizer, rate)
-    @check LibMeron.meron_optimizer_set_learning_rate(raw(optimizer), rate)
-    return
-end
-
-"""
-    set_steps!(optimizer, steps)
-
-How many steps count as taken, the same on all ranks: for an optimizer that goes on from a checkpoint,
-beside its states (`write_state!`). Adam's bias corrections, the first step of SGD with a momentum and
-the random rounding of states in 16 or 8 bits go by the number.
-
-Throws `MERON_E_ARGUMENT` (below 0, above 2^53), `MERON_E_STATE` (a step is under way). Never blocks.
-"""
-function set_steps!(optimizer::Optimizer, steps)
-    @check LibMeron.meron_optimizer_set_steps(
-        raw(optimizer), convert_field(UInt64, steps, "steps"))
     return
 end
 
@@ -301,19 +207,6 @@ function offload(optimizer::Optimizer, folder::Union{Nothing,AbstractString} = n
         raw(optimizer), folder === nothing ? C_NULL : String(folder))
     optimizer.loan.ended = true
     optimizer.loan = Loan(optimizer.context)
-    return
-end
-
-"""
-    reload(optimizer)
-
-Brings the states back that `offload` has moved off, bit by bit the same.
-
-Throws `MERON_E_STATE` (they are not offloaded), `MERON_E_NO_MEMORY`, `MERON_E_IO`, `MERON_E_CORRUPT`:
-they are offloaded still then. Blocks as `offload`.
-"""
-function reload(optimizer::Optimizer)
-    @check LibMeron.meron_optimizer_reload(raw(optimizer))
     return
 end
 

@@ -48,20 +48,6 @@ function raw(plan::Plan)
     return LibMeron.meron_plan(plan.id)
 end
 
-"""
-    Meron.json(plan)
-
-The plan as JSON, which `Meron.parse_plan` reads back to an equal plan.
-"""
-json(plan::Plan) = take_string(LibMeron.meron_plan_json, raw(plan))
-
-"""
-    Meron.table(plan)
-
-The plan as a table for people, several lines.
-"""
-table(plan::Plan) = take_string(LibMeron.meron_plan_table, raw(plan))
-
 Base.:(==)(a::Plan, b::Plan) = json(a) == json(b)
 Base.hash(plan::Plan, seed::UInt) = hash(json(plan), hash(:MeronPlan, seed))
 Base.show(io::IO, plan::Plan) =

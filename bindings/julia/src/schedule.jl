@@ -168,18 +168,6 @@ function Base.getindex(schedule::Schedule, param::Param)
 end
 
 """
-    drop!(schedule)
-
-Gives back what stays full or was begun ahead: before an update or an optimizer's step.
-
-Throws `MERON_E_STATE` when units are entered. Never blocks.
-"""
-function drop!(schedule::Schedule)
-    @check LibMeron.meron_schedule_drop(raw(schedule))
-    return
-end
-
-"""
     reset!(schedule)
 
 Forgets all uses and the pass, and gives everything back: after an exception in the trainer. The

@@ -21,10 +21,10 @@ from meron import io
 from meron._library import LoadError
 from meron._native import library_path, status_name
 from meron._opening import open
+from meron._values import SaveProgress, ScheduleInfo
 from meron.checkpoint import (
     Checkpoint,
     CheckpointTensor,
-    SaveProgress,
     open_checkpoint,
     write_checkpoint,
 )
@@ -70,7 +70,7 @@ from meron.group import Group
 from meron.optimizer import Optimizer, ParamGroup
 from meron.param import Param
 from meron.plan import Plan, rank_cluster, rank_cluster_table, safetensors_model
-from meron.schedule import Schedule, ScheduleInfo
+from meron.schedule import Schedule
 from meron.stats import Prediction, Stats
 from meron.system import system_info, version
 from meron.transport import CustomTransport

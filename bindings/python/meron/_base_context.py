@@ -33,6 +33,9 @@ class BaseContext:
     def _handle(self) -> Any:
         return self._require_open()._handle
 
+    def _for_call(self) -> Any:
+        return self._handle
+
     def _require_open(self) -> Lifetime:
         lifetime = self._lifetime
         if lifetime is None:

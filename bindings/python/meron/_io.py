@@ -13,6 +13,7 @@ import numpy.typing as npt
 from meron import errors
 from meron._io_arguments import Path, Taken, number, path_bytes, take
 from meron._memory import Memory
+from meron._methods import IoMethods
 from meron._native import (
     IN_PROGRESS,
     NULL,
@@ -24,14 +25,9 @@ from meron._native import (
     nanoseconds,
     receive,
     sized,
-    take_string,
 )
+from meron._values import IO_BACKENDS as BACKENDS
 
-BACKENDS = {
-    "auto": lib.MERON_IO_AUTO,
-    "io_uring": lib.MERON_IO_URING,
-    "threads": lib.MERON_IO_THREADS,
-}
 # How long a wait goes without letting Python run its signal handlers.
 SLICE = 100_000_000
 # Memory that a drive has not released when its IO was closed: it may still write there.
@@ -57,7 +53,7 @@ class IOInfo:
     buffer_bytes: int  # of pinned memory
 
 
-class IO(Owner):
+class IO(IoMethods, Owner):
     """A queue to the kernel, and the threads that serve it; closes itself when it dies.
 
     Args:
@@ -210,13 +206,8 @@ class IO(Owner):
             info.buffer_bytes,
         )
 
-    def describe(self) -> str:
-        """What a person should know about its speed, a line each. Never blocks.
-
-        The backend and what the kernel has granted it, why it is not a faster one, and which files
-        go through the page cache, and why.
-        """
-        return take_string(lib.meron_io_describe, self._require_open())
+    def _for_call(self) -> Any:
+        return self._require_open()
 
     def _require_open(self) -> Any:
         handle = self._handle

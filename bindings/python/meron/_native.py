@@ -137,6 +137,13 @@ def text(value: str, what: str) -> bytes:
         raise errors.argument(f"{what} is no valid Unicode text: {error}") from None
 
 
+def whole(value: int, what: str, low: int, high: int) -> int:
+    """A number as the library takes it; ArgumentError outside of [low, high)."""
+    if not low <= value < high:
+        raise errors.argument(f"{what} is {value}", subject=what)
+    return value
+
+
 def initial(struct: str) -> Any:
     """A new options struct with the library's initial values."""
     options = new(f"{struct} *")
@@ -158,7 +165,15 @@ def nanoseconds(seconds: float | None) -> int:
     return int(seconds * 1e9)
 
 
-class Owner:
+class Handled:
+    """What the library has a handle of: the base of the methods that are generated."""
+
+    def _for_call(self) -> Any:
+        """The handle, for a call; raises where there is none any more."""
+        raise NotImplementedError
+
+
+class Owner(Handled):
     """A handle of the library that is released when the object dies.
 
     `_handle` is None when there is nothing to release. Handles are values that the library checks
@@ -167,8 +182,16 @@ class Owner:
     """
 
     _handle: Any = None
+    _context: Any = None  # that it was made from, if any
     _release_function: ClassVar[Any] = None
     _null: ClassVar[Any] = NULL
+
+    def _for_call(self) -> Any:
+        if self._context is not None:
+            self._context._require_open()
+        if self._handle is None:
+            raise errors.StaleError(f"this {type(self).__name__.lower()} was released")
+        return self._handle
 
     def __del__(self) -> None:
         handle, self._handle = self._handle, None

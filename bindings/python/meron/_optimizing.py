@@ -1,124 +1,177 @@
 # SPDX-License-Identifier: Apache-2.0
+# Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
 """The part of a context that makes optimizers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from meron._base_context import BaseContext
 from meron._native import lib
 from meron.optimizer import Optimizer
 from meron.unit import Unit
 
-# The engine's names of arguments.
-NAMES = {"lr": "learning_rate", "eps": "epsilon", "momentum": "beta1"}
-
-
-def optimizer_of(rule: int, arguments: dict[str, Any]) -> Optimizer:
-    """The optimizer of a rule, by the arguments of its method."""
-    values = dict(arguments)
-    context, units = values.pop("self"), values.pop("units")
-    if "betas" in values:
-        betas = values.pop("betas")
-        values["beta1"], values["beta2"] = betas[0], betas[1]
-    return Optimizer(context, units, rule, **{NAMES.get(k, k): v for k, v in values.items()})
-
 
 class Optimizing(BaseContext):
-    """What `meron.Context` has of optimizers: a function for each rule."""
+    """What `meron.Context` has of optimizers: a function for each rule.
+
+    Makes an optimizer and its states (zero) for the trainable params of some units: what the
+    rule keeps, in the plan's dtype and on its tier, and an f32 master copy where the params
+    have 16 bits. States on tier nvme are written once here, so that steps only write over what
+    is there; while that takes long, the log tells how far it is. Collective over the units'
+    group.
+
+    Blocks on this rank's drive where states lie on nvme; never on peers.
+
+    Raises ArgumentError, HandleError, StaleError, DuplicateError, OutOfMemoryError,
+    InputOutputError, NotFoundError, NoSpaceError, DeadlineError, PeerDeadError,
+    PeerClosedError, MismatchError, AbortedError, AuthError, VersionError.
+    """
 
     def adamw(
         self,
         units: Iterable[Unit],
-        lr: float = 1e-3,
+        lr: float = 0.001,
         betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
+        eps: float = 1e-08,
         weight_decay: float = 0.01,
         max_norm: float = 0.0,
     ) -> Optimizer:
-        """An AdamW optimizer (arXiv 1711.05101) for the trainable params of some units.
-
-        Its states are zero at first, and lie where and as the plan says. Collective over the units'
-        group.
+        """How AdamW updates: Loshchilov and Hutter, arXiv 1711.05101.
 
         Args:
-            lr: the learning rate, 0 or more.
-            betas: the decay rates of the two moments, each 0 or more and below 1.
+            lr: 0 or more.
+            betas: the first: 0 or more, below 1; the second: 0 or more, below 1.
             eps: above 0.
             weight_decay: 0 or more.
-            max_norm: gradients are scaled to at most this global 2-norm; 0 does not clip.
-
-        Raises ArgumentError, DuplicateError (a unit has an optimizer already), OutOfMemoryError;
-        with states on tier nvme also NoSpaceError, NotFoundError, InputOutputError. Blocks on this
-        rank's drive where states lie on nvme: they are written once here; never on peers.
+            max_norm: gradients are scaled to at most this global 2-norm; 0: no clipping.
         """
-        return optimizer_of(lib.MERON_ADAMW, locals())
+        return Optimizer(
+            self,
+            units,
+            lib.MERON_ADAMW,
+            learning_rate=lr,
+            beta1=betas[0],
+            beta2=betas[1],
+            epsilon=eps,
+            weight_decay=weight_decay,
+            max_norm=max_norm,
+        )
 
     def adam(
         self,
         units: Iterable[Unit],
-        lr: float = 1e-3,
+        lr: float = 0.001,
         betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
+        eps: float = 1e-08,
         weight_decay: float = 0.0,
         max_norm: float = 0.0,
     ) -> Optimizer:
-        """An Adam optimizer (arXiv 1412.6980); weight decay is part of the gradient.
+        """How Adam updates: Kingma and Ba, arXiv 1412.6980; weight decay is part of the gradient.
 
-        Else as `adamw`.
+        Args:
+            lr: 0 or more.
+            betas: the first: 0 or more, below 1; the second: 0 or more, below 1.
+            eps: above 0.
+            weight_decay: 0 or more.
+            max_norm: gradients are scaled to at most this global 2-norm; 0: no clipping.
         """
-        return optimizer_of(lib.MERON_ADAM, locals())
+        return Optimizer(
+            self,
+            units,
+            lib.MERON_ADAM,
+            learning_rate=lr,
+            beta1=betas[0],
+            beta2=betas[1],
+            epsilon=eps,
+            weight_decay=weight_decay,
+            max_norm=max_norm,
+        )
 
     def adagrad(
         self,
         units: Iterable[Unit],
-        lr: float = 1e-2,
+        lr: float = 0.01,
         eps: float = 1e-10,
         weight_decay: float = 0.0,
         max_norm: float = 0.0,
     ) -> Optimizer:
-        """An Adagrad optimizer (JMLR 12, 2011); weight decay is part of the gradient.
+        """How Adagrad updates: Duchi, Hazan and Singer, JMLR 12 (2011); weight decay is part of
+        the gradient. Keeps the sum of squared gradients.
 
-        It keeps the sum of squared gradients, as state "exp_avg_sq". Else as `adamw`.
+        Args:
+            lr: 0 or more.
+            eps: above 0.
+            weight_decay: 0 or more.
+            max_norm: gradients are scaled to at most this global 2-norm; 0: no clipping.
         """
-        return optimizer_of(lib.MERON_ADAGRAD, locals())
+        return Optimizer(
+            self,
+            units,
+            lib.MERON_ADAGRAD,
+            learning_rate=lr,
+            epsilon=eps,
+            weight_decay=weight_decay,
+            max_norm=max_norm,
+        )
 
     def lion(
         self,
         units: Iterable[Unit],
-        lr: float = 1e-4,
+        lr: float = 0.0001,
         betas: tuple[float, float] = (0.9, 0.99),
         weight_decay: float = 0.0,
         max_norm: float = 0.0,
     ) -> Optimizer:
-        """A Lion optimizer (arXiv 2302.06675).
-
-        It keeps an average of gradients, as state "exp_avg". Else as `adamw`.
+        """How Lion updates: Chen et al., arXiv 2302.06675. Keeps an average of gradients.
 
         Args:
-            betas: of the direction that is taken, and of the average that is kept.
+            lr: 0 or more.
+            betas: the first: of the direction that is taken; 0 or more, below 1; the second: of
+            the average that is kept; 0 or more, below 1.
+            weight_decay: 0 or more.
+            max_norm: gradients are scaled to at most this global 2-norm; 0: no clipping.
         """
-        return optimizer_of(lib.MERON_LION, locals())
+        return Optimizer(
+            self,
+            units,
+            lib.MERON_LION,
+            learning_rate=lr,
+            beta1=betas[0],
+            beta2=betas[1],
+            weight_decay=weight_decay,
+            max_norm=max_norm,
+        )
 
     def sgd(
         self,
         units: Iterable[Unit],
-        lr: float = 1e-3,
+        lr: float = 0.001,
         momentum: float = 0.0,
         dampening: float = 0.0,
         nesterov: bool = False,
         weight_decay: float = 0.0,
         max_norm: float = 0.0,
     ) -> Optimizer:
-        """Stochastic gradient descent, as torch.optim.SGD; weight decay is part of the gradient.
-
-        With a momentum it keeps a state, "exp_avg"; without, none. Else as `adamw`.
+        """How stochastic gradient descent updates, as torch.optim.SGD; weight decay is part of the
+        gradient. With a momentum it keeps an average of gradients; without, nothing.
 
         Args:
-            momentum: 0 or more and below 1; in `ParamGroup` it is betas[0].
-            dampening: of the gradient that is added to the state; 0 or more and below 1.
+            lr: 0 or more.
+            momentum: 0 or more, below 1; beta1 of a param group.
+            dampening: of the gradient that is added to the state; 0 or more, below 1.
             nesterov: Nesterov's momentum, which needs a momentum and no dampening.
+            weight_decay: 0 or more.
+            max_norm: gradients are scaled to at most this global 2-norm; 0: no clipping.
         """
-        nesterov = bool(nesterov)
-        return optimizer_of(lib.MERON_SGD, locals())
+        return Optimizer(
+            self,
+            units,
+            lib.MERON_SGD,
+            learning_rate=lr,
+            beta1=momentum,
+            dampening=dampening,
+            nesterov=nesterov,
+            weight_decay=weight_decay,
+            max_norm=max_norm,
+        )

@@ -9,10 +9,10 @@ from typing import Any
 
 from meron._base_context import BaseContext
 from meron._native import IN_PROGRESS, call, lib, nanoseconds, receive, sized, text
+from meron._values import SaveProgress
 from meron.checkpoint import (
     Checkpoint,
     CheckpointTensor,
-    SaveProgress,
     export_options,
     load_options,
     named,

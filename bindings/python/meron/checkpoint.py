@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from meron import errors
+from meron._methods import CheckpointMethods
 from meron._native import NULL, Owner, call, ffi, initial, lib, new, receive, sized, string, text
 from meron.optimizer import Optimizer
 
@@ -50,17 +51,7 @@ class CheckpointTensor:
     kind: str = "extra"
 
 
-@dataclass(frozen=True)
-class SaveProgress:
-    """How far a save is, in bytes of this rank."""
-
-    saving: bool  # it is under way
-    total: int  # 0: not known yet, or no save
-    copied: int  # out of the units
-    written: int  # in files
-
-
-class Checkpoint(Owner):
+class Checkpoint(CheckpointMethods, Owner):
     """A checkpoint, or a model as Hugging Face publishes it, that was opened or loaded.
 
     A context manager that releases itself.

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
+from meron._methods import ContextMethods
 from meron._native import (
     IN_PROGRESS,
     NULL,
@@ -34,7 +35,7 @@ from meron.unit import Unit, chosen_destinations, unit_table
 from meron.update import Update
 
 
-class Context(Saving, Optimizing):
+class Context(Saving, Optimizing, ContextMethods):
     """This rank's engine. Made by `meron.open`; a context manager that closes itself.
 
     Attributes:

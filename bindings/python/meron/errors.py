@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# Generated from include/meron/base.h by tools/generate/generate.py: do not edit.
 """The exceptions: one class per status code, grouped by how much an error damages.
 
 `CallError`: the call alone failed, everything is usable. `ResourceError`: this process or host
@@ -12,89 +13,56 @@ from __future__ import annotations
 
 from typing import Any
 
+from meron._error import CallError, ContextError, Error, GroupError, ResourceError
 
-class Error(Exception):
-    """An error of the library.
-
-    Attributes:
-        status:    the status code, for example -300.
-        name:      the code's name, "MERON_E_TIMEOUT".
-        message:   the whole message: what failed, where, on what, and what to do. Also str(error).
-        operation: the operation that failed, for example "gather"; "" where none applies.
-        subject:   the tensor, unit, file or key concerned; "" where none applies.
-        advice:    what to do next; "" where nothing is known.
-        rank:      the rank that reports the error, or None.
-        peer:      the rank that caused it when it is another one (dead, late, diverging), or None.
-    """
-
-    status = 0
-    name = ""
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        status: int | None = None,
-        operation: str = "",
-        subject: str = "",
-        advice: str = "",
-        rank: int | None = None,
-        peer: int | None = None,
-    ) -> None:
-        # The library's messages hold the advice already, as a sentence.
-        if advice and advice.rstrip(".").casefold() not in message.casefold():
-            message = f"{message.rstrip('.')}. {advice}"
-        super().__init__(message)
-        self.message = message
-        self.status = type(self).status if status is None else status
-        self.operation = operation
-        self.subject = subject
-        self.advice = advice
-        self.rank = rank
-        self.peer = peer
-
-    def __str__(self) -> str:
-        return self.message
-
-    def __reduce__(self) -> Any:
-        # Keyword arguments do not survive the default way of pickling an exception.
-        return (_rebuild, (type(self), self.message, self._fields()))
-
-    def _fields(self) -> dict[str, Any]:
-        names = ("status", "operation", "subject", "advice", "rank", "peer")
-        return {name: getattr(self, name) for name in names}
-
-
-class CallError(Error):
-    """The call alone failed: the context and its groups are untouched and usable."""
-
-
-class ResourceError(Error):
-    """Something that this process or host was asked for is missing: nothing was changed."""
-
-
-class GroupError(Error):
-    """The group is broken: every further call on it gives the same error, on every rank."""
-
-
-class ContextError(Error):
-    """The whole context is unusable."""
+__all__ = [
+    "AbortedError",
+    "ArgumentError",
+    "AuthError",
+    "CallError",
+    "CancelledError",
+    "ClosedError",
+    "ContextError",
+    "CorruptError",
+    "DeadlineError",
+    "DeviceError",
+    "DuplicateError",
+    "Error",
+    "ForkedError",
+    "GroupError",
+    "HandleError",
+    "InputOutputError",
+    "InternalError",
+    "MismatchError",
+    "NoSpaceError",
+    "NonFiniteError",
+    "NotFoundError",
+    "OutOfMemoryError",
+    "ParseError",
+    "PeerClosedError",
+    "PeerDeadError",
+    "ResourceError",
+    "StaleError",
+    "StateError",
+    "UnsupportedError",
+    "VersionError",
+]
 
 
 class ArgumentError(CallError, ValueError):
-    """An argument is not valid: a wrong shape, dtype, count, name or number."""
+    """A null pointer, a wrong size, an unknown enum value."""
 
     status, name = -100, "MERON_E_ARGUMENT"
 
 
 class HandleError(CallError):
-    """An object that is null, of another kind, or of another context."""
+    """A null handle, of another kind, or of another context."""
 
     status, name = -101, "MERON_E_HANDLE"
 
 
 class StaleError(CallError):
-    """An object that was released, or whose context was closed."""
+    """A handle whose object was released or closed."""
 
     status, name = -102, "MERON_E_STALE"
 
@@ -106,7 +74,7 @@ class StateError(CallError):
 
 
 class DuplicateError(CallError, ValueError):
-    """A name or an object was given twice."""
+    """A name or an object given twice."""
 
     status, name = -104, "MERON_E_DUPLICATE"
 
@@ -124,31 +92,31 @@ class ParseError(CallError, ValueError):
 
 
 class NonFiniteError(CallError, ArithmeticError):
-    """A gradient holds NaN or infinity: the step changed nothing, the gradients are discarded."""
+    """A gradient holds NaN or infinity; the step changed nothing."""
 
     status, name = -107, "MERON_E_NONFINITE"
 
 
 class CancelledError(CallError):
-    """A wait was asked to end; the operation goes on and may be waited for again."""
+    """should_stop asked a wait to end, or the object was released."""
 
     status, name = -108, "MERON_E_CANCELLED"
 
 
 class OutOfMemoryError(ResourceError, MemoryError):
-    """Memory is missing, or the context's limit is reached; the message has the figures."""
+    """No memory, or the context's limit is reached; it has the figures."""
 
     status, name = -200, "MERON_E_NO_MEMORY"
 
 
 class InputOutputError(ResourceError, OSError):
-    """A file, socket or mapping failed."""
+    """A file, a socket or a mapping failed."""
 
     status, name = -201, "MERON_E_IO"
 
 
 class NotFoundError(ResourceError, LookupError):
-    """What was asked for does not exist."""
+    """A file or a key does not exist."""
 
     status, name = -202, "MERON_E_NOT_FOUND"
 
@@ -160,7 +128,7 @@ class CorruptError(ResourceError, OSError):
 
 
 class NoSpaceError(ResourceError, OSError):
-    """A drive is full; the message has the bytes needed and free."""
+    """A drive is full; the message has need and free bytes."""
 
     status, name = -204, "MERON_E_NO_SPACE"
 
@@ -178,13 +146,13 @@ class DeadlineError(GroupError, TimeoutError):
 
 
 class PeerDeadError(GroupError):
-    """A rank's process is gone: `peer` is its rank."""
+    """A rank's process is gone: the error's peer."""
 
     status, name = -301, "MERON_E_PEER_DEAD"
 
 
 class PeerClosedError(GroupError):
-    """A rank closed its context while others still need it: `peer` is its rank."""
+    """A rank, the error's peer, closed its context too early."""
 
     status, name = -302, "MERON_E_PEER_CLOSED"
 
@@ -196,7 +164,7 @@ class MismatchError(GroupError):
 
 
 class AbortedError(GroupError):
-    """A rank called Group.abort; the message has its reason."""
+    """A rank called meron_group_abort, or gave up an update."""
 
     status, name = -304, "MERON_E_ABORTED"
 
@@ -208,13 +176,13 @@ class AuthError(GroupError, PermissionError):
 
 
 class VersionError(GroupError):
-    """A rank runs another version of Meron."""
+    """A rank, or the caller's headers, are of another version."""
 
     status, name = -306, "MERON_E_VERSION"
 
 
 class ForkedError(ContextError):
-    """This process is a fork of one that used Meron: start such processes by spawn or exec."""
+    """This process is a fork of the one that opened the context."""
 
     status, name = -400, "MERON_E_FORKED"
 
@@ -232,9 +200,31 @@ class InternalError(ContextError):
 
 
 BY_STATUS: dict[int, type[Error]] = {
-    kind.status: kind
-    for family in (CallError, ResourceError, GroupError, ContextError)
-    for kind in family.__subclasses__()
+    -100: ArgumentError,
+    -101: HandleError,
+    -102: StaleError,
+    -103: StateError,
+    -104: DuplicateError,
+    -105: UnsupportedError,
+    -106: ParseError,
+    -107: NonFiniteError,
+    -108: CancelledError,
+    -200: OutOfMemoryError,
+    -201: InputOutputError,
+    -202: NotFoundError,
+    -203: CorruptError,
+    -204: NoSpaceError,
+    -205: DeviceError,
+    -300: DeadlineError,
+    -301: PeerDeadError,
+    -302: PeerClosedError,
+    -303: MismatchError,
+    -304: AbortedError,
+    -305: AuthError,
+    -306: VersionError,
+    -400: ForkedError,
+    -401: ClosedError,
+    -402: InternalError,
 }
 BY_CLASS: dict[int, type[Error]] = {
     1: CallError,
@@ -253,7 +243,3 @@ def make(status: int, message: str, **fields: Any) -> Error:
 def argument(message: str, subject: str = "", advice: str = "") -> ArgumentError:
     """An ArgumentError that Python found before the library was called."""
     return ArgumentError(message, subject=subject, advice=advice)
-
-
-def _rebuild(kind: type[Error], message: str, fields: dict[str, Any]) -> Error:
-    return kind(message, **fields)

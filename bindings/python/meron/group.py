@@ -11,20 +11,20 @@ from typing import Any
 
 from meron import errors
 from meron._base_context import BaseContext
+from meron._methods import GroupMethods
 from meron._native import NULL, Owner, call, ffi, lib, receive, text
+from meron._values import REDUCE_OPS as OPERATIONS
 from meron.dtypes import Array, code_of_array, require_writable
 from meron.future import Future, sweep
-
-OPERATIONS = {"sum": lib.MERON_SUM, "mean": lib.MERON_MEAN}
 
 
 def operation_code(op: str) -> int:
     if op not in OPERATIONS:
         raise errors.argument(f"unknown reduction {op!r}: sum and mean are known")
-    return int(OPERATIONS[op])
+    return OPERATIONS[op]
 
 
-class Group(Owner):
+class Group(GroupMethods, Owner):
     """Ranks that share something, in an order. Made by `Context.group`, or `Context.world`.
 
     Attributes:

@@ -14,16 +14,12 @@ import numpy.typing as npt
 from meron import errors
 from meron._base_context import BaseContext
 from meron._memory import Loans, as_part
+from meron._methods import OptimizerMethods
 from meron._native import NULL, Owner, call, ffi, initial, lib, new, receive, sized
+from meron._values import OPTIMIZER_STATES as STATES
 from meron.future import Future
 from meron.param import Param, handles_of
 from meron.unit import Unit, unit_table
-
-STATES = {
-    "master": lib.MERON_STATE_MASTER,
-    "exp_avg": lib.MERON_STATE_EXP_AVG,
-    "exp_avg_sq": lib.MERON_STATE_EXP_AVG_SQ,
-}
 
 
 @dataclass(frozen=True)
@@ -36,7 +32,7 @@ class ParamGroup:
     weight_decay: float
 
 
-class Optimizer(Owner):
+class Optimizer(OptimizerMethods, Owner):
     """States and update rule for the trainable params of some units.
 
     Made by `Context.adamw`, `adam`, `adagrad`, `lion` and `sgd`. Params are in groups: at first all
@@ -159,14 +155,6 @@ class Optimizer(Owner):
         path = ffi.NULL if folder is None else os.fsencode(folder)
         call(lib.meron_optimizer_offload, self._handle, path)
         self._loans.end()
-
-    def reload(self) -> None:
-        """Brings the states back that `offload` has moved off, bit by bit the same.
-
-        Blocks on this rank's drive, never on peers. Raises StateError (they are not offloaded),
-        NoMemoryError, IoError, CorruptError: they are offloaded still then.
-        """
-        call(lib.meron_optimizer_reload, self._handle)
 
     # ---- Param groups --------------------------------------------------------------------------
 
@@ -325,7 +313,7 @@ class Optimizer(Owner):
 def state_code(name: str) -> int:
     if name not in STATES:
         raise errors.argument(f"unknown state {name!r}: {', '.join(STATES)} are known")
-    return int(STATES[name])
+    return STATES[name]
 
 
 def group_number(number: int) -> int:

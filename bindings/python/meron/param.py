@@ -8,12 +8,13 @@ from typing import Any
 
 from meron import errors
 from meron._base_context import BaseContext
+from meron._methods import ParamMethods
 from meron._native import NULL, Owner, call, initial, lib, new, receive, sized, string, text
 from meron.dtypes import CODES, NAMES, dtype_name
 from meron.group import Group
 
 
-class Param(Owner):
+class Param(ParamMethods, Owner):
     """A named tensor that the ranks of a group share. Made by `Context.param`.
 
     Attributes:

@@ -9,12 +9,13 @@ from typing import Any, Union
 
 from meron import errors
 from meron._files import open_regular
+from meron._methods import PlanMethods
 from meron._native import Owner, ffi, initial, lib, receive, take_json, take_string, text
 
 Json = Union[str, bytes, "dict[str, Any]"]
 
 
-class Plan(Owner):
+class Plan(PlanMethods, Owner):
     """A strategy as a table. Made by `Plan.preset` or `Plan.parse`; equal plans compare equal."""
 
     _release_function = lib.meron_plan_release
@@ -44,14 +45,6 @@ class Plan(Owner):
         """
         data = json_bytes(source)
         return cls(receive("meron_plan *", lib.meron_plan_parse, data, len(data)))
-
-    def json(self) -> str:
-        """The plan as JSON, which `parse` reads back to an equal plan."""
-        return take_string(lib.meron_plan_json, self._handle)
-
-    def table(self) -> str:
-        """The plan as a table for people."""
-        return take_string(lib.meron_plan_table, self._handle)
 
     def predict(
         self,

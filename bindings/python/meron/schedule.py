@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from meron import errors
 from meron._base_context import BaseContext
 from meron._memory import as_array
+from meron._methods import ScheduleMethods
 from meron._native import (
     DEFAULT_TIMEOUT,
     NULL,
@@ -30,6 +30,7 @@ from meron._native import (
     settle,
     sized,
 )
+from meron._values import ScheduleInfo
 from meron.device import DeviceArray, place_code, stream_pointer
 from meron.gather import spare_slots, take_slot
 from meron.param import Param
@@ -41,23 +42,7 @@ schedule_leave = lib.meron_schedule_leave
 KINDS: int = lib.MERON_SCHEDULE_KINDS
 
 
-@dataclass(frozen=True)
-class ScheduleInfo:
-    """What is known about a schedule."""
-
-    entered: int  # units that are entered now
-    units: int  # that it was made of
-    passes: int  # begun so far
-    uses: int  # units entered so far
-    ready: int  # uses whose unit was full already
-    ahead: int  # uses met by a gather that was begun ahead
-    deviations: int  # uses that the recorded order did not have next
-    live_elements: int  # of the units that are full or on their way now
-    peak_live_elements: int  # the most there were
-    wait_ns: int  # nanoseconds that uses have waited
-
-
-class Schedule(Owner):
+class Schedule(ScheduleMethods, Owner):
     """Units, and the order in which passes use them. Made by `Context.schedule`.
 
         schedule.begin()                    # a forward and backward
@@ -119,7 +104,7 @@ class Schedule(Owner):
         What was begun ahead and not used is given back. Local; never blocks. Raises StateError when
         units are entered (see `reset`), ArgumentError.
         """
-        call(lib.meron_schedule_begin, self._open_handle(), kind)
+        call(lib.meron_schedule_begin, self._for_call(), kind)
 
     def enter(self, index: int, timeout: float | None = None) -> bool:
         """Enters a unit: it is full until it was left as often as it was entered.
@@ -142,7 +127,7 @@ class Schedule(Owner):
         """
         handle = self._handle
         if handle is None or self._context._lifetime is None:
-            self._open_handle()
+            self._for_call()
         slot = take_slot()
         status = schedule_enter(
             handle, index, DEFAULT_TIMEOUT if timeout is None else nanoseconds(timeout), slot
@@ -156,7 +141,7 @@ class Schedule(Owner):
         """Leaves a unit once. Local; never blocks. Raises StateError when it is not entered."""
         handle = self._handle
         if handle is None or self._context._lifetime is None:
-            self._open_handle()
+            self._for_call()
         slot = take_slot()
         status = schedule_leave(handle, index, slot)
         if status or interrupts:
@@ -174,31 +159,17 @@ class Schedule(Owner):
         blocks.
         """
         view = new("meron_view *")
-        call(lib.meron_schedule_view, view, self._open_handle(), param._handle)
+        call(lib.meron_schedule_view, view, self._for_call(), param._handle)
         if self._remote:
             return DeviceArray(
                 int(ffi.cast("uintptr_t", view.data)), param.shape, param.dtype, self
             )
         return as_array(view, param.shape, self._context._require_open())
 
-    def drop(self) -> None:
-        """Gives back what stays full or was begun ahead: before an update or an optimizer's step.
-
-        Local; never blocks. Raises StateError when units are entered.
-        """
-        call(lib.meron_schedule_drop, self._open_handle())
-
-    def reset(self) -> None:
-        """Forgets all uses and the pass, and gives everything back: after an exception.
-
-        The recorded orders stay. Local; never blocks.
-        """
-        call(lib.meron_schedule_reset, self._open_handle())
-
     def info(self) -> ScheduleInfo:
         """What is known about it. Never blocks."""
         out = sized("meron_schedule_info")
-        call(lib.meron_schedule_get_info, out, self._open_handle())
+        call(lib.meron_schedule_get_info, out, self._for_call())
         names = (field.name for field in dataclasses.fields(ScheduleInfo))
         return ScheduleInfo(*(getattr(out, name) for name in names))
 
@@ -207,9 +178,3 @@ class Schedule(Owner):
         handle, self._handle = self._handle, None
         if handle is not None:
             self._release_function(handle, NULL)
-
-    def _open_handle(self) -> Any:
-        self._context._require_open()
-        if self._handle is None:
-            raise errors.StaleError("this schedule was released")
-        return self._handle

@@ -12,7 +12,10 @@ import numpy.typing as npt
 from meron import errors
 from meron._base_context import BaseContext
 from meron._memory import Loans, as_array, as_part
+from meron._methods import UnitMethods
 from meron._native import NULL, Owner, call, ffi, initial, lib, new, receive, sized, text
+from meron._values import CODECS as CODECS_BY_NAME
+from meron._values import UNIT_STATES
 from meron.device import device_array, stream_pointer
 from meron.dtypes import CODES, NUMPY, Array, as_source, require_shape
 from meron.future import Future
@@ -20,19 +23,8 @@ from meron.gather import Gather
 from meron.group import operation_code
 from meron.param import Param, handles_of
 
-STATES = {
-    lib.MERON_UNIT_PARTITIONED: "partitioned",
-    lib.MERON_UNIT_GATHERING: "gathering",
-    lib.MERON_UNIT_AVAILABLE: "available",
-    lib.MERON_UNIT_UPDATING: "updating",
-}
-
-CODECS = {
-    lib.MERON_CODEC_NONE: "none",
-    lib.MERON_CODEC_BF16: "bf16",
-    lib.MERON_CODEC_INT8: "int8",
-    lib.MERON_CODEC_INT4: "int4",
-}
+STATES = {code: name for name, code in UNIT_STATES.items()}
+CODECS = {code: name for name, code in CODECS_BY_NAME.items()}
 
 
 class UnitInfo(NamedTuple):
@@ -54,7 +46,7 @@ class UnitInfo(NamedTuple):
     gradient_worst_block: float
 
 
-class Unit(Owner):
+class Unit(UnitMethods, Owner):
     """Params that are gathered and reduced together, such as a layer's. Made by `Context.unit`.
 
     Attributes:

@@ -24,6 +24,7 @@
 
 #include "meron/checkpoint.h"
 #include "meron/cpp/context.hpp"
+#include "meron/cpp/methods.hpp"
 #include "meron/cpp/optimizer.hpp"
 
 namespace meron {
@@ -235,7 +236,8 @@ inline void write_checkpoint(Text folder, Text name, Span<const CheckpointTensor
 
 // A checkpoint, or a model as Hugging Face publishes it, that was opened or loaded. When it dies
 // what was loaded stays.
-class Checkpoint : public Handle<meron_checkpoint, meron_checkpoint_release> {
+class Checkpoint : public Handle<meron_checkpoint, meron_checkpoint_release>,
+                   public detail::CheckpointMethods<Checkpoint> {
  public:
   using Handle::Handle;
 

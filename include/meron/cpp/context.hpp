@@ -13,18 +13,14 @@
 #include "meron/context.h"
 #include "meron/cpp/device.hpp"
 #include "meron/cpp/group.hpp"
+#include "meron/cpp/methods.hpp"
 #include "meron/cpp/param.hpp"
 #include "meron/cpp/plan.hpp"
 #include "meron/cpp/transport.hpp"
+#include "meron/cpp/values.hpp"
 
 namespace meron {
 inline namespace v1 {
-
-enum class LogLevel : meron_log_level {
-  error = MERON_LOG_ERROR,
-  warning = MERON_LOG_WARNING,
-  info = MERON_LOG_INFO,
-};
 
 // How a context is opened.
 struct ContextOptions {
@@ -64,7 +60,7 @@ struct ContextOptions {
 //
 // Destroy it only when no thread is inside a call on it or on an object made from it: log and
 // should_stop die with it. To end such calls first, close it, and join those threads.
-class Context {
+class Context : public detail::ContextMethods<Context> {
  public:
   // Holds nothing; calls on it throw MERON_E_HANDLE.
   Context(std::nullptr_t) noexcept {}
@@ -87,14 +83,6 @@ class Context {
   // wait for peers. Throws MERON_E_STALE when it was closed already.
   void close() const { detail::call(meron_context_close, handle()); }
 
-  int32_t rank() const { return detail::receive(meron_context_rank, handle()); }
-  int32_t world_size() const { return detail::receive(meron_context_world_size, handle()); }
-  // "self", "local", "shm", "cluster", "mpi", or the name of a custom one. Static, or the custom
-  // transport's.
-  const char* transport() const { return detail::receive(meron_context_transport, handle()); }
-
-  // Advances every operation that can advance, without waiting. Waits do the same.
-  void progress() const { detail::call(meron_context_progress, handle()); }
   // What was counted since it was opened, and memory now. Bytes.
   meron_stats stats() const {
     return detail::receive_info<meron_stats>(meron_context_stats, handle());
@@ -104,11 +92,6 @@ class Context {
     const meron_workload raw = workload.raw();
     return detail::receive_info<meron_prediction>(meron_context_predict, handle(), &raw);
   }
-  // The last operations of every rank, as JSON. Works on a broken group too.
-  String flight_record() const {
-    return String(detail::receive(meron_context_flight_record, handle()));
-  }
-
   // The group of all ranks.
   Group world() const { return Group(detail::receive(meron_context_world, handle())); }
   // The group of some world ranks, in this order. Collective over the world: every rank calls it

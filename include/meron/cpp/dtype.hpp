@@ -7,16 +7,11 @@
 #include <type_traits>
 
 #include "meron/cpp/base.hpp"
+#include "meron/cpp/values.hpp"
 #include "meron/param.h"
 
 namespace meron {
 inline namespace v1 {
-
-enum class DType : meron_dtype {
-  f32 = MERON_F32,
-  bf16 = MERON_BF16,
-  f16 = MERON_F16
-};
 
 // Bytes per element.
 inline size_t size_of(DType dtype) noexcept {

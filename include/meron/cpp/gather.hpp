@@ -7,6 +7,7 @@
 #include <initializer_list>
 
 #include "meron/cpp/param.hpp"
+#include "meron/cpp/values.hpp"
 #include "meron/gather.h"
 
 namespace meron {
@@ -15,12 +16,6 @@ inline namespace v1 {
 enum class GatherMode : meron_gather_mode {
   view = MERON_GATHER_VIEW,  // read-only, in place where the plan allows it
   copy = MERON_GATHER_COPY,  // a private, writable copy that belongs to the gather
-};
-
-// Where views are.
-enum class GatherPlace : meron_gather_place {
-  device = MERON_PLACE_DEVICE,  // in the memory of the context's device, where it has one
-  host = MERON_PLACE_HOST,      // in the host's memory
 };
 
 // A destination for gather_into: memory for the whole tensor. Throws MERON_E_ARGUMENT when T is not

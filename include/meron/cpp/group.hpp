@@ -8,6 +8,8 @@
 
 #include "meron/cpp/base.hpp"
 #include "meron/cpp/dtype.hpp"
+#include "meron/cpp/methods.hpp"
+#include "meron/cpp/values.hpp"
 #include "meron/group.h"
 
 namespace meron {
@@ -29,30 +31,17 @@ class Future : public Handle<meron_future, meron_future_release> {
   [[nodiscard]] bool poll() const { return detail::call(meron_future_poll, handle()) == MERON_OK; }
 };
 
-enum class ReduceOp : meron_reduce_op {
-  sum = MERON_SUM,
-  mean = MERON_MEAN
-};
-
 // A group of ranks. Dies without harm to the group, which lives as long as the context.
 //
 // The memory that broadcast and all_reduce work on must stay valid until the operation has ended:
 // until Future::wait returned or threw anything but MERON_E_CANCELLED, or the context was closed.
 // That holds for the functions without `_begin` too, when they throw MERON_E_CANCELLED.
-class Group : public Handle<meron_group, meron_group_release> {
+class Group : public Handle<meron_group, meron_group_release>, public detail::GroupMethods<Group> {
  public:
   using Handle::Handle;
 
-  // This rank's place in the group.
-  int32_t rank() const { return detail::receive(meron_group_rank, handle()); }
-  int32_t size() const { return detail::receive(meron_group_size, handle()); }
   // Throws the error that broke the group, if one did. Looks whether peers are alive.
   void check() const { detail::call(meron_group_status, handle()); }
-  // Breaks the group on every rank: waits under way end with MERON_E_ABORTED.
-  void abort(Text reason = nullptr) const {
-    detail::call(meron_group_abort, handle(), reason.c_str());
-  }
-
   // Ends when every rank of the group has begun it.
   [[nodiscard]] Future barrier_begin() const {
     return Future(detail::receive(meron_barrier_begin, handle()));

@@ -8,39 +8,12 @@
 #include <type_traits>
 
 #include "meron/cpp/base.hpp"
+#include "meron/cpp/methods.hpp"
+#include "meron/cpp/values.hpp"
 #include "meron/io.h"
 
 namespace meron {
 inline namespace v1 {
-
-// Who moves the bytes.
-enum class IoBackend : int32_t {
-  automatic = MERON_IO_AUTO,  // io_uring where the host allows it, else threads
-  io_uring = MERON_IO_URING,
-  threads = MERON_IO_THREADS
-};
-
-struct IoOptions {
-  IoBackend backend = IoBackend::automatic;
-  uint32_t block_bytes = 1 << 20;      // of one call of the kernel, a multiple of 4096
-  uint32_t depth = 32;                 // calls under way at a time, of io_uring
-  uint32_t threads = 1;                // of the backend of threads: as many calls at a time
-  bool single_submit = false;          // each call is handed to the kernel alone
-  bool overlap_events = true;          // false: the next calls begin when the last have ended
-  std::chrono::nanoseconds timeout{};  // a wait ends when nothing has moved for so long; 0: 600 s
-
-  meron_io_options raw() const noexcept {
-    meron_io_options made = MERON_IO_OPTIONS_INIT;
-    made.backend = static_cast<meron_io_backend>(backend);
-    made.block_bytes = block_bytes;
-    made.depth = depth;
-    made.threads = threads;
-    made.single_submit = single_submit ? 1 : 0;
-    made.overlap_events = overlap_events ? 1 : 0;
-    made.timeout_ns = timeout.count();
-    return made;
-  }
-};
 
 // A read or write that was begun. Letting go of it does not stop it: its memory must stay until it
 // has ended, and Io::wait or Io::close tells how it did.
@@ -92,7 +65,7 @@ using ElementOf = std::remove_pointer_t<decltype(std::declval<Range&>().data())>
 //
 // Memory is a Span, std::vector, std::array or std::string of plain elements, of any alignment. It
 // must stay until its request has ended; that of an IoBuffer does by itself.
-class Io : public Handle<meron_io, meron_io_close> {
+class Io : public Handle<meron_io, meron_io_close>, public detail::IoMethods<Io> {
  public:
   using Handle::Handle;
 
@@ -142,9 +115,6 @@ class Io : public Handle<meron_io, meron_io_close> {
   meron_io_info info() const {
     return detail::receive_info<meron_io_info>(meron_io_get_info, handle());
   }
-  // What a person should know about its speed, several lines.
-  String describe() const { return String(detail::receive(meron_io_describe, handle())); }
-
   // As the destructor, and throws the first error of requests that nobody has waited for: it is
   // closed all the same.
   void close() { detail::call(meron_io_close, detach()); }

@@ -9,6 +9,7 @@
 
 #include "meron/cpp/dtype.hpp"
 #include "meron/cpp/group.hpp"
+#include "meron/cpp/methods.hpp"
 #include "meron/param.h"
 
 namespace meron {
@@ -22,7 +23,7 @@ struct ParamOptions {
 };
 
 // A named tensor that the ranks of a group share. Made by Context::param.
-class Param : public Handle<meron_param, meron_param_release> {
+class Param : public Handle<meron_param, meron_param_release>, public detail::ParamMethods<Param> {
  public:
   using Handle::Handle;
 
@@ -40,7 +41,7 @@ class Param : public Handle<meron_param, meron_param_release> {
 using ParamList = ListOf<Param>;
 
 // Params that are gathered and reduced together, such as a layer's. Made by Context::unit.
-class Unit : public Handle<meron_unit, meron_unit_release> {
+class Unit : public Handle<meron_unit, meron_unit_release>, public detail::UnitMethods<Unit> {
  public:
   using Handle::Handle;
 

@@ -6,31 +6,12 @@
 #include <string_view>
 
 #include "meron/cpp/base.hpp"
+#include "meron/cpp/methods.hpp"
+#include "meron/cpp/values.hpp"
 #include "meron/plan.h"
 
 namespace meron {
 inline namespace v1 {
-
-// What a step does, for a prediction.
-struct Workload {
-  uint32_t ranks = 1;  // of no effect on Context::predict
-  uint32_t micro_batches = 1;
-  uint32_t gathers_per_micro_batch = 2;
-  uint32_t ranks_per_node = 0;  // that share memory, side by side; 0: all of them. As `ranks`
-  // That the update rule keeps of an element, besides the master: 2 for AdamW and Adam, 1 for
-  // Adagrad, Lion and SGD with a momentum, 0 for SGD without one. As `ranks`.
-  uint32_t optimizer_states = 2;
-
-  meron_workload raw() const noexcept {
-    meron_workload made = MERON_WORKLOAD_INIT;
-    made.ranks = ranks;
-    made.micro_batches = micro_batches;
-    made.gathers_per_micro_batch = gathers_per_micro_batch;
-    made.ranks_per_node = ranks_per_node;
-    made.optimizer_states = optimizer_states;
-    return made;
-  }
-};
 
 // How a prediction is written.
 enum class Form : uint32_t {
@@ -39,7 +20,7 @@ enum class Form : uint32_t {
 };
 
 // Over which ranks each kind of state is cut. A context keeps its own reference.
-class Plan : public Handle<meron_plan, meron_plan_release> {
+class Plan : public Handle<meron_plan, meron_plan_release>, public detail::PlanMethods<Plan> {
  public:
   using Handle::Handle;
 
@@ -51,10 +32,6 @@ class Plan : public Handle<meron_plan, meron_plan_release> {
     return Plan(detail::receive(meron_plan_parse, json.data(), json.size()));
   }
 
-  // JSON that parse reads back to an equal plan.
-  String json() const { return String(detail::receive(meron_plan_json, handle())); }
-  // A table for people, several lines.
-  String table() const { return String(detail::receive(meron_plan_table, handle())); }
   // Bytes per link and step and peak bytes per tier. `model` is JSON as meron_plan_predict reads
   // it.
   String predict(std::string_view model, const Workload& workload = {},

@@ -7,6 +7,7 @@
 #include <initializer_list>
 
 #include "meron/cpp/param.hpp"
+#include "meron/cpp/values.hpp"
 #include "meron/reduce.h"
 
 namespace meron {
@@ -23,25 +24,6 @@ enum class GradientStart : uint64_t {
 inline View gradient(const Param& param, GradientStart start = GradientStart::zero) {
   return View(detail::receive(meron_gradient_view, param.handle(), static_cast<uint64_t>(start)));
 }
-
-// How gradients are reduced.
-struct ReduceOptions {
-  ReduceOp op = ReduceOp::mean;
-  bool boundary = true;  // last micro-batch before the step; false: more follow
-  double divisor = 1.0;  // the sum is divided by this too, e.g. the number of micro-batches
-  // Sources on the device are read after what was asked of this stream so far; null: its default
-  // one.
-  void* stream = nullptr;
-
-  meron_reduce_options raw() const noexcept {
-    meron_reduce_options made = MERON_REDUCE_OPTIONS_INIT;
-    made.op = static_cast<meron_reduce_op>(op);
-    made.boundary = boundary ? 1 : 0;
-    made.divisor = divisor;
-    made.stream = stream;
-    return made;
-  }
-};
 
 // A gradient in the caller's memory, for reduce_begin: the whole tensor, of any dtype.
 template <class Range>

@@ -6,34 +6,18 @@
 #include <chrono>
 #include <limits>
 
+#include "meron/cpp/methods.hpp"
 #include "meron/cpp/param.hpp"
+#include "meron/cpp/values.hpp"
 #include "meron/schedule.h"
 
 namespace meron {
 inline namespace v1 {
 
-// How far a schedule looks ahead, and what it keeps. All in elements.
-struct ScheduleOptions {
-  uint64_t prefetch_elements = 50'000'000;  // uses this far ahead are begun; 0: none
-  uint64_t max_live_elements = 1'000'000'000;
-  uint64_t max_reuse_elements = 1'000'000'000;  // what is used again within this is kept full
-  uint64_t persist_elements = 100'000;          // what is this small stays full until drop()
-  uint64_t persist_total_elements = std::numeric_limits<uint64_t>::max();
-
-  meron_schedule_options raw() const noexcept {
-    meron_schedule_options made = MERON_SCHEDULE_OPTIONS_INIT;
-    made.prefetch_elements = prefetch_elements;
-    made.max_live_elements = max_live_elements;
-    made.max_reuse_elements = max_reuse_elements;
-    made.persist_elements = persist_elements;
-    made.persist_total_elements = persist_total_elements;
-    return made;
-  }
-};
-
 // Units, the recorded orders of their uses, and the leases that follow from these. Made by
 // schedule. Units are named by their index in its list.
-class Schedule : public Handle<meron_schedule, meron_schedule_release> {
+class Schedule : public Handle<meron_schedule, meron_schedule_release>,
+                 public detail::ScheduleMethods<Schedule> {
  public:
   using Handle::Handle;
 
@@ -56,8 +40,6 @@ class Schedule : public Handle<meron_schedule, meron_schedule_release> {
   }
   View view(const Param& param) const&& = delete;  // the view would outlive the schedule
 
-  // Gives back what stays full or was begun ahead: before an update or an optimizer's step.
-  void drop() const { detail::call(meron_schedule_drop, handle()); }
   // Forgets all uses and the pass: after an exception in the trainer.
   void reset() const { detail::call(meron_schedule_reset, handle()); }
 

@@ -9,7 +9,7 @@ Operations all_operations() {
   for (const auto& some :
        {library_operations, context_operations, group_operations, param_operations,
         gather_operations, training_operations, schedule_operations, io_operations,
-        checkpoint_operations, future_operations}) {
+        checkpoint_operations, call_operations, future_operations}) {
     all.merge(some());
   }
   return all;

@@ -21,7 +21,15 @@ Operations training_operations();    // gradients, optimizers
 Operations schedule_operations();    // schedules
 Operations io_operations();          // files
 Operations checkpoint_operations();  // checkpoints
+Operations call_operations();        // plain calls (generated)
 Operations future_operations();      // waiting, letting go
+
+// A figure of meron_stats (generated).
+struct Counter {
+  uint64_t meron_stats::*field;
+  bool grows;  // else it is a figure of the moment
+};
+Counter counter_of(const std::string& name);
 
 // Executes an operation and holds its failure against what the statement expects.
 void execute(Session& session, const Statement& statement);

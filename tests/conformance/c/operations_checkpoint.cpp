@@ -7,8 +7,6 @@
 namespace conformance {
 namespace {
 
-using Checkpoint = Owned<meron_checkpoint, meron_checkpoint_release>;
-
 // A folder of the case, the same for all ranks. Rank 0 empties it before its first use, and removes
 // it with the session.
 struct Folder : Object {

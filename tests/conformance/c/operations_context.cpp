@@ -107,39 +107,9 @@ void mark(Session& session, const Statement&) {
   session.current().marked = stats_of(session);
 }
 
-struct Counter {
-  const char* name;
-  uint64_t meron_stats::*field;
-  bool grows;  // else it is a figure of the moment
-};
-constexpr Counter kCounters[] = {
-    {"gather_mapped_bytes", &meron_stats::gather_mapped_bytes, true},
-    {"gather_copied_bytes", &meron_stats::gather_copied_bytes, true},
-    {"reduce_bytes", &meron_stats::reduce_bytes, true},
-    {"far_gather_bytes", &meron_stats::far_gather_bytes, true},
-    {"far_reduce_bytes", &meron_stats::far_reduce_bytes, true},
-    {"nvme_read_bytes", &meron_stats::nvme_read_bytes, true},
-    {"nvme_written_bytes", &meron_stats::nvme_written_bytes, true},
-    {"device_up_bytes", &meron_stats::device_up_bytes, true},
-    {"device_down_bytes", &meron_stats::device_down_bytes, true},
-    {"collective_bytes", &meron_stats::collective_bytes, true},
-    {"operations", &meron_stats::operations, true},
-    {"param_bytes", &meron_stats::param_bytes, false},
-    {"gradient_bytes", &meron_stats::gradient_bytes, false},
-    {"optimizer_bytes", &meron_stats::optimizer_bytes, false},
-    {"staging_bytes", &meron_stats::staging_bytes, false},
-    {"control_bytes", &meron_stats::control_bytes, false},
-    {"peak_bytes", &meron_stats::peak_bytes, false},
-    {"nvme_bytes", &meron_stats::nvme_bytes, false},
-    {"device_bytes", &meron_stats::device_bytes, false},
-};
-
 uint64_t counted_of(Session& session, const meron_stats& now, const std::string& name) {
-  for (const Counter& counter : kCounters) {
-    if (name != counter.name) continue;
-    return now.*counter.field - (counter.grows ? session.current().marked.*counter.field : 0);
-  }
-  throw Malformed{"unknown counter '" + name + "'"};
+  const Counter counter = counter_of(name);
+  return now.*counter.field - (counter.grows ? session.current().marked.*counter.field : 0);
 }
 
 void counted(Session& session, const Statement& statement) {

@@ -13,8 +13,6 @@ namespace {
 
 using Buffer = Owned<meron_io_buffer, meron_io_buffer_release>;
 
-using Io = Owned<meron_io, meron_io_close>;
-
 struct Request : Object {
   // Before its memory goes.
   ~Request() override {

@@ -59,10 +59,6 @@ void plan_same(Session& session, const Statement& statement) {
               text_of(meron_plan_json, session.find<Plan>(statement.get("other")).handle));
 }
 
-void plan_table(Session& session, const Statement& statement) {
-  check_has(text_of(meron_plan_table, session.find<Plan>(statement.name).handle), statement);
-}
-
 void plan_predict(Session& session, const Statement& statement) {
   meron_workload workload{};
   call(meron_workload_init, &workload, sizeof workload);
@@ -106,15 +102,10 @@ void safetensors(Session&, const Statement& statement) {
 }  // namespace
 
 Operations library_operations() {
-  return {{"library", library},
-          {"system", system},
-          {"plan", plan},
-          {"plan_json", plan_json},
-          {"plan_same", plan_same},
-          {"plan_table", plan_table},
-          {"plan_predict", plan_predict},
-          {"rank_cluster", rank_cluster},
-          {"safetensors", safetensors}};
+  return {
+      {"library", library},           {"system", system},          {"plan", plan},
+      {"plan_json", plan_json},       {"plan_same", plan_same},    {"plan_predict", plan_predict},
+      {"rank_cluster", rank_cluster}, {"safetensors", safetensors}};
 }
 
 }  // namespace conformance

@@ -56,10 +56,6 @@ void used(Session& session, const Statement& statement) {
   session.check_data(statement, view.dtype, view.data, view.count);
 }
 
-void drop(Session& session, const Statement& statement) {
-  call(meron_schedule_drop, found(session, statement));
-}
-
 void reset(Session& session, const Statement& statement) {
   call(meron_schedule_reset, found(session, statement));
 }
@@ -86,8 +82,13 @@ void schedule_is(Session& session, const Statement& statement) {
 }  // namespace
 
 Operations schedule_operations() {
-  return {{"schedule", schedule}, {"pass", pass}, {"enter", enter}, {"leave", leave},
-          {"used", used},         {"drop", drop}, {"reset", reset}, {"schedule_is", schedule_is}};
+  return {{"schedule", schedule},
+          {"pass", pass},
+          {"enter", enter},
+          {"leave", leave},
+          {"used", used},
+          {"reset", reset},
+          {"schedule_is", schedule_is}};
 }
 
 }  // namespace conformance

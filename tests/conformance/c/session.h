@@ -84,6 +84,8 @@ using Param = Owned<meron_param, meron_param_release>;
 using Update = Owned<meron_update, meron_update_release>;
 using Optimizer = Owned<meron_optimizer, meron_optimizer_release>;
 using Schedule = Owned<meron_schedule, meron_schedule_release>;
+using Checkpoint = Owned<meron_checkpoint, meron_checkpoint_release>;
+using Io = Owned<meron_io, meron_io_close>;
 using Future = Owned<meron_future, meron_future_release>;
 
 struct Unit : Owned<meron_unit, meron_unit_release> {

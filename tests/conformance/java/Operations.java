@@ -4,7 +4,6 @@ import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.List;
-import java.util.Set;
 import org.meron.Context;
 import org.meron.ContextOptions;
 import org.meron.Dtype;
@@ -22,10 +21,6 @@ import org.meron.abi.Abi;
 final class Operations {
     private static final double DEADLINE = 20; // of a context's operations, in seconds
     private static final int ATTEMPTS = 20_000; // of a millisecond: what asks again and again
-    private static final Set<String> GROWING = Set.of("gather_mapped_bytes", "gather_copied_bytes",
-            "reduce_bytes", "far_gather_bytes", "far_reduce_bytes", "nvme_read_bytes",
-            "nvme_written_bytes", "collective_bytes", "operations", "device_up_bytes",
-            "device_down_bytes");
 
     private Operations() {}
 
@@ -44,9 +39,6 @@ final class Operations {
             case "plan_same":
                 Values.equal("the plan", session.find(Plan.class, name).json(),
                         session.find(Plan.class, statement.wanted("other")).json());
-                return true;
-            case "plan_table":
-                Values.has(session.find(Plan.class, name).table(), statement);
                 return true;
             case "plan_predict":
                 Values.has(session.find(Plan.class, name).predict(statement.wanted("model"),
@@ -230,7 +222,7 @@ final class Operations {
             throws ReflectiveOperationException {
         final Stats before = session.marked.get(session.currentName);
         long found = field(session.context().stats(), name);
-        if (GROWING.contains(name) && before != null) found -= field(before, name);
+        if (Counters.GROWING.contains(name) && before != null) found -= field(before, name);
         Values.equal(name, found, wanted);
     }
 
@@ -249,7 +241,7 @@ final class Operations {
                 "peak_bytes", "gather_mapped_bytes", "gather_copied_bytes", "reduce_bytes",
                 "far_gather_bytes", "far_reduce_bytes", "nvme_read_bytes", "nvme_written_bytes",
                 "nvme_bytes", "device_bytes"}) {
-            final long wanted = field(plan, name) * (GROWING.contains(name) ? steps : 1);
+            final long wanted = field(plan, name) * (Counters.GROWING.contains(name) ? steps : 1);
             if (!staged(session, name, wanted)) counted(session, name, wanted);
         }
     }

@@ -115,6 +115,7 @@ public final class Runner {
         try {
             if (!Operations.execute(session, statement) && !Tensors.execute(session, statement)
                     && !Schedules.execute(session, statement)
+                    && !Calls.execute(session, statement)
                     && !FileOperations.execute(session, statement)
                     && !Checkpoints.execute(session, statement)) {
                 throw new Table.Malformed("unknown operation " + statement.operation);

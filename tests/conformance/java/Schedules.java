@@ -19,7 +19,6 @@ final class Schedules {
             case "enter": enter(session, statement); return true;
             case "leave": found(session, statement).leave(index(statement)); return true;
             case "used": used(session, statement); return true;
-            case "drop": found(session, statement).drop(); return true;
             case "reset": found(session, statement).reset(); return true;
             case "schedule_is": scheduleIs(found(session, statement), statement); return true;
             default: return false;

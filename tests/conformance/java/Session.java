@@ -106,7 +106,9 @@ final class Session {
     /** A natural object's handle, which it keeps to itself. */
     static long handle(Object object) {
         try {
-            final Method handle = object.getClass().getSuperclass().getDeclaredMethod("handle");
+            Class<?> type = object.getClass();
+            while (!type.getSimpleName().equals("Handle")) type = type.getSuperclass();
+            final Method handle = type.getDeclaredMethod("handle");
             handle.setAccessible(true);
             return (long) handle.invoke(object);
         } catch (ReflectiveOperationException error) {

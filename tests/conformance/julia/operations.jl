@@ -60,10 +60,6 @@ operation("plan_same") do session, statement
     check_equal("the plan", Meron.json(one), Meron.json(other))
 end
 
-operation("plan_table") do session, statement
-    check_has(Meron.table(find(session, Plan, statement.name)), statement)
-end
-
 operation("plan_predict") do session, statement
     check_has(
         Meron.predict(
@@ -164,11 +160,6 @@ end
 operation("mark") do session, statement
     session.marked[session.current] = Meron.stats(context(session))
 end
-
-const GROWING =
-    (:gather_mapped_bytes, :gather_copied_bytes, :reduce_bytes, :far_gather_bytes,
-        :far_reduce_bytes, :nvme_read_bytes, :nvme_written_bytes, :collective_bytes, :operations,
-        :device_up_bytes, :device_down_bytes)
 
 function check_counted(session, expected)
     now = Meron.stats(context(session))

@@ -13,11 +13,13 @@ include("table.jl")
 include("values.jl")
 include("session.jl")
 include("post.jl")
+include("counters.jl")
 include("operations.jl")
 include("tensors.jl")
 include("schedules.jl")
 include("files.jl")
 include("checkpoints.jl")
+include("calls.jl")
 
 const writing = Threads.SpinLock()
 

@@ -36,10 +36,6 @@ operation("used") do session, statement
     check_data(session.place, statement, array)
 end
 
-operation("drop") do session, statement
-    drop!(found(session, statement))
-end
-
 operation("reset") do session, statement
     reset!(found(session, statement))
 end

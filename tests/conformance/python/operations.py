@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import meron
+from growing import GROWING
 from meron._native import initial, lib, new, receive
 from meron.dtypes import SIZES
 from session import Session
@@ -98,11 +99,6 @@ def plan_json(session: Session, statement: Statement) -> None:
 def plan_same(session: Session, statement: Statement) -> None:
     one = session.find(meron.Plan, statement.name)
     check_equal("the plan", one, session.find(meron.Plan, statement.get("other")))
-
-
-@operation
-def plan_table(session: Session, statement: Statement) -> None:
-    check_has(session.find(meron.Plan, statement.name).table(), statement)
 
 
 @operation
@@ -225,21 +221,6 @@ def stop(session: Session, statement: Statement) -> None:
 @operation
 def mark(session: Session, statement: Statement) -> None:
     session.marked[session.current_name] = session.context().stats()
-
-
-GROWING = {
-    "device_up_bytes",
-    "device_down_bytes",
-    "gather_mapped_bytes",
-    "gather_copied_bytes",
-    "reduce_bytes",
-    "far_gather_bytes",
-    "far_reduce_bytes",
-    "nvme_read_bytes",
-    "nvme_written_bytes",
-    "collective_bytes",
-    "operations",
-}
 
 
 def check_counted(session: Session, expected: dict[str, int]) -> None:

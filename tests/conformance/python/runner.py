@@ -13,7 +13,8 @@ from pathlib import Path
 # The table and its parser are the matrix', one folder up.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import checkpoints  # noqa: F401  (their operations register themselves)
+import calls  # noqa: F401  (its operation registers itself, as do the others)
+import checkpoints  # noqa: F401
 import files  # noqa: F401
 import meron
 import schedules  # noqa: F401

@@ -75,11 +75,6 @@ def used(session: Session, statement: Statement) -> None:
 
 
 @operation
-def drop(session: Session, statement: Statement) -> None:
-    found(session, statement).drop()
-
-
-@operation
 def reset(session: Session, statement: Statement) -> None:
     found(session, statement).reset()
 

@@ -54,11 +54,11 @@ pub const MERON_E_PARSE: meron_status = -106;
 pub const MERON_E_NONFINITE: meron_status = -107;
 /// should_stop asked a wait to end, or the object was released
 pub const MERON_E_CANCELLED: meron_status = -108;
-/// A value of meron_status.
+/// No memory, or the context's limit is reached; it has the figures
 pub const MERON_E_NO_MEMORY: meron_status = -200;
-/// A value of meron_status.
+/// A file, a socket or a mapping failed
 pub const MERON_E_IO: meron_status = -201;
-/// A value of meron_status.
+/// A file or a key does not exist
 pub const MERON_E_NOT_FOUND: meron_status = -202;
 /// A drive gave other bytes than were written: the message says where
 pub const MERON_E_CORRUPT: meron_status = -203;
@@ -68,13 +68,13 @@ pub const MERON_E_NO_SPACE: meron_status = -204;
 pub const MERON_E_DEVICE: meron_status = -205;
 /// A deadline passed: the message says who has not arrived
 pub const MERON_E_TIMEOUT: meron_status = -300;
-/// A rank's process is gone
+/// A rank's process is gone: the error's peer
 pub const MERON_E_PEER_DEAD: meron_status = -301;
-/// A rank closed its context while others still need it
+/// A rank, the error's peer, closed its context too early
 pub const MERON_E_PEER_CLOSED: meron_status = -302;
 /// Ranks made different calls: the message has both
 pub const MERON_E_MISMATCH: meron_status = -303;
-/// A rank called meron_group_abort
+/// A rank called meron_group_abort, or gave up an update
 pub const MERON_E_ABORTED: meron_status = -304;
 /// The token is missing or wrong, or the peer is another user
 pub const MERON_E_AUTH: meron_status = -305;
@@ -402,35 +402,35 @@ pub struct meron_stats {
     pub collective_bytes: u64,
     /// Collectives begun
     pub operations: u64,
-    /// Time spent waiting for peers
+    /// Nanoseconds spent waiting for peers
     pub wait_ns: u64,
-    /// Held now, by kind
+    /// Of values, held now
     pub param_bytes: u64,
     /// Counted from meron_unit_create on, taken by the first gradient
     pub gradient_bytes: u64,
-    /// See the struct.
+    /// Of optimizer states, held now
     pub optimizer_bytes: u64,
-    /// See the struct.
+    /// Of staging buffers, held now
     pub staging_bytes: u64,
-    /// See the struct.
+    /// Of what keeps the ranks in step, held now
     pub control_bytes: u64,
     /// Most ever held of param + gradient + optimizer + staging
     pub peak_bytes: u64,
     /// Bytes of pages that the kernel has given to this rank's arena
     pub arena_pages_bytes: u64,
-    /// Of the above, from ranks that share no memory with this one, as it came on the wire.
+    /// Gathered from ranks that share no memory, as on the wire
     pub far_gather_bytes: u64,
-    /// See the struct.
+    /// Reduced from such ranks, likewise
     pub far_reduce_bytes: u64,
-    /// From and to this rank's file on tier nvme
+    /// Read from this rank's file on tier nvme
     pub nvme_read_bytes: u64,
-    /// See the struct.
+    /// Written to it
     pub nvme_written_bytes: u64,
-    /// Of that file, in use now
+    /// Of it, in use now
     pub nvme_bytes: u64,
-    /// Copied from the host to this rank's device,
+    /// Copied from the host to this rank's device
     pub device_up_bytes: u64,
-    /// And from it to the host
+    /// Copied from it to the host
     pub device_down_bytes: u64,
     /// On the device at all times: rows of tier device
     pub device_bytes: u64,
@@ -444,33 +444,33 @@ pub struct meron_prediction {
     pub struct_size: u32,
     /// 0
     pub reserved_0: u32,
-    /// See the struct.
+    /// Of values, held
     pub param_bytes: u64,
-    /// See the struct.
+    /// Of gradients, held
     pub gradient_bytes: u64,
-    /// See the struct.
+    /// Of optimizer states, held
     pub optimizer_bytes: u64,
     /// Between nodes, what is on its way comes on top; and up to 32 MiB where that, or values of
     /// tier nvme, goes on to a device
     pub peak_bytes: u64,
-    /// Per optimizer step, as are the two below
+    /// As in meron_stats, per optimizer step; so are those below
     pub gather_mapped_bytes: u64,
-    /// See the struct.
+    /// Parts of peers copied
     pub gather_copied_bytes: u64,
-    /// See the struct.
+    /// Gradients read from peers
     pub reduce_bytes: u64,
     /// Of params, from the first gather to the update (of frozen ones for good), on top of
     /// param_bytes and within peak_bytes
     pub second_copy_bytes: u64,
-    /// As meron_stats has them, per optimizer step
+    /// Gathered from ranks that share no memory, as on the wire
     pub far_gather_bytes: u64,
-    /// See the struct.
+    /// Reduced from such ranks, likewise
     pub far_reduce_bytes: u64,
-    /// See the struct.
+    /// Read from this rank's file on tier nvme
     pub nvme_read_bytes: u64,
-    /// See the struct.
+    /// Written to it
     pub nvme_written_bytes: u64,
-    /// As meron_stats has it
+    /// In use there, at all times
     pub nvme_bytes: u64,
     /// The same; where ranks cannot exchange on their devices, which then lack the sums of
     /// gradients, it is what they would have
@@ -705,7 +705,7 @@ pub const MERON_OPTIMIZER_OPTIONS_INIT: meron_optimizer_options = meron_optimize
     reserved_0: 0,
 };
 
-/// What the params of one group share.
+/// What the params of one group share; numbers that the rule does not use mean nothing.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_param_group {
@@ -713,15 +713,15 @@ pub struct meron_param_group {
     pub struct_size: u32,
     /// Must be 0
     pub reserved_0: u32,
-    /// These as in meron_optimizer_options
+    /// \>= 0
     pub learning_rate: f64,
-    /// SGD: 0 in all groups or in none
+    /// 0 \<= beta1 \< 1. SGD: the momentum, 0 in all groups or in none
     pub beta1: f64,
-    /// See the struct.
+    /// 0 \<= beta2 \< 1
     pub beta2: f64,
-    /// See the struct.
+    /// \> 0
     pub epsilon: f64,
-    /// See the struct.
+    /// \>= 0
     pub weight_decay: f64,
 }
 

@@ -14,18 +14,7 @@ use meron_sys as sys;
 
 use crate::device::Allocator;
 use crate::transport::Bridge;
-
-/// How grave a log message is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum LogLevel {
-    /// Something failed.
-    Error,
-    /// Something is odd, such as a rank that is late.
-    Warning,
-    /// For those who look.
-    Info,
-}
+use crate::values::LogLevel;
 
 pub(crate) type LogFunction = Box<dyn Fn(LogLevel, &str) + Send + Sync>;
 pub(crate) type StopFunction = Box<dyn Fn() -> bool + Send + Sync>;
@@ -97,11 +86,7 @@ unsafe extern "C" fn log(
 ) {
     let callbacks = &*(user as *const Callbacks);
     let bytes = slice::from_raw_parts(message as *const u8, length);
-    let level = match level {
-        sys::MERON_LOG_ERROR => LogLevel::Error,
-        sys::MERON_LOG_WARNING => LogLevel::Warning,
-        _ => LogLevel::Info,
-    };
+    let level = LogLevel::of(level);
     let _ = catch_unwind(AssertUnwindSafe(|| {
         if let Some(log) = &callbacks.log {
             log(level, &String::from_utf8_lossy(bytes));

@@ -14,30 +14,11 @@ use meron_sys as sys;
 use crate::call::{c_string, check, receive, sized};
 use crate::checkpoint_options::WriteOptions;
 use crate::error::Result;
-use crate::home::Owned;
+use crate::home::{ForCall, Owned};
 use crate::io::c_path;
 use crate::saved_tensor::{CheckpointTensor, RawTensors, SavedElement};
 use crate::system::require_version;
-
-/// What is known about a checkpoint.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct CheckpointInfo {
-    /// As it was given to the save.
-    pub step: u64,
-    /// Ranks that saved it.
-    pub world: u32,
-    /// Of its files.
-    pub bytes: u64,
-    /// That it has.
-    pub tensors: u64,
-    /// Bytes of its files that this rank has read until now.
-    pub bytes_read: u64,
-    /// How many states it lacks, which stayed as they were when it was loaded.
-    pub missing: u64,
-    /// How many of its tensors no unit has.
-    pub unexpected: u64,
-}
+use crate::values::CheckpointInfo;
 
 /// A checkpoint, or a model as Hugging Face publishes it, that was opened
 /// ([`open_checkpoint`](crate::open_checkpoint)) or loaded ([`Context::load`](crate::Context::load)).
@@ -61,6 +42,14 @@ pub struct Checkpoint {
     handle: Owned<sys::meron_checkpoint>,
 }
 
+impl ForCall for Checkpoint {
+    type Raw = sys::meron_checkpoint;
+
+    fn for_call(&self) -> Result<sys::meron_checkpoint> {
+        Ok(self.as_raw())
+    }
+}
+
 impl Checkpoint {
     pub(crate) fn new(handle: sys::meron_checkpoint) -> Checkpoint {
         Checkpoint { handle: Owned::new(handle) }
@@ -73,15 +62,7 @@ impl Checkpoint {
         let raw = receive(sized!(meron_checkpoint_info), |out, err| unsafe {
             sys::meron_checkpoint_get_info(out, self.as_raw(), err)
         })?;
-        Ok(CheckpointInfo {
-            step: raw.step,
-            world: raw.world,
-            bytes: raw.bytes,
-            tensors: raw.tensors,
-            bytes_read: raw.bytes_read,
-            missing: raw.missing,
-            unexpected: raw.unexpected,
-        })
+        Ok(CheckpointInfo::of(&raw))
     }
 
     /// Of its directory, or of its one file.

@@ -10,20 +10,17 @@ use std::time::Duration;
 
 use meron_sys as sys;
 
-use crate::call::{call, check, nanoseconds, receive, receive_text, sized, NO_TIMEOUT};
-use crate::device::Place;
+use crate::call::{call, check, nanoseconds, receive, sized, NO_TIMEOUT};
 use crate::error::Result;
 use crate::gather::PendingGather;
 use crate::group::{table, Group};
-use crate::home::{Open, Shared};
-use crate::optimizer::Optimizer;
+use crate::home::{ForCall, Open, Shared};
 use crate::options::ContextOptions;
 use crate::param::{Param, ParamDesc};
-use crate::plan::Workload;
-use crate::rules::{Adagrad, Adam, AdamW, Lion, Sgd};
-use crate::schedule::{Schedule, ScheduleOptions};
+use crate::schedule::Schedule;
 use crate::unit::Unit;
 use crate::update::{PendingUpdate, Update};
+use crate::values::{Place, Prediction, ScheduleOptions, Stats, Workload};
 
 /// This rank's engine: what all params, units and operations are made from.
 ///
@@ -56,6 +53,14 @@ pub struct Context {
     rank: i32,
     world_size: i32,
     transport: String,
+}
+
+impl ForCall for Context {
+    type Raw = sys::meron_context;
+
+    fn for_call(&self) -> Result<sys::meron_context> {
+        Ok(self.as_raw())
+    }
 }
 
 impl Context {
@@ -123,29 +128,7 @@ impl Context {
         let raw = receive(sized!(meron_stats), |out, err| unsafe {
             sys::meron_context_stats(out, self.as_raw(), err)
         })?;
-        Ok(Stats {
-            gather_mapped_bytes: raw.gather_mapped_bytes,
-            gather_copied_bytes: raw.gather_copied_bytes,
-            reduce_bytes: raw.reduce_bytes,
-            collective_bytes: raw.collective_bytes,
-            operations: raw.operations,
-            wait_ns: raw.wait_ns,
-            param_bytes: raw.param_bytes,
-            gradient_bytes: raw.gradient_bytes,
-            optimizer_bytes: raw.optimizer_bytes,
-            staging_bytes: raw.staging_bytes,
-            control_bytes: raw.control_bytes,
-            peak_bytes: raw.peak_bytes,
-            arena_pages_bytes: raw.arena_pages_bytes,
-            far_gather_bytes: raw.far_gather_bytes,
-            far_reduce_bytes: raw.far_reduce_bytes,
-            nvme_read_bytes: raw.nvme_read_bytes,
-            nvme_written_bytes: raw.nvme_written_bytes,
-            nvme_bytes: raw.nvme_bytes,
-            device_up_bytes: raw.device_up_bytes,
-            device_down_bytes: raw.device_down_bytes,
-            device_bytes: raw.device_bytes,
-        })
+        Ok(Stats::of(&raw))
     }
 
     /// What the plan predicts for this rank and the units made so far. The counters of
@@ -156,31 +139,7 @@ impl Context {
         let raw = receive(sized!(meron_prediction), |out, err| unsafe {
             sys::meron_context_predict(out, self.as_raw(), &workload, err)
         })?;
-        Ok(Prediction {
-            param_bytes: raw.param_bytes,
-            gradient_bytes: raw.gradient_bytes,
-            optimizer_bytes: raw.optimizer_bytes,
-            peak_bytes: raw.peak_bytes,
-            gather_mapped_bytes: raw.gather_mapped_bytes,
-            gather_copied_bytes: raw.gather_copied_bytes,
-            reduce_bytes: raw.reduce_bytes,
-            second_copy_bytes: raw.second_copy_bytes,
-            far_gather_bytes: raw.far_gather_bytes,
-            far_reduce_bytes: raw.far_reduce_bytes,
-            nvme_read_bytes: raw.nvme_read_bytes,
-            nvme_written_bytes: raw.nvme_written_bytes,
-            nvme_bytes: raw.nvme_bytes,
-            device_bytes: raw.device_bytes,
-        })
-    }
-
-    /// The flight recorder: the last operations of every rank, as JSON. Works when the group is
-    /// broken, too.
-    pub fn flight_record(&self) -> Result<String> {
-        // SAFETY: the string is freed by receive_text.
-        receive_text(|out, err| unsafe {
-            sys::meron_context_flight_record(out, self.as_raw(), err)
-        })
+        Ok(Prediction::of(&raw))
     }
 
     // ---- Making things -------------------------------------------------------------------------
@@ -298,42 +257,6 @@ impl Context {
         call(|err| unsafe { sys::meron_reduce_wait(first, count, timeout, err) })
     }
 
-    /// Makes an AdamW optimizer for the trainable params of some units. Its states are zero at first, and
-    /// lie where and as the plan says. Collective over the units' group.
-    ///
-    /// Blocks on this rank's drive where states lie on nvme, because they are written once here; never on
-    /// peers.
-    ///
-    /// # Errors
-    ///
-    /// [`Argument`](crate::ErrorKind::Argument) (a value out of range, no trainable param),
-    /// [`Duplicate`](crate::ErrorKind::Duplicate) (a unit twice, or in an optimizer already),
-    /// [`NoMemory`](crate::ErrorKind::NoMemory); on tier nvme [`NoSpace`](crate::ErrorKind::NoSpace),
-    /// [`NotFound`](crate::ErrorKind::NotFound), [`Io`](crate::ErrorKind::Io).
-    pub fn adamw(&self, units: &[&Unit], options: &AdamW) -> Result<Optimizer> {
-        Optimizer::create(self.shared(), units, &options.raw())
-    }
-
-    /// Makes an Adam optimizer. Else as [`adamw`](Context::adamw).
-    pub fn adam(&self, units: &[&Unit], options: &Adam) -> Result<Optimizer> {
-        Optimizer::create(self.shared(), units, &options.raw())
-    }
-
-    /// Makes an Adagrad optimizer. Else as [`adamw`](Context::adamw).
-    pub fn adagrad(&self, units: &[&Unit], options: &Adagrad) -> Result<Optimizer> {
-        Optimizer::create(self.shared(), units, &options.raw())
-    }
-
-    /// Makes a Lion optimizer. Else as [`adamw`](Context::adamw).
-    pub fn lion(&self, units: &[&Unit], options: &Lion) -> Result<Optimizer> {
-        Optimizer::create(self.shared(), units, &options.raw())
-    }
-
-    /// Makes an optimizer by stochastic gradient descent. Else as [`adamw`](Context::adamw).
-    pub fn sgd(&self, units: &[&Unit], options: &Sgd) -> Result<Optimizer> {
-        Optimizer::create(self.shared(), units, &options.raw())
-    }
-
     /// Makes a schedule of some units, which are used by their place in `units` from then on. Collective
     /// over the units' group: units and options are equal on all ranks. Never blocks.
     ///
@@ -396,87 +319,4 @@ impl fmt::Debug for Context {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "Context(rank {} of {}, {})", self.rank, self.world_size, self.transport)
     }
-}
-
-/// What was counted since the context was opened, and the memory of this moment. Bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Stats {
-    /// Parts of peers made visible in place.
-    pub gather_mapped_bytes: u64,
-    /// Parts of peers copied.
-    pub gather_copied_bytes: u64,
-    /// Gradients read from peers.
-    pub reduce_bytes: u64,
-    /// Read from peers by broadcast and all-reduce.
-    pub collective_bytes: u64,
-    /// Collectives begun.
-    pub operations: u64,
-    /// Nanoseconds spent waiting for peers.
-    pub wait_ns: u64,
-    /// Held now, by kind: this and the four below.
-    pub param_bytes: u64,
-    /// Gradient buckets.
-    pub gradient_bytes: u64,
-    /// Optimizer states.
-    pub optimizer_bytes: u64,
-    /// Copies on their way.
-    pub staging_bytes: u64,
-    /// What the ranks stay in step through.
-    pub control_bytes: u64,
-    /// The most ever held of param + gradient + optimizer + staging.
-    pub peak_bytes: u64,
-    /// Pages that the kernel has given to this rank's arena.
-    pub arena_pages_bytes: u64,
-    /// Of what gathers took, from ranks that share no memory with this one, as it was on the wire.
-    pub far_gather_bytes: u64,
-    /// Of what reductions took, likewise.
-    pub far_reduce_bytes: u64,
-    /// Read from this rank's file on tier nvme.
-    pub nvme_read_bytes: u64,
-    /// Written to it.
-    pub nvme_written_bytes: u64,
-    /// Of it, in use now.
-    pub nvme_bytes: u64,
-    /// Copied from the host to this rank's device.
-    pub device_up_bytes: u64,
-    /// Copied from it to the host.
-    pub device_down_bytes: u64,
-    /// On the device at all times: rows of tier device.
-    pub device_bytes: u64,
-}
-
-/// What the plan predicts for this rank and the units made so far. Bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Prediction {
-    /// Parameters held.
-    pub param_bytes: u64,
-    /// Gradients held.
-    pub gradient_bytes: u64,
-    /// Optimizer states held.
-    pub optimizer_bytes: u64,
-    /// The most held at once.
-    pub peak_bytes: u64,
-    /// Per optimizer step, as are the two below.
-    pub gather_mapped_bytes: u64,
-    /// Copied by gathers.
-    pub gather_copied_bytes: u64,
-    /// Read from peers by reductions.
-    pub reduce_bytes: u64,
-    /// Of parameters, from the first gather to the update: on top of `param_bytes`, and within
-    /// `peak_bytes`.
-    pub second_copy_bytes: u64,
-    /// As [`Stats`] has them, per optimizer step.
-    pub far_gather_bytes: u64,
-    /// By reductions.
-    pub far_reduce_bytes: u64,
-    /// Read from tier nvme, per optimizer step.
-    pub nvme_read_bytes: u64,
-    /// Written to it, per optimizer step.
-    pub nvme_written_bytes: u64,
-    /// In use there.
-    pub nvme_bytes: u64,
-    /// On the device at all times, where ranks exchange on their devices.
-    pub device_bytes: u64,
 }

@@ -37,16 +37,6 @@ impl Default for Stream {
     }
 }
 
-/// Where the views of a gather are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Place {
-    /// In the memory of the context's device, where it has one; else in the host's.
-    Device,
-    /// In the host's memory.
-    Host,
-}
-
 /// The program's own allocator of the device's memory, given to
 /// [`ContextOptions::allocator`](crate::ContextOptions::allocator).
 ///

@@ -13,12 +13,13 @@ use meron_sys as sys;
 
 use crate::buffer::Buffer;
 use crate::call::{call, check, nanoseconds, receive, NO_TIMEOUT};
-use crate::device::{Memory, Place, Stream};
+use crate::device::{Memory, Stream};
 use crate::dlpack::DlpackTensor;
 use crate::error::{Error, Result};
 use crate::home::{Open, Owned, Shared};
 use crate::operation::poll_state;
 use crate::param::Param;
+use crate::values::Place;
 use crate::view::{View, ViewMut};
 
 /// A gather's handle, and what keeps its memory mapped. (The handle is released first: fields are

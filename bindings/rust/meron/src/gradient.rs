@@ -7,52 +7,13 @@ use meron_sys as sys;
 
 use crate::borrow::{InUse, Use};
 use crate::call::receive;
-use crate::device::Stream;
 use crate::error::{Error, Result};
-use crate::group::ReduceOp;
 use crate::home::Open;
 use crate::operation::Operation;
 use crate::param::Param;
 use crate::unit::Unit;
+use crate::values::ReduceOptions;
 use crate::view::ViewMut;
-
-/// How gradients are reduced.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ReduceOptions {
-    /// How the ranks' gradients are combined.
-    pub op: ReduceOp,
-    /// Whether this is the last micro-batch before the step. Under a plan that keeps whole gradients,
-    /// earlier ones only add up: no communication.
-    pub boundary: bool,
-    /// The sum is divided by this too, for example by the number of micro-batches.
-    pub divisor: f64,
-    /// [Sources on the device](crate::Source::on_device) are read after what was asked of this stream so far.
-    pub stream: Stream,
-}
-
-impl Default for ReduceOptions {
-    /// A mean over the ranks, at the boundary.
-    fn default() -> ReduceOptions {
-        ReduceOptions {
-            op: ReduceOp::Mean,
-            boundary: true,
-            divisor: 1.0,
-            stream: Stream::default(),
-        }
-    }
-}
-
-impl ReduceOptions {
-    pub(crate) fn raw(&self) -> sys::meron_reduce_options {
-        sys::meron_reduce_options {
-            op: self.op.code(),
-            boundary: u32::from(self.boundary),
-            divisor: self.divisor,
-            stream: self.stream.as_raw(),
-            ..sys::MERON_REDUCE_OPTIONS_INIT
-        }
-    }
-}
 
 /// A unit's gradients to add to, where peers read them.
 ///

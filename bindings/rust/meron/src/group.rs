@@ -12,27 +12,9 @@ use meron_sys as sys;
 use crate::call::{c_string, check, receive};
 use crate::dtype::{Element, Plain};
 use crate::error::Result;
-use crate::home::{Owned, Shared};
+use crate::home::{ForCall, Owned, Shared};
 use crate::operation::{Operation, Transfer};
-
-/// How values are combined.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum ReduceOp {
-    /// Their sum.
-    Sum,
-    /// Their sum, divided by the number of ranks.
-    #[default]
-    Mean,
-}
-
-impl ReduceOp {
-    pub(crate) fn code(self) -> sys::meron_reduce_op {
-        match self {
-            ReduceOp::Sum => sys::MERON_SUM,
-            ReduceOp::Mean => sys::MERON_MEAN,
-        }
-    }
-}
+use crate::values::ReduceOp;
 
 /// Some ranks, or all: [`Context::world`](crate::Context::world),
 /// [`Context::group`](crate::Context::group).
@@ -44,23 +26,18 @@ pub struct Group {
     shared: Arc<Shared>,
 }
 
+impl ForCall for Group {
+    type Raw = sys::meron_group;
+
+    fn for_call(&self) -> Result<sys::meron_group> {
+        self.shared.require_open()?;
+        Ok(self.as_raw())
+    }
+}
+
 impl Group {
     pub(crate) fn new(handle: sys::meron_group, shared: &Arc<Shared>) -> Group {
         Group { handle: Owned::new(handle), shared: shared.clone() }
-    }
-
-    /// This rank's place in the group.
-    pub fn rank(&self) -> Result<i32> {
-        self.shared.require_open()?;
-        // SAFETY: `out` is valid during the call.
-        receive(0, |out, err| unsafe { sys::meron_group_rank(out, self.as_raw(), err) })
-    }
-
-    /// The number of ranks in the group.
-    pub fn size(&self) -> Result<i32> {
-        self.shared.require_open()?;
-        // SAFETY: as in `rank`.
-        receive(0, |out, err| unsafe { sys::meron_group_size(out, self.as_raw(), err) })
     }
 
     /// `Ok` while the group is whole, else the error that broke it. Looks whether peers are alive; never

@@ -135,6 +135,14 @@ impl Shared {
     }
 }
 
+/// What methods.rs calls the library with.
+pub(crate) trait ForCall {
+    type Raw;
+
+    /// The handle, for a call; an error when the context was closed.
+    fn for_call(&self) -> Result<Self::Raw>;
+}
+
 /// A handle of the C interface and the function that releases it.
 pub(crate) trait Handle: Copy {
     /// # Safety

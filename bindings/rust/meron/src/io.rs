@@ -15,12 +15,13 @@ use std::time::Duration;
 
 use meron_sys as sys;
 
-use crate::call::{call, check, nanoseconds, receive, receive_text, sized, NO_TIMEOUT};
+use crate::call::{call, check, nanoseconds, receive, sized, NO_TIMEOUT};
 use crate::dtype::Plain;
-use crate::error::{Error, ErrorKind, Result};
-use crate::home::Owned;
-use crate::io_options::{IoInfo, IoOptions};
+use crate::error::{Error, Result};
+use crate::error_kind::ErrorKind;
+use crate::home::{ForCall, Owned};
 use crate::system::require_version;
+use crate::values::{IoInfo, IoOptions};
 
 struct Inner {
     /// The handle's id; 0 once closed.
@@ -124,6 +125,14 @@ fn may_use_memory(state: &Result<bool>) -> bool {
 /// are the fastest. What is under way must not touch bytes of a file that something else writes.
 /// Dropping it ends what is under way first, for at most about five seconds.
 pub struct Io(Arc<Inner>);
+
+impl ForCall for Io {
+    type Raw = sys::meron_io;
+
+    fn for_call(&self) -> Result<sys::meron_io> {
+        Ok(self.as_raw())
+    }
+}
 
 impl Io {
     /// Opens one.
@@ -245,13 +254,6 @@ impl Io {
             sys::meron_io_get_info(out, self.as_raw(), err)
         })?;
         Ok(IoInfo::of(&info))
-    }
-
-    /// What a person should know about its speed, a line each: the backend and what the kernel has
-    /// granted it, why it is not a faster one, and which files go through the page cache, and why.
-    pub fn describe(&self) -> Result<String> {
-        // SAFETY: the string is freed by receive_text.
-        receive_text(|out, err| unsafe { sys::meron_io_describe(out, self.as_raw(), err) })
     }
 
     /// As dropping it; fails with the first error of requests that nobody has waited for: it is closed

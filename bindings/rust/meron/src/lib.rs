@@ -13,7 +13,7 @@
 //! let context = Context::open()?;
 //! let weight = context.param("weight", &[4, 4])?;
 //! let unit = context.unit("layer", &[&weight])?;
-//! let mut optimizer = context.adamw(&[&unit], &AdamW { learning_rate: 0.1, ..AdamW::default() })?;
+//! let mut optimizer = context.adamw(&[&unit], &AdamW::default().learning_rate(0.1))?;
 //!
 //! for _step in 0..3 {
 //!     let layer = unit.gather()?; // whole, until it is dropped
@@ -64,17 +64,21 @@ mod device;
 pub mod dlpack;
 mod dtype;
 mod error;
+#[rustfmt::skip] // generated, as are methods and values
+mod error_kind;
 mod gather;
 mod gradient;
 mod group;
 mod home;
 mod io;
-mod io_options;
+#[rustfmt::skip]
+mod methods;
 mod operation;
 mod optimizer;
 mod options;
 mod param;
 mod plan;
+#[rustfmt::skip]
 mod rules;
 mod saved_tensor;
 mod saving;
@@ -83,37 +87,35 @@ mod system;
 mod transport;
 mod unit;
 mod update;
+#[rustfmt::skip]
+mod values;
 mod view;
 
 pub use buffer::Buffer;
-pub use callbacks::LogLevel;
-pub use checkpoint::{open_checkpoint, write_checkpoint, Checkpoint, CheckpointInfo};
+pub use checkpoint::{open_checkpoint, write_checkpoint, Checkpoint};
 pub use checkpoint_options::{ExportOptions, LoadOptions, SaveOptions, WriteOptions};
-pub use context::{Context, Prediction, Stats};
-pub use device::{DeviceAllocator, Place, Stream};
+pub use context::Context;
+pub use device::{DeviceAllocator, Stream};
 pub use dlpack::DlpackTensor;
 pub use dtype::{Bf16, Dtype, Element, Plain, F16};
-pub use error::{Error, ErrorKind, Result};
+pub use error::{Error, Result};
+pub use error_kind::ErrorKind;
 pub use gather::{Gather, GatherCopy, PendingGather, PendingGatherInto};
-pub use gradient::{Gradients, ReduceOptions, Reduced};
-pub use group::{Group, ReduceOp};
+pub use gradient::{Gradients, Reduced};
+pub use group::Group;
 pub use io::{Io, IoBuffer, IoMemory, IoRequest};
-pub use io_options::{IoBackend, IoInfo, IoOptions};
 pub use operation::{Operation, Transfer};
-pub use optimizer::{Optimizer, OptimizerInfo, State, States};
+pub use optimizer::{Optimizer, States};
 pub use options::ContextOptions;
 pub use param::{Param, ParamDesc};
-pub use plan::{
-    model_from_safetensors, rank_cluster, rank_cluster_table, Computation, Plan, Workload,
-};
-pub use rules::{Adagrad, Adam, AdamW, Lion, ParamGroup, Sgd};
+pub use plan::{model_from_safetensors, rank_cluster, rank_cluster_table, Computation, Plan};
 pub use saved_tensor::{CheckpointTensor, SavedElement};
-pub use saving::SaveProgress;
-pub use schedule::{Entered, Schedule, ScheduleInfo, ScheduleOptions};
+pub use schedule::{Entered, Schedule};
 pub use system::{system_info, version};
 pub use transport::CustomTransport;
-pub use unit::{Activity, Codec, Source, Unit, UnitInfo};
+pub use unit::{Source, Unit, UnitInfo};
 pub use update::{PendingUpdate, Update};
+pub use values::*;
 pub use view::{View, ViewMut};
 
 /// The C interface that this crate is made of.

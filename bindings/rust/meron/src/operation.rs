@@ -11,7 +11,8 @@ use meron_sys as sys;
 
 use crate::call::{call, nanoseconds, NO_TIMEOUT};
 use crate::dtype::Plain;
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
+use crate::error_kind::ErrorKind;
 use crate::home::{Owned, Shared};
 
 /// An operation that was begun and yields nothing but its end.

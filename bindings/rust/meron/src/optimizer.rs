@@ -11,12 +11,12 @@ use crate::call::{c_string, check, receive, sized};
 use crate::context::{home_of, raw_units};
 use crate::error::{Error, Result};
 use crate::group::table;
-use crate::home::{Open, Owned, Shared};
+use crate::home::{ForCall, Open, Owned, Shared};
 use crate::operation::Operation;
 use crate::param::Param;
-use crate::rules::ParamGroup;
 use crate::saving::is_copied;
 use crate::unit::Unit;
+use crate::values::{OptimizerInfo, ParamGroup, State};
 use crate::view::{View, ViewMut};
 
 /// States and update rule for some units. Made by [`Context::adamw`](crate::Context::adamw),
@@ -33,7 +33,7 @@ use crate::view::{View, ViewMut};
 /// let layer = context.unit("layer", &[&weight, &bias])?;
 ///
 /// let mut optimizer = context.adamw(&[&layer], &AdamW::default())?;
-/// let group = ParamGroup { weight_decay: 0.0, ..optimizer.group(0)? };
+/// let group = optimizer.group(0)?.weight_decay(0.0);
 /// assert_eq!(optimizer.add_param_group(&[&bias], &group)?, 1);
 /// assert_eq!(optimizer.group(1)?.weight_decay, 0.0);
 ///
@@ -48,44 +48,12 @@ pub struct Optimizer {
     last_step: Option<Operation>,
 }
 
-/// What is known about an optimizer.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct OptimizerInfo {
-    /// Taken so far, from what [`Optimizer::set_steps`] set.
-    pub steps: u64,
-    /// Global 2-norm of the last step's gradients, before clipping.
-    pub norm: f64,
-    /// Of group 0, for the next step.
-    pub learning_rate: f64,
-    /// Of params, at least 1.
-    pub groups: u32,
-    /// That the rule keeps of an element, besides the master.
-    pub states: u32,
-    /// Of this rank's states on tier nvme.
-    pub nvme_bytes: u64,
-    /// Of them that [`Optimizer::offload`] has moved off memory.
-    pub offloaded_bytes: u64,
-}
+impl ForCall for Optimizer {
+    type Raw = sys::meron_optimizer;
 
-/// Which state of an optimizer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum State {
-    /// f32 values; the param itself where that is f32, and then read-only.
-    Master,
-    /// Average of the gradients; Lion's, and the momentum of SGD.
-    ExpAvg,
-    /// Average of their squares; Adagrad's sum of them.
-    ExpAvgSq,
-}
-
-impl State {
-    fn code(self) -> sys::meron_optimizer_state {
-        match self {
-            State::Master => sys::MERON_STATE_MASTER,
-            State::ExpAvg => sys::MERON_STATE_EXP_AVG,
-            State::ExpAvgSq => sys::MERON_STATE_EXP_AVG_SQ,
-        }
+    fn for_call(&self) -> Result<sys::meron_optimizer> {
+        self.shared.require_open()?;
+        Ok(self.as_raw())
     }
 }
 
@@ -108,35 +76,6 @@ impl Optimizer {
             units: units.iter().map(|unit| unit.state().clone()).collect(),
             last_step: None,
         })
-    }
-
-    /// Sets the learning rate of group 0 for the next steps; the same on all ranks (it is part of the step's
-    /// fingerprint).
-    ///
-    /// # Errors
-    ///
-    /// [`Argument`](crate::ErrorKind::Argument) for one below 0.
-    pub fn set_learning_rate(&mut self, learning_rate: f64) -> Result<()> {
-        self.shared.require_open()?;
-        // SAFETY: a call with a handle by value; a wrong one gives an error.
-        check(|err| unsafe {
-            sys::meron_optimizer_set_learning_rate(self.as_raw(), learning_rate, err)
-        })
-    }
-
-    /// Sets how many steps count as taken: for an optimizer that goes on from a checkpoint, beside its
-    /// states ([`write_state`](Optimizer::write_state)). Adam's bias corrections, the first step of SGD with
-    /// a momentum and the random rounding of states in 16 or 8 bits go by the number. The same on all ranks
-    /// (it is part of the step's fingerprint).
-    ///
-    /// # Errors
-    ///
-    /// [`Argument`](crate::ErrorKind::Argument) for more than 2^53, [`State`](crate::ErrorKind::State) while
-    /// a step is under way.
-    pub fn set_steps(&mut self, steps: u64) -> Result<()> {
-        self.shared.require_open()?;
-        // SAFETY: a call with a handle by value; a wrong one gives an error.
-        check(|err| unsafe { sys::meron_optimizer_set_steps(self.as_raw(), steps, err) })
     }
 
     /// Takes a step: global gradient norm (exact, so equal for every number of ranks), clipping, update
@@ -179,15 +118,7 @@ impl Optimizer {
         let raw = receive(sized!(meron_optimizer_info), |out, err| unsafe {
             sys::meron_optimizer_get_info(out, self.as_raw(), err)
         })?;
-        Ok(OptimizerInfo {
-            steps: raw.steps,
-            norm: raw.norm,
-            learning_rate: raw.learning_rate,
-            groups: raw.groups,
-            states: raw.states,
-            nvme_bytes: raw.nvme_bytes,
-            offloaded_bytes: raw.offloaded_bytes,
-        })
+        Ok(OptimizerInfo::of(&raw))
     }
 
     /// Gives some params numbers of their own, for example no weight decay; gives the group's number, 1,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use meron_sys as sys;
 
 use crate::call::{c_string, nanoseconds, receive};
-use crate::callbacks::{Callbacks, LogLevel};
+use crate::callbacks::Callbacks;
 use crate::context::Context;
 use crate::device::{self, DeviceAllocator, Memory};
 use crate::error::Result;
@@ -17,6 +17,7 @@ use crate::home::Open;
 use crate::plan::Plan;
 use crate::system::require_version;
 use crate::transport::{Bridge, CustomTransport};
+use crate::values::LogLevel;
 
 /// How a context is opened. What is not set has the default of the C interface.
 ///

@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::group::{raw_group, table, Group};
-use crate::home::{Owned, Shared};
+use crate::home::{ForCall, Owned, Shared};
 
 /// What a param is, for [`Context::register`](crate::Context::register).
 ///
@@ -71,6 +71,15 @@ pub struct Param {
     dtype: Dtype,
     count: u64,
     frozen: bool,
+}
+
+impl ForCall for Param {
+    type Raw = sys::meron_param;
+
+    fn for_call(&self) -> Result<sys::meron_param> {
+        self.shared.require_open()?;
+        Ok(self.as_raw())
+    }
 }
 
 impl Param {

@@ -9,8 +9,9 @@ use meron_sys as sys;
 
 use crate::call::{c_string, receive, receive_text};
 use crate::error::{Error, Result};
-use crate::home::Owned;
+use crate::home::{ForCall, Owned};
 use crate::system::require_version;
+use crate::values::Workload;
 
 /// A strategy: per kind of state over which ranks it is cut, and in which dtype.
 ///
@@ -24,49 +25,16 @@ use crate::system::require_version;
 /// assert_eq!(same.to_json()?, plan.to_json()?);
 ///
 /// let model = r#"{"parameters": 7000000000, "layers": 32, "dtype": "bf16"}"#;
-/// println!("{}", plan.predict_table(model, &Workload { ranks: 8, ..Workload::default() })?);
+/// println!("{}", plan.predict_table(model, &Workload::default().ranks(8))?);
 /// # Ok::<(), meron::Error>(())
 /// ```
 pub struct Plan(Owned<sys::meron_plan>);
 
-/// What a step does, for a prediction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Workload {
-    /// World size; [`Context::predict`](crate::Context::predict) takes the context's instead.
-    pub ranks: u32,
-    /// Per optimizer step.
-    pub micro_batches: u32,
-    /// Of every unit: 2 for forward and backward.
-    pub gathers_per_micro_batch: u32,
-    /// How many ranks share memory, side by side; 0: all of them. As `ranks` with a context.
-    pub ranks_per_node: u32,
-    /// That the update rule keeps of an element, besides the master: 2 for AdamW and Adam, 1 for Adagrad,
-    /// Lion and SGD with a momentum, 0 for SGD without one. As `ranks` with a context.
-    pub optimizer_states: u32,
-}
+impl ForCall for Plan {
+    type Raw = sys::meron_plan;
 
-impl Default for Workload {
-    fn default() -> Workload {
-        Workload {
-            ranks: 1,
-            micro_batches: 1,
-            gathers_per_micro_batch: 2,
-            ranks_per_node: 0,
-            optimizer_states: 2,
-        }
-    }
-}
-
-impl Workload {
-    pub(crate) fn raw(&self) -> sys::meron_workload {
-        sys::meron_workload {
-            ranks: self.ranks,
-            micro_batches: self.micro_batches,
-            gathers_per_micro_batch: self.gathers_per_micro_batch,
-            ranks_per_node: self.ranks_per_node,
-            optimizer_states: self.optimizer_states,
-            ..sys::MERON_WORKLOAD_INIT
-        }
+    fn for_call(&self) -> Result<sys::meron_plan> {
+        Ok(self.as_raw())
     }
 }
 
@@ -103,18 +71,6 @@ impl Plan {
             sys::meron_plan_parse(out, json.as_ptr() as *const c_char, json.len(), err)
         })
         .map(|handle| Plan(Owned::new(handle)))
-    }
-
-    /// The plan as JSON that [`parse`](Plan::parse) reads back to an equal plan.
-    pub fn to_json(&self) -> Result<String> {
-        // SAFETY: the handle is ours; the string is freed by receive_text.
-        receive_text(|out, err| unsafe { sys::meron_plan_json(out, self.0.raw(), err) })
-    }
-
-    /// The plan as a table for people, several lines.
-    pub fn to_table(&self) -> Result<String> {
-        // SAFETY: as in `to_json`.
-        receive_text(|out, err| unsafe { sys::meron_plan_table(out, self.0.raw(), err) })
     }
 
     /// Predicts bytes per link and step, and peak bytes, per rank, as JSON.

@@ -17,20 +17,7 @@ use crate::io::c_path;
 use crate::operation::Operation;
 use crate::optimizer::Optimizer;
 use crate::saved_tensor::{owners, RawTensors};
-
-/// How far a save is, in bytes of this rank.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SaveProgress {
-    /// Whether it is under way.
-    pub saving: bool,
-    /// To be written; 0: not known yet, or no save.
-    pub total: u64,
-    /// Of them, copied out of the units.
-    pub copied: u64,
-    /// Of them, in files.
-    pub written: u64,
-}
+use crate::values::SaveProgress;
 
 fn wait_copied(context: sys::meron_context, timeout: i64) -> Result<bool> {
     // SAFETY: a call with a handle by value; a wrong one gives an error.
@@ -160,12 +147,7 @@ impl Context {
         let raw = receive(sized!(meron_checkpoint_progress), |out, err| unsafe {
             sys::meron_checkpoint_get_progress(out, self.as_raw(), err)
         })?;
-        Ok(SaveProgress {
-            saving: raw.saving != 0,
-            total: raw.total,
-            copied: raw.copied,
-            written: raw.written,
-        })
+        Ok(SaveProgress::of(&raw))
     }
 
     /// Loads a checkpoint into all units, whatever world and plan saved it: values, masters, states,

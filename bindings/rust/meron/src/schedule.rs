@@ -11,49 +11,14 @@ use meron_sys as sys;
 use crate::borrow::UnitState;
 use crate::call::{call, check, nanoseconds, receive, sized, NO_TIMEOUT};
 use crate::context::{home_of, raw_units};
-use crate::device::{Memory, Place, Stream};
+use crate::device::Memory;
 use crate::error::{Error, Result};
 use crate::group::table;
-use crate::home::{Open, Owned, Shared};
+use crate::home::{ForCall, Open, Owned, Shared};
 use crate::param::Param;
 use crate::unit::Unit;
+use crate::values::{Place, ScheduleInfo, ScheduleOptions};
 use crate::view::View;
-
-/// How far a schedule looks ahead and what it keeps, in elements; and where its views are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ScheduleOptions {
-    /// Gathers are begun ahead for the uses that come within this many elements of uses; 0 begins
-    /// nothing ahead.
-    pub prefetch_elements: u64,
-    /// Limits what is begun ahead or kept, never what is needed now.
-    pub max_live_elements: u64,
-    /// A unit whose next recorded use comes within this many elements of other units' uses is kept full.
-    pub max_reuse_elements: u64,
-    /// A unit of at most this many elements stays full from its first use until [`Schedule::drop_all`].
-    pub persist_elements: u64,
-    /// Of all such units together, in the order given.
-    pub persist_total_elements: u64,
-    /// Where views are.
-    pub place: Place,
-    /// For views on the device: the stream that waits for a unit that is entered, and behind whose work so
-    /// far its memory goes back. It stays one as long as the schedule and what is entered of it.
-    pub stream: Stream,
-}
-
-impl Default for ScheduleOptions {
-    fn default() -> ScheduleOptions {
-        let initial = sys::MERON_SCHEDULE_OPTIONS_INIT;
-        ScheduleOptions {
-            prefetch_elements: initial.prefetch_elements,
-            max_live_elements: initial.max_live_elements,
-            max_reuse_elements: initial.max_reuse_elements,
-            persist_elements: initial.persist_elements,
-            persist_total_elements: initial.persist_total_elements,
-            place: Place::Host,
-            stream: Stream::default(),
-        }
-    }
-}
 
 /// What a schedule and the uses of its units share. The handle is released with the last of them.
 struct Inner {
@@ -90,30 +55,13 @@ impl Inner {
 /// ```
 pub struct Schedule(Arc<Inner>);
 
-/// What is known about a schedule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ScheduleInfo {
-    /// Units that are entered now.
-    pub entered: u32,
-    /// That it was made of.
-    pub units: u64,
-    /// Begun so far.
-    pub passes: u64,
-    /// Units entered so far.
-    pub uses: u64,
-    /// Uses whose unit was full already.
-    pub ready: u64,
-    /// Uses met by a gather that was begun ahead.
-    pub ahead: u64,
-    /// Uses that the recorded order did not have next.
-    pub deviations: u64,
-    /// Of the units that are full or on their way now.
-    pub live_elements: u64,
-    /// The most there were.
-    pub peak_live_elements: u64,
-    /// Nanoseconds that uses have waited.
-    pub wait_ns: u64,
+impl ForCall for Schedule {
+    type Raw = sys::meron_schedule;
+
+    fn for_call(&self) -> Result<sys::meron_schedule> {
+        self.0.shared.require_open()?;
+        Ok(self.as_raw())
+    }
 }
 
 impl Schedule {
@@ -126,19 +74,7 @@ impl Schedule {
         shared.require_open()?;
         let handles = raw_units(units);
         let on_device = options.place == Place::Device && shared.memory == Memory::Device;
-        let options = sys::meron_schedule_options {
-            prefetch_elements: options.prefetch_elements,
-            max_live_elements: options.max_live_elements,
-            max_reuse_elements: options.max_reuse_elements,
-            persist_elements: options.persist_elements,
-            persist_total_elements: options.persist_total_elements,
-            place: match options.place {
-                Place::Device => sys::MERON_PLACE_DEVICE,
-                Place::Host => sys::MERON_PLACE_HOST,
-            },
-            stream: options.stream.as_raw(),
-            ..sys::MERON_SCHEDULE_OPTIONS_INIT
-        };
+        let options = options.raw();
         // SAFETY: handles and options are only read, during the call.
         let handle = receive(sys::meron_schedule::default(), |out, err| unsafe {
             sys::meron_schedule_create(out, table(&handles), handles.len(), &options, err)
@@ -196,18 +132,6 @@ impl Schedule {
         })
     }
 
-    /// Gives back whatever stays full or was begun ahead: before an update or an optimizer's step. Never
-    /// blocks.
-    ///
-    /// # Errors
-    ///
-    /// [`State`](crate::ErrorKind::State) names the units that are entered.
-    pub fn drop_all(&self) -> Result<()> {
-        self.0.shared.require_open()?;
-        // SAFETY: a call with a handle by value; a wrong one gives an error.
-        check(|err| unsafe { sys::meron_schedule_drop(self.as_raw(), err) })
-    }
-
     /// Forgets the pass, and gives everything back: after an error in the trainer. The recorded orders
     /// stay. Never blocks.
     ///
@@ -230,18 +154,7 @@ impl Schedule {
         let raw = receive(sized!(meron_schedule_info), |out, err| unsafe {
             sys::meron_schedule_get_info(out, self.as_raw(), err)
         })?;
-        Ok(ScheduleInfo {
-            entered: raw.entered,
-            units: raw.units,
-            passes: raw.passes,
-            uses: raw.uses,
-            ready: raw.ready,
-            ahead: raw.ahead,
-            deviations: raw.deviations,
-            live_elements: raw.live_elements,
-            peak_live_elements: raw.peak_live_elements,
-            wait_ns: raw.wait_ns,
-        })
+        Ok(ScheduleInfo::of(&raw))
     }
 
     /// The handle of the C interface, for calls of `meron-sys`. Resetting or releasing it makes what this

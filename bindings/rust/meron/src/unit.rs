@@ -11,15 +11,16 @@ use crate::borrow::{InUse, UnitState, Use};
 use crate::buffer::Buffer;
 use crate::call::{c_string, check, receive, sized};
 use crate::context::Context;
-use crate::device::{Memory, Place};
+use crate::device::Memory;
 use crate::dtype::{Dtype, Element};
 use crate::error::Result;
 use crate::gather::{Gather, GatherCopy, PendingGather, PendingGatherInto};
-use crate::gradient::{Gradients, ReduceOptions, Reduced};
+use crate::gradient::{Gradients, Reduced};
 use crate::group::table;
-use crate::home::{Owned, Shared};
+use crate::home::{ForCall, Owned, Shared};
 use crate::operation::Operation;
 use crate::param::Param;
+use crate::values::{Activity, Codec, Place, ReduceOptions};
 
 /// Params that are gathered and reduced together, such as a layer's. Made by
 /// [`Context::unit`](crate::Context::unit).
@@ -58,50 +59,6 @@ pub struct UnitInfo {
     pub gradient_error: f64,
     /// The same of the block that lost most.
     pub gradient_worst_block: f64,
-}
-
-/// How numbers are encoded on the way between replicas.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Codec {
-    /// As they are.
-    None,
-    /// The upper half of an f32.
-    Bf16,
-    /// 8 bits, and a scale per block.
-    Int8,
-    /// 4 bits, and a scale per block.
-    Int4,
-    /// Something that this version of the crate does not know.
-    Other(i32),
-}
-
-impl From<sys::meron_codec> for Codec {
-    fn from(raw: sys::meron_codec) -> Codec {
-        match raw {
-            sys::MERON_CODEC_NONE => Codec::None,
-            sys::MERON_CODEC_BF16 => Codec::Bf16,
-            sys::MERON_CODEC_INT8 => Codec::Int8,
-            sys::MERON_CODEC_INT4 => Codec::Int4,
-            other => Codec::Other(other),
-        }
-    }
-}
-
-/// What is being done with a unit on this rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Activity {
-    /// Nothing: only this rank's part is at hand.
-    Partitioned,
-    /// A gather is under way.
-    Gathering,
-    /// It is leased at least once.
-    Available,
-    /// It is being written.
-    Updating,
-    /// Something that this version of the crate does not know.
-    Other(i32),
 }
 
 /// A gradient in the program's memory, for [`Unit::reduce_from`].
@@ -164,6 +121,15 @@ impl<'a> Source<'a> {
     }
 }
 
+impl ForCall for Unit {
+    type Raw = sys::meron_unit;
+
+    fn for_call(&self) -> Result<sys::meron_unit> {
+        self.shared.require_open()?;
+        Ok(self.as_raw())
+    }
+}
+
 impl Unit {
     pub(crate) fn create(context: &Context, name: &str, params: &[&Param]) -> Result<Unit> {
         let c_name = c_string(name, "the name of a unit")?;
@@ -191,18 +157,12 @@ impl Unit {
             sys::meron_unit_get_info(out, self.as_raw(), err)
         })?;
         Ok(UnitInfo {
-            activity: match raw.state {
-                sys::MERON_UNIT_PARTITIONED => Activity::Partitioned,
-                sys::MERON_UNIT_GATHERING => Activity::Gathering,
-                sys::MERON_UNIT_AVAILABLE => Activity::Available,
-                sys::MERON_UNIT_UPDATING => Activity::Updating,
-                other => Activity::Other(other),
-            },
+            activity: Activity::of(raw.state),
             version: raw.version,
             leases: raw.leases,
             reduced: raw.reduced != 0,
-            param_codec: raw.param_codec.into(),
-            gradient_codec: raw.gradient_codec.into(),
+            param_codec: Codec::of(raw.param_codec),
+            gradient_codec: Codec::of(raw.gradient_codec),
             param_error: raw.param_error,
             param_worst_block: raw.param_worst_block,
             gradient_error: raw.gradient_error,

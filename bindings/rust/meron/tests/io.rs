@@ -26,13 +26,8 @@ fn both() -> Vec<Io> {
     [IoBackend::IoUring, IoBackend::Threads]
         .into_iter()
         .filter_map(|backend| {
-            let options = IoOptions {
-                backend,
-                block_bytes: 65536,
-                depth: 4,
-                threads: 2,
-                ..Default::default()
-            };
+            let options =
+                IoOptions::default().backend(backend).block_bytes(65536).depth(4).threads(2);
             match Io::open(&options) {
                 Err(error) if error.kind() == ErrorKind::Unsupported => None,
                 made => Some(made.unwrap()),
@@ -103,7 +98,7 @@ fn errors_name_the_file() {
     let nul = io.read("a\0b", &mut [0u8; 1], 0).unwrap_err();
     assert_eq!(nul.kind(), ErrorKind::Argument);
     assert_eq!(io.buffer(0).err().unwrap().kind(), ErrorKind::Argument);
-    let odd = IoOptions { block_bytes: 1, ..Default::default() };
+    let odd = IoOptions::default().block_bytes(1);
     assert_eq!(Io::open(&odd).unwrap_err().kind(), ErrorKind::Argument);
     assert!(io.describe().unwrap().contains("blocks of 1.0 MiB"));
 }

@@ -241,15 +241,12 @@ fn rules_have_their_own_defaults_and_states() {
     let sgd = context.sgd(&units, &Sgd::default()).unwrap();
     assert_eq!((sgd.info().unwrap().states, sgd.group(0).unwrap().beta1), (0, 0.0));
     drop(sgd);
-    let wrong = Sgd { momentum: 0.9, dampening: 0.1, nesterov: true, ..Sgd::default() };
+    let wrong = Sgd::default().momentum(0.9).dampening(0.1).nesterov(true);
     assert_eq!(context.sgd(&units, &wrong).unwrap_err().kind(), ErrorKind::Argument);
-    let right = Sgd { momentum: 0.9, nesterov: true, ..Sgd::default() };
+    let right = Sgd::default().momentum(0.9).nesterov(true);
     let mut sgd = context.sgd(&units, &right).unwrap();
-    assert_eq!(
-        sgd.group(0).unwrap(),
-        ParamGroup { weight_decay: 0.0, beta1: 0.9, ..Default::default() }
-    );
-    let other = ParamGroup { beta1: 0.0, ..sgd.group(0).unwrap() };
+    assert_eq!(sgd.group(0).unwrap(), ParamGroup::default().weight_decay(0.0).beta1(0.9));
+    let other = sgd.group(0).unwrap().beta1(0.0);
     assert_eq!(sgd.set_group(0, &other).unwrap_err().kind(), ErrorKind::Argument);
     assert_eq!(sgd.add_param_group(&[&param], &other).unwrap_err().kind(), ErrorKind::Argument);
     assert_eq!(sgd.info().unwrap().groups, 1);
@@ -311,7 +308,7 @@ fn plans_say_what_is_wrong() {
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.extend_from_slice(header.as_bytes());
     let model = meron::model_from_safetensors(&bytes, bytes.len() as u64 + 16).unwrap();
-    let workload = Workload { ranks: 2, ..Workload::default() };
+    let workload = Workload::default().ranks(2);
     let plan = Plan::preset("zero1").unwrap();
     assert!(plan.predict(&model, &workload).unwrap().starts_with('{'));
     assert!(plan.to_table().unwrap().contains("zero1"));

@@ -21,7 +21,7 @@ fn ranks_train_one_tensor() {
             let rank = context.rank() as f32;
             let weight = context.param("weight", &[5, 300]).unwrap();
             let unit = context.unit("layer", &[&weight]).unwrap();
-            let options = AdamW { learning_rate: 0.5, weight_decay: 0.0, ..AdamW::default() };
+            let options = AdamW::default().learning_rate(0.5).weight_decay(0.0);
             let mut optimizer = context.adamw(&[&unit], &options).unwrap();
 
             let mut gradients = unit.gradients().unwrap();
@@ -77,7 +77,7 @@ fn sources_may_be_slices() {
         let weight = context.param("weight", &[700]).unwrap();
         let unit = context.unit("layer", &[&weight]).unwrap();
         let gradient = vec![2.0f32 * context.rank() as f32; 700];
-        let options = ReduceOptions { op: ReduceOp::Sum, divisor: 4.0, ..ReduceOptions::default() };
+        let options = ReduceOptions::default().op(ReduceOp::Sum).divisor(4.0);
         unit.reduce_from(&[Source::new(&weight, &gradient)], &options).unwrap().wait().unwrap();
         let mut reduced = unit.reduced().unwrap();
         assert!(reduced
@@ -109,8 +109,8 @@ fn one_wait_is_for_many_units() {
                 begun.wait();
             }
             let values = vec![2.0f32 * context.rank() as f32; 50];
-            let more = ReduceOptions { boundary: false, ..ReduceOptions::default() };
-            let sum = ReduceOptions { op: ReduceOp::Sum, ..ReduceOptions::default() };
+            let more = ReduceOptions::default().boundary(false);
+            let sum = ReduceOptions::default().op(ReduceOp::Sum);
             drop(at_once.reduce_from(&[Source::new(&params[0], &values)], &sum).unwrap());
             drop(summed.reduce_from(&[Source::new(&params[1], &values)], &more).unwrap());
             drop(summed.reduce_finish(&ReduceOptions::default()).unwrap());

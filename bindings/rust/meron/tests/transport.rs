@@ -162,7 +162,7 @@ fn ranks_train_over_queues() {
             assert_eq!(context.transport(), "queues");
             let weight = context.param("weight", &[3000]).unwrap();
             let unit = context.unit("layer", &[&weight]).unwrap();
-            let options = AdamW { learning_rate: 0.5, weight_decay: 0.0, ..AdamW::default() };
+            let options = AdamW::default().learning_rate(0.5).weight_decay(0.0);
             let mut optimizer = context.adamw(&[&unit], &options).unwrap();
             for step in 1..=3 {
                 let mut gradients = unit.gradients().unwrap();

@@ -70,11 +70,9 @@ fn try_output(path: Option<&str>) -> std::result::Result<(), String> {
 /// What each rank counted since `before` and what its plan predicts, from all to all.
 fn collect_figures(context: &Context, options: &Options, before: &Stats) -> Result<Vec<Figures>> {
     let after = context.stats()?;
-    let plan = context.predict(&Workload {
-        micro_batches: options.accumulate as u32,
-        gathers_per_micro_batch: 2, // forward, backward
-        ..Workload::default()
-    })?;
+    let plan = context.predict(
+        &Workload::default().micro_batches(options.accumulate as u32).gathers_per_micro_batch(2),
+    )?;
     let own = [
         after.gather_mapped_bytes - before.gather_mapped_bytes,
         after.gather_copied_bytes - before.gather_copied_bytes,

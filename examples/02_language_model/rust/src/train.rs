@@ -81,12 +81,8 @@ impl<'a> Trainer<'a> {
         for (l, layer) in layers.iter().enumerate() {
             write_initial_values(context, &model, l, layer, options.seed)?;
         }
-        let adamw = AdamW {
-            learning_rate: options.learning_rate,
-            beta1: 0.6, // more momentum would carry the first steps past what they aim at
-            max_norm: 1.0,
-            ..AdamW::default()
-        };
+        // More momentum would carry the first steps past what they aim at.
+        let adamw = AdamW::default().learning_rate(options.learning_rate).beta1(0.6).max_norm(1.0);
         let units: Vec<&Unit> = layers.iter().map(|layer| &layer.unit).collect();
         let optimizer = context.adamw(&units, &adamw)?;
 
@@ -215,7 +211,7 @@ impl Trainer<'_> {
             }
         }
         let divisor = self.options.accumulate as f64;
-        gradients.reduce(&ReduceOptions { boundary, divisor, ..ReduceOptions::default() })
+        gradients.reduce(&ReduceOptions::default().boundary(boundary).divisor(divisor))
     }
 
     /// Micro-batches are numbered over all ranks: one process that takes N times as many sees the same

@@ -41,7 +41,7 @@ fn run() -> Result<(), Failure> {
     // From here on nothing depends on the transport. Every value is to become its rank's mean.
     let weight = context.param("weight", &[100, 1000])?;
     let unit = context.unit("layer", &[&weight])?;
-    let options = AdamW { learning_rate: 0.05, weight_decay: 0.0, ..AdamW::default() };
+    let options = AdamW::default().learning_rate(0.05).weight_decay(0.0);
     let mut optimizer = context.adamw(&[&unit], &options)?;
     for _step in 0..100 {
         let layer = unit.gather()?;

@@ -92,17 +92,17 @@ pub fn execute(session: &mut Session, s: &Statement) -> Done {
 
 fn open(session: &mut Session, s: &Statement) -> Done {
     let usual = IoOptions::default();
-    let made = Io::open(&IoOptions {
-        backend: match s.get("backend") {
-            Some("threads") => IoBackend::Threads,
-            Some("io_uring") => IoBackend::IoUring,
-            _ => IoBackend::Auto,
-        },
-        block_bytes: s.number("block", usual.block_bytes)?,
-        depth: s.number("depth", usual.depth)?,
-        threads: s.number("threads", usual.threads)?,
-        ..usual
-    })?;
+    let made = Io::open(
+        &usual
+            .backend(match s.get("backend") {
+                Some("threads") => IoBackend::Threads,
+                Some("io_uring") => IoBackend::IoUring,
+                _ => IoBackend::Auto,
+            })
+            .block_bytes(s.number("block", usual.block_bytes)?)
+            .depth(s.number("depth", usual.depth)?)
+            .threads(s.number("threads", usual.threads)?),
+    )?;
     session.put(s.object()?, Object::Io(made));
     Ok(())
 }

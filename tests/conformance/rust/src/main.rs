@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs the conformance cases through the crate `meron`. `../README.md` says how it is called.
 
+#[rustfmt::skip] // generated
+mod calls;
 mod checkpoints;
+#[rustfmt::skip] // generated
+mod counters;
 mod files;
 mod groups;
 mod operations;

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use meron::{sys, Buffer, Computation, Context, Dtype, Operation, Plan, Stats, Workload};
 
+use crate::calls;
+use crate::counters;
 use crate::files::Begun;
 use crate::groups::{collective, group, group_is, group_status, with_group};
 use crate::session::{raw, status_name, wrong, Failure, Full, Object, Session};
@@ -37,6 +39,7 @@ pub fn has(text: &str, s: &Statement) -> Done {
 pub fn execute(session: &mut Session, s: &Statement) -> Done {
     match s.operation.as_str() {
         "library" => library(),
+        "call" => calls::execute(session, s),
         "system" => has(&meron::system_info()?, s),
         "plan" => plan(session, s),
         "plan_json" => {
@@ -48,7 +51,6 @@ pub fn execute(session: &mut Session, s: &Statement) -> Done {
             let json = session.plan(s.object()?)?.to_json()?;
             check(json == session.plan(s.require("other")?)?.to_json()?, "the plans differ")
         }
-        "plan_table" => has(&session.plan(s.object()?)?.to_table()?, s),
         "plan_predict" => plan_predict(session, s),
         "rank_cluster" => rank_cluster(s),
         "safetensors" => safetensors(s),
@@ -132,13 +134,12 @@ fn plan(session: &mut Session, s: &Statement) -> Done {
 }
 
 fn plan_predict(session: &mut Session, s: &Statement) -> Done {
-    let workload = Workload {
-        ranks: s.number("ranks", 1)?,
-        micro_batches: s.number("micro_batches", 1)?,
-        gathers_per_micro_batch: s.number("gathers", 2)?,
-        ranks_per_node: s.number("node", 0)?,
-        optimizer_states: s.number("states", 2)?,
-    };
+    let workload = Workload::default()
+        .ranks(s.number("ranks", 1)?)
+        .micro_batches(s.number("micro_batches", 1)?)
+        .gathers_per_micro_batch(s.number("gathers", 2)?)
+        .ranks_per_node(s.number("node", 0)?)
+        .optimizer_states(s.number("states", 2)?);
     let plan = session.plan(s.object()?)?;
     let model = s.require("model")?;
     let text = match s.get("table") {
@@ -149,11 +150,9 @@ fn plan_predict(session: &mut Session, s: &Statement) -> Done {
 }
 
 fn rank_cluster(s: &Statement) -> Done {
-    let workload = Workload {
-        micro_batches: s.number("micro_batches", 1)?,
-        gathers_per_micro_batch: s.number("gathers", 2)?,
-        ..Workload::default()
-    };
+    let workload = Workload::default()
+        .micro_batches(s.number("micro_batches", 1)?)
+        .gathers_per_micro_batch(s.number("gathers", 2)?);
     let computation = match (s.get("tokens"), s.get("seconds")) {
         (Some(_), _) => Computation::Tokens(s.number("tokens", 0)?),
         (_, Some(_)) => Computation::Seconds(s.number("seconds", 0.0)?),
@@ -229,31 +228,9 @@ fn open_version(s: &Statement) -> Done {
     raw(unsafe { sys::meron_context_open(&mut context, &options, ptr::null_mut()) })
 }
 
-/// A counter by its name in the C interface; whether it only grows.
+/// A figure by its name in the C interface; whether it only grows.
 fn counter(stats: &Stats, name: &str) -> Result<(u64, bool), Failure> {
-    Ok(match name {
-        "gather_mapped_bytes" => (stats.gather_mapped_bytes, true),
-        "gather_copied_bytes" => (stats.gather_copied_bytes, true),
-        "reduce_bytes" => (stats.reduce_bytes, true),
-        "far_gather_bytes" => (stats.far_gather_bytes, true),
-        "far_reduce_bytes" => (stats.far_reduce_bytes, true),
-        "device_up_bytes" => (stats.device_up_bytes, true),
-        "device_down_bytes" => (stats.device_down_bytes, true),
-        "device_bytes" => (stats.device_bytes, false),
-        "collective_bytes" => (stats.collective_bytes, true),
-        "operations" => (stats.operations, true),
-        "wait_ns" => (stats.wait_ns, true),
-        "param_bytes" => (stats.param_bytes, false),
-        "gradient_bytes" => (stats.gradient_bytes, false),
-        "optimizer_bytes" => (stats.optimizer_bytes, false),
-        "staging_bytes" => (stats.staging_bytes, false),
-        "control_bytes" => (stats.control_bytes, false),
-        "peak_bytes" => (stats.peak_bytes, false),
-        "nvme_read_bytes" => (stats.nvme_read_bytes, true),
-        "nvme_written_bytes" => (stats.nvme_written_bytes, true),
-        "nvme_bytes" => (stats.nvme_bytes, false),
-        _ => return Err(wrong(format!("there is no counter {name}"))),
-    })
+    counters::counter(stats, name).ok_or_else(|| wrong(format!("there is no counter {name}")))
 }
 
 fn counted(session: &mut Session, s: &Statement) -> Done {
@@ -271,11 +248,9 @@ fn counted(session: &mut Session, s: &Statement) -> Done {
 }
 
 fn predicted(session: &mut Session, s: &Statement) -> Done {
-    let workload = Workload {
-        micro_batches: s.number("micro_batches", 1)?,
-        gathers_per_micro_batch: s.number("gathers", 2)?,
-        ..Workload::default()
-    };
+    let workload = Workload::default()
+        .micro_batches(s.number("micro_batches", 1)?)
+        .gathers_per_micro_batch(s.number("gathers", 2)?);
     let steps: u64 = s.number("steps", 1)?;
     let plan = session.context()?.predict(&workload)?;
     let now = session.context()?.stats()?;

@@ -58,23 +58,51 @@ fn optimizer(session: &mut Session, s: &Statement) -> Done {
             return optimizer_raw(session, s, kind);
         }
         "adamw" => {
-            let rule = AdamW { learning_rate, beta1, beta2, epsilon, weight_decay, max_norm };
+            let rule = AdamW::default()
+                .learning_rate(learning_rate)
+                .beta1(beta1)
+                .beta2(beta2)
+                .epsilon(epsilon)
+                .weight_decay(weight_decay)
+                .max_norm(max_norm);
             context.adamw(&units, &rule)?
         }
         "adam" => {
-            let rule = Adam { learning_rate, beta1, beta2, epsilon, weight_decay, max_norm };
+            let rule = Adam::default()
+                .learning_rate(learning_rate)
+                .beta1(beta1)
+                .beta2(beta2)
+                .epsilon(epsilon)
+                .weight_decay(weight_decay)
+                .max_norm(max_norm);
             context.adam(&units, &rule)?
         }
-        "adagrad" => {
-            context.adagrad(&units, &Adagrad { learning_rate, epsilon, weight_decay, max_norm })?
-        }
+        "adagrad" => context.adagrad(
+            &units,
+            &Adagrad::default()
+                .learning_rate(learning_rate)
+                .epsilon(epsilon)
+                .weight_decay(weight_decay)
+                .max_norm(max_norm),
+        )?,
         "lion" => {
-            let rule = Lion { learning_rate, beta1, beta2, weight_decay, max_norm };
+            let rule = Lion::default()
+                .learning_rate(learning_rate)
+                .beta1(beta1)
+                .beta2(beta2)
+                .weight_decay(weight_decay)
+                .max_norm(max_norm);
             context.lion(&units, &rule)?
         }
         "sgd" => {
             let momentum = s.number("beta1", 0.0)?;
-            let rule = Sgd { learning_rate, momentum, dampening, nesterov, weight_decay, max_norm };
+            let rule = Sgd::default()
+                .learning_rate(learning_rate)
+                .momentum(momentum)
+                .dampening(dampening)
+                .nesterov(nesterov)
+                .weight_decay(weight_decay)
+                .max_norm(max_norm);
             context.sgd(&units, &rule)?
         }
         _ => return optimizer_raw(session, s, kind),
@@ -123,13 +151,12 @@ fn optimizer_is(session: &mut Session, s: &Statement) -> Done {
 
 /// A group's numbers, those that the statement gives instead of its own.
 fn group_numbers(s: &Statement, group: ParamGroup) -> Result<ParamGroup, Failure> {
-    Ok(ParamGroup {
-        learning_rate: s.number("lr", group.learning_rate)?,
-        beta1: s.number("beta1", group.beta1)?,
-        beta2: s.number("beta2", group.beta2)?,
-        epsilon: s.number("epsilon", group.epsilon)?,
-        weight_decay: s.number("weight_decay", group.weight_decay)?,
-    })
+    Ok(ParamGroup::default()
+        .learning_rate(s.number("lr", group.learning_rate)?)
+        .beta1(s.number("beta1", group.beta1)?)
+        .beta2(s.number("beta2", group.beta2)?)
+        .epsilon(s.number("epsilon", group.epsilon)?)
+        .weight_decay(s.number("weight_decay", group.weight_decay)?))
 }
 
 fn param_group(session: &mut Session, s: &Statement) -> Done {

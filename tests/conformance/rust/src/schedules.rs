@@ -30,7 +30,6 @@ pub fn execute(session: &mut Session, s: &Statement) -> Done {
         "enter" => enter(session, s),
         "leave" => leave(session, s),
         "used" => used(session, s),
-        "drop" => Ok(found(session, s)?.0.drop_all()?),
         "reset" => {
             let (schedule, entered) = found(session, s)?;
             if entered.is_empty() {
@@ -48,15 +47,13 @@ pub fn execute(session: &mut Session, s: &Statement) -> Done {
 
 fn schedule(session: &mut Session, s: &Statement) -> Done {
     let usual = ScheduleOptions::default();
-    let options = ScheduleOptions {
-        prefetch_elements: s.number("prefetch", usual.prefetch_elements)?,
-        max_live_elements: s.number("live", usual.max_live_elements)?,
-        max_reuse_elements: s.number("reuse", usual.max_reuse_elements)?,
-        persist_elements: s.number("persist", usual.persist_elements)?,
-        persist_total_elements: s.number("persist_total", usual.persist_total_elements)?,
-        place: if s.get("place") == Some("device") { Place::Device } else { Place::Host },
-        ..usual
-    };
+    let options = usual
+        .prefetch_elements(s.number("prefetch", usual.prefetch_elements)?)
+        .max_live_elements(s.number("live", usual.max_live_elements)?)
+        .max_reuse_elements(s.number("reuse", usual.max_reuse_elements)?)
+        .persist_elements(s.number("persist", usual.persist_elements)?)
+        .persist_total_elements(s.number("persist_total", usual.persist_total_elements)?)
+        .place(if s.get("place") == Some("device") { Place::Device } else { Place::Host });
     let made = session.context()?.schedule(&session.units(&s.list("units"))?, &options)?;
     session.put(s.object()?, Object::Schedule((made, Vec::new())));
     Ok(())

@@ -48,11 +48,9 @@ pub fn execute(session: &mut Session, s: &Statement) -> Done {
         "gradient" => gradient(session, s),
         "reduce" => reduce(session, s),
         "reduce_finish" => {
-            let options = ReduceOptions {
-                op: reduce_op(s, ReduceOp::Mean)?,
-                divisor: s.number("divisor", 1.0)?,
-                ..ReduceOptions::default()
-            };
+            let options = ReduceOptions::default()
+                .op(reduce_op(s, ReduceOp::Mean)?)
+                .divisor(s.number("divisor", 1.0)?);
             let operation = session.unit(s.object()?)?.reduce_finish(&options)?;
             finish(session, s, operation)
         }
@@ -450,12 +448,10 @@ fn gradient(session: &mut Session, s: &Statement) -> Done {
 
 fn reduce(session: &mut Session, s: &Statement) -> Done {
     let (rank, ranks) = (session.setup.rank, session.setup.ranks);
-    let options = ReduceOptions {
-        op: reduce_op(s, ReduceOp::Mean)?,
-        boundary: s.get("boundary") != Some("0"),
-        divisor: s.number("divisor", 1.0)?,
-        ..ReduceOptions::default()
-    };
+    let options = ReduceOptions::default()
+        .op(reduce_op(s, ReduceOp::Mean)?)
+        .boundary(s.get("boundary") != Some("0"))
+        .divisor(s.number("divisor", 1.0)?);
     if let Some(gather) = s.get("from") {
         return reduce_from_gather(session, s, gather, &options);
     }

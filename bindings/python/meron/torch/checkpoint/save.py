@@ -12,7 +12,8 @@ import torch
 
 import meron
 from meron import errors
-from meron.checkpoint import CheckpointTensor, SaveProgress
+from meron._values import SaveProgress
+from meron.checkpoint import CheckpointTensor
 from meron.torch.checkpoint import packing
 from meron.torch.checkpoint import rng as random_states
 from meron.torch.checkpoint.agreement import together

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
+// Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
 package org.meron;
 
 import org.meron.abi.Abi;
 
 /**
- * How Adagrad (Duchi, Hazan and Singer, JMLR 12, 2011) updates; weight decay is part of the gradient. It
- * keeps the sum of squared gradients, EXP_AVG_SQ. By default the learning rate is 1e-2, the weight decay
- * 0.
+ * How Adagrad updates: Duchi, Hazan and Singer, JMLR 12 (2011); weight decay is part of the
+ * gradient. Keeps the sum of squared gradients.
  */
 public final class Adagrad extends UpdateRule<Adagrad> {
     /** The defaults. */
     public Adagrad() {
         super(Abi.MERON_ADAGRAD);
-        learningRate = 1e-2;
+        learningRate = 0.01;
         epsilon = 1e-10;
-        weightDecay = 0;
+        weightDecay = 0.0;
+        maxNorm = 0.0;
     }
 
     @Override
@@ -22,7 +23,7 @@ public final class Adagrad extends UpdateRule<Adagrad> {
         return this;
     }
 
-    /** Above 0; default 1e-10. */
+    /** Above 0. */
     public Adagrad epsilon(double value) {
         epsilon = value;
         return this;

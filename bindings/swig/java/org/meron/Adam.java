@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
+// Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
 package org.meron;
 
 import org.meron.abi.Abi;
 
-/**
- * How Adam (Kingma and Ba, arXiv 1412.6980) updates; weight decay is part of the gradient. By default the
- * learning rate is 1e-3, the weight decay 0.
- */
+/** How Adam updates: Kingma and Ba, arXiv 1412.6980; weight decay is part of the gradient. */
 public final class Adam extends UpdateRule<Adam> {
     /** The defaults. */
     public Adam() {
         super(Abi.MERON_ADAM);
-        weightDecay = 0;
+        learningRate = 0.001;
+        beta1 = 0.9;
+        beta2 = 0.999;
+        epsilon = 1e-08;
+        weightDecay = 0.0;
+        maxNorm = 0.0;
     }
 
     @Override
@@ -19,14 +22,14 @@ public final class Adam extends UpdateRule<Adam> {
         return this;
     }
 
-    /** The decay rates of the two moments, 0 or more and below 1; default 0.9, 0.999. */
+    /** First: 0 or more, below 1; second: 0 or more, below 1. */
     public Adam betas(double first, double second) {
         beta1 = first;
         beta2 = second;
         return this;
     }
 
-    /** Above 0; default 1e-8. */
+    /** Above 0. */
     public Adam epsilon(double value) {
         epsilon = value;
         return this;

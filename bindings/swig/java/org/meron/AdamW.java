@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
+// Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
 package org.meron;
 
 import org.meron.abi.Abi;
 
-/**
- * How AdamW (Loshchilov and Hutter, arXiv 1711.05101) updates. By default the learning rate is 1e-3, the
- * weight decay 0.01.
- */
+/** How AdamW updates: Loshchilov and Hutter, arXiv 1711.05101. */
 public final class AdamW extends UpdateRule<AdamW> {
-    /** The library's defaults. */
+    /** The defaults. */
     public AdamW() {
         super(Abi.MERON_ADAMW);
+        learningRate = 0.001;
+        beta1 = 0.9;
+        beta2 = 0.999;
+        epsilon = 1e-08;
+        weightDecay = 0.01;
+        maxNorm = 0.0;
     }
 
     @Override
@@ -18,14 +22,14 @@ public final class AdamW extends UpdateRule<AdamW> {
         return this;
     }
 
-    /** The decay rates of the two moments, 0 or more and below 1; default 0.9, 0.999. */
+    /** First: 0 or more, below 1; second: 0 or more, below 1. */
     public AdamW betas(double first, double second) {
         beta1 = first;
         beta2 = second;
         return this;
     }
 
-    /** Above 0; default 1e-8. */
+    /** Above 0. */
     public AdamW epsilon(double value) {
         epsilon = value;
         return this;

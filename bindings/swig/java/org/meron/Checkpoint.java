@@ -14,7 +14,7 @@ import org.meron.abi.meron_checkpoint_info;
  * A checkpoint, or a model as Hugging Face publishes it, that was opened, or loaded by Context.load.
  * Closing it closes its files; what was loaded stays. Any thread may use it.
  */
-public final class Checkpoint extends Handle {
+public final class Checkpoint extends CheckpointMethods {
     Checkpoint(long handle) {
         super(new Release(handle, Abi::meron_checkpoint_release));
     }

@@ -17,7 +17,7 @@ import org.meron.abi.checkpoint_tensors;
  * deadline, or with CANCELLED when its thread is interrupted (the thread's interrupt flag stays set)
  * or should_stop says so; the operation goes on.
  */
-public final class Context extends Handle {
+public final class Context extends ContextMethods {
     private final Lifetime lifetime;
     private final int rank;
     private final int worldSize;
@@ -343,11 +343,6 @@ public final class Context extends Handle {
                 Plan.ADAMW_STATES)));
     }
 
-    /** The last operations of every rank as JSON. Works on a broken group, too. */
-    public String flightRecord() {
-        return call(handle -> Abi.meron_context_flight_record(handle));
-    }
-
     @Override
     public String toString() {
         return "Context[rank " + rank + " of " + worldSize + ", "
@@ -377,6 +372,7 @@ public final class Context extends Handle {
         return lifetime;
     }
 
+    @Override
     void requireOpen() {
         if (closed()) {
             throw new MeronException(

@@ -146,7 +146,8 @@ public final class ContextOptions {
         return new Context(new Lifetime(handle, hooks, wire), device);
     }
 
-    private static long notNegative(String what, long value) {
+    /** A number that must be 0 or more; ARGUMENT names the option. */
+    static long notNegative(String what, long value) {
         if (value >= 0) return value;
         throw new MeronException(Status.ARGUMENT, what + " must be 0 or more, not " + value);
     }

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
+// Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
 package org.meron;
 
-/** Where gathered tensors are to be. */
+/** Where the full tensors are to be. */
 public enum GatherMode {
     /** Read-only, in place where the plan allows it. */
     VIEW,
     /** A private, writable copy that belongs to the gather. */
     COPY,
-    /** In the caller's memory: see Unit.gatherInto. */
+    /** Into the caller's memory. */
     INTO;
 
-    /** The number, as in meron/gather.h. */
+    /** The number, as in the headers. */
     public int code() {
         return ordinal();
     }

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
+// Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
 package org.meron;
 
-/** Where the views of a gather are; a copy is in the host's memory. */
+/** Where a view is. */
 public enum GatherPlace {
-    /** In the memory of the context's device, where it has one; else in the host's. */
+    /** In the device's memory, where the context has one; else the host's. */
     DEVICE,
     /** In the host's memory. */
     HOST;
 
-    /** The number, as in meron/gather.h. */
+    /** The number, as in the headers. */
     public int code() {
         return ordinal();
     }

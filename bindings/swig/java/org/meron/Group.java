@@ -12,7 +12,7 @@ import org.meron.abi.Abi;
  * same order; those that diverge get MISMATCH, which names both calls. An error of class -3xx is
  * sticky: it breaks the group on every rank.
  */
-public final class Group extends Handle {
+public final class Group extends GroupMethods {
     private final Context context;
     private final int rank;
     private final int size;
@@ -22,6 +22,11 @@ public final class Group extends Handle {
         this.context = context;
         rank = Abi.meron_group_rank(handle);
         size = Abi.meron_group_size(handle);
+    }
+
+    @Override
+    void requireOpen() {
+        context.requireOpen();
     }
 
     /** This rank's place in the group. */
@@ -36,19 +41,13 @@ public final class Group extends Handle {
 
     /** Throws the error that broke the group; returns while it is whole. Never blocks. */
     public void check() {
-        context.requireOpen();
+        requireOpen();
         call(handle -> Abi.meron_group_status(handle));
-    }
-
-    /** Breaks the group on every rank: waits under way end with ABORTED, which carries the reason. */
-    public void abort(String reason) {
-        context.requireOpen();
-        call(handle -> Abi.meron_group_abort(handle, reason));
     }
 
     /** Begins a barrier: the future ends when every rank of the group has begun it. */
     public Future barrier() {
-        context.requireOpen();
+        requireOpen();
         return new Future(context, call(handle -> Abi.meron_barrier_begin(handle)), null);
     }
 
@@ -57,7 +56,7 @@ public final class Group extends Handle {
      * rank `root` of the group and written elsewhere. It is kept until the future has ended.
      */
     public Future broadcast(Buffer data, int root) {
-        context.requireOpen();
+        requireOpen();
         return new Future(
                 context, call(handle -> Abi.meron_broadcast_begin(handle, data, root)), data);
     }
@@ -67,7 +66,7 @@ public final class Group extends Handle {
      * rank gets the same bits. Made for small arrays: gradients go by Unit.reduce.
      */
     public Future allReduce(Buffer data, Dtype dtype, ReduceOp op) {
-        context.requireOpen();
+        requireOpen();
         return new Future(context,
                 call(handle -> Abi.meron_all_reduce_begin(handle, data, dtype.code(), op.code())),
                 data);

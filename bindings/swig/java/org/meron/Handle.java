@@ -81,6 +81,9 @@ abstract class Handle implements AutoCloseable {
         return handle;
     }
 
+    /** Throws CLOSED when the context that this was made from was closed. */
+    void requireOpen() {}
+
     final boolean closed() {
         return release.get() == 0;
     }

@@ -17,7 +17,7 @@ import org.meron.abi.meron_io_info;
  * page are the fastest. What is under way must not touch bytes of a file that something else writes.
  * Any thread may use it; an interrupt does not end a wait.
  */
-public final class Io extends Handle {
+public final class Io extends IoMethods {
     private final IoLifetime lifetime;
 
     /** Opens one with the defaults. */
@@ -27,7 +27,7 @@ public final class Io extends Handle {
 
     /** Opens one. Throws ARGUMENT; UNSUPPORTED for IO_URING where the host forbids it. */
     public Io(IoOptions options) {
-        this(new IoLifetime(options.open()));
+        this(new IoLifetime(options.ioOpen()));
     }
 
     private Io(IoLifetime lifetime) {
@@ -133,14 +133,6 @@ public final class Io extends Handle {
     /** Bytes of buffers that are not gone. */
     public long bufferBytes() {
         return info(meron_io_info::getBuffer_bytes);
-    }
-
-    /**
-     * What a person should know about its speed, a line each: the backend and what the kernel has
-     * granted it, why it is not a faster one, and which files go through the page cache, and why.
-     */
-    public String describe() {
-        return call(handle -> Abi.meron_io_describe(handle));
     }
 
     /**

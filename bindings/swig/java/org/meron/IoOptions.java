@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
 package org.meron;
 
 import java.time.Duration;
@@ -13,11 +14,11 @@ public final class IoOptions {
         AUTO,
         /** io_uring. */
         IO_URING,
-        /** Threads of this process. */
+        /** Threads of this process that call pread and pwrite. */
         THREADS
     }
 
-    private Backend backend = Backend.AUTO;
+    private Backend backend;
     private int blockBytes;
     private int depth;
     private int threads;
@@ -28,6 +29,7 @@ public final class IoOptions {
     /** The library's defaults. */
     public IoOptions() {
         final meron_io_options initial = Abi.meron_io_options_init();
+        backend = Backend.values()[initial.getBackend()];
         blockBytes = initial.getBlock_bytes();
         depth = initial.getDepth();
         threads = initial.getThreads();
@@ -36,25 +38,25 @@ public final class IoOptions {
         initial.delete();
     }
 
-    /** Who moves the bytes; by default AUTO. */
+    /** Who moves the bytes. */
     public IoOptions backend(Backend value) {
         backend = value;
         return this;
     }
 
-    /** Bytes of one call of the kernel, a multiple of 4096. */
+    /** Of one call of the kernel: a multiple of 4096; default 1 MiB. */
     public IoOptions blockBytes(int value) {
         blockBytes = value;
         return this;
     }
 
-    /** Calls under way at a time, 1 to 4096, of io_uring. */
+    /** Calls under way at a time, 1 to 4096, of io_uring; default 32. */
     public IoOptions depth(int value) {
         depth = value;
         return this;
     }
 
-    /** Of the backend of threads, 1 to 256: as many calls at a time. */
+    /** 1 to 256, of the backend of threads: as many calls at a time. */
     public IoOptions threads(int value) {
         threads = value;
         return this;
@@ -78,8 +80,14 @@ public final class IoOptions {
         return this;
     }
 
-    long open() {
-        return Abi.meron_io_open(backend.ordinal(), blockBytes, depth, threads,
-                singleSubmit ? 1 : 0, overlapEvents ? 1 : 0, timeout);
+    long ioOpen() {
+        return Abi.meron_io_open(
+                backend.ordinal(),
+                blockBytes,
+                depth,
+                threads,
+                singleSubmit ? 1 : 0,
+                overlapEvents ? 1 : 0,
+                timeout);
     }
 }

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
+// Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
 package org.meron;
 
 import org.meron.abi.Abi;
 
-/**
- * How Lion (Chen et al., arXiv 2302.06675) updates. It keeps an average of gradients, EXP_AVG. By default
- * the learning rate is 1e-4, the weight decay 0.
- */
+/** How Lion updates: Chen et al., arXiv 2302.06675. Keeps an average of gradients. */
 public final class Lion extends UpdateRule<Lion> {
     /** The defaults. */
     public Lion() {
         super(Abi.MERON_LION);
-        learningRate = 1e-4;
+        learningRate = 0.0001;
+        beta1 = 0.9;
         beta2 = 0.99;
-        weightDecay = 0;
+        weightDecay = 0.0;
+        maxNorm = 0.0;
     }
 
     @Override
@@ -22,8 +22,8 @@ public final class Lion extends UpdateRule<Lion> {
     }
 
     /**
-     * Of the direction that is taken, and of the average that is kept: 0 or more and below 1; default
-     * 0.9, 0.99.
+     * First: of the direction that is taken; 0 or more, below 1; second: of the average that is
+     * kept; 0 or more, below 1.
      */
     public Lion betas(double first, double second) {
         beta1 = first;

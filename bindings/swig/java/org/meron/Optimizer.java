@@ -11,7 +11,7 @@ import org.meron.abi.meron_optimizer_info;
  * States and update rule for some units. Made by Context.adamw, adam, adagrad, lion and sgd. Params are in
  * groups: at first all in group 0, whose numbers the rule has.
  */
-public final class Optimizer extends Handle {
+public final class Optimizer extends OptimizerMethods {
     /** Which state. */
     public enum State {
         /** F32 values; the param itself where that is F32. */
@@ -32,6 +32,11 @@ public final class Optimizer extends Handle {
         this.units = units.clone();
     }
 
+    @Override
+    void requireOpen() {
+        context.requireOpen();
+    }
+
     private static long create(UpdateRule<?> rule, Unit... units) {
         try {
             return Abi.meron_optimizer_create(handles(units), rule.kind, rule.learningRate,
@@ -42,12 +47,6 @@ public final class Optimizer extends Handle {
         }
     }
 
-    /** Sets the learning rate of group 0 for the next steps, the same on all ranks. */
-    public void learningRate(double value) {
-        context.requireOpen();
-        call(handle -> Abi.meron_optimizer_set_learning_rate(handle, value));
-    }
-
     /** The learning rate of group 0 in the next steps. */
     public double learningRate() {
         return info(meron_optimizer_info::getLearning_rate);
@@ -56,17 +55,6 @@ public final class Optimizer extends Handle {
     /** Steps taken so far, from what was set. */
     public long steps() {
         return info(meron_optimizer_info::getSteps);
-    }
-
-    /**
-     * Sets how many steps count as taken, the same on all ranks: for an optimizer that goes on from a
-     * checkpoint, beside its states (writeState). Adam's bias corrections, the first step of SGD with a
-     * momentum and the random rounding of states in 16 or 8 bits go by the number. Throws ARGUMENT (below 0,
-     * above 2^53), STATE (a step is under way).
-     */
-    public void steps(long value) {
-        context.requireOpen();
-        call(handle -> Abi.meron_optimizer_set_steps(handle, value));
     }
 
     /** The global 2-norm of the last step's gradients, before clipping. */
@@ -102,7 +90,7 @@ public final class Optimizer extends Handle {
      * @return the group's number: 1, 2, ...
      */
     public int addParamGroup(ParamGroup group, Param... params) {
-        context.requireOpen();
+        requireOpen();
         try {
             return call(handle -> Abi.meron_optimizer_add_param_group(handle, handles(params),
                     group.learningRate, group.beta1, group.beta2, group.epsilon,
@@ -114,14 +102,14 @@ public final class Optimizer extends Handle {
 
     /** A copy of a group's numbers: of 0, or what addParamGroup gave. Throws ARGUMENT for others. */
     public ParamGroup group(int number) {
-        context.requireOpen();
+        requireOpen();
         return new ParamGroup(
                 call(handle -> Abi.meron_optimizer_get_param_group(handle, number)));
     }
 
     /** Sets the numbers of a group for the next steps, the same on all ranks. Throws ARGUMENT. */
     public void setGroup(int number, ParamGroup group) {
-        context.requireOpen();
+        requireOpen();
         call(handle -> Abi.meron_optimizer_set_param_group(handle, number, group.learningRate,
                 group.beta1, group.beta2, group.epsilon, group.weightDecay));
     }
@@ -133,7 +121,7 @@ public final class Optimizer extends Handle {
      * then nothing was changed, and the gradients are discarded.
      */
     public Future step() {
-        context.requireOpen();
+        requireOpen();
         final long future = call(handle -> Abi.meron_optimizer_step_begin(handle));
         endStates();
         for (Unit unit : units) unit.endReduced();
@@ -147,7 +135,7 @@ public final class Optimizer extends Handle {
      * readState copies it.
      */
     public View state(Param param, State state) {
-        context.requireOpen();
+        requireOpen();
         try {
             return call(handle -> new View(context, this, states,
                     Abi.meron_optimizer_state_view(handle, param.handle(), state.ordinal())));
@@ -172,7 +160,7 @@ public final class Optimizer extends Handle {
 
     /** The same into a direct buffer in native order, from its position to its limit. */
     public void readState(Param param, State state, FloatBuffer out) {
-        context.requireOpen();
+        requireOpen();
         try {
             call(handle -> Abi.meron_optimizer_read_state(
                     out, handle, param.handle(), state.ordinal()));
@@ -192,7 +180,7 @@ public final class Optimizer extends Handle {
 
     /** The same from a direct buffer in native order, from its position to its limit. */
     public void writeState(Param param, State state, FloatBuffer values) {
-        context.requireOpen();
+        requireOpen();
         try {
             call(handle -> Abi.meron_optimizer_write_state(
                     handle, param.handle(), state.ordinal(), values));
@@ -210,18 +198,9 @@ public final class Optimizer extends Handle {
      * are where they were then.
      */
     public void offload(String folder) {
-        context.requireOpen();
+        requireOpen();
         call(handle -> Abi.meron_optimizer_offload(handle, folder));
         endStates();
-    }
-
-    /**
-     * Brings the states back that offload has moved off, bit by bit the same. Blocks on this rank's
-     * drive. Throws STATE (they are not offloaded), NO_MEMORY, IO, CORRUPT: they are offloaded still then.
-     */
-    public void reload() {
-        context.requireOpen();
-        call(handle -> Abi.meron_optimizer_reload(handle));
     }
 
     /** Releases the optimizer and its states. A step under way keeps them until it has ended. */
@@ -238,7 +217,7 @@ public final class Optimizer extends Handle {
     }
 
     private <T> T info(java.util.function.Function<meron_optimizer_info, T> field) {
-        context.requireOpen();
+        requireOpen();
         final meron_optimizer_info info = call(handle -> Abi.meron_optimizer_get_info(handle));
         try {
             return field.apply(info);

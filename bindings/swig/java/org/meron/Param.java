@@ -5,7 +5,7 @@ import org.meron.abi.Abi;
 import org.meron.abi.meron_param_info;
 
 /** A named tensor that the ranks of a group share. Made by Context.param. */
-public final class Param extends Handle {
+public final class Param extends ParamMethods {
     private final Context context;
     private final String name;
     private final Dtype dtype;
@@ -25,6 +25,11 @@ public final class Param extends Handle {
         count = info.getCount();
         frozen = info.getFrozen() != 0;
         info.delete();
+    }
+
+    @Override
+    void requireOpen() {
+        context.requireOpen();
     }
 
     /** Unique in the context. */
@@ -80,7 +85,7 @@ public final class Param extends Handle {
      * @param overwrite whether the caller writes every element, so that it need not be zero before
      */
     public View gradient(boolean overwrite) {
-        context.requireOpen();
+        requireOpen();
         final int flags = overwrite ? Abi.MERON_GRADIENT_OVERWRITE : 0;
         return call(handle -> new View(context, this, loan(Unit::gradientLoan),
                 Abi.meron_gradient_view(handle, flags)));
@@ -92,7 +97,7 @@ public final class Param extends Handle {
      * no reduction at a boundary has ended.
      */
     public View reduced() {
-        context.requireOpen();
+        requireOpen();
         return call(handle -> new View(
                 context, this, loan(Unit::reducedLoan), Abi.meron_reduced_view(handle)));
     }
@@ -108,7 +113,7 @@ public final class Param extends Handle {
     }
 
     private meron_param_info info() {
-        context.requireOpen();
+        requireOpen();
         return call(handle -> Abi.meron_param_get_info(handle));
     }
 }

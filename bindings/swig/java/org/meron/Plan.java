@@ -8,7 +8,7 @@ import org.meron.abi.Abi;
  * The strategy as a table: per kind of state, over which ranks it is sharded and in which dtype. Pure
  * data: nothing here touches a device, file or peer.
  */
-public final class Plan extends Handle {
+public final class Plan extends PlanMethods {
     static final int ADAMW_STATES = 2; // that the rule keeps of an element
 
     private Plan(long handle) {
@@ -28,16 +28,6 @@ public final class Plan extends Handle {
     /** Reads JSON, as docs/plan.md describes it. Throws PARSE (line and key), UNSUPPORTED. */
     public static Plan parse(String json) {
         return new Plan(Abi.meron_plan_parse(json));
-    }
-
-    /** JSON that parse reads back to an equal plan. */
-    public String json() {
-        return call(handle -> Abi.meron_plan_json(handle));
-    }
-
-    /** A table for people, several lines. */
-    public String table() {
-        return call(handle -> Abi.meron_plan_table(handle));
     }
 
     /** The same where all ranks share memory. */

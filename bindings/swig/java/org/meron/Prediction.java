@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+// Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
 package org.meron;
 
 import org.meron.abi.meron_prediction;
 
 /** What the plan predicts for this rank and the units made so far. Bytes. */
 public final class Prediction {
-    /** Of parameters, held. */
+    /** Of values, held. */
     public final long paramBytes;
 
     /** Of gradients, held. */
@@ -14,34 +15,37 @@ public final class Prediction {
     /** Of optimizer states, held. */
     public final long optimizerBytes;
 
-    /** Most held of parameters, gradients, optimizer states and staging memory. */
+    /** The most held at once on this rank. */
     public final long peakBytes;
 
-    /** Parts of peers made visible in place, per optimizer step. */
+    /** As in meron_stats, per optimizer step; so are those below. */
     public final long gatherMappedBytes;
 
-    /** Parts of peers copied, per optimizer step. */
+    /** Parts of peers copied. */
     public final long gatherCopiedBytes;
 
-    /** Gradients read from peers, per optimizer step. */
+    /** Gradients read from peers. */
     public final long reduceBytes;
 
-    /** Of parameters, from the first gather to the update: on top of paramBytes, within peakBytes. */
+    /**
+     * Of values, from the first gather to the update (of frozen ones for good): on top of those
+     * held, within the peak.
+     */
     public final long secondCopyBytes;
 
-    /** Of what gathers take, from ranks that share no memory with this one, as it is on the wire. */
+    /** Gathered from ranks that share no memory, as on the wire. */
     public final long farGatherBytes;
 
-    /** Of what reductions take, likewise. */
+    /** Reduced from such ranks, likewise. */
     public final long farReduceBytes;
 
-    /** Read from tier nvme, per optimizer step. */
+    /** Read from this rank's file on tier nvme. */
     public final long nvmeReadBytes;
 
-    /** Written to it, per optimizer step. */
+    /** Written to it. */
     public final long nvmeWrittenBytes;
 
-    /** In use there. */
+    /** In use there, at all times. */
     public final long nvmeBytes;
 
     /** On the device at all times, where ranks exchange on their devices. */

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
+// Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
 package org.meron;
 
-/** How values of several ranks are combined: in f32, in rank order. */
+/** How values are combined. */
 public enum ReduceOp {
     /** Their sum. */
     SUM,
-    /** Their sum divided by the group's size. */
+    /** Their sum, divided by the number of ranks. */
     MEAN;
 
-    /** The number, as in meron/group.h. */
+    /** The number, as in the headers. */
     public int code() {
         return ordinal();
     }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+// Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
 package org.meron;
 
 import org.meron.abi.Abi;
 import org.meron.abi.meron_reduce_options;
+import org.meron.abi.meron_source_list;
 
-/** How gradients are reduced. By default: a mean over the ranks, before a step. */
+/** How gradients are reduced. */
 public final class ReduceOptions {
     private ReduceOp op;
     private boolean boundary;
@@ -20,30 +22,30 @@ public final class ReduceOptions {
         initial.delete();
     }
 
-    /** Whether values are averaged over the ranks. */
-    public ReduceOptions op(ReduceOp op) {
-        this.op = op;
+    /** How the values of the ranks are combined. */
+    public ReduceOptions op(ReduceOp value) {
+        op = value;
         return this;
     }
 
     /** Whether this is the last micro-batch before the step. */
-    public ReduceOptions boundary(boolean boundary) {
-        this.boundary = boundary;
+    public ReduceOptions boundary(boolean value) {
+        boundary = value;
         return this;
     }
 
-    /** The sum is divided by this too, for example by the number of micro-batches. */
-    public ReduceOptions divisor(double divisor) {
-        this.divisor = divisor;
+    /** The sum is divided by this too, e.g. the number of micro-batches. */
+    public ReduceOptions divisor(double value) {
+        divisor = value;
         return this;
     }
 
     /**
-     * The address of a stream of the context's device (a cudaStream_t): gradients on the device are read
-     * after what was asked of it so far. Default: 0, the device's default stream.
+     * Sources on the device are read after what was asked of this stream so far; by default the
+     * device's default stream.
      */
-    public ReduceOptions stream(long stream) {
-        this.stream = stream;
+    public ReduceOptions stream(long value) {
+        stream = value;
         return this;
     }
 
@@ -51,15 +53,22 @@ public final class ReduceOptions {
         return op;
     }
 
-    boolean boundary() {
-        return boundary;
+    long reduceBegin(long unit, meron_source_list sources) {
+        return Abi.meron_reduce_begin(
+                unit,
+                sources,
+                op.ordinal(),
+                boundary ? 1 : 0,
+                divisor,
+                stream);
     }
 
-    double divisor() {
-        return divisor;
-    }
-
-    long stream() {
-        return stream;
+    long reduceFinishBegin(long unit) {
+        return Abi.meron_reduce_finish_begin(
+                unit,
+                op.ordinal(),
+                boundary ? 1 : 0,
+                divisor,
+                stream);
     }
 }

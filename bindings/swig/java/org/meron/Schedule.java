@@ -15,7 +15,7 @@ import org.meron.abi.meron_schedule_info;
  *
  * <p>Units are given by their index in the list that the schedule was made of.
  */
-public final class Schedule extends Handle {
+public final class Schedule extends ScheduleMethods {
     private final Context context;
     private final Unit[] units;
     private final boolean onHost; // whatever the device
@@ -26,15 +26,20 @@ public final class Schedule extends Handle {
         super(new Release(create(options, units), Abi::meron_schedule_release));
         this.context = context;
         this.units = units.clone();
-        this.onHost = options.place == GatherPlace.HOST;
+        this.onHost = options.place() == GatherPlace.HOST;
         this.uses = new int[units.length];
         this.loans = new Loan[units.length];
         Arrays.setAll(loans, i -> new Loan());
     }
 
+    @Override
+    void requireOpen() {
+        context.requireOpen();
+    }
+
     private static long create(ScheduleOptions options, Unit... units) {
         try {
-            return options.create(handles(units));
+            return options.scheduleCreate(handles(units));
         } finally {
             java.lang.ref.Reference.reachabilityFence(units);
         }
@@ -57,7 +62,7 @@ public final class Schedule extends Handle {
      * @param kind 0 to 15; each has a recorded order of its own
      */
     public void begin(int kind) {
-        context.requireOpen();
+        requireOpen();
         call(handle -> Abi.meron_schedule_begin(handle, kind));
     }
 
@@ -79,7 +84,7 @@ public final class Schedule extends Handle {
     }
 
     private boolean enter(int index, long timeout) {
-        context.requireOpen();
+        requireOpen();
         final boolean entered =
                 call(handle -> Abi.meron_schedule_enter(handle, index, timeout)) == Abi.MERON_OK;
         synchronized (loans) {
@@ -90,7 +95,7 @@ public final class Schedule extends Handle {
 
     /** Leaves a unit once. Throws STATE when it is not entered. Never blocks. */
     public void leave(int index) {
-        context.requireOpen();
+        requireOpen();
         call(handle -> Abi.meron_schedule_leave(handle, index));
         synchronized (loans) {
             if (--uses[index] == 0) end(index);
@@ -103,7 +108,7 @@ public final class Schedule extends Handle {
      * Throws STATE when the unit is not entered, ARGUMENT when the schedule does not have it.
      */
     public View view(Param param) {
-        context.requireOpen();
+        requireOpen();
         try {
             return call(handle -> {
                 final org.meron.abi.meron_view view =
@@ -122,18 +127,9 @@ public final class Schedule extends Handle {
         return Arrays.asList(units).indexOf(param.unit);
     }
 
-    /**
-     * Gives back what stays full or was begun ahead: before an update or an optimizer's step. Throws
-     * STATE when units are entered.
-     */
-    public void drop() {
-        context.requireOpen();
-        call(handle -> Abi.meron_schedule_drop(handle));
-    }
-
     /** Forgets all uses and the pass, and gives everything back: after an exception in the trainer. */
     public void reset() {
-        context.requireOpen();
+        requireOpen();
         call(handle -> Abi.meron_schedule_reset(handle));
         endAll();
     }
@@ -203,7 +199,7 @@ public final class Schedule extends Handle {
     }
 
     private <T> T info(java.util.function.Function<meron_schedule_info, T> field) {
-        context.requireOpen();
+        requireOpen();
         final meron_schedule_info info = call(handle -> Abi.meron_schedule_get_info(handle));
         try {
             return field.apply(info);

@@ -1,83 +1,99 @@
 // SPDX-License-Identifier: Apache-2.0
+// Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
 package org.meron;
 
 import org.meron.abi.Abi;
 import org.meron.abi.meron_schedule_options;
 
-/** How far a schedule looks ahead and what it keeps, in elements; and where its views are. */
+/** How far a schedule looks ahead and what it keeps, in elements; and where units are full. */
 public final class ScheduleOptions {
-    private long prefetch;
-    private long maxLive;
-    private long maxReuse;
-    private long persist;
-    private long persistTotal = -1; // as the library's unsigned number: no limit
-    GatherPlace place = GatherPlace.HOST;
+    private long prefetchElements;
+    private long maxLiveElements;
+    private long maxReuseElements;
+    private long persistElements;
+    private long persistTotalElements;
+    private GatherPlace place;
     private long stream;
 
     /** The library's defaults. */
     public ScheduleOptions() {
         final meron_schedule_options initial = Abi.meron_schedule_options_init();
-        prefetch = initial.getPrefetch_elements();
-        maxLive = initial.getMax_live_elements();
-        maxReuse = initial.getMax_reuse_elements();
-        persist = initial.getPersist_elements();
+        prefetchElements = initial.getPrefetch_elements();
+        maxLiveElements = initial.getMax_live_elements();
+        maxReuseElements = initial.getMax_reuse_elements();
+        persistElements = initial.getPersist_elements();
+        persistTotalElements = initial.getPersist_total_elements();
+        place = GatherPlace.values()[initial.getPlace()];
         initial.delete();
     }
 
-    /** Gathers are begun ahead for the uses that come within so many elements of uses; 0: none. */
+    /**
+     * Gathers are begun ahead for the uses that come within this many elements of uses; 0:
+     * none.
+     */
     public ScheduleOptions prefetchElements(long value) {
-        prefetch = checked("prefetchElements", value);
+        prefetchElements = ContextOptions.notNegative("prefetchElements", value);
         return this;
     }
 
-    /** Limits what is begun ahead or kept, never what is needed now. */
+    /** Limits what is begun ahead or kept, never what is needed now; default 1e9. */
     public ScheduleOptions maxLiveElements(long value) {
-        maxLive = checked("maxLiveElements", value);
+        maxLiveElements = ContextOptions.notNegative("maxLiveElements", value);
         return this;
     }
 
-    /** A unit whose next recorded use comes within so many elements of other uses is kept full. */
+    /**
+     * A unit whose next recorded use comes within this many elements of other units' uses is
+     * kept full; default 1e9.
+     */
     public ScheduleOptions maxReuseElements(long value) {
-        maxReuse = checked("maxReuseElements", value);
+        maxReuseElements = ContextOptions.notNegative("maxReuseElements", value);
         return this;
     }
 
-    /** A unit of at most so many elements stays full from its first use until Schedule.drop. */
+    /**
+     * A unit of at most this many elements stays full from its first use until the schedule
+     * drops what it holds.
+     */
     public ScheduleOptions persistElements(long value) {
-        persist = checked("persistElements", value);
+        persistElements = ContextOptions.notNegative("persistElements", value);
         return this;
     }
 
-    /** Of all such units together, in the order given. By default there is no limit. */
+    /** Of all such units together, in the order given; by default there is no limit. */
     public ScheduleOptions persistTotalElements(long value) {
-        persistTotal = checked("persistTotalElements", value);
+        persistTotalElements = ContextOptions.notNegative("persistTotalElements", value);
         return this;
     }
 
-    /** Where views are; by default in the host's memory. */
+    /** Where views are. */
     public ScheduleOptions place(GatherPlace value) {
         place = value;
         return this;
     }
 
     /**
-     * For views on the device: the stream that waits for a unit that is entered, and behind whose work so
-     * far its memory goes back. It lives as long as the schedule.
-     *
-     * @param value the address of a stream of the context's device (a cudaStream_t); 0: its default one
+     * For views on the device: the stream that waits for a unit that is entered, and behind
+     * whose work so far its memory goes back. It stays one as long as the schedule.
      */
     public ScheduleOptions stream(long value) {
         stream = value;
         return this;
     }
 
-    long create(long[] units) {
-        return Abi.meron_schedule_create(
-                units, prefetch, maxLive, maxReuse, persist, persistTotal, place.code(), stream);
+    GatherPlace place() {
+        return place;
     }
 
-    private static long checked(String name, long value) {
-        if (value >= 0) return value;
-        throw new MeronException(Status.ARGUMENT, name + " is " + value + ": give 0 or more");
+    long scheduleCreate(long[] units) {
+        return Abi.meron_schedule_create(
+                units,
+                prefetchElements,
+                maxLiveElements,
+                maxReuseElements,
+                persistElements,
+                persistTotalElements,
+                place.ordinal(),
+                stream);
     }
 }

@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
+// Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
 package org.meron;
 
 import org.meron.abi.Abi;
 
 /**
- * How stochastic gradient descent updates, as torch.optim.SGD; weight decay is part of the gradient. With
- * a momentum it keeps a state, EXP_AVG; without, none. By default the learning rate is 1e-3, the weight
- * decay 0.
+ * How stochastic gradient descent updates, as torch.optim.SGD; weight decay is part of the
+ * gradient. With a momentum it keeps an average of gradients; without, nothing.
  */
 public final class Sgd extends UpdateRule<Sgd> {
     /** The defaults. */
     public Sgd() {
         super(Abi.MERON_SGD);
-        beta1 = 0;
-        weightDecay = 0;
+        learningRate = 0.001;
+        beta1 = 0.0;
+        dampening = 0.0;
+        nesterov = false;
+        weightDecay = 0.0;
+        maxNorm = 0.0;
     }
 
     @Override
@@ -21,19 +25,19 @@ public final class Sgd extends UpdateRule<Sgd> {
         return this;
     }
 
-    /** 0 or more and below 1; default 0. It is the first of a ParamGroup's betas. */
+    /** 0 or more, below 1; beta1 of a param group. */
     public Sgd momentum(double value) {
         beta1 = value;
         return this;
     }
 
-    /** Of the gradient that is added to the state: 0 or more and below 1; default 0. */
+    /** Of the gradient that is added to the state; 0 or more, below 1. */
     public Sgd dampening(double value) {
         dampening = value;
         return this;
     }
 
-    /** Nesterov's momentum, which needs a momentum and no dampening; default false. */
+    /** Nesterov's momentum, which needs a momentum and no dampening. */
     public Sgd nesterov(boolean value) {
         nesterov = value;
         return this;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+// Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
 package org.meron;
 
 import org.meron.abi.meron_stats;
 
-/** What was counted since the context was opened, and memory now. Bytes, but for two. */
+/** What was counted since the context was opened, and memory now. Bytes. */
 public final class Stats {
-    /** Parts of peers made visible in place. */
+    /** Parts of peers seen in place, or fetched by devices. */
     public final long gatherMappedBytes;
 
     /** Parts of peers copied. */
@@ -23,16 +24,16 @@ public final class Stats {
     /** Nanoseconds spent waiting for peers. */
     public final long waitNs;
 
-    /** Of parameters, held now. */
+    /** Of values, held now. */
     public final long paramBytes;
 
-    /** Of gradients, held now. */
+    /** Of gradients, counted from the making of a unit on. */
     public final long gradientBytes;
 
     /** Of optimizer states, held now. */
     public final long optimizerBytes;
 
-    /** Of staging memory, held now. */
+    /** Of staging buffers, held now. */
     public final long stagingBytes;
 
     /** Of what keeps the ranks in step, held now. */
@@ -44,10 +45,10 @@ public final class Stats {
     /** Bytes of pages that the kernel has given to this rank's arena. */
     public final long arenaPagesBytes;
 
-    /** Of what gathers took, from ranks that share no memory with this one, as it was on the wire. */
+    /** Gathered from ranks that share no memory, as on the wire. */
     public final long farGatherBytes;
 
-    /** Of what reductions took, likewise. */
+    /** Reduced from such ranks, likewise. */
     public final long farReduceBytes;
 
     /** Read from this rank's file on tier nvme. */

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Generated from include/meron/base.h by tools/generate/generate.py: do not edit.
 package org.meron;
 
 /**
@@ -6,15 +7,15 @@ package org.meron;
  * this process or host, -3xx the group (on all of its ranks), -4xx the whole context.
  */
 public enum Status {
-    /** Null, a wrong size, an unknown name or number. */
+    /** A null pointer, a wrong size, an unknown enum value. */
     ARGUMENT(-100),
-    /** Null, of another kind, or of another context. */
+    /** A null handle, of another kind, or of another context. */
     HANDLE(-101),
-    /** Its object was closed. */
+    /** A handle whose object was released or closed. */
     STALE(-102),
-    /** Valid, but not in the object's present state. */
+    /** The call is valid, but not in the object's present state. */
     STATE(-103),
-    /** A name or an object was given twice. */
+    /** A name or an object given twice. */
     DUPLICATE(-104),
     /** Valid, but this build or this plan does not offer it. */
     UNSUPPORTED(-105),
@@ -22,33 +23,33 @@ public enum Status {
     PARSE(-106),
     /** A gradient holds NaN or infinity; the step changed nothing. */
     NONFINITE(-107),
-    /** An interrupt or should_stop ended a wait, or the object was closed; the operation goes on. */
+    /** should_stop asked a wait to end, or the object was released. */
     CANCELLED(-108),
-    /** Memory is missing, or the context's limit is reached; the message has figures. */
+    /** No memory, or the context's limit is reached; it has the figures. */
     NO_MEMORY(-200),
-    /** A file, socket or mapping failed. */
+    /** A file, a socket or a mapping failed. */
     IO(-201),
-    /** What was asked for does not exist. */
+    /** A file or a key does not exist. */
     NOT_FOUND(-202),
-    /** A drive gave other bytes than were written; the message says where. */
+    /** A drive gave other bytes than were written: the message says where. */
     CORRUPT(-203),
     /** A drive is full; the message has need and free bytes. */
     NO_SPACE(-204),
     /** A device has failed: it is of no use any more in this process. */
     DEVICE(-205),
-    /** A deadline passed; the message says who has not arrived. */
+    /** A deadline passed: the message says who has not arrived. */
     TIMEOUT(-300),
-    /** A rank's process is gone. */
+    /** A rank's process is gone: the error's peer. */
     PEER_DEAD(-301),
-    /** A rank closed its context while others still need it. */
+    /** A rank, the error's peer, closed its context too early. */
     PEER_CLOSED(-302),
-    /** Ranks made different calls; the message has both. */
+    /** Ranks made different calls: the message has both. */
     MISMATCH(-303),
-    /** A rank called Group.abort; the message has its reason. */
+    /** A rank called meron_group_abort, or gave up an update. */
     ABORTED(-304),
     /** The token is missing or wrong, or the peer is another user. */
     AUTH(-305),
-    /** A rank is of another version. */
+    /** A rank, or the caller's headers, are of another version. */
     VERSION(-306),
     /** This process is a fork of the one that opened the context. */
     FORKED(-400),
@@ -56,7 +57,7 @@ public enum Status {
     CLOSED(-401),
     /** A defect of Meron: please report it. */
     INTERNAL(-402),
-    /** A code that only a later version of the library has: see {@link MeronException#code}. */
+    /** A code that only a later library has: see {@link MeronException#code}. */
     UNKNOWN(0);
 
     private final int code;

@@ -10,7 +10,7 @@ import org.meron.abi.meron_source_list;
 import org.meron.abi.meron_unit_info;
 
 /** Params that are gathered and reduced together. Made by Context.unit. */
-public final class Unit extends Handle {
+public final class Unit extends UnitMethods {
     /** What a unit is doing on this rank. */
     public enum State {
         /** Only this rank's part is at hand. */
@@ -47,6 +47,11 @@ public final class Unit extends Handle {
         for (Param param : params) param.unit = this;
     }
 
+    @Override
+    void requireOpen() {
+        context.requireOpen();
+    }
+
     /** The params that it is made of. */
     public Param[] params() {
         return params.clone();
@@ -64,7 +69,7 @@ public final class Unit extends Handle {
 
     /** Gathers into direct buffers of exactly the params' sizes, and waits. */
     public Gather gatherInto(Map<Param, ? extends Buffer> destinations) {
-        context.requireOpen();
+        requireOpen();
         return Gather.begin(
                 context, GatherMode.INTO, GatherPlace.HOST, destinations, this).full();
     }
@@ -74,13 +79,13 @@ public final class Unit extends Handle {
      * ranks. Throws STATE when the unit is being updated here, NO_MEMORY (a copy), -3xx.
      */
     public Gather begin(GatherMode mode) {
-        context.requireOpen();
+        requireOpen();
         return Gather.begin(context, mode, GatherPlace.DEVICE, null, this);
     }
 
     /** Begins a gather of views that are in `place`, without waiting. Errors as the other one. */
     public Gather begin(GatherPlace place) {
-        context.requireOpen();
+        requireOpen();
         return Gather.begin(context, GatherMode.VIEW, place, null, this);
     }
 
@@ -90,7 +95,7 @@ public final class Unit extends Handle {
      * gathered here.
      */
     public Update update() {
-        context.requireOpen();
+        requireOpen();
         return new Update(context, this);
     }
 
@@ -159,9 +164,8 @@ public final class Unit extends Handle {
      * reduced already and not used), ARGUMENT for options that are not of a boundary.
      */
     public Future reduceFinish(ReduceOptions options) {
-        context.requireOpen();
-        final long future = call(handle -> Abi.meron_reduce_finish_begin(handle,
-                options.op().code(), options.boundary() ? 1 : 0, options.divisor(), 0));
+        requireOpen();
+        final long future = call(options::reduceFinishBegin);
         endReduced();
         return new Future(context, future, null);
     }
@@ -171,7 +175,7 @@ public final class Unit extends Handle {
      * accumulation up whose boundary has not come, as all ranks then must.
      */
     public void discard() {
-        context.requireOpen();
+        requireOpen();
         call(handle -> Abi.meron_reduce_discard(handle));
         endReduced();
     }
@@ -183,7 +187,7 @@ public final class Unit extends Handle {
      * belongs to a schedule or an optimizer.
      */
     public void destroy() {
-        context.requireOpen();
+        requireOpen();
         call(handle -> Abi.meron_unit_destroy(handle));
         final Loan last = gradients;
         gradients = new Loan();
@@ -262,10 +266,8 @@ public final class Unit extends Handle {
     }
 
     private Future reduce(meron_source_list sources, ReduceOptions options) {
-        context.requireOpen();
-        final long future = call(handle -> Abi.meron_reduce_begin(handle, sources,
-                options.op().code(), options.boundary() ? 1 : 0, options.divisor(),
-                options.stream()));
+        requireOpen();
+        final long future = call(handle -> options.reduceBegin(handle, sources));
         final Loan last = gradients;
         gradients = new Loan();
         last.end("the gradient is being reduced: take a new view for the next one");
@@ -274,7 +276,7 @@ public final class Unit extends Handle {
     }
 
     private <T> T info(java.util.function.Function<meron_unit_info, T> field) {
-        context.requireOpen();
+        requireOpen();
         final meron_unit_info info = call(handle -> Abi.meron_unit_get_info(handle));
         try {
             return field.apply(info);

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+# Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
+# Calls of the library as functions.
+
+"""
+    Meron.flight_record(context)
+
+The flight recorder: the last operations (up to 1,024) of every rank of the world, as JSON.
+Works on a broken group too.
+
+Never blocks.
+
+Throws `MERON_E_ARGUMENT`, `MERON_E_HANDLE`, `MERON_E_STALE`, `MERON_E_FORKED`.
+"""
+function flight_record(context::Context)
+    return take_string(LibMeron.meron_context_flight_record, raw(context))
+end
+
+"""
+    Meron.json(plan)
+
+The plan as JSON that meron_plan_parse reads back to an equal plan.
+
+Never blocks.
+
+Throws `MERON_E_ARGUMENT`, `MERON_E_HANDLE`, `MERON_E_STALE`.
+"""
+function json(plan::Plan)
+    return take_string(LibMeron.meron_plan_json, raw(plan))
+end
+
+"""
+    Meron.table(plan)
+
+The plan as a table for people, several lines.
+
+Never blocks.
+
+Throws `MERON_E_ARGUMENT`, `MERON_E_HANDLE`, `MERON_E_STALE`.
+"""
+function table(plan::Plan)
+    return take_string(LibMeron.meron_plan_table, raw(plan))
+end
+
+"""
+    Meron.abort(group, reason)
+
+Breaks the group on every rank: waits under way end with `MERON_E_ABORTED`, which carries
+`reason`.
+
+`reason`: nothing or text for people, at most 200 bytes are kept.
+
+Never blocks.
+
+Throws `MERON_E_ARGUMENT`, `MERON_E_HANDLE`, `MERON_E_STALE`, `MERON_E_FORKED`.
+"""
+function abort(group::Group, reason = nothing)
+    @check LibMeron.meron_group_abort(raw(group), reason === nothing ? C_NULL : text(reason, "reason"))
+    return
+end
+
+export set_learning_rate!
+"""
+    set_learning_rate!(optimizer, learning_rate)
+
+Sets the learning rate of the next steps for params that are in no group that was added; the
+same on all ranks (it is part of the step's fingerprint).
+
+Never blocks.
+
+Throws `MERON_E_ARGUMENT`, `MERON_E_HANDLE`, `MERON_E_STALE`.
+"""
+function set_learning_rate!(optimizer::Optimizer, learning_rate)
+    @check LibMeron.meron_optimizer_set_learning_rate(raw(optimizer), learning_rate)
+    return
+end
+
+export set_steps!
+"""
+    set_steps!(optimizer, steps)
+
+Sets how many steps the optimizer counts as taken: for one that goes on from a checkpoint,
+beside its states (meron_optimizer_write_state). Adam's bias corrections, the first step of SGD
+with a momentum (which takes no average) and the random rounding of states in 16 or 8 bits go by
+the number. The same on all ranks: it is part of the next step's fingerprint. Changes nothing
+else.
+
+`steps`: at most 2^53.
+
+Never blocks.
+
+Throws `MERON_E_ARGUMENT`, `MERON_E_STATE` (a step is under way), `MERON_E_HANDLE`,
+`MERON_E_STALE`.
+"""
+function set_steps!(optimizer::Optimizer, steps)
+    @check LibMeron.meron_optimizer_set_steps(raw(optimizer), convert_field(UInt64, steps, "steps"))
+    return
+end
+
+"""
+    Meron.reload(optimizer)
+
+Brings the states back that meron_optimizer_offload has moved off, bit by bit the same.
+
+Blocks on this rank's drive; never on peers.
+
+Throws `MERON_E_STATE` (they are not offloaded), `MERON_E_NO_MEMORY`, `MERON_E_IO`,
+`MERON_E_CORRUPT` (the drive gave other bytes), `MERON_E_TIMEOUT`, `MERON_E_HANDLE`,
+`MERON_E_STALE`.
+"""
+function reload(optimizer::Optimizer)
+    @check LibMeron.meron_optimizer_reload(raw(optimizer))
+    return
+end
+
+export drop!
+"""
+    drop!(schedule)
+
+Gives back everything that stays full or was begun ahead: before an update or an optimizer step,
+which need all leases back. The pass and the recorded orders stay. Local.
+
+Never blocks.
+
+Throws `MERON_E_STATE` (names the units that are entered), `MERON_E_HANDLE`, `MERON_E_STALE`,
+`MERON_E_FORKED`.
+"""
+function drop!(schedule::Schedule)
+    @check LibMeron.meron_schedule_drop(raw(schedule))
+    return
+end
+
+"""
+    Meron.describe(io)
+
+What a person should know about its speed, a line each: the backend and what the kernel has
+granted it, why it is not a faster one, and which files go through the page cache, and why.
+
+Never blocks.
+
+Throws `MERON_E_ARGUMENT`, `MERON_E_NO_MEMORY`, `MERON_E_HANDLE`, `MERON_E_STALE`,
+`MERON_E_FORKED`.
+"""
+function describe(io::Io)
+    return take_string(LibMeron.meron_io_describe, raw(io))
+end

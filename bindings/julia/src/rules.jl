@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+# Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
+# Optimizers, by their update rule.
+
+export adamw
+"""
+    adamw(units; learning_rate, beta1, beta2, epsilon, weight_decay, max_norm)
+
+How AdamW updates: Loshchilov and Hutter, arXiv 1711.05101.
+
+Makes an optimizer and its states (zero) for the trainable params of some units: what the rule
+keeps, in the plan's dtype and on its tier, and an f32 master copy where the params have 16
+bits. States on tier nvme are written once here, so that steps only write over what is there;
+while that takes long, the log tells how far it is. Collective over the units' group.
+
+- `learning_rate` = 0.001: 0 or more.
+- `beta1` = 0.9: 0 or more, below 1.
+- `beta2` = 0.999: 0 or more, below 1.
+- `epsilon` = 1e-08: above 0.
+- `weight_decay` = 0.01: 0 or more.
+- `max_norm` = 0.0: gradients are scaled to at most this global 2-norm; 0: no clipping.
+
+Blocks on this rank's drive where states lie on nvme; never on peers. Throws `MERON_E_ARGUMENT`,
+`MERON_E_HANDLE`, `MERON_E_STALE`, `MERON_E_DUPLICATE`, `MERON_E_NO_MEMORY`, `MERON_E_IO`,
+`MERON_E_NOT_FOUND`, `MERON_E_NO_SPACE`, `MERON_E_TIMEOUT`, `MERON_E_PEER_DEAD`,
+`MERON_E_PEER_CLOSED`, `MERON_E_MISMATCH`, `MERON_E_ABORTED`, `MERON_E_AUTH`, `MERON_E_VERSION`.
+"""
+adamw(units; options...) = make_optimizer(
+    units, "adamw", LibMeron.MERON_ADAMW,
+    (:learning_rate, :beta1, :beta2, :epsilon, :weight_decay, :max_norm), options;
+    learning_rate = 0.001, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-08, weight_decay = 0.01, max_norm = 0.0)
+
+export adam
+"""
+    adam(units; learning_rate, beta1, beta2, epsilon, weight_decay, max_norm)
+
+How Adam updates: Kingma and Ba, arXiv 1412.6980; weight decay is part of the gradient.
+
+Makes an optimizer and its states (zero) for the trainable params of some units: what the rule
+keeps, in the plan's dtype and on its tier, and an f32 master copy where the params have 16
+bits. States on tier nvme are written once here, so that steps only write over what is there;
+while that takes long, the log tells how far it is. Collective over the units' group.
+
+- `learning_rate` = 0.001: 0 or more.
+- `beta1` = 0.9: 0 or more, below 1.
+- `beta2` = 0.999: 0 or more, below 1.
+- `epsilon` = 1e-08: above 0.
+- `weight_decay` = 0.0: 0 or more.
+- `max_norm` = 0.0: gradients are scaled to at most this global 2-norm; 0: no clipping.
+
+Blocks on this rank's drive where states lie on nvme; never on peers. Throws `MERON_E_ARGUMENT`,
+`MERON_E_HANDLE`, `MERON_E_STALE`, `MERON_E_DUPLICATE`, `MERON_E_NO_MEMORY`, `MERON_E_IO`,
+`MERON_E_NOT_FOUND`, `MERON_E_NO_SPACE`, `MERON_E_TIMEOUT`, `MERON_E_PEER_DEAD`,
+`MERON_E_PEER_CLOSED`, `MERON_E_MISMATCH`, `MERON_E_ABORTED`, `MERON_E_AUTH`, `MERON_E_VERSION`.
+"""
+adam(units; options...) = make_optimizer(
+    units, "adam", LibMeron.MERON_ADAM,
+    (:learning_rate, :beta1, :beta2, :epsilon, :weight_decay, :max_norm), options;
+    learning_rate = 0.001, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-08, weight_decay = 0.0, max_norm = 0.0)
+
+export adagrad
+"""
+    adagrad(units; learning_rate, epsilon, weight_decay, max_norm)
+
+How Adagrad updates: Duchi, Hazan and Singer, JMLR 12 (2011); weight decay is part of the
+gradient. Keeps the sum of squared gradients.
+
+Makes an optimizer and its states (zero) for the trainable params of some units: what the rule
+keeps, in the plan's dtype and on its tier, and an f32 master copy where the params have 16
+bits. States on tier nvme are written once here, so that steps only write over what is there;
+while that takes long, the log tells how far it is. Collective over the units' group.
+
+- `learning_rate` = 0.01: 0 or more.
+- `epsilon` = 1e-10: above 0.
+- `weight_decay` = 0.0: 0 or more.
+- `max_norm` = 0.0: gradients are scaled to at most this global 2-norm; 0: no clipping.
+
+Blocks on this rank's drive where states lie on nvme; never on peers. Throws `MERON_E_ARGUMENT`,
+`MERON_E_HANDLE`, `MERON_E_STALE`, `MERON_E_DUPLICATE`, `MERON_E_NO_MEMORY`, `MERON_E_IO`,
+`MERON_E_NOT_FOUND`, `MERON_E_NO_SPACE`, `MERON_E_TIMEOUT`, `MERON_E_PEER_DEAD`,
+`MERON_E_PEER_CLOSED`, `MERON_E_MISMATCH`, `MERON_E_ABORTED`, `MERON_E_AUTH`, `MERON_E_VERSION`.
+"""
+adagrad(units; options...) = make_optimizer(
+    units, "adagrad", LibMeron.MERON_ADAGRAD,
+    (:learning_rate, :epsilon, :weight_decay, :max_norm), options;
+    learning_rate = 0.01, epsilon = 1e-10, weight_decay = 0.0, max_norm = 0.0)
+
+export lion
+"""
+    lion(units; learning_rate, beta1, beta2, weight_decay, max_norm)
+
+How Lion updates: Chen et al., arXiv 2302.06675. Keeps an average of gradients.
+
+Makes an optimizer and its states (zero) for the trainable params of some units: what the rule
+keeps, in the plan's dtype and on its tier, and an f32 master copy where the params have 16
+bits. States on tier nvme are written once here, so that steps only write over what is there;
+while that takes long, the log tells how far it is. Collective over the units' group.
+
+- `learning_rate` = 0.0001: 0 or more.
+- `beta1` = 0.9: of the direction that is taken; 0 or more, below 1.
+- `beta2` = 0.99: of the average that is kept; 0 or more, below 1.
+- `weight_decay` = 0.0: 0 or more.
+- `max_norm` = 0.0: gradients are scaled to at most this global 2-norm; 0: no clipping.
+
+Blocks on this rank's drive where states lie on nvme; never on peers. Throws `MERON_E_ARGUMENT`,
+`MERON_E_HANDLE`, `MERON_E_STALE`, `MERON_E_DUPLICATE`, `MERON_E_NO_MEMORY`, `MERON_E_IO`,
+`MERON_E_NOT_FOUND`, `MERON_E_NO_SPACE`, `MERON_E_TIMEOUT`, `MERON_E_PEER_DEAD`,
+`MERON_E_PEER_CLOSED`, `MERON_E_MISMATCH`, `MERON_E_ABORTED`, `MERON_E_AUTH`, `MERON_E_VERSION`.
+"""
+lion(units; options...) = make_optimizer(
+    units, "lion", LibMeron.MERON_LION,
+    (:learning_rate, :beta1, :beta2, :weight_decay, :max_norm), options;
+    learning_rate = 0.0001, beta1 = 0.9, beta2 = 0.99, weight_decay = 0.0, max_norm = 0.0)
+
+export sgd
+"""
+    sgd(units; learning_rate, momentum, dampening, nesterov, weight_decay, max_norm)
+
+How stochastic gradient descent updates, as torch.optim.SGD; weight decay is part of the
+gradient. With a momentum it keeps an average of gradients; without, nothing.
+
+Makes an optimizer and its states (zero) for the trainable params of some units: what the rule
+keeps, in the plan's dtype and on its tier, and an f32 master copy where the params have 16
+bits. States on tier nvme are written once here, so that steps only write over what is there;
+while that takes long, the log tells how far it is. Collective over the units' group.
+
+- `learning_rate` = 0.001: 0 or more.
+- `momentum` = 0.0: 0 or more, below 1; beta1 of a param group.
+- `dampening` = 0.0: of the gradient that is added to the state; 0 or more, below 1.
+- `nesterov` = false: Nesterov's momentum, which needs a momentum and no dampening.
+- `weight_decay` = 0.0: 0 or more.
+- `max_norm` = 0.0: gradients are scaled to at most this global 2-norm; 0: no clipping.
+
+Blocks on this rank's drive where states lie on nvme; never on peers. Throws `MERON_E_ARGUMENT`,
+`MERON_E_HANDLE`, `MERON_E_STALE`, `MERON_E_DUPLICATE`, `MERON_E_NO_MEMORY`, `MERON_E_IO`,
+`MERON_E_NOT_FOUND`, `MERON_E_NO_SPACE`, `MERON_E_TIMEOUT`, `MERON_E_PEER_DEAD`,
+`MERON_E_PEER_CLOSED`, `MERON_E_MISMATCH`, `MERON_E_ABORTED`, `MERON_E_AUTH`, `MERON_E_VERSION`.
+"""
+sgd(units; options...) = make_optimizer(
+    units, "sgd", LibMeron.MERON_SGD,
+    (:learning_rate, :momentum, :dampening, :nesterov, :weight_decay, :max_norm), options;
+    learning_rate = 0.001, momentum = 0.0, dampening = 0.0, nesterov = false, weight_decay = 0.0, max_norm = 0.0)

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all exceptions of the package have in common, and the four families of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Error(Exception):
+    """An error of the library.
+
+    Attributes:
+        status:    the status code, for example -300.
+        name:      the code's name, "MERON_E_TIMEOUT".
+        message:   the whole message: what failed, where, on what, and what to do. Also str(error).
+        operation: the operation that failed, for example "gather"; "" where none applies.
+        subject:   the tensor, unit, file or key concerned; "" where none applies.
+        advice:    what to do next; "" where nothing is known.
+        rank:      the rank that reports the error, or None.
+        peer:      the rank that caused it when it is another one (dead, late, diverging), or None.
+    """
+
+    __module__ = "meron.errors"  # where users find it
+    status = 0
+    name = ""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        operation: str = "",
+        subject: str = "",
+        advice: str = "",
+        rank: int | None = None,
+        peer: int | None = None,
+    ) -> None:
+        # The library's messages hold the advice already, as a sentence.
+        if advice and advice.rstrip(".").casefold() not in message.casefold():
+            message = f"{message.rstrip('.')}. {advice}"
+        super().__init__(message)
+        self.message = message
+        self.status = type(self).status if status is None else status
+        self.operation = operation
+        self.subject = subject
+        self.advice = advice
+        self.rank = rank
+        self.peer = peer
+
+    def __str__(self) -> str:
+        return self.message
+
+    def __reduce__(self) -> Any:
+        # Keyword arguments do not survive the default way of pickling an exception.
+        return (_rebuild, (type(self), self.message, self._fields()))
+
+    def _fields(self) -> dict[str, Any]:
+        names = ("status", "operation", "subject", "advice", "rank", "peer")
+        return {name: getattr(self, name) for name in names}
+
+
+class CallError(Error):
+    """The call alone failed: the context and its groups are untouched and usable."""
+
+    __module__ = "meron.errors"
+
+
+class ResourceError(Error):
+    """Something that this process or host was asked for is missing: nothing was changed."""
+
+    __module__ = "meron.errors"
+
+
+class GroupError(Error):
+    """The group is broken: every further call on it gives the same error, on every rank."""
+
+    __module__ = "meron.errors"
+
+
+class ContextError(Error):
+    """The whole context is unusable."""
+
+    __module__ = "meron.errors"
+
+
+def _rebuild(kind: type[Error], message: str, fields: dict[str, Any]) -> Error:
+    return kind(message, **fields)

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+# Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
+"""Calls of the library as methods."""
+
+from __future__ import annotations
+
+from meron._native import Handled, call, lib, take_string
+
+
+class ContextMethods(Handled):
+    """Calls of meron_context that need nothing of Python's own."""
+
+
+class PlanMethods(Handled):
+    """Calls of meron_plan that need nothing of Python's own."""
+
+    def json(self) -> str:
+        """The plan as JSON that meron_plan_parse reads back to an equal plan.
+
+        Never blocks.
+
+        Raises ArgumentError, HandleError, StaleError.
+        """
+        return take_string(lib.meron_plan_json, self._for_call())
+
+    def table(self) -> str:
+        """The plan as a table for people, several lines.
+
+        Never blocks.
+
+        Raises ArgumentError, HandleError, StaleError.
+        """
+        return take_string(lib.meron_plan_table, self._for_call())
+
+
+class GroupMethods(Handled):
+    """Calls of meron_group that need nothing of Python's own."""
+
+
+class ParamMethods(Handled):
+    """Calls of meron_param that need nothing of Python's own."""
+
+
+class UnitMethods(Handled):
+    """Calls of meron_unit that need nothing of Python's own."""
+
+
+class OptimizerMethods(Handled):
+    """Calls of meron_optimizer that need nothing of Python's own."""
+
+    def reload(self) -> None:
+        """Brings the states back that meron_optimizer_offload has moved off, bit by bit the same.
+
+        Blocks on this rank's drive; never on peers.
+
+        Raises StateError (they are not offloaded), OutOfMemoryError, InputOutputError,
+        CorruptError (the drive gave other bytes), DeadlineError, HandleError, StaleError.
+        """
+        call(lib.meron_optimizer_reload, self._for_call())
+
+
+class CheckpointMethods(Handled):
+    """Calls of meron_checkpoint that need nothing of Python's own."""
+
+
+class ScheduleMethods(Handled):
+    """Calls of meron_schedule that need nothing of Python's own."""
+
+    def drop(self) -> None:
+        """Gives back everything that stays full or was begun ahead: before an update or an
+        optimizer step, which need all leases back. The pass and the recorded orders stay.
+        Local.
+
+        Never blocks.
+
+        Raises StateError (names the units that are entered), HandleError, StaleError,
+        ForkedError.
+        """
+        call(lib.meron_schedule_drop, self._for_call())
+
+    def reset(self) -> None:
+        """Forgets all uses and the pass, and gives everything back: after an exception in the
+        trainer. The recorded orders stay. Local.
+
+        Never blocks.
+
+        Raises HandleError, StaleError, ForkedError.
+        """
+        call(lib.meron_schedule_reset, self._for_call())
+
+
+class IoMethods(Handled):
+    """Calls of meron_io that need nothing of Python's own."""
+
+    def describe(self) -> str:
+        """What a person should know about its speed, a line each: the backend and what the kernel
+        has granted it, why it is not a faster one, and which files go through the page cache,
+        and why.
+
+        Never blocks.
+
+        Raises ArgumentError, OutOfMemoryError, HandleError, StaleError, ForkedError.
+        """
+        return take_string(lib.meron_io_describe, self._for_call())

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+# Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
+"""What the library fills, and the names of enums' values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# How values are combined.
+REDUCE_OPS: dict[str, int] = {"sum": 0, "mean": 1}
+
+# How numbers are encoded on the way between replicas; docs/plan.md has the details.
+CODECS: dict[str, int] = {"none": 0, "bf16": 1, "int8": 2, "int4": 3}
+
+# State of a unit on this rank.
+UNIT_STATES: dict[str, int] = {"partitioned": 0, "gathering": 1, "available": 2, "updating": 3}
+
+# Which state of an optimizer.
+OPTIMIZER_STATES: dict[str, int] = {"master": 0, "exp_avg": 1, "exp_avg_sq": 2}
+
+# Who moves the bytes.
+IO_BACKENDS: dict[str, int] = {"auto": 0, "io_uring": 1, "threads": 2}
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What was counted since the context was opened, and memory now. Bytes."""
+
+    # parts of peers seen in place, or fetched by devices
+    gather_mapped_bytes: int
+    # parts of peers copied
+    gather_copied_bytes: int
+    # gradients read from peers
+    reduce_bytes: int
+    # read from peers by broadcast and all-reduce
+    collective_bytes: int
+    # collectives begun
+    operations: int
+    # nanoseconds spent waiting for peers
+    wait_ns: int
+    # of values, held now
+    param_bytes: int
+    # of gradients, counted from the making of a unit on
+    gradient_bytes: int
+    # of optimizer states, held now
+    optimizer_bytes: int
+    # of staging buffers, held now
+    staging_bytes: int
+    # of what keeps the ranks in step, held now
+    control_bytes: int
+    # most ever held of param + gradient + optimizer + staging
+    peak_bytes: int
+    # bytes of pages that the kernel has given to this rank's arena
+    arena_pages_bytes: int
+    # gathered from ranks that share no memory, as on the wire
+    far_gather_bytes: int
+    # reduced from such ranks, likewise
+    far_reduce_bytes: int
+    # read from this rank's file on tier nvme
+    nvme_read_bytes: int
+    # written to it
+    nvme_written_bytes: int
+    # of it, in use now
+    nvme_bytes: int
+    # copied from the host to this rank's device
+    device_up_bytes: int
+    # copied from it to the host
+    device_down_bytes: int
+    # on the device at all times: rows of tier device
+    device_bytes: int
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the plan predicts for this rank and the units made so far. Bytes."""
+
+    # of values, held
+    param_bytes: int
+    # of gradients, held
+    gradient_bytes: int
+    # of optimizer states, held
+    optimizer_bytes: int
+    # the most held at once on this rank
+    peak_bytes: int
+    # as in meron_stats, per optimizer step; so are those below
+    gather_mapped_bytes: int
+    # parts of peers copied
+    gather_copied_bytes: int
+    # gradients read from peers
+    reduce_bytes: int
+    # of values, from the first gather to the update (of frozen ones for good): on top of those
+    # held, within the peak
+    second_copy_bytes: int
+    # gathered from ranks that share no memory, as on the wire
+    far_gather_bytes: int
+    # reduced from such ranks, likewise
+    far_reduce_bytes: int
+    # read from this rank's file on tier nvme
+    nvme_read_bytes: int
+    # written to it
+    nvme_written_bytes: int
+    # in use there, at all times
+    nvme_bytes: int
+    # on the device at all times, where ranks exchange on their devices
+    device_bytes: int
+
+
+@dataclass(frozen=True)
+class ScheduleInfo:
+    """What is known about a schedule."""
+
+    # units that are entered now
+    entered: int
+    # that it was made of
+    units: int
+    # begun so far
+    passes: int
+    # units entered so far
+    uses: int
+    # uses whose unit was full already
+    ready: int
+    # uses met by a gather that was begun ahead
+    ahead: int
+    # uses that the recorded order did not have next
+    deviations: int
+    # of the units that are full or on their way now
+    live_elements: int
+    # the most there were
+    peak_live_elements: int
+    # nanoseconds that uses have waited
+    wait_ns: int
+
+
+@dataclass(frozen=True)
+class SaveProgress:
+    """How far the save under way is."""
+
+    # whether a save is under way
+    saving: bool
+    # bytes that this rank writes; 0: not known yet, or no save
+    total: int
+    # of them, out of the units
+    copied: int
+    # of them, in files
+    written: int

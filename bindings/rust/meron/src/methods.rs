@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
+//! Calls of the library as methods.
+
+use meron_sys as sys;
+
+use crate::call::{check, receive, receive_text};
+use crate::home::ForCall;
+use crate::{Context, Group, Io, Optimizer, Plan, Result, Schedule};
+
+impl Context {
+    /// The flight recorder: the last operations (up to 1,024) of every rank of the world, as
+    /// JSON. Works on a broken group too.
+    ///
+    /// Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Argument`, `ErrorKind::Handle`, `ErrorKind::Stale`, `ErrorKind::Forked`.
+    pub fn flight_record(&self) -> Result<String> {
+        let handle = self.for_call()?;
+        // SAFETY: a wrong handle gives an error; texts live during the call.
+        receive_text(|out, err| unsafe { sys::meron_context_flight_record(out, handle, err) })
+    }
+}
+
+impl Plan {
+    /// The plan as JSON that meron_plan_parse reads back to an equal plan.
+    ///
+    /// Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Argument`, `ErrorKind::Handle`, `ErrorKind::Stale`.
+    pub fn to_json(&self) -> Result<String> {
+        let handle = self.for_call()?;
+        // SAFETY: a wrong handle gives an error; texts live during the call.
+        receive_text(|out, err| unsafe { sys::meron_plan_json(out, handle, err) })
+    }
+
+    /// The plan as a table for people, several lines.
+    ///
+    /// Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Argument`, `ErrorKind::Handle`, `ErrorKind::Stale`.
+    pub fn to_table(&self) -> Result<String> {
+        let handle = self.for_call()?;
+        // SAFETY: a wrong handle gives an error; texts live during the call.
+        receive_text(|out, err| unsafe { sys::meron_plan_table(out, handle, err) })
+    }
+}
+
+impl Group {
+    /// This rank's place in the group.
+    ///
+    /// Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Argument`, `ErrorKind::Handle`, `ErrorKind::Stale`, `ErrorKind::Forked`.
+    pub fn rank(&self) -> Result<i32> {
+        let handle = self.for_call()?;
+        // SAFETY: a wrong handle gives an error; texts live during the call.
+        receive(0, |out, err| unsafe { sys::meron_group_rank(out, handle, err) })
+    }
+
+    /// The number of ranks in the group.
+    ///
+    /// Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Argument`, `ErrorKind::Handle`, `ErrorKind::Stale`, `ErrorKind::Forked`.
+    pub fn size(&self) -> Result<i32> {
+        let handle = self.for_call()?;
+        // SAFETY: a wrong handle gives an error; texts live during the call.
+        receive(0, |out, err| unsafe { sys::meron_group_size(out, handle, err) })
+    }
+}
+
+impl Optimizer {
+    /// Sets the learning rate of the next steps for params that are in no group that was added;
+    /// the same on all ranks (it is part of the step's fingerprint).
+    ///
+    /// Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Argument`, `ErrorKind::Handle`, `ErrorKind::Stale`.
+    pub fn set_learning_rate(&mut self, learning_rate: f64) -> Result<()> {
+        let handle = self.for_call()?;
+        // SAFETY: a wrong handle gives an error; texts live during the call.
+        check(|err| unsafe { sys::meron_optimizer_set_learning_rate(handle, learning_rate, err) })
+    }
+
+    /// Sets how many steps the optimizer counts as taken: for one that goes on from a checkpoint,
+    /// beside its states (meron_optimizer_write_state). Adam's bias corrections, the first step
+    /// of SGD with a momentum (which takes no average) and the random rounding of states in 16 or
+    /// 8 bits go by the number. The same on all ranks: it is part of the next step's fingerprint.
+    /// Changes nothing else.
+    ///
+    /// `steps`: at most 2^53.
+    ///
+    /// Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Argument`, `ErrorKind::State` (a step is under way), `ErrorKind::Handle`,
+    /// `ErrorKind::Stale`.
+    pub fn set_steps(&mut self, steps: u64) -> Result<()> {
+        let handle = self.for_call()?;
+        // SAFETY: a wrong handle gives an error; texts live during the call.
+        check(|err| unsafe { sys::meron_optimizer_set_steps(handle, steps, err) })
+    }
+}
+
+impl Schedule {
+    /// Gives back everything that stays full or was begun ahead: before an update or an optimizer
+    /// step, which need all leases back. The pass and the recorded orders stay. Local.
+    ///
+    /// Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::State` (names the units that are entered), `ErrorKind::Handle`,
+    /// `ErrorKind::Stale`, `ErrorKind::Forked`.
+    pub fn drop_all(&self) -> Result<()> {
+        let handle = self.for_call()?;
+        // SAFETY: a wrong handle gives an error; texts live during the call.
+        check(|err| unsafe { sys::meron_schedule_drop(handle, err) })
+    }
+}
+
+impl Io {
+    /// What a person should know about its speed, a line each: the backend and what the kernel
+    /// has granted it, why it is not a faster one, and which files go through the page cache, and
+    /// why.
+    ///
+    /// Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Argument`, `ErrorKind::NoMemory`, `ErrorKind::Handle`, `ErrorKind::Stale`,
+    /// `ErrorKind::Forked`.
+    pub fn describe(&self) -> Result<String> {
+        let handle = self.for_call()?;
+        // SAFETY: a wrong handle gives an error; texts live during the call.
+        receive_text(|out, err| unsafe { sys::meron_io_describe(out, handle, err) })
+    }
+}

@@ -1,0 +1,1399 @@
+// SPDX-License-Identifier: Apache-2.0
+// Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
+//! What callers fill, what the library fills, and enums.
+
+use std::time::Duration;
+
+use meron_sys as sys;
+
+use crate::call::nanoseconds;
+use crate::device::Stream;
+
+/// Levels of a log message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum LogLevel {
+    /// Error.
+    Error,
+    /// Warning.
+    Warning,
+    /// Info.
+    Info,
+}
+
+#[allow(dead_code)]
+impl LogLevel {
+    pub(crate) fn code(self) -> sys::meron_log_level {
+        match self {
+            LogLevel::Error => sys::MERON_LOG_ERROR,
+            LogLevel::Warning => sys::MERON_LOG_WARNING,
+            LogLevel::Info => sys::MERON_LOG_INFO,
+        }
+    }
+
+    pub(crate) fn of(code: sys::meron_log_level) -> LogLevel {
+        match code {
+            sys::MERON_LOG_ERROR => LogLevel::Error,
+            sys::MERON_LOG_WARNING => LogLevel::Warning,
+            _ => LogLevel::Info,
+        }
+    }
+}
+
+/// How values are combined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum ReduceOp {
+    /// Their sum.
+    Sum,
+    /// Their sum, divided by the number of ranks.
+    #[default]
+    Mean,
+}
+
+#[allow(dead_code)]
+impl ReduceOp {
+    pub(crate) fn code(self) -> sys::meron_reduce_op {
+        match self {
+            ReduceOp::Sum => sys::MERON_SUM,
+            ReduceOp::Mean => sys::MERON_MEAN,
+        }
+    }
+
+    pub(crate) fn of(code: sys::meron_reduce_op) -> ReduceOp {
+        match code {
+            sys::MERON_SUM => ReduceOp::Sum,
+            _ => ReduceOp::Mean,
+        }
+    }
+}
+
+/// How numbers are encoded on the way between replicas; docs/plan.md has the details.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Codec {
+    /// None.
+    None,
+    /// Bf16.
+    Bf16,
+    /// Int8.
+    Int8,
+    /// Int4.
+    Int4,
+    /// Something that this version of the crate does not know.
+    Other(i32),
+}
+
+#[allow(dead_code)]
+impl Codec {
+    pub(crate) fn code(self) -> sys::meron_codec {
+        match self {
+            Codec::None => sys::MERON_CODEC_NONE,
+            Codec::Bf16 => sys::MERON_CODEC_BF16,
+            Codec::Int8 => sys::MERON_CODEC_INT8,
+            Codec::Int4 => sys::MERON_CODEC_INT4,
+            Codec::Other(other) => other,
+        }
+    }
+
+    pub(crate) fn of(code: sys::meron_codec) -> Codec {
+        match code {
+            sys::MERON_CODEC_NONE => Codec::None,
+            sys::MERON_CODEC_BF16 => Codec::Bf16,
+            sys::MERON_CODEC_INT8 => Codec::Int8,
+            sys::MERON_CODEC_INT4 => Codec::Int4,
+            other => Codec::Other(other),
+        }
+    }
+}
+
+/// State of a unit on this rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Activity {
+    /// Only this rank's part is at hand.
+    Partitioned,
+    /// A gather is under way.
+    Gathering,
+    /// Leased at least once.
+    Available,
+    /// Being written.
+    Updating,
+    /// Something that this version of the crate does not know.
+    Other(i32),
+}
+
+#[allow(dead_code)]
+impl Activity {
+    pub(crate) fn code(self) -> sys::meron_unit_state {
+        match self {
+            Activity::Partitioned => sys::MERON_UNIT_PARTITIONED,
+            Activity::Gathering => sys::MERON_UNIT_GATHERING,
+            Activity::Available => sys::MERON_UNIT_AVAILABLE,
+            Activity::Updating => sys::MERON_UNIT_UPDATING,
+            Activity::Other(other) => other,
+        }
+    }
+
+    pub(crate) fn of(code: sys::meron_unit_state) -> Activity {
+        match code {
+            sys::MERON_UNIT_PARTITIONED => Activity::Partitioned,
+            sys::MERON_UNIT_GATHERING => Activity::Gathering,
+            sys::MERON_UNIT_AVAILABLE => Activity::Available,
+            sys::MERON_UNIT_UPDATING => Activity::Updating,
+            other => Activity::Other(other),
+        }
+    }
+}
+
+/// Which state of an optimizer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum State {
+    /// F32 values; the param itself where that is f32.
+    Master,
+    /// Average of the gradients; Lion's, and SGD's momentum.
+    ExpAvg,
+    /// Average of their squares; Adagrad's sum of them.
+    ExpAvgSq,
+}
+
+#[allow(dead_code)]
+impl State {
+    pub(crate) fn code(self) -> sys::meron_optimizer_state {
+        match self {
+            State::Master => sys::MERON_STATE_MASTER,
+            State::ExpAvg => sys::MERON_STATE_EXP_AVG,
+            State::ExpAvgSq => sys::MERON_STATE_EXP_AVG_SQ,
+        }
+    }
+
+    pub(crate) fn of(code: sys::meron_optimizer_state) -> State {
+        match code {
+            sys::MERON_STATE_MASTER => State::Master,
+            sys::MERON_STATE_EXP_AVG => State::ExpAvg,
+            _ => State::ExpAvgSq,
+        }
+    }
+}
+
+/// Where a view is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Place {
+    /// In the device's memory, where the context has one; else the host's.
+    Device,
+    /// In the host's memory.
+    Host,
+}
+
+#[allow(dead_code)]
+impl Place {
+    pub(crate) fn code(self) -> sys::meron_gather_place {
+        match self {
+            Place::Device => sys::MERON_PLACE_DEVICE,
+            Place::Host => sys::MERON_PLACE_HOST,
+        }
+    }
+
+    pub(crate) fn of(code: sys::meron_gather_place) -> Place {
+        match code {
+            sys::MERON_PLACE_DEVICE => Place::Device,
+            _ => Place::Host,
+        }
+    }
+}
+
+/// Who moves the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum IoBackend {
+    /// io_uring where the host allows it, else threads.
+    Auto,
+    /// io_uring.
+    IoUring,
+    /// Threads of this process that call pread and pwrite.
+    Threads,
+}
+
+#[allow(dead_code)]
+impl IoBackend {
+    pub(crate) fn code(self) -> sys::meron_io_backend {
+        match self {
+            IoBackend::Auto => sys::MERON_IO_AUTO,
+            IoBackend::IoUring => sys::MERON_IO_URING,
+            IoBackend::Threads => sys::MERON_IO_THREADS,
+        }
+    }
+
+    pub(crate) fn of(code: sys::meron_io_backend) -> IoBackend {
+        match code {
+            sys::MERON_IO_AUTO => IoBackend::Auto,
+            sys::MERON_IO_URING => IoBackend::IoUring,
+            _ => IoBackend::Threads,
+        }
+    }
+}
+
+/// What a step does, for a prediction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Workload {
+    /// The world size; with a context its own counts.
+    pub ranks: u32,
+    /// Per optimizer step; default 1.
+    pub micro_batches: u32,
+    /// Of every unit; default 2: forward and backward.
+    pub gathers_per_micro_batch: u32,
+    /// How many share memory, side by side; 0: all of them. With a context as it is.
+    pub ranks_per_node: u32,
+    /// That the update rule keeps of an element, besides the master: 2 for AdamW and Adam, 1 for
+    /// Adagrad, Lion and SGD with a momentum, 0 for SGD without one.
+    pub optimizer_states: u32,
+}
+
+impl Default for Workload {
+    fn default() -> Workload {
+        Workload {
+            ranks: 1,
+            micro_batches: 1,
+            gathers_per_micro_batch: 2,
+            ranks_per_node: 0,
+            optimizer_states: 2,
+        }
+    }
+}
+
+impl Workload {
+    /// The world size; with a context its own counts.
+    #[must_use]
+    pub fn ranks(mut self, value: u32) -> Workload {
+        self.ranks = value;
+        self
+    }
+
+    /// Per optimizer step; default 1.
+    #[must_use]
+    pub fn micro_batches(mut self, value: u32) -> Workload {
+        self.micro_batches = value;
+        self
+    }
+
+    /// Of every unit; default 2: forward and backward.
+    #[must_use]
+    pub fn gathers_per_micro_batch(mut self, value: u32) -> Workload {
+        self.gathers_per_micro_batch = value;
+        self
+    }
+
+    /// How many share memory, side by side; 0: all of them. With a context as it is.
+    #[must_use]
+    pub fn ranks_per_node(mut self, value: u32) -> Workload {
+        self.ranks_per_node = value;
+        self
+    }
+
+    /// That the update rule keeps of an element, besides the master: 2 for AdamW and Adam, 1 for
+    /// Adagrad, Lion and SGD with a momentum, 0 for SGD without one.
+    #[must_use]
+    pub fn optimizer_states(mut self, value: u32) -> Workload {
+        self.optimizer_states = value;
+        self
+    }
+
+    pub(crate) fn raw(&self) -> sys::meron_workload {
+        sys::meron_workload {
+            ranks: self.ranks,
+            micro_batches: self.micro_batches,
+            gathers_per_micro_batch: self.gathers_per_micro_batch,
+            ranks_per_node: self.ranks_per_node,
+            optimizer_states: self.optimizer_states,
+            ..sys::MERON_WORKLOAD_INIT
+        }
+    }
+}
+
+/// What the params of one group share; numbers that the rule does not use mean nothing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct ParamGroup {
+    /// 0 or more.
+    pub learning_rate: f64,
+    /// 0 or more, below 1. SGD: the momentum, 0 in all groups or in none.
+    pub beta1: f64,
+    /// 0 or more, below 1.
+    pub beta2: f64,
+    /// Above 0.
+    pub epsilon: f64,
+    /// 0 or more.
+    pub weight_decay: f64,
+}
+
+impl Default for ParamGroup {
+    fn default() -> ParamGroup {
+        ParamGroup {
+            learning_rate: 0.001,
+            beta1: 0.9,
+            beta2: 0.999,
+            epsilon: 1e-08,
+            weight_decay: 0.01,
+        }
+    }
+}
+
+impl ParamGroup {
+    /// 0 or more.
+    #[must_use]
+    pub fn learning_rate(mut self, value: f64) -> ParamGroup {
+        self.learning_rate = value;
+        self
+    }
+
+    /// 0 or more, below 1. SGD: the momentum, 0 in all groups or in none.
+    #[must_use]
+    pub fn beta1(mut self, value: f64) -> ParamGroup {
+        self.beta1 = value;
+        self
+    }
+
+    /// 0 or more, below 1.
+    #[must_use]
+    pub fn beta2(mut self, value: f64) -> ParamGroup {
+        self.beta2 = value;
+        self
+    }
+
+    /// Above 0.
+    #[must_use]
+    pub fn epsilon(mut self, value: f64) -> ParamGroup {
+        self.epsilon = value;
+        self
+    }
+
+    /// 0 or more.
+    #[must_use]
+    pub fn weight_decay(mut self, value: f64) -> ParamGroup {
+        self.weight_decay = value;
+        self
+    }
+
+    pub(crate) fn raw(&self) -> sys::meron_param_group {
+        sys::meron_param_group {
+            learning_rate: self.learning_rate,
+            beta1: self.beta1,
+            beta2: self.beta2,
+            epsilon: self.epsilon,
+            weight_decay: self.weight_decay,
+            ..sys::MERON_PARAM_GROUP_INIT
+        }
+    }
+}
+
+impl ParamGroup {
+    pub(crate) fn of(raw: &sys::meron_param_group) -> ParamGroup {
+        ParamGroup {
+            learning_rate: raw.learning_rate,
+            beta1: raw.beta1,
+            beta2: raw.beta2,
+            epsilon: raw.epsilon,
+            weight_decay: raw.weight_decay,
+        }
+    }
+}
+
+/// How gradients are reduced.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct ReduceOptions {
+    /// How the values of the ranks are combined.
+    pub op: ReduceOp,
+    /// Whether this is the last micro-batch before the step.
+    pub boundary: bool,
+    /// The sum is divided by this too, e.g. the number of micro-batches.
+    pub divisor: f64,
+    /// Sources on the device are read after what was asked of this stream so far; by default the
+    /// device's default stream.
+    pub stream: Stream,
+}
+
+impl Default for ReduceOptions {
+    fn default() -> ReduceOptions {
+        ReduceOptions {
+            op: ReduceOp::Mean,
+            boundary: true,
+            divisor: 1.0,
+            stream: Stream::default(),
+        }
+    }
+}
+
+impl ReduceOptions {
+    /// How the values of the ranks are combined.
+    #[must_use]
+    pub fn op(mut self, value: ReduceOp) -> ReduceOptions {
+        self.op = value;
+        self
+    }
+
+    /// Whether this is the last micro-batch before the step.
+    #[must_use]
+    pub fn boundary(mut self, value: bool) -> ReduceOptions {
+        self.boundary = value;
+        self
+    }
+
+    /// The sum is divided by this too, e.g. the number of micro-batches.
+    #[must_use]
+    pub fn divisor(mut self, value: f64) -> ReduceOptions {
+        self.divisor = value;
+        self
+    }
+
+    /// Sources on the device are read after what was asked of this stream so far; by default the
+    /// device's default stream.
+    #[must_use]
+    pub fn stream(mut self, value: Stream) -> ReduceOptions {
+        self.stream = value;
+        self
+    }
+
+    pub(crate) fn raw(&self) -> sys::meron_reduce_options {
+        sys::meron_reduce_options {
+            op: self.op.code(),
+            boundary: u32::from(self.boundary),
+            divisor: self.divisor,
+            stream: self.stream.as_raw(),
+            ..sys::MERON_REDUCE_OPTIONS_INIT
+        }
+    }
+}
+
+/// How files are read and written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct IoOptions {
+    /// Who moves the bytes.
+    pub backend: IoBackend,
+    /// Of one call of the kernel: a multiple of 4096; default 1 MiB.
+    pub block_bytes: u32,
+    /// Calls under way at a time, 1 to 4096, of io_uring; default 32.
+    pub depth: u32,
+    /// 1 to 256, of the backend of threads: as many calls at a time.
+    pub threads: u32,
+    /// Whether each call is handed to the kernel alone.
+    pub single_submit: bool,
+    /// False: the next calls begin when the last have ended.
+    pub overlap_events: bool,
+    /// A wait ends when nothing has moved for so long; by default 600 s.
+    pub timeout: Duration,
+}
+
+impl Default for IoOptions {
+    fn default() -> IoOptions {
+        IoOptions {
+            backend: IoBackend::Auto,
+            block_bytes: 1048576,
+            depth: 32,
+            threads: 1,
+            single_submit: false,
+            overlap_events: true,
+            timeout: Duration::ZERO,
+        }
+    }
+}
+
+impl IoOptions {
+    /// Who moves the bytes.
+    #[must_use]
+    pub fn backend(mut self, value: IoBackend) -> IoOptions {
+        self.backend = value;
+        self
+    }
+
+    /// Of one call of the kernel: a multiple of 4096; default 1 MiB.
+    #[must_use]
+    pub fn block_bytes(mut self, value: u32) -> IoOptions {
+        self.block_bytes = value;
+        self
+    }
+
+    /// Calls under way at a time, 1 to 4096, of io_uring; default 32.
+    #[must_use]
+    pub fn depth(mut self, value: u32) -> IoOptions {
+        self.depth = value;
+        self
+    }
+
+    /// 1 to 256, of the backend of threads: as many calls at a time.
+    #[must_use]
+    pub fn threads(mut self, value: u32) -> IoOptions {
+        self.threads = value;
+        self
+    }
+
+    /// Whether each call is handed to the kernel alone.
+    #[must_use]
+    pub fn single_submit(mut self, value: bool) -> IoOptions {
+        self.single_submit = value;
+        self
+    }
+
+    /// False: the next calls begin when the last have ended.
+    #[must_use]
+    pub fn overlap_events(mut self, value: bool) -> IoOptions {
+        self.overlap_events = value;
+        self
+    }
+
+    /// A wait ends when nothing has moved for so long; by default 600 s.
+    #[must_use]
+    pub fn timeout(mut self, value: Duration) -> IoOptions {
+        self.timeout = value;
+        self
+    }
+
+    pub(crate) fn raw(&self) -> sys::meron_io_options {
+        sys::meron_io_options {
+            backend: self.backend.code(),
+            block_bytes: self.block_bytes,
+            depth: self.depth,
+            threads: self.threads,
+            single_submit: u32::from(self.single_submit),
+            overlap_events: u32::from(self.overlap_events),
+            timeout_ns: nanoseconds(self.timeout),
+            ..sys::MERON_IO_OPTIONS_INIT
+        }
+    }
+}
+
+/// How far a schedule looks ahead and what it keeps, in elements; and where units are full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ScheduleOptions {
+    /// Gathers are begun ahead for the uses that come within this many elements of uses; 0: none.
+    pub prefetch_elements: u64,
+    /// Limits what is begun ahead or kept, never what is needed now; default 1e9.
+    pub max_live_elements: u64,
+    /// A unit whose next recorded use comes within this many elements of other units' uses is
+    /// kept full; default 1e9.
+    pub max_reuse_elements: u64,
+    /// A unit of at most this many elements stays full from its first use until the schedule
+    /// drops what it holds.
+    pub persist_elements: u64,
+    /// Of all such units together, in the order given; by default there is no limit.
+    pub persist_total_elements: u64,
+    /// Where views are.
+    pub place: Place,
+    /// For views on the device: the stream that waits for a unit that is entered, and behind
+    /// whose work so far its memory goes back. It stays one as long as the schedule.
+    pub stream: Stream,
+}
+
+impl Default for ScheduleOptions {
+    fn default() -> ScheduleOptions {
+        ScheduleOptions {
+            prefetch_elements: 50000000,
+            max_live_elements: 1000000000,
+            max_reuse_elements: 1000000000,
+            persist_elements: 100000,
+            persist_total_elements: u64::MAX,
+            place: Place::Host,
+            stream: Stream::default(),
+        }
+    }
+}
+
+impl ScheduleOptions {
+    /// Gathers are begun ahead for the uses that come within this many elements of uses; 0: none.
+    #[must_use]
+    pub fn prefetch_elements(mut self, value: u64) -> ScheduleOptions {
+        self.prefetch_elements = value;
+        self
+    }
+
+    /// Limits what is begun ahead or kept, never what is needed now; default 1e9.
+    #[must_use]
+    pub fn max_live_elements(mut self, value: u64) -> ScheduleOptions {
+        self.max_live_elements = value;
+        self
+    }
+
+    /// A unit whose next recorded use comes within this many elements of other units' uses is
+    /// kept full; default 1e9.
+    #[must_use]
+    pub fn max_reuse_elements(mut self, value: u64) -> ScheduleOptions {
+        self.max_reuse_elements = value;
+        self
+    }
+
+    /// A unit of at most this many elements stays full from its first use until the schedule
+    /// drops what it holds.
+    #[must_use]
+    pub fn persist_elements(mut self, value: u64) -> ScheduleOptions {
+        self.persist_elements = value;
+        self
+    }
+
+    /// Of all such units together, in the order given; by default there is no limit.
+    #[must_use]
+    pub fn persist_total_elements(mut self, value: u64) -> ScheduleOptions {
+        self.persist_total_elements = value;
+        self
+    }
+
+    /// Where views are.
+    #[must_use]
+    pub fn place(mut self, value: Place) -> ScheduleOptions {
+        self.place = value;
+        self
+    }
+
+    /// For views on the device: the stream that waits for a unit that is entered, and behind
+    /// whose work so far its memory goes back. It stays one as long as the schedule.
+    #[must_use]
+    pub fn stream(mut self, value: Stream) -> ScheduleOptions {
+        self.stream = value;
+        self
+    }
+
+    pub(crate) fn raw(&self) -> sys::meron_schedule_options {
+        sys::meron_schedule_options {
+            prefetch_elements: self.prefetch_elements,
+            max_live_elements: self.max_live_elements,
+            max_reuse_elements: self.max_reuse_elements,
+            persist_elements: self.persist_elements,
+            persist_total_elements: self.persist_total_elements,
+            place: self.place.code(),
+            stream: self.stream.as_raw(),
+            ..sys::MERON_SCHEDULE_OPTIONS_INIT
+        }
+    }
+}
+
+/// What was counted since the context was opened, and memory now. Bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Parts of peers seen in place, or fetched by devices.
+    pub gather_mapped_bytes: u64,
+    /// Parts of peers copied.
+    pub gather_copied_bytes: u64,
+    /// Gradients read from peers.
+    pub reduce_bytes: u64,
+    /// Read from peers by broadcast and all-reduce.
+    pub collective_bytes: u64,
+    /// Collectives begun.
+    pub operations: u64,
+    /// Nanoseconds spent waiting for peers.
+    pub wait_ns: u64,
+    /// Of values, held now.
+    pub param_bytes: u64,
+    /// Of gradients, counted from the making of a unit on.
+    pub gradient_bytes: u64,
+    /// Of optimizer states, held now.
+    pub optimizer_bytes: u64,
+    /// Of staging buffers, held now.
+    pub staging_bytes: u64,
+    /// Of what keeps the ranks in step, held now.
+    pub control_bytes: u64,
+    /// Most ever held of param + gradient + optimizer + staging.
+    pub peak_bytes: u64,
+    /// Bytes of pages that the kernel has given to this rank's arena.
+    pub arena_pages_bytes: u64,
+    /// Gathered from ranks that share no memory, as on the wire.
+    pub far_gather_bytes: u64,
+    /// Reduced from such ranks, likewise.
+    pub far_reduce_bytes: u64,
+    /// Read from this rank's file on tier nvme.
+    pub nvme_read_bytes: u64,
+    /// Written to it.
+    pub nvme_written_bytes: u64,
+    /// Of it, in use now.
+    pub nvme_bytes: u64,
+    /// Copied from the host to this rank's device.
+    pub device_up_bytes: u64,
+    /// Copied from it to the host.
+    pub device_down_bytes: u64,
+    /// On the device at all times: rows of tier device.
+    pub device_bytes: u64,
+}
+
+impl Stats {
+    pub(crate) fn of(raw: &sys::meron_stats) -> Stats {
+        Stats {
+            gather_mapped_bytes: raw.gather_mapped_bytes,
+            gather_copied_bytes: raw.gather_copied_bytes,
+            reduce_bytes: raw.reduce_bytes,
+            collective_bytes: raw.collective_bytes,
+            operations: raw.operations,
+            wait_ns: raw.wait_ns,
+            param_bytes: raw.param_bytes,
+            gradient_bytes: raw.gradient_bytes,
+            optimizer_bytes: raw.optimizer_bytes,
+            staging_bytes: raw.staging_bytes,
+            control_bytes: raw.control_bytes,
+            peak_bytes: raw.peak_bytes,
+            arena_pages_bytes: raw.arena_pages_bytes,
+            far_gather_bytes: raw.far_gather_bytes,
+            far_reduce_bytes: raw.far_reduce_bytes,
+            nvme_read_bytes: raw.nvme_read_bytes,
+            nvme_written_bytes: raw.nvme_written_bytes,
+            nvme_bytes: raw.nvme_bytes,
+            device_up_bytes: raw.device_up_bytes,
+            device_down_bytes: raw.device_down_bytes,
+            device_bytes: raw.device_bytes,
+        }
+    }
+}
+
+/// What the plan predicts for this rank and the units made so far. Bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Prediction {
+    /// Of values, held.
+    pub param_bytes: u64,
+    /// Of gradients, held.
+    pub gradient_bytes: u64,
+    /// Of optimizer states, held.
+    pub optimizer_bytes: u64,
+    /// The most held at once on this rank.
+    pub peak_bytes: u64,
+    /// As in meron_stats, per optimizer step; so are those below.
+    pub gather_mapped_bytes: u64,
+    /// Parts of peers copied.
+    pub gather_copied_bytes: u64,
+    /// Gradients read from peers.
+    pub reduce_bytes: u64,
+    /// Of values, from the first gather to the update (of frozen ones for good): on top of those
+    /// held, within the peak.
+    pub second_copy_bytes: u64,
+    /// Gathered from ranks that share no memory, as on the wire.
+    pub far_gather_bytes: u64,
+    /// Reduced from such ranks, likewise.
+    pub far_reduce_bytes: u64,
+    /// Read from this rank's file on tier nvme.
+    pub nvme_read_bytes: u64,
+    /// Written to it.
+    pub nvme_written_bytes: u64,
+    /// In use there, at all times.
+    pub nvme_bytes: u64,
+    /// On the device at all times, where ranks exchange on their devices.
+    pub device_bytes: u64,
+}
+
+impl Prediction {
+    pub(crate) fn of(raw: &sys::meron_prediction) -> Prediction {
+        Prediction {
+            param_bytes: raw.param_bytes,
+            gradient_bytes: raw.gradient_bytes,
+            optimizer_bytes: raw.optimizer_bytes,
+            peak_bytes: raw.peak_bytes,
+            gather_mapped_bytes: raw.gather_mapped_bytes,
+            gather_copied_bytes: raw.gather_copied_bytes,
+            reduce_bytes: raw.reduce_bytes,
+            second_copy_bytes: raw.second_copy_bytes,
+            far_gather_bytes: raw.far_gather_bytes,
+            far_reduce_bytes: raw.far_reduce_bytes,
+            nvme_read_bytes: raw.nvme_read_bytes,
+            nvme_written_bytes: raw.nvme_written_bytes,
+            nvme_bytes: raw.nvme_bytes,
+            device_bytes: raw.device_bytes,
+        }
+    }
+}
+
+/// What is known about a schedule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ScheduleInfo {
+    /// Units that are entered now.
+    pub entered: u32,
+    /// That it was made of.
+    pub units: u64,
+    /// Begun so far.
+    pub passes: u64,
+    /// Units entered so far.
+    pub uses: u64,
+    /// Uses whose unit was full already.
+    pub ready: u64,
+    /// Uses met by a gather that was begun ahead.
+    pub ahead: u64,
+    /// Uses that the recorded order did not have next.
+    pub deviations: u64,
+    /// Of the units that are full or on their way now.
+    pub live_elements: u64,
+    /// The most there were.
+    pub peak_live_elements: u64,
+    /// Nanoseconds that uses have waited.
+    pub wait_ns: u64,
+}
+
+impl ScheduleInfo {
+    pub(crate) fn of(raw: &sys::meron_schedule_info) -> ScheduleInfo {
+        ScheduleInfo {
+            entered: raw.entered,
+            units: raw.units,
+            passes: raw.passes,
+            uses: raw.uses,
+            ready: raw.ready,
+            ahead: raw.ahead,
+            deviations: raw.deviations,
+            live_elements: raw.live_elements,
+            peak_live_elements: raw.peak_live_elements,
+            wait_ns: raw.wait_ns,
+        }
+    }
+}
+
+/// What is known about an optimizer.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct OptimizerInfo {
+    /// Taken so far, from what meron_optimizer_set_steps set.
+    pub steps: u64,
+    /// Global 2-norm of the last step's gradients, before clipping.
+    pub norm: f64,
+    /// Of group 0.
+    pub learning_rate: f64,
+    /// Of params, at least 1.
+    pub groups: u32,
+    /// That the rule keeps of an element, besides the master.
+    pub states: u32,
+    /// Of this rank's states on tier nvme.
+    pub nvme_bytes: u64,
+    /// Of them that meron_optimizer_offload has moved off memory.
+    pub offloaded_bytes: u64,
+}
+
+impl OptimizerInfo {
+    pub(crate) fn of(raw: &sys::meron_optimizer_info) -> OptimizerInfo {
+        OptimizerInfo {
+            steps: raw.steps,
+            norm: raw.norm,
+            learning_rate: raw.learning_rate,
+            groups: raw.groups,
+            states: raw.states,
+            nvme_bytes: raw.nvme_bytes,
+            offloaded_bytes: raw.offloaded_bytes,
+        }
+    }
+}
+
+/// What is known about a checkpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CheckpointInfo {
+    /// Ranks that saved it.
+    pub world: u32,
+    /// The caller's count.
+    pub step: u64,
+    /// Of its files.
+    pub bytes: u64,
+    /// That it has.
+    pub tensors: u64,
+    /// Of its files, by this rank, until now.
+    pub bytes_read: u64,
+    /// States that it lacks, and that stayed as they were when it was loaded.
+    pub missing: u64,
+    /// Tensors that no unit has.
+    pub unexpected: u64,
+}
+
+impl CheckpointInfo {
+    pub(crate) fn of(raw: &sys::meron_checkpoint_info) -> CheckpointInfo {
+        CheckpointInfo {
+            world: raw.world,
+            step: raw.step,
+            bytes: raw.bytes,
+            tensors: raw.tensors,
+            bytes_read: raw.bytes_read,
+            missing: raw.missing,
+            unexpected: raw.unexpected,
+        }
+    }
+}
+
+/// How far the save under way is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SaveProgress {
+    /// Whether a save is under way.
+    pub saving: bool,
+    /// Bytes that this rank writes; 0: not known yet, or no save.
+    pub total: u64,
+    /// Of them, out of the units.
+    pub copied: u64,
+    /// Of them, in files.
+    pub written: u64,
+}
+
+impl SaveProgress {
+    pub(crate) fn of(raw: &sys::meron_checkpoint_progress) -> SaveProgress {
+        SaveProgress {
+            saving: raw.saving != 0,
+            total: raw.total,
+            copied: raw.copied,
+            written: raw.written,
+        }
+    }
+}
+
+/// What is known about an io.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct IoInfo {
+    /// Who moves the bytes: never the automatic choice.
+    pub backend: IoBackend,
+    /// As in the options.
+    pub block_bytes: u32,
+    /// As in the options.
+    pub depth: u32,
+    /// As in the options.
+    pub threads: u32,
+    /// As in the options.
+    pub single_submit: bool,
+    /// As in the options.
+    pub overlap_events: bool,
+    /// By requests that have ended well.
+    pub bytes_read: u64,
+    /// Likewise.
+    pub bytes_written: u64,
+    /// Of the kernel that have ended.
+    pub calls: u64,
+    /// Of them, those past the page cache.
+    pub direct_calls: u64,
+    /// Reads and writes that were begun, the blocking ones too.
+    pub requests: u64,
+    /// Of them, those under way or not waited for.
+    pub pending: u64,
+    /// Of buffers that are not gone.
+    pub buffer_bytes: u64,
+}
+
+impl IoInfo {
+    pub(crate) fn of(raw: &sys::meron_io_info) -> IoInfo {
+        IoInfo {
+            backend: IoBackend::of(raw.backend),
+            block_bytes: raw.block_bytes,
+            depth: raw.depth,
+            threads: raw.threads,
+            single_submit: raw.single_submit != 0,
+            overlap_events: raw.overlap_events != 0,
+            bytes_read: raw.bytes_read,
+            bytes_written: raw.bytes_written,
+            calls: raw.calls,
+            direct_calls: raw.direct_calls,
+            requests: raw.requests,
+            pending: raw.pending,
+            buffer_bytes: raw.buffer_bytes,
+        }
+    }
+}
+
+/// How AdamW updates: Loshchilov and Hutter, arXiv 1711.05101.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct AdamW {
+    /// 0 or more.
+    pub learning_rate: f64,
+    /// 0 or more, below 1.
+    pub beta1: f64,
+    /// 0 or more, below 1.
+    pub beta2: f64,
+    /// Above 0.
+    pub epsilon: f64,
+    /// 0 or more.
+    pub weight_decay: f64,
+    /// Gradients are scaled to at most this global 2-norm; 0: no clipping.
+    pub max_norm: f64,
+}
+
+impl Default for AdamW {
+    fn default() -> AdamW {
+        AdamW {
+            learning_rate: 0.001,
+            beta1: 0.9,
+            beta2: 0.999,
+            epsilon: 1e-08,
+            weight_decay: 0.01,
+            max_norm: 0.0,
+        }
+    }
+}
+
+impl AdamW {
+    /// 0 or more.
+    #[must_use]
+    pub fn learning_rate(mut self, value: f64) -> AdamW {
+        self.learning_rate = value;
+        self
+    }
+
+    /// 0 or more, below 1.
+    #[must_use]
+    pub fn beta1(mut self, value: f64) -> AdamW {
+        self.beta1 = value;
+        self
+    }
+
+    /// 0 or more, below 1.
+    #[must_use]
+    pub fn beta2(mut self, value: f64) -> AdamW {
+        self.beta2 = value;
+        self
+    }
+
+    /// Above 0.
+    #[must_use]
+    pub fn epsilon(mut self, value: f64) -> AdamW {
+        self.epsilon = value;
+        self
+    }
+
+    /// 0 or more.
+    #[must_use]
+    pub fn weight_decay(mut self, value: f64) -> AdamW {
+        self.weight_decay = value;
+        self
+    }
+
+    /// Gradients are scaled to at most this global 2-norm; 0: no clipping.
+    #[must_use]
+    pub fn max_norm(mut self, value: f64) -> AdamW {
+        self.max_norm = value;
+        self
+    }
+
+    pub(crate) fn raw(&self) -> sys::meron_optimizer_options {
+        sys::meron_optimizer_options {
+            kind: sys::MERON_ADAMW,
+            learning_rate: self.learning_rate,
+            beta1: self.beta1,
+            beta2: self.beta2,
+            epsilon: self.epsilon,
+            weight_decay: self.weight_decay,
+            max_norm: self.max_norm,
+            ..sys::MERON_OPTIMIZER_OPTIONS_INIT
+        }
+    }
+}
+
+/// How Adam updates: Kingma and Ba, arXiv 1412.6980; weight decay is part of the gradient.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Adam {
+    /// 0 or more.
+    pub learning_rate: f64,
+    /// 0 or more, below 1.
+    pub beta1: f64,
+    /// 0 or more, below 1.
+    pub beta2: f64,
+    /// Above 0.
+    pub epsilon: f64,
+    /// 0 or more.
+    pub weight_decay: f64,
+    /// Gradients are scaled to at most this global 2-norm; 0: no clipping.
+    pub max_norm: f64,
+}
+
+impl Default for Adam {
+    fn default() -> Adam {
+        Adam {
+            learning_rate: 0.001,
+            beta1: 0.9,
+            beta2: 0.999,
+            epsilon: 1e-08,
+            weight_decay: 0.0,
+            max_norm: 0.0,
+        }
+    }
+}
+
+impl Adam {
+    /// 0 or more.
+    #[must_use]
+    pub fn learning_rate(mut self, value: f64) -> Adam {
+        self.learning_rate = value;
+        self
+    }
+
+    /// 0 or more, below 1.
+    #[must_use]
+    pub fn beta1(mut self, value: f64) -> Adam {
+        self.beta1 = value;
+        self
+    }
+
+    /// 0 or more, below 1.
+    #[must_use]
+    pub fn beta2(mut self, value: f64) -> Adam {
+        self.beta2 = value;
+        self
+    }
+
+    /// Above 0.
+    #[must_use]
+    pub fn epsilon(mut self, value: f64) -> Adam {
+        self.epsilon = value;
+        self
+    }
+
+    /// 0 or more.
+    #[must_use]
+    pub fn weight_decay(mut self, value: f64) -> Adam {
+        self.weight_decay = value;
+        self
+    }
+
+    /// Gradients are scaled to at most this global 2-norm; 0: no clipping.
+    #[must_use]
+    pub fn max_norm(mut self, value: f64) -> Adam {
+        self.max_norm = value;
+        self
+    }
+
+    pub(crate) fn raw(&self) -> sys::meron_optimizer_options {
+        sys::meron_optimizer_options {
+            kind: sys::MERON_ADAM,
+            learning_rate: self.learning_rate,
+            beta1: self.beta1,
+            beta2: self.beta2,
+            epsilon: self.epsilon,
+            weight_decay: self.weight_decay,
+            max_norm: self.max_norm,
+            ..sys::MERON_OPTIMIZER_OPTIONS_INIT
+        }
+    }
+}
+
+/// How Adagrad updates: Duchi, Hazan and Singer, JMLR 12 (2011); weight decay is part of the
+/// gradient. Keeps the sum of squared gradients.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Adagrad {
+    /// 0 or more.
+    pub learning_rate: f64,
+    /// Above 0.
+    pub epsilon: f64,
+    /// 0 or more.
+    pub weight_decay: f64,
+    /// Gradients are scaled to at most this global 2-norm; 0: no clipping.
+    pub max_norm: f64,
+}
+
+impl Default for Adagrad {
+    fn default() -> Adagrad {
+        Adagrad {
+            learning_rate: 0.01,
+            epsilon: 1e-10,
+            weight_decay: 0.0,
+            max_norm: 0.0,
+        }
+    }
+}
+
+impl Adagrad {
+    /// 0 or more.
+    #[must_use]
+    pub fn learning_rate(mut self, value: f64) -> Adagrad {
+        self.learning_rate = value;
+        self
+    }
+
+    /// Above 0.
+    #[must_use]
+    pub fn epsilon(mut self, value: f64) -> Adagrad {
+        self.epsilon = value;
+        self
+    }
+
+    /// 0 or more.
+    #[must_use]
+    pub fn weight_decay(mut self, value: f64) -> Adagrad {
+        self.weight_decay = value;
+        self
+    }
+
+    /// Gradients are scaled to at most this global 2-norm; 0: no clipping.
+    #[must_use]
+    pub fn max_norm(mut self, value: f64) -> Adagrad {
+        self.max_norm = value;
+        self
+    }
+
+    pub(crate) fn raw(&self) -> sys::meron_optimizer_options {
+        sys::meron_optimizer_options {
+            kind: sys::MERON_ADAGRAD,
+            learning_rate: self.learning_rate,
+            epsilon: self.epsilon,
+            weight_decay: self.weight_decay,
+            max_norm: self.max_norm,
+            ..sys::MERON_OPTIMIZER_OPTIONS_INIT
+        }
+    }
+}
+
+/// How Lion updates: Chen et al., arXiv 2302.06675. Keeps an average of gradients.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Lion {
+    /// 0 or more.
+    pub learning_rate: f64,
+    /// Of the direction that is taken; 0 or more, below 1.
+    pub beta1: f64,
+    /// Of the average that is kept; 0 or more, below 1.
+    pub beta2: f64,
+    /// 0 or more.
+    pub weight_decay: f64,
+    /// Gradients are scaled to at most this global 2-norm; 0: no clipping.
+    pub max_norm: f64,
+}
+
+impl Default for Lion {
+    fn default() -> Lion {
+        Lion {
+            learning_rate: 0.0001,
+            beta1: 0.9,
+            beta2: 0.99,
+            weight_decay: 0.0,
+            max_norm: 0.0,
+        }
+    }
+}
+
+impl Lion {
+    /// 0 or more.
+    #[must_use]
+    pub fn learning_rate(mut self, value: f64) -> Lion {
+        self.learning_rate = value;
+        self
+    }
+
+    /// Of the direction that is taken; 0 or more, below 1.
+    #[must_use]
+    pub fn beta1(mut self, value: f64) -> Lion {
+        self.beta1 = value;
+        self
+    }
+
+    /// Of the average that is kept; 0 or more, below 1.
+    #[must_use]
+    pub fn beta2(mut self, value: f64) -> Lion {
+        self.beta2 = value;
+        self
+    }
+
+    /// 0 or more.
+    #[must_use]
+    pub fn weight_decay(mut self, value: f64) -> Lion {
+        self.weight_decay = value;
+        self
+    }
+
+    /// Gradients are scaled to at most this global 2-norm; 0: no clipping.
+    #[must_use]
+    pub fn max_norm(mut self, value: f64) -> Lion {
+        self.max_norm = value;
+        self
+    }
+
+    pub(crate) fn raw(&self) -> sys::meron_optimizer_options {
+        sys::meron_optimizer_options {
+            kind: sys::MERON_LION,
+            learning_rate: self.learning_rate,
+            beta1: self.beta1,
+            beta2: self.beta2,
+            weight_decay: self.weight_decay,
+            max_norm: self.max_norm,
+            ..sys::MERON_OPTIMIZER_OPTIONS_INIT
+        }
+    }
+}
+
+/// How stochastic gradient descent updates, as torch.optim.SGD; weight decay is part of the
+/// gradient. With a momentum it keeps an average of gradients; without, nothing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Sgd {
+    /// 0 or more.
+    pub learning_rate: f64,
+    /// 0 or more, below 1; beta1 of a param group.
+    pub momentum: f64,
+    /// Of the gradient that is added to the state; 0 or more, below 1.
+    pub dampening: f64,
+    /// Nesterov's momentum, which needs a momentum and no dampening.
+    pub nesterov: bool,
+    /// 0 or more.
+    pub weight_decay: f64,
+    /// Gradients are scaled to at most this global 2-norm; 0: no clipping.
+    pub max_norm: f64,
+}
+
+impl Default for Sgd {
+    fn default() -> Sgd {
+        Sgd {
+            learning_rate: 0.001,
+            momentum: 0.0,
+            dampening: 0.0,
+            nesterov: false,
+            weight_decay: 0.0,
+            max_norm: 0.0,
+        }
+    }
+}
+
+impl Sgd {
+    /// 0 or more.
+    #[must_use]
+    pub fn learning_rate(mut self, value: f64) -> Sgd {
+        self.learning_rate = value;
+        self
+    }
+
+    /// 0 or more, below 1; beta1 of a param group.
+    #[must_use]
+    pub fn momentum(mut self, value: f64) -> Sgd {
+        self.momentum = value;
+        self
+    }
+
+    /// Of the gradient that is added to the state; 0 or more, below 1.
+    #[must_use]
+    pub fn dampening(mut self, value: f64) -> Sgd {
+        self.dampening = value;
+        self
+    }
+
+    /// Nesterov's momentum, which needs a momentum and no dampening.
+    #[must_use]
+    pub fn nesterov(mut self, value: bool) -> Sgd {
+        self.nesterov = value;
+        self
+    }
+
+    /// 0 or more.
+    #[must_use]
+    pub fn weight_decay(mut self, value: f64) -> Sgd {
+        self.weight_decay = value;
+        self
+    }
+
+    /// Gradients are scaled to at most this global 2-norm; 0: no clipping.
+    #[must_use]
+    pub fn max_norm(mut self, value: f64) -> Sgd {
+        self.max_norm = value;
+        self
+    }
+
+    pub(crate) fn raw(&self) -> sys::meron_optimizer_options {
+        sys::meron_optimizer_options {
+            kind: sys::MERON_SGD,
+            learning_rate: self.learning_rate,
+            beta1: self.momentum,
+            dampening: self.dampening,
+            nesterov: u32::from(self.nesterov),
+            weight_decay: self.weight_decay,
+            max_norm: self.max_norm,
+            ..sys::MERON_OPTIMIZER_OPTIONS_INIT
+        }
+    }
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
+package org.meron;
+
+import org.meron.abi.Abi;
+
+/** Calls of meron_optimizer that need nothing of Java's own. */
+abstract class OptimizerMethods extends Handle {
+    OptimizerMethods(Release release) {
+        super(release);
+    }
+
+    /**
+     * Sets the learning rate of the next steps for params that are in no group that was added;
+     * the same on all ranks (it is part of the step's fingerprint).
+     *
+     * <p>Never blocks.
+     *
+     * <p>Throws ARGUMENT, HANDLE, STALE.
+     */
+    public void learningRate(double learningRate) {
+        requireOpen();
+        call(handle -> Abi.meron_optimizer_set_learning_rate(handle, learningRate));
+    }
+
+    /**
+     * Sets how many steps the optimizer counts as taken: for one that goes on from a
+     * checkpoint, beside its states (meron_optimizer_write_state). Adam's bias corrections, the
+     * first step of SGD with a momentum (which takes no average) and the random rounding of
+     * states in 16 or 8 bits go by the number. The same on all ranks: it is part of the next
+     * step's fingerprint. Changes nothing else.
+     *
+     * <p>`steps`: at most 2^53.
+     *
+     * <p>Never blocks.
+     *
+     * <p>Throws ARGUMENT, STATE (a step is under way), HANDLE, STALE.
+     */
+    public void steps(long steps) {
+        requireOpen();
+        call(handle -> Abi.meron_optimizer_set_steps(handle, steps));
+    }
+
+    /**
+     * Brings the states back that meron_optimizer_offload has moved off, bit by bit the same.
+     *
+     * <p>Blocks on this rank's drive; never on peers.
+     *
+     * <p>Throws STATE (they are not offloaded), NO_MEMORY, IO, CORRUPT (the drive gave other
+     * bytes), TIMEOUT, HANDLE, STALE.
+     */
+    public void reload() {
+        requireOpen();
+        call(handle -> Abi.meron_optimizer_reload(handle));
+    }
+}

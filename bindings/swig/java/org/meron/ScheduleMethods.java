@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
+package org.meron;
+
+import org.meron.abi.Abi;
+
+/** Calls of meron_schedule that need nothing of Java's own. */
+abstract class ScheduleMethods extends Handle {
+    ScheduleMethods(Release release) {
+        super(release);
+    }
+
+    /**
+     * Gives back everything that stays full or was begun ahead: before an update or an
+     * optimizer step, which need all leases back. The pass and the recorded orders stay. Local.
+     *
+     * <p>Never blocks.
+     *
+     * <p>Throws STATE (names the units that are entered), HANDLE, STALE, FORKED.
+     */
+    public void drop() {
+        requireOpen();
+        call(handle -> Abi.meron_schedule_drop(handle));
+    }
+}

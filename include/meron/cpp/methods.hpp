@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
+// meron/cpp/methods.hpp: calls of the C interface as methods of what owns the handle.
+#ifndef MERON_CPP_METHODS_HPP
+#define MERON_CPP_METHODS_HPP
+
+#include "meron/cpp/base.hpp"
+#include "meron/meron.h"
+
+namespace meron {
+inline namespace v1 {
+namespace detail {
+
+template <class Self>
+class ContextMethods {
+ public:
+  // This rank, 0 to world size - 1. Never blocks. Throws MERON_E_ARGUMENT, MERON_E_HANDLE,
+  // MERON_E_STALE, MERON_E_FORKED.
+  int32_t rank() const { return detail::receive(meron_context_rank, raw()); }
+  // The number of ranks. Never blocks. Throws MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE,
+  // MERON_E_FORKED.
+  int32_t world_size() const { return detail::receive(meron_context_world_size, raw()); }
+  // The name of the transport in use: "self", "local", "shm", or that of a custom one. Never
+  // blocks. Throws MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+  const char* transport() const { return detail::receive(meron_context_transport, raw()); }
+  // Advances every operation of this context that can advance, without waiting. Waits do the
+  // same; a trainer that computes for long between begin and wait may call it in between. Never
+  // blocks on peers; computes. Throws MERON_E_HANDLE, MERON_E_STALE, MERON_E_CANCELLED,
+  // MERON_E_TIMEOUT, MERON_E_PEER_DEAD, MERON_E_PEER_CLOSED, MERON_E_MISMATCH, MERON_E_ABORTED,
+  // MERON_E_FORKED.
+  void progress() const { detail::call(meron_context_progress, raw()); }
+  // The flight recorder: the last operations (up to 1,024) of every rank of the world, as JSON.
+  // Works on a broken group too. Never blocks. Throws MERON_E_ARGUMENT, MERON_E_HANDLE,
+  // MERON_E_STALE, MERON_E_FORKED.
+  String flight_record() const {
+    return String(detail::receive(meron_context_flight_record, raw()));
+  }
+
+ private:
+  meron_context raw() const noexcept { return static_cast<const Self*>(this)->handle(); }
+};
+
+template <class Self>
+class PlanMethods {
+ public:
+  // The plan as JSON that meron_plan_parse reads back to an equal plan. Never blocks. Throws
+  // MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+  String json() const { return String(detail::receive(meron_plan_json, raw())); }
+  // The plan as a table for people, several lines. Never blocks. Throws MERON_E_ARGUMENT,
+  // MERON_E_HANDLE, MERON_E_STALE.
+  String table() const { return String(detail::receive(meron_plan_table, raw())); }
+
+ private:
+  meron_plan raw() const noexcept { return static_cast<const Self*>(this)->handle(); }
+};
+
+template <class Self>
+class GroupMethods {
+ public:
+  // This rank's place in the group. Never blocks. Throws MERON_E_ARGUMENT, MERON_E_HANDLE,
+  // MERON_E_STALE, MERON_E_FORKED.
+  int32_t rank() const { return detail::receive(meron_group_rank, raw()); }
+  // The number of ranks in the group. Never blocks. Throws MERON_E_ARGUMENT, MERON_E_HANDLE,
+  // MERON_E_STALE, MERON_E_FORKED.
+  int32_t size() const { return detail::receive(meron_group_size, raw()); }
+  // Breaks the group on every rank: waits under way end with MERON_E_ABORTED, which carries
+  // `reason`. `reason`: null or text for people, at most 200 bytes are kept. Never blocks.
+  // Throws MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+  void abort(Text reason = nullptr) const {
+    detail::call(meron_group_abort, raw(), reason.c_str());
+  }
+
+ private:
+  meron_group raw() const noexcept { return static_cast<const Self*>(this)->handle(); }
+};
+
+template <class Self>
+class ParamMethods {};
+
+template <class Self>
+class UnitMethods {};
+
+template <class Self>
+class OptimizerMethods {
+ public:
+  // Sets the learning rate of the next steps for params that are in no group that was added;
+  // the same on all ranks (it is part of the step's fingerprint). Never blocks. Throws
+  // MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+  void set_learning_rate(double learning_rate) const {
+    detail::call(meron_optimizer_set_learning_rate, raw(), learning_rate);
+  }
+  // Sets how many steps the optimizer counts as taken: for one that goes on from a checkpoint,
+  // beside its states (meron_optimizer_write_state). Adam's bias corrections, the first step of
+  // SGD with a momentum (which takes no average) and the random rounding of states in 16 or 8
+  // bits go by the number. The same on all ranks: it is part of the next step's fingerprint.
+  // Changes nothing else. `steps`: at most 2^53. Never blocks. Throws MERON_E_ARGUMENT,
+  // MERON_E_STATE (a step is under way), MERON_E_HANDLE, MERON_E_STALE.
+  void set_steps(uint64_t steps) const { detail::call(meron_optimizer_set_steps, raw(), steps); }
+  // Moves this rank's states that lie in memory, the f32 master among them, to this rank's file
+  // on a drive, and gives their memory back: for a phase that needs it for something else, as
+  // DeepSpeed's offload_states does. Values stay usable; until `reload` the optimizer cannot
+  // step, and what would change its master (an update) is refused. `folder`: on a drive; null
+  // for the plan's nvme.path, or where this rank's file is already. Blocks on this rank's
+  // drive, and other calls of this rank that begin something meanwhile; never on peers. Throws
+  // MERON_E_ARGUMENT (no folder, one that will not do), MERON_E_STATE (a step is under way,
+  // they are offloaded already), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NOT_FOUND,
+  // MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
+  void offload(Text folder = nullptr) const {
+    detail::call(meron_optimizer_offload, raw(), folder.c_str());
+  }
+  // Brings the states back that `offload` has moved off, bit by bit the same. Blocks on this
+  // rank's drive; never on peers. Throws MERON_E_STATE (they are not offloaded),
+  // MERON_E_NO_MEMORY, MERON_E_IO, MERON_E_CORRUPT (the drive gave other bytes),
+  // MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
+  void reload() const { detail::call(meron_optimizer_reload, raw()); }
+
+ private:
+  meron_optimizer raw() const noexcept { return static_cast<const Self*>(this)->handle(); }
+};
+
+template <class Self>
+class CheckpointMethods {};
+
+template <class Self>
+class ScheduleMethods {
+ public:
+  // Gives back everything that stays full or was begun ahead: before an update or an optimizer
+  // step, which need all leases back. The pass and the recorded orders stay. Local. Never
+  // blocks. Throws MERON_E_STATE (names the units that are entered), MERON_E_HANDLE,
+  // MERON_E_STALE, MERON_E_FORKED.
+  void drop() const { detail::call(meron_schedule_drop, raw()); }
+
+ private:
+  meron_schedule raw() const noexcept { return static_cast<const Self*>(this)->handle(); }
+};
+
+template <class Self>
+class IoMethods {
+ public:
+  // What a person should know about its speed, a line each: the backend and what the kernel has
+  // granted it, why it is not a faster one, and which files go through the page cache, and why.
+  // Never blocks. Throws MERON_E_ARGUMENT, MERON_E_NO_MEMORY, MERON_E_HANDLE, MERON_E_STALE,
+  // MERON_E_FORKED.
+  String describe() const { return String(detail::receive(meron_io_describe, raw())); }
+
+ private:
+  meron_io raw() const noexcept { return static_cast<const Self*>(this)->handle(); }
+};
+
+}  // namespace detail
+}  // namespace v1
+}  // namespace meron
+
+#endif  // MERON_CPP_METHODS_HPP

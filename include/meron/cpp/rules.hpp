@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
+// meron/cpp/rules.hpp: optimizers, by their update rule.
+#ifndef MERON_CPP_RULES_HPP
+#define MERON_CPP_RULES_HPP
+
+#include "meron/cpp/optimizer.hpp"
+
+namespace meron {
+inline namespace v1 {
+
+// Makes an optimizer and its states (zero) for the trainable params of some units: what the
+// rule keeps, in the plan's dtype and on its tier, and an f32 master copy where the params have
+// 16 bits. States on tier nvme are written once here, so that steps only write over what is
+// there; while that takes long, the log tells how far it is. Collective over the units' group.
+// Blocks on this rank's drive where states lie on nvme; never on peers. Throws
+// MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_DUPLICATE, MERON_E_NO_MEMORY,
+// MERON_E_IO, MERON_E_NOT_FOUND, MERON_E_NO_SPACE, MERON_E_TIMEOUT, MERON_E_PEER_DEAD,
+// MERON_E_PEER_CLOSED, MERON_E_MISMATCH, MERON_E_ABORTED, MERON_E_AUTH, MERON_E_VERSION.
+[[nodiscard]] inline Optimizer adamw(const UnitList& units, const AdamW& rule = {}) {
+  return Optimizer::make(units, rule.raw());
+}
+[[nodiscard]] inline Optimizer adam(const UnitList& units, const Adam& rule = {}) {
+  return Optimizer::make(units, rule.raw());
+}
+[[nodiscard]] inline Optimizer adagrad(const UnitList& units, const Adagrad& rule = {}) {
+  return Optimizer::make(units, rule.raw());
+}
+[[nodiscard]] inline Optimizer lion(const UnitList& units, const Lion& rule = {}) {
+  return Optimizer::make(units, rule.raw());
+}
+[[nodiscard]] inline Optimizer sgd(const UnitList& units, const Sgd& rule = {}) {
+  return Optimizer::make(units, rule.raw());
+}
+
+}  // namespace v1
+}  // namespace meron
+
+#endif  // MERON_CPP_RULES_HPP

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+// Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
+// meron/cpp/values.hpp: what callers fill, and enums.
+#ifndef MERON_CPP_VALUES_HPP
+#define MERON_CPP_VALUES_HPP
+
+#include <chrono>
+#include <cstdint>
+
+#include "meron/meron.h"
+
+namespace meron {
+inline namespace v1 {
+
+// Levels of a log message.
+enum class LogLevel : meron_log_level {
+  error = MERON_LOG_ERROR,
+  warning = MERON_LOG_WARNING,
+  info = MERON_LOG_INFO,
+};
+
+// Element types. Sizes in bytes: 4, 2, 2.
+enum class DType : meron_dtype {
+  f32 = MERON_F32,
+  bf16 = MERON_BF16,
+  f16 = MERON_F16,
+};
+
+// How values are combined.
+enum class ReduceOp : meron_reduce_op {
+  // Their sum.
+  sum = MERON_SUM,
+  // Their sum, divided by the number of ranks.
+  mean = MERON_MEAN,
+};
+
+// Which state of an optimizer.
+enum class OptimizerState : meron_optimizer_state {
+  // f32 values; the param itself where that is f32.
+  master = MERON_STATE_MASTER,
+  // Average of the gradients; Lion's, and SGD's momentum.
+  exp_avg = MERON_STATE_EXP_AVG,
+  // Average of their squares; Adagrad's sum of them.
+  exp_avg_sq = MERON_STATE_EXP_AVG_SQ,
+};
+
+// Where a view is.
+enum class GatherPlace : meron_gather_place {
+  // In the device's memory, where the context has one; else the host's.
+  device = MERON_PLACE_DEVICE,
+  // In the host's memory.
+  host = MERON_PLACE_HOST,
+};
+
+// Who moves the bytes.
+enum class IoBackend : meron_io_backend {
+  // io_uring where the host allows it, else threads.
+  automatic = MERON_IO_AUTO,
+  // io_uring.
+  io_uring = MERON_IO_URING,
+  // Threads of this process that call pread and pwrite.
+  threads = MERON_IO_THREADS,
+};
+
+// What a step does, for a prediction.
+struct Workload {
+  // The world size; with a context its own counts.
+  uint32_t ranks = 1;
+  // Per optimizer step; default 1.
+  uint32_t micro_batches = 1;
+  // Of every unit; default 2: forward and backward.
+  uint32_t gathers_per_micro_batch = 2;
+  // How many share memory, side by side; 0: all of them. With a context as it is.
+  uint32_t ranks_per_node = 0;
+  // That the update rule keeps of an element, besides the master: 2 for AdamW and Adam, 1 for
+  // Adagrad, Lion and SGD with a momentum, 0 for SGD without one.
+  uint32_t optimizer_states = 2;
+
+  meron_workload raw() const noexcept {
+    meron_workload made = MERON_WORKLOAD_INIT;
+    made.ranks = ranks;
+    made.micro_batches = micro_batches;
+    made.gathers_per_micro_batch = gathers_per_micro_batch;
+    made.ranks_per_node = ranks_per_node;
+    made.optimizer_states = optimizer_states;
+    return made;
+  }
+};
+
+// What the params of one group share; numbers that the rule does not use mean nothing.
+struct ParamGroup {
+  // 0 or more.
+  double learning_rate = 0.001;
+  // 0 or more, below 1. SGD: the momentum, 0 in all groups or in none.
+  double beta1 = 0.9;
+  // 0 or more, below 1.
+  double beta2 = 0.999;
+  // Above 0.
+  double epsilon = 1e-08;
+  // 0 or more.
+  double weight_decay = 0.01;
+
+  meron_param_group raw() const noexcept {
+    meron_param_group made = MERON_PARAM_GROUP_INIT;
+    made.learning_rate = learning_rate;
+    made.beta1 = beta1;
+    made.beta2 = beta2;
+    made.epsilon = epsilon;
+    made.weight_decay = weight_decay;
+    return made;
+  }
+};
+
+// How gradients are reduced.
+struct ReduceOptions {
+  // How the values of the ranks are combined.
+  ReduceOp op = ReduceOp::mean;
+  // Whether this is the last micro-batch before the step.
+  bool boundary = true;
+  // The sum is divided by this too, e.g. the number of micro-batches.
+  double divisor = 1.0;
+  // Sources on the device are read after what was asked of this stream so far; by default the
+  // device's default stream.
+  void* stream = nullptr;
+
+  meron_reduce_options raw() const noexcept {
+    meron_reduce_options made = MERON_REDUCE_OPTIONS_INIT;
+    made.op = static_cast<meron_reduce_op>(op);
+    made.boundary = boundary ? 1 : 0;
+    made.divisor = divisor;
+    made.stream = stream;
+    return made;
+  }
+};
+
+// How files are read and written.
+struct IoOptions {
+  // Who moves the bytes.
+  IoBackend backend = IoBackend::automatic;
+  // Of one call of the kernel: a multiple of 4096; default 1 MiB.
+  uint32_t block_bytes = 1048576;
+  // Calls under way at a time, 1 to 4096, of io_uring; default 32.
+  uint32_t depth = 32;
+  // 1 to 256, of the backend of threads: as many calls at a time.
+  uint32_t threads = 1;
+  // Whether each call is handed to the kernel alone.
+  bool single_submit = false;
+  // False: the next calls begin when the last have ended.
+  bool overlap_events = true;
+  // A wait ends when nothing has moved for so long; by default 600 s.
+  std::chrono::nanoseconds timeout = std::chrono::nanoseconds::zero();
+
+  meron_io_options raw() const noexcept {
+    meron_io_options made = MERON_IO_OPTIONS_INIT;
+    made.backend = static_cast<meron_io_backend>(backend);
+    made.block_bytes = block_bytes;
+    made.depth = depth;
+    made.threads = threads;
+    made.single_submit = single_submit ? 1 : 0;
+    made.overlap_events = overlap_events ? 1 : 0;
+    made.timeout_ns = timeout.count();
+    return made;
+  }
+};
+
+// How far a schedule looks ahead and what it keeps, in elements; and where units are full.
+struct ScheduleOptions {
+  // Gathers are begun ahead for the uses that come within this many elements of uses; 0: none.
+  uint64_t prefetch_elements = 50000000;
+  // Limits what is begun ahead or kept, never what is needed now; default 1e9.
+  uint64_t max_live_elements = 1000000000;
+  // A unit whose next recorded use comes within this many elements of other units' uses is kept
+  // full; default 1e9.
+  uint64_t max_reuse_elements = 1000000000;
+  // A unit of at most this many elements stays full from its first use until the schedule drops
+  // what it holds.
+  uint64_t persist_elements = 100000;
+  // Of all such units together, in the order given; by default there is no limit.
+  uint64_t persist_total_elements = UINT64_MAX;
+  // Where views are.
+  GatherPlace place = GatherPlace::host;
+  // For views on the device: the stream that waits for a unit that is entered, and behind whose
+  // work so far its memory goes back. It stays one as long as the schedule.
+  void* stream = nullptr;
+
+  meron_schedule_options raw() const noexcept {
+    meron_schedule_options made = MERON_SCHEDULE_OPTIONS_INIT;
+    made.prefetch_elements = prefetch_elements;
+    made.max_live_elements = max_live_elements;
+    made.max_reuse_elements = max_reuse_elements;
+    made.persist_elements = persist_elements;
+    made.persist_total_elements = persist_total_elements;
+    made.place = static_cast<meron_gather_place>(place);
+    made.stream = stream;
+    return made;
+  }
+};
+
+// How AdamW updates: Loshchilov and Hutter, arXiv 1711.05101.
+struct AdamW {
+  // 0 or more.
+  double learning_rate = 0.001;
+  // 0 or more, below 1.
+  double beta1 = 0.9;
+  // 0 or more, below 1.
+  double beta2 = 0.999;
+  // Above 0.
+  double epsilon = 1e-08;
+  // 0 or more.
+  double weight_decay = 0.01;
+  // Gradients are scaled to at most this global 2-norm; 0: no clipping.
+  double max_norm = 0.0;
+
+  meron_optimizer_options raw() const noexcept {
+    meron_optimizer_options made = MERON_OPTIMIZER_OPTIONS_INIT;
+    made.kind = MERON_ADAMW;
+    made.learning_rate = learning_rate;
+    made.beta1 = beta1;
+    made.beta2 = beta2;
+    made.epsilon = epsilon;
+    made.weight_decay = weight_decay;
+    made.max_norm = max_norm;
+    return made;
+  }
+};
+
+// How Adam updates: Kingma and Ba, arXiv 1412.6980; weight decay is part of the gradient.
+struct Adam {
+  // 0 or more.
+  double learning_rate = 0.001;
+  // 0 or more, below 1.
+  double beta1 = 0.9;
+  // 0 or more, below 1.
+  double beta2 = 0.999;
+  // Above 0.
+  double epsilon = 1e-08;
+  // 0 or more.
+  double weight_decay = 0.0;
+  // Gradients are scaled to at most this global 2-norm; 0: no clipping.
+  double max_norm = 0.0;
+
+  meron_optimizer_options raw() const noexcept {
+    meron_optimizer_options made = MERON_OPTIMIZER_OPTIONS_INIT;
+    made.kind = MERON_ADAM;
+    made.learning_rate = learning_rate;
+    made.beta1 = beta1;
+    made.beta2 = beta2;
+    made.epsilon = epsilon;
+    made.weight_decay = weight_decay;
+    made.max_norm = max_norm;
+    return made;
+  }
+};
+
+// How Adagrad updates: Duchi, Hazan and Singer, JMLR 12 (2011); weight decay is part of the
+// gradient. Keeps the sum of squared gradients.
+struct Adagrad {
+  // 0 or more.
+  double learning_rate = 0.01;
+  // Above 0.
+  double epsilon = 1e-10;
+  // 0 or more.
+  double weight_decay = 0.0;
+  // Gradients are scaled to at most this global 2-norm; 0: no clipping.
+  double max_norm = 0.0;
+
+  meron_optimizer_options raw() const noexcept {
+    meron_optimizer_options made = MERON_OPTIMIZER_OPTIONS_INIT;
+    made.kind = MERON_ADAGRAD;
+    made.learning_rate = learning_rate;
+    made.epsilon = epsilon;
+    made.weight_decay = weight_decay;
+    made.max_norm = max_norm;
+    return made;
+  }
+};
+
+// How Lion updates: Chen et al., arXiv 2302.06675. Keeps an average of gradients.
+struct Lion {
+  // 0 or more.
+  double learning_rate = 0.0001;
+  // Of the direction that is taken; 0 or more, below 1.
+  double beta1 = 0.9;
+  // Of the average that is kept; 0 or more, below 1.
+  double beta2 = 0.99;
+  // 0 or more.
+  double weight_decay = 0.0;
+  // Gradients are scaled to at most this global 2-norm; 0: no clipping.
+  double max_norm = 0.0;
+
+  meron_optimizer_options raw() const noexcept {
+    meron_optimizer_options made = MERON_OPTIMIZER_OPTIONS_INIT;
+    made.kind = MERON_LION;
+    made.learning_rate = learning_rate;
+    made.beta1 = beta1;
+    made.beta2 = beta2;
+    made.weight_decay = weight_decay;
+    made.max_norm = max_norm;
+    return made;
+  }
+};
+
+// How stochastic gradient descent updates, as torch.optim.SGD; weight decay is part of the
+// gradient. With a momentum it keeps an average of gradients; without, nothing.
+struct Sgd {
+  // 0 or more.
+  double learning_rate = 0.001;
+  // 0 or more, below 1; beta1 of a param group.
+  double momentum = 0.0;
+  // Of the gradient that is added to the state; 0 or more, below 1.
+  double dampening = 0.0;
+  // Nesterov's momentum, which needs a momentum and no dampening.
+  bool nesterov = false;
+  // 0 or more.
+  double weight_decay = 0.0;
+  // Gradients are scaled to at most this global 2-norm; 0: no clipping.
+  double max_norm = 0.0;
+
+  meron_optimizer_options raw() const noexcept {
+    meron_optimizer_options made = MERON_OPTIMIZER_OPTIONS_INIT;
+    made.kind = MERON_SGD;
+    made.learning_rate = learning_rate;
+    made.beta1 = momentum;
+    made.dampening = dampening;
+    made.nesterov = nesterov ? 1 : 0;
+    made.weight_decay = weight_decay;
+    made.max_norm = max_norm;
+    return made;
+  }
+};
+
+}  // namespace v1
+}  // namespace meron
+
+#endif  // MERON_CPP_VALUES_HPP

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Generated from capi/api.json by tools/generate/generate.py: do not edit.
+#include "operations.h"
+
+namespace conformance {
+namespace {
+
+void call_function(Session& session, const Statement& statement) {
+  const std::string& function = statement.get("function");
+  if (function == "meron_plan_json") {
+    char* out = nullptr;
+    call(meron_plan_json, &out, session.find<Plan>(statement.name).handle);
+    const std::string text = out;
+    meron_string_free(out);
+    check_has(text, statement);
+    return;
+  }
+  if (function == "meron_plan_table") {
+    char* out = nullptr;
+    call(meron_plan_table, &out, session.find<Plan>(statement.name).handle);
+    const std::string text = out;
+    meron_string_free(out);
+    check_has(text, statement);
+    return;
+  }
+  if (function == "meron_schedule_drop") {
+    call(meron_schedule_drop, session.find<Schedule>(statement.name).handle);
+    return;
+  }
+  if (function == "meron_io_describe") {
+    char* out = nullptr;
+    call(meron_io_describe, &out, session.find<Io>(statement.name).handle);
+    const std::string text = out;
+    meron_string_free(out);
+    check_has(text, statement);
+    return;
+  }
+  throw Malformed{"there is no call of '" + function + "'"};
+}
+
+}  // namespace
+
+Operations call_operations() {
+  return {{"call", call_function}};
+}
+
+}  // namespace conformance

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Generated from capi/api.json by tools/generate/generate.py: do not edit.
+import org.meron.Io;
+import org.meron.Plan;
+import org.meron.Schedule;
+
+/** The operation "call". ../README.md defines it. */
+final class Calls {
+    private Calls() {}
+
+    /** Whether the operation is this one. */
+    static boolean execute(Session session, Table.Statement statement) {
+        if (!statement.operation.equals("call")) return false;
+        final String name = statement.name.isEmpty() ? session.currentName : statement.name;
+        switch (statement.wanted("function")) {
+            case "meron_plan_json":
+                Values.has(session.find(Plan.class, name).json(), statement);
+                return true;
+            case "meron_plan_table":
+                Values.has(session.find(Plan.class, name).table(), statement);
+                return true;
+            case "meron_schedule_drop":
+                session.find(Schedule.class, name).drop();
+                return true;
+            case "meron_io_describe":
+                Values.has(session.find(Io.class, name).describe(), statement);
+                return true;
+            default:
+                throw new Table.Malformed("there is no call of " + statement.get("function"));
+        }
+    }
+}

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Generated from capi/api.json by tools/generate/generate.py: do not edit.
+import java.util.Set;
+
+/** Which figures count; the others are of the moment. */
+final class Counters {
+    static final Set<String> GROWING = Set.of(
+            "gather_mapped_bytes",
+            "gather_copied_bytes",
+            "reduce_bytes",
+            "collective_bytes",
+            "operations",
+            "wait_ns",
+            "far_gather_bytes",
+            "far_reduce_bytes",
+            "nvme_read_bytes",
+            "nvme_written_bytes",
+            "device_up_bytes",
+            "device_down_bytes");
+
+    private Counters() {}
+}

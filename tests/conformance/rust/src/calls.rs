@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Generated from capi/api.json by tools/generate/generate.py: do not edit.
+//! The operation `call`. `../README.md` defines it.
+
+use crate::operations::{has, Done};
+use crate::session::{wrong, Object, Session};
+use crate::table::Statement;
+
+pub fn execute(session: &mut Session, s: &Statement) -> Done {
+    let name = s.object.clone().unwrap_or_else(|| session.current.clone());
+    match (s.require("function")?, session.object(&name)?) {
+        ("meron_plan_json", Object::Plan(it)) => has(&it.to_json()?, s),
+        ("meron_plan_table", Object::Plan(it)) => has(&it.to_table()?, s),
+        ("meron_schedule_drop", Object::Schedule((it, _))) => Ok(it.drop_all()?),
+        ("meron_io_describe", Object::Io(it)) => has(&it.describe()?, s),
+        (function, _) => Err(wrong(format!("{name} has no {function}"))),
+    }
+}

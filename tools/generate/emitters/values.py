@@ -1,0 +1,391 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Structs, enums and update rules as types of each language.
+
+Rust     src/values.rs        non-exhaustive structs with setters, and enums
+C++      cpp/values.hpp       aggregates, and enum classes
+Python   meron/_values.py     dataclasses of what the library fills, and tables of enums
+Java     <Class>.java         classes of what the library fills, update rules, and enums
+"""
+
+from __future__ import annotations
+
+import textwrap
+
+from emitters.methods import JAVA_NUMBERS, LICENSE, NOTE, RUST_NUMBERS, camel, fill, java_text
+from emitters.rust import documented
+from model import Api, EnumType, ValueField, ValueType
+from plain import sentence
+
+JAVA_FOLDER = "bindings/swig/java/org/meron"
+
+
+def emit(api: Api) -> dict[str, str]:
+    files = {
+        "bindings/rust/meron/src/values.rs": rust(api),
+        "include/meron/cpp/values.hpp": cpp(api),
+        "bindings/python/meron/_values.py": python(api),
+    }
+    for enum in api.enum_types:
+        if "." not in enum.names.get("java", "."):  # those within a class are java_options.py's
+            files[f"{JAVA_FOLDER}/{enum.names['java']}.java"] = java_enum(enum)
+    for value in api.value_types:
+        if "java" in value.names and (value.rule or not value.options):
+            text = java_rule(value) if value.rule else java_record(value)
+            files[f"{JAVA_FOLDER}/{value.names['java']}.java"] = text
+    return files
+
+
+def pascal(name: str) -> str:
+    return "".join(word.capitalize() for word in name.split("_"))
+
+
+def enum_names(api: Api, language: str) -> dict[str, str]:
+    """The language's types of enums."""
+    return {e.of: e.names[language] for e in api.enum_types if language in e.names}
+
+
+def default_of(api: Api, field: ValueField) -> str:
+    """The plain name of an enum's value that is the field's default."""
+    values = (v for enum in api.enum_types if enum.of == field.type for v in enum.values)
+    return next(value.name for value in values if value.of == field.default)
+
+
+# ---- Rust ----------------------------------------------------------------------------------------
+
+RUST = """\
+// {license}
+// {note}
+//! What callers fill, what the library fills, and enums.
+
+use std::time::Duration;
+
+use meron_sys as sys;
+
+use crate::call::nanoseconds;
+use crate::device::Stream;
+
+{items}"""
+
+
+def rust(api: Api) -> str:
+    enums = enum_names(api, "rust")
+    items = [rust_enum(enum) for enum in api.enum_types if "rust" in enum.names]
+    for value in api.value_types:
+        if "rust" in value.names:
+            items.append(rust_struct(api, value, enums))
+    return RUST.format(license=LICENSE, note=NOTE, items="\n".join(items))
+
+
+def rust_enum(enum: EnumType) -> str:
+    name = enum.names["rust"]
+    derives = "Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash"
+    variants = arms = codes = ""
+    for value in enum.values:
+        variants += textwrap.indent(documented(sentence(value.doc or value.name)), "    ")
+        if value.of == enum.default:
+            variants += "    #[default]\n"
+            derives = f"{derives}, Default"
+        variants += f"    {pascal(value.name)},\n"
+        arms += f"            sys::{value.of} => {name}::{pascal(value.name)},\n"
+        codes += f"            {name}::{pascal(value.name)} => sys::{value.of},\n"
+    if enum.open:
+        variants += (
+            "    /// Something that this version of the crate does not know.\n    Other(i32),\n"
+        )
+        arms += f"            other => {name}::Other(other),\n"
+        codes += f"            {name}::Other(other) => other,\n"
+    else:
+        last = pascal(enum.values[-1].name)
+        arms = "".join(arms.splitlines(keepends=True)[:-1]) + f"            _ => {name}::{last},\n"
+    head = "#[non_exhaustive]\n" if not enum.default else ""
+    return (
+        f"{documented(enum.doc)}#[derive({derives})]\n{head}pub enum {name} {{\n{variants}}}\n\n"
+        f"#[allow(dead_code)]\nimpl {name} {{\n"
+        f"    pub(crate) fn code(self) -> sys::{enum.of} {{\n        match self {{\n{codes}"
+        f"        }}\n    }}\n\n"
+        f"    pub(crate) fn of(code: sys::{enum.of}) -> {name} {{\n        match code {{\n{arms}"
+        f"        }}\n    }}\n}}\n"
+    )
+
+
+def rust_struct(api: Api, value: ValueType, enums: dict[str, str]) -> str:
+    name = value.names["rust"]
+    kinds = {field.kind for field in value.fields}
+    derives = ["Clone", "Copy", "Debug", "PartialEq"]
+    if all(field.type != "double" for field in value.fields):
+        derives.append("Eq")
+    if not value.options and kinds <= {"number", "flag"}:
+        derives.insert(3, "Default")
+    fields = "".join(
+        textwrap.indent(documented(field.doc + "."), "    ")
+        + f"    pub {field.name}: {rust_type(field, enums)},\n"
+        for field in value.fields
+    )
+    text = (
+        f"{documented(value.doc.rstrip('.') + '.')}#[derive({', '.join(derives)})]\n"
+        f"#[non_exhaustive]\npub struct {name} {{\n{fields}}}\n\n"
+    )
+    if not value.options:
+        return text + rust_of(value, name, enums)
+    defaults = "".join(
+        f"            {field.name}: {rust_default(api, field, enums)},\n" for field in value.fields
+    )
+    text += (
+        f"impl Default for {name} {{\n    fn default() -> {name} {{\n        {name} {{\n{defaults}"
+        f"        }}\n    }}\n}}\n\nimpl {name} {{\n"
+    )
+    for field in value.fields:
+        text += textwrap.indent(documented(field.doc + "."), "    ") + "    #[must_use]\n"
+        text += (
+            f"    pub fn {field.name}(mut self, value: {rust_type(field, enums)}) -> {name} {{\n"
+        )
+        text += f"        self.{field.name} = value;\n        self\n    }}\n\n"
+    raw = f"            kind: sys::{value.rule},\n" if value.rule else ""
+    raw += "".join(f"            {field.of}: {rust_raw(field)},\n" for field in value.fields)
+    init = f"{value.of.upper()}_INIT"
+    text += (
+        f"    pub(crate) fn raw(&self) -> sys::{value.of} {{\n        sys::{value.of} {{\n{raw}"
+        f"            ..sys::{init}\n        }}\n    }}\n}}\n"
+    )
+    if value.of == "meron_param_group":
+        text += "\n" + rust_of(value, name, enums)
+    return text
+
+
+def rust_of(value: ValueType, name: str, enums: dict[str, str]) -> str:
+    made = ""
+    for field in value.fields:
+        known = {
+            "flag": f"raw.{field.of} != 0",
+            "enum": f"{enums.get(field.type)}::of(raw.{field.of})",
+        }
+        made += f"            {field.name}: {known.get(field.kind, f'raw.{field.of}')},\n"
+    return (
+        f"impl {name} {{\n    pub(crate) fn of(raw: &sys::{value.of}) -> {name} {{\n"
+        f"        {name} {{\n{made}        }}\n    }}\n}}\n"
+    )
+
+
+def rust_type(field: ValueField, enums: dict[str, str]) -> str:
+    known = {"flag": "bool", "duration": "Duration", "stream": "Stream"}
+    if field.kind == "enum":
+        return enums[field.type]
+    return known.get(field.kind) or RUST_NUMBERS[field.type]
+
+
+def rust_default(api: Api, field: ValueField, enums: dict[str, str]) -> str:
+    if field.kind == "enum":
+        return f"{enums[field.type]}::{pascal(default_of(api, field))}"
+    known = {"flag": str(bool(field.default)).lower(), "duration": "Duration::ZERO"}
+    known["stream"] = "Stream::default()"
+    if field.default == 2**64 - 1:
+        return "u64::MAX"
+    return known.get(field.kind) or repr(field.default)
+
+
+def rust_raw(field: ValueField) -> str:
+    known = {
+        "flag": f"u32::from(self.{field.name})",
+        "duration": f"nanoseconds(self.{field.name})",
+        "stream": f"self.{field.name}.as_raw()",
+        "enum": f"self.{field.name}.code()",
+    }
+    return known.get(field.kind, f"self.{field.name}")
+
+
+# ---- C++ -----------------------------------------------------------------------------------------
+
+CPP = """\
+// {license}
+// {note}
+// meron/cpp/values.hpp: what callers fill, and enums.
+#ifndef MERON_CPP_VALUES_HPP
+#define MERON_CPP_VALUES_HPP
+
+#include <chrono>
+#include <cstdint>
+
+#include "meron/meron.h"
+
+namespace meron {{
+inline namespace v1 {{
+
+{items}
+}}  // namespace v1
+}}  // namespace meron
+
+#endif  // MERON_CPP_VALUES_HPP
+"""
+
+
+def cpp(api: Api) -> str:
+    enums = enum_names(api, "cpp")
+    items = [cpp_enum(enum) for enum in api.enum_types if "cpp" in enum.names]
+    for value in api.value_types:
+        if "cpp" in value.names:
+            items.append(cpp_struct(api, value, enums))
+    return CPP.format(license=LICENSE, note=NOTE, items="\n".join(items))
+
+
+def cpp_name(name: str) -> str:
+    return "automatic" if name == "auto" else name
+
+
+def cpp_enum(enum: EnumType) -> str:
+    text = fill(enum.doc, "// ") + f"\nenum class {enum.names['cpp']} : {enum.of} {{\n"
+    for value in enum.values:
+        if value.doc:
+            text += fill(sentence(value.doc), "  // ") + "\n"
+        text += f"  {cpp_name(value.name)} = {value.of},\n"
+    return text + "};\n"
+
+
+def cpp_struct(api: Api, value: ValueType, enums: dict[str, str]) -> str:
+    text = fill(value.doc.rstrip(".") + ".", "// ") + f"\nstruct {value.names['cpp']} {{\n"
+    sets = f"    made.kind = {value.rule};\n" if value.rule else ""
+    for field in value.fields:
+        if field.doc:
+            text += fill(sentence(field.doc), "  // ") + "\n"
+        kind, default, raw = cpp_field(api, field, enums)
+        text += f"  {kind} {field.name} = {default};\n"
+        sets += f"    made.{field.of} = {raw};\n"
+    init = f"{value.of.upper()}_INIT"
+    return (
+        f"{text}\n  {value.of} raw() const noexcept {{\n    {value.of} made = {init};\n{sets}"
+        "    return made;\n  }\n};\n"
+    )
+
+
+def cpp_field(api: Api, field: ValueField, enums: dict[str, str]) -> tuple[str, str, str]:
+    """A field's type, its default and what the struct of C has of it."""
+    if field.kind == "enum":
+        name = enums[field.type]
+        default = f"{name}::{cpp_name(default_of(api, field))}"
+        return name, default, f"static_cast<{field.type}>({field.name})"
+    if field.kind == "flag":
+        return "bool", str(bool(field.default)).lower(), f"{field.name} ? 1 : 0"
+    if field.kind == "duration":
+        kind = "std::chrono::nanoseconds"
+        return kind, f"{kind}::zero()", f"{field.name}.count()"
+    if field.kind == "stream":
+        return "void*", "nullptr", field.name
+    default = "UINT64_MAX" if field.default == 2**64 - 1 else repr(field.default)
+    return field.type, default, field.name
+
+
+# ---- Python --------------------------------------------------------------------------------------
+
+
+def python(api: Api) -> str:
+    items = []
+    for enum in api.enum_types:
+        if "python" in enum.names:
+            numbers = {v.name: v.value for e in api.enums if e.name == enum.of for v in e.values}
+            table = ", ".join(f'"{value.name}": {numbers[value.of]}' for value in enum.values)
+            name = enum.names["python"]
+            items.append(f"# {sentence(enum.doc)}\n{name}: dict[str, int] = {{{table}}}\n")
+    for value in api.value_types:
+        if "python" in value.names:
+            items.append(python_class(value))
+    return (
+        f'# {LICENSE}\n# {NOTE}\n"""What the library fills, and the names of enums\' values."""\n\n'
+        "from __future__ import annotations\n\nfrom dataclasses import dataclass\n\n"
+        + "\n".join(items)
+    )
+
+
+def python_class(value: ValueType) -> str:
+    text = f"\n@dataclass(frozen=True)\nclass {value.names['python']}:\n"
+    text += f'    """{sentence(value.doc)}"""\n\n'
+    for field in value.fields:
+        kind = {"flag": "bool", "enum": "str"}.get(field.kind, "int")
+        text += (
+            fill(field.doc, "    # ") + "\n" if field.doc else ""
+        ) + f"    {field.name}: {kind}\n"
+    return text
+
+
+# ---- Java ----------------------------------------------------------------------------------------
+
+
+def java_doc(text: str, indent: str = "") -> str:
+    line = f"{indent}/** {java_text(sentence(text))} */"
+    if len(line) <= 100:
+        return line + "\n"
+    return f"{indent}/**\n{fill(java_text(sentence(text)), f'{indent} * ')}\n{indent} */\n"
+
+
+def java_enum(enum: EnumType) -> str:
+    values = ",\n".join(
+        java_doc(value.doc or value.name, "    ") + f"    {value.name.upper()}"
+        for value in enum.values
+    )
+    return (
+        f"// {LICENSE}\n// {NOTE}\npackage org.meron;\n\n{java_doc(enum.doc)}"
+        f"public enum {enum.names['java']} {{\n{values};\n\n"
+        "    /** The number, as in the headers. */\n"
+        "    public int code() {\n        return ordinal();\n    }\n}\n"
+    )
+
+
+def java_record(value: ValueType) -> str:
+    fields = "\n".join(
+        java_doc(field.doc, "    ") + f"    public final {java_type(field)} {camel(field.name)};\n"
+        for field in value.fields
+    )
+    sets = "".join(
+        f"        {camel(field.name)} = from.get{field.of.capitalize()}();\n"
+        for field in value.fields
+    )
+    name = value.names["java"]
+    return (
+        f"// {LICENSE}\n// {NOTE}\npackage org.meron;\n\nimport org.meron.abi.{value.of};\n\n"
+        f"{java_doc(value.doc)}public final class {name} {{\n{fields}\n"
+        f"    {name}({value.of} from) {{\n{sets}        from.delete();\n    }}\n}}\n"
+    )
+
+
+def java_type(field: ValueField) -> str:
+    return "boolean" if field.kind == "flag" else JAVA_NUMBERS[field.type]
+
+
+# Numbers that each rule has, in UpdateRule.
+JAVA_COMMON = ("learning_rate", "weight_decay", "max_norm")
+
+
+def java_rule(value: ValueType) -> str:
+    name = value.names["java"]
+    fields = {field.name: field for field in value.fields}
+    sets = "".join(
+        f"        {camel(field.of)} = {java_default(field)};\n" for field in value.fields
+    )
+    setters = ""
+    if "beta2" in fields:
+        doc = f"First: {fields['beta1'].doc}; second: {fields['beta2'].doc}"
+        setters += java_setter(
+            name, doc, "betas", ["beta1", "beta2"], "double first, double second"
+        )
+    for field in value.fields:
+        if field.name not in (*JAVA_COMMON, "beta1", "beta2"):
+            taken = f"{java_type(field)} value"
+            setters += java_setter(name, field.doc, camel(field.name), [camel(field.of)], taken)
+    return (
+        f"// {LICENSE}\n// {NOTE}\npackage org.meron;\n\nimport org.meron.abi.Abi;\n\n"
+        f"{java_doc(value.doc)}public final class {name} extends UpdateRule<{name}> {{\n"
+        f"    /** The defaults. */\n    public {name}() {{\n"
+        f"        super(Abi.{value.rule});\n{sets}    }}\n\n"
+        f"    @Override\n    {name} self() {{\n        return this;\n    }}\n{setters}}}\n"
+    )
+
+
+def java_default(field: ValueField) -> str:
+    return str(bool(field.default)).lower() if field.kind == "flag" else repr(field.default)
+
+
+def java_setter(name: str, doc: str, method: str, fields: list[str], taken: str) -> str:
+    values = [part.split()[-1] for part in taken.split(", ")]
+    sets = "".join(f"        {f} = {value};\n" for f, value in zip(fields, values))
+    return (
+        f"\n{java_doc(doc, '    ')}    public {name} {method}({taken}) {{\n{sets}"
+        "        return this;\n    }\n"
+    )
