@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 import meron
-from meron.torch import transport
+from meron.torch import registry, transport
 from meron.torch.transport import INLINE, MAX_MESSAGE, SEND_WINDOW, GroupTransport
 
 DEADLINE = 20.0
@@ -136,7 +136,7 @@ def settle(*ends: GroupTransport) -> None:
     until = time.monotonic() + DEADLINE
     while any([end._poll() for end in ends if not end._threads]):
         assert time.monotonic() < until
-    for thread in list(transport.threads):
+    for thread in list(registry.threads):
         thread.join(DEADLINE)
         assert not thread.is_alive()
 
@@ -265,7 +265,7 @@ def test_a_peer_that_takes_nothing_is_not_buried() -> None:
         assert taken < 100
     assert SEND_WINDOW <= taken * MAX_MESSAGE <= SEND_WINDOW + 2 * MAX_MESSAGE
     assert a.send(1, 0, data[:100]) is not None, "short messages go on"
-    transport.polled.discard(a)
+    registry.polled.discard(a)
 
 
 # ---- Ends ---------------------------------------------------------------------------------------
@@ -327,7 +327,7 @@ def test_a_peer_that_is_gone() -> None:
     groups[0].wire.dead.add(0)
     assert b.test(request) is None
     assert not b.alive(0)
-    transport.polled.difference_update((a, b))
+    registry.polled.difference_update((a, b))
 
 
 # ---- Whole contexts -----------------------------------------------------------------------------

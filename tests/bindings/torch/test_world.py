@@ -15,7 +15,7 @@ from conftest import run_ranks
 from twin import compare
 
 import meron
-from meron.torch import world
+from meron.torch import registry, world
 from meron.torch.world import open_context
 
 PLANS = ("zero0", "zero1", "zero2", "zero3")
@@ -351,7 +351,7 @@ def test_ranks_of_several_hosts_need_a_group(monkeypatch: pytest.MonkeyPatch) ->
     launcher(monkeypatch, "0", "2")
     store = dist.HashStore()
     monkeypatch.setattr(world, "launcher_store", lambda *_: store)
-    monkeypatch.setattr(world, "meetings", type(world.meetings)())
+    monkeypatch.setattr(registry, "meetings", type(registry.meetings)())
     name = world.Meeting(None, 0, 2, 1.0).name
     store.set(f"{name}/1", "auto\nanother host")
     with pytest.raises(meron.ArgumentError, match="2 hosts") as caught:
