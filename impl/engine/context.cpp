@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "call_log/flight_record.h"
 #include "engine/device_watch.h"
 #include "engine/handles.h"
 #include "engine/progress_thread.h"
@@ -16,7 +17,6 @@
 #include "os/file.h"
 #include "os/process.h"
 #include "param/device_group.h"
-#include "transport/flight_record.h"
 
 namespace meron {
 namespace {

@@ -25,6 +25,7 @@
 #include "base/held.h"
 #include "base/log.h"
 #include "base/result.h"
+#include "call_log/channel.h"
 #include "engine/releases.h"
 #include "engine/turn.h"
 #include "engine/wait_reports.h"
@@ -41,7 +42,6 @@
 #include "saving/load.h"
 #include "saving/saver.h"
 #include "schedule/schedule.h"
-#include "transport/channel.h"
 #include "transport/transport.h"
 
 namespace meron {

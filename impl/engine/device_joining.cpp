@@ -9,13 +9,13 @@
 #include <cstring>
 #include <string_view>
 
+#include "collective/collective.h"
 #include "device/modules.h"
 #include "engine/context.h"
 #include "engine/device_watch.h"
 #include "param/device_group.h"
 #include "plan/quantity.h"
 #include "plan/text.h"
-#include "transport/collective.h"
 
 namespace meron {
 namespace {

@@ -9,13 +9,13 @@
 #include <string>
 
 #include "base/hash.h"
+#include "collective/collective.h"
 #include "engine/context.h"
 #include "engine/unit_schedule.h"
 #include "param/download.h"
 #include "param/finish.h"
 #include "param/gradient.h"
 #include "param/resident_gradient.h"
-#include "transport/collective.h"
 
 namespace meron {
 namespace {

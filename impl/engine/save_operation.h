@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include "collective/operation.h"
 #include "optim/optimizer.h"
 #include "param/unit.h"
 #include "saving/saver.h"
 #include "state/unit_state.h"
-#include "transport/operation.h"
 
 namespace meron {
 

@@ -9,10 +9,10 @@
 #include <span>
 #include <vector>
 
+#include "collective/operation.h"
 #include "param/device_side.h"
 #include "param/staging.h"
 #include "param/unit.h"
-#include "transport/operation.h"
 
 namespace meron {
 

@@ -13,11 +13,11 @@
 #include <string>
 #include <vector>
 
+#include "collective/operation.h"
 #include "param/device_group.h"
 #include "param/import.h"
 #include "param/unit.h"
 #include "param/upload.h"
-#include "transport/operation.h"
 
 namespace meron {
 

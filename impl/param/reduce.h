@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "collective/operation.h"
 #include "param/staging.h"
 #include "param/unit.h"
 #include "quant/wire.h"
-#include "transport/operation.h"
 
 namespace meron {
 

@@ -13,12 +13,12 @@
 #include <span>
 #include <vector>
 
+#include "collective/operation.h"
 #include "param/device_group.h"
 #include "param/device_side.h"
 #include "param/reduce.h"
 #include "param/unit.h"
 #include "quant/device_wire.h"
-#include "transport/operation.h"
 
 namespace meron {
 

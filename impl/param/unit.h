@@ -16,6 +16,7 @@
 #include "base/dtype.h"
 #include "base/layout.h"
 #include "base/result.h"
+#include "call_log/channel.h"
 #include "kernels/cpu/exact_sum.h"
 #include "kernels/cpu/type.h"
 #include "memory/arena.h"
@@ -28,7 +29,6 @@
 #include "param/stored_values.h"
 #include "plan/unit_layout.h"
 #include "quant/wire.h"
-#include "transport/channel.h"
 
 namespace meron {
 

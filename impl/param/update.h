@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "collective/operation.h"
 #include "param/unit.h"
-#include "transport/operation.h"
 
 namespace meron {
 

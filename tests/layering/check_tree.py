@@ -32,6 +32,8 @@ LAYERS = (
     ("os",),
     ("memory", "topology", "plan", "io", "device"),
     ("transport", "quant", "checkpoint"),
+    ("rendezvous", "call_log"),
+    ("collective",),
     ("param", "offload"),
     ("schedule", "optim"),
     ("state",),
@@ -44,7 +46,10 @@ NOT_ALLOWED = {
     # Files: it knows no rank's memory, so the command reads checkpoints by it too.
     "checkpoint": {"memory", "topology", "device"},
     # It decides and does not act: tests drive it with a fake gatherer and a fake clock.
-    "schedule": {"os", "memory", "topology", "plan", "io", "device", "transport", "quant", "param"},
+    "schedule": {
+        *("os", "memory", "topology", "plan", "io", "device", "quant", "param"),
+        *("transport", "rendezvous", "call_log", "collective"),
+    },
 }
 # Where kernels may be called from: not from the folders that only know bytes and system calls.
 WITHOUT_KERNELS = {"base", "os", "plan", "schedule"}
@@ -74,7 +79,7 @@ SYSTEM_CALLERS = {"os", "modules", "tools", "examples"}
 
 # Libraries that the engine opens at run time: of each it knows one header.
 MODULE_HEADER = re.compile(r"modules/(\w+)/\1_module\.h")
-MODULE_CALLERS = {"os", "transport"}
+MODULE_CALLERS = {"os", "rendezvous"}
 
 C99_NAMES = """
     assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdarg

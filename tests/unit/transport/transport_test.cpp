@@ -7,11 +7,11 @@
 #include <string>
 #include <thread>
 
-#include "transport/channel.h"
-#include "transport/collective.h"
-#include "transport/flight_record.h"
-#include "transport/join.h"
-#include "transport/token.h"
+#include "call_log/channel.h"
+#include "call_log/flight_record.h"
+#include "collective/collective.h"
+#include "rendezvous/join.h"
+#include "rendezvous/token.h"
 
 namespace meron {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "transport/channel.h"
+#include "call_log/channel.h"
 
 namespace meron {
 

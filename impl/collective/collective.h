@@ -12,8 +12,8 @@
 
 #include "base/dtype.h"
 #include "base/layout.h"
-#include "transport/channel.h"
-#include "transport/operation.h"
+#include "call_log/channel.h"
+#include "collective/operation.h"
 
 namespace meron {
 

@@ -12,7 +12,7 @@
 #include "base/rank_text.h"
 #include "os/local_socket.h"
 #include "os/random.h"
-#include "transport/join.h"
+#include "rendezvous/join.h"
 
 namespace meron {
 namespace {

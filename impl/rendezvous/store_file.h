@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "transport/token.h"
+#include "rendezvous/token.h"
 
 namespace meron {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/store.h"
+#include "rendezvous/store.h"
 
 #include <fmt/format.h>
 

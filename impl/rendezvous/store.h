@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "transport/join.h"
-#include "transport/store_file.h"
+#include "rendezvous/join.h"
+#include "rendezvous/store_file.h"
 
 namespace meron {
 

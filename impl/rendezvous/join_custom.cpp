@@ -11,7 +11,7 @@
 #include "os/host.h"
 #include "os/process.h"
 #include "os/random.h"
-#include "transport/join.h"
+#include "rendezvous/join.h"
 
 namespace meron {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/flight_record.h"
+#include "call_log/flight_record.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/channel.h"
+#include "call_log/channel.h"
 
 #include <fmt/format.h>
 

@@ -9,7 +9,7 @@
 #include <new>
 #include <optional>
 
-#include "transport/join.h"
+#include "rendezvous/join.h"
 
 namespace meron {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "modules/mpi/mpi_module.h"
 #include "os/library.h"
-#include "transport/join.h"
+#include "rendezvous/join.h"
 
 namespace meron {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/token.h"
+#include "rendezvous/token.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/collective.h"
+#include "collective/collective.h"
 
 #include <fmt/format.h>
 

@@ -11,7 +11,7 @@
 #include "base/result.h"
 #include "memory/arena.h"
 #include "os/job_board.h"
-#include "transport/token.h"
+#include "rendezvous/token.h"
 #include "transport/transport.h"
 
 namespace meron {
