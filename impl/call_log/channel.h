@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A group's control: the order of its calls, checked by fingerprints; its sticky error; the words
-// through which members see each other's progress.
+// A group's log of calls: their order, checked by fingerprints; the words through which members see
+// each other's progress. Its sticky error: group_failure.h. Peers that never arrive: dead_peers.h.
 //
 // Checking costs no wait. A member that begins call s stores its record, then `posted` = s, and
 // then compares with every member that has posted s already. Of two members at least one sees the
 // other (both accesses are seq_cst), so every pair is compared, by the later one at the latest.
-// Whoever finds a difference writes what both called into its FailureRecord and breaks the group.
+// Whoever finds a difference breaks the group with the error of diverging_calls.h.
 //
 // Threads: post and fail are called under the context's lock; the rest from anywhere.
 #pragma once
@@ -20,42 +20,14 @@
 #include "base/counters.h"
 #include "base/layout.h"
 #include "base/result.h"
+#include "call_log/call.h"
+#include "call_log/group_control.h"
+#include "call_log/group_failure.h"
+#include "call_log/staging_peers.h"
 #include "topology/members.h"
-#include "transport/control.h"
 #include "transport/transport.h"
 
 namespace meron {
-
-enum class CallKind : uint32_t {
-  open = 1,
-  register_param,
-  create_unit,
-  create_group,
-  create_optimizer,
-  gather,
-  reduce,
-  update,
-  step,
-  barrier,
-  broadcast,
-  all_reduce,
-  create_schedule,
-  finish,
-  destroy_unit,
-  save,
-  load,
-  agree,
-  export_model,
-};
-std::string_view name_of(CallKind kind);
-
-// What must be equal on all ranks, and what the flight recorder keeps.
-struct Call {
-  CallKind kind;
-  std::string_view subject;  // tensor, unit; cut to 87 bytes in messages
-  uint64_t bytes = 0;
-  uint64_t detail = 0;  // a hash of everything else that must be equal
-};
 
 inline constexpr uint32_t kMaxChannels = (1u << 12) - 1;
 
@@ -71,19 +43,17 @@ class Channel {
   int index() const { return members_.index(); }
   int size() const { return members_.size(); }
   Transport& transport() const { return transport_; }
-  // What joins its members; null where they all share memory.
-  Link* link() const { return link_; }
-  // Whether a member shares memory with this rank.
-  bool is_local(int member) const { return local_[static_cast<size_t>(member)]; }
-  // What a remote member has is staged by one member of each node for all of that node. Whom this
-  // rank so sends to, and who of its own node stages what `owner` has (`owner` itself, where it is
-  // local).
-  const std::vector<int>& exports() const { return exports_; }
-  int holder(int owner) const { return holders_[static_cast<size_t>(owner)]; }
+  // See staging_peers.h.
+  Link* link() const { return staging_.link; }
+  bool is_local(int member) const { return staging_.local[static_cast<size_t>(member)]; }
+  const std::vector<int>& exports() const { return staging_.exports; }
+  int holder(int owner) const { return staging_.holders[static_cast<size_t>(owner)]; }
   Counters& counters() const { return counters_; }
 
   // Whether the next call may be posted: no member is a whole ring behind.
   bool has_room();
+  // These break the group; dead_peers.cpp has them. A member has died.
+  Status check_alive();
   // Why there will be no room: a member that is a ring behind has gone, or `deadline` has passed.
   Status check_stragglers(Deadline deadline);
   // Whether the members that have not begun call `sequence` can still do so.
@@ -107,16 +77,16 @@ class Channel {
   // The sticky error, or Ok.
   Status status() const {
     if (parent_ != nullptr) MERON_TRY(parent_->status());
-    if (header_->failed.load(std::memory_order_seq_cst) == 0) return Ok{};
-    return failure();
+    return failure_.status();
   }
-  bool failed() const { return header_->failed.load(std::memory_order_relaxed) != 0; }
   // What messages say of a member that has called `open` with something else.
   void explain_open(std::function<std::string(int member)> difference) {
     difference_ = std::move(difference);
   }
   // Breaks the group with `error`, unless it is broken already. Returns the error that holds.
-  Error fail(const Error& error);
+  Error fail(const Error& error) {
+    return parent_ != nullptr ? parent_->fail(error) : failure_.report(error);
+  }
 
   MemberBlock& own() { return blocks_[index()]; }
 
@@ -124,23 +94,23 @@ class Channel {
   template <class Word>
   void announce(Word& word, uint64_t value) {
     word.store(value, std::memory_order_seq_cst);
-    if (Link* const link = link_) {
-      link->store_word(members_.ranks(), offset_of(&word), value);
+    if (Link* const link = staging_.link) {
+      link->store_word(members_.ranks(), transport_.offset_of(&word), value);
     }
   }
   // Lets peers see what was written into this rank's own part of the window: before `announce`.
   void share(const void* data, uint64_t bytes) {
-    if (Link* const link = link_) {
-      link->store(members_.ranks(), offset_of(data), round_up(bytes, 8));
+    if (Link* const link = staging_.link) {
+      link->store(members_.ranks(), transport_.offset_of(data), round_up(bytes, 8));
     }
   }
   // The same, for some members alone: what they read, and no others.
   void share(const void* data, uint64_t bytes, const std::vector<int>& members) {
-    Link* const link = link_;
+    Link* const link = staging_.link;
     if (link == nullptr || bytes == 0 || members.empty()) return;
     std::vector<int> ranks;
     for (const int member : members) ranks.push_back(members_.world_rank(member));
-    link->store(ranks, offset_of(data), round_up(bytes, 8));
+    link->store(ranks, transport_.offset_of(data), round_up(bytes, 8));
   }
   uint64_t tag(uint64_t sequence, uint32_t phase) const { return tag_of(number_, sequence, phase); }
 
@@ -168,34 +138,23 @@ class Channel {
   std::string last_call_text(int member) const;
 
  private:
-  uint64_t offset_of(const void* place) const {
-    return static_cast<uint64_t>(static_cast<const std::byte*>(place) -
-                                 transport_.window().writable(0));
-  }
-  Error failure() const;
-  Status check_behind(uint64_t sequence, Deadline deadline, const std::string& closed_when,
-                      const std::string& late_how);
-  Status compare(uint64_t sequence, uint64_t fingerprint, const CallRecord& own);
-  static std::string call_text(const CallRecord& record);
+  Status check_behind(uint64_t sequence, Deadline deadline, std::string_view closed_when,
+                      std::string_view late_how);
+  Status compare(uint64_t sequence, const CallRecord& own);
 
   Transport& transport_;
   Counters& counters_;
   Members members_;
-  Link* link_ = nullptr;
-  std::vector<bool> local_;
-  std::vector<int> exports_;
-  std::vector<int> holders_;
-  uint64_t control_offset_;
+  StagingPeers staging_;
   uint32_t number_;
   Channel* parent_;
   std::function<std::string(int)> difference_;
-  GroupHeader* header_;
   MemberBlock* blocks_;
+  GroupFailure failure_;
   uint64_t next_ = 1;
   int64_t posted_ns_ = 0;
   uint64_t compared_ = 0;  // where ranks share no memory: with all members, up to this call
   uint64_t slowest_ = 0;   // a lower bound of the peers' posted
-  bool failure_written_ = false;
 };
 
 }  // namespace meron

@@ -36,8 +36,7 @@ class StagedOperation : public Operation {
   bool staged() const final { return true; }
 
  protected:
-  // Puts chunk k of this rank into `half`, where this rank contributes at all.
-  // The bytes that it put there.
+  // Copies chunk k of this rank into `half`, if this rank contributes; returns how many bytes.
   virtual uint64_t fill(uint64_t chunk, std::byte* half) = 0;
   // Combines chunk k from the members' halves.
   virtual void combine(uint64_t chunk) = 0;
@@ -71,7 +70,7 @@ class BroadcastOperation final : public StagedOperation {
   int root_;
 };
 
-// Each member's `bytes` bytes, in their order, to all.
+// Collects each member's `bytes` bytes, in the order of members, on all.
 class AllGatherOperation final : public StagedOperation {
  public:
   AllGatherOperation(Channel& channel, Deadline deadline, const std::byte* own, uint64_t bytes,
@@ -88,7 +87,7 @@ class AllGatherOperation final : public StagedOperation {
   std::byte* all_;
 };
 
-// Of `bytes` bytes that the root has, to each member its range.
+// Sends each member its range of the root's `bytes` bytes.
 class ScatterOperation final : public StagedOperation {
  public:
   // `data`: the root's alone. `wanted`: by member, the same on all. `out`: this member's range.

@@ -299,7 +299,7 @@ Result<LoadReport> Context::load_checkpoint(
   }
   if (!names.ok()) return names.error();  // the same text on all ranks
   EngineExchange exchange(*this, 2 * rank_->timeout_ns);
-  const UpdateUnit update = [&](const UnitState& state,
+  const UpdateUnit update_unit = [&](const UnitState& state,
                                 const std::function<Status()>& fill) -> Status {
     std::shared_ptr<UpdateOperation> operation;
     {
@@ -328,7 +328,7 @@ Result<LoadReport> Context::load_checkpoint(
   LoadOptions given = options;
   given.timeout_ns = rank_->timeout_ns;
   if (given.per_node) given.nodes = nodes_by_rank();
-  MERON_ASSIGN(LoadReport report, load(exchange, states, given, *names, update, check));
+  MERON_ASSIGN(LoadReport report, load(exchange, states, given, *names, update_unit, check));
   if (!options.values_only) {
     auto held = lock();
     for (size_t i = 0; i < optimizers.size(); ++i) {

@@ -100,7 +100,7 @@ Status UnitSchedule::begin(size_t unit) {
 }
 
 Result<bool> UnitSchedule::full(size_t unit) {
-  return context_.look_locked(*Held::here(), *gathers_[unit]);
+  return context_.look(*Held::here(), *gathers_[unit]);
 }
 
 Status UnitSchedule::release(size_t unit) {

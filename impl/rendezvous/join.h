@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks meet. Each function ends with the same thing, a Joined, or says who is missing.
+// How ranks meet. Each function returns a Joined, or an error that names the missing rank.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ namespace meron {
 struct MeetingOptions {
   int rank = 0;
   int world_size = 1;
-  // Where only the ranks of a node meet here: by their place in the meeting, who they are in a
-  // world of `window_ranks`. Empty: the world meets.
+  // If only the ranks of a node meet here: the world ranks of those that meet, in a world of
+  // `window_ranks`. Empty: the world meets.
   std::vector<int> names;
   int window_ranks = 0;
   uint64_t window_reserve = 0;  // see Window::create
@@ -40,7 +40,7 @@ inline constexpr int64_t kMeetingSliceNs = 100 * kNanosPerMilli;
 inline bool asked_to_stop(const MeetingOptions& options) {
   return options.should_stop && options.should_stop();
 }
-// Of ranks (by their place in the meeting) that have not come: whether one never will.
+// An error if the launcher says that one of the missing ranks (by place in the meeting) has ended.
 template <class Ranks>
 Status check_launched(const MeetingOptions& options, const Ranks& missing) {
   if (options.board == nullptr) return Ok{};
@@ -60,7 +60,7 @@ inline Error meeting_stopped() {
                "open again when the ranks are to meet");
 }
 
-// One rank: nobody to meet.
+// A world of one rank.
 Result<Joined> join_self(const MeetingOptions& options);
 
 // Ranks that are threads of this process and give the same `job`.
@@ -72,12 +72,12 @@ Result<Joined> join_local(const MeetingOptions& options, const std::string& job)
 // passed as descriptors; the sockets are closed when all have met.
 Result<Joined> join_shm(const MeetingOptions& options, const std::string& job, const Token& token);
 
-// Ranks that reach each other by the caller's functions, and share nothing else. Checks the table,
-// then waits for every rank's first message.
+// Ranks that reach each other by the caller's functions alone. Checks the table, then waits for
+// every rank's first message.
 Result<Joined> join_custom(const MeetingOptions& options, const meron_transport& table);
 
-// The same, where those of one node (node_identity() of os/host.h) share memory and use the
-// functions between nodes only.
+// The same, but local peers (node_identity() of os/host.h) share memory: the functions are used
+// between nodes only.
 Result<Joined> join_cluster(const MeetingOptions& options, const meron_transport& table);
 
 // The world of MPI, as libmeron_mpi.so has it: who this process is there, and the functions for

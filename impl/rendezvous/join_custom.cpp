@@ -109,23 +109,24 @@ Status join_alone(const MeetingOptions& options, Joined& joined) {
 }
 
 // The ranks of this one's node, by their processes.
-Status join_node(const MeetingOptions& options, const Link& link, const std::vector<int>& mates,
-                 Joined& joined) {
+Status join_node(const MeetingOptions& options, const Link& link,
+                 const std::vector<int>& local_peers, Joined& joined) {
   MeetingOptions inner = options;
-  inner.names = mates;
+  inner.names = local_peers;
   inner.window_ranks = options.world_size;
-  inner.world_size = static_cast<int>(mates.size());
-  inner.rank =
-      static_cast<int>(std::find(mates.begin(), mates.end(), options.rank) - mates.begin());
-  const Token token{link.hello(mates.front()).nonce};
+  inner.world_size = static_cast<int>(local_peers.size());
+  inner.rank = static_cast<int>(std::find(local_peers.begin(), local_peers.end(), options.rank) -
+                                local_peers.begin());
+  const Token token{link.hello(local_peers.front()).nonce};
   MERON_ASSIGN(Joined node, join_shm(inner, "", token));
   joined.window = std::move(node.window);
   joined.arena = std::move(node.arena);
   joined.peers.resize(static_cast<size_t>(options.world_size));
-  for (size_t i = 0; i < mates.size(); ++i) {
-    joined.peers[static_cast<size_t>(mates[i])] = std::move(node.peers[i]);
+  for (size_t i = 0; i < local_peers.size(); ++i) {
+    joined.peers[static_cast<size_t>(local_peers[i])] = std::move(node.peers[i]);
     const auto watch = node.watches.find(static_cast<int>(i));
-    if (watch != node.watches.end()) joined.watches.emplace(mates[i], std::move(watch->second));
+    if (watch != node.watches.end())
+      joined.watches.emplace(local_peers[i], std::move(watch->second));
   }
   return Ok{};
 }
@@ -163,17 +164,17 @@ Result<Joined> join_cluster(const MeetingOptions& options, const meron_transport
   joined.world_size = options.world_size;
   joined.transport = link->name();
   std::map<uint64_t, int> numbers;  // of nodes, by their key
-  std::vector<int> mates;
+  std::vector<int> local_peers;
   for (int rank = 0; rank < options.world_size; ++rank) {
     const Link::Hello& said = link->hello(rank);
     const auto [known, fresh] = numbers.try_emplace(said.node, static_cast<int>(numbers.size()));
     joined.nodes.push_back(known->second);
     joined.pids.push_back(static_cast<int32_t>(said.pid));
     joined.hosts.emplace_back(said.host.data());
-    if (said.node == hello.node) mates.push_back(rank);
+    if (said.node == hello.node) local_peers.push_back(rank);
   }
-  Status there =
-      mates.size() == 1 ? join_alone(options, joined) : join_node(options, *link, mates, joined);
+  Status there = local_peers.size() == 1 ? join_alone(options, joined)
+                                         : join_node(options, *link, local_peers, joined);
   if (!there.ok()) return close_after(*link, std::move(there)).error();
   joined.link = std::move(link);
   joined.link->attach(joined.window, joined.nodes);

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks find each other whose launcher brings neither a token nor MPI: by small files in a
-// directory that all of them see, for example over NFS.
+// How ranks find each other if the launcher gives neither a token nor MPI: by small files in a
+// directory that all of them share, for example over NFS.
 //
-// Rank 0's card is a call, by a random number; each other rank's card answers it by that number.
-// Once all have, rank 0 calls again, to see who is still there; then it writes down who has met,
-// and the token, in a file named after the call. So
-// nobody takes what an earlier job left for news: a rank answers a stale call until a fresh one
-// takes its place, and believes an outcome only if that lists its own card. No clock, lock or age
-// of a file counts. Who comes again under a rank's name takes its place, as after a restart, and
-// the one before is told.
+// Rank 0's card is a call with a random number; each other rank's card answers with that number.
+// Once all have answered, rank 0 calls again, to see who is still alive. Then it writes the
+// outcome, that is, the cards and the token, to a file named after the call. Files of an earlier
+// job do no harm: a rank answers a stale call until a fresh one replaces it, and accepts an outcome
+// only if that lists its own card. No clock, lock or age of a file counts. A process that opens as
+// a rank that is there already replaces it, as after a restart, and the earlier one gets an error.
 #pragma once
 
 #include <map>
@@ -24,15 +23,14 @@ namespace meron {
 
 class Store {
  public:
-  // `directory` is there; the job has a folder of its own in it.
+  // `directory` exists; the job has a folder of its own in it.
   static Result<Store> open(const std::string& directory, const std::string& job);
-  // Takes this rank's files back. By then every rank has read what it needs of them: the ranks have
-  // joined, or failed to.
+  // Removes this rank's files. By then the ranks have joined, or failed to: all have read them.
   ~Store();
   Store(Store&& other) noexcept;
   Store& operator=(Store&&) = delete;
 
-  // Blocks until all ranks have come, at most the deadline, after which it names who has not.
+  // Blocks until all ranks have arrived, or the deadline, whose error names the missing ones.
   Result<Outcome> meet(const MeetingOptions& options);
 
  private:

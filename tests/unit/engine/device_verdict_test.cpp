@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The verdict on the devices of a group's ranks: by which all of them go on in the same way.
-#include "engine/device_joining.h"
+#include "engine/device_verdict.h"
 
 #include <gtest/gtest.h>
 
@@ -36,14 +36,14 @@ struct Ranks {
   DeviceVerdict judge() const { return judge_devices(cards, places); }
 };
 
-TEST(DeviceJoiningTest, DevicesOfTheirOwnAreJoined) {
+TEST(DeviceVerdictTest, DevicesOfTheirOwnAreJoined) {
   const DeviceVerdict verdict = Ranks().judge();
   EXPECT_TRUE(verdict.joins);
   EXPECT_FALSE(verdict.error);
   EXPECT_EQ(verdict.notice, "");
 }
 
-TEST(DeviceJoiningTest, AllRanksRegisterValuesOrNone) {
+TEST(DeviceVerdictTest, AllRanksRegisterValuesOrNone) {
   Ranks ranks;
   EXPECT_FALSE(ranks.judge().registers);
   for (DeviceCard& card : ranks.cards) card.registers = 1;
@@ -62,7 +62,7 @@ TEST(DeviceJoiningTest, AllRanksRegisterValuesOrNone) {
   EXPECT_EQ(verdict.notice, "; no values are registered: rank 1: NCCL 2.18.5 registers no memory");
 }
 
-TEST(DeviceJoiningTest, AllRanksGatherWithinOneWindowOrNone) {
+TEST(DeviceVerdictTest, AllRanksGatherWithinOneWindowOrNone) {
   Ranks ranks;
   EXPECT_EQ(ranks.judge().window, 0U);
   for (DeviceCard& card : ranks.cards) card.window = 1 << 20;
@@ -83,7 +83,7 @@ TEST(DeviceJoiningTest, AllRanksGatherWithinOneWindowOrNone) {
       "; values are gathered within no window: rank 2: NCCL 2.27.3 gathers by no copy engines");
 }
 
-TEST(DeviceJoiningTest, AWindowThatCannotBeIsAnError) {
+TEST(DeviceVerdictTest, AWindowThatCannotBeIsAnError) {
   Ranks ranks;
   for (DeviceCard& card : ranks.cards) card.window = 1 << 20;
   ranks.cards[3].free_bytes = 1 << 19;
@@ -100,7 +100,7 @@ TEST(DeviceJoiningTest, AWindowThatCannotBeIsAnError) {
   EXPECT_EQ(verdict.error->info().peer, 1);
 }
 
-TEST(DeviceJoiningTest, ASharedDeviceIsNamed) {
+TEST(DeviceVerdictTest, ASharedDeviceIsNamed) {
   Ranks ranks;
   ranks.places[2].node = 0;
   const DeviceVerdict verdict = ranks.judge();
@@ -109,7 +109,7 @@ TEST(DeviceJoiningTest, ASharedDeviceIsNamed) {
   EXPECT_EQ(verdict.reason, "ranks 0 and 2 share device 0000:19:00.0 (NVIDIA H200)");
 }
 
-TEST(DeviceJoiningTest, LibrariesThatDifferAreAnError) {
+TEST(DeviceVerdictTest, LibrariesThatDifferAreAnError) {
   Ranks ranks;
   ranks.cards[3].version = 22703;
   put(ranks.cards[3].library, "2.27.3");
@@ -122,7 +122,7 @@ TEST(DeviceJoiningTest, LibrariesThatDifferAreAnError) {
             std::string::npos);
 }
 
-TEST(DeviceJoiningTest, ARankThatCannotSaysWhy) {
+TEST(DeviceVerdictTest, ARankThatCannotSaysWhy) {
   Ranks ranks;
   ranks.cards[1].state = DeviceCard::refused;
   ranks.cards[2].state = DeviceCard::refused;
@@ -133,7 +133,7 @@ TEST(DeviceJoiningTest, ARankThatCannotSaysWhy) {
   EXPECT_FALSE(ranks.judge().error);
 }
 
-TEST(DeviceJoiningTest, KindsThatDifferGoByTheHost) {
+TEST(DeviceVerdictTest, KindsThatDifferGoByTheHost) {
   Ranks ranks;
   put(ranks.cards[2].kind, "emulated");
   const DeviceVerdict verdict = ranks.judge();
@@ -141,7 +141,7 @@ TEST(DeviceJoiningTest, KindsThatDifferGoByTheHost) {
   EXPECT_EQ(verdict.reason, "rank 0 computes on cuda, rank 2 on emulated");
 }
 
-TEST(DeviceJoiningTest, ASlowerDeviceIsMentioned) {
+TEST(DeviceVerdictTest, ASlowerDeviceIsMentioned) {
   Ranks ranks;
   put(ranks.cards[3].name, "NVIDIA A100");
   const DeviceVerdict verdict = ranks.judge();

@@ -1,20 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether the devices of a group's ranks can be joined by a library of collectives, found out
-// together: every rank shows what it has, and all come to the same verdict.
+// Whether the devices of a group's ranks can be joined by a library of collectives: every rank
+// shows what it has (device_joining.cpp), and all reach the same verdict.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
 #include "meron/backend.h"
 
 namespace meron {
+
+// The variables that set what a card says of registration and of the window.
+inline constexpr const char* kRegisterVariable = "MERON_REGISTER_VALUES";
+inline constexpr const char* kWindowVariable = "MERON_GATHER_WINDOW";
 
 // What a rank shows of its device. Plain bytes, because it lies in the window.
 struct DeviceCard {
@@ -37,14 +44,16 @@ struct DeviceCard {
 };
 static_assert(sizeof(DeviceCard) % 8 == 0);
 
-// The cards of a group's ranks, in the window.
-struct DeviceCards {
-  std::byte* own = nullptr;
-  const std::byte* all = nullptr;
-  uint64_t count = 0;
+template <size_t N>
+std::string_view text_of(const std::array<char, N>& text) {
+  return {text.data(), strnlen(text.data(), N)};
+}
 
-  const std::byte* of(uint64_t member) const { return all + member * sizeof(DeviceCard); }
-};
+template <size_t N>
+void put_text(std::array<char, N>& to, std::string_view text) {
+  to.fill('\0');
+  std::memcpy(to.data(), text.data(), std::min(text.size(), N - 1));
+}
 
 // A rank in messages, and who shares its host.
 struct DevicePlace {
