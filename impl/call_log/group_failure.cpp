@@ -5,7 +5,10 @@
 
 #include <utility>
 
+#include "base/layout.h"
+
 namespace meron {
+
 Error GroupFailure::report(const Error& error) {
   // A record is written once: a peer may be reading it from then on.
   if (some() || written_) return this->error();
@@ -23,7 +26,7 @@ Error GroupFailure::report(const Error& error) {
   uint32_t expected = 0;
   header_->failed.compare_exchange_strong(expected, claim, std::memory_order_seq_cst);
   if (link_ != nullptr) {
-    link_->store(members_.ranks(), transport_.offset_of(&record), sizeof(record));
+    link_->store(members_.ranks(), transport_.offset_of(&record), round_up(sizeof(record), 8));
     link_->claim_word(members_.ranks(), transport_.offset_of(&header_->failed), claim);
   }
   transport_.ring();

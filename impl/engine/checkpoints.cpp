@@ -300,7 +300,7 @@ Result<LoadReport> Context::load_checkpoint(
   if (!names.ok()) return names.error();  // the same text on all ranks
   EngineExchange exchange(*this, 2 * rank_->timeout_ns);
   const UpdateUnit update_unit = [&](const UnitState& state,
-                                const std::function<Status()>& fill) -> Status {
+                                     const std::function<Status()>& fill) -> Status {
     std::shared_ptr<UpdateOperation> operation;
     {
       auto held = lock();
