@@ -202,7 +202,7 @@ meron_status meron_context_predict(meron_prediction* out, meron_context context,
     Workload load;
     load.micro_batches = given.micro_batches;
     load.gathers_per_micro_batch = given.gathers_per_micro_batch;
-    MERON_ASSIGN(const RankPrediction own, holder->context->predict_locked(held, load));
+    MERON_ASSIGN(const RankPrediction own, holder->context->predict(held, load));
 
     meron_prediction result{};
     result.param_bytes = own.memory.param;

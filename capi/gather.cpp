@@ -130,9 +130,9 @@ meron_status meron_gather_begin(meron_gather* out, const meron_unit* units, size
     } else if (mode == GatherMode::copy) {
       MERON_ASSIGN(targets, private_targets(found));
     }
-    MERON_ASSIGN(auto gather, found.context->gather_locked(held, std::move(found.units), mode,
-                                                           std::move(targets),
-                                                           static_cast<GatherPlace>(given.place)));
+    MERON_ASSIGN(auto gather,
+                 found.context->gather(held, std::move(found.units), mode, std::move(targets),
+                                       static_cast<GatherPlace>(given.place)));
     return put<GatherHolder>(out, found.context, std::move(gather));
   });
 }

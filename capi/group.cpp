@@ -80,7 +80,7 @@ meron_status meron_barrier_begin(meron_future* out, meron_group group, meron_err
     MERON_ASSIGN(const auto holder, get<GroupHolder>(group, rank));
     MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
     auto held = holder->context->lock();
-    MERON_ASSIGN(auto barrier, holder->context->barrier_locked(held, *holder->value));
+    MERON_ASSIGN(auto barrier, holder->context->barrier(held, *holder->value));
     return put<FutureHolder>(out, holder->context, std::move(barrier));
   });
 }
@@ -94,8 +94,8 @@ meron_status meron_broadcast_begin(meron_future* out, meron_group group, void* d
     MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
     auto held = holder->context->lock();
     MERON_ASSIGN(auto broadcast,
-                 holder->context->broadcast_locked(held, *holder->value,
-                                                   static_cast<std::byte*>(data), bytes, root));
+                 holder->context->broadcast(held, *holder->value, static_cast<std::byte*>(data),
+                                            bytes, root));
     return put<FutureHolder>(out, holder->context, std::move(broadcast));
   });
 }
@@ -115,9 +115,9 @@ meron_status meron_all_reduce_begin(meron_future* out, meron_group group, void* 
     MERON_ASSIGN(const auto holder, get<GroupHolder>(group, rank));
     MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
     auto held = holder->context->lock();
-    MERON_ASSIGN(auto all_reduce, holder->context->all_reduce_locked(
-                                      held, *holder->value, static_cast<std::byte*>(data), count,
-                                      type, op == MERON_MEAN));
+    MERON_ASSIGN(auto all_reduce,
+                 holder->context->all_reduce(held, *holder->value, static_cast<std::byte*>(data),
+                                             count, type, op == MERON_MEAN));
     return put<FutureHolder>(out, holder->context, std::move(all_reduce));
   });
 }

@@ -165,7 +165,7 @@ meron_status meron_optimizer_step_begin(meron_future* out, meron_optimizer optim
     MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
     MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
     auto held = holder->context->lock();
-    MERON_ASSIGN(auto step, holder->context->step_locked(held, holder->value));
+    MERON_ASSIGN(auto step, holder->context->step(held, holder->value));
     return put<FutureHolder>(out, holder->context, std::move(step));
   });
 }

@@ -96,8 +96,7 @@ meron_status meron_param_register(meron_param* out, meron_context context,
     }
     MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
     auto held = holder->context->lock();
-    MERON_ASSIGN(auto param,
-                 holder->context->register_param_locked(held, std::move(tensor), *channel));
+    MERON_ASSIGN(auto param, holder->context->register_param(held, std::move(tensor), *channel));
     return put<ParamHolder>(out, holder->context, std::move(param));
   });
 }
@@ -160,7 +159,7 @@ meron_status meron_unit_create(meron_unit* out, meron_context context, const cha
     }
     MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
     auto held = holder->context->lock();
-    MERON_ASSIGN(auto unit, holder->context->create_unit_locked(held, name, std::move(members)));
+    MERON_ASSIGN(auto unit, holder->context->create_unit(held, name, std::move(members)));
     return put<UnitHolder>(out, holder->context, std::move(unit));
   });
 }
@@ -217,7 +216,7 @@ meron_status meron_update_begin(meron_update* out, const meron_unit* units, size
     rank = found.context->transport().rank();
     MERON_ASSIGN([[maybe_unused]] const Turn turn, found.context->turn());
     auto held = found.context->lock();
-    MERON_ASSIGN(auto update, found.context->update_locked(held, std::move(found.units)));
+    MERON_ASSIGN(auto update, found.context->update(held, std::move(found.units)));
     return put<UpdateHolder>(out, found.context, std::move(update));
   });
 }

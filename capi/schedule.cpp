@@ -70,8 +70,8 @@ meron_status meron_schedule_create(meron_schedule* out, const meron_unit* units,
     MERON_ASSIGN(const SchedulePlace place, place_of(*found.context, given));
     MERON_ASSIGN([[maybe_unused]] const Turn turn, found.context->turn());
     auto held = found.context->lock();
-    MERON_ASSIGN(auto schedule, found.context->create_schedule_locked(held, std::move(found.units),
-                                                                      limits, place));
+    MERON_ASSIGN(auto schedule,
+                 found.context->create_schedule(held, std::move(found.units), limits, place));
     return put<ScheduleHolder>(out, found.context, std::move(schedule));
   });
 }

@@ -24,11 +24,11 @@
 #include <utility>
 #include <vector>
 
+#include "call_log/channel.h"
+#include "collective/operation.h"
 #include "device/collectives.h"
 #include "device/device_side.h"
 #include "device/gather_window.h"
-#include "transport/channel.h"
-#include "transport/operation.h"
 
 namespace meron {
 

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "transport/collective.h"
-#include "transport/operation.h"
+#include "collective/collective.h"
+#include "collective/operation.h"
 
 namespace meron {
 

@@ -81,11 +81,11 @@ class EngineExchange final : public Exchange {
       Channel& world = context_.world();
       MERON_TRY(context_.check_open());
       MERON_TRY(world.status());
-      MERON_TRY(context_.await_room_locked(held, world));
+      MERON_TRY(context_.await_room(held, world));
       MERON_ASSIGN(const uint64_t sequence,
                    context_.post(world, {CallKind::agree, "checkpoint", bytes, 0}));
       operation->set_sequence(sequence);
-      context_.submit_locked(held, operation);
+      context_.submit(held, operation);
     }
     return wait(operation);
   }
@@ -231,7 +231,7 @@ Result<std::shared_ptr<Operation>> Context::begin_save(
     auto held = lock();
     MERON_TRY(check_open());
     MERON_TRY(world().status());
-    MERON_TRY(await_room_locked(held, world()));
+    MERON_TRY(await_room(held, world()));
     MERON_TRY(check_window_settled());
     MERON_ASSIGN(states, saved_states(held, optimizers));
     uint64_t detail = hash_of_place(options.root, options.per_node);
@@ -285,7 +285,7 @@ Result<LoadReport> Context::load_checkpoint(
     auto held = lock();
     MERON_TRY(check_open());
     MERON_TRY(world().status());
-    MERON_TRY(await_room_locked(held, world()));
+    MERON_TRY(await_room(held, world()));
     MERON_ASSIGN(states, saved_states(held, optimizers));
     uint64_t detail = hash_of_place(options.root, options.per_node);
     detail = hash_combine(detail, options.strict ? 1 : 0);
@@ -300,14 +300,14 @@ Result<LoadReport> Context::load_checkpoint(
   }
   if (!names.ok()) return names.error();  // the same text on all ranks
   EngineExchange exchange(*this, 2 * rank_->timeout_ns);
-  const UpdateUnit update = [&](const UnitState& state,
-                                const std::function<Status()>& fill) -> Status {
+  const UpdateUnit update_unit = [&](const UnitState& state,
+                                     const std::function<Status()>& fill) -> Status {
     std::shared_ptr<UpdateOperation> operation;
     {
       auto held = lock();
       const auto unit = std::find_if(units_.begin(), units_.end(),
                                      [&](const auto& each) { return each.get() == &state.unit(); });
-      MERON_ASSIGN(operation, update_locked(held, {*unit}));
+      MERON_ASSIGN(operation, update(held, {*unit}));
       // Another rank may still read the unit before.
       operation->begin_use(exchange.deadline());
     }
@@ -329,7 +329,7 @@ Result<LoadReport> Context::load_checkpoint(
   LoadOptions given = options;
   given.timeout_ns = rank_->timeout_ns;
   if (given.per_node) given.nodes = nodes_by_rank();
-  MERON_ASSIGN(LoadReport report, load(exchange, states, given, *names, update, check));
+  MERON_ASSIGN(LoadReport report, load(exchange, states, given, *names, update_unit, check));
   if (!options.values_only) {
     auto held = lock();
     for (size_t i = 0; i < optimizers.size(); ++i) {
@@ -347,7 +347,7 @@ Status Context::export_model(ExportOptions options) {
     auto held = lock();
     MERON_TRY(check_open());
     MERON_TRY(world().status());
-    MERON_TRY(await_room_locked(held, world()));
+    MERON_TRY(await_room(held, world()));
     MERON_ASSIGN(states, saved_states(held, {}));
     uint64_t detail =
         hash_combine(hash_text(options.folder), SavedNames::hash_of(names, options.mapping));

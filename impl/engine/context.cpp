@@ -1,28 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Posting and closing. Contexts are opened in opening.cpp, groups made in groups.cpp, operations
-// begun in operations.cpp, and waited for in waiting.cpp.
+// The turn, what finalizers leave, and closing. Contexts are opened in opening.cpp, groups made in
+// groups.cpp, calls posted in posting.cpp, operations begun in operations.cpp, and waited for in
+// waiting.cpp.
 #include "engine/context.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <cstdio>
-#include <cstdlib>
-
-#include "device/device_group.h"
 #include "engine/device_watch.h"
 #include "engine/handles.h"
 #include "engine/progress_thread.h"
 #include "engine/save_thread.h"
-#include "os/file.h"
-#include "os/process.h"
-#include "transport/flight_record.h"
 
 namespace meron {
 namespace {
 
-// How long a rank that is a whole ring ahead sleeps without a look at its peers.
-constexpr int64_t kRoomSleepNs = 5 * kNanosPerMilli;
 // How long a thread that waits for its turn does so without asking should_stop.
 constexpr int64_t kTurnSleepNs = 100 * kNanosPerMilli;
 // How often should_stop is asked by calls that rest.
@@ -55,30 +44,6 @@ Result<std::shared_ptr<Context>> Context::open(OpenOptions options) {
   std::shared_ptr<Context> context(new Context(std::move(options)));
   MERON_TRY(context->start());
   return context;
-}
-
-// await_room_locked() has been called.
-Result<uint64_t> Context::post(Channel& channel, const Call& call) {
-  auto posted = channel.post(call);
-  if (!posted.ok()) record_failure_locked(posted.error());
-  return posted;
-}
-
-// The peers that are behind may be waiting for operations of this rank, so these go on meanwhile.
-// Before a call's checks: what they find must still be so when it is posted.
-Status Context::await_room_locked(Held& held, Channel& channel) {
-  if (channel.has_room()) return Ok{};
-  const Deadline deadline = rank_->deadline();
-  while (!channel.has_room()) {
-    MERON_TRY(channel.status());
-    progress_locked(held);
-    if (const Status status = channel.check_stragglers(deadline); !status.ok()) {
-      record_failure_locked(status.error());
-      return status;
-    }
-    MERON_TRY(rest(held, std::min(deadline.remaining(), kRoomSleepNs)));
-  }
-  return Ok{};
 }
 
 Status Context::rest(Held& /*held*/, int64_t sleep_ns) {
@@ -121,41 +86,16 @@ Result<Turn> Context::wait_for_turn() {
 
 void Context::take_back_in_turn(const Turn& /*turn*/) {
   auto held = lock();
-  release_due_in_turn();
+  release_due_in_turn(held);
 }
 
-// Under the lock, and in the calling thread's turn.
-void Context::release_due_in_turn() {
+// In the calling thread's turn.
+void Context::release_due_in_turn(const Held& /*held*/) {
   for (const auto& release : releases_in_turn_.take()) release();
 }
 
-void Context::take_back_locked(Held& /*held*/) {
+void Context::take_back(Held& /*held*/) {
   for (const auto& release : releases_.take()) release();
-}
-
-void Context::record_failure_locked(const Error& error) {
-  const bool broken = error.code() <= MERON_E_TIMEOUT && error.code() > MERON_E_FORKED;
-  const char* folder = std::getenv("MERON_FLIGHT_RECORD");
-  if (!broken || folder == nullptr || failure_recorded_) return;
-  failure_recorded_ = true;
-  const std::string path = fmt::format("{}/meron-flight-rank{}.json", folder, transport_->rank());
-  const Status written = write_file(path, flight_record_json(world()));
-  if (!written.ok()) {
-    // The failure itself is what the caller must hear of; this is only why its record is missing.
-    std::fprintf(stderr, "meron: no flight record: %s\n", written.error().info().what.c_str());
-  }
-}
-
-Result<uint64_t> Context::reserve_group(int members) {
-  const uint64_t bytes = group_bytes(static_cast<uint64_t>(members));
-  MERON_ASSIGN(const uint64_t offset, transport_->window_allocate(bytes, "the group's control"));
-  const auto reserve = [&] {
-    const Recess recess;  // the call has the turn
-    return transport_->window().reserve(offset, bytes);
-  };
-  MERON_TRY(reserve());
-  control_bytes_ += bytes;
-  return offset;
 }
 
 Context::~Context() {
@@ -184,18 +124,17 @@ void Context::close() {
   // What computes reads and writes memory, the caller's too. Its waits have been told to end. (One
   // of the trainer's functions that closes the context does not wait for the call it is part of.)
   const bool within = gate_.mine();
-  const auto quiet = [&] { return running_ <= running_here && (within || gate_.take_if_free()); };
+  const auto quiet = [&](const Held& held) {
+    return pending_.others_rest(held) && (within || gate_.take_if_free());
+  };
   while (true) {
     {
       auto held = lock();
       if (closed()) return;
-      if (quiet()) {
+      if (quiet(held)) {
         closed_.store(true, std::memory_order_release);
-        for (const auto& operation : pending_) {
-          operation->finish(Error(MERON_E_CLOSED, "the context was closed",
-                                  "wait for operations before the context is closed"));
-        }
-        if (passes_ == 0) pending_.clear();
+        pending_.end_all(held, Error(MERON_E_CLOSED, "the context was closed",
+                                     "wait for operations before the context is closed"));
         break;
       }
     }
@@ -206,7 +145,7 @@ void Context::close() {
   // Nothing reads or writes the caller's memory from here on.
   if (rank_ && rank_->device) {
     auto held = lock();
-    end_devices_locked(held);
+    end_devices(held);
   }
   // Wakes threads of this rank that wait, too.
   transport_->leave();

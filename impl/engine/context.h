@@ -3,8 +3,8 @@
 // and drives these from whoever waits.
 //
 // Threads: one lock, lock(), guards everything but the counters, and is held for moments only.
-// Functions named *_locked take its token (base/held.h); so all that acts on units, gathers,
-// buckets and optimizers needs it. Nothing sleeps, calls the trainer's functions or runs a long
+// Functions that need it take its token (base/held.h); so does all that acts on units, gathers,
+// buckets and optimizers. Nothing sleeps, calls the trainer's functions or runs a long
 // kernel under it: what must do so within such a function releases it (Recess). An operation that
 // does is running, and left alone by other threads; a call that does has the turn (turn.h), without
 // which no other thread begins anything.
@@ -25,7 +25,9 @@
 #include "base/held.h"
 #include "base/log.h"
 #include "base/result.h"
+#include "call_log/channel.h"
 #include "device/device_group.h"
+#include "engine/pending_operations.h"
 #include "engine/releases.h"
 #include "engine/turn.h"
 #include "engine/wait_reports.h"
@@ -38,7 +40,6 @@
 #include "saving/load.h"
 #include "saving/saver.h"
 #include "schedule/schedule.h"
-#include "transport/channel.h"
 #include "transport/transport.h"
 #include "unit/unit.h"
 #include "values/gather.h"
@@ -46,11 +47,7 @@
 
 namespace meron {
 
-class DeviceCollectives;
 class DeviceWatch;
-struct DeviceCard;
-struct DeviceCards;
-struct DeviceVerdict;
 class ProgressThread;
 class SaveOperation;
 class SaveThread;
@@ -97,7 +94,7 @@ class Context : public std::enable_shared_from_this<Context> {
 
    private:
     void take_back() {
-      if (context_.releases_.some()) context_.take_back_locked(*this);
+      if (context_.releases_.some()) context_.take_back(*this);
     }
     void left() override {
       if (context_.transport_) context_.transport_->pump();
@@ -109,7 +106,7 @@ class Context : public std::enable_shared_from_this<Context> {
   class LockIfFree final : public Held {
    public:
     explicit LockIfFree(Context& context) : Held(context.mutex_, IfFree{}) {
-      if (taken() && context.releases_.some()) context.take_back_locked(*this);
+      if (taken() && context.releases_.some()) context.take_back(*this);
     }
     using Held::taken;
   };
@@ -143,14 +140,14 @@ class Context : public std::enable_shared_from_this<Context> {
     if (gate_.take_if_free()) {
       const Turn turn(gate_);
       if (const LockIfFree held(*this); held.taken()) {
-        if (releases_in_turn_.some()) release_due_in_turn();
+        if (releases_in_turn_.some()) release_due_in_turn(held);
         return release();
       }
     }
     releases_in_turn_.add(std::move(release));
     if (!gate_.take_if_free()) return;  // who has the turn may have ended before it was added
     const Turn turn(gate_);
-    if (const LockIfFree held(*this); held.taken()) release_due_in_turn();
+    if (const LockIfFree held(*this); held.taken()) release_due_in_turn(held);
   }
   Transport& transport() { return *transport_; }
   Rank& rank() { return *rank_; }
@@ -165,37 +162,36 @@ class Context : public std::enable_shared_from_this<Context> {
   int ranks_per_node(const Members& members) const;
 
   // Params and units.
-  Result<std::shared_ptr<Param>> register_param_locked(Held& held, TensorDesc desc,
-                                                       Channel& channel);
-  Result<std::shared_ptr<Unit>> create_unit_locked(Held& held, std::string name,
-                                                   std::vector<std::shared_ptr<Param>> params);
+  Result<std::shared_ptr<Param>> register_param(Held& held, TensorDesc desc, Channel& channel);
+  Result<std::shared_ptr<Unit>> create_unit(Held& held, std::string name,
+                                            std::vector<std::shared_ptr<Param>> params);
 
   // Agrees with all ranks of the group that none uses the unit any more, and releases its memory
   // and names. Takes the turn and the lock itself. After MERON_E_CANCELLED another call continues.
   Status destroy_unit(const std::shared_ptr<Unit>& unit);
 
   // Operations: each checks what concerns several units, posts the call, and submits.
-  Result<std::shared_ptr<GatherOperation>> gather_locked(Held& held,
-                                                         std::vector<std::shared_ptr<Unit>> units,
-                                                         GatherMode mode,
-                                                         std::vector<GatherTarget> targets,
-                                                         GatherPlace place = GatherPlace::device);
-  Result<std::shared_ptr<UpdateOperation>> update_locked(Held& held,
-                                                         std::vector<std::shared_ptr<Unit>> units);
-  Result<std::shared_ptr<UnitSchedule>> create_schedule_locked(
-      Held& held, std::vector<std::shared_ptr<Unit>> units, const ScheduleOptions& options,
-      const SchedulePlace& place);
+  Result<std::shared_ptr<GatherOperation>> gather(Held& held,
+                                                  std::vector<std::shared_ptr<Unit>> units,
+                                                  GatherMode mode,
+                                                  std::vector<GatherTarget> targets,
+                                                  GatherPlace place = GatherPlace::device);
+  Result<std::shared_ptr<UpdateOperation>> update(Held& held,
+                                                  std::vector<std::shared_ptr<Unit>> units);
+  Result<std::shared_ptr<UnitSchedule>> create_schedule(Held& held,
+                                                        std::vector<std::shared_ptr<Unit>> units,
+                                                        const ScheduleOptions& options,
+                                                        const SchedulePlace& place);
   // Takes the lock itself: the states' first values may have to be written to a drive.
   Result<std::shared_ptr<Optimizer>> create_optimizer(std::vector<std::shared_ptr<Unit>> units,
                                                       const OptimizerOptions& options);
-  Result<std::shared_ptr<StepOperation>> step_locked(Held& held,
-                                                     const std::shared_ptr<Optimizer>& optimizer);
-  Result<std::shared_ptr<Operation>> barrier_locked(Held& held, Channel& channel);
-  Result<std::shared_ptr<Operation>> broadcast_locked(Held& held, Channel& channel, std::byte* data,
-                                                      uint64_t bytes, int root);
-  Result<std::shared_ptr<Operation>> all_reduce_locked(Held& held, Channel& channel,
-                                                       std::byte* data, uint64_t count, DType dtype,
-                                                       bool mean);
+  Result<std::shared_ptr<StepOperation>> step(Held& held,
+                                              const std::shared_ptr<Optimizer>& optimizer);
+  Result<std::shared_ptr<Operation>> barrier(Held& held, Channel& channel);
+  Result<std::shared_ptr<Operation>> broadcast(Held& held, Channel& channel, std::byte* data,
+                                               uint64_t bytes, int root);
+  Result<std::shared_ptr<Operation>> all_reduce(Held& held, Channel& channel, std::byte* data,
+                                                uint64_t count, DType dtype, bool mean);
 
   // This rank's part of a state of a param; `count` must be its size. MERON_E_ARGUMENT where there
   // is no such state, or another count; MERON_E_STATE while it cannot be used.
@@ -249,7 +245,7 @@ class Context : public std::enable_shared_from_this<Context> {
   // As wait(), and until the device has what it gathers.
   Result<bool> wait_whole(const std::shared_ptr<GatherOperation>& gather, int64_t timeout_ns);
   // Advances it once. Whether it has ended well; its error otherwise.
-  Result<bool> look_locked(Held& held, Operation& operation);
+  Result<bool> look(Held& held, Operation& operation);
   Status progress();
   // Until no thread is in the middle of advancing it: for moments.
   void await_still(const Operation& operation);
@@ -259,13 +255,14 @@ class Context : public std::enable_shared_from_this<Context> {
   Status group_status(Channel& channel);
 
   // Of this rank, for the units made so far, over all groups.
-  Result<RankPrediction> predict_locked(Held& held, Workload workload);
+  Result<RankPrediction> predict(Held& held, Workload workload);
   // What DeviceWatch does now and then.
   void look_after_devices();
   uint64_t control_bytes() const { return control_bytes_.load(std::memory_order_relaxed); }
   Status check_open() const;
 
  private:
+  friend class DeviceJoining;
   friend class EngineExchange;
   friend class SaveThread;
   void end_saves();
@@ -284,10 +281,10 @@ class Context : public std::enable_shared_from_this<Context> {
   Deadline deadline_of(const Channel& channel) const {
     return Deadline::after(rank_->timeout_ns, channel.posted_ns());
   }
-  Status await_room_locked(Held& held, Channel& channel);
+  Status await_room(Held& held, Channel& channel);
   // Where MERON_FLIGHT_RECORD names a folder: writes this rank's record there, once, when its group
   // breaks.
-  void record_failure_locked(const Error& error);
+  void record_failure(const Error& error);
   Result<uint64_t> reserve_group(int members);
   // A group and, where its mesh has replicas, its axes. All ranks call it, members or not.
   Result<Channel*> make_group(Members members);
@@ -298,38 +295,18 @@ class Context : public std::enable_shared_from_this<Context> {
   Status publish_plan();
   Status await_world();
   void tell_of_mesh();
-  // For what ends before the call does. They release the lock while they wait.
-  Status await_locked(Held& held, const std::shared_ptr<Operation>& operation);
   // Joins the devices of a group's ranks, where they have some that hold what the plan says and can
   // be joined. All members call it; all get the same.
   struct Group;
-  Result<Group*> create_group_locked(Held& held, std::span<const int> ranks);
+  Result<Group*> create_group(Held& held, std::span<const int> ranks);
   Status join_devices(Group& group);
-  Status join_devices_locked(Held& held, Group& group);
-  Result<DeviceCards> make_cards_locked(Held& held, Group& group);
-  Result<std::vector<DeviceCard>> exchange_cards_locked(Held& held, Channel& channel,
-                                                        const DeviceCards& cards,
-                                                        const DeviceCard& own);
-  Result<std::unique_ptr<DeviceGroup>> open_device_group_locked(Held& held, Group& group,
-                                                                const DeviceCollectives& library,
-                                                                std::span<const DeviceCard> cards,
-                                                                const DeviceVerdict& verdict,
-                                                                const DeviceCards& outcomes,
-                                                                Deadline deadline, DeviceCard* own);
-  Status try_registration_locked(Held& held, DeviceGroup& devices);
-  Status open_window_locked(Held& held, DeviceGroup& devices, DeviceCommunicator& gathers,
-                            uint64_t bytes);
-  Status try_devices_locked(Held& held, DeviceGroup& devices, const Axes& axes, DeviceAxis axis,
-                            const DeviceCards& outcomes, Deadline deadline);
-  Status await_devices_locked(Held& held, Channel& channel, const DeviceCards& outcomes,
-                              const std::function<Result<bool>()>& come, Deadline deadline,
-                              const char* what);
-  void look_after_locked(Held& held, DeviceGroup& devices);
+  void look_after(Held& held, DeviceGroup& devices);
   // Nothing is under way on the device afterwards, whatever peers do.
-  void end_devices_locked(Held& held);
+  void end_devices(Held& held);
   Status check_units(std::span<const std::shared_ptr<Unit>> units) const;
-  Result<std::shared_ptr<Optimizer>> create_optimizer_locked(
-      Held& held, std::vector<std::shared_ptr<Unit>> units, const OptimizerOptions& options);
+  Result<std::shared_ptr<Optimizer>> create_optimizer(Held& held,
+                                                      std::vector<std::shared_ptr<Unit>> units,
+                                                      const OptimizerOptions& options);
   // Where a unit's memory in the window is being released, none is allocated: ranks would get
   // different places.
   Status check_window_settled() const;
@@ -345,13 +322,13 @@ class Context : public std::enable_shared_from_this<Context> {
   Result<uint64_t> post_call(CallKind kind, std::span<const std::shared_ptr<Unit>> units,
                              uint64_t detail, Channel* channel = nullptr,
                              const std::string& place = {});
-  // Advances it once; keeps it if it has not ended.
-  void submit_locked(Held& held, const std::shared_ptr<Operation>& operation);
-  void advance_locked(Held& held, Operation& operation);
-  void progress_locked(Held& held);
-  // Looks for dead, departed and late members; breaks the group where one is found.
-  void inspect_locked(Held& held, Operation& target);
-  std::vector<int> missing_of(const Operation& operation) const;
+  void submit(Held& held, const std::shared_ptr<Operation>& operation) {
+    pending_.submit(held, operation);
+  }
+  void progress(Held& held);
+  // Breaks the group of an operation that waits for dead, departed or late members.
+  void check_peers(Held& held, Operation& target);
+  std::vector<int> missing_of(const Held& held, const Operation& operation) const;
   std::string waiting_text(const Held& held, const Operation& operation) const;
   // "ranks 2-5": for whom it waits; empty if that is not known.
   std::string waited_for(const Held& held, const Operation& operation) const;
@@ -360,9 +337,9 @@ class Context : public std::enable_shared_from_this<Context> {
   std::string report_end(const Held& held, Operation& operation);
 
   // What release_soon() was given; those that need a turn, to be called with one.
-  void take_back_locked(Held& held);
+  void take_back(Held& held);
   void take_back_in_turn(const Turn& turn);
-  void release_due_in_turn();
+  void release_due_in_turn(const Held& held);
   Result<Turn> wait_for_turn();
   // Releases the lock for a while, in which it pumps, sleeps and asks should_stop.
   Status rest(Held& held, int64_t sleep_ns);
@@ -390,10 +367,7 @@ class Context : public std::enable_shared_from_this<Context> {
   std::unordered_set<std::string> param_names_;
   std::unordered_set<std::string> unit_names_;
   std::vector<std::shared_ptr<Unit>> units_;
-  std::vector<std::shared_ptr<Operation>> pending_;
-  int passes_ = 0;   // threads that go through pending_, from which nothing is taken meanwhile
-  int running_ = 0;  // operations that compute, and threads that join devices; and of this thread:
-  static thread_local int running_here __attribute__((tls_model("initial-exec")));
+  PendingOperations pending_;
   // The unit that is being destroyed, and how far that is; see destroying.cpp.
   struct Destruction {
     enum class Phase { none, agreeing, leaving };
@@ -401,7 +375,7 @@ class Context : public std::enable_shared_from_this<Context> {
     std::shared_ptr<Unit> unit;
     std::shared_ptr<Operation> operation;
   };
-  Status advance_destruction_locked(Held& held, const std::shared_ptr<Unit>& unit);
+  Status advance_destruction(Held& held, const std::shared_ptr<Unit>& unit);
   Destruction destruction_;
   std::atomic<int> waiters_{0};
   std::optional<WaitReports> wait_reports_;  // from the first slow wait on

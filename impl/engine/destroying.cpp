@@ -66,7 +66,7 @@ Status Context::check_window_settled() const {
 }
 
 // Makes the first call, or takes the step that follows the call that has ended.
-Status Context::advance_destruction_locked(Held& held, const std::shared_ptr<Unit>& unit) {
+Status Context::advance_destruction(Held& held, const std::shared_ptr<Unit>& unit) {
   using Phase = Destruction::Phase;
   Channel& channel = unit->channel();
   const auto make_call = [&](bool leaving) -> Status {
@@ -74,21 +74,22 @@ Status Context::advance_destruction_locked(Held& held, const std::shared_ptr<Uni
                  post(channel, {CallKind::destroy_unit, unit->name(), unit->bytes(),
                                 hash_combine(leaving ? 1 : 0, unit->version())}));
     const auto gathered = [this, gone = unit.get()] {
-      return std::any_of(pending_.begin(), pending_.end(), [gone](const auto& operation) {
-        const auto* gather = dynamic_cast<const GatherOperation*>(operation.get());
-        if (gather == nullptr || gather->ended()) return false;
-        const auto& units = gather->units();
-        return std::any_of(units.begin(), units.end(),
-                           [gone](const auto& each) { return each.get() == gone; });
-      });
+      return std::any_of(
+          pending_.all().begin(), pending_.all().end(), [gone](const auto& operation) {
+            const auto* gather = dynamic_cast<const GatherOperation*>(operation.get());
+            if (gather == nullptr || gather->ended()) return false;
+            const auto& units = gather->units();
+            return std::any_of(units.begin(), units.end(),
+                               [gone](const auto& each) { return each.get() == gone; });
+          });
     };
     auto operation = std::make_shared<DestroyOperation>(unit, rank_->deadline(), leaving, gathered);
     operation->set_sequence(sequence);
     destruction_.operation = operation;
-    submit_locked(held, operation);
+    submit(held, operation);
     return Ok{};
   };
-  MERON_TRY(await_room_locked(held, channel));
+  MERON_TRY(await_room(held, channel));
   switch (destruction_.phase) {
     case Phase::none:
       MERON_TRY(channel.status());
@@ -127,7 +128,7 @@ Status Context::destroy_unit(const std::shared_ptr<Unit>& unit) {
     auto held = lock();
     MERON_TRY(check_open());
     if (destruction_.phase == Phase::none) {
-      Status begun = advance_destruction_locked(held, unit);
+      Status begun = advance_destruction(held, unit);
       if (!begun.ok()) {
         destruction_ = {};
         return begun;
@@ -140,7 +141,7 @@ Status Context::destroy_unit(const std::shared_ptr<Unit>& unit) {
   while (true) {
     const Result<bool> ended = wait(operation, -1);
     auto held = lock();
-    Status next = ended.ok() ? advance_destruction_locked(held, unit) : Status(ended.error());
+    Status next = ended.ok() ? advance_destruction(held, unit) : Status(ended.error());
     if (next.ok() && destruction_.phase != Phase::none) {
       operation = destruction_.operation;
       continue;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/device_joining.h"
-
+// How the devices of a group's ranks are joined: each rank shows a card of its device, all reach
+// the same verdict (device_verdict.h), open communicators, try them, and show how that ended.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,154 +12,23 @@
 #include "device/device_group.h"
 #include "device/modules.h"
 #include "engine/context.h"
+#include "engine/device_trial.h"
+#include "engine/device_verdict.h"
 #include "engine/device_watch.h"
 #include "plan/quantity.h"
 #include "plan/text.h"
-#include "transport/collective.h"
 
 namespace meron {
 namespace {
 
 constexpr int64_t kPauseNs = kNanosPerMilli;
 constexpr int64_t kInspectNs = 20 * kNanosPerMilli;
-constexpr const char* kRegisterVariable = "MERON_REGISTER_VALUES";
-constexpr const char* kWindowVariable = "MERON_GATHER_WINDOW";
-// Of what is sent to try a communicator.
-constexpr uint64_t kTrialBytes = 256;
-
-template <size_t N>
-std::string_view text_of(const std::array<char, N>& text) {
-  return {text.data(), strnlen(text.data(), N)};
-}
-
-template <size_t N>
-void put_text(std::array<char, N>& to, std::string_view text) {
-  to.fill('\0');
-  std::memcpy(to.data(), text.data(), std::min(text.size(), N - 1));
-}
 
 // As long as others may be writing the card.
 uint32_t state_of(const std::byte* card) {
   auto& word = *reinterpret_cast<uint32_t*>(const_cast<std::byte*>(card));
   return std::atomic_ref(word).load();
 }
-
-DeviceVerdict without(std::string reason) {
-  DeviceVerdict verdict;
-  verdict.reason = std::move(reason);
-  return verdict;
-}
-
-// A library may take registered memory on one rank for registered memory on all.
-void judge_registration(std::span<const DeviceCard> cards, std::span<const DevicePlace> places,
-                        DeviceVerdict* verdict) {
-  const uint32_t wanted = cards.front().registers;
-  for (size_t m = 0; m < cards.size(); ++m) {
-    if (cards[m].registers != wanted) {
-      verdict->notice += fmt::format("; no values are registered: {} differs on ranks {} and {}",
-                                     kRegisterVariable, places[0].rank, places[m].rank);
-      return;
-    }
-    if (!text_of(cards[m].unregistered).empty()) {
-      verdict->notice += fmt::format("; no values are registered: rank {}: {}", places[m].rank,
-                                     text_of(cards[m].unregistered));
-      return;
-    }
-  }
-  verdict->registers = wanted != 0;
-}
-
-// The window, which all ranks have or none.
-void judge_windows(std::span<const DeviceCard> cards, std::span<const DevicePlace> places,
-                   DeviceVerdict* verdict) {
-  const uint64_t wanted = cards.front().window;
-  for (size_t m = 0; m < cards.size(); ++m) {
-    if (cards[m].window != DeviceCard::kNoNumber) continue;
-    verdict->error =
-        Error(MERON_E_ARGUMENT,
-              fmt::format("{} of rank {} is no number of bytes", kWindowVariable, places[m].rank),
-              "say \"2 GiB\", for example, or leave it out")
-            .blaming(places[m].rank);
-    return;
-  }
-  for (size_t m = 0; m < cards.size(); ++m) {
-    if (text_of(cards[m].reason).empty()) continue;
-    verdict->notice += fmt::format("; values are gathered within no window: rank {}: {}",
-                                   places[m].rank, text_of(cards[m].reason));
-    return;
-  }
-  for (size_t m = 1; m < cards.size(); ++m) {
-    if (cards[m].window == wanted) continue;
-    verdict->notice +=
-        fmt::format("; values are gathered within no window: {} differs on ranks {} and {}",
-                    kWindowVariable, places[0].rank, places[m].rank);
-    return;
-  }
-  for (size_t m = 0; m < cards.size(); ++m) {
-    if (cards[m].free_bytes >= wanted) continue;
-    verdict->error =
-        Error(MERON_E_NO_MEMORY,
-              fmt::format("rank {} has {} bytes of its device free, of {} that {} asks for",
-                          places[m].rank, cards[m].free_bytes, wanted, kWindowVariable),
-              "ask for less, or leave it out: values are then gathered elsewhere")
-            .blaming(places[m].rank);
-    return;
-  }
-  verdict->window = wanted;
-}
-
-}  // namespace
-
-DeviceVerdict judge_devices(std::span<const DeviceCard> cards,
-                            std::span<const DevicePlace> places) {
-  const DeviceCard& first = cards.front();
-  for (size_t m = 0; m < cards.size(); ++m) {
-    if (text_of(cards[m].kind) == text_of(first.kind)) continue;
-    return without(fmt::format("rank {} computes on {}, rank {} on {}", places[0].rank,
-                               text_of(first.kind), places[m].rank, text_of(cards[m].kind)));
-  }
-  // One that stopped for another's sake gives no reason.
-  const DeviceCard* refused = nullptr;
-  for (const DeviceCard& card : cards) {
-    if (card.state == DeviceCard::usable) continue;
-    if (refused == nullptr || text_of(refused->reason).empty()) refused = &card;
-  }
-  if (refused != nullptr) {
-    return without(fmt::format("rank {}: {}",
-                               places[static_cast<size_t>(refused - cards.data())].rank,
-                               text_of(refused->reason)));
-  }
-  DeviceVerdict verdict;
-  for (size_t m = 1; m < cards.size(); ++m) {
-    if (cards[m].version != first.version || text_of(cards[m].library) != text_of(first.library)) {
-      verdict.error =
-          Error(MERON_E_VERSION,
-                fmt::format("rank {} has collectives of version {}, rank {} of version {}",
-                            places[0].rank, text_of(first.library), places[m].rank,
-                            text_of(cards[m].library)),
-                "let all ranks load the same library; `meron info` says which one a rank loads")
-              .blaming(places[m].rank);
-      return verdict;
-    }
-    for (size_t other = 0; other < m; ++other) {
-      if (places[other].node != places[m].node) continue;
-      if (text_of(cards[other].bus) != text_of(cards[m].bus)) continue;
-      return without(fmt::format("ranks {} and {} share device {} ({})", places[other].rank,
-                                 places[m].rank, text_of(cards[m].bus), text_of(cards[m].name)));
-    }
-    if (verdict.notice.empty() && text_of(cards[m].name) != text_of(first.name)) {
-      verdict.notice =
-          fmt::format("; rank {} has {}, rank {} {}: the slower sets the pace", places[0].rank,
-                      text_of(first.name), places[m].rank, text_of(cards[m].name));
-    }
-  }
-  judge_registration(cards, places, &verdict);
-  judge_windows(cards, places, &verdict);
-  verdict.joins = !verdict.error;
-  return verdict;
-}
-
-namespace {
 
 // How far a rank is along an axis.
 int place_on(const Axes& axes, DeviceAxis axis) {
@@ -206,161 +75,155 @@ DeviceCard card_of(const Device& device, const Axes& axes,
   return card;
 }
 
-}  // namespace
-
-Status Context::await_locked(Held& held, const std::shared_ptr<Operation>& operation) {
-  while (true) {
-    progress_locked(held);
-    if (!operation->ended() && operation->inspection_due(now_ns(), kInspectNs)) {
-      inspect_locked(held, *operation);
-    }
-    if (operation->error()) return *operation->error();
-    if (operation->ended()) return Ok{};
-    MERON_TRY(rest(held, kPauseNs));
-  }
-}
-
-// Until `come` says so, or a rank has shown in `outcomes` that it cannot go on.
-Status Context::await_devices_locked(Held& held, Channel& channel, const DeviceCards& outcomes,
-                                     const std::function<Result<bool>()>& come, Deadline deadline,
-                                     const char* what) {
-  while (true) {
-    MERON_ASSIGN(const bool here, come());
-    if (here) return Ok{};
-    for (uint64_t m = 0; m < outcomes.count; ++m) {
-      if (state_of(outcomes.of(m)) != DeviceCard::refused) continue;
-      return Error(MERON_E_ABORTED, fmt::format("rank {} could not go on",
-                                                channel.members().world_rank(static_cast<int>(m))));
-    }
-    if (deadline.passed()) {
-      return Error(MERON_E_TIMEOUT, fmt::format("{} took too long", what),
-                   "NCCL_DEBUG=INFO shows what NCCL waits for");
-    }
-    MERON_TRY(channel.check_present(channel.posted() + 1, Deadline::never()));
-    MERON_TRY(rest(held, kPauseNs));
-  }
-}
-
-Result<DeviceCards> Context::make_cards_locked(Held& /*held*/, Group& group) {
-  const auto members = static_cast<uint64_t>(group.channel->size());
-  const uint64_t bytes = sizeof(DeviceCard) * members;
-  MERON_ASSIGN(const uint64_t offset,
-               transport_->window_allocate(bytes, "the devices", group.axes.number));
-  MERON_TRY(transport_->window().reserve(offset, bytes));
-  control_bytes_ += bytes;
-  const uint64_t own = sizeof(DeviceCard) * static_cast<uint64_t>(group.channel->index());
-  return DeviceCards{transport_->window().writable(offset + own),
-                     transport_->window().readable(offset), members};
-}
-
-// All members show theirs, and see all of them after a barrier.
-Result<std::vector<DeviceCard>> Context::exchange_cards_locked(Held& held, Channel& channel,
-                                                               const DeviceCards& cards,
-                                                               const DeviceCard& own) {
-  std::memcpy(cards.own + sizeof(own.state),
-              reinterpret_cast<const std::byte*>(&own) + sizeof(own.state),
-              sizeof(own) - sizeof(own.state));
-  std::atomic_ref(*reinterpret_cast<uint32_t*>(cards.own)).store(own.state);
-  channel.share(cards.own, sizeof(own));
-  transport_->ring();
-  MERON_ASSIGN(const auto barrier, barrier_locked(held, channel));
-  MERON_TRY(await_locked(held, barrier));
-  std::vector<DeviceCard> all(cards.count);
-  std::memcpy(all.data(), cards.all, sizeof(DeviceCard) * cards.count);
-  return all;
-}
-
-// Sends a little of each kind along an axis, and looks at what has come.
-Status Context::try_devices_locked(Held& held, DeviceGroup& devices, const Axes& axes,
-                                   DeviceAxis axis, const DeviceCards& outcomes,
-                                   Deadline deadline) {
-  Channel& channel = devices.channel();
-  DeviceSide& side = *rank_->device;
-  Device& device = side.device();
-  const uint64_t members = ranks_of(axes, axis);
-  const auto own_place = static_cast<uint64_t>(place_on(axes, axis));
-  const auto sign = static_cast<uint8_t>(own_place + 1);
-  MERON_ASSIGN(const DeviceMemory room,
-               device.allocate((2 * members + 1) * kTrialBytes, side.work(),
-                               "trying the devices' collectives"));
-  std::byte* own = room.data();
-  std::byte* gathered = own + kTrialBytes;
-  std::byte* const exchanged = gathered + members * kTrialBytes;
-  std::optional<DeviceMemory> placed;
-  if (axis == DeviceAxis::shard && devices.window() != nullptr) {
-    MERON_ASSIGN(placed, devices.window()->take(members * kTrialBytes));
-  }
-  if (placed) {
-    gathered = placed->data();
-    own = gathered + own_place * kTrialBytes;
-  }
-  MERON_TRY(device.fill(own, sign, kTrialBytes, side.work()));
-  MERON_TRY(device.fill(exchanged + own_place * kTrialBytes, sign, kTrialBytes, side.work()));
-  MERON_ASSIGN(const DeviceEvent filled, device.record(side.work()));
-  MERON_TRY(device.wait(side.up(), filled));
-  const uint64_t call = channel.posted();
-  const DeviceGroup::Part part{own, gathered, kTrialBytes};
-  MERON_TRY(devices.all_gather(axis, std::span(&part, 1), {call, deadline, "trial of a gather"}));
-  std::vector<meron_exchange_piece> pieces;
-  for (uint64_t m = 0; m < members; ++m) {
-    if (m == own_place) continue;
-    pieces.push_back(
-        {static_cast<int32_t>(m), 0, own, kTrialBytes, exchanged + m * kTrialBytes, kTrialBytes});
-  }
-  MERON_TRY(devices.exchange(axis, pieces, {call, deadline, "trial of an exchange"}));
-  const auto come = [&]() -> Result<bool> {
-    MERON_TRY(devices.status());
-    return devices.oldest() == nullptr;
-  };
-  MERON_TRY(await_devices_locked(held, channel, outcomes, come, deadline,
-                                 "the first collectives between the devices"));
-  std::vector<std::byte> here(2 * members * kTrialBytes);
-  const uint64_t half = here.size() / 2;
-  MERON_TRY(device.copy(here.data(), gathered, half, side.work()));
-  MERON_TRY(device.copy(here.data() + half, exchanged, half, side.work()));
-  MERON_TRY(device.synchronize(side.work()));
-  for (uint64_t i = 0; i < here.size(); ++i) {
-    const uint64_t m = i / kTrialBytes % members;
-    if (here[i] == static_cast<std::byte>(static_cast<uint8_t>(m + 1))) continue;
-    return Error(
-        MERON_E_CORRUPT,
-        fmt::format("what came by a trial from rank {} of the axis is not what it sent", m),
-        "check the links between the devices");
-  }
-  return Ok{};
-}
-
-Status Context::open_window_locked(Held& /*held*/, DeviceGroup& devices,
-                                   DeviceCommunicator& gathers, uint64_t bytes) {
+Status open_window(DeviceSide& side, DeviceGroup& devices, DeviceCommunicator& gathers,
+                   uint64_t bytes) {
   std::optional<Result<DeviceWindow>> opened;
   {
     const Recess recess;  // peers are waited for
     opened.emplace(gathers.open_window(bytes));
   }
   MERON_ASSIGN(DeviceWindow window, *std::move(opened));
-  devices.gather_within(std::make_shared<GatherWindow>(rank_->device->device().shared_from_this(),
-                                                       rank_->device->up(), std::move(window)));
+  devices.gather_within(std::make_shared<GatherWindow>(side.device().shared_from_this(), side.up(),
+                                                       std::move(window)));
   return Ok{};
 }
 
-// Memory is registered, and at once no more, since peers may turn out to register none.
-Status Context::try_registration_locked(Held& /*held*/, DeviceGroup& devices) {
-  DeviceSide& side = *rank_->device;
-  MERON_ASSIGN(const DeviceMemory room,
-               side.device().allocate(kTrialBytes, side.work(), "trying to register memory"));
-  MERON_ASSIGN([[maybe_unused]] const auto tried,
-               devices.register_values(room.data(), kTrialBytes));
-  return Ok{};
+}  // namespace
+
+// The cards of a group's ranks, in the window.
+struct DeviceCards {
+  std::byte* own = nullptr;
+  const std::byte* all = nullptr;
+  uint64_t count = 0;
+
+  const std::byte* of(uint64_t member) const { return all + member * sizeof(DeviceCard); }
+};
+
+class DeviceJoining {
+ public:
+  DeviceJoining(Context& context, Context::Group& group)
+      : context_(context),
+        group_(group),
+        channel_(*group.channel),
+        deadline_(Deadline::after(timeout_ns() / 2)) {}
+
+  Status join(Held& held);
+
+ private:
+  Transport& transport() { return *context_.transport_; }
+  DeviceSide& side() { return *context_.rank_->device; }
+  int64_t timeout_ns() const { return context_.rank_->timeout_ns; }
+  // To the log, by the group's first rank.
+  void report(LogLevel level, const std::string& text);
+  // They release the lock while they wait.
+  Status await(Held& held, const std::shared_ptr<Operation>& operation);
+  Status await_devices(Held& held, const std::function<Result<bool>()>& ready, const char* what);
+  Result<DeviceCards> make_cards(Held& held);
+  Result<std::vector<DeviceCard>> exchange_cards(Held& held, const DeviceCards& cards);
+  Result<std::unique_ptr<DeviceGroup>> open_group(Held& held, const DeviceCollectives& library,
+                                                  std::span<const DeviceCard> cards,
+                                                  const DeviceVerdict& verdict);
+  Status try_axis(Held& held, DeviceGroup& devices, DeviceAxis axis);
+  // Where devices are not joined; an error if the plan needs them to be.
+  Status join_by_host(const std::string& reason);
+
+  Context& context_;
+  Context::Group& group_;
+  Channel& channel_;
+  const Deadline deadline_;
+  DeviceCard own_;
+  DeviceCards outcomes_;  // how joining has ended on each rank
+};
+
+void DeviceJoining::report(LogLevel level, const std::string& text) {
+  if (channel_.index() != 0 || !context_.options_.log) return;
+  const Recess recess;
+  context_.options_.log(level, text);
 }
 
-Result<std::unique_ptr<DeviceGroup>> Context::open_device_group_locked(
-    Held& held, Group& group, const DeviceCollectives& library, std::span<const DeviceCard> cards,
-    const DeviceVerdict& verdict, const DeviceCards& outcomes, Deadline deadline, DeviceCard* own) {
+Status DeviceJoining::await(Held& held, const std::shared_ptr<Operation>& operation) {
+  while (true) {
+    context_.progress(held);
+    if (!operation->ended() && operation->inspection_due(now_ns(), kInspectNs)) {
+      context_.check_peers(held, *operation);
+    }
+    if (operation->error()) return *operation->error();
+    if (operation->ended()) return Ok{};
+    MERON_TRY(context_.rest(held, kPauseNs));
+  }
+}
+
+// Until `ready` says so, or a rank has shown in outcomes_ that it cannot go on.
+Status DeviceJoining::await_devices(Held& held, const std::function<Result<bool>()>& ready,
+                                    const char* what) {
+  while (true) {
+    MERON_ASSIGN(const bool done, ready());
+    if (done) return Ok{};
+    for (uint64_t m = 0; m < outcomes_.count; ++m) {
+      if (state_of(outcomes_.of(m)) != DeviceCard::refused) continue;
+      return Error(MERON_E_ABORTED,
+                   fmt::format("rank {} could not go on",
+                               channel_.members().world_rank(static_cast<int>(m))));
+    }
+    if (deadline_.passed()) {
+      return Error(MERON_E_TIMEOUT, fmt::format("{} took too long", what),
+                   "NCCL_DEBUG=INFO shows what NCCL waits for");
+    }
+    MERON_TRY(channel_.check_present(channel_.posted() + 1, Deadline::never()));
+    MERON_TRY(context_.rest(held, kPauseNs));
+  }
+}
+
+Result<DeviceCards> DeviceJoining::make_cards(Held& /*held*/) {
+  const auto members = static_cast<uint64_t>(channel_.size());
+  const uint64_t bytes = sizeof(DeviceCard) * members;
+  MERON_ASSIGN(const uint64_t offset,
+               transport().window_allocate(bytes, "the devices", group_.axes.number));
+  MERON_TRY(transport().window().reserve(offset, bytes));
+  context_.control_bytes_ += bytes;
+  const uint64_t own = sizeof(DeviceCard) * static_cast<uint64_t>(channel_.index());
+  return DeviceCards{transport().window().writable(offset + own),
+                     transport().window().readable(offset), members};
+}
+
+// All members show theirs, and see all of them after a barrier.
+Result<std::vector<DeviceCard>> DeviceJoining::exchange_cards(Held& held,
+                                                              const DeviceCards& cards) {
+  std::memcpy(cards.own + sizeof(own_.state),
+              reinterpret_cast<const std::byte*>(&own_) + sizeof(own_.state),
+              sizeof(own_) - sizeof(own_.state));
+  std::atomic_ref(*reinterpret_cast<uint32_t*>(cards.own)).store(own_.state);
+  channel_.share(cards.own, sizeof(own_));
+  transport().ring();
+  MERON_ASSIGN(const auto barrier, context_.barrier(held, channel_));
+  MERON_TRY(await(held, barrier));
+  std::vector<DeviceCard> all(cards.count);
+  std::memcpy(all.data(), cards.all, sizeof(DeviceCard) * cards.count);
+  return all;
+}
+
+// Sends a little of each kind along an axis, and checks what arrives.
+Status DeviceJoining::try_axis(Held& held, DeviceGroup& devices, DeviceAxis axis) {
+  MERON_ASSIGN(const DeviceTrial trial,
+               DeviceTrial::begin(side(), devices, axis, ranks_of(group_.axes, axis),
+                                  static_cast<uint64_t>(place_on(group_.axes, axis)),
+                                  channel_.posted(), deadline_));
+  const auto arrived = [&]() -> Result<bool> {
+    MERON_TRY(devices.status());
+    return devices.oldest() == nullptr;
+  };
+  MERON_TRY(await_devices(held, arrived, "the first collectives between the devices"));
+  return trial.check(side().device(), side().work());
+}
+
+Result<std::unique_ptr<DeviceGroup>> DeviceJoining::open_group(Held& held,
+                                                               const DeviceCollectives& library,
+                                                               std::span<const DeviceCard> cards,
+                                                               const DeviceVerdict& verdict) {
   const uint64_t window = verdict.window;
-  Channel& channel = *group.channel;
-  const Axes& axes = group.axes;
+  const Axes& axes = group_.axes;
   const auto timeout =
-      std::chrono::milliseconds(std::max<int64_t>(1, rank_->timeout_ns / kNanosPerMilli));
+      std::chrono::milliseconds(std::max<int64_t>(1, timeout_ns() / kNanosPerMilli));
   DeviceGroup::Pairs pairs;
   for (const DeviceAxis axis : kAxes) {
     if (ranks_of(axes, axis) == 1) continue;
@@ -370,127 +233,115 @@ Result<std::unique_ptr<DeviceGroup>> Context::open_device_group_locked(
     for (const size_t which : {size_t{0}, size_t{1}}) {
       MERON_ASSIGN(auto communicator,
                    library.begin(ids[which], static_cast<int>(ranks_of(axes, axis)),
-                                 place_on(axes, axis), rank_->device->device().info().index,
-                                 timeout, window > 0 && axis == DeviceAxis::shard && which == 0));
-      MERON_TRY(await_devices_locked(
-          held, channel, outcomes, [&] { return communicator->ready(); }, deadline,
-          "opening a communicator"));
+                                 place_on(axes, axis), side().device().info().index, timeout,
+                                 window > 0 && axis == DeviceAxis::shard && which == 0));
+      MERON_TRY(await_devices(
+          held, [&] { return communicator->ready(); }, "opening a communicator"));
       (which == 0 ? pair.gathers : pair.sums) = std::move(communicator);
     }
   }
   std::shared_ptr<DeviceCommunicator> gathers =
       pairs[static_cast<size_t>(DeviceAxis::shard)].gathers;
-  auto devices = std::make_unique<DeviceGroup>(*rank_->device, channel, std::move(pairs));
+  auto devices = std::make_unique<DeviceGroup>(side(), channel_, std::move(pairs));
   Status tried = Ok{};
-  if (window > 0 && gathers) tried = open_window_locked(held, *devices, *gathers, window);
+  if (window > 0 && gathers) tried = open_window(side(), *devices, *gathers, window);
   // A library that has none is no obstacle: values are then gathered elsewhere.
   if (!tried.ok() && tried.error().code() == MERON_E_UNSUPPORTED) {
-    put_text(own->reason, tried.error().info().what);
+    put_text(own_.reason, tried.error().info().what);
     tried = Ok{};
   }
   for (const DeviceAxis axis : kAxes) {
     if (tried.ok() && devices->has(axis)) {
-      tried = try_devices_locked(held, *devices, axes, axis, outcomes, deadline);
+      tried = try_axis(held, *devices, axis);
     }
   }
   devices->set_registers(verdict.registers);
   if (tried.ok() && verdict.registers) {
-    const Status registered = try_registration_locked(held, *devices);
-    if (!registered.ok()) put_text(own->unregistered, registered.error().info().what);
+    const Status registered = try_registration(side(), *devices);
+    if (!registered.ok()) put_text(own_.unregistered, registered.error().info().what);
   }
   if (tried.ok()) return devices;
   // What is under way would keep the streams.
   devices->abort();
-  rank_->device->synchronize();
+  side().synchronize();
   return std::move(tried).error();
 }
 
-Status Context::join_devices(Group& group) {
-  auto held = lock();
-  ++running_;
-  Status joined = join_devices_locked(held, group);
-  --running_;
-  return joined;
+Status DeviceJoining::join_by_host(const std::string& reason) {
+  const Plan& plan = context_.options_.plan;
+  if (plan.second_copy && group_.axes.replicas()) {
+    return Error(MERON_E_UNSUPPORTED,
+                 fmt::format("plan '{}' keeps a second copy of parameters on tier device, which "
+                             "needs devices that are joined: {}",
+                             plan.name, reason),
+                 "use tier host, or leave second_copy out")
+        .on("plan");
+  }
+  if (plan.param.sharding != plan.optimizer.sharding) {
+    return Error(MERON_E_UNSUPPORTED,
+                 fmt::format("plan '{}' shards the optimizer further than the parameters on tier "
+                             "device, which needs devices that are joined: {}",
+                             plan.name, reason),
+                 "use tier host, or shard both alike")
+        .on("plan");
+  }
+  report(LogLevel::warning,
+         fmt::format("tensors on devices are exchanged through the host: {}", reason));
+  return Ok{};
 }
 
-Status Context::join_devices_locked(Held& held, Group& group) {
-  const bool wanted = rank_->device && uses_device(options_.plan) && group.channel &&
-                      group.channel->size() > 1 && !group.no_mesh;
-  if (!wanted) return Ok{};
-  Channel& channel = *group.channel;
-  const Deadline deadline = Deadline::after(rank_->timeout_ns / 2);
-  const auto tell = [&](LogLevel level, const std::string& text) {
-    if (channel.index() != 0 || !options_.log) return;
-    const Recess recess;
-    options_.log(level, text);
-  };
-  const Plan& plan = options_.plan;
-  const auto by_host = [&](const std::string& reason) {
-    if (plan.second_copy && group.axes.replicas()) {
-      return Status(
-          Error(MERON_E_UNSUPPORTED,
-                fmt::format("plan '{}' keeps a second copy of parameters on tier device, which "
-                            "needs devices that are joined: {}",
-                            plan.name, reason),
-                "use tier host, or leave second_copy out")
-              .on("plan"));
-    }
-    if (plan.param.sharding != plan.optimizer.sharding) {
-      return Status(
-          Error(MERON_E_UNSUPPORTED,
-                fmt::format("plan '{}' shards the optimizer further than the parameters on tier "
-                            "device, which needs devices that are joined: {}",
-                            plan.name, reason),
-                "use tier host, or shard both alike")
-              .on("plan"));
-    }
-    tell(LogLevel::warning,
-         fmt::format("tensors on devices are exchanged through the host: {}", reason));
-    return Status(Ok{});
-  };
+Status DeviceJoining::join(Held& held) {
   std::shared_ptr<const DeviceCollectives> library;
-  DeviceCard own;
   {
     const Recess recess;  // it loads the library
-    own = card_of(rank_->device->device(), group.axes, &library);
+    own_ = card_of(side().device(), group_.axes, &library);
   }
-  MERON_ASSIGN(const DeviceCards shown, make_cards_locked(held, group));
-  MERON_ASSIGN(const DeviceCards outcomes, make_cards_locked(held, group));
-  MERON_ASSIGN(const auto cards, exchange_cards_locked(held, channel, shown, own));
+  MERON_ASSIGN(const DeviceCards shown, make_cards(held));
+  MERON_ASSIGN(outcomes_, make_cards(held));
+  MERON_ASSIGN(const auto cards, exchange_cards(held, shown));
   std::vector<DevicePlace> places;
-  for (int m = 0; m < channel.size(); ++m) {
-    const int rank = channel.members().world_rank(m);
-    places.push_back({rank, transport_->node(rank)});
+  for (int m = 0; m < channel_.size(); ++m) {
+    const int rank = channel_.members().world_rank(m);
+    places.push_back({rank, transport().node(rank)});
   }
   DeviceVerdict verdict = judge_devices(cards, places);
   if (verdict.error) return *verdict.error;
-  if (!verdict.joins) return by_host(verdict.reason);
+  if (!verdict.joins) return join_by_host(verdict.reason);
 
-  auto opened =
-      open_device_group_locked(held, group, *library, cards, verdict, outcomes, deadline, &own);
-  MERON_TRY(channel.status());
-  own.state = opened.ok() ? DeviceCard::usable : DeviceCard::refused;
+  auto opened = open_group(held, *library, cards, verdict);
+  MERON_TRY(channel_.status());
+  own_.state = opened.ok() ? DeviceCard::usable : DeviceCard::refused;
   if (!opened.ok()) {
     const bool own_fault = opened.error().code() != MERON_E_ABORTED;
-    put_text(own.reason, own_fault ? opened.error().info().what : "");
+    put_text(own_.reason, own_fault ? opened.error().info().what : "");
   }
-  own.free_bytes = UINT64_MAX;  // the window has been taken from them
-  MERON_ASSIGN(const auto ends, exchange_cards_locked(held, channel, outcomes, own));
+  own_.free_bytes = UINT64_MAX;  // the window has been taken from them
+  MERON_ASSIGN(const auto ends, exchange_cards(held, outcomes_));
   verdict = judge_devices(ends, places);
-  if (!verdict.joins) return by_host(verdict.reason);
-  group.devices = std::move(*opened);
-  group.devices->set_registers(verdict.registers);
+  if (!verdict.joins) return join_by_host(verdict.reason);
+  group_.devices = std::move(*opened);
+  group_.devices->set_registers(verdict.registers);
   if (verdict.registers) verdict.notice += "; values are registered with it";
-  if (verdict.window == 0) group.devices->gather_within(nullptr);
-  if (group.devices->window() != nullptr) {
+  if (verdict.window == 0) group_.devices->gather_within(nullptr);
+  if (group_.devices->window() != nullptr) {
     verdict.notice +=
         fmt::format("; whole values are gathered within {}", human_bytes(verdict.window));
   }
-  group.axes.devices = group.devices.get();
-  if (!device_watch_) device_watch_ = std::make_unique<DeviceWatch>(*this);
-  tell(LogLevel::info, fmt::format("the devices of {} ranks are joined by {}{}", channel.size(),
-                                   library->name(), verdict.notice));
-  return check_open();
+  group_.axes.devices = group_.devices.get();
+  if (!context_.device_watch_) context_.device_watch_ = std::make_unique<DeviceWatch>(context_);
+  report(LogLevel::info, fmt::format("the devices of {} ranks are joined by {}{}", channel_.size(),
+                                     library->name(), verdict.notice));
+  return context_.check_open();
+}
+
+// All members call it; all get the same.
+Status Context::join_devices(Group& group) {
+  auto held = lock();
+  const bool wanted = rank_->device && uses_device(options_.plan) && group.channel &&
+                      group.channel->size() > 1 && !group.no_mesh;
+  if (!wanted) return Ok{};
+  const PendingOperations::Working working(pending_);
+  return DeviceJoining(*this, group).join(held);
 }
 
 }  // namespace meron

@@ -50,23 +50,23 @@ void Context::look_after_devices() {
   if (closed()) return;
   for (Group& group : groups_) {
     if (!group.devices) continue;
-    if (group.channel->status().ok()) look_after_locked(held, *group.devices);
+    if (group.channel->status().ok()) look_after(held, *group.devices);
     if (!group.channel->status().ok()) group.devices->abort();
   }
 }
 
-void Context::look_after_locked(Held& held, DeviceGroup& devices) {
+void Context::look_after(Held& held, DeviceGroup& devices) {
   if (const Status status = devices.status(); !status.ok()) {
     Channel& channel = devices.channel();
-    record_failure_locked(fail_devices(channel, status.error(), channel.posted() + 1));
+    record_failure(fail_devices(channel, status.error(), channel.posted() + 1));
     return;
   }
   const auto launch = devices.oldest();
   if (!launch || now_ns() - launch->begun_ns() < kYoungNs) return;
-  advance_locked(held, *launch);
-  if (!launch->ended()) inspect_locked(held, *launch);
+  pending_.advance(held, *launch);
+  if (!launch->ended()) check_peers(held, *launch);
   if (launch->error()) {
-    record_failure_locked(*launch->error());
+    record_failure(*launch->error());
   } else if (const int64_t now = now_ns(); !launch->ended() && launch->inspection_due(now, 0)) {
     if (std::string text = report_wait(held, *launch, now); !text.empty()) {
       rank_->notices.push_back(std::move(text));
@@ -74,7 +74,7 @@ void Context::look_after_locked(Held& held, DeviceGroup& devices) {
   }
 }
 
-void Context::end_devices_locked(Held& /*held*/) {
+void Context::end_devices(Held& /*held*/) {
   for (Group& group : groups_) {
     if (!group.devices) continue;
     const Deadline grace = Deadline::after(std::min(kGraceNs, rank_->timeout_ns));

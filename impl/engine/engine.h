@@ -6,6 +6,7 @@
 #include "base/dtype.h"                // IWYU pragma: export
 #include "base/result.h"               // IWYU pragma: export
 #include "base/status_name.h"          // IWYU pragma: export
+#include "call_log/flight_record.h"    // IWYU pragma: export
 #include "engine/blame.h"              // IWYU pragma: export
 #include "engine/context.h"            // IWYU pragma: export
 #include "engine/handles.h"            // IWYU pragma: export
@@ -22,4 +23,3 @@
 #include "plan/table.h"                // IWYU pragma: export
 #include "saving/given.h"              // IWYU pragma: export
 #include "saving/write.h"              // IWYU pragma: export
-#include "transport/flight_record.h"   // IWYU pragma: export

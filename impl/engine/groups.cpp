@@ -47,6 +47,18 @@ int Context::ranks_per_node(const Members& members) const {
   return size;
 }
 
+Result<uint64_t> Context::reserve_group(int members) {
+  const uint64_t bytes = group_bytes(static_cast<uint64_t>(members));
+  MERON_ASSIGN(const uint64_t offset, transport_->window_allocate(bytes, "the group's control"));
+  const auto reserve = [&] {
+    const Recess recess;  // the call has the turn
+    return transport_->window().reserve(offset, bytes);
+  };
+  MERON_TRY(reserve());
+  control_bytes_ += bytes;
+  return offset;
+}
+
 Result<Channel*> Context::make_group(Members members) {
   const auto number = static_cast<uint32_t>(groups_.size()) * 3;
   const bool member = members.index() != MERON_RANK_NONE;

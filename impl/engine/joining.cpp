@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "os/host.h"
-#include "transport/store.h"
-#include "transport/token.h"
+#include "rendezvous/store.h"
+#include "rendezvous/token.h"
 
 namespace meron {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "base/result.h"
 #include "engine/context.h"
+#include "rendezvous/join.h"
 #include "topology/identity.h"
-#include "transport/join.h"
 
 namespace meron {
 

@@ -132,7 +132,7 @@ Status Context::await_world() {
     transport_->pump();
     auto agreed = world().agreed(1);
     if (!agreed.ok()) {
-      record_failure_locked(agreed.error());
+      record_failure(agreed.error());
       return std::move(agreed).error();
     }
     if (*agreed) return world().status();

@@ -9,10 +9,10 @@
 #include <string>
 
 #include "base/hash.h"
+#include "collective/collective.h"
 #include "engine/context.h"
 #include "engine/unit_schedule.h"
 #include "gradient/gradient.h"
-#include "transport/collective.h"
 
 namespace meron {
 namespace {
@@ -32,7 +32,7 @@ Result<Channel*> Context::create_group(std::span<const int> ranks) {
   {
     MERON_ASSIGN([[maybe_unused]] const Turn turn, this->turn());
     auto held = lock();
-    MERON_ASSIGN(made, create_group_locked(held, ranks));
+    MERON_ASSIGN(made, create_group(held, ranks));
   }
   if (made == nullptr) return static_cast<Channel*>(nullptr);
   // Other threads begin what they like meanwhile: none of them has this group yet.
@@ -40,9 +40,9 @@ Result<Channel*> Context::create_group(std::span<const int> ranks) {
   return made->channel.get();
 }
 
-Result<Context::Group*> Context::create_group_locked(Held& held, std::span<const int> ranks) {
+Result<Context::Group*> Context::create_group(Held& held, std::span<const int> ranks) {
   MERON_TRY(check_open());
-  MERON_TRY(await_room_locked(held, world()));
+  MERON_TRY(await_room(held, world()));
   MERON_TRY(check_window_settled());
   MERON_ASSIGN(Members members, Members::of(ranks, transport_->world_size(), transport_->rank()));
   if (groups_.size() >= kMaxGroups) {
@@ -61,10 +61,10 @@ Result<Context::Group*> Context::create_group_locked(Held& held, std::span<const
   return made == nullptr ? nullptr : &groups_.back();
 }
 
-Result<std::shared_ptr<Param>> Context::register_param_locked(Held& held, TensorDesc desc,
-                                                              Channel& channel) {
+Result<std::shared_ptr<Param>> Context::register_param(Held& held, TensorDesc desc,
+                                                       Channel& channel) {
   MERON_TRY(check_open());
-  MERON_TRY(await_room_locked(held, channel));
+  MERON_TRY(await_room(held, channel));
   MERON_TRY(check_name(desc.name));
   const auto elements = element_count(desc.shape);
   if (!elements.ok()) return Error(elements.error()).on(desc.name);
@@ -86,15 +86,15 @@ Result<std::shared_ptr<Param>> Context::register_param_locked(Held& held, Tensor
   return param;
 }
 
-Result<std::shared_ptr<Unit>> Context::create_unit_locked(
-    Held& held, std::string name, std::vector<std::shared_ptr<Param>> params) {
+Result<std::shared_ptr<Unit>> Context::create_unit(Held& held, std::string name,
+                                                   std::vector<std::shared_ptr<Param>> params) {
   MERON_TRY(check_open());
   MERON_TRY(check_window_settled());
   MERON_TRY(check_name(name));
   if (params.empty()) {
     return Error(MERON_E_ARGUMENT, "a unit needs at least one param", "pass one or more").on(name);
   }
-  MERON_TRY(await_room_locked(held, *params.front()->axes->group));
+  MERON_TRY(await_room(held, *params.front()->axes->group));
   if (unit_names_.count(name) != 0) {
     return Error(MERON_E_DUPLICATE, fmt::format("there is a unit '{}' already", name),
                  "give each unit a name of its own")
@@ -191,11 +191,13 @@ Result<uint64_t> Context::post_call(CallKind kind, std::span<const std::shared_p
   return post(channel != nullptr ? *channel : units.front()->channel(), call);
 }
 
-Result<std::shared_ptr<GatherOperation>> Context::gather_locked(
-    Held& held, std::vector<std::shared_ptr<Unit>> units, GatherMode mode,
-    std::vector<GatherTarget> targets, GatherPlace place) {
+Result<std::shared_ptr<GatherOperation>> Context::gather(Held& held,
+                                                         std::vector<std::shared_ptr<Unit>> units,
+                                                         GatherMode mode,
+                                                         std::vector<GatherTarget> targets,
+                                                         GatherPlace place) {
   MERON_TRY(check_units(units));
-  MERON_TRY(await_room_locked(held, GatherOperation::channel_for(units)));
+  MERON_TRY(await_room(held, GatherOperation::channel_for(units)));
   for (const auto& unit : units) {
     if (unit->state() == ValueState::updating || unit->stepping) {
       return Error(MERON_E_STATE, fmt::format("unit '{}' is being updated", unit->name()),
@@ -213,28 +215,28 @@ Result<std::shared_ptr<GatherOperation>> Context::gather_locked(
                post_call(CallKind::gather, gather->units(), detail, &channel,
                          byte ? fmt::format(" (window byte {})", *byte) : std::string()));
   MERON_TRY(gather->begin(sequence, deadline_of(channel)));
-  submit_locked(held, gather);
+  submit(held, gather);
   return gather;
 }
 
-Result<std::shared_ptr<UpdateOperation>> Context::update_locked(
-    Held& held, std::vector<std::shared_ptr<Unit>> units) {
+Result<std::shared_ptr<UpdateOperation>> Context::update(Held& held,
+                                                         std::vector<std::shared_ptr<Unit>> units) {
   MERON_TRY(check_units(units));
-  MERON_TRY(await_room_locked(held, units.front()->channel()));
+  MERON_TRY(await_room(held, units.front()->channel()));
   for (const auto& unit : units) MERON_TRY(unit->check_updatable());
   Channel& channel = units.front()->channel();
   MERON_ASSIGN(const uint64_t sequence, post_call(CallKind::update, units, 0));
   MERON_ASSIGN(auto update, UpdateOperation::begin(std::move(units), deadline_of(channel)));
   update->set_sequence(sequence);
-  submit_locked(held, update);
+  submit(held, update);
   return update;
 }
 
-Result<std::shared_ptr<UnitSchedule>> Context::create_schedule_locked(
+Result<std::shared_ptr<UnitSchedule>> Context::create_schedule(
     Held& held, std::vector<std::shared_ptr<Unit>> units, const ScheduleOptions& options,
     const SchedulePlace& place) {
   MERON_TRY(check_units(units));
-  MERON_TRY(await_room_locked(held, units.front()->channel()));
+  MERON_TRY(await_room(held, units.front()->channel()));
   uint64_t detail = 0;
   for (const uint64_t value :
        {options.prefetch_elements, options.max_live_elements, options.max_reuse_elements,
@@ -245,42 +247,41 @@ Result<std::shared_ptr<UnitSchedule>> Context::create_schedule_locked(
   return std::make_shared<UnitSchedule>(*this, std::move(units), options, place);
 }
 
-Result<std::shared_ptr<Operation>> Context::barrier_locked(Held& held, Channel& channel) {
+Result<std::shared_ptr<Operation>> Context::barrier(Held& held, Channel& channel) {
   MERON_TRY(check_open());
-  MERON_TRY(await_room_locked(held, channel));
+  MERON_TRY(await_room(held, channel));
   MERON_ASSIGN(const uint64_t sequence, post(channel, {CallKind::barrier, "", 0, 0}));
   std::shared_ptr<Operation> barrier =
       std::make_shared<BarrierOperation>(channel, deadline_of(channel));
   barrier->set_sequence(sequence);
-  submit_locked(held, barrier);
+  submit(held, barrier);
   return barrier;
 }
 
-Result<std::shared_ptr<Operation>> Context::broadcast_locked(Held& held, Channel& channel,
-                                                             std::byte* data, uint64_t bytes,
-                                                             int root) {
+Result<std::shared_ptr<Operation>> Context::broadcast(Held& held, Channel& channel, std::byte* data,
+                                                      uint64_t bytes, int root) {
   MERON_TRY(check_open());
   if (root < 0 || root >= channel.size()) {
     return Error(MERON_E_ARGUMENT,
                  fmt::format("root {} is not a rank of a group of {}", root, channel.size()),
                  fmt::format("give a root from 0 to {}", channel.size() - 1));
   }
-  MERON_TRY(await_room_locked(held, channel));
+  MERON_TRY(await_room(held, channel));
   MERON_ASSIGN(const uint64_t sequence,
                post(channel, {CallKind::broadcast, fmt::format("from rank {}", root), bytes,
                               static_cast<uint64_t>(root)}));
   std::shared_ptr<Operation> broadcast =
       std::make_shared<BroadcastOperation>(channel, rank_->deadline(), data, bytes, root);
   broadcast->set_sequence(sequence);
-  submit_locked(held, broadcast);
+  submit(held, broadcast);
   return broadcast;
 }
 
-Result<std::shared_ptr<Operation>> Context::all_reduce_locked(Held& held, Channel& channel,
-                                                              std::byte* data, uint64_t count,
-                                                              DType dtype, bool mean) {
+Result<std::shared_ptr<Operation>> Context::all_reduce(Held& held, Channel& channel,
+                                                       std::byte* data, uint64_t count, DType dtype,
+                                                       bool mean) {
   MERON_TRY(check_open());
-  MERON_TRY(await_room_locked(held, channel));
+  MERON_TRY(await_room(held, channel));
   MERON_ASSIGN(const uint64_t sequence,
                post(channel, {CallKind::all_reduce,
                               fmt::format("{} {}", name_of(dtype), mean ? "mean" : "sum"),
@@ -288,7 +289,7 @@ Result<std::shared_ptr<Operation>> Context::all_reduce_locked(Held& held, Channe
   std::shared_ptr<Operation> all_reduce =
       std::make_shared<AllReduceOperation>(channel, rank_->deadline(), data, count, dtype, mean);
   all_reduce->set_sequence(sequence);
-  submit_locked(held, all_reduce);
+  submit(held, all_reduce);
   return all_reduce;
 }
 

@@ -23,7 +23,7 @@ Result<std::shared_ptr<Optimizer>> Context::create_optimizer(
     // A save that copies them may keep an optimizer that was released.
     MERON_ASSIGN([[maybe_unused]] const Turn turn, turn_when_copied());
     auto held = lock();
-    MERON_ASSIGN(optimizer, create_optimizer_locked(held, std::move(units), options));
+    MERON_ASSIGN(optimizer, create_optimizer(held, std::move(units), options));
   }
   const uint64_t bytes = optimizer->nvme_bytes();
   const int64_t begun = now_ns();
@@ -81,10 +81,10 @@ Result<std::shared_ptr<Optimizer>> Context::create_optimizer(
   return optimizer;
 }
 
-Result<std::shared_ptr<Optimizer>> Context::create_optimizer_locked(
+Result<std::shared_ptr<Optimizer>> Context::create_optimizer(
     Held& held, std::vector<std::shared_ptr<Unit>> units, const OptimizerOptions& options) {
   MERON_TRY(check_units(units));
-  MERON_TRY(await_room_locked(held, units.front()->channel()));
+  MERON_TRY(await_room(held, units.front()->channel()));
   MERON_TRY(validate(options));
   for (const auto& unit : units) {
     if (unit->has_optimizer) {
@@ -113,21 +113,21 @@ Result<std::shared_ptr<Optimizer>> Context::create_optimizer_locked(
   return optimizer;
 }
 
-Result<std::shared_ptr<StepOperation>> Context::step_locked(
-    Held& held, const std::shared_ptr<Optimizer>& optimizer) {
+Result<std::shared_ptr<StepOperation>> Context::step(Held& held,
+                                                     const std::shared_ptr<Optimizer>& optimizer) {
   MERON_TRY(check_open());
   MERON_TRY(optimizer->units().front()->channel().status());
-  MERON_TRY(await_room_locked(held, optimizer->units().front()->channel()));
+  MERON_TRY(await_room(held, optimizer->units().front()->channel()));
   MERON_TRY(StepOperation::check(*optimizer));
   MERON_ASSIGN(const uint64_t sequence,
                post_call(CallKind::step, optimizer->units(), optimizer->fingerprint()));
   auto step = StepOperation::begin(optimizer, deadline_of(optimizer->units().front()->channel()));
   step->set_sequence(sequence);
-  submit_locked(held, step);
+  submit(held, step);
   return step;
 }
 
-Result<RankPrediction> Context::predict_locked(Held& /*held*/, Workload workload) {
+Result<RankPrediction> Context::predict(Held& /*held*/, Workload workload) {
   RankPrediction total;
   for (const Group& group : groups_) {
     if (!group.channel) continue;

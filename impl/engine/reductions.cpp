@@ -63,7 +63,7 @@ Status Context::open_bucket(const std::shared_ptr<Unit>& unit) {
     if (unit->destroying) return destroyed_error(*unit);
     MERON_TRY(unit->channel().status());
     opening = std::make_shared<OpenBucketOperation>(unit, rank_->deadline());
-    submit_locked(held, opening);
+    submit(held, opening);
   }
   const auto opened = wait(opening, -1);
   if (opened.ok()) return Ok{};
@@ -75,7 +75,7 @@ Status Context::open_bucket(const std::shared_ptr<Unit>& unit) {
 
 // Its state is as before while another thread waits for the bucket, or for memory of it.
 Status Context::check_no_gradient_begins(const Unit& unit) const {
-  for (const auto& operation : pending_) {
+  for (const auto& operation : pending_.all()) {
     const auto* opening = dynamic_cast<const OpenBucketOperation*>(operation.get());
     if (opening == nullptr || opening->ended() || &opening->unit() != &unit) continue;
     return Error(MERON_E_STATE,
@@ -115,11 +115,11 @@ Result<std::shared_ptr<Operation>> Context::begin_reduction(Held& held,
       return std::shared_ptr<Operation>();
     }
     MERON_ASSIGN(std::shared_ptr<Operation> local, LocalOperation::begin(unit, rank_->deadline()));
-    submit_locked(held, local);
+    submit(held, local);
     return local;
   }
   Channel& channel = ReduceOperation::channel_for(*unit, options);
-  MERON_TRY(await_room_locked(held, channel));
+  MERON_TRY(await_room(held, channel));
   // What a device is asked for cannot be put off.
   if (memory.on_device() && gradient.keeps_feedback()) {
     MERON_TRY(wait_feedback_copied(held, *unit));
@@ -133,7 +133,7 @@ Result<std::shared_ptr<Operation>> Context::begin_reduction(Held& held,
   MERON_ASSIGN(const uint64_t sequence,
                post_call(kind, std::span(&unit, 1), detail_of(options), &channel));
   MERON_ASSIGN(auto reduce, ReduceOperation::begin(unit, pass, sequence, deadline_of(channel)));
-  submit_locked(held, reduce);
+  submit(held, reduce);
   if (memory.on_device() && reduce->error()) return *reduce->error();  // of the launch
   return std::shared_ptr<Operation>(std::move(reduce));
 }
@@ -160,7 +160,7 @@ Result<std::shared_ptr<Operation>> Context::finish_reduction(const std::shared_p
     MERON_TRY(check_filling(*unit));
     return begin_reduction(held, unit, options, CallKind::finish, !whole);
   }
-  MERON_TRY(await_room_locked(held, unit->channel()));
+  MERON_TRY(await_room(held, unit->channel()));
   MERON_TRY(check());
   MERON_ASSIGN(const uint64_t sequence,
                post_call(CallKind::finish, std::span(&unit, 1), detail_of(options)));
@@ -168,7 +168,7 @@ Result<std::shared_ptr<Operation>> Context::finish_reduction(const std::shared_p
       std::make_shared<FinishOperation>(unit, options, deadline_of(unit->channel()));
   finish->set_sequence(sequence);
   unit->gradient().finish = finish;
-  submit_locked(held, finish);
+  submit(held, finish);
   return finish;
 }
 
@@ -195,7 +195,7 @@ Result<bool> Context::wait_reductions(std::span<const std::shared_ptr<Unit>> uni
       for (; unit != units.end(); ++unit) {
         auto found = under_way(**unit);
         if (!found.ok()) {
-          record_failure_locked(found.error());
+          record_failure(found.error());
           return std::move(found).error();
         }
         operation = std::move(*found);

@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "collective/operation.h"
 #include "optim/optimizer.h"
 #include "saving/saver.h"
 #include "state/unit_state.h"
-#include "transport/operation.h"
 #include "unit/unit.h"
 
 namespace meron {

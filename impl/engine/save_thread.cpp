@@ -110,10 +110,10 @@ class SaveThread::Peers final : public Exchange {
 
   Result<bool> look(Operation& operation, int64_t now) {
     Context::Lock held(context_, Context::Lock::Quietly{});
-    context_.advance_locked(held, operation);
+    context_.pending_.advance(held, operation);
     if (!operation.ended() && operation.inspection_due(now, kInspectNs)) {
-      context_.inspect_locked(held, operation);
-      if (!operation.ended()) expect_progress(operation, now);
+      context_.check_peers(held, operation);
+      if (!operation.ended()) expect_progress(held, operation, now);
     }
     if (!operation.ended()) {
       MERON_TRY(going_on());
@@ -122,13 +122,13 @@ class SaveThread::Peers final : public Exchange {
     save_.agreement = nullptr;
     context_.transport_->ring();
     if (!operation.error()) return true;
-    context_.record_failure_locked(*operation.error());
+    context_.record_failure(*operation.error());
     return *operation.error();
   }
 
   // A drive may be slow on one rank: what counts is that it goes on.
-  void expect_progress(Operation& operation, int64_t now) {
-    const std::vector<int> missing = context_.missing_of(operation);
+  void expect_progress(const Held& held, Operation& operation, int64_t now) {
+    const std::vector<int> missing = context_.missing_of(held, operation);
     uint64_t signs = 0;
     for (const int m : missing) {
       signs += channel_.member(m).norm_step[0].load(std::memory_order_relaxed);

@@ -15,9 +15,9 @@
 #include <thread>
 
 #include "base/held.h"
+#include "call_log/channel.h"
 #include "engine/save_operation.h"
 #include "saving/exchange.h"
-#include "transport/channel.h"
 
 namespace meron {
 

@@ -54,7 +54,7 @@ Result<bool> Context::wait_copied(int64_t timeout_ns) {
   MERON_TRY(check_open());
   const std::shared_ptr<SaveOperation> save = saves_ ? saves_->last() : nullptr;
   while (save && !save->copied()) {
-    progress_locked(held);
+    progress(held);
     if (deadline.passed()) return false;
     MERON_TRY(rest(held, std::min(deadline.remaining(), kCopyLookNs)));
   }
@@ -67,7 +67,7 @@ Status Context::wait_feedback_copied(Held& held, const Unit& unit) {
   while (unit.held_for_save() || (saves_ && saves_->some_rank_copies(now_ns()))) {
     MERON_TRY(check_open());
     MERON_TRY(unit.channel().status());
-    progress_locked(held);
+    progress(held);
     MERON_TRY(rest(held, kCopyLookNs));
   }
   return Ok{};

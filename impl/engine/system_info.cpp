@@ -12,7 +12,7 @@
 #include "os/local_socket.h"
 #include "os/memory_file.h"
 #include "os/process.h"
-#include "transport/join.h"
+#include "rendezvous/join.h"
 
 namespace meron {
 namespace {

@@ -94,13 +94,13 @@ Result<const std::byte*> UnitSchedule::data(const Param& param) const {
 
 // The schedule calls these, and is called with the turn and under the lock.
 Status UnitSchedule::begin(size_t unit) {
-  MERON_ASSIGN(gathers_[unit], context_.gather_locked(*Held::here(), {units_[unit]},
-                                                      GatherMode::view, {}, place_.place));
+  MERON_ASSIGN(gathers_[unit],
+               context_.gather(*Held::here(), {units_[unit]}, GatherMode::view, {}, place_.place));
   return Ok{};
 }
 
 Result<bool> UnitSchedule::full(size_t unit) {
-  return context_.look_locked(*Held::here(), *gathers_[unit]);
+  return context_.look(*Held::here(), *gathers_[unit]);
 }
 
 Status UnitSchedule::release(size_t unit) {

@@ -38,7 +38,7 @@ std::string last_calls_text(const Channel& channel, const std::vector<int>& memb
 }  // namespace
 
 // Members that have not arrived: in the call at all, or in what the operation waits for.
-std::vector<int> Context::missing_of(const Operation& operation) const {
+std::vector<int> Context::missing_of(const Held& /*held*/, const Operation& operation) const {
   if (operation.channel().link() != nullptr && operation.sequence() != 0) {
     auto late = operation.channel().not_begun(operation.sequence());
     if (!late.empty()) return late;
@@ -46,7 +46,7 @@ std::vector<int> Context::missing_of(const Operation& operation) const {
   return operation.missing();
 }
 
-std::string Context::waiting_text(const Held& /*held*/, const Operation& operation) const {
+std::string Context::waiting_text(const Held& held, const Operation& operation) const {
   std::string text =
       fmt::format("rank {} waits in the {}", transport_->rank(), operation.describe());
   const Operation* head = &operation;
@@ -59,7 +59,7 @@ std::string Context::waiting_text(const Held& /*held*/, const Operation& operati
     text += fmt::format(", for {:.1f} s so far", static_cast<double>(waited) / kNanosPerSecond);
   }
   const Channel& channel = head->missing_in();
-  const std::vector<int> missing = missing_of(*head);
+  const std::vector<int> missing = missing_of(held, *head);
   if (missing.empty()) {
     if (const std::string drive = head->waits_for_drive(); !drive.empty()) {
       return fmt::format("{} for this rank's drive: {}", text, drive);
@@ -76,10 +76,10 @@ std::string Context::waiting_text(const Held& /*held*/, const Operation& operati
   return text + last_calls_text(channel, missing);
 }
 
-std::string Context::waited_for(const Held& /*held*/, const Operation& operation) const {
+std::string Context::waited_for(const Held& held, const Operation& operation) const {
   const auto behind = operation.behind();
   const Operation& head = behind && !behind->ended() ? *behind : operation;
-  const std::vector<int> missing = missing_of(head);
+  const std::vector<int> missing = missing_of(held, head);
   if (!missing.empty()) return head.missing_in().ranks_text(missing);
   return head.waits_for_drive().empty() ? std::string() : "this rank's drive";
 }

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "call_log/channel.h"
 #include "gradient/memory.h"
-#include "transport/channel.h"
 
 namespace meron {
 

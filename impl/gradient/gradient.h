@@ -7,10 +7,10 @@
 #include <memory>
 #include <vector>
 
+#include "collective/operation.h"
 #include "gradient/memory.h"
 #include "gradient/states.h"
 #include "kernels/cpu/exact_sum.h"
-#include "transport/operation.h"
 
 namespace meron {
 

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "collective/operation.h"
 #include "optim/optimizer.h"
-#include "transport/operation.h"
 
 namespace meron {
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/layout.h"
-#include "transport/channel.h"
+#include "call_log/channel.h"
 
 namespace meron {
 

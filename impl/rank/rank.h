@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/counters.h"
 #include "base/held.h"
+#include "collective/operation.h"
 #include "device/device_side.h"
 #include "io/storage.h"
 #include "memory/arena.h"
@@ -19,7 +20,6 @@
 #include "plan/plan.h"
 #include "plan/value_layout.h"
 #include "rank/copy_pace.h"
-#include "transport/operation.h"
 #include "transport/transport.h"
 
 namespace meron {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/held.h"
+#include "call_log/channel.h"
 #include "memory/arena.h"
-#include "transport/channel.h"
 
 namespace meron {
 

@@ -37,7 +37,7 @@ Link::Link(const meron_transport& table, int rank, int world_size, const Hello& 
     peers_.push_back(std::make_unique<Peer>());
     nodes_.push_back(r);
     proxies_.push_back(r);
-    tells_mate_.push_back(false);
+    via_local_peer_.push_back(false);
     if (r != rank) others.push_back(r);
   }
   static_assert(sizeof(Hello) % 8 == 0);
@@ -57,10 +57,10 @@ void Link::attach(std::shared_ptr<Window> window, std::vector<int> nodes) {
   const std::lock_guard queues(queue_mutex_);
   proxies_.clear();
   for (const auto& [node, ranks] : members) proxies_.push_back(ranks[position % ranks.size()]);
-  const auto& mates = members[nodes[static_cast<size_t>(rank_)]];
+  const auto& local_peers = members[nodes[static_cast<size_t>(rank_)]];
   for (const auto& [node, ranks] : members) {
     for (size_t p = 0; p < ranks.size(); ++p) {
-      tells_mate_[static_cast<size_t>(ranks[p])] = mates[p % mates.size()] != rank_;
+      via_local_peer_[static_cast<size_t>(ranks[p])] = local_peers[p % local_peers.size()] != rank_;
     }
   }
   nodes_ = std::move(nodes);

@@ -9,8 +9,10 @@
 // Batch.
 //
 // Two sides. The engine, under its context's lock, queues stores and transfers; it never calls the
-// transport. pump() does, without that lock: it starts what is queued, asks what is done, and puts
-// what has come into the window. One thread pumps at a time; others return at once.
+// transport. pump() does, without that lock: it starts what is queued, tests what is under way, and
+// puts what has arrived into the window. One thread pumps at a time; others return at once. Its
+// files: link.cpp queues, link_control.cpp and link_transfers.cpp send and receive, link_pump.cpp
+// drives them and finds out who cannot be reached.
 #pragma once
 
 #include <array>
@@ -189,10 +191,10 @@ class Link {
 
   const meron_transport table_;
   const std::string name_;
-  std::shared_ptr<Window> window_;  // and nodes_ and proxies_: set once, by attach()
-  std::vector<int> nodes_;          // by rank
-  std::vector<int> proxies_;        // by node: who puts there what this rank says
-  std::vector<bool> tells_mate_;    // by rank: what it says is put here by another of this node
+  std::shared_ptr<Window> window_;    // and nodes_ and proxies_: set once, by attach()
+  std::vector<int> nodes_;            // by rank
+  std::vector<int> proxies_;          // by node: who puts there what this rank says
+  std::vector<bool> via_local_peer_;  // by rank: a local peer receives what it writes
   const int rank_;
   const int world_size_;
   const uint64_t control_bytes_;  // of one control message

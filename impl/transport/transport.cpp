@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "base/held.h"
@@ -26,10 +25,9 @@ Transport::Transport(Joined joined)
     : joined_(std::move(joined)),
       header_(reinterpret_cast<WindowHeader*>(joined_.window->writable(0))),
       ranks_(reinterpret_cast<RankBlock*>(joined_.window->writable(sizeof(WindowHeader)))),
-      may_spin_(ranks_here() <= cpu_count()) {
-  regions_[0] = {round_up(header_bytes(static_cast<uint64_t>(joined_.world_size)), kPage),
-                 joined_.window->size()};
-}
+      regions_(round_up(header_bytes(static_cast<uint64_t>(joined_.world_size)), kPage),
+               joined_.window->size()),
+      may_spin_(ranks_here() <= cpu_count()) {}
 
 int Transport::ranks_here() const {
   int here = 0;
@@ -49,7 +47,7 @@ bool Transport::alive(int rank) {
   return watch == joined_.watches.end() || watch->second.alive();
 }
 
-std::string Transport::obituary(int rank) const {
+std::string Transport::failure_report(int rank) const {
   const std::string host =
       joined_.hosts.empty() ? ""
                             : fmt::format(" on host {}", joined_.hosts[static_cast<size_t>(rank)]);
@@ -66,71 +64,6 @@ void Transport::pump() {
   if (!joined_.link || !joined_.link->pump()) return;
   // What has come may be for others of this node.
   ring();
-}
-
-namespace {
-
-Error no_room(std::string_view what, uint64_t bytes, uint64_t left, uint64_t window) {
-  return Error(MERON_E_NO_MEMORY,
-               fmt::format("{} needs {} of the host's shared window, which has {} left of {}", what,
-                           readable_bytes(bytes), readable_bytes(left), readable_bytes(window)),
-               "use more ranks or hosts, a smaller model, or raise arena_reserve where the host's "
-               "memory allows it");
-}
-
-}  // namespace
-
-void Transport::open_region(uint32_t group) {
-  if (group == 0) return;
-  // A share of what is left, so that no number of groups uses up the window.
-  Region& world = regions_[0];
-  const uint64_t bytes = (world.end - world.next) / kShareOfGroup / kPage * kPage;
-  world.end -= bytes;
-  regions_[group] = {world.end, world.end + bytes};
-}
-
-Result<uint64_t> Transport::window_allocate(uint64_t bytes, std::string_view what, uint32_t group) {
-  Region& region = regions_[group];
-  // The first range that fits, whatever order ranges were given back in.
-  for (auto it = region.free.begin(); it != region.free.end(); ++it) {
-    const auto [begin, end] = *it;
-    if (end - begin < bytes || bytes == 0) continue;
-    const uint64_t taken = std::min(end, begin + round_up(bytes, kPage));
-    region.free.erase(it);
-    if (taken < end) region.free.emplace(taken, end);
-    return begin;
-  }
-  const uint64_t left = region.end - region.next;
-  if (bytes > left) return no_room(what, bytes, left, joined_.window->size());
-  const uint64_t begin = region.next;
-  // Rounding up may pass the region's end, which is then full.
-  region.next = std::min(region.end, begin + round_up(bytes, kPage));
-  return begin;
-}
-
-void Transport::window_free(uint64_t offset, uint64_t bytes, uint32_t group) {
-  Region& region = regions_[group];
-  if (bytes == 0) return;
-  region.given_back.emplace_back(offset, std::min(region.end, offset + round_up(bytes, kPage)));
-}
-
-void Transport::window_recycle(uint32_t group) {
-  Region& region = regions_[group];
-  for (auto [begin, end] : std::exchange(region.given_back, {})) {
-    auto next = region.free.lower_bound(begin);
-    if (next != region.free.end() && next->first == end) {
-      end = next->second;
-      next = region.free.erase(next);
-    }
-    if (next != region.free.begin()) {
-      const auto before = std::prev(next);
-      if (before->second == begin) {
-        begin = before->first;
-        region.free.erase(before);
-      }
-    }
-    region.free.emplace(begin, end);
-  }
 }
 
 void Transport::ring() {
@@ -172,8 +105,7 @@ void Transport::leave() {
   for (int rank = 0; rank < joined_.world_size; ++rank) {
     if (rank != joined_.rank) others.push_back(rank);
   }
-  const auto* word = reinterpret_cast<const std::byte*>(&ranks_[joined_.rank].left);
-  joined_.link->claim_word(others, static_cast<uint64_t>(word - joined_.window->writable(0)), 1);
+  joined_.link->claim_word(others, offset_of(&ranks_[joined_.rank].left), 1);
   joined_.link->close(kFarewellNs);
 }
 

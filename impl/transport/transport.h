@@ -6,14 +6,11 @@
 // node.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -23,13 +20,9 @@
 #include "os/process.h"
 #include "transport/control.h"
 #include "transport/link.h"
+#include "transport/window_regions.h"
 
 namespace meron {
-
-// Groups, the world among them; each of the others gets this part of what the world has left of the
-// window, so that the last of them still has an eighth of what the first has.
-inline constexpr uint32_t kMaxGroups = 64;
-inline constexpr uint64_t kShareOfGroup = 32;
 
 // A rank's arena as this rank sees it.
 struct PeerMemory {
@@ -64,9 +57,9 @@ class Transport {
   const Arena& arena() const { return *joined_.arena; }
   const std::shared_ptr<Arena>& shared_arena() const { return joined_.arena; }
   Window& window() { return *joined_.window; }
-  // Null where all ranks share the window.
+  // Null if all ranks share the window.
   Link* link() const { return joined_.link.get(); }
-  // Whether a rank shares the window with this one, and which ranks share one.
+  // Whether a rank is a local peer: it shares the window with this one.
   bool is_local(int rank) const { return node(rank) == node(joined_.rank); }
   int node(int rank) const {
     return joined_.nodes.empty() ? 0 : joined_.nodes[static_cast<size_t>(rank)];
@@ -79,30 +72,33 @@ class Transport {
   void prefault_peer(int rank, uint64_t offset, uint64_t bytes) const;
   // 0 where it is not known.
   int32_t pid(int rank) const { return joined_.pids[static_cast<size_t>(rank)]; }
-  // "rank 2 (pid 4711) has died", or what the link says of it.
-  std::string obituary(int rank) const;
+  // "rank 2 (pid 4711) has died", or why the link cannot reach it.
+  std::string failure_report(int rank) const;
 
-  // Whether the rank's process is still there. Only the owner of the context's lock may ask.
+  // Whether the rank's process runs, or a remote one can be reached. Under the context's lock. Who
+  // is declared dead: call_log/dead_peers.h.
   bool alive(int rank);
   bool left(int rank) const { return ranks_[rank].left.load(std::memory_order_seq_cst) != 0; }
 
-  // Gives a group a region of the window, by its number; 0 is the world, which has what is left.
-  // All ranks of the world call it in the same order.
-  void open_region(uint32_t group);
-  // Reserves `bytes` of a group's region at the same offset on every rank of the group, which call
-  // it in the same order with the same sizes. (Groups know nothing of what others allocate.) The
-  // pages become real by Window::reserve.
-  Result<uint64_t> window_allocate(uint64_t bytes, std::string_view what, uint32_t group = 0);
-  // Gives a range back that no rank reads or writes any more. It is handed out again after
-  // window_recycle(), which all ranks of the group call at the same place of their calls, and only
-  // when all of them have cleared what they had there.
-  void window_free(uint64_t offset, uint64_t bytes, uint32_t group);
-  void window_recycle(uint32_t group);
+  // Where a place of the window is; the same on every rank.
+  uint64_t offset_of(const void* place) const {
+    return static_cast<uint64_t>(static_cast<const std::byte*>(place) -
+                                 joined_.window->writable(0));
+  }
+  // The window's ranges: see window_regions.h. The pages become real by Window::reserve.
+  void open_region(uint32_t group) { regions_.open(group); }
+  Result<uint64_t> window_allocate(uint64_t bytes, std::string_view what, uint32_t group = 0) {
+    return regions_.allocate(bytes, what, group);
+  }
+  void window_free(uint64_t offset, uint64_t bytes, uint32_t group) {
+    regions_.free(offset, bytes, group);
+  }
+  void window_recycle(uint32_t group) { regions_.recycle(group); }
 
   // Wakes the threads of other ranks (and of this one) that sleep. Call after a seq_cst store of
   // what they wait for.
   void ring();
-  // Moves what is to be sent and what has come; nothing to do where ranks share memory. Called
+  // Sends and receives what the link has queued; does nothing if all ranks share memory. Called
   // without the context's lock.
   void pump();
 
@@ -124,20 +120,15 @@ class Transport {
   // Whether spinning is sensible: no more ranks than cores.
   bool may_spin() const { return may_spin_; }
 
-  // Tells peers that this rank is gone for good. Idempotent.
+  // Lets peers know that this rank has closed its context. Idempotent.
   void leave();
 
  private:
   Joined joined_;
   WindowHeader* header_;
   RankBlock* ranks_;
-  struct Region {
-    uint64_t next = 0, end = 0;                                  // what was never handed out of it
-    std::map<uint64_t, uint64_t> free = {};                      // begin -> end; never adjacent
-    std::vector<std::pair<uint64_t, uint64_t>> given_back = {};  // begin, end; see window_recycle()
-  };
-  std::array<Region, kMaxGroups> regions_{};
-  bool may_spin_ = true;
+  WindowRegions regions_;
+  const bool may_spin_;
 };
 
 }  // namespace meron

@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "collective/operation.h"
 #include "device/device_group.h"
 #include "device/upload.h"
-#include "transport/operation.h"
 #include "unit/unit.h"
 #include "values/import.h"
 

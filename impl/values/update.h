@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/operation.h"
+#include "collective/operation.h"
 #include "unit/unit.h"
 
 namespace meron {

@@ -28,8 +28,8 @@ MESHES = ("mics(1)", "hpz(1)", "zeropp(1)")
 # Errors that no case can bring about, and the tests that do.
 STATUSES_ELSEWHERE = {
     "MERON_E_PEER_DEAD": "tests/fault/kill_test.cpp",
-    "MERON_E_FORKED": "tests/fault/close_abort_test.cpp",
-    "MERON_E_CLOSED": "tests/fault/close_abort_test.cpp",
+    "MERON_E_FORKED": "tests/fault/fork_test.cpp",
+    "MERON_E_CLOSED": "tests/fault/close_test.cpp",
     "MERON_E_IO": "tests/unit/os/file_test.cpp",
     "MERON_E_CORRUPT": "tests/fault/storage_test.cpp",
     "MERON_E_DEVICE": "tests/unit/device/emulated_test.cpp",

@@ -32,6 +32,8 @@ LAYERS = (
     ("os",),
     ("memory", "topology", "plan", "io"),
     ("transport", "checkpoint"),
+    ("rendezvous", "call_log"),
+    ("collective",),
     ("device",),
     ("quant",),
     ("rank", "place"),
@@ -50,7 +52,8 @@ NOT_ALLOWED = {
     "checkpoint": {"memory", "topology"},
     # It decides and does not act: tests drive it with a fake gatherer and a fake clock.
     "schedule": {
-        *("os", "memory", "topology", "plan", "io", "device", "transport", "quant", "place"),
+        *("os", "memory", "topology", "plan", "io", "device", "quant", "place"),
+        *("transport", "rendezvous", "call_log", "collective"),
         *("rank", "shard", "unit", "values", "gradient"),
     },
 }
@@ -82,7 +85,7 @@ SYSTEM_CALLERS = {"os", "modules", "tools", "examples"}
 
 # Libraries that the engine opens at run time: of each it knows one header.
 MODULE_HEADER = re.compile(r"modules/(\w+)/\1_module\.h")
-MODULE_CALLERS = {"os", "transport"}
+MODULE_CALLERS = {"os", "rendezvous"}
 
 C99_NAMES = """
     assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdarg

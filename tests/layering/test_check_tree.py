@@ -57,7 +57,7 @@ class CheckTree(unittest.TestCase):
         self.write("examples/01/b.h", f"{SPDX}#include <unistd.h>\n")
         self.write("modules/mpi/a.cpp", f'{SPDX}#include <mpi.h>\n#include "modules/mpi/b.h"\n')
         self.write("modules/mpi/b.h", f'{SPDX}#include "meron/base.h"\n#include <unistd.h>\n')
-        self.write("impl/transport/a.cpp", f'{SPDX}#include "modules/mpi/mpi_module.h"\n')
+        self.write("impl/rendezvous/a.cpp", f'{SPDX}#include "modules/mpi/mpi_module.h"\n')
         self.assertEqual(self.offences(), [])
 
     def test_upward(self) -> None:
@@ -67,6 +67,11 @@ class CheckTree(unittest.TestCase):
 
     def test_sideways(self) -> None:
         self.assert_offence("impl/memory/a.h", '"plan/plan.h"')
+
+    def test_messages_know_neither_calls_nor_how_ranks_met(self) -> None:
+        self.assert_offence("impl/transport/a.h", '"call_log/channel.h"')
+        self.write("impl/transport/a.h", SPDX)
+        self.assert_offence("impl/call_log/a.h", '"rendezvous/join.h"')
 
     def test_later_layers_are_known(self) -> None:
         self.assert_offence("impl/transport/a.h", '"quant/wire.h"')
@@ -140,11 +145,11 @@ class CheckTree(unittest.TestCase):
         self.assert_offence("modules/mpi/a.cpp", '"base/result.h"')
 
     def test_modules_are_not_linked(self) -> None:
-        self.assert_offence("impl/transport/a.cpp", "<mpi.h>")
-        self.assert_offence("impl/transport/a.cpp", '"modules/mpi/world.h"')
-        self.assert_offence("impl/transport/a.cpp", '"modules/mpi/other_module.h"')
-        self.assert_offence("impl/transport/a.cpp", "<modules/mpi/world.h>")
-        self.write("impl/transport/a.cpp", SPDX)
+        self.assert_offence("impl/rendezvous/a.cpp", "<mpi.h>")
+        self.assert_offence("impl/rendezvous/a.cpp", '"modules/mpi/world.h"')
+        self.assert_offence("impl/rendezvous/a.cpp", '"modules/mpi/other_module.h"')
+        self.assert_offence("impl/rendezvous/a.cpp", "<modules/mpi/world.h>")
+        self.write("impl/rendezvous/a.cpp", SPDX)
         self.assert_offence("impl/unit/a.cpp", '"modules/mpi/mpi_module.h"')
 
     def test_readme(self) -> None:

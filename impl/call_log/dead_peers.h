@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who declares a peer dead. Once ranks have met, all that look for peers that will never arrive do
+// so here: a rank that waits (engine/checking_peers.cpp), is far ahead, or asks for the group's
+// status. A member is dead if its process has ended, or it cannot be reached, and it did not close
+// its context before. (What the process or the link says: Transport::alive.)
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "call_log/channel.h"
+
+namespace meron {
+
+// Which members have closed their context or died. Taken before their progress is read: what a
+// member did last counts. Under the context's lock.
+class Departures {
+ public:
+  explicit Departures(const Channel& channel);
+
+  bool closed(int member) const { return closed_[static_cast<size_t>(member)]; }
+  bool dead(int member) const { return dead_[static_cast<size_t>(member)]; }
+  int first_dead() const;  // -1: none
+
+ private:
+  std::vector<bool> closed_, dead_;  // by member
+};
+
+// MERON_E_PEER_DEAD, MERON_E_PEER_CLOSED. `when`: "before it was needed".
+Error dead_error(const Channel& channel, int member);
+Error closed_error(const Channel& channel, int member, std::string_view when);
+
+// Why an operation that waits for `missing` never ends: a member has died, or one of the missing
+// has closed its context. `certain`: whether nothing of a remote member that closed is still on its
+// way.
+std::optional<Error> find_departure(const Channel& channel, const Departures& gone,
+                                    const std::vector<int>& missing,
+                                    const std::function<bool()>& certain);
+
+}  // namespace meron

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sticky error of a group: the first failure that a rank reports is that of all its members.
+#pragma once
+
+#include <cstdint>
+
+#include "base/result.h"
+#include "call_log/group_control.h"
+#include "topology/members.h"
+#include "transport/transport.h"
+
+namespace meron {
+
+class GroupFailure {
+ public:
+  // `link`: null where all members share memory.
+  GroupFailure(Transport& transport, const Members& members, Link* link, GroupHeader* header,
+               MemberBlock* blocks)
+      : transport_(transport), members_(members), link_(link), header_(header), blocks_(blocks) {}
+
+  bool some() const { return header_->failed.load(std::memory_order_relaxed) != 0; }
+  Status status() const {
+    if (header_->failed.load(std::memory_order_seq_cst) == 0) return Ok{};
+    return error();
+  }
+  // Breaks the group, unless it is broken already. Returns the error that holds. Under the
+  // context's lock.
+  Error report(const Error& error);
+
+ private:
+  Error error() const;
+
+  Transport& transport_;
+  const Members& members_;
+  Link* link_;
+  GroupHeader* header_;
+  MemberBlock* blocks_;
+  bool written_ = false;
+};
+
+}  // namespace meron

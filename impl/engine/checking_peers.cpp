@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// How whoever waits learns that a peer will never arrive: it has died, closed its context, or
+// missed the deadline. Who is dead is decided in call_log/dead_peers.h.
+#include <fmt/format.h>
+
+#include <optional>
+#include <utility>
+
+#include "call_log/dead_peers.h"
+#include "engine/context.h"
+#include "engine/save_thread.h"
+
+namespace meron {
+
+void Context::check_peers(Held& held, Operation& target) {
+  // What is looked at is the operation that the target waits for. A staged one waits for those
+  // before it in its channel.
+  Operation* head = &target;
+  const std::shared_ptr<Operation> behind = target.behind();
+  if (behind && !behind->ended()) {
+    head = behind.get();
+  } else if (target.staged()) {
+    if (Operation* const first = pending_.first_staged(held, target.channel())) head = first;
+  }
+  Operation& operation = *head;
+  if (operation.running()) return;
+  Channel& channel = operation.missing_in();
+  const Departures gone(channel);
+  pending_.advance(held, operation);
+  if (operation.ended() || operation.running()) return;
+
+  const std::vector<int> missing = missing_of(held, operation);
+  std::optional<Error> error = find_departure(
+      channel, gone, missing, [&] { return operation.suspected_for_long(now_ns()); });
+  if (!error && (operation.deadline().passed() || target.deadline().passed())) {
+    // What it waits for may wait for a save to copy it.
+    if (saves_ && saves_->some_rank_copies(now_ns())) return;
+    const bool known = !missing.empty();
+    error = Error(MERON_E_TIMEOUT,
+                  fmt::format("the deadline of {} s passed: {}",
+                              static_cast<double>(rank_->timeout_ns) / kNanosPerSecond,
+                              waiting_text(held, operation)),
+                  "look what the missing ranks do, or raise the timeout")
+                .blaming(known ? channel.members().world_rank(missing.front()) : MERON_RANK_NONE);
+  }
+  if (!error) return;
+  operation.finish(channel.fail(std::move(*error).during(operation.describe())));
+}
+
+Status Context::group_status(Channel& channel) {
+  auto held = lock();
+  MERON_TRY(check_open());
+  MERON_TRY(channel.status());
+  return channel.check_alive();
+}
+
+}  // namespace meron

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether the devices of a group's ranks can be joined by a library of collectives: every rank
+// shows what it has (device_joining.cpp), and all reach the same verdict.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "meron/backend.h"
+
+namespace meron {
+
+// The variables that set what a card says of registration and of the window.
+inline constexpr const char* kRegisterVariable = "MERON_REGISTER_VALUES";
+inline constexpr const char* kWindowVariable = "MERON_GATHER_WINDOW";
+
+// What a rank shows of its device. Plain bytes, because it lies in the window.
+struct DeviceCard {
+  enum State : uint32_t { unknown = 0, usable = 1, refused = 2 };
+  uint32_t state = unknown;  // refused: `reason` says why
+  uint32_t version = 0;      // of the library; comparable
+  uint32_t registers = 0;    // 1: is told to register values with the library
+  uint32_t reserved = 0;
+  uint64_t window = 0;  // bytes that values are to be gathered within; kNoNumber: they are not told
+  uint64_t free_bytes = UINT64_MAX;  // of the device
+  static constexpr uint64_t kNoNumber = UINT64_MAX;
+  std::array<char, 16> kind{};
+  std::array<char, 32> library{};  // its version, as text
+  std::array<char, 32> bus{};
+  std::array<char, 64> name{};  // of the device
+  std::array<char, 232> reason{};
+  std::array<char, 128> unregistered{};  // why the library registers none of its memory
+  // Of the communicators of each axis (DeviceAxis), by its first rank: for values, for gradients.
+  std::array<std::array<std::array<std::byte, MERON_COLLECTIVE_ID_BYTES>, 2>, 2> ids{};
+};
+static_assert(sizeof(DeviceCard) % 8 == 0);
+
+template <size_t N>
+std::string_view text_of(const std::array<char, N>& text) {
+  return {text.data(), strnlen(text.data(), N)};
+}
+
+template <size_t N>
+void put_text(std::array<char, N>& to, std::string_view text) {
+  to.fill('\0');
+  std::memcpy(to.data(), text.data(), std::min(text.size(), N - 1));
+}
+
+// A rank in messages, and who shares its host.
+struct DevicePlace {
+  int rank = 0;
+  int node = 0;
+};
+
+struct DeviceVerdict {
+  bool joins = false;
+  std::string reason;          // why not
+  std::optional<Error> error;  // what must not go on at all
+  std::string notice;          // of what does go on
+  bool registers = false;      // values are registered, on all ranks
+  uint64_t window = 0;         // bytes of the window that all ranks have, or are to open; 0: none
+};
+
+// Of all ranks of a group, in their order.
+DeviceVerdict judge_devices(std::span<const DeviceCard> cards, std::span<const DevicePlace> places);
+
+}  // namespace meron

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// Control messages of a link: greetings, and the words and records that ranks write into the
+// window. Queued by link.cpp, sent and received here, applied to this node's window.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "transport/control.h"
+#include "transport/link.h"
+
+namespace meron {
+namespace {
+
+constexpr uint64_t kControlTag = 0;
+std::atomic<uint64_t>& word_at(std::byte* place) {
+  return *reinterpret_cast<std::atomic<uint64_t>*>(place);
+}
+
+}  // namespace
+
+bool Link::receive_control(int rank) {
+  Peer& peer = *peers_[static_cast<size_t>(rank)];
+  // What follows the greeting is for the window.
+  if (window_ == nullptr && peer.met.load()) return false;
+  if (!peer.receive_under_way) {
+    peer.receiving.resize(control_bytes_);
+    const meron_status status = table_.receive(table_.user, &peer.receive_request, rank,
+                                               kControlTag, peer.receiving.data(), control_bytes_);
+    if (status == MERON_IN_PROGRESS) return false;
+    if (status < 0) {
+      peer.gives_nothing = true;
+      failed(rank, status, false);
+      return true;
+    }
+    peer.receive_under_way = true;
+  }
+  uint64_t bytes = 0;
+  const meron_status status = table_.test(table_.user, peer.receive_request, &bytes);
+  if (status == MERON_IN_PROGRESS) return false;
+  peer.receive_under_way = false;
+  if (status < 0 || bytes > control_bytes_ ||
+      !apply(rank, std::span(peer.receiving).first(static_cast<size_t>(bytes))).ok()) {
+    peer.gives_nothing = true;
+    failed(rank, status < 0 ? status : MERON_E_PARSE, false);
+  }
+  return true;
+}
+
+// Starts everything that is there: nothing may wait for the end of a message before, because the
+// trainer may leave the engine for long, and its peers need what it has said already. (No rank is
+// more than kRing operations ahead, which bounds what is under way.)
+bool Link::send_control(int rank) {
+  Peer& peer = *peers_[static_cast<size_t>(rank)];
+  bool moved = false;
+  while (!peer.sends.empty()) {
+    uint64_t bytes = 0;
+    const meron_status status = table_.test(table_.user, peer.sends.front().request, &bytes);
+    if (status == MERON_IN_PROGRESS) break;
+    peer.sends.pop_front();
+    moved = true;
+    if (status < 0) {
+      failed(rank, status, true);
+      return true;
+    }
+  }
+  while (true) {
+    if (peer.sending.empty()) take_from_outbox(peer);
+    if (peer.sending.empty()) return moved;
+    uint64_t request = 0;
+    const meron_status status = table_.send(table_.user, &request, rank, kControlTag,
+                                            peer.sending.data(), peer.sending.size());
+    if (status == MERON_IN_PROGRESS) return moved;
+    if (status < 0) {
+      failed(rank, status, true);
+      return true;
+    }
+    peer.sends.push_back({std::move(peer.sending), request});
+    peer.sending = {};
+    moved = true;
+  }
+}
+
+// Whole records, as many as a message holds.
+void Link::take_from_outbox(Peer& peer) {
+  const std::lock_guard lock(queue_mutex_);
+  uint64_t end = 0;
+  while (end < peer.outbox.size()) {
+    Record record;
+    std::memcpy(&record, peer.outbox.data() + end, sizeof(record));
+    const uint64_t next = end + sizeof(record) + record.bytes;
+    if (next > control_bytes_) break;
+    end = next;
+  }
+  const auto split = peer.outbox.begin() + static_cast<ptrdiff_t>(end);
+  peer.sending.assign(peer.outbox.begin(), split);
+  peer.outbox.erase(peer.outbox.begin(), split);
+}
+
+Status Link::apply(int rank, std::span<const std::byte> message) {
+  const Error malformed(MERON_E_PARSE, "a control message makes no sense");
+  while (!message.empty()) {
+    Record record;
+    if (message.size() < sizeof(record)) return malformed;
+    std::memcpy(&record, message.data(), sizeof(record));
+    message = message.subspan(sizeof(record));
+    const uint64_t size = window_ == nullptr ? 0 : window_->size();
+    if (record.bytes > message.size() || record.bytes % 8 != 0 || record.bytes == 0 ||
+        record.offset % 4 != 0 ||
+        (record.kind != Kind::hello &&
+         (record.offset > size || record.bytes > size - record.offset))) {
+      return malformed;
+    }
+    const std::byte* from = message.data();
+    message = message.subspan(record.bytes);
+    std::byte* to = record.kind == Kind::hello ? nullptr : window_->writable(record.offset);
+    uint64_t value = 0;
+    std::memcpy(&value, from, sizeof(value));
+    switch (record.kind) {
+      case Kind::data:
+        if (record.offset % 8 != 0) return malformed;
+        // By words: a thread of this rank may look at what it will not use.
+        for (uint64_t at = 0; at < record.bytes; at += 8) {
+          std::memcpy(&value, from + at, sizeof(value));
+          word_at(to + at).store(value, std::memory_order_relaxed);
+        }
+        break;
+      case Kind::word:
+        if (record.offset % 8 != 0) return malformed;
+        word_at(to).store(value, std::memory_order_seq_cst);
+        break;
+      case Kind::claim: {
+        uint32_t none = 0;
+        reinterpret_cast<std::atomic<uint32_t>*>(to)->compare_exchange_strong(
+            none, static_cast<uint32_t>(value), std::memory_order_seq_cst);
+        break;
+      }
+      case Kind::hello: {
+        Hello hello;
+        std::memcpy(&hello, from, std::min<size_t>(record.bytes, sizeof(hello)));
+        const bool another = hello.version != MERON_VERSION;  // whose greeting may be longer
+        if (!is_magic(hello.magic) || (record.bytes != sizeof(hello) && !another)) {
+          return malformed;
+        }
+        apply_hello(rank, hello);
+        break;
+      }
+      default:
+        return malformed;
+    }
+  }
+  return Ok{};
+}
+
+void Link::apply_hello(int rank, const Hello& hello) {
+  const auto wrong = [&](meron_status code, std::string what, const char* advice) {
+    const std::lock_guard lock(queue_mutex_);
+    stranger_ = Error(code, std::move(what), advice).blaming(rank);
+  };
+  const auto differs = [&](std::string what) {
+    wrong(MERON_E_MISMATCH, std::move(what),
+          "give every rank its own number, the same world size and the same transport");
+  };
+  if (hello.magic != kWindowMagic || hello.protocol != kProtocol ||
+      hello.version != MERON_VERSION) {
+    return wrong(MERON_E_VERSION,
+                 fmt::format("rank {} runs Meron {}.{}.{}, rank {} runs {}.{}.{}", rank,
+                             hello.version >> 16, hello.version >> 8 & 0xff, hello.version & 0xff,
+                             rank_, MERON_VERSION_MAJOR, MERON_VERSION_MINOR, MERON_VERSION_PATCH),
+                 "let all ranks load the same library");
+  }
+  if (hello.rank != static_cast<uint64_t>(rank)) {
+    return differs(fmt::format("what transport '{}' calls rank {} says that it is rank {}", name_,
+                               rank, hello.rank));
+  }
+  if (hello.world_size != static_cast<uint64_t>(world_size_)) {
+    return differs(fmt::format("rank {} opened a world of {} ranks, rank {} one of {}", rank,
+                               hello.world_size, rank_, world_size_));
+  }
+  if (hello.max_message != table_.max_message) {
+    return differs(fmt::format("rank {} has max_message {}, rank {} has {}", rank,
+                               hello.max_message, rank_, table_.max_message));
+  }
+  Peer& peer = *peers_[static_cast<size_t>(rank)];
+  peer.hello = hello;
+  peer.hello.host.back() = '\0';
+  peer.met.store(true);
+}
+
+}  // namespace meron

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// Windows and registered memory in which joined devices gather values, and ranks that cannot have
+// them.
+#include <tuple>
+#include <utility>
+
+#include "tests/distributed/joined_devices.h"
+
+namespace meron::test {
+namespace {
+
+// Runs ranks that gather within a window.
+bool run_within(const char* window, const World& world, const std::string& settings,
+                const RankMain& body) {
+  ::setenv("MERON_GATHER_WINDOW", window, 1);
+  const bool well = run_joined(world, settings, body);
+  ::unsetenv("MERON_GATHER_WINDOW");
+  return well;
+}
+
+// Room of the window is used again behind who still reads there, on whichever stream, and what
+// finds none lies elsewhere.
+TEST(JoinedDevicesTest, RoomOfAWindowIsUsedAgain) {
+  constexpr uint64_t kBytes = 20'000 * sizeof(float);
+  for (const char* const transport : {"local", "shm"}) {
+    const World world = joined_world(3, transport);
+    EXPECT_TRUE(run_within("100 kB", world, ",delay=500", [](int rank, meron_context context) {
+      const OneParam ones(context, 20'000), twos(context, 20'000, false, "q", "v");
+      ones.write(std::vector<float>(20'000, 1.0f));
+      twos.write(std::vector<float>(20'000, 2.0f));
+      const TrainersDevice device(rank);
+      const std::vector<std::vector<const OneParam*>> at_a_time = {
+          {&ones}, {&twos}, {&ones, &twos}};
+      std::vector<float> read;  // what is wanted of each copy
+      std::vector<void*> copies;
+      for (int round = 0; round < 12; ++round) {
+        std::vector<std::pair<meron_gather, const OneParam*>> gathers;
+        for (const OneParam* const model : at_a_time[static_cast<size_t>(round % 3)]) {
+          gathers.emplace_back(begin_gather(*model), model);
+        }
+        for (const auto& [gather, model] : gathers) {
+          CALL(meron_gather_wait_stream, gather, device.stream(), MERON_TIMEOUT_DEFAULT);
+          meron_view view{};
+          CALL(meron_gather_view, &view, gather, model->param);
+          copies.push_back(device.allocate(kBytes));
+          read.push_back(model == &ones ? 1.0f : 2.0f);
+          device.copy(copies.back(), view.data, kBytes);  // goes on for a while
+          CALL(meron_gather_release_on_stream, gather, device.stream());
+        }
+      }
+      for (size_t i = 0; i < copies.size(); ++i) {
+        std::vector<float> values(20'000);
+        device.copy(values.data(), copies[i], kBytes);
+        for (const float value : values) require(value == read[i], "what was gathered");
+        device.release(copies[i]);
+      }
+    })) << transport;
+  }
+}
+
+// What keeps ranks from gathering at one place is named: who kept what others released.
+TEST(JoinedDevicesTest, RanksWhoseRoomOfAWindowDiffersAreTold) {
+  EXPECT_TRUE(run_within("1 MiB", joined_world(2), "", [](int rank, meron_context context) {
+    const OneParam model(context, 20'000);
+    model.write(std::vector<float>(20'000, 1.0f));
+    const meron_gather first = begin_gather(model);
+    CALL(meron_gather_wait, first, MERON_TIMEOUT_DEFAULT);
+    if (rank == 1) CALL(meron_gather_release, first);
+    const Failure failure = failure_of([&](meron_error** error) {
+      meron_gather again{};
+      const meron_status begun = meron_gather_begin(&again, &model.unit, 1, nullptr, error);
+      return begun < 0 ? begun : meron_gather_wait(again, MERON_TIMEOUT_DEFAULT, error);
+    });
+    require(failure.status == MERON_E_MISMATCH, failure.message.c_str());
+    require(failure.message.find("'u (window byte 0)'") != std::string::npos &&
+                failure.message.find("'u (window byte 81920)'") != std::string::npos,
+            failure.message.c_str());
+  }));
+}
+
+// A library without windows: the values lie elsewhere.
+TEST(JoinedDevicesTest, WithoutWindowsValuesAreGatheredElsewhere) {
+  EXPECT_TRUE(
+      run_within("1 MiB", joined_world(2), ",windows=0", [](int rank, meron_context context) {
+        const OneParam model(context, 20'000);
+        model.write(std::vector<float>(20'000, 1.0f));
+        const meron_gather kept = begin_gather(model);
+        if (rank == 1) CALL(meron_gather_release, kept);
+        expect_ones(model, rank);  // in whatever order others are released
+        require(stats_of(context).device_down_bytes == 0, "by the devices");
+      }));
+}
+
+// A library that registers no memory: the values are gathered all the same.
+TEST(JoinedDevicesTest, WithoutRegistrationValuesAreGatheredAllTheSame) {
+  ::setenv("MERON_REGISTER_VALUES", "1", 1);
+  EXPECT_TRUE(run_joined(joined_world(2), ",registers=0", [](int rank, meron_context context) {
+    const OneParam model(context, 20'000);
+    model.write(std::vector<float>(20'000, 1.0f));
+    expect_ones(model, rank);
+    require(stats_of(context).device_down_bytes == 0, "by the devices");
+  }));
+  ::unsetenv("MERON_REGISTER_VALUES");
+}
+
+// A window that cannot be is told at the open, on all ranks alike.
+TEST(JoinedDevicesTest, AWindowThatCannotBeIsRefused) {
+  for (const auto& [window, status, word] :
+       {std::tuple("2 GiBs", MERON_E_ARGUMENT, "MERON_GATHER_WINDOW of rank 0"),
+        std::tuple("2 GiB", MERON_E_NO_MEMORY, "rank 0 has 1073741824 bytes")}) {
+    EXPECT_TRUE(run_world(
+        {"self", 1}, [&, window = window, status = status, word = word](int, meron_context) {
+          ::setenv("MERON_EMULATED_DEVICE", "count=8", 1);
+          ::setenv("MERON_GATHER_WINDOW", window, 1);
+          const World world = joined_world(2);
+          const std::string token = fresh_token();
+          const auto refused = [&](int rank) {
+            const Failure failure = failure_of([&](meron_error** error) {
+              meron_context context{};
+              return try_open(&context, world, rank, token, nullptr, error);
+            });
+            require(failure.status == status, failure.message.c_str());
+            require(failure.message.find(word) != std::string::npos, failure.message.c_str());
+          };
+          std::thread other(refused, 1);
+          refused(0);
+          other.join();
+        }));
+  }
+}
+
+}  // namespace
+}  // namespace meron::test

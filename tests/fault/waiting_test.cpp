@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// Waits that end before what they wait for: by their time, by should_stop; and what the log reports
+// of slow ones.
+#include "tests/fault/stop.h"
+
+namespace meron::test {
+namespace {
+
+constexpr int64_t kTolerance = kSecond;
+
+// A wait that ends early leaves the operation under way.
+TEST(Waiting, WithATimeoutGoesOnLater) {
+  Open open;
+  open.token = fresh_token();
+  Shared<Stop> stop(1);
+  Job job(2, [&](int rank, Report& report) {
+    Session session(open, rank);
+    session.build();
+    session.barrier();
+    float value = static_cast<float>(rank + 1);
+    meron_future future{};
+    if (rank == 1) {
+      stop[0].here(true);
+      MUST(meron_all_reduce_begin, &future, session.world, &value, 1, MERON_F32, MERON_SUM);
+    } else {
+      stop[0].wait();
+      MUST(meron_all_reduce_begin, &future, session.world, &value, 1, MERON_F32, MERON_SUM);
+      report.numbers[0] = MUST(meron_future_poll, future);
+      report.numbers[1] = MUST(meron_future_wait, future, 0);
+      report.times[0] = now_ns();
+      report.numbers[2] = MUST(meron_future_wait, future, 50 * kMilli);
+      report.times[0] = now_ns() - report.times[0];
+      MUST(meron_context_progress, session.context);
+      stop[0].release(true);
+    }
+    report.numbers[3] = MUST(meron_future_wait, future, 20 * kSecond);
+    report.numbers[4] = MUST(meron_future_poll, future);
+    report.numbers[5] = static_cast<int32_t>(value);
+    session.close();
+  });
+  ASSERT_TRUE(job.wait(30 * kSecond));
+  EXPECT_EQ(MERON_IN_PROGRESS, job[0].numbers[0]);
+  EXPECT_EQ(MERON_IN_PROGRESS, job[0].numbers[1]);
+  EXPECT_EQ(MERON_IN_PROGRESS, job[0].numbers[2]);
+  EXPECT_GE(job[0].times[0], 50 * kMilli);
+  EXPECT_LT(job[0].times[0], 50 * kMilli + kTolerance);
+  for (int rank = 0; rank < 2; ++rank) {
+    ASSERT_EQ(MERON_OK, job[rank].status) << job[rank].message;
+    EXPECT_EQ(MERON_OK, job[rank].numbers[3]);
+    EXPECT_EQ(MERON_OK, job[rank].numbers[4]);
+    EXPECT_EQ(3, job[rank].numbers[5]);
+  }
+}
+
+// should_stop ends any call that waits; what was begun goes on, and the call can be made again.
+TEST(Waiting, EndsWhenShouldStopSays) {
+  struct Asked {
+    std::atomic<int> stop;
+    std::atomic<int> times;
+  };
+  Shared<Asked> asked(1);
+  Open open;
+  open.token = fresh_token();
+  open.plan = R"({"preset": "zero2", "gradient_buckets": 1})";
+  open.adjust = [&](int rank, meron_context_options& options) {
+    if (rank != 0) return;
+    options.should_stop_user = asked.data();
+    options.should_stop = [](void* user) -> int32_t {
+      auto* state = static_cast<Asked*>(user);
+      ++state->times;
+      return state->stop.load();
+    };
+  };
+  Shared<Stop> stop(1);
+  Job job(2, [&](int rank, Report& report) {
+    Session session(open, rank);
+    session.build();
+    session.barrier();
+    if (rank == 1) {
+      const meron_future future = session.reduce_begin(0, 1.0f);
+      stop[0].here(true);
+      session.wait(future);
+    } else {
+      stop[0].wait();
+      session.reduce(0, 1.0f);
+      MUST(meron_reduce_discard, session.units[0]);
+      meron_view view{};
+      meron_future barrier{};
+      MUST(meron_barrier_begin, &barrier, session.world);
+      asked[0].stop = 1;
+      const int64_t begun = now_ns();
+      const CallFailed wait = FAILURE_OF(meron_future_wait, barrier, MERON_TIMEOUT_DEFAULT);
+      const CallFailed place = FAILURE_OF(meron_gradient_view, &view, session.params[2], 0);
+      report.times[0] = now_ns() - begun;
+      report.numbers[0] = wait.status;
+      report.numbers[1] = place.status;
+      copy_text(report.note, wait.message);
+      asked[0].stop = 0;
+      report.numbers[2] = meron_group_status(session.world, nullptr);
+      stop[0].release(true);
+      MUST(meron_gradient_view, &view, session.params[2], 0);
+      session.wait(barrier);
+    }
+    if (rank == 1) {
+      MUST(meron_reduce_discard, session.units[0]);
+      session.barrier();
+    }
+    session.barrier();
+    session.close();
+  });
+  ASSERT_TRUE(job.wait(30 * kSecond));
+  for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(MERON_OK, job[rank].status) << job[rank].message;
+  EXPECT_EQ(MERON_E_CANCELLED, job[0].numbers[0]) << job[0].note;
+  EXPECT_EQ(MERON_E_CANCELLED, job[0].numbers[1]);
+  EXPECT_EQ(MERON_OK, job[0].numbers[2]) << "a cancelled wait broke the group";
+  EXPECT_LT(job[0].times[0], 2 * kTolerance);
+  EXPECT_GE(asked[0].times.load(), 2);
+}
+
+TEST(Waiting, ForRanksToComeEndsWhenShouldStopSays) {
+  for (const char* transport : {"shm", "local"}) {
+    for (const int rank : {0, 1}) {
+      Open open;
+      open.transport = transport;
+      open.token = fresh_token();
+      open.adjust = [](int, meron_context_options& options) {
+        options.should_stop = [](void*) -> int32_t { return 1; };
+      };
+      Job job(1, [&](int, Report& report) {
+        report.times[0] = now_ns();
+        Session session(open, rank);
+      });
+      ASSERT_TRUE(job.wait(10 * kSecond)) << transport << " rank " << rank;
+      EXPECT_EQ(MERON_E_CANCELLED, job[0].status) << job[0].message;
+      EXPECT_LT(job[0].failed_ns - job[0].times[0], kTolerance);
+    }
+  }
+}
+
+// After five seconds a warning names who has arrived and who has not; another one, that the wait
+// has ended, and how long it took.
+TEST(Waiting, WarnsWhoIsMissing) {
+  struct Log {
+    Shared<Stop>* stop;
+    std::atomic<int> warnings;
+    char text[2][512];
+  };
+  Shared<Stop> stop(1);
+  Shared<Log> log(1);
+  log[0].stop = &stop;
+  Open open;
+  open.ranks = 3;
+  open.token = fresh_token();
+  open.adjust = [&](int rank, meron_context_options& options) {
+    if (rank != 0) return;
+    options.log_user = log.data();
+    options.log = [](void* user, meron_log_level level, const char* message, size_t length) {
+      auto* state = static_cast<Log*>(user);
+      if (level != MERON_LOG_WARNING) return;
+      if (state->warnings > 1) return;
+      copy_text(state->text[state->warnings++], std::string(message, length));
+      (*state->stop)[0].release(true);
+    };
+  };
+  const int64_t begun = now_ns();
+  Job job(3, [&](int rank, Report&) {
+    Session session(open, rank);
+    session.build();
+    session.barrier();
+    if (rank == 2) {
+      stop[0].here(true);
+    } else {
+      stop[0].wait();
+    }
+    session.barrier();
+    session.close();
+  });
+  ASSERT_TRUE(job.wait(20 * kSecond));
+  EXPECT_GE(now_ns() - begun, 5 * kSecond);
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(MERON_OK, job[rank].status) << job[rank].message;
+  EXPECT_EQ(2, log[0].warnings.load());
+  const std::string text = log[0].text[0], end = log[0].text[1];
+  EXPECT_NE(std::string::npos, text.find("barrier")) << text;
+  EXPECT_NE(std::string::npos, text.find("waits in the barrier, for 5.")) << text;
+  EXPECT_NE(std::string::npos, text.find("ranks 0, 1 arrived")) << text;
+  EXPECT_NE(std::string::npos, text.find("missing: rank 2")) << text;
+  EXPECT_NE(std::string::npos, text.find("rank 2 made call")) << text;
+  EXPECT_EQ(0u, end.find("rank 0 waited 5.")) << end;
+  EXPECT_NE(std::string::npos, end.find(" s in the barrier for rank 2: it goes on")) << end;
+}
+
+}  // namespace
+}  // namespace meron::test
