@@ -222,11 +222,6 @@ void Unit::settle_later() {
   if (std::find(units.begin(), units.end(), this) == units.end()) units.push_back(this);
 }
 
-bool Unit::has_parts() const {
-  if (!stages_values() || !keeps_parts() || !is_sharded(rank_.plan.param)) return true;
-  return parts_here == parts_asked && (exchanged == kNothing || parts_here == exchanged);
-}
-
 void Unit::release_version_now() {
   if (!releasing_version_ || held_for_save_ || !has_parts() || copied_from()) return;
   releasing_version_ = false;
@@ -264,10 +259,6 @@ bool Unit::between_replicas() const {
   if (!is_sharded(plan.param)) return over_all(plan.optimizer, axes_.mesh);
   if (!over_all(plan.optimizer, axes_.mesh)) return false;
   return !keeps_parts() || parts_asked != version_;
-}
-
-bool Unit::keeps_parts() const {
-  return copies_on_host(rank_.plan) || !over_all(rank_.plan.param, axes_.mesh);
 }
 
 Status Unit::check_updatable() const {

@@ -22,20 +22,6 @@ constexpr int64_t kLookNs = kNanosPerMilli;
 
 }  // namespace
 
-Unit::Ranges Unit::parts_of(const Flat& flat) const {
-  Ranges parts;
-  if (!axes_.replicas() || !over_all(rank_.plan.param, axes_.mesh)) return parts;
-  const uint64_t size = size_of(flat.desc.dtype);
-  const Channel& replica = *axes_.replica;
-  for (int i = 0; i < replica.size(); ++i) {
-    if (replica.is_local(i) || replica.holder(i) != replica.index()) continue;
-    const Range part =
-        part_range(flat.desc.elements, static_cast<uint64_t>(axes_.of_replica(i)), axes_.mesh);
-    parts.emplace_back(flat.window_offset + part.begin * size, part.size() * size);
-  }
-  return parts;
-}
-
 Unit::Staged Unit::staged() const {
   Staged out;
   if (!is_sharded(rank_.plan.param)) return out;
@@ -88,10 +74,6 @@ void Unit::give_back(const Ranges& ranges, MemoryKind kind) {
   if (bytes >= kLongBytes) rank_.transport.ring();  // for those that found it busy
 }
 
-bool Unit::drops_parts() const {
-  return !copies_on_host(rank_.plan) && over_all(rank_.plan.param, axes_.mesh);
-}
-
 Unit::Ranges Unit::staged_ranges() const {
   Staged ranges = staged();
   Ranges all = std::move(ranges.rows);
@@ -131,30 +113,6 @@ void Unit::drop_staged() {
   give_back(staged_ranges(), MemoryKind::staging);
   holds_staged_ = false;
   if (takes_buffer()) --rank_.stored_units_here;
-}
-
-Status Unit::hold_secondary() {
-  for (Flat& flat : flats_) {
-    if (flat.secondary_held) continue;
-    MERON_TRY(hold(parts_of(flat), MemoryKind::param));
-    flat.secondary_held = true;
-  }
-  return Ok{};
-}
-
-// Of what has changed: frozen values are staged once, and stay; and so does what the next
-// version is a difference to.
-void Unit::drop_secondary() {
-  {
-    const Busy busy(*this);
-    for (Flat& flat : flats_) {
-      if (!flat.secondary_held || flat.version != version_) continue;
-      if (flat.coded() && flat.desc.trainable && value_codec.difference) continue;
-      flat.secondary_held = false;
-      give_back(parts_of(flat), MemoryKind::param);
-    }
-  }
-  drop_staged();
 }
 
 Result<bool> Unit::stage_own() {

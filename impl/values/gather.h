@@ -2,9 +2,9 @@
 // A gather: units on their way to full, then leased. Where all who hold values share memory, these
 // are full as soon as every owner has published the version; replicated values are made whole by
 // copying the peers' parts once per version. Between nodes each rank first stages its share
-// (import.h), and then waits until its local peers have. Where all that is wanted, and all that is
-// held, lies on devices that are joined, these gather it themselves (DeviceGroup), and the host
-// does not wait.
+// (import_from_nodes.h), and then waits until its local peers have. Where all that is wanted, and
+// all that is held, lies on devices that are joined, these gather it themselves (DeviceGroup), and
+// the host does not wait.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 #include "device/device_group.h"
 #include "device/upload.h"
 #include "unit/unit.h"
-#include "values/import.h"
+#include "values/import_from_nodes.h"
 
 namespace meron {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "values/import.h"
+#include "values/import_from_nodes.h"
 
 #include <fmt/format.h>
 
