@@ -87,8 +87,8 @@ class Unit final : public UnitShape, public std::enable_shared_from_this<Unit> {
   bool all_released();
   std::vector<int> unreleased() const;
 
-  // What gathers stage of remote ranks' values: see values/import_from_nodes.h. Versions of which parts of the row,
-  // or other rows, are on their way or in place.
+  // What gathers stage of remote ranks' values: see values/import_from_nodes.h. Versions of which
+  // parts of the row, or other rows, are on their way or in place.
   static constexpr uint64_t kNothing = UINT64_MAX;
   uint64_t gathers = 0;  // begun so far
   uint64_t parts_asked = kNothing, parts_here = kNothing;
