@@ -72,7 +72,7 @@ Status HostExchange::send() {
   return Ok{};
 }
 
-// For what comes of a flat and has no place yet.
+// For what arrives of a flat and has no place yet.
 Result<std::shared_ptr<Staging>> HostExchange::take_room(std::span<Piece> pieces) {
   const Channel& axis = *step_.axis;
   const auto placeless = [&](const Piece& piece) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Peers that share memory with this rank are read in place, once words of UnitSlot say that they
-// are ready; others send what is read of them, and what comes is staged.
+// are ready; others send what is read of them, and what arrives is staged.
 #pragma once
 
 #include <memory>

@@ -353,7 +353,7 @@ class DeviceResidency:
                 raise errors.StateError(
                     f"unit '{unit.name}' is gathered on this rank, and is to be written",
                     subject=unit.name,
-                    advice="Let go of it first: leave GatheredParameters, or call reshard.",
+                    advice="Release it first: leave GatheredParameters, or call reshard.",
                 )
         for held in list(self.held):
             if not held.unit.uses and not held.kept:
