@@ -14,6 +14,7 @@ namespace {
 
 using shm::Hello;
 using shm::Introduction;
+using shm::kDyingNs;
 using shm::receive;
 using shm::Welcome;
 
@@ -45,15 +46,23 @@ Error user_differs(uint32_t uid) {
       "run all ranks as one user");
 }
 
-Error server_gone(Error error) {
+// What an error of the connection to rank 0 means for this rank. Waits for a process' end, shortly.
+Error server_gone(ProcessWatch& server, Error error) {
   if (error.code() == MERON_E_CANCELLED) return error;
   if (error.code() == MERON_E_TIMEOUT) {
     return Error(MERON_E_TIMEOUT, "rank 0 did not answer in time",
                  "look what rank 0 does, or whether it has a later deadline")
         .blaming(0);
   }
+  if (!server.ended(Deadline::after(kDyingNs))) {
+    return Error(MERON_E_PEER_CLOSED,
+                 fmt::format("rank 0 ended the meeting without this rank: {}", error.info().what),
+                 "see its output, and start all ranks again")
+        .blaming(0);
+  }
   return Error(MERON_E_PEER_DEAD,
-               fmt::format("rank 0 went while the ranks met: {}", error.info().what),
+               fmt::format("rank 0 (pid {}) died while the ranks met: {}", server.pid(),
+                           error.info().what),
                "see its output; the launcher tells how it ended")
       .blaming(0);
 }
@@ -81,6 +90,7 @@ Result<Joined> join_server(const MeetingOptions& options, const std::string& nam
   const int socket = connected->get();
   MERON_ASSIGN(const PeerCredentials host, peer_credentials(socket));
   if (host.uid != effective_uid()) return user_differs(host.uid);
+  ProcessWatch server(host.pid);
 
   Hello hello;
   hello.rank = options.rank;
@@ -88,13 +98,13 @@ Result<Joined> join_server(const MeetingOptions& options, const std::string& nam
   hello.token = token.bytes;
   const int own_arena = joined.arena->fd();
   if (auto sent = shm::send(socket, hello, std::span(&own_arena, 1), options.deadline); !sent.ok())
-    return server_gone(std::move(sent).error());
+    return server_gone(server, std::move(sent).error());
   const Deadline verdict{options.deadline.is_never() ? options.deadline.ns
                                                      : options.deadline.ns + kVerdictNs};
   Welcome welcome;
   auto window =
       patiently(options, verdict, [&](Deadline slice) { return receive(socket, welcome, slice); });
-  if (!window.ok()) return server_gone(std::move(window).error());
+  if (!window.ok()) return server_gone(server, std::move(window).error());
   if (welcome.status != MERON_OK) {
     welcome.what[sizeof(welcome.what) - 1] = '\0';
     welcome.advice[sizeof(welcome.advice) - 1] = '\0';
@@ -105,7 +115,7 @@ Result<Joined> join_server(const MeetingOptions& options, const std::string& nam
   for (int rank = 0; rank < options.world_size; ++rank) {
     Introduction who;
     auto arena_fd = receive(socket, who, verdict);
-    if (!arena_fd.ok()) return server_gone(std::move(arena_fd).error());
+    if (!arena_fd.ok()) return server_gone(server, std::move(arena_fd).error());
     if (who.rank != rank || !arena_fd->valid()) {
       return Error(MERON_E_IO, "rank 0 introduced the ranks out of order");
     }

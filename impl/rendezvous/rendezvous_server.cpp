@@ -18,6 +18,7 @@ namespace {
 
 using shm::Hello;
 using shm::Introduction;
+using shm::kDyingNs;
 using shm::receive;
 using shm::Welcome;
 
@@ -27,8 +28,6 @@ constexpr size_t kMaxConnections = 128;
 constexpr int64_t kSliceNs = 20 * kNanosPerMilli;
 // A rank greets as soon as it is connected: worth a short wait before the next look around.
 constexpr int64_t kGreetingNs = 2 * kNanosPerMilli;
-// What passes between a process' sockets and the process itself when it ends.
-constexpr int64_t kDyingNs = 100 * kNanosPerMilli;
 
 // Who has connected and not greeted yet.
 struct Connection {
@@ -110,7 +109,11 @@ class RendezvousServer {
     const UniqueFd listener = std::move(*listening);
     std::vector<Connection> connections;
     int64_t next_stop_check = now_ns() + kMeetingSliceNs;
-    while (missing() > 0) {
+    while (true) {
+      // Who gave up since the last look is missing again: the last rank's arrival ends nothing
+      // then.
+      if (missing() == 0) MERON_TRY(check_arrived());
+      if (missing() == 0) return Ok{};
       if (options_.deadline.passed()) return late();
       if (const int64_t now = now_ns(); now >= next_stop_check) {
         next_stop_check = now + kMeetingSliceNs;
@@ -131,7 +134,6 @@ class RendezvousServer {
       MERON_TRY(check_arrived());
       MERON_TRY(check_launched(options_, absent()));
     }
-    return Ok{};
   }
 
   std::vector<int> absent() const {
@@ -158,7 +160,7 @@ class RendezvousServer {
     return Ok{};
   }
 
-  // Arriveds wait in silence.
+  // A rank that has arrived sends nothing more: bytes or an end of file say that it has gone.
   static bool is_here(const Arrived& member) {
     const auto said = receive_message(member.socket.get(), 1, 0, Deadline::after(0));
     return !said.ok() && said.error().code() == MERON_E_TIMEOUT;

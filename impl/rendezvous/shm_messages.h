@@ -21,6 +21,9 @@
 
 namespace meron::shm {
 
+// A process that ends closes its sockets up to this long before it counts as ended.
+inline constexpr int64_t kDyingNs = 100 * kNanosPerMilli;
+
 // The first message of a rank, with its arena's descriptor. The same in every version of Meron, so
 // that each can name the others.
 struct Hello {
