@@ -85,9 +85,17 @@ def asked_groups(ranks: int) -> list[Any]:
 
 
 def gloo_groups(ranks: int) -> list[Any]:
-    store = dist.HashStore()
     timeout = datetime.timedelta(seconds=2)  # of gloo's own: idle transports must not care
-    return in_threads(ranks, lambda rank: dist.ProcessGroupGloo(store, rank, ranks, timeout))
+    # Gloo's handshake has the same limit, which a busy machine may pass.
+    for _ in range(5):
+        store = dist.HashStore()
+        groups = in_threads(
+            ranks, lambda rank, store=store: dist.ProcessGroupGloo(store, rank, ranks, timeout)
+        )
+        failed = [error for error in groups if isinstance(error, Exception)]
+        if not failed:
+            return groups
+    raise failed[0]
 
 
 def in_threads(ranks: int, body: Callable[[int], Any]) -> list[Any]:
