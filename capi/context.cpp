@@ -231,33 +231,4 @@ meron_status meron_context_flight_record(char** out, meron_context context, mero
   });
 }
 
-meron_status meron_future_wait(meron_future future, int64_t timeout_ns, meron_error** err) {
-  return guard("future_wait", err, [&](int& rank) -> Result<meron_status> {
-    MERON_ASSIGN(const auto holder, get<FutureHolder>(future, rank));
-    if (!holder->value) return MERON_OK;
-    return progress_status(holder->context->wait_for_user(holder->value, timeout_ns));
-  });
-}
-
-meron_status meron_future_poll(meron_future future, meron_error** err) {
-  return guard("future_poll", err, [&](int& rank) -> Result<meron_status> {
-    MERON_ASSIGN(const auto holder, get<FutureHolder>(future, rank));
-    if (!holder->value) return MERON_OK;
-    return progress_status(holder->context->wait_for_user(holder->value, 0));
-  });
-}
-
-meron_status meron_future_release(meron_future future, meron_error** err) {
-  return guard("future_release", err, [&]() -> Status {
-    MERON_ASSIGN(auto holder, take<FutureHolder>(future));
-    if (!holder->value) return Ok{};
-    // The last reference to a step's optimizer may go there; units are told under the lock.
-    const auto context = holder->context;
-    auto last = holder->value;
-    holder.reset();
-    context->release_in_turn([last = std::move(last)]() mutable { last.reset(); });
-    return Ok{};
-  });
-}
-
 }  // extern "C"

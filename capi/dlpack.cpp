@@ -103,8 +103,8 @@ Result<DLManagedTensorVersioned*> export_dlpack(const std::shared_ptr<Context>& 
     return Error(MERON_E_UNSUPPORTED, "the tensors lie in memory of the caller",
                  "export that memory itself, or gather a view or a copy");
   }
-  const std::byte* data = gather->data(*param);
-  if (data == nullptr) {
+  const FullTensor full = gather->tensor(*param);
+  if (full.data == nullptr) {
     return Error(MERON_E_ARGUMENT,
                  fmt::format("param '{}' is not part of this gather", param->desc.name),
                  "gather the unit that has the param")
@@ -126,8 +126,8 @@ Result<DLManagedTensorVersioned*> export_dlpack(const std::shared_ptr<Context>& 
   tensor.manager_ctx = owner.get();
   tensor.deleter = delete_export;
   tensor.flags = gather->mode() == GatherMode::view ? 1 : 0;
-  tensor.dl_tensor.data = const_cast<std::byte*>(data);
-  tensor.dl_tensor.device = gather->on_device() ? device_of(*context) : DLDevice{1, 0};
+  tensor.dl_tensor.data = const_cast<std::byte*>(full.data);
+  tensor.dl_tensor.device = full.on_device ? device_of(*context) : DLDevice{1, 0};
   tensor.dl_tensor.ndim = static_cast<int32_t>(dims);
   tensor.dl_tensor.dtype = to_dlpack(param->desc.dtype);
   tensor.dl_tensor.shape = owner->shape.data();
@@ -135,7 +135,7 @@ Result<DLManagedTensorVersioned*> export_dlpack(const std::shared_ptr<Context>& 
   if (gather->mode() == GatherMode::view) {
     owner->leased = param->unit;
     owner->leased->lease();
-    owner->on_device = gather->on_device();
+    owner->on_device = full.on_device;
     if (owner->on_device) owner->leased->on_device()->lease();
   }
   return &owner.release()->tensor;

@@ -6,7 +6,9 @@
 #include <algorithm>
 
 #include "capi/dlpack.h"
+#include "capi/futures.h"
 #include "capi/guard.h"
+#include "capi/view.h"
 
 using namespace meron;        // NOLINT: this file is the C side of that namespace
 using namespace meron::capi;  // NOLINT
@@ -102,7 +104,7 @@ meron_status meron_gather_options_init(meron_gather_options* options, size_t str
   });
 }
 
-meron_status meron_gather_begin(meron_gather* out, const meron_unit* units, size_t count,
+meron_status meron_gather_begin(meron_future* out, const meron_unit* units, size_t count,
                                 const meron_gather_options* options, meron_error** err) {
   return guard("gather_begin", err, [&](int& rank) -> Status {
     MERON_TRY(need(out, "out"));
@@ -137,14 +139,7 @@ meron_status meron_gather_begin(meron_gather* out, const meron_unit* units, size
   });
 }
 
-meron_status meron_gather_wait(meron_gather gather, int64_t timeout_ns, meron_error** err) {
-  return guard("gather_wait", err, [&](int& rank) -> Result<meron_status> {
-    MERON_ASSIGN(const auto holder, get<GatherHolder>(gather, rank));
-    return progress_status(holder->context->wait_whole(holder->value, timeout_ns));
-  });
-}
-
-meron_status meron_gather_wait_stream(meron_gather gather, void* stream, int64_t timeout_ns,
+meron_status meron_gather_wait_stream(meron_future gather, void* stream, int64_t timeout_ns,
                                       meron_error** err) {
   return guard("gather_wait_stream", err, [&](int& rank) -> Result<meron_status> {
     MERON_ASSIGN(const auto holder, get<GatherHolder>(gather, rank));
@@ -158,14 +153,7 @@ meron_status meron_gather_wait_stream(meron_gather gather, void* stream, int64_t
   });
 }
 
-meron_status meron_gather_poll(meron_gather gather, meron_error** err) {
-  return guard("gather_poll", err, [&](int& rank) -> Result<meron_status> {
-    MERON_ASSIGN(const auto holder, get<GatherHolder>(gather, rank));
-    return progress_status(holder->context->wait_whole(holder->value, 0));
-  });
-}
-
-meron_status meron_gather_view(meron_view* out, meron_gather gather, meron_param param,
+meron_status meron_gather_view(meron_view* out, meron_future gather, meron_param param,
                                meron_error** err) {
   return guard("gather_view", err, [&](int& rank) -> Status {
     MERON_TRY(need(out, "out"));
@@ -180,24 +168,20 @@ meron_status meron_gather_view(meron_view* out, meron_gather gather, meron_param
                    "wait for the gather, or make a stream wait for it, first")
           .on(value.desc.name);
     }
-    const std::byte* data = holder->value->data(value);
-    if (data == nullptr) {
+    const FullTensor tensor = holder->value->tensor(value);
+    if (tensor.data == nullptr) {
       return Error(MERON_E_ARGUMENT,
                    fmt::format("param '{}' is not part of this gather", value.desc.name),
                    "gather the unit that has the param, and name it as a destination where those "
                    "are given")
           .on(value.desc.name);
     }
-    out->data = const_cast<std::byte*>(data);
-    out->count = value.count;
-    out->offset = 0;
-    out->dtype = static_cast<meron_dtype>(value.desc.dtype);
-    out->writable = holder->value->mode() == GatherMode::view ? 0 : 1;
+    *out = make_view(value, tensor, holder->value->mode() != GatherMode::view);
     return Ok{};
   });
 }
 
-meron_status meron_gather_dlpack(struct DLManagedTensorVersioned** out, meron_gather gather,
+meron_status meron_gather_dlpack(struct DLManagedTensorVersioned** out, meron_future gather,
                                  meron_param param, meron_error** err) {
   return guard("gather_dlpack", err, [&](int& rank) -> Status {
     MERON_TRY(need(out, "out"));
@@ -210,7 +194,7 @@ meron_status meron_gather_dlpack(struct DLManagedTensorVersioned** out, meron_ga
   });
 }
 
-meron_status meron_gather_release_on_stream(meron_gather gather, void* stream, meron_error** err) {
+meron_status meron_gather_release_on_stream(meron_future gather, void* stream, meron_error** err) {
   return guard("gather_release_on_stream", err, [&](int& rank) -> Status {
     MERON_ASSIGN(const auto found, get<GatherHolder>(gather, rank));
     MERON_ASSIGN(DeviceSide* const side, need_device(*found->context));
@@ -221,17 +205,24 @@ meron_status meron_gather_release_on_stream(meron_gather gather, void* stream, m
   });
 }
 
-meron_status meron_gather_release(meron_gather gather, meron_error** err) {
-  return guard("gather_release", err, [&]() -> Status {
-    MERON_ASSIGN(const auto holder, take<GatherHolder>(gather));
-    // Another thread may have found the holder before it was taken: it keeps its value.
-    const std::shared_ptr<GatherOperation>& gather_in = holder->value;
-    holder->context->release_soon<GatherOperation>(
-        gather_in, [](GatherOperation& given_up) { (void)given_up.release().ok(); });
-    // Nothing is copied into the caller's memory from here on.
-    if (gather_in->mode() == GatherMode::into) holder->context->await_still(*gather_in);
-    return Ok{};
-  });
+}  // extern "C"
+
+namespace meron::capi {
+
+Result<bool> await_gather(meron_future future, int64_t timeout_ns, int& rank) {
+  MERON_ASSIGN(const auto holder, get<GatherHolder>(future, rank));
+  return holder->context->wait_whole(holder->value, timeout_ns);
 }
 
-}  // extern "C"
+Status release_gather(meron_future future, int&) {
+  MERON_ASSIGN(const auto holder, take<GatherHolder>(future));
+  // Another thread may have found the holder before it was taken: it keeps its value.
+  const std::shared_ptr<GatherOperation>& gather = holder->value;
+  holder->context->release_soon<GatherOperation>(
+      gather, [](GatherOperation& given_up) { (void)given_up.release().ok(); });
+  // Nothing is copied into the caller's memory from here on.
+  if (gather->mode() == GatherMode::into) holder->context->await_still(*gather);
+  return Ok{};
+}
+
+}  // namespace meron::capi

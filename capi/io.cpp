@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "capi/futures.h"
 #include "capi/guard.h"
 
 using namespace meron;        // NOLINT: this file is the C side of that namespace
@@ -131,7 +132,7 @@ meron_status meron_io_write(meron_io io, const char* path, const void* data, uin
   });
 }
 
-meron_status meron_io_read_begin(meron_io_request* out, meron_io io, const char* path, void* data,
+meron_status meron_io_read_begin(meron_future* out, meron_io io, const char* path, void* data,
                                  uint64_t bytes, uint64_t offset, meron_error** err) {
   return guard("io_read_begin", err, [&]() -> Status {
     MERON_TRY(need(out, "out"));
@@ -140,7 +141,7 @@ meron_status meron_io_read_begin(meron_io_request* out, meron_io io, const char*
   });
 }
 
-meron_status meron_io_write_begin(meron_io_request* out, meron_io io, const char* path,
+meron_status meron_io_write_begin(meron_future* out, meron_io io, const char* path,
                                   const void* data, uint64_t bytes, uint64_t offset,
                                   meron_error** err) {
   return guard("io_write_begin", err, [&]() -> Status {
@@ -197,21 +198,6 @@ meron_status meron_io_close(meron_io io, meron_error** err) {
   });
 }
 
-meron_status meron_io_request_wait(meron_io_request request, int64_t timeout_ns,
-                                   meron_error** err) {
-  return guard("io_request_wait", err, [&]() -> Result<meron_status> {
-    MERON_ASSIGN(const auto holder, get<IoRequestHolder>(request));
-    return progress_status(holder->value.io->wait(holder->value.request, timeout_ns));
-  });
-}
-
-meron_status meron_io_request_release(meron_io_request request, meron_error** err) {
-  return guard("io_request_release", err, [&]() -> Status {
-    MERON_TRY(take<IoRequestHolder>(request));
-    return Ok{};
-  });
-}
-
 meron_status meron_io_buffer_create(meron_io_buffer* out, meron_io io, uint64_t bytes,
                                     meron_error** err) {
   return guard("io_buffer_create", err, [&]() -> Status {
@@ -243,3 +229,17 @@ meron_status meron_io_buffer_release(meron_io_buffer buffer, meron_error** err) 
 }
 
 }  // extern "C"
+
+namespace meron::capi {
+
+Result<bool> await_io_request(meron_future future, int64_t timeout_ns, int&) {
+  MERON_ASSIGN(const auto holder, get<IoRequestHolder>(future));
+  return holder->value.io->wait(holder->value.request, timeout_ns);
+}
+
+Status release_io_request(meron_future future, int&) {
+  MERON_TRY(take<IoRequestHolder>(future));
+  return Ok{};
+}
+
+}  // namespace meron::capi

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "capi/guard.h"
+#include "capi/view.h"
 
 using namespace meron;        // NOLINT: this file is the C side of that namespace
 using namespace meron::capi;  // NOLINT
@@ -224,11 +225,8 @@ meron_status meron_optimizer_state_view(meron_view* out, meron_optimizer optimiz
                    "read and write copies of the state instead of a view")
           .on(value.desc.name);
     }
-    out->data = data;
-    out->count = part.size();
-    out->offset = part.begin;
-    out->dtype = MERON_F32;
-    out->writable = state != MERON_STATE_MASTER || value.desc.dtype != DType::f32 ? 1 : 0;
+    *out = make_view(data, part, DType::f32,
+                     state != MERON_STATE_MASTER || value.desc.dtype != DType::f32);
     return Ok{};
   });
 }

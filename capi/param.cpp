@@ -5,7 +5,9 @@
 
 #include <algorithm>
 
+#include "capi/futures.h"
 #include "capi/guard.h"
+#include "capi/view.h"
 
 using namespace meron;        // NOLINT: this file is the C side of that namespace
 using namespace meron::capi;  // NOLINT
@@ -37,16 +39,6 @@ Result<TensorDesc> to_tensor(const meron_param_desc& given) {
   if (given.frozen > 1) return unknown_enum("desc.frozen", given.frozen);
   desc.trainable = given.frozen == 0;
   return desc;
-}
-
-meron_view make_view(std::byte* data, const Range& part, DType dtype, bool writable) {
-  meron_view view{};
-  view.data = data;
-  view.count = part.size();
-  view.offset = part.begin;
-  view.dtype = static_cast<meron_dtype>(dtype);
-  view.writable = writable ? 1 : 0;
-  return view;
 }
 
 // What update_view, update_write and update_publish need.
@@ -208,7 +200,7 @@ meron_status meron_unit_release(meron_unit unit, meron_error** err) {
   });
 }
 
-meron_status meron_update_begin(meron_update* out, const meron_unit* units, size_t count,
+meron_status meron_update_begin(meron_future* out, const meron_unit* units, size_t count,
                                 meron_error** err) {
   return guard("update_begin", err, [&](int& rank) -> Status {
     MERON_TRY(need(out, "out"));
@@ -221,14 +213,7 @@ meron_status meron_update_begin(meron_update* out, const meron_unit* units, size
   });
 }
 
-meron_status meron_update_wait(meron_update update, int64_t timeout_ns, meron_error** err) {
-  return guard("update_wait", err, [&](int& rank) -> Result<meron_status> {
-    MERON_ASSIGN(const auto holder, get<UpdateHolder>(update, rank));
-    return progress_status(holder->context->wait(holder->value, timeout_ns));
-  });
-}
-
-meron_status meron_update_view(meron_view* out, meron_update update, meron_param param,
+meron_status meron_update_view(meron_view* out, meron_future update, meron_param param,
                                meron_error** err) {
   return guard("update_view", err, [&](int& rank) -> Status {
     MERON_TRY(need(out, "out"));
@@ -244,7 +229,7 @@ meron_status meron_update_view(meron_view* out, meron_update update, meron_param
   });
 }
 
-meron_status meron_update_write(meron_update update, meron_param param, const void* data,
+meron_status meron_update_write(meron_future update, meron_param param, const void* data,
                                 uint64_t count, meron_dtype dtype, meron_error** err) {
   return guard("update_write", err, [&](int& rank) -> Status {
     MERON_ASSIGN(const auto holder, get<UpdateHolder>(update, rank));
@@ -268,7 +253,7 @@ meron_status meron_update_write(meron_update update, meron_param param, const vo
   });
 }
 
-meron_status meron_update_publish(meron_update update, meron_error** err) {
+meron_status meron_update_publish(meron_future update, meron_error** err) {
   return guard("update_publish", err, [&](int& rank) -> Status {
     MERON_ASSIGN(const auto holder, get<UpdateHolder>(update, rank));
     {
@@ -282,33 +267,40 @@ meron_status meron_update_publish(meron_update update, meron_error** err) {
   });
 }
 
-meron_status meron_update_release(meron_update update, meron_error** err) {
-  return guard("update_release", err, [&](int& rank) -> Status {
-    MERON_ASSIGN(const auto holder, take<UpdateHolder>(update));
-    rank = holder->context->transport().rank();
-    const auto give_up = [rank, update = holder->value] {
-      UpdateOperation& given_up = *update;
-      if (given_up.error()) return;
-      // Unchanged values are those that peers expect of a rank that writes nothing. Half of the new
-      // ones must not become a version.
-      if (given_up.ended() && !given_up.touched()) {
-        (void)given_up.publish().ok();
-        return;
-      }
-      (void)given_up.channel().fail(
-          Error(MERON_E_ABORTED,
-                fmt::format("rank {} gave up the {} {}", rank, given_up.describe(),
-                            given_up.ended() ? "after it had begun to write its values"
-                                             : "before it could write"),
-                given_up.ended()
-                    ? "see the error of that rank; prepare all values before the update begins"
-                    : "wait for an update, also when the call is interrupted, and publish it")
-              .during("update")
-              .blaming(rank));
-    };
-    holder->context->release_in_turn(give_up);
-    return Ok{};
-  });
+}  // extern "C"
+
+namespace meron::capi {
+
+Result<bool> await_update(meron_future future, int64_t timeout_ns, int& rank) {
+  MERON_ASSIGN(const auto holder, get<UpdateHolder>(future, rank));
+  return holder->context->wait(holder->value, timeout_ns);
 }
 
-}  // extern "C"
+Status release_update(meron_future future, int& rank) {
+  MERON_ASSIGN(const auto holder, take<UpdateHolder>(future));
+  rank = holder->context->transport().rank();
+  const auto give_up = [rank, update = holder->value] {
+    UpdateOperation& given_up = *update;
+    if (given_up.error()) return;
+    // Unchanged values are those that peers expect of a rank that writes nothing. Half of the new
+    // ones must not become a version.
+    if (given_up.ended() && !given_up.touched()) {
+      (void)given_up.publish().ok();
+      return;
+    }
+    (void)given_up.channel().fail(
+        Error(MERON_E_ABORTED,
+              fmt::format("rank {} gave up the {} {}", rank, given_up.describe(),
+                          given_up.ended() ? "after it had begun to write its values"
+                                           : "before it could write"),
+              given_up.ended()
+                  ? "see the error of that rank; prepare all values before the update begins"
+                  : "wait for an update, also when the call is interrupted, and publish it")
+            .during("update")
+            .blaming(rank));
+  };
+  holder->context->release_in_turn(give_up);
+  return Ok{};
+}
+
+}  // namespace meron::capi

@@ -8,6 +8,7 @@
 #include <cstddef>
 
 #include "capi/guard.h"
+#include "capi/view.h"
 
 using namespace meron;        // NOLINT: this file is the C side of that namespace
 using namespace meron::capi;  // NOLINT
@@ -129,11 +130,7 @@ meron_status meron_gradient_view(meron_view* out, meron_param param, uint64_t fl
     MERON_ASSIGN(const auto unit, trainable_unit(*holder->context, value));
     MERON_ASSIGN(std::byte* const place, holder->context->gradient_place(
                                              unit, value, (flags & MERON_GRADIENT_OVERWRITE) != 0));
-    out->data = place;
-    out->count = value.count;
-    out->offset = 0;
-    out->dtype = static_cast<meron_dtype>(unit->gradient_type(unit->flat_of(value)));
-    out->writable = 1;
+    *out = make_view(place, {0, value.count}, unit->gradient_type(unit->flat_of(value)), true);
     return Ok{};
   });
 }
@@ -207,11 +204,7 @@ meron_status meron_reduced_view(meron_view* out, meron_param param, meron_error*
     auto held = holder->context->lock();
     MERON_TRY(check_trainable(value));
     MERON_ASSIGN(const auto reduced, holder->context->reduced_gradient(held, value));
-    out->data = reduced.data;
-    out->count = reduced.part.size();
-    out->offset = reduced.part.begin;
-    out->dtype = MERON_F32;
-    out->writable = 1;
+    *out = make_view(reduced.data, reduced.part, DType::f32, true);
     return Ok{};
   });
 }

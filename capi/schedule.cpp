@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "capi/guard.h"
+#include "capi/view.h"
 
 using namespace meron;        // NOLINT: this file is the C side of that namespace
 using namespace meron::capi;  // NOLINT
@@ -117,12 +118,8 @@ meron_status meron_schedule_view(meron_view* out, meron_schedule schedule, meron
     MERON_ASSIGN(const auto target, get<ParamHolder>(param));
     const Param& value = *target->value;
     auto held = holder->context->lock();
-    MERON_ASSIGN(const std::byte* const data, holder->value->data(value));
-    out->data = const_cast<std::byte*>(data);
-    out->count = value.count;
-    out->offset = 0;
-    out->dtype = static_cast<meron_dtype>(value.desc.dtype);
-    out->writable = 0;
+    MERON_ASSIGN(const FullTensor tensor, holder->value->tensor(value));
+    *out = make_view(value, tensor, false);
     return Ok{};
   });
 }

@@ -27,7 +27,7 @@ the same value. docs/abi.md says what may change and what to do about a failure.
 EXAMPLES = """\
 examples:
   tools/abi                                                    check the headers
-  tools/abi --library build/release/capi/libmeron.so.0.1       check what a library exports, too
+  tools/abi --library build/release/capi/libmeron.so.0.2       check what a library exports, too
   tools/abi --update                                           the headers become the baseline
 
 Exits with 0 when nothing breaks, 1 when something does, 77 when abidiff is missing and the checks

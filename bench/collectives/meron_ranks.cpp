@@ -11,9 +11,9 @@ namespace {
 
 // Publishes a new version on every rank. With `values` the rank's part is written first.
 void publish(const Tensor& tensor, int round) {
-  meron_update update;
+  meron_future update;
   expect(meron_update_begin(&update, &tensor.unit, 1, expect.error()));
-  expect(meron_update_wait(update, MERON_TIMEOUT_DEFAULT, expect.error()));
+  expect(meron_future_wait(update, MERON_TIMEOUT_DEFAULT, expect.error()));
   if (round >= 0) {
     meron_view part;
     expect(meron_update_view(&part, update, tensor.param, expect.error()));
@@ -38,9 +38,9 @@ void gather(const Tensor& tensor, const Floats* into,
     options.destinations = &destination;
     options.destination_count = 1;
   }
-  meron_gather full;
+  meron_future full;
   expect(meron_gather_begin(&full, &tensor.unit, 1, &options, expect.error()));
-  expect(meron_gather_wait(full, MERON_TIMEOUT_DEFAULT, expect.error()));
+  expect(meron_future_wait(full, MERON_TIMEOUT_DEFAULT, expect.error()));
   if (into != nullptr) {
     reader(into->data(), into->count());
   } else {
@@ -48,7 +48,7 @@ void gather(const Tensor& tensor, const Floats* into,
     expect(meron_gather_view(&view, full, tensor.param, expect.error()));
     reader(static_cast<const float*>(view.data), view.count);
   }
-  expect(meron_gather_release(full, expect.error()));
+  expect(meron_future_release(full, expect.error()));
 }
 
 void no_reader(const float* data, size_t) {

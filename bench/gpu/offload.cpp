@@ -107,7 +107,7 @@ class Trainer {
   // What is asked of `stream` from now on sees the new values of all units.
   void see_all(void* stream) {
     for (const meron_unit unit : units_) {
-      meron_gather gather = {0};
+      meron_future gather = {0};
       expect(meron_gather_begin(&gather, &unit, 1, nullptr, expect.error()));
       expect(meron_gather_wait_stream(gather, stream, MERON_TIMEOUT_DEFAULT, expect.error()));
       expect(meron_gather_release_on_stream(gather, stream, expect.error()));
@@ -118,14 +118,14 @@ class Trainer {
   std::vector<uint16_t> values(size_t u) {
     meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
     if (on_device_) options.place = MERON_PLACE_HOST;
-    meron_gather gather = {0};
+    meron_future gather = {0};
     expect(meron_gather_begin(&gather, &units_[u], 1, &options, expect.error()));
-    expect(meron_gather_wait(gather, MERON_TIMEOUT_DEFAULT, expect.error()));
+    expect(meron_future_wait(gather, MERON_TIMEOUT_DEFAULT, expect.error()));
     meron_view view{};
     expect(meron_gather_view(&view, gather, params_[u], expect.error()));
     const auto* const data = static_cast<const uint16_t*>(view.data);
     std::vector<uint16_t> seen(data, data + view.count);
-    expect(meron_gather_release(gather, expect.error()));
+    expect(meron_future_release(gather, expect.error()));
     return seen;
   }
 

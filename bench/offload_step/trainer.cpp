@@ -73,14 +73,14 @@ meron_stats Trainer::stats() const {
 uint64_t Trainer::checksum() {
   uint64_t sum = 0;
   for (size_t u = 0; u < units_.size(); ++u) {
-    meron_gather gather = {0};
+    meron_future gather = {0};
     expect(meron_gather_begin(&gather, &units_[u], 1, nullptr, expect.error()));
-    expect(meron_gather_wait(gather, MERON_TIMEOUT_DEFAULT, expect.error()));
+    expect(meron_future_wait(gather, MERON_TIMEOUT_DEFAULT, expect.error()));
     meron_view view{};
     expect(meron_gather_view(&view, gather, params_[u], expect.error()));
     sum = hash_combine(
         sum, hash_text({static_cast<const char*>(view.data), view.count * sizeof(uint16_t)}));
-    expect(meron_gather_release(gather, expect.error()));
+    expect(meron_future_release(gather, expect.error()));
   }
   return sum;
 }

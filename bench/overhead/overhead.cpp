@@ -8,21 +8,21 @@ namespace meron::bench {
 namespace {
 
 void gather(const Tensor& tensor) {
-  meron_gather full;
+  meron_future full;
   expect(meron_gather_begin(&full, &tensor.unit, 1, nullptr, expect.error()));
-  expect(meron_gather_wait(full, MERON_TIMEOUT_DEFAULT, expect.error()));
-  expect(meron_gather_release(full, expect.error()));
+  expect(meron_future_wait(full, MERON_TIMEOUT_DEFAULT, expect.error()));
+  expect(meron_future_release(full, expect.error()));
 }
 
 void measure(const Effort& effort) {
   MeronRank rank;
   const Tensor tensor(rank, "tensor", 1024);
   rank.ranks.measure("only lease", 0, effort, [&] { gather(tensor); });
-  meron_gather held;
+  meron_future held;
   expect(meron_gather_begin(&held, &tensor.unit, 1, nullptr, expect.error()));
-  expect(meron_gather_wait(held, MERON_TIMEOUT_DEFAULT, expect.error()));
+  expect(meron_future_wait(held, MERON_TIMEOUT_DEFAULT, expect.error()));
   rank.ranks.measure("leased already", 0, effort, [&] { gather(tensor); });
-  expect(meron_gather_release(held, expect.error()));
+  expect(meron_future_release(held, expect.error()));
   rank.ranks.print();
 }
 

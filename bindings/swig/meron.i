@@ -21,6 +21,9 @@
   X(meron_system_info) \
   X(meron_string_free) \
   X(meron_dtype_size) \
+  X(meron_future_wait) \
+  X(meron_future_poll) \
+  X(meron_future_release) \
   X(meron_plan_preset) \
   X(meron_plan_parse) \
   X(meron_plan_json) \
@@ -42,9 +45,6 @@
   X(meron_context_stats) \
   X(meron_context_predict) \
   X(meron_context_flight_record) \
-  X(meron_future_wait) \
-  X(meron_future_poll) \
-  X(meron_future_release) \
   X(meron_context_world) \
   X(meron_group_create) \
   X(meron_group_rank) \
@@ -65,11 +65,9 @@
   X(meron_unit_get_info) \
   X(meron_unit_release) \
   X(meron_update_begin) \
-  X(meron_update_wait) \
   X(meron_update_view) \
   X(meron_update_write) \
   X(meron_update_publish) \
-  X(meron_update_release) \
   X(meron_optimizer_options_init) \
   X(meron_optimizer_create) \
   X(meron_optimizer_set_learning_rate) \
@@ -104,13 +102,10 @@
   X(meron_checkpoint_export) \
   X(meron_gather_options_init) \
   X(meron_gather_begin) \
-  X(meron_gather_wait) \
   X(meron_gather_wait_stream) \
-  X(meron_gather_poll) \
   X(meron_gather_view) \
   X(meron_gather_dlpack) \
   X(meron_gather_release_on_stream) \
-  X(meron_gather_release) \
   X(meron_io_options_init) \
   X(meron_io_open) \
   X(meron_io_read) \
@@ -121,8 +116,6 @@
   X(meron_io_get_info) \
   X(meron_io_describe) \
   X(meron_io_close) \
-  X(meron_io_request_wait) \
-  X(meron_io_request_release) \
   X(meron_io_buffer_create) \
   X(meron_io_buffer_get_info) \
   X(meron_io_buffer_release) \
@@ -168,6 +161,7 @@ typedef int32_t meron_io_backend;
 %constant int32_t MERON_RANK_NONE = MERON_RANK_NONE;
 %constant int32_t MERON_TIMEOUT_DEFAULT = MERON_TIMEOUT_DEFAULT;
 %constant int32_t MERON_MAX_DIMS = MERON_MAX_DIMS;
+%constant int32_t MERON_DEVICE_HOST = MERON_DEVICE_HOST;
 %constant int32_t MERON_GRADIENT_OVERWRITE = MERON_GRADIENT_OVERWRITE;
 %constant int32_t MERON_SCHEDULE_KINDS = MERON_SCHEDULE_KINDS;
 %constant int32_t MERON_OK = MERON_OK;
@@ -398,12 +392,16 @@ struct meron_unit_info {
   double gradient_worst_block;
 };
 
-/** Part of a tensor in memory. */
+/** Part of a tensor in memory. Filled by the library, in full. */
 struct meron_view {
   uint64_t count; /**< elements, contiguous */
   uint64_t offset; /**< index of the first element in the whole tensor, row-major */
   meron_dtype dtype; /**< of the elements */
   uint32_t writable; /**< 1: may be written; 0: writing faults or is undefined */
+  int32_t device; /**< whose memory it is: MERON_DEVICE_HOST, or the number of the context's device ("cuda:1" has the number 1) */
+  uint32_t reserved_0; /**< 0, as the next two: what a later version adds goes there */
+  uint64_t reserved_1;
+  uint64_t reserved_2;
 };
 
 /** How an optimizer updates. */
@@ -677,6 +675,7 @@ class meron_source_list {
 // ---- Functions ---------------------------------------------------------------------------------
 
 %newobject meron_swig::meron_system_info;
+%feature("nothread", "0") meron_swig::meron_future_wait;
 %newobject meron_swig::meron_plan_json;
 %newobject meron_swig::meron_plan_table;
 %newobject meron_swig::meron_plan_predict;
@@ -685,9 +684,7 @@ class meron_source_list {
 %feature("nothread", "0") meron_swig::meron_context_open;
 %feature("nothread", "0") meron_swig::meron_context_close;
 %newobject meron_swig::meron_context_flight_record;
-%feature("nothread", "0") meron_swig::meron_future_wait;
 %feature("nothread", "0") meron_swig::meron_unit_destroy;
-%feature("nothread", "0") meron_swig::meron_update_wait;
 %feature("nothread", "0") meron_swig::meron_optimizer_create;
 %feature("nothread", "0") meron_swig::meron_optimizer_read_state;
 %feature("nothread", "0") meron_swig::meron_optimizer_write_state;
@@ -702,7 +699,6 @@ class meron_source_list {
 %feature("nothread", "0") meron_swig::meron_checkpoint_read;
 %feature("nothread", "0") meron_swig::meron_checkpoint_export;
 %feature("nothread", "0") meron_swig::meron_gather_begin;
-%feature("nothread", "0") meron_swig::meron_gather_wait;
 %feature("nothread", "0") meron_swig::meron_gather_wait_stream;
 %feature("nothread", "0") meron_swig::meron_io_read;
 %feature("nothread", "0") meron_swig::meron_io_write;
@@ -711,7 +707,6 @@ class meron_source_list {
 %feature("nothread", "0") meron_swig::meron_io_wait;
 %newobject meron_swig::meron_io_describe;
 %feature("nothread", "0") meron_swig::meron_io_close;
-%feature("nothread", "0") meron_swig::meron_io_request_wait;
 %feature("nothread", "0") meron_swig::meron_io_buffer_create;
 %feature("nothread", "0") meron_swig::meron_gradient_view;
 %feature("nothread", "0") meron_swig::meron_reduce_begin;
@@ -738,7 +733,7 @@ inline int32_t meron_version() {
 }
 
 /**
- * The library's version as text, for example "0.1.0". Ownership: static. Blocks: never. Threads:
+ * The library's version as text, for example "0.2.0". Ownership: static. Blocks: never. Threads:
  * any. Errors: none.
  */
 inline const char *meron_version_string() {
@@ -763,6 +758,38 @@ inline char *meron_system_info() {
  */
 inline int64_t meron_dtype_size(int32_t dtype) {
   return static_cast<int64_t>(api().meron_dtype_size(static_cast<meron_dtype>(dtype)));
+}
+
+/**
+ * Waits for a future. Returns MERON_IN_PROGRESS when timeout_ns passed first; the operation goes
+ * on. Blocks: on peers, a device's copies or a drive, at most the deadline; advances other
+ * operations of the context meanwhile. Threads: any; several may wait for one future. Errors: those
+ * of the operation, MERON_E_TIMEOUT, MERON_E_PEER_DEAD, MERON_E_PEER_CLOSED, MERON_E_MISMATCH,
+ * MERON_E_ABORTED, MERON_E_CANCELLED, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ */
+inline int32_t meron_future_wait(int64_t future, int64_t timeout_ns) {
+  error_slot error;
+  return error.check(api().meron_future_wait(::meron_future{static_cast<uint64_t>(future)}, static_cast<int64_t>(timeout_ns), error));
+}
+
+/**
+ * MERON_OK when the operation has ended well, MERON_IN_PROGRESS when it has not ended, else its
+ * error. Blocks: never on peers, a device or a drive; may compute and copy. Threads: any. Errors:
+ * as meron_future_wait.
+ */
+inline int32_t meron_future_poll(int64_t future) {
+  error_slot error;
+  return error.check(api().meron_future_poll(::meron_future{static_cast<uint64_t>(future)}, error));
+}
+
+/**
+ * Releases a future. An operation under way goes on, so that the ranks stay in step; a gather and
+ * an update are given up (see meron_gather_begin, meron_update_begin). Blocks: never. Threads: any,
+ * also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline int32_t meron_future_release(int64_t future) {
+  error_slot error;
+  return error.check(api().meron_future_release(::meron_future{static_cast<uint64_t>(future)}, error));
 }
 
 /**
@@ -1040,36 +1067,6 @@ inline char *meron_context_flight_record(int64_t context) {
 }
 
 /**
- * Waits for a future. Returns MERON_IN_PROGRESS when timeout_ns passed first; the operation goes
- * on. Blocks: on peers, at most the deadline; advances other operations of the context meanwhile.
- * Threads: any; several may wait for one future. Errors: those of the operation, MERON_E_TIMEOUT,
- * MERON_E_PEER_DEAD, MERON_E_PEER_CLOSED, MERON_E_MISMATCH, MERON_E_ABORTED, MERON_E_CANCELLED,
- * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
- */
-inline int32_t meron_future_wait(int64_t future, int64_t timeout_ns) {
-  error_slot error;
-  return error.check(api().meron_future_wait(::meron_future{static_cast<uint64_t>(future)}, static_cast<int64_t>(timeout_ns), error));
-}
-
-/**
- * MERON_OK when the operation has ended well, MERON_IN_PROGRESS when it has not ended, else its
- * error. Blocks: never on peers; may compute. Threads: any. Errors: as meron_future_wait.
- */
-inline int32_t meron_future_poll(int64_t future) {
-  error_slot error;
-  return error.check(api().meron_future_poll(::meron_future{static_cast<uint64_t>(future)}, error));
-}
-
-/**
- * Releases a future. An operation under way goes on, so that the ranks stay in step. Blocks: never.
- * Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
- */
-inline int32_t meron_future_release(int64_t future) {
-  error_slot error;
-  return error.check(api().meron_future_release(::meron_future{static_cast<uint64_t>(future)}, error));
-}
-
-/**
  * The group of all ranks. Ownership: the caller releases *out; the group itself lives as long as
  * the context. Blocks: never. Threads: any. Errors: as meron_context_rank.
  */
@@ -1295,24 +1292,19 @@ inline int32_t meron_unit_release(int64_t unit) {
 
 /**
  * Begins an update of some units: asks every rank to release the present version. Collective over
- * the units' group. Ownership: the caller ends *out by meron_update_publish. Blocks: never.
- * Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a unit is leased here or being updated),
+ * the units' group. When it has ended, this rank's parts may be written. Ownership: the caller ends
+ * *out by meron_update_publish. Released before, the update is given up: if this rank has waited
+ * for it and called neither meron_update_write nor meron_update_view, its values are published
+ * unchanged; otherwise the group breaks with MERON_E_ABORTED on every rank, because values that are
+ * written in part must not be published and peers go on with the update. Blocks: never. Threads:
+ * any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a unit is leased here or being updated),
  * MERON_E_DUPLICATE, MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
 inline int64_t meron_update_begin(int64_array units) {
-  ::meron_update out = {};
+  ::meron_future out = {};
   error_slot error;
   error.check(api().meron_update_begin(&out, reinterpret_cast<const ::meron_unit *>(units.items), units.count, error));
   return static_cast<int64_t>(out.id);
-}
-
-/**
- * Waits until every rank has released it, after which this rank's parts may be written. Blocks: on
- * peers, at most the deadline. Threads: any. Errors: as meron_future_wait.
- */
-inline int32_t meron_update_wait(int64_t update, int64_t timeout_ns) {
-  error_slot error;
-  return error.check(api().meron_update_wait(::meron_update{static_cast<uint64_t>(update)}, static_cast<int64_t>(timeout_ns), error));
 }
 
 /**
@@ -1324,7 +1316,7 @@ inline int32_t meron_update_wait(int64_t update, int64_t timeout_ns) {
 inline ::meron_view meron_update_view(int64_t update, int64_t param) {
   ::meron_view out = {};
   error_slot error;
-  error.check(api().meron_update_view(&out, ::meron_update{static_cast<uint64_t>(update)}, ::meron_param{static_cast<uint64_t>(param)}, error));
+  error.check(api().meron_update_view(&out, ::meron_future{static_cast<uint64_t>(update)}, ::meron_param{static_cast<uint64_t>(param)}, error));
   return out;
 }
 
@@ -1336,7 +1328,7 @@ inline ::meron_view meron_update_view(int64_t update, int64_t param) {
  */
 inline int32_t meron_update_write(int64_t update, int64_t param, readable_memory data, int32_t dtype) {
   error_slot error;
-  return error.check(api().meron_update_write(::meron_update{static_cast<uint64_t>(update)}, ::meron_param{static_cast<uint64_t>(param)}, data.data, elements(data.bytes, dtype), static_cast<meron_dtype>(dtype), error));
+  return error.check(api().meron_update_write(::meron_future{static_cast<uint64_t>(update)}, ::meron_param{static_cast<uint64_t>(param)}, data.data, elements(data.bytes, dtype), static_cast<meron_dtype>(dtype), error));
 }
 
 /**
@@ -1346,19 +1338,7 @@ inline int32_t meron_update_write(int64_t update, int64_t param, readable_memory
  */
 inline int32_t meron_update_publish(int64_t update) {
   error_slot error;
-  return error.check(api().meron_update_publish(::meron_update{static_cast<uint64_t>(update)}, error));
-}
-
-/**
- * Gives an update up. If this rank has waited for it and called neither meron_update_write nor
- * meron_update_view, its values are published unchanged. Otherwise the group breaks with
- * MERON_E_ABORTED on every rank, because values that are written in part must not be published and
- * peers go on with the update. Blocks: never. Threads: any, also a finalizer's. Errors:
- * MERON_E_HANDLE, MERON_E_STALE (also after meron_update_publish).
- */
-inline int32_t meron_update_release(int64_t update) {
-  error_slot error;
-  return error.check(api().meron_update_release(::meron_update{static_cast<uint64_t>(update)}, error));
+  return error.check(api().meron_update_publish(::meron_future{static_cast<uint64_t>(update)}, error));
 }
 
 /**
@@ -1826,12 +1806,16 @@ inline ::meron_gather_options meron_gather_options_init() {
 }
 
 /**
- * Begins a gather. Collective over the units' group; the mode may differ between ranks. Ownership:
- * the caller releases *out; destinations must stay valid until it is ready. Blocks: never, unless
- * this rank is 1,024 operations ahead of a peer. Threads: any. Errors: MERON_E_ARGUMENT (also a
- * destination on another device), MERON_E_DUPLICATE (a unit twice), MERON_E_STATE (a unit is being
- * updated here), MERON_E_NO_MEMORY (a copy), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE,
- * MERON_E_FORKED, -3xx.
+ * Begins a gather. Collective over the units' group; the mode may differ between ranks. When it has
+ * ended, the tensors are full, those on a device too; a wait makes the copy that was asked for, and
+ * may end with MERON_E_NO_MEMORY (the device has no room: this rank alone is concerned, and all
+ * else is usable as before) or MERON_E_DEVICE. Ownership: the caller releases *out, which gives the
+ * leases back; destinations must stay valid until it has ended or is released, and one that has not
+ * ended is given up. Views become invalid: on a device the caller has waited for all that uses them
+ * (or see meron_gather_release_on_stream). Blocks: never, unless this rank is 1,024 operations
+ * ahead of a peer. Threads: any. Errors: MERON_E_ARGUMENT (also a destination on another device),
+ * MERON_E_DUPLICATE (a unit twice), MERON_E_STATE (a unit is being updated here), MERON_E_NO_MEMORY
+ * (a copy), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
  */
 inline int64_t meron_gather_begin(int64_array units, int32_t mode, const meron_destination_list *destinations, int32_t place, int64_t stream) {
   ::meron_gather_options options = initial(api().meron_gather_options_init);
@@ -1840,49 +1824,28 @@ inline int64_t meron_gather_begin(int64_array units, int32_t mode, const meron_d
   options.destination_count = destinations ? destinations->size() : 0;
   options.place = static_cast<meron_gather_place>(place);
   options.stream = reinterpret_cast<void *>(stream);
-  ::meron_gather out = {};
+  ::meron_future out = {};
   error_slot error;
   error.check(api().meron_gather_begin(&out, reinterpret_cast<const ::meron_unit *>(units.items), units.count, &options, error));
   return static_cast<int64_t>(out.id);
 }
 
 /**
- * Waits until the tensors are full, those on a device too. Blocks: on peers, and on the device's
- * copies, at most the deadline; copies where a copy was asked for. Threads: any. Errors: as
- * meron_future_wait; MERON_E_NO_MEMORY (the device has no room: this rank alone is concerned, and
- * all else is usable as before), MERON_E_DEVICE.
- */
-inline int32_t meron_gather_wait(int64_t gather, int64_t timeout_ns) {
-  error_slot error;
-  return error.check(api().meron_gather_wait(::meron_gather{static_cast<uint64_t>(gather)}, static_cast<int64_t>(timeout_ns), error));
-}
-
-/**
  * Makes `stream` wait until the tensors are full on the device: what is asked of it from now on
- * sees them. Without waiting for the device; for tensors on the host it is meron_gather_wait.
- * Blocks: on peers, at most the deadline. Threads: any. Errors: as meron_gather_wait;
+ * sees them. Without waiting for the device; for tensors on the host it is meron_future_wait.
+ * Blocks: on peers, at most the deadline. Threads: any. Errors: as of a wait for the gather;
  * MERON_E_ARGUMENT (the context has no device, a stream of another one), MERON_E_STATE (the stream
  * is being captured into a graph).
  */
 inline int32_t meron_gather_wait_stream(int64_t gather, int64_t stream, int64_t timeout_ns) {
   error_slot error;
-  return error.check(api().meron_gather_wait_stream(::meron_gather{static_cast<uint64_t>(gather)}, reinterpret_cast<void *>(stream), static_cast<int64_t>(timeout_ns), error));
-}
-
-/**
- * MERON_OK when the tensors are full, those on a device too, MERON_IN_PROGRESS when not yet, else
- * the gather's error. Blocks: never on peers or a device; may copy. Threads: any. Errors: as
- * meron_gather_wait.
- */
-inline int32_t meron_gather_poll(int64_t gather) {
-  error_slot error;
-  return error.check(api().meron_gather_poll(::meron_gather{static_cast<uint64_t>(gather)}, error));
+  return error.check(api().meron_gather_wait_stream(::meron_future{static_cast<uint64_t>(gather)}, reinterpret_cast<void *>(stream), static_cast<int64_t>(timeout_ns), error));
 }
 
 /**
  * The whole tensor of a param of a full gather; on a device, of one that was waited for by
- * meron_gather_wait or meron_gather_wait_stream: there the pointer is one of the device. Ownership:
- * borrowed until meron_gather_release. Read-only for MERON_GATHER_VIEW: other ranks read the same
+ * meron_future_wait or meron_gather_wait_stream: there the pointer is one of the device. Ownership:
+ * borrowed until meron_future_release. Read-only for MERON_GATHER_VIEW: other ranks read the same
  * memory, which is mapped read-only where the plan shards it, so that a write ends the process by a
  * segmentation fault; where the plan replicates it, a write damages the values. Gather with
  * MERON_GATHER_COPY or MERON_GATHER_INTO to change values. Blocks: never. Threads: any. Errors:
@@ -1892,7 +1855,7 @@ inline int32_t meron_gather_poll(int64_t gather) {
 inline ::meron_view meron_gather_view(int64_t gather, int64_t param) {
   ::meron_view out = {};
   error_slot error;
-  error.check(api().meron_gather_view(&out, ::meron_gather{static_cast<uint64_t>(gather)}, ::meron_param{static_cast<uint64_t>(param)}, error));
+  error.check(api().meron_gather_view(&out, ::meron_future{static_cast<uint64_t>(gather)}, ::meron_param{static_cast<uint64_t>(param)}, error));
   return out;
 }
 
@@ -1908,29 +1871,19 @@ inline ::meron_view meron_gather_view(int64_t gather, int64_t param) {
 inline int64_t meron_gather_dlpack(int64_t gather, int64_t param) {
   struct DLManagedTensorVersioned *out = nullptr;
   error_slot error;
-  error.check(api().meron_gather_dlpack(&out, ::meron_gather{static_cast<uint64_t>(gather)}, ::meron_param{static_cast<uint64_t>(param)}, error));
+  error.check(api().meron_gather_dlpack(&out, ::meron_future{static_cast<uint64_t>(gather)}, ::meron_param{static_cast<uint64_t>(param)}, error));
   return reinterpret_cast<int64_t>(out);
 }
 
 /**
- * As meron_gather_release, where work that was asked of `stream` so far still uses the views: their
+ * As meron_future_release, where work that was asked of `stream` so far still uses the views: their
  * memory on the device goes back when that is done. DLPack tensors keep theirs. Blocks: never.
  * Threads: any. Errors: MERON_E_ARGUMENT and MERON_E_STATE as meron_gather_wait_stream (then
  * nothing is released), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE.
  */
 inline int32_t meron_gather_release_on_stream(int64_t gather, int64_t stream) {
   error_slot error;
-  return error.check(api().meron_gather_release_on_stream(::meron_gather{static_cast<uint64_t>(gather)}, reinterpret_cast<void *>(stream), error));
-}
-
-/**
- * Gives the leases back; views of the gather become invalid: on a device the caller has waited for
- * all that uses them (or see meron_gather_release_on_stream). A gather that is not full yet is
- * given up. Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
- */
-inline int32_t meron_gather_release(int64_t gather) {
-  error_slot error;
-  return error.check(api().meron_gather_release(::meron_gather{static_cast<uint64_t>(gather)}, error));
+  return error.check(api().meron_gather_release_on_stream(::meron_future{static_cast<uint64_t>(gather)}, reinterpret_cast<void *>(stream), error));
 }
 
 /**
@@ -1997,13 +1950,17 @@ inline int32_t meron_io_write(int64_t io, const char *path, readable_memory data
 
 /**
  * Begins a read. Requests begin in the order in which they are asked for, run side by side and end
- * in any order: who needs one before another waits. Ownership: the caller releases *out; the memory
- * must stay until the request has ended (that of a meron_io_buffer does by itself). Blocks: on the
- * file system while the file is opened, never on the transfer. Threads: any. Errors: as
- * meron_io_read; what the drive says comes from a wait.
+ * in any order: who needs one before another waits. A request is a future: a wait for it ends also
+ * when nothing has moved for the options' timeout_ns (MERON_E_TIMEOUT: it is still under way), with
+ * MERON_E_IO or MERON_E_NO_SPACE (both name file, offset and bytes; no wait for all tells them
+ * again), or with MERON_E_CLOSED (the io was closed before it ended). Released, one under way goes
+ * on: its memory must stay, and meron_io_wait or meron_io_close tells how it ended. Ownership: the
+ * caller releases *out; the memory must stay until the request has ended (that of a meron_io_buffer
+ * does by itself). Blocks: on the file system while the file is opened, never on the transfer.
+ * Threads: any. Errors: as meron_io_read; what the drive says comes from a wait.
  */
 inline int64_t meron_io_read_begin(int64_t io, const char *path, writable_memory data, int64_t offset) {
-  ::meron_io_request out = {};
+  ::meron_future out = {};
   error_slot error;
   error.check(api().meron_io_read_begin(&out, ::meron_io{static_cast<uint64_t>(io)}, path, data.data, data.bytes, static_cast<uint64_t>(offset), error));
   return static_cast<int64_t>(out.id);
@@ -2015,7 +1972,7 @@ inline int64_t meron_io_read_begin(int64_t io, const char *path, writable_memory
  * Errors: as meron_io_write; what the drive says comes from a wait.
  */
 inline int64_t meron_io_write_begin(int64_t io, const char *path, readable_memory data, int64_t offset) {
-  ::meron_io_request out = {};
+  ::meron_future out = {};
   error_slot error;
   error.check(api().meron_io_write_begin(&out, ::meron_io{static_cast<uint64_t>(io)}, path, data.data, data.bytes, static_cast<uint64_t>(offset), error));
   return static_cast<int64_t>(out.id);
@@ -2068,29 +2025,6 @@ inline char *meron_io_describe(int64_t io) {
 inline int32_t meron_io_close(int64_t io) {
   error_slot error;
   return error.check(api().meron_io_close(::meron_io{static_cast<uint64_t>(io)}, error));
-}
-
-/**
- * Waits for one request. Returns MERON_IN_PROGRESS when timeout_ns passed first; the request goes
- * on. Blocks: on the drive, at most until nothing has moved for the options' timeout_ns. Threads:
- * any; several may wait for one request. Errors: MERON_E_IO, MERON_E_NO_SPACE (both name file,
- * offset and bytes; no wait for all tells them again), MERON_E_TIMEOUT (nothing moves; it is still
- * under way), MERON_E_CLOSED (the io was closed before it ended), MERON_E_HANDLE, MERON_E_STALE,
- * MERON_E_FORKED.
- */
-inline int32_t meron_io_request_wait(int64_t request, int64_t timeout_ns) {
-  error_slot error;
-  return error.check(api().meron_io_request_wait(::meron_io_request{static_cast<uint64_t>(request)}, static_cast<int64_t>(timeout_ns), error));
-}
-
-/**
- * Releases a request. One under way goes on: its memory must stay, and meron_io_wait or
- * meron_io_close tells how it ended. Blocks: never. Threads: any, also a finalizer's. Errors:
- * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
- */
-inline int32_t meron_io_request_release(int64_t request) {
-  error_slot error;
-  return error.check(api().meron_io_request_release(::meron_io_request{static_cast<uint64_t>(request)}, error));
 }
 
 /**

@@ -84,7 +84,7 @@ struct Manifest {
   std::string name;     // of the checkpoint
   uint64_t step = 0;    // the caller's count
   std::string created;  // "2026-11-25T08:00:00Z"
-  std::string writer;   // "meron 0.1.0"
+  std::string writer;   // "meron 0.2.0"
   uint32_t world = 1;
   uint32_t nodes = 1;  // > 1: each node's directory holds the files of its ranks only
   std::string plan;    // JSON text of the plan

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 #include <string_view>
 
@@ -15,7 +14,6 @@
 #include "engine/device_trial.h"
 #include "engine/device_verdict.h"
 #include "engine/device_watch.h"
-#include "plan/quantity.h"
 #include "plan/text.h"
 
 namespace meron {
@@ -39,13 +37,6 @@ uint64_t ranks_of(const Axes& axes, DeviceAxis axis) {
 }
 constexpr std::array kAxes = {DeviceAxis::shard, DeviceAxis::replica};
 
-uint64_t wanted_window() {
-  const char* const text = std::getenv(kWindowVariable);
-  if (text == nullptr || *text == '\0') return 0;
-  const auto bytes = parse_quantity(text, QuantityKind::bytes);
-  return bytes.ok() ? static_cast<uint64_t>(*bytes) : DeviceCard::kNoNumber;
-}
-
 // This rank's card, and the library that it is about.
 DeviceCard card_of(const Device& device, const Axes& axes,
                    std::shared_ptr<const DeviceCollectives>* library) {
@@ -53,9 +44,6 @@ DeviceCard card_of(const Device& device, const Axes& axes,
   put_text(card.kind, device.kind());
   put_text(card.bus, text_of(std::to_array(device.info().bus)));
   put_text(card.name, text_of(std::to_array(device.info().name)));
-  const char* const registers = std::getenv(kRegisterVariable);
-  card.registers = registers != nullptr && std::string_view(registers) == "1" ? 1 : 0;
-  card.window = wanted_window();
   const auto fill = [&]() -> Status {
     MERON_ASSIGN(card.free_bytes, device.free_bytes());
     MERON_ASSIGN(*library, open_collectives(device.kind() == "cuda" ? "nccl" : device.kind()));
@@ -304,7 +292,7 @@ Status DeviceJoining::join(Held& held) {
     const int rank = channel_.members().world_rank(m);
     places.push_back({rank, transport().node(rank)});
   }
-  DeviceVerdict verdict = judge_devices(cards, places);
+  DeviceVerdict verdict = judge_devices(cards, places, context_.options_.plan);
   if (verdict.error) return *verdict.error;
   if (!verdict.joins) return join_by_host(verdict.reason);
 
@@ -317,7 +305,7 @@ Status DeviceJoining::join(Held& held) {
   }
   own_.free_bytes = UINT64_MAX;  // the window has been taken from them
   MERON_ASSIGN(const auto ends, exchange_cards(held, outcomes_));
-  verdict = judge_devices(ends, places);
+  verdict = judge_devices(ends, places, context_.options_.plan);
   if (!verdict.joins) return join_by_host(verdict.reason);
   group_.devices = std::move(*opened);
   group_.devices->set_registers(verdict.registers);

@@ -17,54 +17,31 @@ DeviceVerdict without(std::string reason) {
 // A library may take registered memory on one rank for registered memory on all.
 void judge_registration(std::span<const DeviceCard> cards, std::span<const DevicePlace> places,
                         DeviceVerdict* verdict) {
-  const uint32_t wanted = cards.front().registers;
   for (size_t m = 0; m < cards.size(); ++m) {
-    if (cards[m].registers != wanted) {
-      verdict->notice += fmt::format("; no values are registered: {} differs on ranks {} and {}",
-                                     kRegisterVariable, places[0].rank, places[m].rank);
-      return;
-    }
-    if (!text_of(cards[m].unregistered).empty()) {
-      verdict->notice += fmt::format("; no values are registered: rank {}: {}", places[m].rank,
-                                     text_of(cards[m].unregistered));
-      return;
-    }
+    if (text_of(cards[m].unregistered).empty()) continue;
+    verdict->notice += fmt::format("; no values are registered: rank {}: {}", places[m].rank,
+                                   text_of(cards[m].unregistered));
+    return;
   }
-  verdict->registers = wanted != 0;
+  verdict->registers = true;
 }
 
 // The window, which all ranks have or none.
 void judge_windows(std::span<const DeviceCard> cards, std::span<const DevicePlace> places,
-                   DeviceVerdict* verdict) {
-  const uint64_t wanted = cards.front().window;
-  for (size_t m = 0; m < cards.size(); ++m) {
-    if (cards[m].window != DeviceCard::kNoNumber) continue;
-    verdict->error =
-        Error(MERON_E_ARGUMENT,
-              fmt::format("{} of rank {} is no number of bytes", kWindowVariable, places[m].rank),
-              "say \"2 GiB\", for example, or leave it out")
-            .blaming(places[m].rank);
-    return;
-  }
+                   uint64_t wanted, DeviceVerdict* verdict) {
   for (size_t m = 0; m < cards.size(); ++m) {
     if (text_of(cards[m].reason).empty()) continue;
     verdict->notice += fmt::format("; values are gathered within no window: rank {}: {}",
                                    places[m].rank, text_of(cards[m].reason));
     return;
   }
-  for (size_t m = 1; m < cards.size(); ++m) {
-    if (cards[m].window == wanted) continue;
-    verdict->notice +=
-        fmt::format("; values are gathered within no window: {} differs on ranks {} and {}",
-                    kWindowVariable, places[0].rank, places[m].rank);
-    return;
-  }
   for (size_t m = 0; m < cards.size(); ++m) {
     if (cards[m].free_bytes >= wanted) continue;
     verdict->error =
         Error(MERON_E_NO_MEMORY,
-              fmt::format("rank {} has {} bytes of its device free, of {} that {} asks for",
-                          places[m].rank, cards[m].free_bytes, wanted, kWindowVariable),
+              fmt::format("rank {} has {} bytes of its device free, of {} that the plan's "
+                          "gather_window asks for",
+                          places[m].rank, cards[m].free_bytes, wanted),
               "ask for less, or leave it out: values are then gathered elsewhere")
             .blaming(places[m].rank);
     return;
@@ -74,8 +51,8 @@ void judge_windows(std::span<const DeviceCard> cards, std::span<const DevicePlac
 
 }  // namespace
 
-DeviceVerdict judge_devices(std::span<const DeviceCard> cards,
-                            std::span<const DevicePlace> places) {
+DeviceVerdict judge_devices(std::span<const DeviceCard> cards, std::span<const DevicePlace> places,
+                            const Plan& plan) {
   const DeviceCard& first = cards.front();
   for (size_t m = 0; m < cards.size(); ++m) {
     if (text_of(cards[m].kind) == text_of(first.kind)) continue;
@@ -117,8 +94,8 @@ DeviceVerdict judge_devices(std::span<const DeviceCard> cards,
                       text_of(first.name), places[m].rank, text_of(cards[m].name));
     }
   }
-  judge_registration(cards, places, &verdict);
-  judge_windows(cards, places, &verdict);
+  if (plan.register_values) judge_registration(cards, places, &verdict);
+  if (plan.gather_window > 0) judge_windows(cards, places, plan.gather_window, &verdict);
   verdict.joins = !verdict.error;
   return verdict;
 }

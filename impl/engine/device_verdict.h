@@ -16,23 +16,16 @@
 
 #include "base/result.h"
 #include "meron/backend.h"
+#include "plan/plan.h"
 
 namespace meron {
-
-// The variables that set what a card says of registration and of the window.
-inline constexpr const char* kRegisterVariable = "MERON_REGISTER_VALUES";
-inline constexpr const char* kWindowVariable = "MERON_GATHER_WINDOW";
 
 // What a rank shows of its device. Plain bytes, because it lies in the window.
 struct DeviceCard {
   enum State : uint32_t { unknown = 0, usable = 1, refused = 2 };
-  uint32_t state = unknown;  // refused: `reason` says why
-  uint32_t version = 0;      // of the library; comparable
-  uint32_t registers = 0;    // 1: is told to register values with the library
-  uint32_t reserved = 0;
-  uint64_t window = 0;  // bytes that values are to be gathered within; kNoNumber: they are not told
+  uint32_t state = unknown;          // refused: `reason` says why
+  uint32_t version = 0;              // of the library; comparable
   uint64_t free_bytes = UINT64_MAX;  // of the device
-  static constexpr uint64_t kNoNumber = UINT64_MAX;
   std::array<char, 16> kind{};
   std::array<char, 32> library{};  // its version, as text
   std::array<char, 32> bus{};
@@ -71,6 +64,7 @@ struct DeviceVerdict {
 };
 
 // Of all ranks of a group, in their order.
-DeviceVerdict judge_devices(std::span<const DeviceCard> cards, std::span<const DevicePlace> places);
+DeviceVerdict judge_devices(std::span<const DeviceCard> cards, std::span<const DevicePlace> places,
+                            const Plan& plan);
 
 }  // namespace meron

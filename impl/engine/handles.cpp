@@ -14,8 +14,10 @@ constexpr uint64_t make_id(Kind kind, uint32_t generation, uint32_t slot) {
 constexpr uint32_t slot_of(uint64_t id) {
   return static_cast<uint32_t>(id & 0xffffff);
 }
-constexpr Kind kind_of(uint64_t id) {
-  return static_cast<Kind>(id >> 56);
+
+std::string with_article(std::string_view noun) {
+  const bool vowel = std::string_view("aeio").find(noun.front()) != std::string_view::npos;
+  return fmt::format("{} {}", vowel || noun == "update" ? "an" : "a", noun);
 }
 
 }  // namespace
@@ -107,7 +109,8 @@ Result<HandleTable::Slot*> HandleTable::locate(uint64_t id, Kind kind) {
   }
   if (kind_of(id) != kind) {
     return Error(MERON_E_HANDLE,
-                 fmt::format("the handle is a {} where a {} is needed", given, name_of(kind)),
+                 fmt::format("the handle is {} where {} is needed", with_article(given),
+                             with_article(name_of(kind))),
                  "look at the order of the arguments");
   }
   const uint32_t index = slot_of(id);

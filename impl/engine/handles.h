@@ -53,6 +53,8 @@ class HandleTable {
  public:
   static HandleTable& instance();
 
+  // As the id says; no Kind at all for an id that was never handed out.
+  static Kind kind_of(uint64_t id) { return static_cast<Kind>(id >> 56); }
   Result<uint64_t> insert(std::shared_ptr<Object> object);
   // MERON_E_HANDLE: null, never handed out, or of another kind; MERON_E_STALE: gone.
   Result<std::shared_ptr<Object>> find(uint64_t id, Kind kind);

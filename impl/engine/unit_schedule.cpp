@@ -75,7 +75,7 @@ Status UnitSchedule::join(GatherOperation& gather) const {
   return gather.on_device() ? gather.join(place_.stream) : Ok{};
 }
 
-Result<const std::byte*> UnitSchedule::data(const Param& param) const {
+Result<FullTensor> UnitSchedule::tensor(const Param& param) const {
   const auto found = index_.find(param.unit);
   if (found == index_.end()) {
     return Error(MERON_E_ARGUMENT,
@@ -89,7 +89,7 @@ Result<const std::byte*> UnitSchedule::data(const Param& param) const {
                  "enter the unit before its tensors are used")
         .on(param.unit->name());
   }
-  return gather->data(param);
+  return gather->tensor(param);
 }
 
 // The schedule calls these, and is called with the turn and under the lock.

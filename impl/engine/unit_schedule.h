@@ -39,7 +39,7 @@ class UnitSchedule final : private Gatherer {
   Result<bool> enter(size_t unit, int64_t timeout_ns);
   // The whole tensor of a param. MERON_E_ARGUMENT: its unit is not here; MERON_E_STATE: it is not
   // entered.
-  Result<const std::byte*> data(const Param& param) const;
+  Result<FullTensor> tensor(const Param& param) const;
 
  private:
   // The unit is full for the host; the stream waits for what is full on the device.

@@ -89,7 +89,8 @@ struct Nvme {
 inline constexpr uint64_t kLeastSubGroup = 4096, kMostSubGroup = uint64_t{1} << 40;
 inline constexpr uint32_t kLeastStateBuffers = 2, kMostStateBuffers = 1024;
 inline constexpr uint32_t kLeastParamBuffers = 1, kMostParamBuffers = 1024;
-inline constexpr size_t kMaxNvmePath = 4095;  // bytes
+inline constexpr size_t kMaxNvmePath = 4095;                      // bytes
+inline constexpr uint64_t kMostGatherWindow = uint64_t{1} << 50;  // bytes
 
 struct Plan {
   std::string name = "zero0";
@@ -103,6 +104,11 @@ struct Plan {
   bool second_copy = false;
   bool frozen_int8 = false;       // frozen parameters are encoded at rest, by frozen_codec()
   uint32_t gradient_buckets = 2;  // sharded gradients: how many buffers the ring has
+  // Parameters on the device, where devices exchange: the bytes of a window within which whole
+  // values are gathered, 0: none; and whether the library of collectives registers the memory of
+  // shards.
+  uint64_t gather_window = 0;
+  bool register_values = false;
 
   Nvme nvme;
   // An optimizer on nvme: the fraction of its states there; how many elements are read, updated and

@@ -205,6 +205,16 @@ Status check_tiers(const Plan& plan) {
   }
   MERON_TRY(check_param_tier(plan));
   MERON_TRY(check_device_tier(plan));
+  if (plan.param.tier != Tier::device && (plan.gather_window > 0 || plan.register_values)) {
+    return refuse(
+        "gather_window and register_values need parameters on tier device, and these are on "
+        "another",
+        "set their tier to \"device\", or leave them out");
+  }
+  if (plan.gather_window > kMostGatherWindow) {
+    return refuse(fmt::format("gather_window is {} bytes", plan.gather_window),
+                  "give at most 2^50, or 0 for none");
+  }
   if (!(plan.nvme_fraction > 0.0 && plan.nvme_fraction <= 1.0)) {
     return refuse(fmt::format("the optimizer's fraction on nvme is {}", plan.nvme_fraction),
                   "give a number above 0 and at most 1; for none of it, tier host");

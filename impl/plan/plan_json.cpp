@@ -15,6 +15,7 @@
 #include "plan/json_text.h"
 #include "plan/plan_words.h"
 #include "plan/predict.h"
+#include "plan/quantity.h"
 #include "plan/state_layout.h"
 #include "plan/text.h"
 
@@ -138,6 +139,24 @@ Status read_number(JsonValue entry, std::string_view key, uint64_t min, uint64_t
   return Ok{};
 }
 
+// A number of bytes, or a text: "4 GiB".
+Status read_bytes(JsonValue entry, std::string_view key, uint64_t& out) {
+  const auto value = entry.find(key);
+  if (!value) return Ok{};
+  const auto text = value->string();
+  if (!text.ok()) {
+    MERON_ASSIGN(out, value->count(0, kMostGatherWindow));
+    return Ok{};
+  }
+  const auto bytes = parse_quantity(*text, QuantityKind::bytes);
+  if (!bytes.ok()) {
+    const ErrorInfo& info = bytes.error().info();
+    return value->error(MERON_E_PARSE, info.what, info.advice);
+  }
+  out = static_cast<uint64_t>(*bytes);
+  return Ok{};
+}
+
 // A fraction that resolve_fraction() replaces.
 constexpr double kAutomatic = std::numeric_limits<double>::quiet_NaN();
 constexpr uint64_t kMostRate = uint64_t{1} << 50;
@@ -215,8 +234,8 @@ Status read_nvme(JsonValue root, Nvme& nvme) {
 
 Status read_entries(JsonValue root, Plan& plan) {
   if (const auto param = root.find("param")) {
-    MERON_TRY(param->object(
-        {"sharding", "tier", "dtype", "frozen", "second_copy", "codec", "resident", "buffers"}));
+    MERON_TRY(param->object({"sharding", "tier", "dtype", "frozen", "second_copy", "codec",
+                             "resident", "buffers", "gather_window", "register_values"}));
     MERON_TRY(read_entry(*param, kParamDTypes, plan.param));
     MERON_TRY(read_codec(*param, plan.param.codec));
     MERON_TRY(read_word<bool>(*param, "frozen", "dtype of frozen parameters", kFrozen, kFieldDTypes,
@@ -228,6 +247,10 @@ Status read_entries(JsonValue root, Plan& plan) {
     }
     MERON_TRY(
         read_number(*param, "buffers", kLeastParamBuffers, kMostParamBuffers, plan.param_buffers));
+    MERON_TRY(read_bytes(*param, "gather_window", plan.gather_window));
+    if (const auto registers = param->find("register_values")) {
+      MERON_ASSIGN(plan.register_values, registers->boolean());
+    }
   }
   if (const auto gradient = root.find("gradient")) {
     MERON_TRY(gradient->object({"sharding", "tier", "dtype", "codec"}));
@@ -262,6 +285,8 @@ Status read_mesh(JsonValue root, Mesh& mesh) {
 
 bool same_table(Plan a, const Plan& b) {
   a.name = b.name;
+  a.gather_window = b.gather_window;
+  a.register_values = b.register_values;
   return a == b;
 }
 
@@ -280,8 +305,9 @@ std::string name_by_table(const Plan& plan) {
 JsonValue to_blame(JsonValue plan) {
   for (const std::string_view kind : {"optimizer", "gradient", "param"}) {
     const auto entry = plan.find(kind);
-    for (const std::string_view key : {"codec", "second_copy", "fraction", "sub_group", "resident",
-                                       "buffers", "tier", "sharding"}) {
+    for (const std::string_view key :
+         {"codec", "second_copy", "fraction", "sub_group", "resident", "buffers", "gather_window",
+          "register_values", "tier", "sharding"}) {
       const auto value = entry ? entry->find(key) : std::nullopt;
       if (value) return *value;
     }

@@ -55,6 +55,8 @@ std::string to_json(const Plan& plan, int indent) {
     param["resident"] = plan.resident;
     param["buffers"] = plan.param_buffers;
   }
+  if (plan.gather_window > 0) param["gather_window"] = plan.gather_window;
+  if (plan.register_values) param["register_values"] = true;
   Json gradient = entry_json(plan.gradient, kGradientDTypes);
   gradient["codec"] = codec_json(plan.gradient.codec);
   Json optimizer = {{"sharding", name_of(plan.optimizer.sharding)},

@@ -165,21 +165,21 @@ Status GatherOperation::release_now(std::optional<void*> user) {
   return followed;
 }
 
-const std::byte* GatherOperation::data(const Param& param) const {
+FullTensor GatherOperation::tensor(const Param& param) const {
   if (mode_ != GatherMode::view) {
     for (const GatherTarget& target : targets_) {
-      if (target.param == &param) return target.data;
+      if (target.param == &param) return {target.data, target.on_device};
     }
-    return nullptr;
+    return {};
   }
   for (const auto& unit : units_) {
     if (param.unit != unit.get()) continue;
     const Flat& flat = unit->flat_of(param);
     const std::byte* const values =
         view_on_device_ ? unit->on_device()->data(param.place.flat) : flat.values;
-    return values + param.place.offset * size_of(flat.desc.dtype);
+    return {values + param.place.offset * size_of(flat.desc.dtype), view_on_device_};
   }
-  return nullptr;
+  return {};
 }
 
 std::vector<int> GatherOperation::missing() const {

@@ -31,6 +31,12 @@ struct GatherTarget {
   bool on_device = false;  // mode `into` only: `data` is memory of the rank's device
 };
 
+// A whole tensor, and whether it is in memory of the rank's device.
+struct FullTensor {
+  const std::byte* data = nullptr;
+  bool on_device = false;
+};
+
 // Where a gather's view is wanted.
 enum class GatherPlace : int32_t { device = 0, host = 1 };
 
@@ -67,8 +73,8 @@ class GatherOperation final : public Operation {
   // `detail` gets a hash. Equal on all ranks too.
   std::optional<uint64_t> place_in_window(uint64_t* detail) const;
   const std::vector<std::shared_ptr<Unit>>& units() const { return units_; }
-  // The whole tensor of a param; null when it is not part of the gather.
-  const std::byte* data(const Param& param) const;
+  // Where the whole tensor of a param is; null when it is not part of the gather.
+  FullTensor tensor(const Param& param) const;
 
   // Whether it leaves anything in memory of the device.
   bool on_device() const { return view_on_device_ || targets_on_device_; }

@@ -26,7 +26,7 @@
 #endif
 
 #define MERON_VERSION_MAJOR 0
-#define MERON_VERSION_MINOR 1
+#define MERON_VERSION_MINOR 2
 #define MERON_VERSION_PATCH 0
 /* The version of these headers as one number, comparable: (major << 16) | (minor << 8) | patch. */
 #define MERON_VERSION \
@@ -165,7 +165,7 @@ MERON_API const char *meron_status_name(meron_status status);
 MERON_API uint32_t meron_version(void);
 
 /**
- * The library's version as text, for example "0.1.0".
+ * The library's version as text, for example "0.2.0".
  * Ownership: static. Blocks: never. Threads: any. Errors: none.
  */
 MERON_API const char *meron_version_string(void);

@@ -7,6 +7,7 @@
 #define MERON_CONTEXT_H
 
 #include "meron/base.h"
+#include "meron/future.h"
 #include "meron/plan.h"
 #include "meron/transport.h"
 
@@ -16,11 +17,6 @@ MERON_BEGIN_DECLS
 typedef struct {
   uint64_t id;
 } meron_context;
-
-/* An operation under way that yields nothing but its end. A value; 0 is null. */
-typedef struct {
-  uint64_t id;
-} meron_future;
 
 /* Levels of a log message. */
 typedef int32_t meron_log_level;
@@ -272,32 +268,6 @@ MERON_API MERON_NODISCARD meron_status meron_context_predict(meron_prediction *o
 MERON_API MERON_NODISCARD meron_status meron_context_flight_record(char **out,
                                                                    meron_context context,
                                                                    meron_error **err);
-
-/**
- * Waits for a future.
- * @param timeout_ns  nanoseconds; MERON_TIMEOUT_DEFAULT: until the operation's own deadline; 0: as
- *                    meron_future_poll.
- * Returns MERON_IN_PROGRESS when timeout_ns passed first; the operation goes on.
- * Blocks: on peers, at most the deadline; advances other operations of the context meanwhile.
- * Threads: any; several may wait for one future. Errors: those of the operation, MERON_E_TIMEOUT,
- * MERON_E_PEER_DEAD, MERON_E_PEER_CLOSED, MERON_E_MISMATCH, MERON_E_ABORTED, MERON_E_CANCELLED,
- * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
- */
-MERON_API MERON_NODISCARD meron_status meron_future_wait(meron_future future, int64_t timeout_ns,
-                                                         meron_error **err);
-
-/**
- * MERON_OK when the operation has ended well, MERON_IN_PROGRESS when it has not ended, else its
- * error.
- * Blocks: never on peers; may compute. Threads: any. Errors: as meron_future_wait.
- */
-MERON_API MERON_NODISCARD meron_status meron_future_poll(meron_future future, meron_error **err);
-
-/**
- * Releases a future. An operation under way goes on, so that the ranks stay in step.
- * Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
- */
-MERON_API meron_status meron_future_release(meron_future future, meron_error **err);
 
 MERON_END_DECLS
 

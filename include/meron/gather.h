@@ -9,23 +9,19 @@
  * stream of Meron's own, for all gathers that have them at a time. meron_gather_wait_stream makes a
  * stream of the trainer's wait for that without the host, and meron_gather_release_on_stream gives
  * the memory back when the work that was asked of that stream is done.
+ *
+ * A gather is a future (future.h): waited for, polled and released as every other operation. It has
+ * leases on its units: of a view until it is released; of a copy only until that is made.
  */
 #ifndef MERON_GATHER_H
 #define MERON_GATHER_H
 
 #include "meron/base.h"
 #include "meron/context.h"
+#include "meron/future.h"
 #include "meron/param.h"
 
 MERON_BEGIN_DECLS
-
-/*
- * A unit or list of units on its way to full, then leased. A value; 0 is null. A view holds its
- * leases until it is released; a copy gives them back as soon as it is made.
- */
-typedef struct {
-  uint64_t id;
-} meron_gather;
 
 /* Where the full tensors are to be. */
 typedef int32_t meron_gather_mode;
@@ -81,62 +77,50 @@ MERON_API MERON_NODISCARD meron_status meron_gather_options_init(meron_gather_op
                                                                  meron_error **err);
 
 /**
- * Begins a gather. Collective over the units' group; the mode may differ between ranks.
+ * Begins a gather. Collective over the units' group; the mode may differ between ranks. When it has
+ * ended, the tensors are full, those on a device too; a wait makes the copy that was asked for, and
+ * may end with MERON_E_NO_MEMORY (the device has no room: this rank alone is concerned, and all
+ * else is usable as before) or MERON_E_DEVICE.
  * @param out      receives the gather, which holds a lease on every unit.
  * @param units    `count` units of one group.
  * @param options  NULL for a view.
- * Ownership: the caller releases *out; destinations must stay valid until it is ready. Blocks:
- * never, unless this rank is 1,024 operations ahead of a peer. Threads: any.
+ * Ownership: the caller releases *out, which gives the leases back; destinations must stay valid
+ * until it has ended or is released, and one that has not ended is given up. Views become invalid:
+ * on a device the caller has waited for all that uses them (or see meron_gather_release_on_stream).
+ * Blocks: never, unless this rank is 1,024 operations ahead of a peer. Threads: any.
  * Errors: MERON_E_ARGUMENT (also a destination on another device), MERON_E_DUPLICATE (a unit
  * twice), MERON_E_STATE (a unit is being updated here), MERON_E_NO_MEMORY (a copy), MERON_E_DEVICE,
  * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
  */
-MERON_API MERON_NODISCARD meron_status meron_gather_begin(meron_gather *out,
+MERON_API MERON_NODISCARD meron_status meron_gather_begin(meron_future *out,
                                                           const meron_unit *units, size_t count,
                                                           const meron_gather_options *options,
                                                           meron_error **err);
 
 /**
- * Waits until the tensors are full, those on a device too.
- * @param timeout_ns  as meron_future_wait.
- * Blocks: on peers, and on the device's copies, at most the deadline; copies where a copy was asked
- * for. Threads: any. Errors: as meron_future_wait; MERON_E_NO_MEMORY (the device has no room: this
- * rank alone is concerned, and all else is usable as before), MERON_E_DEVICE.
- */
-MERON_API MERON_NODISCARD meron_status meron_gather_wait(meron_gather gather, int64_t timeout_ns,
-                                                         meron_error **err);
-
-/**
  * Makes `stream` wait until the tensors are full on the device: what is asked of it from now on
- * sees them. Without waiting for the device; for tensors on the host it is meron_gather_wait.
+ * sees them. Without waiting for the device; for tensors on the host it is meron_future_wait.
  * @param stream      of the context's device (a cudaStream_t); NULL: its default stream.
  * @param timeout_ns  as meron_future_wait, of the wait for peers.
- * Blocks: on peers, at most the deadline. Threads: any. Errors: as meron_gather_wait;
- * MERON_E_ARGUMENT (the context has no device, a stream of another one), MERON_E_STATE (the stream
- * is being captured into a graph).
+ * Blocks: on peers, at most the deadline. Threads: any. Errors: as of a wait for
+ * the gather; MERON_E_ARGUMENT (the context has no device, a stream of another one), MERON_E_STATE
+ * (the stream is being captured into a graph).
  */
-MERON_API MERON_NODISCARD meron_status meron_gather_wait_stream(meron_gather gather, void *stream,
+MERON_API MERON_NODISCARD meron_status meron_gather_wait_stream(meron_future gather, void *stream,
                                                                 int64_t timeout_ns,
                                                                 meron_error **err);
 
 /**
- * MERON_OK when the tensors are full, those on a device too, MERON_IN_PROGRESS when not yet, else
- * the gather's error.
- * Blocks: never on peers or a device; may copy. Threads: any. Errors: as meron_gather_wait.
- */
-MERON_API MERON_NODISCARD meron_status meron_gather_poll(meron_gather gather, meron_error **err);
-
-/**
  * The whole tensor of a param of a full gather; on a device, of one that was waited for by
- * meron_gather_wait or meron_gather_wait_stream: there the pointer is one of the device.
- * Ownership: borrowed until meron_gather_release. Read-only for MERON_GATHER_VIEW: other ranks read
+ * meron_future_wait or meron_gather_wait_stream: there the pointer is one of the device.
+ * Ownership: borrowed until meron_future_release. Read-only for MERON_GATHER_VIEW: other ranks read
  * the same memory, which is mapped read-only where the plan shards it, so that a write ends the
  * process by a segmentation fault; where the plan replicates it, a write damages the values. Gather
  * with MERON_GATHER_COPY or MERON_GATHER_INTO to change values. Blocks: never. Threads: any.
  * Errors: MERON_E_ARGUMENT (not in this gather), MERON_E_STATE (not full yet, or on a device that
  * no call has waited for), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE.
  */
-MERON_API MERON_NODISCARD meron_status meron_gather_view(meron_view *out, meron_gather gather,
+MERON_API MERON_NODISCARD meron_status meron_gather_view(meron_view *out, meron_future gather,
                                                          meron_param param, meron_error **err);
 
 /* DLPack 1.x's exchange struct (https://dmlc.github.io/dlpack); its header is the caller's to
@@ -153,27 +137,20 @@ struct DLManagedTensorVersioned;
  * Blocks: never. Threads: any. Errors: as meron_gather_view, MERON_E_UNSUPPORTED.
  */
 MERON_API MERON_NODISCARD meron_status meron_gather_dlpack(struct DLManagedTensorVersioned **out,
-                                                           meron_gather gather, meron_param param,
+                                                           meron_future gather, meron_param param,
                                                            meron_error **err);
 
 /**
- * As meron_gather_release, where work that was asked of `stream` so far still uses the views: their
+ * As meron_future_release, where work that was asked of `stream` so far still uses the views: their
  * memory on the device goes back when that is done. DLPack tensors keep theirs.
  * @param stream  of the context's device; NULL: its default stream.
  * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT and MERON_E_STATE as
  * meron_gather_wait_stream (then nothing is released), MERON_E_DEVICE, MERON_E_HANDLE,
  * MERON_E_STALE.
  */
-MERON_API MERON_NODISCARD meron_status meron_gather_release_on_stream(meron_gather gather,
+MERON_API MERON_NODISCARD meron_status meron_gather_release_on_stream(meron_future gather,
                                                                       void *stream,
                                                                       meron_error **err);
-
-/**
- * Gives the leases back; views of the gather become invalid: on a device the caller has waited for
- * all that uses them (or see meron_gather_release_on_stream). A gather that is not full yet is
- * given up. Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
- */
-MERON_API meron_status meron_gather_release(meron_gather gather, meron_error **err);
 
 MERON_END_DECLS
 

@@ -30,6 +30,7 @@
 #include "meron/base.h"
 #include "meron/checkpoint.h"
 #include "meron/context.h"
+#include "meron/future.h"
 #include "meron/gather.h"
 #include "meron/group.h"
 #include "meron/io.h"

@@ -26,11 +26,6 @@ typedef struct {
   uint64_t id;
 } meron_unit;
 
-/* A unit opened for writing. A value; 0 is null. */
-typedef struct {
-  uint64_t id;
-} meron_update;
-
 /* The most dimensions of a param. */
 #define MERON_MAX_DIMS 16
 
@@ -61,13 +56,21 @@ typedef struct {
 MERON_API MERON_NODISCARD meron_status meron_param_desc_init(meron_param_desc *desc,
                                                              size_t struct_size, meron_error **err);
 
-/* Part of a tensor in memory. */
+/* meron_view.device: memory of the host. */
+#define MERON_DEVICE_HOST (-1)
+
+/* Part of a tensor in memory. Filled by the library, in full. */
 typedef struct {
   void *data;        /* first element; never NULL, also when count is 0 */
   uint64_t count;    /* elements, contiguous */
   uint64_t offset;   /* index of the first element in the whole tensor, row-major */
   meron_dtype dtype; /* of the elements */
   uint32_t writable; /* 1: may be written; 0: writing faults or is undefined */
+  int32_t device;    /* whose memory it is: MERON_DEVICE_HOST, or the number of the context's device
+                        ("cuda:1" has the number 1) */
+  uint32_t reserved_0; /* 0, as the next two: what a later version adds goes there */
+  uint64_t reserved_1;
+  uint64_t reserved_2;
 } meron_view;
 
 /**
@@ -207,24 +210,20 @@ MERON_API meron_status meron_unit_release(meron_unit unit, meron_error **err);
 
 /**
  * Begins an update of some units: asks every rank to release the present version. Collective over
- * the units' group.
+ * the units' group. When it has ended, this rank's parts may be written.
  * @param out    receives the update.
  * @param units  `count` units of one group, none leased on this rank.
- * Ownership: the caller ends *out by meron_update_publish. Blocks: never. Threads: any.
+ * Ownership: the caller ends *out by meron_update_publish. Released before, the update is given up:
+ * if this rank has waited for it and called neither meron_update_write nor meron_update_view, its
+ * values are published unchanged; otherwise the group breaks with MERON_E_ABORTED on every rank,
+ * because values that are written in part must not be published and peers go on with the update.
+ * Blocks: never. Threads: any.
  * Errors: MERON_E_ARGUMENT, MERON_E_STATE (a unit is leased here or being updated),
  * MERON_E_DUPLICATE, MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
-MERON_API MERON_NODISCARD meron_status meron_update_begin(meron_update *out,
+MERON_API MERON_NODISCARD meron_status meron_update_begin(meron_future *out,
                                                           const meron_unit *units, size_t count,
                                                           meron_error **err);
-
-/**
- * Waits until every rank has released it, after which this rank's parts may be written.
- * @param timeout_ns  as meron_future_wait.
- * Blocks: on peers, at most the deadline. Threads: any. Errors: as meron_future_wait.
- */
-MERON_API MERON_NODISCARD meron_status meron_update_wait(meron_update update, int64_t timeout_ns,
-                                                         meron_error **err);
 
 /**
  * The part of `param` that this rank updates (all of it when the plan replicates the optimizer
@@ -233,7 +232,7 @@ MERON_API MERON_NODISCARD meron_status meron_update_wait(meron_update update, in
  * Errors: MERON_E_ARGUMENT (the param is in none of the units), MERON_E_STATE (the update has not
  * been waited for), MERON_E_HANDLE, MERON_E_STALE.
  */
-MERON_API MERON_NODISCARD meron_status meron_update_view(meron_view *out, meron_update update,
+MERON_API MERON_NODISCARD meron_status meron_update_view(meron_view *out, meron_future update,
                                                          meron_param param, meron_error **err);
 
 /**
@@ -244,7 +243,7 @@ MERON_API MERON_NODISCARD meron_status meron_update_view(meron_view *out, meron_
  * Ownership: `data` is only read, during the call. Blocks: never. Threads: any.
  * Errors: as meron_update_view.
  */
-MERON_API MERON_NODISCARD meron_status meron_update_write(meron_update update, meron_param param,
+MERON_API MERON_NODISCARD meron_status meron_update_write(meron_future update, meron_param param,
                                                           const void *data, uint64_t count,
                                                           meron_dtype dtype, meron_error **err);
 
@@ -254,16 +253,7 @@ MERON_API MERON_NODISCARD meron_status meron_update_write(meron_update update, m
  * Blocks: never. Threads: any. Errors: MERON_E_STATE (not waited for), MERON_E_HANDLE,
  * MERON_E_STALE, -3xx.
  */
-MERON_API MERON_NODISCARD meron_status meron_update_publish(meron_update update, meron_error **err);
-
-/**
- * Gives an update up. If this rank has waited for it and called neither meron_update_write nor
- * meron_update_view, its values are published unchanged. Otherwise the group breaks with
- * MERON_E_ABORTED on every rank, because values that are written in part must not be published and
- * peers go on with the update. Blocks: never. Threads: any, also a finalizer's.
- * Errors: MERON_E_HANDLE, MERON_E_STALE (also after meron_update_publish).
- */
-MERON_API meron_status meron_update_release(meron_update update, meron_error **err);
+MERON_API MERON_NODISCARD meron_status meron_update_publish(meron_future update, meron_error **err);
 
 MERON_END_DECLS
 

@@ -5,6 +5,18 @@
  * A unit has a gradient bucket in this rank's arena that peers read in place. Either the trainer
  * writes there (meron_gradient_view: registered, no copy), or passes its own arrays to
  * meron_reduce_begin (staged). Sums are in f32, in rank order: equal bits in every run.
+ *
+ * The gradient of a unit is, on each rank, in one of five states. A call that does not fit gives
+ * MERON_E_STATE, which names the state, and changes nothing.
+ *
+ *   empty     nothing is held. meron_gradient_view, or meron_reduce_begin with sources: filling.
+ *   filling   the trainer writes a micro-batch. meron_reduce_begin: reducing.
+ *   reducing  peers read it. When the future has ended: partial, or ready if `boundary` was 1.
+ *   partial   micro-batches are summed, and more follow. Another one: filling.
+ *             meron_reduce_finish_begin: ready, without another micro-batch. meron_reduce_discard:
+ *             empty.
+ *   ready     the sum is complete: meron_reduced_view shows it, and meron_optimizer_step_begin uses
+ *             it: empty. meron_reduce_discard: empty.
  */
 #ifndef MERON_REDUCE_H
 #define MERON_REDUCE_H

@@ -196,9 +196,9 @@ TEST_F(OfSize, GatherOptions) {
       {offsetof(meron_gather_options, mode), offsetof(meron_gather_options, destinations),
        sizeof(meron_gather_options)},
       [this](const meron_gather_options* options) {
-        meron_gather gather{};
+        meron_future gather{};
         const meron_status status = meron_gather_begin(&gather, &unit_, 1, options, &error_);
-        if (status == MERON_OK) ok(meron_gather_release(gather, nullptr));
+        if (status == MERON_OK) ok(meron_future_release(gather, nullptr));
         return status;
       });
 }

@@ -101,8 +101,8 @@ def test_a_field_of_another_type(copy: Copy) -> None:
 
 
 def test_a_field_added_to_a_struct_without_a_size(copy: Copy) -> None:
-    copy.change("param.h", r"(\n  uint32_t writable;[^\n]*)", r"\1\n  uint64_t extra;")
-    breaks(copy, "sizeof(meron_view) was 32", "'struct meron_view' changed")
+    copy.change("param.h", r"(\n  uint64_t reserved_2;[^\n]*)", r"\1\n  uint64_t extra;")
+    breaks(copy, "sizeof(meron_view) was 56", "'struct meron_view' changed")
 
 
 def test_a_function_that_is_removed(copy: Copy) -> None:
@@ -149,8 +149,8 @@ def test_a_constant_of_another_value(copy: Copy) -> None:
 
 def test_a_symbol_in_another_version_node(copy: Copy) -> None:
     path = copy.root / "capi" / "meron.map"
-    path.write_text(path.read_text().replace("MERON_0.1", "MERON_0.9"))
-    breaks(copy, "meron_gather_begin@@MERON_0.1")
+    path.write_text(path.read_text().replace("MERON_0.2", "MERON_0.9"))
+    breaks(copy, "meron_gather_begin@@MERON_0.2")
 
 
 @pytest.mark.skipif(LIBRARY is None, reason="MERON_TEST_LIBRARY names no library")
@@ -190,7 +190,7 @@ def test_before_the_release_a_break_is_recorded_freely_and_after_it_never(copy: 
     assert copy.check("--update")[0] == 0
     assert copy.check()[0] == 0
     baseline = next((copy.root / "capi" / "abi").iterdir())
-    (baseline / "released").write_text("0.1.0\n")
+    (baseline / "released").write_text("0.2.0\n")
     before = (baseline / "layout.c").read_text()
     copy.change("base.h", r"MERON_E_EXPIRED = -102", "MERON_E_STALE = -102")
     status, output = copy.check("--update")

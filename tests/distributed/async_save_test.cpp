@@ -103,14 +103,14 @@ TEST(AsyncSave, UpdatesAndWritesOfStatesWaitUntilTheyAreCopied) {
       train(trainer, rank, 2, 0, 1);
       dump(trainer, called.data());
       const meron_future one = begin_save(trainer, folder.path, "one", 1);
-      meron_update update{};
+      meron_future update{};
       CALL(meron_update_begin, &update, trainer.units.data(), trainer.units.size());
-      meron_gather gather{};
+      meron_future gather{};
       meron_error* error = nullptr;
       require(meron_gather_begin(&gather, &trainer.units[0], 1, nullptr, &error) == MERON_E_STATE,
               "a unit is not gathered while it is updated");
       meron_error_free(error);
-      CALL(meron_update_wait, update, MERON_TIMEOUT_DEFAULT);
+      CALL(meron_future_wait, update, MERON_TIMEOUT_DEFAULT);
       const std::vector<float> zeros(weight_count(), 0.0f);
       for (size_t i = 0; i < trainer.params.size(); ++i) {
         CALL(meron_update_write, update, trainer.params[i], zeros.data(), trainer.descs[i].count(),

@@ -311,19 +311,19 @@ TEST(SecondCopy, StaysOfWhatDoesNotTrain) {
     CALL(meron_unit_create, &unit, context, "u", params.data(), params.size());
     const std::vector<float> values(4096, 1.5f);
     const auto write = [&] {
-      meron_update update{};
+      meron_future update{};
       CALL(meron_update_begin, &update, &unit, 1);
-      CALL(meron_update_wait, update, MERON_TIMEOUT_DEFAULT);
+      CALL(meron_future_wait, update, MERON_TIMEOUT_DEFAULT);
       for (const meron_param param : params) {
         CALL(meron_update_write, update, param, values.data(), values.size(), MERON_F32);
       }
       CALL(meron_update_publish, update);
     };
     const auto gather = [&] {
-      meron_gather gather{};
+      meron_future gather{};
       CALL(meron_gather_begin, &gather, &unit, 1, nullptr);
-      CALL(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
-      CALL(meron_gather_release, gather);
+      CALL(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);
+      CALL(meron_future_release, gather);
     };
     write();
     meron_optimizer optimizer{};

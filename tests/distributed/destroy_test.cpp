@@ -116,11 +116,11 @@ TEST(DestroyOfOne, RefusesAUnitThatIsInUseAndLeavesItAsItIs) {
     const OneParam model(context, kSize);
     use(model, kSize, 2);
     CALL(meron_reduce_discard, model.unit);
-    meron_gather gather{};
+    meron_future gather{};
     CALL(meron_gather_begin, &gather, &model.unit, 1, nullptr);
-    CALL(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
+    CALL(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);
     require(meron_unit_destroy(model.unit, nullptr) == MERON_E_STATE, "gathered");
-    CALL(meron_gather_release, gather);
+    CALL(meron_future_release, gather);
     meron_schedule schedule{};
     CALL(meron_schedule_create, &schedule, &model.unit, 1, nullptr);
     require(meron_unit_destroy(model.unit, nullptr) == MERON_E_STATE, "scheduled");

@@ -48,7 +48,7 @@ using ChangeGradients = void (*)(std::vector<std::vector<float>>& gradients);
 inline std::vector<std::vector<float>> values_on(const TrainersDevice& device,
                                                  const Trainer& trainer) {
   std::vector<std::vector<float>> values(kParams);
-  std::vector<meron_gather> gathers(trainer.units.size());
+  std::vector<meron_future> gathers(trainer.units.size());
   for (size_t u = 0; u < gathers.size(); ++u) {
     CALL(meron_gather_begin, &gathers[u], &trainer.units[u], 1, nullptr);
     CALL(meron_gather_wait_stream, gathers[u], device.stream(), MERON_TIMEOUT_DEFAULT);
@@ -62,7 +62,7 @@ inline std::vector<std::vector<float>> values_on(const TrainersDevice& device,
     view.data = host.data();
     values[i] = Trainer::to_f32(view);
   }
-  for (const meron_gather gather : gathers) {
+  for (const meron_future gather : gathers) {
     CALL(meron_gather_release_on_stream, gather, device.stream());
   }
   return values;

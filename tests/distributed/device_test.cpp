@@ -102,11 +102,11 @@ TEST(DeviceTest, GathersAtATimeShareOneCopy) {
   EXPECT_TRUE(run_on_device(2, "delay=1000", [](int, meron_context context) {
     const OneParam model(context, 1000);
     model.write(numbers(1000));
-    meron_gather first{}, second{};
+    meron_future first{}, second{};
     CALL(meron_gather_begin, &first, &model.unit, 1, nullptr);
     CALL(meron_gather_begin, &second, &model.unit, 1, nullptr);
-    CALL(meron_gather_wait, first, MERON_TIMEOUT_DEFAULT);
-    CALL(meron_gather_wait, second, MERON_TIMEOUT_DEFAULT);
+    CALL(meron_future_wait, first, MERON_TIMEOUT_DEFAULT);
+    CALL(meron_future_wait, second, MERON_TIMEOUT_DEFAULT);
     meron_view one{}, two{};
     CALL(meron_gather_view, &one, first, model.param);
     CALL(meron_gather_view, &two, second, model.param);
@@ -114,9 +114,9 @@ TEST(DeviceTest, GathersAtATimeShareOneCopy) {
     require(std::memcmp(one.data, numbers(1000).data(), 4000) == 0, "the values");
     const uint64_t up = stats_of(context).device_up_bytes;
     require(up >= 4000 && up < 8000, "copied once");
-    CALL(meron_gather_release, first);
+    CALL(meron_future_release, first);
     require(std::memcmp(two.data, numbers(1000).data(), 4000) == 0, "the other's values");
-    CALL(meron_gather_release, second);
+    CALL(meron_future_release, second);
   }));
 }
 
@@ -155,9 +155,9 @@ bool gathers_into(int params, uintptr_t offset, int broken) {
     options.mode = MERON_GATHER_INTO;
     options.destinations = places.data();
     options.destination_count = places.size();
-    meron_gather gather{};
+    meron_future gather{};
     const bool begun = meron_gather_begin(&gather, &unit, 1, &options, nullptr) >= 0;
-    well[0] = begun && meron_gather_wait(gather, MERON_TIMEOUT_DEFAULT, nullptr) >= 0 ? 1 : 0;
+    well[0] = begun && meron_future_wait(gather, MERON_TIMEOUT_DEFAULT, nullptr) >= 0 ? 1 : 0;
     _exit(0);
   });
   ::unsetenv("MERON_EMULATED_DEVICE");
@@ -198,14 +198,14 @@ TEST(DeviceTest, AGatherIntoPlacesThatAreNotAlignedHasTheValues) {
       options.mode = MERON_GATHER_INTO;
       options.destinations = &place;
       options.destination_count = 1;
-      meron_gather gather{};
+      meron_future gather{};
       CALL(meron_gather_begin, &gather, &model.unit, 1, &options);
       CALL(meron_gather_wait_stream, gather, device.stream(), MERON_TIMEOUT_DEFAULT);
       std::vector<float> seen(1000);
       device.copy(seen.data(), memory + offset, 4000);
       device.synchronize();
       require(seen == numbers(1000), "the values");
-      CALL(meron_gather_release, gather);
+      CALL(meron_future_release, gather);
       device.release(memory);
     }
   }));
@@ -240,7 +240,7 @@ TEST(DeviceTest, NobodyReadsWhatTheDeviceHasNotYet) {
     const TrainersDevice device;
     const OneParam model(context, 1000);
     model.write(numbers(1000));
-    meron_gather gather{};
+    meron_future gather{};
     CALL(meron_gather_begin, &gather, &model.unit, 1, nullptr);
     CALL(meron_context_progress, context);
     meron_view view{};
@@ -269,7 +269,7 @@ TEST(DeviceTest, AnUpdateWaitsForCopiesOfTheVersionBefore) {
     options.destinations = &destination;
     options.destination_count = 1;
     device.fill(kept, 1, 4000);  // before the copy, which waits for it
-    meron_gather gather{};
+    meron_future gather{};
     CALL(meron_gather_begin, &gather, &model.unit, 1, &options);
     CALL(meron_gather_wait_stream, gather, device.stream(), MERON_TIMEOUT_DEFAULT);
     CALL(meron_gather_release_on_stream, gather, device.stream());
@@ -288,22 +288,22 @@ TEST(DeviceTest, AFullDeviceIsToldAndAllElseGoesOn) {
     const OneParam model(context, 1000);
     model.write(numbers(1000));
     void* const taken = device.allocate(3000);
-    meron_gather gather{};
+    meron_future gather{};
     CALL(meron_gather_begin, &gather, &model.unit, 1, nullptr);
     meron_error* err = nullptr;
-    require(meron_gather_wait(gather, MERON_TIMEOUT_DEFAULT, &err) == MERON_E_NO_MEMORY, "full");
+    require(meron_future_wait(gather, MERON_TIMEOUT_DEFAULT, &err) == MERON_E_NO_MEMORY, "full");
     const std::string message = meron_error_message(err);
     require(message.find("unit 'u'") != std::string::npos, "the unit");
     require(message.find("emulated:0") != std::string::npos, "the device");
     meron_error_free(err);
-    CALL(meron_gather_release, gather);
+    CALL(meron_future_release, gather);
     device.release(taken);
     device.synchronize();
     require(model.info().leases == 0, "no lease is left");
     model.write(std::vector<float>(1000, 2.0f));
     CALL(meron_gather_begin, &gather, &model.unit, 1, nullptr);
-    CALL(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
-    CALL(meron_gather_release, gather);
+    CALL(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);
+    CALL(meron_future_release, gather);
   }));
 }
 
@@ -314,13 +314,13 @@ TEST(DeviceTest, AHostViewIsGivenWhereItIsAskedFor) {
     model.write(numbers(1000));
     meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
     options.place = MERON_PLACE_HOST;
-    meron_gather gather{};
+    meron_future gather{};
     CALL(meron_gather_begin, &gather, &model.unit, 1, &options);
-    CALL(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
+    CALL(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);
     meron_view view{};
     CALL(meron_gather_view, &view, gather, model.param);
     require(std::memcmp(view.data, numbers(1000).data(), 4000) == 0, "the values");
-    CALL(meron_gather_release, gather);
+    CALL(meron_future_release, gather);
     require(stats_of(context).device_up_bytes == 0, "nothing was copied");
   }));
 }
@@ -355,19 +355,19 @@ TEST(DeviceTest, ABrokenDeviceIsNamedOnEveryRank) {
 TEST(DeviceTest, WhatIsAskedOfNoDeviceOrOfAnotherIsRefused) {
   EXPECT_TRUE(run_world({"self", 1, "zero3"}, [](int, meron_context context) {
     const OneParam model(context, 10);
-    meron_gather gather{};
+    meron_future gather{};
     CALL(meron_gather_begin, &gather, &model.unit, 1, nullptr);
     require(meron_gather_wait_stream(gather, nullptr, -1, nullptr) == MERON_E_ARGUMENT, "wait");
     require(meron_gather_release_on_stream(gather, nullptr, nullptr) == MERON_E_ARGUMENT, "end");
-    CALL(meron_gather_release, gather);
+    CALL(meron_future_release, gather);
   }));
   EXPECT_TRUE(run_on_device(1, "", [](int, meron_context context) {
     const OneParam model(context, 10);
-    meron_gather gather{};
+    meron_future gather{};
     CALL(meron_gather_begin, &gather, &model.unit, 1, nullptr);
     int no_stream = 0;
     require(meron_gather_wait_stream(gather, &no_stream, -1, nullptr) == MERON_E_ARGUMENT, "wait");
-    CALL(meron_gather_release, gather);
+    CALL(meron_future_release, gather);
   }));
 }
 

@@ -130,17 +130,17 @@ inline void train(const DeviceConfig& config, int rank, meron_context context, b
   for (int step = 0; step < kDeviceSteps; ++step) {
     for (int k = 0; k < kDeviceAccumulate; ++k) {
       const auto index = static_cast<size_t>((step * kDeviceAccumulate + k) * config.ranks + rank);
-      std::vector<meron_gather> gathers(config.scheduled ? 0 : trainer.units.size());
+      std::vector<meron_future> gathers(config.scheduled ? 0 : trainer.units.size());
       std::vector<std::vector<float>> values(kParams);
       for (size_t u = 0; u < gathers.size(); ++u) {
         CALL(meron_gather_begin, &gathers[u], &trainer.units[u], 1, nullptr);
       }
       if (config.scheduled) CALL(meron_schedule_begin, schedule, 0);
-      for (const meron_gather gather : gathers) {
+      for (const meron_future gather : gathers) {
         if (device) {
           CALL(meron_gather_wait_stream, gather, device->stream(), MERON_TIMEOUT_DEFAULT);
         } else {
-          CALL(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
+          CALL(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);
         }
       }
       for (size_t i = 0; i < kParams; ++i) {
@@ -163,11 +163,11 @@ inline void train(const DeviceConfig& config, int rank, meron_context context, b
         values[i] = Trainer::to_f32(view);
         if (config.scheduled) CALL(meron_schedule_leave, schedule, unit);
       }
-      for (const meron_gather gather : gathers) {
+      for (const meron_future gather : gathers) {
         if (device) {
           CALL(meron_gather_release_on_stream, gather, device->stream());
         } else {
-          CALL(meron_gather_release, gather);
+          CALL(meron_future_release, gather);
         }
       }
       auto gradients = trainer.zeros();

@@ -162,10 +162,10 @@ TEST_P(Difference, ArrivesAlsoWhereAGatherIsGivenUp) {
     EXPECT_TRUE(run_world(world, [&](int rank, meron_context context) {
       const Model model(context);
       for (uint64_t step = 0; step < 10; ++step) {
-        meron_gather gather{};
+        meron_future gather{};
         CALL(meron_gather_begin, &gather, &model.one.unit, 1, nullptr);
-        if (!given_up) CALL(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
-        CALL(meron_gather_release, gather);
+        if (!given_up) CALL(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);
+        CALL(meron_future_release, gather);
         model.step(step);
       }
       const std::vector<float> last = model.one.gather();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Windows and registered memory in which joined devices gather values, and ranks that cannot have
 // them.
-#include <tuple>
 #include <utility>
 
 #include "tests/distributed/joined_devices.h"
@@ -9,13 +8,9 @@
 namespace meron::test {
 namespace {
 
-// Runs ranks that gather within a window.
-bool run_within(const char* window, const World& world, const std::string& settings,
-                const RankMain& body) {
-  ::setenv("MERON_GATHER_WINDOW", window, 1);
-  const bool well = run_joined(world, settings, body);
-  ::unsetenv("MERON_GATHER_WINDOW");
-  return well;
+// Ranks that gather within a window.
+World windowed_world(int ranks, const std::string& window, const char* transport = "local") {
+  return joined_world(ranks, transport, R"(, "gather_window": ")" + window + "\"");
 }
 
 // Room of the window is used again behind who still reads there, on whichever stream, and what
@@ -23,8 +18,8 @@ bool run_within(const char* window, const World& world, const std::string& setti
 TEST(JoinedDevicesTest, RoomOfAWindowIsUsedAgain) {
   constexpr uint64_t kBytes = 20'000 * sizeof(float);
   for (const char* const transport : {"local", "shm"}) {
-    const World world = joined_world(3, transport);
-    EXPECT_TRUE(run_within("100 kB", world, ",delay=500", [](int rank, meron_context context) {
+    const World world = windowed_world(3, "100 kB", transport);
+    EXPECT_TRUE(run_joined(world, ",delay=500", [](int rank, meron_context context) {
       const OneParam ones(context, 20'000), twos(context, 20'000, false, "q", "v");
       ones.write(std::vector<float>(20'000, 1.0f));
       twos.write(std::vector<float>(20'000, 2.0f));
@@ -34,7 +29,7 @@ TEST(JoinedDevicesTest, RoomOfAWindowIsUsedAgain) {
       std::vector<float> read;  // what is wanted of each copy
       std::vector<void*> copies;
       for (int round = 0; round < 12; ++round) {
-        std::vector<std::pair<meron_gather, const OneParam*>> gathers;
+        std::vector<std::pair<meron_future, const OneParam*>> gathers;
         for (const OneParam* const model : at_a_time[static_cast<size_t>(round % 3)]) {
           gathers.emplace_back(begin_gather(*model), model);
         }
@@ -60,16 +55,16 @@ TEST(JoinedDevicesTest, RoomOfAWindowIsUsedAgain) {
 
 // What keeps ranks from gathering at one place is named: who kept what others released.
 TEST(JoinedDevicesTest, RanksWhoseRoomOfAWindowDiffersAreTold) {
-  EXPECT_TRUE(run_within("1 MiB", joined_world(2), "", [](int rank, meron_context context) {
+  EXPECT_TRUE(run_joined(windowed_world(2, "1 MiB"), "", [](int rank, meron_context context) {
     const OneParam model(context, 20'000);
     model.write(std::vector<float>(20'000, 1.0f));
-    const meron_gather first = begin_gather(model);
-    CALL(meron_gather_wait, first, MERON_TIMEOUT_DEFAULT);
-    if (rank == 1) CALL(meron_gather_release, first);
+    const meron_future first = begin_gather(model);
+    CALL(meron_future_wait, first, MERON_TIMEOUT_DEFAULT);
+    if (rank == 1) CALL(meron_future_release, first);
     const Failure failure = failure_of([&](meron_error** error) {
-      meron_gather again{};
+      meron_future again{};
       const meron_status begun = meron_gather_begin(&again, &model.unit, 1, nullptr, error);
-      return begun < 0 ? begun : meron_gather_wait(again, MERON_TIMEOUT_DEFAULT, error);
+      return begun < 0 ? begun : meron_future_wait(again, MERON_TIMEOUT_DEFAULT, error);
     });
     require(failure.status == MERON_E_MISMATCH, failure.message.c_str());
     require(failure.message.find("'u (window byte 0)'") != std::string::npos &&
@@ -81,11 +76,11 @@ TEST(JoinedDevicesTest, RanksWhoseRoomOfAWindowDiffersAreTold) {
 // A library without windows: the values lie elsewhere.
 TEST(JoinedDevicesTest, WithoutWindowsValuesAreGatheredElsewhere) {
   EXPECT_TRUE(
-      run_within("1 MiB", joined_world(2), ",windows=0", [](int rank, meron_context context) {
+      run_joined(windowed_world(2, "1 MiB"), ",windows=0", [](int rank, meron_context context) {
         const OneParam model(context, 20'000);
         model.write(std::vector<float>(20'000, 1.0f));
-        const meron_gather kept = begin_gather(model);
-        if (rank == 1) CALL(meron_gather_release, kept);
+        const meron_future kept = begin_gather(model);
+        if (rank == 1) CALL(meron_future_release, kept);
         expect_ones(model, rank);  // in whatever order others are released
         require(stats_of(context).device_down_bytes == 0, "by the devices");
       }));
@@ -93,40 +88,34 @@ TEST(JoinedDevicesTest, WithoutWindowsValuesAreGatheredElsewhere) {
 
 // A library that registers no memory: the values are gathered all the same.
 TEST(JoinedDevicesTest, WithoutRegistrationValuesAreGatheredAllTheSame) {
-  ::setenv("MERON_REGISTER_VALUES", "1", 1);
-  EXPECT_TRUE(run_joined(joined_world(2), ",registers=0", [](int rank, meron_context context) {
+  const World world = joined_world(2, "local", R"(, "register_values": true)");
+  EXPECT_TRUE(run_joined(world, ",registers=0", [](int rank, meron_context context) {
     const OneParam model(context, 20'000);
     model.write(std::vector<float>(20'000, 1.0f));
     expect_ones(model, rank);
     require(stats_of(context).device_down_bytes == 0, "by the devices");
   }));
-  ::unsetenv("MERON_REGISTER_VALUES");
 }
 
-// A window that cannot be is told at the open, on all ranks alike.
-TEST(JoinedDevicesTest, AWindowThatCannotBeIsRefused) {
-  for (const auto& [window, status, word] :
-       {std::tuple("2 GiBs", MERON_E_ARGUMENT, "MERON_GATHER_WINDOW of rank 0"),
-        std::tuple("2 GiB", MERON_E_NO_MEMORY, "rank 0 has 1073741824 bytes")}) {
-    EXPECT_TRUE(run_world(
-        {"self", 1}, [&, window = window, status = status, word = word](int, meron_context) {
-          ::setenv("MERON_EMULATED_DEVICE", "count=8", 1);
-          ::setenv("MERON_GATHER_WINDOW", window, 1);
-          const World world = joined_world(2);
-          const std::string token = fresh_token();
-          const auto refused = [&](int rank) {
-            const Failure failure = failure_of([&](meron_error** error) {
-              meron_context context{};
-              return try_open(&context, world, rank, token, nullptr, error);
-            });
-            require(failure.status == status, failure.message.c_str());
-            require(failure.message.find(word) != std::string::npos, failure.message.c_str());
-          };
-          std::thread other(refused, 1);
-          refused(0);
-          other.join();
-        }));
-  }
+// A window that the devices have no room for is told at the open, on all ranks alike.
+TEST(JoinedDevicesTest, AWindowWithoutRoomIsRefused) {
+  EXPECT_TRUE(run_world({"self", 1}, [](int, meron_context) {
+    ::setenv("MERON_EMULATED_DEVICE", "count=8", 1);
+    const World world = windowed_world(2, "2 GiB");
+    const std::string token = fresh_token();
+    const auto refused = [&](int rank) {
+      const Failure failure = failure_of([&](meron_error** error) {
+        meron_context context{};
+        return try_open(&context, world, rank, token, nullptr, error);
+      });
+      require(failure.status == MERON_E_NO_MEMORY, failure.message.c_str());
+      require(failure.message.find("rank 0 has 1073741824 bytes") != std::string::npos,
+              failure.message.c_str());
+    };
+    std::thread other(refused, 1);
+    refused(0);
+    other.join();
+  }));
 }
 
 }  // namespace

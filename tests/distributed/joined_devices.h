@@ -14,11 +14,15 @@
 
 namespace meron::test {
 
-inline const char* const kPlan = R"({"preset": "zero3", "param": {"tier": "device"},
-                              "gradient": {"tier": "device"}, "optimizer": {"tier": "device"}})";
+// `param`: more fields of the entry, such as R"(, "gather_window": "1 MiB")".
+inline std::string joined_plan(const std::string& param = "") {
+  return R"({"preset": "zero3", "param": {"tier": "device")" + param +
+         R"(}, "gradient": {"tier": "device"}, "optimizer": {"tier": "device"}})";
+}
 
-inline World joined_world(int ranks, const char* transport = "local") {
-  World world{transport, ranks, kPlan};
+inline World joined_world(int ranks, const char* transport = "local",
+                          const std::string& param = "") {
+  World world{transport, ranks, joined_plan(param)};
   world.device = "emulated";
   world.devices = true;
   return world;
@@ -51,15 +55,15 @@ Failure failure_of(Call call) {
   return failure;
 }
 
-inline meron_gather begin_gather(const OneParam& model) {
-  meron_gather gather{};
+inline meron_future begin_gather(const OneParam& model) {
+  meron_future gather{};
   CALL(meron_gather_begin, &gather, &model.unit, 1, nullptr);
   return gather;
 }
 
 inline void expect_ones(const OneParam& model, int rank) {
   const TrainersDevice device(rank);
-  const meron_gather gather = begin_gather(model);
+  const meron_future gather = begin_gather(model);
   CALL(meron_gather_wait_stream, gather, device.stream(), MERON_TIMEOUT_DEFAULT);
   meron_view view{};
   CALL(meron_gather_view, &view, gather, model.param);

@@ -57,14 +57,14 @@ TEST(JoinedDevicesTest, AStreamThatWaitsForAPeerIsLetGo) {
       return;
     }
     const TrainersDevice device(rank);
-    const meron_gather gather = begin_gather(model);
+    const meron_future gather = begin_gather(model);
     CALL(meron_gather_wait_stream, gather, device.stream(), MERON_TIMEOUT_DEFAULT);
     const auto begun = std::chrono::steady_clock::now();
     device.synchronize();
     const auto took = std::chrono::steady_clock::now() - begun;
     require(took < std::chrono::milliseconds(3000), "the stream is let go");
     const Failure failure = failure_of([&](meron_error** error) {
-      meron_gather again{};
+      meron_future again{};
       return meron_gather_begin(&again, &model.unit, 1, nullptr, error);
     });
     require(failure.status == MERON_E_TIMEOUT, "the deadline");
@@ -87,7 +87,7 @@ TEST(JoinedDevicesTest, ADeadPeerIsNamedAndTheStreamLetGo) {
     Failure failure;
     while (failure.status >= 0) {
       failure = failure_of([&](meron_error** error) {
-        meron_gather gather{};
+        meron_future gather{};
         const meron_status asked = meron_gather_begin(&gather, &model.unit, 1, nullptr, error);
         if (asked < 0) return asked;
         return meron_gather_wait_stream(gather, device.stream(), MERON_TIMEOUT_DEFAULT, error);
@@ -119,10 +119,10 @@ TEST(JoinedDevicesTest, AFailureOfTheLibraryIsTold) {
       const std::vector<float> gradient(10'000, 1.0f);
       meron_status status = MERON_OK;
       for (int round = 0; status >= 0 && round < 10; ++round) {
-        meron_gather gather{};
+        meron_future gather{};
         status = meron_gather_begin(&gather, &model.unit, 1, nullptr, &error);
-        if (status >= 0) status = meron_gather_wait(gather, MERON_TIMEOUT_DEFAULT, &error);
-        if (status >= 0) status = meron_gather_release(gather, &error);
+        if (status >= 0) status = meron_future_wait(gather, MERON_TIMEOUT_DEFAULT, &error);
+        if (status >= 0) status = meron_future_release(gather, &error);
         const meron_source source{model.param, gradient.data(), gradient.size(), MERON_F32, 0};
         if (status >= 0) {
           status = meron_reduce_begin(nullptr, model.unit, &source, 1, nullptr, &error);
@@ -146,9 +146,9 @@ TEST(JoinedDevicesTest, RanksThatWantValuesInDifferentPlacesAreTold) {
     meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
     options.place = rank == 0 ? MERON_PLACE_HOST : MERON_PLACE_DEVICE;
     const Failure failure = failure_of([&](meron_error** error) {
-      meron_gather gather{};
+      meron_future gather{};
       const meron_status begun = meron_gather_begin(&gather, &model.unit, 1, &options, error);
-      return begun < 0 ? begun : meron_gather_wait(gather, MERON_TIMEOUT_DEFAULT, error);
+      return begun < 0 ? begun : meron_future_wait(gather, MERON_TIMEOUT_DEFAULT, error);
     });
     require(failure.status == MERON_E_MISMATCH, "a mismatch");
   }));

@@ -17,14 +17,14 @@ TEST(JoinedDevicesTest, WhatNobodyHasWrittenIsZero) {
   for (const int ranks : {1, 2}) {
     EXPECT_TRUE(run_joined(joined_world(ranks), ",delay=20000", [](int, meron_context context) {
       const OneParam model(context, 1000);
-      const meron_gather gather = begin_gather(model);
-      CALL(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
+      const meron_future gather = begin_gather(model);
+      CALL(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);
       meron_view view{};
       CALL(meron_gather_view, &view, gather, model.param);
       for (uint64_t i = 0; i < view.count; ++i) {
         require(static_cast<const float*>(view.data)[i] == 0.0f, "zero");
       }
-      CALL(meron_gather_release, gather);
+      CALL(meron_future_release, gather);
     })) << ranks;
   }
 }
@@ -38,7 +38,7 @@ TEST(JoinedDevicesTest, ARankWithoutRoomTriesAgain) {
     void* const taken = rank == 0 ? device.allocate(60'000) : nullptr;
     if (rank == 0) {
       const Failure failure = failure_of([&](meron_error** error) {
-        meron_gather gather{};
+        meron_future gather{};
         return meron_gather_begin(&gather, &model.unit, 1, nullptr, error);
       });
       require(failure.status == MERON_E_NO_MEMORY, "no memory");
@@ -94,8 +94,9 @@ void expect_retried_sum(const std::string& plan, uint64_t taken, bool finishes) 
 }
 
 TEST(JoinedDevicesTest, ARankWithoutRoomReducesAgain) {
-  expect_retried_sum(kPlan, 100'000, false);  // its own gradient has room, its peer's has not
-  expect_retried_sum(kPlan, 180'000, false);
+  expect_retried_sum(joined_plan(), 100'000,
+                     false);  // its own gradient has room, its peer's has not
+  expect_retried_sum(joined_plan(), 180'000, false);
 }
 
 TEST(JoinedDevicesTest, ARankWithoutRoomEndsTheAccumulationAgain) {
@@ -112,13 +113,13 @@ TEST(JoinedDevicesTest, GathersOfAUnitOverlap) {
     const OneParam model(context, 10'000);
     model.write(std::vector<float>(10'000, 1.0f));
     for (int round = 0; round < 5; ++round) {
-      const meron_gather first = begin_gather(model);
-      if (rank == 1) CALL(meron_gather_release, first);
-      const meron_gather second = begin_gather(model);
-      if (rank == 0) CALL(meron_gather_release, first);
+      const meron_future first = begin_gather(model);
+      if (rank == 1) CALL(meron_future_release, first);
+      const meron_future second = begin_gather(model);
+      if (rank == 0) CALL(meron_future_release, first);
       expect_ones(model, rank);
-      CALL(meron_gather_release, second);
-      if (rank == 2) CALL(meron_gather_release, first);
+      CALL(meron_future_release, second);
+      if (rank == 2) CALL(meron_future_release, first);
       require(model.gather().size() == 10'000, "the host's too");
     }
   }));
@@ -136,15 +137,15 @@ TEST(JoinedDevicesTest, RowsThatReplicasUpdateInPartsAreWhole) {
     model.write(std::vector<float>(10'000, 4.0f));
     meron_gather_options on_host = MERON_GATHER_OPTIONS_INIT;
     on_host.place = MERON_PLACE_HOST;
-    meron_gather written{};
+    meron_future written{};
     CALL(meron_gather_begin, &written, &model.unit, 1, &on_host);
-    CALL(meron_gather_wait, written, MERON_TIMEOUT_DEFAULT);
+    CALL(meron_future_wait, written, MERON_TIMEOUT_DEFAULT);
     meron_view all{};
     CALL(meron_gather_view, &all, written, model.param);
     for (uint64_t i = 0; i < all.count; ++i) {
       require(static_cast<const float*>(all.data)[i] == 4.0f, "what each rank wrote a part of");
     }
-    CALL(meron_gather_release, written);
+    CALL(meron_future_release, written);
     meron_optimizer_options options = MERON_OPTIMIZER_OPTIONS_INIT;
     options.kind = MERON_SGD;
     options.beta1 = 0.0;
@@ -158,9 +159,9 @@ TEST(JoinedDevicesTest, RowsThatReplicasUpdateInPartsAreWhole) {
         const bool here = (look + step) % 2 == 0;
         meron_gather_options place = MERON_GATHER_OPTIONS_INIT;
         place.place = here ? MERON_PLACE_HOST : MERON_PLACE_DEVICE;
-        meron_gather gather{};
+        meron_future gather{};
         CALL(meron_gather_begin, &gather, &model.unit, 1, &place);
-        CALL(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
+        CALL(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);
         meron_view view{};
         CALL(meron_gather_view, &view, gather, model.param);
         std::vector<float> values(view.count);
@@ -172,7 +173,7 @@ TEST(JoinedDevicesTest, RowsThatReplicasUpdateInPartsAreWhole) {
         for (const float value : values) {
           require(value == 3.0f - static_cast<float>(step), "of this version");
         }
-        CALL(meron_gather_release, gather);
+        CALL(meron_future_release, gather);
       }
     }
   }));
@@ -184,7 +185,7 @@ void train_once(const OneParam& model, uint64_t count) {
   CALL(meron_optimizer_create, &optimizer, &model.unit, 1, nullptr);
   model.reduce_and_step(optimizer, std::vector<float>(count, 1.0f));
   CALL(meron_optimizer_release, optimizer);
-  CALL(meron_gather_release, begin_gather(model));
+  CALL(meron_future_release, begin_gather(model));
 }
 
 void expect_free(const TrainersDevice& device, uint64_t bytes) {
@@ -197,7 +198,7 @@ void expect_free(const TrainersDevice& device, uint64_t bytes) {
 // The device's memory and the names go back, and a unit beside it keeps its values.
 TEST(JoinedDevicesTest, DestroyedUnitsGiveBackMemoryAndNames) {
   const std::string copied = R"j({"preset": "hpz(1)", "param": {"tier": "device"}})j";
-  for (const auto& [transport, plan] : {std::pair<const char*, std::string>("shm", kPlan),
+  for (const auto& [transport, plan] : {std::pair<const char*, std::string>("shm", joined_plan()),
                                         std::pair<const char*, std::string>("local", copied)}) {
     World world = joined_world(2, transport);
     world.plan = plan;

@@ -62,10 +62,10 @@ meron_unit create_unit(meron_context context, size_t index, uint64_t width, mero
 }
 
 void gather_once(const meron_unit& unit) {
-  meron_gather gather{};
+  meron_future gather{};
   CALL(meron_gather_begin, &gather, &unit, 1, nullptr);
-  CALL(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
-  CALL(meron_gather_release, gather);
+  CALL(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);
+  CALL(meron_future_release, gather);
 }
 
 // One unit at a time, as a trainer without a schedule: forward, backward, step.
@@ -76,9 +76,9 @@ void train(meron_context context, const Shape& shape) {
     units.push_back(create_unit(context, u, shape.widths[u], shape.dtype, members[u]));
   }
   for (size_t u = 0; u < units.size(); ++u) {
-    meron_update update{};
+    meron_future update{};
     CALL(meron_update_begin, &update, &units[u], 1);
-    CALL(meron_update_wait, update, MERON_TIMEOUT_DEFAULT);
+    CALL(meron_future_wait, update, MERON_TIMEOUT_DEFAULT);
     const std::vector<float> values(shape.widths[u] * shape.widths[u], 0.5f);
     CALL(meron_update_write, update, members[u][0], values.data(), values.size(), MERON_F32);
     CALL(meron_update_publish, update);

@@ -26,21 +26,21 @@ struct OneParam {
     CALL(meron_unit_create, &unit, context, unit_name, &param, 1);
   }
   void write(const std::vector<float>& values) const {
-    meron_update update{};
+    meron_future update{};
     CALL(meron_update_begin, &update, &unit, 1);
-    CALL(meron_update_wait, update, MERON_TIMEOUT_DEFAULT);
+    CALL(meron_future_wait, update, MERON_TIMEOUT_DEFAULT);
     CALL(meron_update_write, update, param, values.data(), values.size(), MERON_F32);
     CALL(meron_update_publish, update);
   }
   std::vector<float> gather() const {
-    meron_gather gather{};
+    meron_future gather{};
     CALL(meron_gather_begin, &gather, &unit, 1, nullptr);
-    CALL(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
+    CALL(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);
     meron_view view{};
     CALL(meron_gather_view, &view, gather, param);
     const auto* data = static_cast<const float*>(view.data);
     std::vector<float> values(data, data + view.count);
-    CALL(meron_gather_release, gather);
+    CALL(meron_future_release, gather);
     return values;
   }
   // One step of `optimizer` by the same whole gradient on each rank.

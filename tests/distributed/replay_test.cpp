@@ -37,9 +37,9 @@ struct Session {
   // Every element of every unit becomes `value` plus the unit's index.
   void update(float value) {
     CALL(meron_schedule_drop, schedule);
-    meron_update update{};
+    meron_future update{};
     CALL(meron_update_begin, &update, units.data(), units.size());
-    CALL(meron_update_wait, update, MERON_TIMEOUT_DEFAULT);
+    CALL(meron_future_wait, update, MERON_TIMEOUT_DEFAULT);
     for (size_t i = 0; i < kUnits; ++i) {
       meron_view view{};
       CALL(meron_update_view, &view, update, params[i]);
@@ -191,9 +191,9 @@ TEST(Replay, AnEnterWhoseUnitWasGivenBackIsTold) {
     Shared<int> told(1);
     ASSERT_TRUE(run_world({transport, 2, "zero3"}, [&](int rank, meron_context context) {
       Session session(context, MERON_SCHEDULE_OPTIONS_INIT);
-      meron_update update{};
+      meron_future update{};
       CALL(meron_update_begin, &update, session.units.data(), session.units.size());
-      CALL(meron_update_wait, update, MERON_TIMEOUT_DEFAULT);
+      CALL(meron_future_wait, update, MERON_TIMEOUT_DEFAULT);
       while (rank == 1 && was_reset[0].load() == 0) std::this_thread::yield();
       CALL(meron_update_publish, update);  // no gather is full before both have
       if (rank == 1) {

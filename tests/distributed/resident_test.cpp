@@ -50,7 +50,7 @@ struct Mesh {
   const char* value_codec = "";
   Where where = Where::all;
   bool overflows = false;  // one step
-  // MERON_GATHER_WINDOW: all whole values fit into 64 KiB, and into 20 kB the largest param or
+  // gather_window: all whole values fit into 64 KiB, and into 20 kB the largest param or
   // others.
   const char* window = "";
 };
@@ -71,9 +71,13 @@ std::string mesh_plan(const Mesh& mesh, bool on_device) {
   const auto codec = [](const char* text) {
     return *text == '\0' ? std::string() : std::string(R"(, "codec": )") + text;
   };
-  const std::string copy = mesh.copied ? R"(, "second_copy": "shard")" : "";
+  std::string more = mesh.copied ? R"(, "second_copy": "shard")" : "";
+  if (on_device && mesh.copied) more += R"(, "register_values": true)";
+  if (on_device && *mesh.window != '\0') {
+    more += std::string(R"(, "gather_window": ")") + mesh.window + "\"";
+  }
   return R"({"mesh": {"shard": )" + std::to_string(mesh.shards) + "}" +
-         row("param", mesh.param, copy + codec(mesh.value_codec)) +
+         row("param", mesh.param, more + codec(mesh.value_codec)) +
          row("gradient", mesh.gradient, codec(mesh.codec)) + row("optimizer", mesh.optimizer, "") +
          "}";
 }
@@ -104,8 +108,6 @@ TEST_P(MeshOnDevicesTest, ReplicasTrainToTheSameBits) {
     const bool registered = mesh.copied && *mesh.value_codec == '\0';
     const char* const own = registered ? "count=8,registers=2" : "count=8";
     ::setenv("MERON_EMULATED_DEVICE", apart ? own : "shared=1", 1);
-    ::setenv("MERON_REGISTER_VALUES", mesh.copied ? "1" : "0", 1);
-    ::setenv("MERON_GATHER_WINDOW", mesh.window, 1);
     const bool well = run_world(world, [&](int rank, meron_context context) {
       meron_stats stats{};
       train(config, rank, context, on_device, (on_device ? device_losses : host_losses).data(),
@@ -118,8 +120,6 @@ TEST_P(MeshOnDevicesTest, ReplicasTrainToTheSameBits) {
       predicted[0].struct_size = sizeof(meron_prediction);
       CALL(meron_context_predict, predicted.data(), context, &workload);
     });
-    ::unsetenv("MERON_GATHER_WINDOW");
-    ::unsetenv("MERON_REGISTER_VALUES");
     ::unsetenv("MERON_EMULATED_DEVICE");
     return well;
   };
@@ -343,14 +343,14 @@ TEST(ResidentFailureTest, ADeviceWithoutRoomIsTold) {
     finish(future);
     CALL(meron_optimizer_step_begin, &future, optimizer);
     finish(future);
-    meron_gather gather{};
+    meron_future gather{};
     CALL(meron_gather_begin, &gather, &model.unit, 1, nullptr);
-    CALL(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
+    CALL(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);
     meron_view view{};
     CALL(meron_gather_view, &view, gather, model.param);
     const auto* const seen = static_cast<const float*>(view.data);
     require(seen[0] == 1.0f && seen[9'999] == 1.0f, "stepped");
-    CALL(meron_gather_release, gather);
+    CALL(meron_future_release, gather);
   });
   ::unsetenv("MERON_EMULATED_DEVICE");
   EXPECT_TRUE(passed);

@@ -72,9 +72,9 @@ struct Trainer {
       units.push_back(made);
       if (trains) trained.push_back(made);
     }
-    meron_update update{};
+    meron_future update{};
     CALL(meron_update_begin, &update, units.data(), units.size());
-    CALL(meron_update_wait, update, MERON_TIMEOUT_DEFAULT);
+    CALL(meron_future_wait, update, MERON_TIMEOUT_DEFAULT);
     for (size_t i = 0; i < params.size(); ++i) {
       const std::vector<float> values = initial_values(descs[i]);
       CALL(meron_update_write, update, params[i], values.data(), values.size(), MERON_F32);
@@ -95,11 +95,11 @@ struct Trainer {
     // Twice, as a forward and a backward would.
     float loss = 0.0f;
     for (int pass = 0; pass < 2; ++pass) {
-      std::vector<meron_gather> gathers;
+      std::vector<meron_future> gathers;
       for (const meron_unit unit : units) {
-        meron_gather gather{};
+        meron_future gather{};
         CALL(meron_gather_begin, &gather, &unit, 1, nullptr);
-        CALL(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
+        CALL(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);
         gathers.push_back(gather);
       }
       if (pass == 1) {
@@ -115,7 +115,7 @@ struct Trainer {
         }
         loss = tiny_step(index, values, gradients);
       }
-      for (const meron_gather gather : gathers) CALL(meron_gather_release, gather);
+      for (const meron_future gather : gathers) CALL(meron_future_release, gather);
     }
     return loss;
   }
@@ -183,15 +183,15 @@ struct Trainer {
     for (size_t i = 0; i < params.size(); ++i) {
       meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
       options.mode = MERON_GATHER_COPY;
-      meron_gather gather{};
+      meron_future gather{};
       CALL(meron_gather_begin, &gather, &units[unit_of[i]], 1, &options);
-      CALL(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
+      CALL(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);
       meron_view view{};
       CALL(meron_gather_view, &view, gather, params[i]);
       const std::vector<float> values = to_f32(view);
       std::memcpy(out, values.data(), view.count * sizeof(float));
       out += view.count;
-      CALL(meron_gather_release, gather);
+      CALL(meron_future_release, gather);
     }
   }
 };

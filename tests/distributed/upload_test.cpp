@@ -37,15 +37,15 @@ std::vector<float> numbers() {
   return values;
 }
 
-meron_gather begin(const OneParam& model) {
-  meron_gather gather{};
+meron_future begin(const OneParam& model) {
+  meron_future gather{};
   CALL(meron_gather_begin, &gather, &model.unit, 1, nullptr);
   return gather;
 }
 
 // The emulated device's memory is the host's.
-const void* wait_for(meron_gather gather, const OneParam& model) {
-  CALL(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
+const void* wait_for(meron_future gather, const OneParam& model) {
+  CALL(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);
   meron_view view{};
   CALL(meron_gather_view, &view, gather, model.param);
   return view.data;
@@ -56,7 +56,7 @@ TEST(UploadTest, OnlyPinnedMemoryIsCopiedFrom) {
     const OneParam model(context, kCount);
     const std::vector<float> values = numbers();
     model.write(values);
-    const meron_gather gather = begin(model);
+    const meron_future gather = begin(model);
     require(std::memcmp(wait_for(gather, model), values.data(), kBytes) == 0, "the values");
     const meron_stats stats = stats_of(context);
     require(stats.device_up_bytes >= kBytes && stats.device_up_bytes < kBytes + 4096, "once");
@@ -64,7 +64,7 @@ TEST(UploadTest, OnlyPinnedMemoryIsCopiedFrom) {
     // Fewer than eight pieces will do where the device gives them back sooner than they are filled.
     const uint64_t pinned = stats.staging_bytes - kBytes / 2 + 4096;
     require(pinned >> 20 >= 4 && pinned >> 20 <= 32, "eight pieces at most");
-    CALL(meron_gather_release, gather);
+    CALL(meron_future_release, gather);
   }));
 }
 
@@ -81,7 +81,7 @@ TEST(UploadTest, TheTrainersMemoryIsFilledThatWayToo) {
     const meron_destination destination{model.param, kept, kBytes};
     options.destinations = &destination;
     options.destination_count = 1;
-    meron_gather gather{};
+    meron_future gather{};
     CALL(meron_gather_begin, &gather, &model.unit, 1, &options);
     CALL(meron_gather_wait_stream, gather, device.stream(), MERON_TIMEOUT_DEFAULT);
     CALL(meron_gather_release_on_stream, gather, device.stream());
@@ -96,9 +96,9 @@ TEST(UploadTest, WhereNothingCanBePinnedTheDriverCopies) {
     const OneParam model(context, kCount);
     const std::vector<float> values = numbers();
     model.write(values);
-    const meron_gather gather = begin(model);
+    const meron_future gather = begin(model);
     require(std::memcmp(wait_for(gather, model), values.data(), kBytes) == 0, "the values");
-    CALL(meron_gather_release, gather);
+    CALL(meron_future_release, gather);
   }));
 }
 
@@ -113,11 +113,11 @@ TEST(UploadTest, WhoeverIsLeftGoesOnWithIt) {
     const OneParam model(context, kCount);
     const std::vector<float> values = numbers();
     model.write(values);
-    const meron_gather first = begin(model), second = begin(model);
+    const meron_future first = begin(model), second = begin(model);
     progress(context, 50);
-    CALL(meron_gather_release, first);
+    CALL(meron_future_release, first);
     require(std::memcmp(wait_for(second, model), values.data(), kBytes) == 0, "the values");
-    CALL(meron_gather_release, second);
+    CALL(meron_future_release, second);
   }));
 }
 
@@ -129,14 +129,14 @@ TEST(UploadTest, WhatIsGivenUpOnTheWayLeavesNothing) {
         const std::vector<float> values = numbers();
         model.write(values);
         for (int i = 0; i < 4; ++i) {
-          const meron_gather gather = begin(model);
+          const meron_future gather = begin(model);
           progress(context, 10 + 20 * i + 10 * rank);
-          CALL(meron_gather_release, gather);
+          CALL(meron_future_release, gather);
         }
         require(model.info().leases == 0, "no lease is left");
-        const meron_gather gather = begin(model);
+        const meron_future gather = begin(model);
         require(std::memcmp(wait_for(gather, model), values.data(), kBytes) == 0, "the values");
-        CALL(meron_gather_release, gather);
+        CALL(meron_future_release, gather);
         model.write(std::vector<float>(kCount, 1.0f));
       }));
 }
@@ -145,10 +145,10 @@ TEST(UploadTest, ADeviceThatBreaksOnTheWayIsNamed) {
   EXPECT_TRUE(run_on_device(2, "break=5", [](int, meron_context context) {
     const OneParam model(context, kCount);
     model.write(numbers());
-    const meron_gather first = begin(model), second = begin(model);
-    for (const meron_gather gather : {first, second}) {
+    const meron_future first = begin(model), second = begin(model);
+    for (const meron_future gather : {first, second}) {
       meron_error* err = nullptr;
-      meron_status status = meron_gather_wait(gather, MERON_TIMEOUT_DEFAULT, &err);
+      meron_status status = meron_future_wait(gather, MERON_TIMEOUT_DEFAULT, &err);
       // It breaks when it is far behind the call: whoever looks at the values is told.
       if (status == MERON_OK) {
         meron_view view{};

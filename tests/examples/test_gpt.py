@@ -137,14 +137,18 @@ def test_on_a_device(tmp_path: Path) -> None:
         assert runs[1]["plan"]["param"]["tier"] == ("device" if api == "zero" else "host")
 
 
-def test_gathers_within_a_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gathers_within_a_window(tmp_path: Path) -> None:
     """Part of the values find room there; the losses have the same bits."""
-    arguments = ("--device", "emulated")
-    elsewhere = train(tmp_path, *arguments, api="zero")
-    monkeypatch.setenv("MERON_GATHER_WINDOW", "400 kB")
-    within = train(tmp_path, *arguments, api="zero")
-    check(within, 2)
-    assert within["losses"] == elsewhere["losses"]
+    runs = []
+    for window in ({}, {"gather_window": "400 kB"}):
+        plan = {kind: {"tier": "device"} for kind in ("param", "gradient", "optimizer")}
+        plan["param"].update(window)
+        file = tmp_path / "plan.json"
+        file.write_text(json.dumps({"preset": "zero3", **plan}))
+        runs.append(train(tmp_path, "--device", "emulated", "--plan", file))
+        check(runs[-1], 2)
+    assert [run["plan"]["param"].get("gather_window") for run in runs] == [None, 400_000]
+    assert runs[1]["losses"] == runs[0]["losses"]
 
 
 def test_what_runs_on_a_gpu_runs_on_the_emulated_device(tmp_path: Path) -> None:

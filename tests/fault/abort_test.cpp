@@ -91,7 +91,7 @@ TEST(Abort, OfAGroupLeavesTheOthers) {
             report.numbers[1] = in_own().status;
           }
           session.barrier();
-          meron_gather gather{};
+          meron_future gather{};
           report.numbers[2] =
               meron_gather_begin(&gather, session.units.data(), 1, nullptr, nullptr);
           if (rank >= 2) session.barrier(own);
@@ -116,9 +116,9 @@ TEST(Abort, ByAnUpdateGivenUp) {
     Session session(open, rank);
     session.build();
     if (rank == 0) {
-      meron_update update{};
+      meron_future update{};
       MUST(meron_update_begin, &update, session.units.data(), 1);
-      MUST(meron_update_release, update);
+      MUST(meron_future_release, update);
     } else {
       sleep_ns(50 * kMilli);  // so that rank 0's cannot have ended
     }

@@ -20,9 +20,9 @@ TEST(Close, LeavesExportedTensorsReadable) {
       Session session(open, rank);
       session.build();
       session.update(0, 2.5f);
-      meron_gather gather{};
+      meron_future gather{};
       MUST(meron_gather_begin, &gather, session.units.data(), 1, nullptr);
-      MUST(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
+      MUST(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);
       DLManagedTensorVersioned* tensor = nullptr;
       MUST(meron_gather_dlpack, &tensor, gather, session.params[0]);
       session.barrier();
@@ -57,7 +57,7 @@ TEST(Close, WithADeadPeerAndOperationsUnderWay) {
       meron_future future{};
       MUST(meron_all_reduce_begin, &future, session.world, data, 100'000, MERON_F32, MERON_SUM);
       session.reduce_begin(0, 1.0f);
-      meron_gather gather{};
+      meron_future gather{};
       MUST(meron_gather_begin, &gather, session.units.data(), 2, nullptr);
       report.times[0] = now_ns();
       session.close();
@@ -116,9 +116,9 @@ TEST(Close, WhileOtherThreadsWait) {
           wait_for(3, [&] {
             meron_status status = MERON_OK;
             for (int i = 0; i < 1100 && status == MERON_OK; ++i) {
-              meron_gather gather{};
+              meron_future gather{};
               status = meron_gather_begin(&gather, session.units.data(), 1, nullptr, nullptr);
-              if (status == MERON_OK) (void)meron_gather_release(gather, nullptr);
+              if (status == MERON_OK) (void)meron_future_release(gather, nullptr);
             }
             return status;
           });

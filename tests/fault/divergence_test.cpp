@@ -31,10 +31,10 @@ Call gather(std::vector<size_t> units) {
   return {quoted("gather", unit_name(units.front())), [units](Session& session) {
             std::vector<meron_unit> all;
             for (const size_t unit : units) all.push_back(session.units[unit]);
-            meron_gather gather{};
+            meron_future gather{};
             MUST(meron_gather_begin, &gather, all.data(), all.size(), nullptr);
-            MUST(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
-            MUST(meron_gather_release, gather);
+            MUST(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);
+            MUST(meron_future_release, gather);
           }};
 }
 Call reduce(size_t unit, meron_reduce_options options = MERON_REDUCE_OPTIONS_INIT) {

@@ -6,15 +6,15 @@ namespace meron::test {
 namespace {
 
 // What a forked child gets from each kind of call.
-std::vector<meron_status> calls_of_a_child(const Session& session, meron_gather gather,
+std::vector<meron_status> calls_of_a_child(const Session& session, meron_future gather,
                                            meron_future future) {
   meron_context context{};
   meron_group group{};
   meron_param param{};
   meron_unit unit{};
-  meron_gather other{};
+  meron_future other{};
   meron_future begun{};
-  meron_update update{};
+  meron_future update{};
   meron_view view{};
   meron_stats stats{};
   stats.struct_size = sizeof(stats);
@@ -40,7 +40,7 @@ std::vector<meron_status> calls_of_a_child(const Session& session, meron_gather 
       meron_param_register(&param, session.context, &desc, nullptr),
       meron_unit_create(&unit, session.context, "child", session.params.data(), 1, nullptr),
       meron_gather_begin(&other, session.units.data(), 1, nullptr, nullptr),
-      meron_gather_wait(gather, 0, nullptr),
+      meron_future_wait(gather, 0, nullptr),
       meron_gather_view(&view, gather, session.params[0], nullptr),
       meron_update_begin(&update, session.units.data(), 1, nullptr),
       meron_gradient_view(&view, session.params[0], 0, nullptr),
@@ -49,7 +49,7 @@ std::vector<meron_status> calls_of_a_child(const Session& session, meron_gather 
       meron_future_wait(future, MERON_TIMEOUT_DEFAULT, nullptr),
       meron_future_poll(future, nullptr),
       meron_future_release(future, nullptr),
-      meron_gather_release(gather, nullptr),
+      meron_future_release(gather, nullptr),
       meron_param_release(session.params[0], nullptr),
       meron_unit_release(session.units[0], nullptr),
       meron_optimizer_release(session.optimizer, nullptr),
@@ -74,10 +74,10 @@ TEST(Fork, ChildrenAreRefusedAndHarmNothing) {
       session.update(0, 0.5f);
       for (int step = 0; step < 20; ++step) {
         train(session, 1);
-        meron_gather gather{};
+        meron_future gather{};
         meron_future future{};
         MUST(meron_gather_begin, &gather, session.units.data(), 1, nullptr);
-        MUST(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
+        MUST(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);
         MUST(meron_barrier_begin, &future, session.world);
         if (forks && step % 4 == rank) {
           static AtExit at_exit;
@@ -99,7 +99,7 @@ TEST(Fork, ChildrenAreRefusedAndHarmNothing) {
           ++report.numbers[1];
         }
         session.wait(future);
-        MUST(meron_gather_release, gather);
+        MUST(meron_future_release, gather);
       }
       report.times[0] = bits_of(session.gather(0));
       session.close();

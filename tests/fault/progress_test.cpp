@@ -70,9 +70,9 @@ TEST(Progress, ARingAheadOfAPeerThatNeedsThisRank) {
     const meron_future reduced = session.reduce_begin(0, 1.0f);
     if (rank == 1) session.wait(reduced);
     for (int i = 0; i < kRing + 200; ++i) {
-      meron_gather gather{};
+      meron_future gather{};
       MUST(meron_gather_begin, &gather, &session.units[0], 1, nullptr);
-      MUST(meron_gather_release, gather);
+      MUST(meron_future_release, gather);
     }
     if (rank == 0) session.wait(reduced);
     session.barrier();
@@ -92,9 +92,9 @@ TEST(Progress, ABarrierBegunARingAgo) {
     MUST(meron_barrier_begin, &barrier, session.world);
     if (rank == 1) sleep_ns(50 * kMilli);
     for (int i = 0; i < kRing + 5; ++i) {
-      meron_gather gather{};
+      meron_future gather{};
       MUST(meron_gather_begin, &gather, &session.units[static_cast<size_t>(i % 2)], 1, nullptr);
-      MUST(meron_gather_release, gather);
+      MUST(meron_future_release, gather);
       // Rank 1 stays just behind, so that the two have different calls in one place of the ring.
       if (rank == 1 && i > 3) sleep_ns(kMilli / 100);
     }
@@ -118,9 +118,9 @@ TEST(Progress, OperationsThatNobodyWaitsFor) {
       MUST(meron_future_release, future);
       MUST(meron_all_reduce_begin, &future, session.world, scratch[i], 50, MERON_F32, MERON_SUM);
       MUST(meron_future_release, future);
-      meron_gather gather{};
+      meron_future gather{};
       MUST(meron_gather_begin, &gather, session.units.data(), 2, nullptr);
-      MUST(meron_gather_release, gather);
+      MUST(meron_future_release, gather);
       if (i % 50 == rank * 10) sleep_ns(5 * kMilli);
     }
     report.numbers[0] = session.all_reduce(100) == 3.0f ? 1 : 0;

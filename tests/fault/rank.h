@@ -157,15 +157,15 @@ class Session {
 
   // Gathers a unit; the sum of its first param's values.
   double gather(size_t unit) {
-    meron_gather gather{};
+    meron_future gather{};
     MUST(meron_gather_begin, &gather, &units[unit], 1, nullptr);
-    MUST(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
+    MUST(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);
     meron_view view{};
     MUST(meron_gather_view, &view, gather, params[2 * unit]);
     const auto* values = static_cast<const float*>(view.data);
     double sum = 0.0;
     for (uint64_t i = 0; i < view.count; ++i) sum += static_cast<double>(values[i]);
-    MUST(meron_gather_release, gather);
+    MUST(meron_future_release, gather);
     return sum;
   }
 
@@ -191,9 +191,9 @@ class Session {
     wait(future);
   }
   void update(size_t unit, float value) {
-    meron_update update{};
+    meron_future update{};
     MUST(meron_update_begin, &update, &units[unit], 1);
-    MUST(meron_update_wait, update, MERON_TIMEOUT_DEFAULT);
+    MUST(meron_future_wait, update, MERON_TIMEOUT_DEFAULT);
     meron_view view{};
     MUST(meron_update_view, &view, update, params[2 * unit]);
     auto* values = static_cast<float*>(view.data);

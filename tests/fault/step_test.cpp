@@ -23,8 +23,8 @@ TEST(Steps, AUnitOfAStepUnderWayIsRefused) {
       meron_future step{};
       MUST(meron_optimizer_step_begin, &step, session.optimizer);
       if (rank == 0) {
-        meron_gather gather{};
-        meron_update update{};
+        meron_future gather{};
+        meron_future update{};
         meron_future second{};
         meron_view view{};
         const meron_unit* const units = session.units.data();

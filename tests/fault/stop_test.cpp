@@ -11,7 +11,7 @@ constexpr int64_t kTolerance = kSecond;
 
 // What a case keeps between its parts, per rank.
 struct Held {
-  meron_update update{};
+  meron_future update{};
   meron_future future{};
   int64_t begun = 0;  // just before the call whose deadline counts
 };
@@ -44,7 +44,7 @@ const std::vector<Case>& cases() {
       {"gather_wait", "zero3", "gather of unit 'u0'",
        [](Session& session, Held& held) {
          MUST(meron_update_begin, &held.update, &session.units[0], 1);
-         MUST(meron_update_wait, held.update, MERON_TIMEOUT_DEFAULT);
+         MUST(meron_future_wait, held.update, MERON_TIMEOUT_DEFAULT);
        },
        nothing,
        [](Session& session, Held& held) {
@@ -113,9 +113,9 @@ const std::vector<Case>& cases() {
        [](Session& session, Held& held) {
          for (int i = 0; i < 1100; ++i) {
            begin_now(held);
-           meron_gather gather{};
+           meron_future gather{};
            MUST(meron_gather_begin, &gather, &session.units[0], 1, nullptr);
-           MUST(meron_gather_release, gather);
+           MUST(meron_future_release, gather);
          }
        }},
   };

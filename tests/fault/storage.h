@@ -93,13 +93,13 @@ inline void train_step(Session& session, int step) {
 inline uint64_t hash_of(Session& session) {
   uint64_t hash = 0xcbf29ce484222325ull;
   for (size_t i = 0; i < session.params.size(); ++i) {
-    meron_gather gather{};
+    meron_future gather{};
     MUST(meron_gather_begin, &gather, &session.units[i / 2], 1, nullptr);
-    MUST(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
+    MUST(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);
     meron_view view{};
     MUST(meron_gather_view, &view, gather, session.params[i]);
     hash = hash_bytes(hash, view.data, view.count * sizeof(float));
-    MUST(meron_gather_release, gather);
+    MUST(meron_future_release, gather);
     meron_param_info info{};
     info.struct_size = sizeof info;
     MUST(meron_param_get_info, &info, session.params[i]);

@@ -184,14 +184,14 @@ TEST_F(Corruption, ThatTheDriveBringsIsFoundAndNotComputedWith) {
       with_session(open, rank, report, [&](Session& session) {
         session.build(kStorageUnits);
         train_step(session, 0);
-        meron_gather gather{};
+        meron_future gather{};
         MUST(meron_gather_begin, &gather, &session.units.back(), 1, nullptr);
-        MUST(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
+        MUST(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);
         meron_view view{};
         MUST(meron_gather_view, &view, gather, session.params[2 * (kStorageUnits - 1)]);
         const auto* values = static_cast<const float*>(view.data);
         const std::vector<float> before(values, values + view.count);
-        MUST(meron_gather_release, gather);
+        MUST(meron_future_release, gather);
         // What the step wrote last is on its way still.
         sleep_ns(200 * kMilli);
         session.barrier();

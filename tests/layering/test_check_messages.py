@@ -33,7 +33,7 @@ class CheckMessages(unittest.TestCase):
 
     def test_names_of_c_in_messages_of_bindings_are_found(self) -> None:
         self.assertEqual(
-            found('raise f"call meron_gather_wait first"', False), ["meron_gather_wait"]
+            found('raise f"call meron_future_wait first"', False), ["meron_future_wait"]
         )
         self.assertEqual(found('raise f"call zero_grad() first"', False), [])
 
@@ -41,9 +41,9 @@ class CheckMessages(unittest.TestCase):
         for line in (
             'new("meron_view *")',
             'new("struct meron_view *", value)',
-            'lookup("meron_gather_wait")',
+            'lookup("meron_future_wait")',
             'dlsym(library, "meron_backend_query of it")',
-            '// "call meron_gather_wait"',
+            '// "call meron_future_wait"',
             '"set MERON_STORE to a directory"',
         ):
             self.assertEqual(found(line), [], line)

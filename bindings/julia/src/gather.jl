@@ -19,7 +19,7 @@ kind_of(::Gather) = gather_kind
 @inline function raw(full::Gather)
     full.context.isopen || throw_closed()
     full.id == 0 && throw_released("gather")
-    return LibMeron.meron_gather(full.id)
+    return LibMeron.meron_future(full.id)
 end
 
 """
@@ -103,7 +103,7 @@ end
 @inline function begin_gather!(full::Gather, unit::Unit, options)
     raw(unit)
     GC.@preserve full unit @check LibMeron.meron_gather_begin(
-        out_pointer(full, LibMeron.meron_gather),
+        out_pointer(full, LibMeron.meron_future),
         out_pointer(unit, LibMeron.meron_unit), 1, options)
     return
 end
@@ -111,7 +111,7 @@ end
 function begin_gather!(full::Gather, units, options)
     handles = handles_of(units)
     GC.@preserve full @check LibMeron.meron_gather_begin(
-        out_pointer(full, LibMeron.meron_gather), handles, length(handles), options)
+        out_pointer(full, LibMeron.meron_future), handles, length(handles), options)
     return
 end
 
@@ -182,7 +182,7 @@ end
 
 # A gather and the stream that is to wait for it, as waiting.jl takes an operation.
 struct Joining
-    gather::LibMeron.meron_gather
+    gather::LibMeron.meron_future
     stream::Ptr{Cvoid}
 end
 poll_operation(joining::Joining, error) = wait_operation(joining, 0, error)
@@ -256,7 +256,7 @@ end
     id == 0 && return
     full.id = 0
     full.loan === nothing || ((full.loan::Loan).ended = true)
-    LibMeron.meron_gather_release(LibMeron.meron_gather(id), C_NULL)
+    LibMeron.meron_future_release(LibMeron.meron_future(id), C_NULL)
     full.into === nothing || end_flight(id)
     return
 end

@@ -12,18 +12,18 @@ module LibMeron
 include("blocking.jl")
 
 # The version of the headers that this was made from.
-const VERSION_TEXT = "0.1.0"
+const VERSION_TEXT = "0.2.0"
 
 const MERON_VERSION_MAJOR = 0
 
-const MERON_VERSION_MINOR = 1
+const MERON_VERSION_MINOR = 2
 
 const MERON_VERSION_PATCH = 0
 
 """
 The version of these headers as one number, comparable: (major << 16) | (minor << 8) | patch.
 """
-const MERON_VERSION = 256
+const MERON_VERSION = 512
 
 """
 No rank, no peer: the value of a rank field that names nobody.
@@ -86,6 +86,13 @@ call fails, *err is set to a new object (or to NULL if no memory was left for it
 succeeds, *err is left as it was.
 """
 mutable struct meron_error end
+
+"""
+An operation under way. A value; 0 is null.
+"""
+struct meron_future
+    id::UInt64
+end
 
 """
 A plan. A value; 0 is null.
@@ -179,13 +186,6 @@ end
 A context. A value; 0 is null.
 """
 struct meron_context
-    id::UInt64
-end
-
-"""
-An operation under way that yields nothing but its end. A value; 0 is null.
-"""
-struct meron_future
     id::UInt64
 end
 
@@ -347,13 +347,6 @@ struct meron_unit
 end
 
 """
-A unit opened for writing. A value; 0 is null.
-"""
-struct meron_update
-    id::UInt64
-end
-
-"""
 The most dimensions of a param.
 """
 const MERON_MAX_DIMS = 16
@@ -372,7 +365,12 @@ struct meron_param_desc
 end
 
 """
-Part of a tensor in memory.
+meron_view.device: memory of the host.
+"""
+const MERON_DEVICE_HOST = -1
+
+"""
+Part of a tensor in memory. Filled by the library, in full.
 """
 struct meron_view
     data::Ptr{Cvoid} # first element; never NULL, also when count is 0
@@ -380,6 +378,10 @@ struct meron_view
     offset::UInt64 # index of the first element in the whole tensor, row-major
     dtype::meron_dtype # of the elements
     writable::UInt32 # 1: may be written; 0: writing faults or is undefined
+    device::Int32 # whose memory it is: MERON_DEVICE_HOST, or the number of the context's device ("cuda:1" has the number 1)
+    reserved_0::UInt32 # 0, as the next two: what a later version adds goes there
+    reserved_1::UInt64
+    reserved_2::UInt64
 end
 
 """
@@ -622,14 +624,6 @@ struct meron_checkpoint_export_options
 end
 
 """
-A unit or list of units on its way to full, then leased. A value; 0 is null. A view holds its
-leases until it is released; a copy gives them back as soon as it is made.
-"""
-struct meron_gather
-    id::UInt64
-end
-
-"""
 Where the full tensors are to be.
 """
 const meron_gather_mode = Int32
@@ -677,13 +671,6 @@ What reads and writes files: a queue to the kernel and the threads that serve it
 null.
 """
 struct meron_io
-    id::UInt64
-end
-
-"""
-One read or write that was begun. A value; 0 is null.
-"""
-struct meron_io_request
     id::UInt64
 end
 
@@ -839,6 +826,9 @@ mutable struct Functions
     meron_system_info::Ptr{Cvoid}
     meron_string_free::Ptr{Cvoid}
     meron_dtype_size::Ptr{Cvoid}
+    meron_future_wait::Ptr{Cvoid}
+    meron_future_poll::Ptr{Cvoid}
+    meron_future_release::Ptr{Cvoid}
     meron_plan_preset::Ptr{Cvoid}
     meron_plan_parse::Ptr{Cvoid}
     meron_plan_json::Ptr{Cvoid}
@@ -860,9 +850,6 @@ mutable struct Functions
     meron_context_stats::Ptr{Cvoid}
     meron_context_predict::Ptr{Cvoid}
     meron_context_flight_record::Ptr{Cvoid}
-    meron_future_wait::Ptr{Cvoid}
-    meron_future_poll::Ptr{Cvoid}
-    meron_future_release::Ptr{Cvoid}
     meron_context_world::Ptr{Cvoid}
     meron_group_create::Ptr{Cvoid}
     meron_group_rank::Ptr{Cvoid}
@@ -883,11 +870,9 @@ mutable struct Functions
     meron_unit_get_info::Ptr{Cvoid}
     meron_unit_release::Ptr{Cvoid}
     meron_update_begin::Ptr{Cvoid}
-    meron_update_wait::Ptr{Cvoid}
     meron_update_view::Ptr{Cvoid}
     meron_update_write::Ptr{Cvoid}
     meron_update_publish::Ptr{Cvoid}
-    meron_update_release::Ptr{Cvoid}
     meron_optimizer_options_init::Ptr{Cvoid}
     meron_optimizer_create::Ptr{Cvoid}
     meron_optimizer_set_learning_rate::Ptr{Cvoid}
@@ -922,13 +907,10 @@ mutable struct Functions
     meron_checkpoint_export::Ptr{Cvoid}
     meron_gather_options_init::Ptr{Cvoid}
     meron_gather_begin::Ptr{Cvoid}
-    meron_gather_wait::Ptr{Cvoid}
     meron_gather_wait_stream::Ptr{Cvoid}
-    meron_gather_poll::Ptr{Cvoid}
     meron_gather_view::Ptr{Cvoid}
     meron_gather_dlpack::Ptr{Cvoid}
     meron_gather_release_on_stream::Ptr{Cvoid}
-    meron_gather_release::Ptr{Cvoid}
     meron_io_options_init::Ptr{Cvoid}
     meron_io_open::Ptr{Cvoid}
     meron_io_read::Ptr{Cvoid}
@@ -939,8 +921,6 @@ mutable struct Functions
     meron_io_get_info::Ptr{Cvoid}
     meron_io_describe::Ptr{Cvoid}
     meron_io_close::Ptr{Cvoid}
-    meron_io_request_wait::Ptr{Cvoid}
-    meron_io_request_release::Ptr{Cvoid}
     meron_io_buffer_create::Ptr{Cvoid}
     meron_io_buffer_get_info::Ptr{Cvoid}
     meron_io_buffer_release::Ptr{Cvoid}
@@ -972,8 +952,7 @@ mutable struct Functions
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
-        C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
-        C_NULL, C_NULL, C_NULL, C_NULL)
+        C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL)
 end
 const functions = Functions()
 
@@ -985,16 +964,15 @@ function bind(find)
 end
 
 # For tests: every struct, and every handle.
-const structs = (meron_plan, meron_workload, meron_transport, meron_context, meron_future, meron_allocator,
+const structs = (meron_future, meron_plan, meron_workload, meron_transport, meron_context, meron_allocator,
     meron_context_options, meron_stats, meron_prediction, meron_group, meron_param, meron_unit,
-    meron_update, meron_param_desc, meron_view, meron_param_info, meron_unit_info,
-    meron_optimizer, meron_optimizer_options, meron_param_group, meron_optimizer_info,
-    meron_checkpoint, meron_checkpoint_tensor, meron_checkpoint_save_options,
-    meron_checkpoint_progress, meron_checkpoint_write_options, meron_checkpoint_load_options,
-    meron_checkpoint_info, meron_checkpoint_export_options, meron_gather, meron_destination,
-    meron_gather_options, meron_io, meron_io_request, meron_io_buffer, meron_io_options,
-    meron_io_info, meron_io_buffer_info, meron_source, meron_reduce_options, meron_schedule,
-    meron_schedule_options, meron_schedule_info)
+    meron_param_desc, meron_view, meron_param_info, meron_unit_info, meron_optimizer,
+    meron_optimizer_options, meron_param_group, meron_optimizer_info, meron_checkpoint,
+    meron_checkpoint_tensor, meron_checkpoint_save_options, meron_checkpoint_progress,
+    meron_checkpoint_write_options, meron_checkpoint_load_options, meron_checkpoint_info,
+    meron_checkpoint_export_options, meron_destination, meron_gather_options, meron_io,
+    meron_io_buffer, meron_io_options, meron_io_info, meron_io_buffer_info, meron_source,
+    meron_reduce_options, meron_schedule, meron_schedule_options, meron_schedule_info)
 
 """
     meron_error_code(error)
@@ -1129,7 +1107,7 @@ Errors: none.
 """
     meron_version_string()
 
-The library's version as text, for example "0.1.0".
+The library's version as text, for example "0.2.0".
 
 Ownership: static.
 Blocks: never.
@@ -1180,6 +1158,54 @@ Errors: none.
 """
 @inline meron_dtype_size(dtype) = ccall(
         functions.meron_dtype_size, Csize_t, (meron_dtype,), dtype)
+
+"""
+    meron_future_wait(future, timeout_ns, err)
+
+Waits for a future. Returns MERON_IN_PROGRESS when timeout_ns passed first; the operation goes
+on.
+
+- `timeout_ns`: nanoseconds; MERON_TIMEOUT_DEFAULT: until the operation's own deadline; 0: as
+meron_future_poll.
+
+Blocks: on peers, a device's copies or a drive, at most the deadline; advances other operations
+of the context meanwhile.
+Threads: any; several may wait for one future.
+Errors: those of the operation, MERON_E_TIMEOUT, MERON_E_PEER_DEAD, MERON_E_PEER_CLOSED,
+MERON_E_MISMATCH, MERON_E_ABORTED, MERON_E_CANCELLED, MERON_E_HANDLE, MERON_E_STALE,
+MERON_E_FORKED.
+"""
+@inline meron_future_wait(future, timeout_ns, err) = @blocking_ccall(
+        functions.meron_future_wait, meron_status, (meron_future, Int64, Ptr{Ptr{meron_error}}),
+        future, timeout_ns, err)
+
+"""
+    meron_future_poll(future, err)
+
+MERON_OK when the operation has ended well, MERON_IN_PROGRESS when it has not ended, else its
+error.
+
+Blocks: never on peers, a device or a drive; may compute and copy.
+Threads: any.
+Errors: as meron_future_wait.
+"""
+@inline meron_future_poll(future, err) = ccall(
+        functions.meron_future_poll, meron_status, (meron_future, Ptr{Ptr{meron_error}}),
+        future, err)
+
+"""
+    meron_future_release(future, err)
+
+Releases a future. An operation under way goes on, so that the ranks stay in step; a gather and
+an update are given up (see meron_gather_begin, meron_update_begin).
+
+Blocks: never.
+Threads: any, also a finalizer's.
+Errors: MERON_E_HANDLE, MERON_E_STALE.
+"""
+@inline meron_future_release(future, err) = ccall(
+        functions.meron_future_release, meron_status, (meron_future, Ptr{Ptr{meron_error}}),
+        future, err)
 
 """
     meron_plan_preset(out, name, err)
@@ -1541,52 +1567,6 @@ Errors: as meron_context_rank.
         Ptr{Ptr{meron_error}}), out, context, err)
 
 """
-    meron_future_wait(future, timeout_ns, err)
-
-Waits for a future. Returns MERON_IN_PROGRESS when timeout_ns passed first; the operation goes
-on.
-
-- `timeout_ns`: nanoseconds; MERON_TIMEOUT_DEFAULT: until the operation's own deadline; 0: as
-meron_future_poll.
-
-Blocks: on peers, at most the deadline; advances other operations of the context meanwhile.
-Threads: any; several may wait for one future.
-Errors: those of the operation, MERON_E_TIMEOUT, MERON_E_PEER_DEAD, MERON_E_PEER_CLOSED,
-MERON_E_MISMATCH, MERON_E_ABORTED, MERON_E_CANCELLED, MERON_E_HANDLE, MERON_E_STALE,
-MERON_E_FORKED.
-"""
-@inline meron_future_wait(future, timeout_ns, err) = @blocking_ccall(
-        functions.meron_future_wait, meron_status, (meron_future, Int64, Ptr{Ptr{meron_error}}),
-        future, timeout_ns, err)
-
-"""
-    meron_future_poll(future, err)
-
-MERON_OK when the operation has ended well, MERON_IN_PROGRESS when it has not ended, else its
-error.
-
-Blocks: never on peers; may compute.
-Threads: any.
-Errors: as meron_future_wait.
-"""
-@inline meron_future_poll(future, err) = ccall(
-        functions.meron_future_poll, meron_status, (meron_future, Ptr{Ptr{meron_error}}),
-        future, err)
-
-"""
-    meron_future_release(future, err)
-
-Releases a future. An operation under way goes on, so that the ranks stay in step.
-
-Blocks: never.
-Threads: any, also a finalizer's.
-Errors: MERON_E_HANDLE, MERON_E_STALE.
-"""
-@inline meron_future_release(future, err) = ccall(
-        functions.meron_future_release, meron_status, (meron_future, Ptr{Ptr{meron_error}}),
-        future, err)
-
-"""
     meron_context_world(out, context, err)
 
 The group of all ranks.
@@ -1890,36 +1870,25 @@ Errors: MERON_E_HANDLE, MERON_E_STALE.
     meron_update_begin(out, units, count, err)
 
 Begins an update of some units: asks every rank to release the present version. Collective over
-the units' group.
+the units' group. When it has ended, this rank's parts may be written.
 
 - `out`: receives the update.
 
 - `units`: `count` units of one group, none leased on this rank.
 
-Ownership: the caller ends *out by meron_update_publish.
+Ownership: the caller ends *out by meron_update_publish. Released before, the update is given
+up: if this rank has waited for it and called neither meron_update_write nor meron_update_view,
+its values are published unchanged; otherwise the group breaks with MERON_E_ABORTED on every
+rank, because values that are written in part must not be published and peers go on with the
+update.
 Blocks: never.
 Threads: any.
 Errors: MERON_E_ARGUMENT, MERON_E_STATE (a unit is leased here or being updated),
 MERON_E_DUPLICATE, MERON_E_HANDLE, MERON_E_STALE, -3xx.
 """
 @inline meron_update_begin(out, units, count, err) = ccall(
-        functions.meron_update_begin, meron_status, (Ptr{meron_update}, Ptr{meron_unit},
+        functions.meron_update_begin, meron_status, (Ptr{meron_future}, Ptr{meron_unit},
         Csize_t, Ptr{Ptr{meron_error}}), out, units, count, err)
-
-"""
-    meron_update_wait(update, timeout_ns, err)
-
-Waits until every rank has released it, after which this rank's parts may be written.
-
-- `timeout_ns`: as meron_future_wait.
-
-Blocks: on peers, at most the deadline.
-Threads: any.
-Errors: as meron_future_wait.
-"""
-@inline meron_update_wait(update, timeout_ns, err) = @blocking_ccall(
-        functions.meron_update_wait, meron_status, (meron_update, Int64, Ptr{Ptr{meron_error}}),
-        update, timeout_ns, err)
 
 """
     meron_update_view(out, update, param, err)
@@ -1934,7 +1903,7 @@ Errors: MERON_E_ARGUMENT (the param is in none of the units), MERON_E_STATE (the
 been waited for), MERON_E_HANDLE, MERON_E_STALE.
 """
 @inline meron_update_view(out, update, param, err) = ccall(
-        functions.meron_update_view, meron_status, (Ptr{meron_view}, meron_update, meron_param,
+        functions.meron_update_view, meron_status, (Ptr{meron_view}, meron_future, meron_param,
         Ptr{Ptr{meron_error}}), out, update, param, err)
 
 """
@@ -1953,7 +1922,7 @@ Threads: any.
 Errors: as meron_update_view.
 """
 @inline meron_update_write(update, param, data, count, dtype, err) = ccall(
-        functions.meron_update_write, meron_status, (meron_update, meron_param, Ptr{Cvoid},
+        functions.meron_update_write, meron_status, (meron_future, meron_param, Ptr{Cvoid},
         UInt64, meron_dtype, Ptr{Ptr{meron_error}}), update, param, data, count, dtype, err)
 
 """
@@ -1967,23 +1936,7 @@ Threads: any.
 Errors: MERON_E_STATE (not waited for), MERON_E_HANDLE, MERON_E_STALE, -3xx.
 """
 @inline meron_update_publish(update, err) = ccall(
-        functions.meron_update_publish, meron_status, (meron_update, Ptr{Ptr{meron_error}}),
-        update, err)
-
-"""
-    meron_update_release(update, err)
-
-Gives an update up. If this rank has waited for it and called neither meron_update_write nor
-meron_update_view, its values are published unchanged. Otherwise the group breaks with
-MERON_E_ABORTED on every rank, because values that are written in part must not be published and
-peers go on with the update.
-
-Blocks: never.
-Threads: any, also a finalizer's.
-Errors: MERON_E_HANDLE, MERON_E_STALE (also after meron_update_publish).
-"""
-@inline meron_update_release(update, err) = ccall(
-        functions.meron_update_release, meron_status, (meron_update, Ptr{Ptr{meron_error}}),
+        functions.meron_update_publish, meron_status, (meron_future, Ptr{Ptr{meron_error}}),
         update, err)
 
 """
@@ -2603,7 +2556,10 @@ Errors: MERON_E_ARGUMENT.
 """
     meron_gather_begin(out, units, count, options, err)
 
-Begins a gather. Collective over the units' group; the mode may differ between ranks.
+Begins a gather. Collective over the units' group; the mode may differ between ranks. When it
+has ended, the tensors are full, those on a device too; a wait makes the copy that was asked
+for, and may end with MERON_E_NO_MEMORY (the device has no room: this rank alone is concerned,
+and all else is usable as before) or MERON_E_DEVICE.
 
 - `out`: receives the gather, which holds a lease on every unit.
 
@@ -2611,7 +2567,10 @@ Begins a gather. Collective over the units' group; the mode may differ between r
 
 - `options`: NULL for a view.
 
-Ownership: the caller releases *out; destinations must stay valid until it is ready.
+Ownership: the caller releases *out, which gives the leases back; destinations must stay valid
+until it has ended or is released, and one that has not ended is given up. Views become invalid:
+on a device the caller has waited for all that uses them (or see
+meron_gather_release_on_stream).
 Blocks: never, unless this rank is 1,024 operations ahead of a peer.
 Threads: any.
 Errors: MERON_E_ARGUMENT (also a destination on another device), MERON_E_DUPLICATE (a unit
@@ -2619,32 +2578,15 @@ twice), MERON_E_STATE (a unit is being updated here), MERON_E_NO_MEMORY (a copy)
 MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
 """
 @inline meron_gather_begin(out, units, count, options, err) = @blocking_ccall(
-        functions.meron_gather_begin, meron_status, (Ptr{meron_gather}, Ptr{meron_unit},
+        functions.meron_gather_begin, meron_status, (Ptr{meron_future}, Ptr{meron_unit},
         Csize_t, Ptr{meron_gather_options}, Ptr{Ptr{meron_error}}), out, units, count, options,
         err)
-
-"""
-    meron_gather_wait(gather, timeout_ns, err)
-
-Waits until the tensors are full, those on a device too.
-
-- `timeout_ns`: as meron_future_wait.
-
-Blocks: on peers, and on the device's copies, at most the deadline; copies where a copy was
-asked for.
-Threads: any.
-Errors: as meron_future_wait; MERON_E_NO_MEMORY (the device has no room: this rank alone is
-concerned, and all else is usable as before), MERON_E_DEVICE.
-"""
-@inline meron_gather_wait(gather, timeout_ns, err) = @blocking_ccall(
-        functions.meron_gather_wait, meron_status, (meron_gather, Int64, Ptr{Ptr{meron_error}}),
-        gather, timeout_ns, err)
 
 """
     meron_gather_wait_stream(gather, stream, timeout_ns, err)
 
 Makes `stream` wait until the tensors are full on the device: what is asked of it from now on
-sees them. Without waiting for the device; for tensors on the host it is meron_gather_wait.
+sees them. Without waiting for the device; for tensors on the host it is meron_future_wait.
 
 - `stream`: of the context's device (a cudaStream_t); NULL: its default stream.
 
@@ -2652,34 +2594,20 @@ sees them. Without waiting for the device; for tensors on the host it is meron_g
 
 Blocks: on peers, at most the deadline.
 Threads: any.
-Errors: as meron_gather_wait; MERON_E_ARGUMENT (the context has no device, a stream of another
-one), MERON_E_STATE (the stream is being captured into a graph).
+Errors: as of a wait for the gather; MERON_E_ARGUMENT (the context has no device, a stream of
+another one), MERON_E_STATE (the stream is being captured into a graph).
 """
 @inline meron_gather_wait_stream(gather, stream, timeout_ns, err) = @blocking_ccall(
-        functions.meron_gather_wait_stream, meron_status, (meron_gather, Ptr{Cvoid}, Int64,
+        functions.meron_gather_wait_stream, meron_status, (meron_future, Ptr{Cvoid}, Int64,
         Ptr{Ptr{meron_error}}), gather, stream, timeout_ns, err)
-
-"""
-    meron_gather_poll(gather, err)
-
-MERON_OK when the tensors are full, those on a device too, MERON_IN_PROGRESS when not yet, else
-the gather's error.
-
-Blocks: never on peers or a device; may copy.
-Threads: any.
-Errors: as meron_gather_wait.
-"""
-@inline meron_gather_poll(gather, err) = ccall(
-        functions.meron_gather_poll, meron_status, (meron_gather, Ptr{Ptr{meron_error}}),
-        gather, err)
 
 """
     meron_gather_view(out, gather, param, err)
 
 The whole tensor of a param of a full gather; on a device, of one that was waited for by
-meron_gather_wait or meron_gather_wait_stream: there the pointer is one of the device.
+meron_future_wait or meron_gather_wait_stream: there the pointer is one of the device.
 
-Ownership: borrowed until meron_gather_release. Read-only for MERON_GATHER_VIEW: other ranks
+Ownership: borrowed until meron_future_release. Read-only for MERON_GATHER_VIEW: other ranks
 read the same memory, which is mapped read-only where the plan shards it, so that a write ends
 the process by a segmentation fault; where the plan replicates it, a write damages the values.
 Gather with MERON_GATHER_COPY or MERON_GATHER_INTO to change values.
@@ -2689,7 +2617,7 @@ Errors: MERON_E_ARGUMENT (not in this gather), MERON_E_STATE (not full yet, or o
 no call has waited for), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE.
 """
 @inline meron_gather_view(out, gather, param, err) = ccall(
-        functions.meron_gather_view, meron_status, (Ptr{meron_view}, meron_gather, meron_param,
+        functions.meron_gather_view, meron_status, (Ptr{meron_view}, meron_future, meron_param,
         Ptr{Ptr{meron_error}}), out, gather, param, err)
 
 """
@@ -2709,12 +2637,12 @@ Errors: as meron_gather_view, MERON_E_UNSUPPORTED.
 """
 @inline meron_gather_dlpack(out, gather, param, err) = ccall(
         functions.meron_gather_dlpack, meron_status, (Ptr{Ptr{DLManagedTensorVersioned}},
-        meron_gather, meron_param, Ptr{Ptr{meron_error}}), out, gather, param, err)
+        meron_future, meron_param, Ptr{Ptr{meron_error}}), out, gather, param, err)
 
 """
     meron_gather_release_on_stream(gather, stream, err)
 
-As meron_gather_release, where work that was asked of `stream` so far still uses the views:
+As meron_future_release, where work that was asked of `stream` so far still uses the views:
 their memory on the device goes back when that is done. DLPack tensors keep theirs.
 
 - `stream`: of the context's device; NULL: its default stream.
@@ -2725,23 +2653,8 @@ Errors: MERON_E_ARGUMENT and MERON_E_STATE as meron_gather_wait_stream (then not
 released), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE.
 """
 @inline meron_gather_release_on_stream(gather, stream, err) = ccall(
-        functions.meron_gather_release_on_stream, meron_status, (meron_gather, Ptr{Cvoid},
+        functions.meron_gather_release_on_stream, meron_status, (meron_future, Ptr{Cvoid},
         Ptr{Ptr{meron_error}}), gather, stream, err)
-
-"""
-    meron_gather_release(gather, err)
-
-Gives the leases back; views of the gather become invalid: on a device the caller has waited for
-all that uses them (or see meron_gather_release_on_stream). A gather that is not full yet is
-given up.
-
-Blocks: never.
-Threads: any, also a finalizer's.
-Errors: MERON_E_HANDLE, MERON_E_STALE.
-"""
-@inline meron_gather_release(gather, err) = ccall(
-        functions.meron_gather_release, meron_status, (meron_gather, Ptr{Ptr{meron_error}}),
-        gather, err)
 
 """
     meron_io_options_init(options, struct_size, err)
@@ -2830,7 +2743,11 @@ MERON_E_NOT_FOUND where the directory is not there.
     meron_io_read_begin(out, io, path, data, bytes, offset, err)
 
 Begins a read. Requests begin in the order in which they are asked for, run side by side and end
-in any order: who needs one before another waits.
+in any order: who needs one before another waits. A request is a future: a wait for it ends also
+when nothing has moved for the options' timeout_ns (MERON_E_TIMEOUT: it is still under way),
+with MERON_E_IO or MERON_E_NO_SPACE (both name file, offset and bytes; no wait for all tells
+them again), or with MERON_E_CLOSED (the io was closed before it ended). Released, one under way
+goes on: its memory must stay, and meron_io_wait or meron_io_close tells how it ended.
 
 - `out`: receives the request.
 
@@ -2847,9 +2764,9 @@ Threads: any.
 Errors: as meron_io_read; what the drive says comes from a wait.
 """
 @inline meron_io_read_begin(out, io, path, data, bytes, offset, err) = @blocking_ccall(
-        functions.meron_io_read_begin, meron_status, (Ptr{meron_io_request}, meron_io,
-        Ptr{UInt8}, Ptr{Cvoid}, UInt64, UInt64, Ptr{Ptr{meron_error}}), out, io, path, data,
-        bytes, offset, err)
+        functions.meron_io_read_begin, meron_status, (Ptr{meron_future}, meron_io, Ptr{UInt8},
+        Ptr{Cvoid}, UInt64, UInt64, Ptr{Ptr{meron_error}}), out, io, path, data, bytes, offset,
+        err)
 
 """
     meron_io_write_begin(out, io, path, data, bytes, offset, err)
@@ -2870,9 +2787,9 @@ Threads: any.
 Errors: as meron_io_write; what the drive says comes from a wait.
 """
 @inline meron_io_write_begin(out, io, path, data, bytes, offset, err) = @blocking_ccall(
-        functions.meron_io_write_begin, meron_status, (Ptr{meron_io_request}, meron_io,
-        Ptr{UInt8}, Ptr{Cvoid}, UInt64, UInt64, Ptr{Ptr{meron_error}}), out, io, path, data,
-        bytes, offset, err)
+        functions.meron_io_write_begin, meron_status, (Ptr{meron_future}, meron_io, Ptr{UInt8},
+        Ptr{Cvoid}, UInt64, UInt64, Ptr{Ptr{meron_error}}), out, io, path, data, bytes, offset,
+        err)
 
 """
     meron_io_wait(io, timeout_ns, err)
@@ -2937,38 +2854,6 @@ first error of requests that nobody has waited for.
 """
 @inline meron_io_close(io, err) = @blocking_ccall(
         functions.meron_io_close, meron_status, (meron_io, Ptr{Ptr{meron_error}}), io, err)
-
-"""
-    meron_io_request_wait(request, timeout_ns, err)
-
-Waits for one request. Returns MERON_IN_PROGRESS when timeout_ns passed first; the request goes
-on.
-
-- `timeout_ns`: nanoseconds; MERON_TIMEOUT_DEFAULT: as long as something moves; 0: only asks.
-
-Blocks: on the drive, at most until nothing has moved for the options' timeout_ns.
-Threads: any; several may wait for one request.
-Errors: MERON_E_IO, MERON_E_NO_SPACE (both name file, offset and bytes; no wait for all tells
-them again), MERON_E_TIMEOUT (nothing moves; it is still under way), MERON_E_CLOSED (the io was
-closed before it ended), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
-"""
-@inline meron_io_request_wait(request, timeout_ns, err) = @blocking_ccall(
-        functions.meron_io_request_wait, meron_status, (meron_io_request, Int64,
-        Ptr{Ptr{meron_error}}), request, timeout_ns, err)
-
-"""
-    meron_io_request_release(request, err)
-
-Releases a request. One under way goes on: its memory must stay, and meron_io_wait or
-meron_io_close tells how it ended.
-
-Blocks: never.
-Threads: any, also a finalizer's.
-Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
-"""
-@inline meron_io_request_release(request, err) = ccall(
-        functions.meron_io_request_release, meron_status, (meron_io_request,
-        Ptr{Ptr{meron_error}}), request, err)
 
 """
     meron_io_buffer_create(out, io, bytes, err)

@@ -109,7 +109,7 @@ kind_of(::IoRequest) = io_request_kind
 
 function raw(request::IoRequest)
     request.id == 0 && throw_released("request")
-    return LibMeron.meron_io_request(request.id)
+    return LibMeron.meron_future(request.id)
 end
 
 # Where an array's bytes are, and how many.
@@ -128,7 +128,7 @@ function begin_transfer(function_, io::Io, path, array, offset)
         GC.@preserve request array begin
             data, bytes = bytes_of(array)
             @check function_(
-                out_pointer(request, LibMeron.meron_io_request), operation, name, data, bytes, offset)
+                out_pointer(request, LibMeron.meron_future), operation, name, data, bytes, offset)
         end
         begin_flight(request.id, operation.id, array)
     finally
@@ -196,10 +196,10 @@ function finish_request(request)
     return
 end
 
-poll_operation(operation::LibMeron.meron_io_request, error) = wait_operation(operation, 0, error)
+poll_operation(operation::LibMeron.meron_future, error) = wait_operation(operation, 0, error)
 poll_operation(operation::LibMeron.meron_io, error) = wait_operation(operation, 0, error)
-wait_operation(operation::LibMeron.meron_io_request, slice, error) =
-    LibMeron.meron_io_request_wait(operation, slice, error)
+wait_operation(operation::LibMeron.meron_future, slice, error) =
+    LibMeron.meron_future_wait(operation, slice, error)
 wait_operation(operation::LibMeron.meron_io, slice, error) =
     LibMeron.meron_io_wait(operation, slice, error)
 

@@ -14,7 +14,6 @@
     unit_kind
     gather_kind
     future_kind
-    update_kind
     optimizer_kind
     schedule_kind
     checkpoint_kind
@@ -67,7 +66,7 @@ end
 # Errors are no news here: an object whose context is closed is stale.
 function release_handle(kind::Kind, id::UInt64)
     if kind == gather_kind
-        LibMeron.meron_gather_release(LibMeron.meron_gather(id), C_NULL)
+        LibMeron.meron_future_release(LibMeron.meron_future(id), C_NULL)
         end_flight(id)
     elseif kind == future_kind
         is_in_flight(id) ? abandon(id) :
@@ -76,8 +75,6 @@ function release_handle(kind::Kind, id::UInt64)
         LibMeron.meron_unit_release(LibMeron.meron_unit(id), C_NULL)
     elseif kind == param_kind
         LibMeron.meron_param_release(LibMeron.meron_param(id), C_NULL)
-    elseif kind == update_kind
-        LibMeron.meron_update_release(LibMeron.meron_update(id), C_NULL)
     elseif kind == optimizer_kind
         LibMeron.meron_optimizer_release(LibMeron.meron_optimizer(id), C_NULL)
     elseif kind == schedule_kind
@@ -90,7 +87,7 @@ function release_handle(kind::Kind, id::UInt64)
         LibMeron.meron_checkpoint_release(LibMeron.meron_checkpoint(id), C_NULL)
     elseif kind == io_request_kind
         is_in_flight(id) ? abandon_request(id) :
-        LibMeron.meron_io_request_release(LibMeron.meron_io_request(id), C_NULL)
+        LibMeron.meron_future_release(LibMeron.meron_future(id), C_NULL)
     elseif kind == io_buffer_kind
         LibMeron.meron_io_buffer_release(LibMeron.meron_io_buffer(id), C_NULL)
     elseif kind == io_kind
@@ -170,15 +167,15 @@ const untold = Dict{UInt64,Any}()
 
 function sweep_requests()
     for id in with_tables(() -> splice!(abandoned_requests, 1:length(abandoned_requests)))
-        request = LibMeron.meron_io_request(id)
+        request = LibMeron.meron_future(id)
         error = Ref{Ptr{LibMeron.meron_error}}(C_NULL)
-        status = LibMeron.meron_io_request_wait(request, 0, error)
+        status = LibMeron.meron_future_wait(request, 0, error)
         failure = status < 0 ? take_error(status, error[]) : nothing
         if status in (LibMeron.MERON_IN_PROGRESS, LibMeron.MERON_E_TIMEOUT)
             is_in_flight(id) && abandon_request(id)
             continue
         end
-        LibMeron.meron_io_request_release(request, C_NULL)
+        LibMeron.meron_future_release(request, C_NULL)
         status == LibMeron.MERON_E_CLOSED && continue # the drive may still use its memory
         owner = with_tables(() -> get(in_flight, id, (UInt64(0), nothing))[1])
         failure === nothing || with_tables(() -> get!(untold, owner, failure))

@@ -10,12 +10,12 @@ mutable struct Update <: Owner
     Update(context) = finalizer(enqueue_owner, new(0, context, Loan(context)))
 end
 
-kind_of(::Update) = update_kind
+kind_of(::Update) = future_kind
 
 function raw(writing::Update)
     writing.context.isopen || throw_closed()
     writing.id == 0 && throw_released("update")
-    return LibMeron.meron_update(writing.id)
+    return LibMeron.meron_future(writing.id)
 end
 
 """
@@ -57,7 +57,7 @@ function update_begin(units)
     writing = Update(context_of(list))
     handles = handles_of(list)
     GC.@preserve writing @check LibMeron.meron_update_begin(
-        out_pointer(writing, LibMeron.meron_update), handles, length(handles))
+        out_pointer(writing, LibMeron.meron_future), handles, length(handles))
     try
         await(raw(writing), writing.context, nanoseconds(nothing))
     catch

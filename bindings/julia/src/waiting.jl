@@ -17,17 +17,10 @@ const STOP_EVERY = 100_000_000
 const ALONE_BELOW = 10_000
 
 poll_operation(future::LibMeron.meron_future, error) = LibMeron.meron_future_poll(future, error)
-poll_operation(gather::LibMeron.meron_gather, error) = LibMeron.meron_gather_poll(gather, error)
-poll_operation(update::LibMeron.meron_update, error) =
-    LibMeron.meron_update_wait(update, 0, error)
 poll_operation(units::Vector{LibMeron.meron_unit}, error) = wait_operation(units, 0, error)
 
 wait_operation(future::LibMeron.meron_future, slice, error) =
     LibMeron.meron_future_wait(future, slice, error)
-wait_operation(gather::LibMeron.meron_gather, slice, error) =
-    LibMeron.meron_gather_wait(gather, slice, error)
-wait_operation(update::LibMeron.meron_update, slice, error) =
-    LibMeron.meron_update_wait(update, slice, error)
 # What was begun of the gradients of some units.
 wait_operation(units::Vector{LibMeron.meron_unit}, slice, error) =
     LibMeron.meron_reduce_wait(units, length(units), slice, error)

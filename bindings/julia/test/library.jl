@@ -9,7 +9,7 @@ function loading(; variables...)
     return passed, String(take!(output))
 end
 
-@test Meron.version() >= v"0.1"
+@test Meron.version() >= v"0.2"
 @test isfile(Meron.library_path[])
 
 @testset "not found" begin

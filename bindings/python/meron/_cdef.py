@@ -5,13 +5,13 @@
 from __future__ import annotations
 
 # The version of the headers that the declarations were made from.
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 
 CDEF = """
 #define MERON_VERSION_MAJOR 0
-#define MERON_VERSION_MINOR 1
+#define MERON_VERSION_MINOR 2
 #define MERON_VERSION_PATCH 0
-#define MERON_VERSION 256
+#define MERON_VERSION 512
 #define MERON_RANK_NONE -1
 #define MERON_TIMEOUT_DEFAULT -1
 typedef int32_t meron_status;
@@ -65,6 +65,10 @@ const char *meron_version_string(void);
 meron_status meron_system_info(char **out, meron_error **err);
 void meron_string_free(char *string);
 size_t meron_dtype_size(meron_dtype dtype);
+typedef struct { uint64_t id; } meron_future;
+meron_status meron_future_wait(meron_future future, int64_t timeout_ns, meron_error **err);
+meron_status meron_future_poll(meron_future future, meron_error **err);
+meron_status meron_future_release(meron_future future, meron_error **err);
 typedef struct { uint64_t id; } meron_plan;
 meron_status meron_plan_preset(meron_plan *out, const char *name, meron_error **err);
 meron_status meron_plan_parse(meron_plan *out, const char *json, size_t bytes, meron_error **err);
@@ -114,7 +118,6 @@ typedef struct {
 meron_status meron_transport_init(meron_transport *transport, size_t struct_size, meron_error
     **err);
 typedef struct { uint64_t id; } meron_context;
-typedef struct { uint64_t id; } meron_future;
 typedef int32_t meron_log_level;
 enum {
   MERON_LOG_ERROR = 0,
@@ -212,9 +215,6 @@ typedef struct {
 meron_status meron_context_predict(meron_prediction *out, meron_context context, const
     meron_workload *workload, meron_error **err);
 meron_status meron_context_flight_record(char **out, meron_context context, meron_error **err);
-meron_status meron_future_wait(meron_future future, int64_t timeout_ns, meron_error **err);
-meron_status meron_future_poll(meron_future future, meron_error **err);
-meron_status meron_future_release(meron_future future, meron_error **err);
 typedef struct { uint64_t id; } meron_group;
 typedef int32_t meron_reduce_op;
 enum {
@@ -236,7 +236,6 @@ meron_status meron_all_reduce_begin(meron_future *out, meron_group group, void *
 meron_status meron_group_release(meron_group group, meron_error **err);
 typedef struct { uint64_t id; } meron_param;
 typedef struct { uint64_t id; } meron_unit;
-typedef struct { uint64_t id; } meron_update;
 #define MERON_MAX_DIMS 16
 typedef struct {
   uint32_t struct_size;
@@ -248,12 +247,17 @@ typedef struct {
   meron_group group;
 } meron_param_desc;
 meron_status meron_param_desc_init(meron_param_desc *desc, size_t struct_size, meron_error **err);
+#define MERON_DEVICE_HOST -1
 typedef struct {
   void *data;
   uint64_t count;
   uint64_t offset;
   meron_dtype dtype;
   uint32_t writable;
+  int32_t device;
+  uint32_t reserved_0;
+  uint64_t reserved_1;
+  uint64_t reserved_2;
 } meron_view;
 meron_status meron_param_register(meron_param *out, meron_context context, const meron_param_desc
     *desc, meron_error **err);
@@ -302,15 +306,13 @@ typedef struct {
 } meron_unit_info;
 meron_status meron_unit_get_info(meron_unit_info *out, meron_unit unit, meron_error **err);
 meron_status meron_unit_release(meron_unit unit, meron_error **err);
-meron_status meron_update_begin(meron_update *out, const meron_unit *units, size_t count,
+meron_status meron_update_begin(meron_future *out, const meron_unit *units, size_t count,
     meron_error **err);
-meron_status meron_update_wait(meron_update update, int64_t timeout_ns, meron_error **err);
-meron_status meron_update_view(meron_view *out, meron_update update, meron_param param, meron_error
+meron_status meron_update_view(meron_view *out, meron_future update, meron_param param, meron_error
     **err);
-meron_status meron_update_write(meron_update update, meron_param param, const void *data, uint64_t
+meron_status meron_update_write(meron_future update, meron_param param, const void *data, uint64_t
     count, meron_dtype dtype, meron_error **err);
-meron_status meron_update_publish(meron_update update, meron_error **err);
-meron_status meron_update_release(meron_update update, meron_error **err);
+meron_status meron_update_publish(meron_future update, meron_error **err);
 typedef struct { uint64_t id; } meron_optimizer;
 typedef int32_t meron_optimizer_kind;
 enum {
@@ -504,7 +506,6 @@ meron_status meron_checkpoint_export_options_init(meron_checkpoint_export_option
     struct_size, meron_error **err);
 meron_status meron_checkpoint_export(meron_context context, const char *folder, const
     meron_checkpoint_export_options *options, meron_error **err);
-typedef struct { uint64_t id; } meron_gather;
 typedef int32_t meron_gather_mode;
 enum {
   MERON_GATHER_VIEW = 0,
@@ -532,21 +533,17 @@ typedef struct {
 } meron_gather_options;
 meron_status meron_gather_options_init(meron_gather_options *options, size_t struct_size,
     meron_error **err);
-meron_status meron_gather_begin(meron_gather *out, const meron_unit *units, size_t count, const
+meron_status meron_gather_begin(meron_future *out, const meron_unit *units, size_t count, const
     meron_gather_options *options, meron_error **err);
-meron_status meron_gather_wait(meron_gather gather, int64_t timeout_ns, meron_error **err);
-meron_status meron_gather_wait_stream(meron_gather gather, void *stream, int64_t timeout_ns,
+meron_status meron_gather_wait_stream(meron_future gather, void *stream, int64_t timeout_ns,
     meron_error **err);
-meron_status meron_gather_poll(meron_gather gather, meron_error **err);
-meron_status meron_gather_view(meron_view *out, meron_gather gather, meron_param param, meron_error
+meron_status meron_gather_view(meron_view *out, meron_future gather, meron_param param, meron_error
     **err);
 struct DLManagedTensorVersioned;
-meron_status meron_gather_dlpack(struct DLManagedTensorVersioned **out, meron_gather gather,
+meron_status meron_gather_dlpack(struct DLManagedTensorVersioned **out, meron_future gather,
     meron_param param, meron_error **err);
-meron_status meron_gather_release_on_stream(meron_gather gather, void *stream, meron_error **err);
-meron_status meron_gather_release(meron_gather gather, meron_error **err);
+meron_status meron_gather_release_on_stream(meron_future gather, void *stream, meron_error **err);
 typedef struct { uint64_t id; } meron_io;
-typedef struct { uint64_t id; } meron_io_request;
 typedef struct { uint64_t id; } meron_io_buffer;
 typedef int32_t meron_io_backend;
 enum {
@@ -572,9 +569,9 @@ meron_status meron_io_read(meron_io io, const char *path, void *data, uint64_t b
     offset, meron_error **err);
 meron_status meron_io_write(meron_io io, const char *path, const void *data, uint64_t bytes,
     uint64_t offset, meron_error **err);
-meron_status meron_io_read_begin(meron_io_request *out, meron_io io, const char *path, void *data,
+meron_status meron_io_read_begin(meron_future *out, meron_io io, const char *path, void *data,
     uint64_t bytes, uint64_t offset, meron_error **err);
-meron_status meron_io_write_begin(meron_io_request *out, meron_io io, const char *path, const void
+meron_status meron_io_write_begin(meron_future *out, meron_io io, const char *path, const void
     *data, uint64_t bytes, uint64_t offset, meron_error **err);
 meron_status meron_io_wait(meron_io io, int64_t timeout_ns, meron_error **err);
 typedef struct {
@@ -597,8 +594,6 @@ typedef struct {
 meron_status meron_io_get_info(meron_io_info *out, meron_io io, meron_error **err);
 meron_status meron_io_describe(char **out, meron_io io, meron_error **err);
 meron_status meron_io_close(meron_io io, meron_error **err);
-meron_status meron_io_request_wait(meron_io_request request, int64_t timeout_ns, meron_error **err);
-meron_status meron_io_request_release(meron_io_request request, meron_error **err);
 meron_status meron_io_buffer_create(meron_io_buffer *out, meron_io io, uint64_t bytes, meron_error
     **err);
 typedef struct {

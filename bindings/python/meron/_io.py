@@ -230,21 +230,21 @@ class IO(IoMethods, Owner):
             except IndexError:  # another thread sweeps too
                 return
             try:
-                ended = call(lib.meron_io_request_wait, handle, 0) != IN_PROGRESS
+                ended = call(lib.meron_future_wait, handle, 0) != IN_PROGRESS
             except errors.DeadlineError:
                 ended = False
             except errors.Error as error:
                 ended = True
                 self._untold.append(error)
             if ended:
-                lib.meron_io_request_release(handle, NULL)
+                lib.meron_future_release(handle, NULL)
             else:
                 self._abandoned.append((handle, keep))
 
     def _begin(self, function: Any, path: Path, memory: Taken, offset: int) -> Request:
         try:
             raw = receive(
-                "meron_io_request *",
+                "meron_future *",
                 function,
                 self._require_open(),
                 path_bytes(path),
@@ -287,7 +287,7 @@ class IO(IoMethods, Owner):
 class Request(Owner):
     """A read or write that was begun. Letting go of it does not stop it."""
 
-    _release_function = lib.meron_io_request_release
+    _release_function = lib.meron_future_release
 
     def __init__(self, io: IO, handle: Any, keep: Any) -> None:
         self._io = io
@@ -312,7 +312,7 @@ class Request(Owner):
         if self._ended:
             return True
         try:
-            ended = settle(lib.meron_io_request_wait, self._handle, timeout)
+            ended = settle(lib.meron_future_wait, self._handle, timeout)
         except errors.ClosedError:
             _held.append(self._keep)
             self._keep = None

@@ -35,11 +35,11 @@ from meron.dlpack import DLPackTensor
 from meron.dtypes import NUMPY, require_writable
 from meron.param import Param
 
-GATHER_OUT = TYPES["meron_gather *"]
+GATHER_OUT = TYPES["meron_future *"]
 gather_begin = lib.meron_gather_begin
-gather_wait = lib.meron_gather_wait
-gather_poll = lib.meron_gather_poll
-gather_release = lib.meron_gather_release
+gather_wait = lib.meron_future_wait
+gather_poll = lib.meron_future_poll
+gather_release = lib.meron_future_release
 
 # Empty error slots, free for any thread to take (a list's pop and append are atomic).
 spare_slots: list[Any] = []

@@ -7,7 +7,7 @@ from typing import Any
 
 from meron._native import lib, string, take_json
 
-# The library's version, for example "0.1.0".
+# The library's version, for example "0.2.0".
 version: str = string(lib.meron_version_string())
 
 

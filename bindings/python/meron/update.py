@@ -33,7 +33,7 @@ class Update(Owner):
     Ctrl-C while entering gives the update up, which breaks the group: its peers go on with it.
     """
 
-    _release_function = lib.meron_update_release
+    _release_function = lib.meron_future_release
 
     def __init__(self, context: BaseContext, units: Iterable[Unit]) -> None:
         self._context = context
@@ -53,9 +53,9 @@ class Update(Owner):
             raise errors.StateError("this update is open already")
         self._context._require_open()
         table, count = unit_table(self._units)
-        self._handle = receive("meron_update *", lib.meron_update_begin, table, count)
+        self._handle = receive("meron_future *", lib.meron_update_begin, table, count)
         try:
-            call(lib.meron_update_wait, self._handle, DEFAULT_TIMEOUT)
+            call(lib.meron_future_wait, self._handle, DEFAULT_TIMEOUT)
         except BaseException:
             self.__del__()
             raise

@@ -86,7 +86,7 @@ fn by_pkg_config() -> Vec<PathBuf> {
     ));
 }
 
-/// Links to the library's files (libmeron.so, libmeron.so.0.1, ...) in OUT_DIR, which is searched
+/// Links to the library's files (libmeron.so, libmeron.so.0.2, ...) in OUT_DIR, which is searched
 /// too.
 fn link_into_out_dir(folder: &Path) {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));

@@ -39,10 +39,10 @@ static void share_rows(meron_group world, void* rows, size_t row_bytes, int32_t 
 
 /* Each rank writes the part that it owns, in place: element i becomes i + shift. */
 static void write_own_part(meron_unit unit, meron_param param, float shift) {
-  meron_update update;
+  meron_future update;
   meron_view part;
   check(meron_update_begin(&update, &unit, 1, &err));
-  check(meron_update_wait(update, MERON_TIMEOUT_DEFAULT, &err)); /* nobody reads it any more */
+  check(meron_future_wait(update, MERON_TIMEOUT_DEFAULT, &err)); /* nobody reads it any more */
   check(meron_update_view(&part, update, param, &err));
   float* values = part.data;
   for (uint64_t i = 0; i < part.count; ++i) values[i] = (float)(part.offset + i) + shift;
@@ -60,10 +60,10 @@ struct part {
  */
 static uint64_t gather_and_compare(meron_unit unit, meron_param param, const struct part* parts,
                                    int32_t ranks, float shift, float* seen) {
-  meron_gather gather;
+  meron_future gather;
   meron_view whole;
   check(meron_gather_begin(&gather, &unit, 1, NULL, &err));
-  check(meron_gather_wait(gather, MERON_TIMEOUT_DEFAULT, &err));
+  check(meron_future_wait(gather, MERON_TIMEOUT_DEFAULT, &err));
   check(meron_gather_view(&whole, gather, param, &err));
   const float* values = whole.data; /* the peers' own memory: nothing was copied */
 
@@ -74,7 +74,7 @@ static uint64_t gather_and_compare(meron_unit unit, meron_param param, const str
       if (values[i] != (float)i + shift * (float)(r + 1)) ++wrong;
     seen[r] = parts[r].count ? values[begin] : 0.0f;
   }
-  check(meron_gather_release(gather, &err));
+  check(meron_future_release(gather, &err));
   return wrong;
 }
 

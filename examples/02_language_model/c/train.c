@@ -60,10 +60,10 @@ static void create_layer(struct trainer* t, size_t l) {
 static void write_initial_values(struct trainer* t, size_t l) {
   const struct layer* layer = &t->layers[l];
   struct tensor tensors[kMaxTensors];
-  meron_update update;
+  meron_future update;
   model_layer_tensors(&t->model, l, tensors);
   check(meron_update_begin(&update, &layer->unit, 1, &err));
-  check(meron_update_wait(update, MERON_TIMEOUT_DEFAULT, &err));
+  check(meron_future_wait(update, MERON_TIMEOUT_DEFAULT, &err));
   for (size_t i = 0; i < layer->count; ++i) {
     float* values = t->wide_weights[i];
     tensor_initialize(&tensors[i], (uint64_t)t->options->seed, l * kMaxTensors + i, values,
@@ -125,12 +125,12 @@ void trainer_destroy(struct trainer* t) {
 
 /* --- Training ---------------------------------------------------------------------------------*/
 
-/* Makes a layer whole on this rank, until meron_gather_release. */
-static meron_gather gather_layer(struct trainer* t, const struct layer* layer,
+/* Makes a layer whole on this rank, until meron_future_release. */
+static meron_future gather_layer(struct trainer* t, const struct layer* layer,
                                  const float* weights[kMaxTensors]) {
-  meron_gather gather;
+  meron_future gather;
   check(meron_gather_begin(&gather, &layer->unit, 1, NULL, &err));
-  check(meron_gather_wait(gather, MERON_TIMEOUT_DEFAULT, &err));
+  check(meron_future_wait(gather, MERON_TIMEOUT_DEFAULT, &err));
   for (size_t i = 0; i < layer->count; ++i) {
     meron_view view;
     check(meron_gather_view(&view, gather, layer->params[i], &err));
@@ -145,9 +145,9 @@ static meron_gather gather_layer(struct trainer* t, const struct layer* layer,
 
 static void forward(struct trainer* t, size_t l) {
   const float* weights[kMaxTensors];
-  const meron_gather gather = gather_layer(t, &t->layers[l], weights);
+  const meron_future gather = gather_layer(t, &t->layers[l], weights);
   model_forward(&t->model, l, weights);
-  check(meron_gather_release(gather, &err));
+  check(meron_future_release(gather, &err));
 }
 
 /* Leaves the reduction of the layer's gradients under way. */
@@ -166,9 +166,9 @@ static void backward(struct trainer* t, size_t l, bool boundary) {
     }
   }
 
-  const meron_gather gather = gather_layer(t, layer, weights);
+  const meron_future gather = gather_layer(t, layer, weights);
   model_backward(&t->model, l, weights, gradients);
-  check(meron_gather_release(gather, &err));
+  check(meron_future_release(gather, &err));
 
   for (size_t i = 0; i < layer->count; ++i)
     if (views[i].dtype != MERON_F32)

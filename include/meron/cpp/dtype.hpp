@@ -113,6 +113,8 @@ class View {
   // Index of the first element in the whole tensor, row-major.
   uint64_t offset() const noexcept { return raw_.offset; }
   bool writable() const noexcept { return raw_.writable != 0; }
+  // The number of the device whose memory it is; MERON_DEVICE_HOST.
+  int32_t device() const noexcept { return raw_.device; }
   const void* data() const noexcept { return raw_.data; }
 
   // The elements. Throws MERON_E_ARGUMENT when T is not of the view's dtype, and MERON_E_STATE for

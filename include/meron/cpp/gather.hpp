@@ -46,14 +46,14 @@ inline meron_destination device_destination(const Param& param, void* data) {
 }
 
 // Units on their way to full, then leased until it dies. Views of it are invalid from then on.
-class Gather : public Handle<meron_gather, meron_gather_release> {
+class Gather : public Handle<meron_future, meron_future_release> {
  public:
   using Handle::Handle;
 
   // Waits until the tensors are full. Blocks on peers, at most the deadline.
-  void wait() const { detail::call(meron_gather_wait, handle(), int64_t{MERON_TIMEOUT_DEFAULT}); }
+  void wait() const { detail::call(meron_future_wait, handle(), int64_t{MERON_TIMEOUT_DEFAULT}); }
   [[nodiscard]] bool wait_for(std::chrono::nanoseconds duration) const {
-    return detail::call(meron_gather_wait, handle(), detail::timeout(duration)) == MERON_OK;
+    return detail::call(meron_future_wait, handle(), detail::timeout(duration)) == MERON_OK;
   }
   // Makes a stream of the context's device (a cudaStream_t; null: its default stream) wait until
   // the tensors are full there: what is asked of it from now on sees them. The device is not waited
@@ -68,7 +68,7 @@ class Gather : public Handle<meron_gather, meron_gather_release> {
            MERON_OK;
   }
   // Whether the tensors are full. Does not wait.
-  [[nodiscard]] bool poll() const { return detail::call(meron_gather_poll, handle()) == MERON_OK; }
+  [[nodiscard]] bool poll() const { return detail::call(meron_future_poll, handle()) == MERON_OK; }
 
   // The whole tensor, until this gather dies. On a device its elements are in the device's memory:
   // a program reads them in work of a stream that waits for them.

@@ -17,17 +17,15 @@ inline namespace v1 {
 
 // A read or write that was begun. Letting go of it does not stop it: its memory must stay until it
 // has ended, and Io::wait or Io::close tells how it did.
-class IoRequest : public Handle<meron_io_request, meron_io_request_release> {
+class IoRequest : public Handle<meron_future, meron_future_release> {
  public:
   using Handle::Handle;
 
   // Waits until it has ended, as long as something moves.
-  void wait() const {
-    detail::call(meron_io_request_wait, handle(), int64_t{MERON_TIMEOUT_DEFAULT});
-  }
+  void wait() const { detail::call(meron_future_wait, handle(), int64_t{MERON_TIMEOUT_DEFAULT}); }
   // False when the time has passed: it goes on.
   [[nodiscard]] bool wait_for(std::chrono::nanoseconds duration) const {
-    return detail::call(meron_io_request_wait, handle(), detail::timeout(duration)) == MERON_OK;
+    return detail::call(meron_future_wait, handle(), detail::timeout(duration)) == MERON_OK;
   }
   // Whether it has ended well; never blocks.
   [[nodiscard]] bool done() const { return wait_for({}); }

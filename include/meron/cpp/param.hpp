@@ -67,15 +67,15 @@ using UnitList = ListOf<Unit>;
 // before, the destructor gives the update up: an update that was waited for and not written is
 // published unchanged; otherwise the group breaks with MERON_E_ABORTED on every rank, in words that
 // name this one. The exception is the caller's own.
-class Update : public Handle<meron_update, meron_update_release> {
+class Update : public Handle<meron_future, meron_future_release> {
  public:
   using Handle::Handle;
 
   // Waits until every rank has released the present version; then this rank's parts may be
   // written. Blocks on peers, at most the deadline.
-  void wait() const { detail::call(meron_update_wait, handle(), int64_t{MERON_TIMEOUT_DEFAULT}); }
+  void wait() const { detail::call(meron_future_wait, handle(), int64_t{MERON_TIMEOUT_DEFAULT}); }
   [[nodiscard]] bool wait_for(std::chrono::nanoseconds duration) const {
-    return detail::call(meron_update_wait, handle(), detail::timeout(duration)) == MERON_OK;
+    return detail::call(meron_future_wait, handle(), detail::timeout(duration)) == MERON_OK;
   }
 
   // The part of `param` that this rank updates, writable, until publish.

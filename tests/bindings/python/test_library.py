@@ -70,10 +70,10 @@ def test_a_library_of_something_else(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("version", "loads"),
-    [(0x000100, True), (0x000109, True), (0x000200, False), (0x000000, False), (0x010100, False)],
+    [(0x000200, True), (0x000209, True), (0x000300, False), (0x000100, False), (0x010200, False)],
 )
 def test_versions(tmp_path: Path, version: int, loads: bool) -> None:
-    """Needed is 0.1.0: before 1.0 the minor number must be equal, and not older."""
+    """Needed is 0.2.0: before 1.0 the minor number must be equal, and not older."""
     source = f"""
     unsigned meron_version(void) {{ return {version}u; }}
     const char *meron_version_string(void) {{ return "9.8.7"; }}
@@ -97,7 +97,7 @@ except _library.LoadError as error:
         assert done.stdout == "fits\n"
     else:
         assert "the path is version 9.8.7" in done.stdout
-        assert "needs 0.1.0" in done.stdout
+        assert "needs 0.2.0" in done.stdout
 
 
 def test_every_place_is_listed_when_none_has_it(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_every_place_is_listed_when_none_has_it(tmp_path: Path) -> None:
     for place in (
         f"{package}/libmeron.so (beside the package): no such file",
         f"{tmp_path}/build/release/capi/libmeron.so (the build tree): no such file",
-        "libmeron.so.0.1 (the system's loader): ",
+        "libmeron.so.0.2 (the system's loader): ",
         "libmeron.so (the system's loader): ",
     ):
         assert place in done.stdout

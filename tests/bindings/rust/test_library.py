@@ -46,7 +46,7 @@ def test_pkg_config_finds_it(tmp_path: Path) -> None:
         pytest.skip("there is no pkg-config")
     library = Path(os.environ["MERON_LIBRARY"]).parent
     (tmp_path / "meron.pc").write_text(
-        f"Name: meron\nDescription: a test's\nVersion: 0.1.0\nLibs: -L{library} -lmeron\n"
+        f"Name: meron\nDescription: a test's\nVersion: 0.2.0\nLibs: -L{library} -lmeron\n"
     )
     environment = {**WITHOUT, "PKG_CONFIG_PATH": str(tmp_path), "CARGO_TARGET_DIR": str(tmp_path)}
     cargo("test", "--offline", "-p", "meron", "--test", "one_rank", **environment)
@@ -73,7 +73,7 @@ def other_library(folder: Path, version: int) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("version", "found"), [(0x000000, "0.0.0"), (0x000200, "0.2.0"), (0x010000, "1.0.0")]
+    ("version", "found"), [(0x000000, "0.0.0"), (0x000300, "0.3.0"), (0x010000, "1.0.0")]
 )
 def test_another_version_says_found_and_needed(tmp_path: Path, version: int, found: str) -> None:
     cargo("build", "--offline", "--release", folder=EXAMPLE)
@@ -82,4 +82,4 @@ def test_another_version_says_found_and_needed(tmp_path: Path, version: int, fou
     done = run([program, "--plan", "zero1"], tmp_path, {"LD_LIBRARY_PATH": str(other)})
     assert done.returncode == 1, done.stderr
     assert f"the library that was loaded is version {found}" in done.stderr
-    assert "this program needs 0.1.0" in done.stderr
+    assert "this program needs 0.2.0" in done.stderr

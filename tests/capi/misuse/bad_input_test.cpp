@@ -42,14 +42,16 @@ class BadInput : public testing::Test {
 TEST_F(BadInput, Handles) {
   meron_view view{};
   const uint64_t unit = objects_.a->units[0].id;
-  expect(FAILURE_OF(meron_gather_poll, meron_gather{}), MERON_E_HANDLE, {"the gather is null"});
-  expect(FAILURE_OF(meron_gather_poll, meron_gather{unit}), MERON_E_HANDLE,
-         {"a unit where a gather is needed"});
-  expect(FAILURE_OF(meron_gather_poll, meron_gather{~uint64_t{0}}), MERON_E_HANDLE,
+  expect(FAILURE_OF(meron_future_poll, meron_future{}), MERON_E_HANDLE, {"the future is null"});
+  expect(FAILURE_OF(meron_future_poll, meron_future{unit}), MERON_E_HANDLE,
+         {"a unit where a future is needed"});
+  expect(FAILURE_OF(meron_future_poll, meron_future{~uint64_t{0}}), MERON_E_HANDLE,
          {"0xffffffffffffffff"});
-  meron_gather gather{};
+  expect(FAILURE_OF(meron_gather_view, &view, objects_.update, objects_.loose), MERON_E_HANDLE,
+         {"an update where a gather is needed"});
+  meron_future gather{};
   MUST(meron_gather_begin, &gather, &objects_.a->units[0], 1, nullptr);
-  MUST(meron_gather_release, gather);
+  MUST(meron_future_release, gather);
   expect(FAILURE_OF(meron_gather_view, &view, gather, objects_.loose), MERON_E_STALE,
          {"the gather was released"});
   const meron_unit mixed[] = {objects_.a->units[0], objects_.b->units[1]};
@@ -146,7 +148,7 @@ TEST_F(BadInput, ViewsBeforeTheWait) {
         if (rank == 1) {
           while (asked.load() == 0) std::this_thread::yield();
         }
-        meron_update update{};
+        meron_future update{};
         MUST(meron_update_begin, &update, &session.units[0], 1);
         meron_view view{};
         if (rank == 0) {
@@ -157,12 +159,12 @@ TEST_F(BadInput, ViewsBeforeTheWait) {
           failures.push_back(FAILURE_OF(meron_update_publish, update));
           asked = 1;
         }
-        MUST(meron_update_wait, update, MERON_TIMEOUT_DEFAULT);
+        MUST(meron_future_wait, update, MERON_TIMEOUT_DEFAULT);
         if (rank == 1) {
           while (asked.load() == 1) std::this_thread::yield();
         }
         MUST(meron_update_publish, update);
-        meron_gather gather{};
+        meron_future gather{};
         MUST(meron_gather_begin, &gather, &session.units[0], 1, nullptr);
         const meron_future reduced = session.reduce_begin(1, 1.0f);
         if (rank == 0) {
@@ -173,7 +175,7 @@ TEST_F(BadInput, ViewsBeforeTheWait) {
           failures.push_back(FAILURE_OF(meron_reduce_discard, session.units[1]));
           asked = 2;
         }
-        MUST(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
+        MUST(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);
         MUST(meron_gather_view, &view, gather, session.params[0]);
         session.wait(reduced);
         MUST(meron_reduced_view, &view, session.params[2]);

@@ -117,7 +117,7 @@ TEST(Misuse, WithoutAnErrorObject) {
   Objects objects;
   meron_view view{};
   char* text = nullptr;
-  EXPECT_EQ(MERON_E_HANDLE, meron_gather_wait(meron_gather{}, 0, nullptr));
+  EXPECT_EQ(MERON_E_HANDLE, meron_future_wait(meron_future{}, 0, nullptr));
   EXPECT_EQ(MERON_E_ARGUMENT, meron_plan_json(nullptr, objects.plan, nullptr));
   EXPECT_EQ(MERON_E_STATE, meron_reduced_view(&view, objects.a->params[0], nullptr));
   EXPECT_EQ(MERON_E_HANDLE, meron_plan_json(&text, meron_plan{objects.a->context.id}, nullptr));

@@ -16,9 +16,9 @@ struct Outs {
   meron_plan plan{};
   meron_param param{};
   meron_unit unit{};
-  meron_gather gather{};
+  meron_future gather{};
   meron_future future{};
-  meron_update update{};
+  meron_future update{};
   meron_view view{};
   char* text = nullptr;
 };

@@ -153,15 +153,15 @@ std::vector<Misuse> misuses_of_loads() {
              }),
       misuse("meron_checkpoint_load: a unit is gathered", {MERON_E_STATE},
              [](Objects& o) {
-               meron_gather held{};
+               meron_future held{};
                MUST(meron_gather_begin, &held, &o.b->units[0], 1, nullptr);
-               MUST(meron_gather_wait, held, MERON_TIMEOUT_DEFAULT);
+               MUST(meron_future_wait, held, MERON_TIMEOUT_DEFAULT);
                meron_checkpoint_load_options options = MERON_CHECKPOINT_LOAD_OPTIONS_INIT;
                options.optimizers = &o.b->optimizer;
                options.optimizer_count = 1;
                const CallFailed failed = FAILURE_OF(meron_checkpoint_load, &made, o.b->context,
                                                     o.folder.c_str(), "good", &options);
-               MUST(meron_gather_release, held);
+               MUST(meron_future_release, held);
                return failed;
              }),
       misuse("meron_checkpoint_text: unknown text", {MERON_E_ARGUMENT},

@@ -6,6 +6,10 @@
 namespace meron::test {
 namespace {
 
+// Kinds of futures.
+using meron_gather = meron_future;
+using meron_update = meron_future;
+
 struct Place {
   const char* name;
   Kind kind;
@@ -27,9 +31,9 @@ struct Outs {
   meron_group group{};
   meron_param param{};
   meron_unit unit{};
-  meron_gather gather{};
+  meron_future gather{};
   meron_future future{};
-  meron_update update{};
+  meron_future update{};
   meron_optimizer optimizer{};
   meron_schedule schedule{};
   meron_view view{};
@@ -45,7 +49,7 @@ struct Outs {
   meron_param_group param_group = sized<meron_param_group>();
   uint32_t group_number = 0;
   meron_schedule_info schedule_info = sized<meron_schedule_info>();
-  meron_io_request io_request{};
+  meron_future io_request{};
   meron_io_buffer io_buffer{};
   meron_io_info io_info = sized<meron_io_info>();
   meron_checkpoint checkpoint{};
@@ -164,21 +168,16 @@ std::vector<Place> unit_places() {
 
 std::vector<Place> operation_places() {
   return {
-      PLACE(gather, meron_gather_wait, it, 0),
       PLACE(gather, meron_gather_wait_stream, it, nullptr, 0),
-      PLACE(gather, meron_gather_poll, it),
       PLACE(gather, meron_gather_view, &out.view, it, o.frozen),
       PLACE(gather, meron_gather_dlpack, &out.dlpack, it, o.frozen),
       PLACE(gather, meron_gather_release_on_stream, it, nullptr),
-      PLACE(gather, meron_gather_release, it),
       PLACE(future, meron_future_wait, it, 0),
       PLACE(future, meron_future_poll, it),
       PLACE(future, meron_future_release, it),
-      PLACE(update, meron_update_wait, it, 0),
       PLACE(update, meron_update_view, &out.view, it, o.half),
       PLACE(update, meron_update_write, it, o.half, memory, 6, MERON_F32),
       PLACE(update, meron_update_publish, it),
-      PLACE(update, meron_update_release, it),
       PLACE(optimizer, meron_optimizer_set_learning_rate, it, 0.1),
       PLACE(optimizer, meron_optimizer_set_steps, it, 3),
       PLACE(optimizer, meron_optimizer_step_begin, &out.future, it),
@@ -218,8 +217,6 @@ std::vector<Place> io_places() {
       PLACE(io, meron_io_describe, &out.text, it),
       PLACE(io, meron_io_close, it),
       PLACE(io, meron_io_buffer_create, &out.io_buffer, it, 4096),
-      PLACE(io_request, meron_io_request_wait, it, 0),
-      PLACE(io_request, meron_io_request_release, it),
       PLACE(io_buffer, meron_io_buffer_get_info, &out.io_buffer_info, it),
       PLACE(io_buffer, meron_io_buffer_release, it),
   };

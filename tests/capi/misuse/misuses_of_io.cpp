@@ -6,7 +6,7 @@ namespace meron::test {
 namespace {
 
 meron_io made;
-meron_io_request request;
+meron_future request;
 meron_io_buffer buffer;
 char memory[64];
 

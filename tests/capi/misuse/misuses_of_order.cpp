@@ -6,16 +6,16 @@
 namespace meron::test {
 namespace {
 
-meron_gather leased(Session& session, size_t unit) {
-  meron_gather gather{};
+meron_future leased(Session& session, size_t unit) {
+  meron_future gather{};
   MUST(meron_gather_begin, &gather, &session.units[unit], 1, nullptr);
-  MUST(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
+  MUST(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);
   return gather;
 }
-meron_update updating(Session& session, size_t unit) {
-  meron_update update{};
+meron_future updating(Session& session, size_t unit) {
+  meron_future update{};
   MUST(meron_update_begin, &update, &session.units[unit], 1);
-  MUST(meron_update_wait, update, MERON_TIMEOUT_DEFAULT);
+  MUST(meron_future_wait, update, MERON_TIMEOUT_DEFAULT);
   return update;
 }
 CallFailed while_entered(Objects& o, const std::function<CallFailed()>& call) {
@@ -24,11 +24,20 @@ CallFailed while_entered(Objects& o, const std::function<CallFailed()>& call) {
   MUST(meron_schedule_leave, o.schedule, 0);
   return failed;
 }
-std::unique_ptr<Session> another_session() {
+// A session of a misuse's own. What is live afterwards may be what a bad handle stands for by
+// chance.
+struct Closing {
+  void operator()(Session* session) const {
+    (void)meron_context_close(session->context, nullptr);
+    delete session;
+  }
+};
+using OwnSession = std::unique_ptr<Session, Closing>;
+OwnSession another_session() {
   Open open;
   open.transport = "self";
   open.ranks = 1;
-  auto session = std::make_unique<Session>(open, 0);
+  OwnSession session(new Session(open, 0));
   session->build(1);
   return session;
 }
@@ -51,12 +60,12 @@ Misuse after_release(const char* name, Make make, Release release, Use use) {
 CallFailed destroyed(meron_unit unit) {
   return FAILURE_OF(meron_unit_destroy, unit);
 }
-std::unique_ptr<Session> session_without_optimizer() {
+OwnSession session_without_optimizer() {
   auto session = another_session();
   MUST(meron_optimizer_release, session->optimizer);
   return session;
 }
-std::unique_ptr<Session> session_without_unit() {
+OwnSession session_without_unit() {
   auto session = session_without_optimizer();
   MUST(meron_unit_destroy, session->units[0]);
   return session;
@@ -68,9 +77,9 @@ std::vector<Misuse> misuses_of_order() {
   std::vector<Misuse> all = {
       order("meron_unit_destroy: gathered unit", MERON_E_STATE,
             [](Objects& o) {
-              const meron_gather gather = leased(*o.a, 0);
+              const meron_future gather = leased(*o.a, 0);
               const CallFailed failed = destroyed(o.a->units[0]);
-              MUST(meron_gather_release, gather);
+              MUST(meron_future_release, gather);
               return failed;
             }),
       order("meron_unit_destroy: unit with an optimizer", MERON_E_STATE,
@@ -98,7 +107,7 @@ std::vector<Misuse> misuses_of_order() {
             }),
       order("meron_schedule_enter: unit that is updated", MERON_E_STATE,
             [](Objects& o) {
-              const meron_update update = updating(*o.a, 0);
+              const meron_future update = updating(*o.a, 0);
               meron_schedule schedule{};
               MUST(meron_schedule_create, &schedule, o.a->units.data(), 1, nullptr);
               const CallFailed failed = FAILURE_OF(meron_schedule_enter, schedule, 0, 0);
@@ -128,7 +137,7 @@ std::vector<Misuse> misuses_of_order() {
               MUST(meron_schedule_create, &schedule, o.a->units.data(), 1, nullptr);
               MUST(meron_schedule_enter, schedule, 0, MERON_TIMEOUT_DEFAULT);
               MUST(meron_schedule_leave, schedule, 0);
-              meron_update update{};
+              meron_future update{};
               const CallFailed failed =
                   FAILURE_OF(meron_update_begin, &update, o.a->units.data(), 1);
               MUST(meron_schedule_release, schedule);
@@ -150,22 +159,22 @@ std::vector<Misuse> misuses_of_order() {
             }),
       order("meron_update_begin: leased unit", MERON_E_STATE,
             [](Objects& o) {
-              const meron_gather held = leased(*o.a, 1);
-              meron_update update{};
+              const meron_future held = leased(*o.a, 1);
+              meron_future update{};
               const CallFailed failed =
                   FAILURE_OF(meron_update_begin, &update, o.a->units.data(), 2);
-              MUST(meron_gather_release, held);
+              MUST(meron_future_release, held);
               return failed;
             }),
       order("meron_update_begin: unit that is updated", MERON_E_STATE,
             [](Objects& o) {
-              meron_update update{};
+              meron_future update{};
               return FAILURE_OF(meron_update_begin, &update, &o.half_unit, 1);
             }),
       order("meron_gather_begin: unit that is updated", MERON_E_STATE,
             [](Objects& o) {
-              const meron_update update = updating(*o.a, 0);
-              meron_gather gather{};
+              const meron_future update = updating(*o.a, 0);
+              meron_future gather{};
               const CallFailed failed =
                   FAILURE_OF(meron_gather_begin, &gather, o.a->units.data(), 2, nullptr);
               MUST(meron_update_publish, update);
@@ -178,15 +187,15 @@ std::vector<Misuse> misuses_of_order() {
             }),
       order("meron_update_publish: twice", MERON_E_STALE,
             [](Objects& o) {
-              const meron_update update = updating(*o.a, 0);
+              const meron_future update = updating(*o.a, 0);
               MUST(meron_update_publish, update);
               return FAILURE_OF(meron_update_publish, update);
             }),
-      order("meron_update_release: after publish", MERON_E_STALE,
+      order("meron_future_release: after publish", MERON_E_STALE,
             [](Objects& o) {
-              const meron_update update = updating(*o.a, 0);
+              const meron_future update = updating(*o.a, 0);
               MUST(meron_update_publish, update);
-              return FAILURE_OF(meron_update_release, update);
+              return FAILURE_OF(meron_future_release, update);
             }),
       order("meron_optimizer_step_begin: nothing reduced", MERON_E_STATE,
             [](Objects& o) {
@@ -201,11 +210,11 @@ std::vector<Misuse> misuses_of_order() {
             [](Objects& o) {
               o.a->reduce(0, 1.0f);
               o.a->reduce(1, 1.0f);
-              const meron_gather held = leased(*o.a, 1);
+              const meron_future held = leased(*o.a, 1);
               meron_future future{};
               const CallFailed failed =
                   FAILURE_OF(meron_optimizer_step_begin, &future, o.a->optimizer);
-              MUST(meron_gather_release, held);
+              MUST(meron_future_release, held);
               o.a->step();
               return failed;
             }),
@@ -276,13 +285,13 @@ std::vector<Misuse> misuses_of_order() {
               options.mode = MERON_GATHER_INTO;
               options.destinations = &to;
               options.destination_count = 1;
-              meron_gather gather{};
+              meron_future gather{};
               MUST(meron_gather_begin, &gather, &o.a->units[0], 1, &options);
-              MUST(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
+              MUST(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);
               DLManagedTensorVersioned* tensor = nullptr;
               const CallFailed failed =
                   FAILURE_OF(meron_gather_dlpack, &tensor, gather, o.a->params[1]);
-              MUST(meron_gather_release, gather);
+              MUST(meron_future_release, gather);
               return failed;
             }),
       order("meron_gather_view: not among the destinations", MERON_E_ARGUMENT,
@@ -293,13 +302,13 @@ std::vector<Misuse> misuses_of_order() {
               options.mode = MERON_GATHER_INTO;
               options.destinations = &to;
               options.destination_count = 1;
-              meron_gather gather{};
+              meron_future gather{};
               MUST(meron_gather_begin, &gather, &o.a->units[0], 1, &options);
-              MUST(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
+              MUST(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);
               meron_view view{};
               const CallFailed failed =
                   FAILURE_OF(meron_gather_view, &view, gather, o.a->params[0]);
-              MUST(meron_gather_release, gather);
+              MUST(meron_future_release, gather);
               return failed;
             }),
       order("meron_context_close: twice", MERON_E_STALE,
@@ -315,12 +324,12 @@ std::vector<Misuse> misuses_of_order() {
               meron_param_info info = sized<meron_param_info>();
               return FAILURE_OF(meron_param_get_info, &info, session->params[0]);
             }),
-      order("meron_gather_release: after close", MERON_E_STALE,
+      order("meron_future_release: after close", MERON_E_STALE,
             [](Objects&) {
               const auto session = another_session();
-              const meron_gather held = leased(*session, 0);
+              const meron_future held = leased(*session, 0);
               session->close();
-              return FAILURE_OF(meron_gather_release, held);
+              return FAILURE_OF(meron_future_release, held);
             }),
       order("meron_gather_wait_stream: without a device", MERON_E_ARGUMENT,
             [](Objects& o) { return FAILURE_OF(meron_gather_wait_stream, o.gather, nullptr, 0); }),
@@ -331,7 +340,7 @@ std::vector<Misuse> misuses_of_order() {
             [](Objects&) {
               const auto session = another_session();
               MUST(meron_group_abort, session->world, "to see what follows");
-              meron_gather gather{};
+              meron_future gather{};
               const CallFailed failed =
                   FAILURE_OF(meron_gather_begin, &gather, session->units.data(), 1, nullptr);
               session->close();
@@ -350,17 +359,17 @@ std::vector<Misuse> misuses_of_order() {
               return failed;
             }),
   };
-  all.push_back(after_release<meron_gather>(
+  all.push_back(after_release<meron_future>(
       "meron_gather_view: after release", [](Objects& o) { return leased(*o.a, 0); },
-      [](meron_gather it) { return FAILURE_OF(meron_gather_release, it); },
-      [](Objects& o, meron_gather it) {
+      [](meron_future it) { return FAILURE_OF(meron_future_release, it); },
+      [](Objects& o, meron_future it) {
         meron_view view{};
         return FAILURE_OF(meron_gather_view, &view, it, o.a->params[0]);
       }));
-  all.push_back(after_release<meron_gather>(
-      "meron_gather_release: twice", [](Objects& o) { return leased(*o.a, 0); },
-      [](meron_gather it) { return FAILURE_OF(meron_gather_release, it); },
-      [](Objects&, meron_gather it) { return FAILURE_OF(meron_gather_release, it); }));
+  all.push_back(after_release<meron_future>(
+      "meron_future_release: twice", [](Objects& o) { return leased(*o.a, 0); },
+      [](meron_future it) { return FAILURE_OF(meron_future_release, it); },
+      [](Objects&, meron_future it) { return FAILURE_OF(meron_future_release, it); }));
   all.push_back(after_release<meron_future>(
       "meron_future_wait: after release",
       [](Objects& o) {

@@ -10,7 +10,7 @@ namespace {
 struct Outs {
   meron_context context{};
   meron_param param{};
-  meron_gather gather{};
+  meron_future gather{};
   meron_future future{};
   meron_optimizer optimizer{};
   meron_schedule schedule{};

@@ -80,13 +80,13 @@ class Objects {
   meron_param frozen{};  // in the unit "frozen"
   meron_param half{};    // bf16, in the unit "half", which has no optimizer
   meron_unit frozen_unit{}, half_unit{};
-  meron_gather gather{};      // of `frozen`, full, held
+  meron_future gather{};      // of `frozen`, full, held
   meron_future future{};      // of a barrier, ended
-  meron_update update{};      // of `half`, waited for
+  meron_future update{};      // of `half`, waited for
   meron_schedule schedule{};  // of the unit "frozen", which is not entered
   meron_io io{};
-  meron_io_request io_request{};  // a write of 64 bytes to io_path, ended
-  meron_io_buffer io_buffer{};    // of 4096 bytes
+  meron_future io_request{};    // a write of 64 bytes to io_path, ended
+  meron_io_buffer io_buffer{};  // of 4096 bytes
   std::string io_path;
   meron_checkpoint checkpoint{};  // of `a`, loaded
   std::string folder;             // of checkpoints, with one of `a` named "good"

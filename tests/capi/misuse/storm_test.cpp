@@ -32,7 +32,7 @@ class Pool {
 
 struct Pools {
   Pool<meron_param> params;
-  Pool<meron_gather> gathers;
+  Pool<meron_future> gathers;
   Pool<meron_future> futures;
   Pool<meron_group> groups;
   Pool<meron_plan> plans;
@@ -78,24 +78,24 @@ void storm(const Session& session, Pools& pools, Tally& tally, uint64_t seed, in
         break;
       }
       case 2: {
-        meron_gather gather{};
+        meron_future gather{};
         tally.count(
             meron_gather_begin(&gather, &session.units[random.below(2)], 1, nullptr, nullptr));
-        tally.count(meron_gather_release(pools.gathers.swap(gather, random), nullptr));
+        tally.count(meron_future_release(pools.gathers.swap(gather, random), nullptr));
         break;
       }
       case 3: {
-        const meron_gather gather = pools.gathers.peek(random);
-        tally.count(meron_gather_wait(gather, 0, nullptr));
+        const meron_future gather = pools.gathers.peek(random);
+        tally.count(meron_future_wait(gather, 0, nullptr));
         break;
       }
       case 4: {
         meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
         options.mode = MERON_GATHER_COPY;
-        meron_gather gather{};
+        meron_future gather{};
         tally.count(meron_gather_begin(&gather, session.units.data(), 2, &options, nullptr));
-        tally.count(meron_gather_wait(gather, MERON_TIMEOUT_DEFAULT, nullptr));
-        tally.count(meron_gather_release(gather, nullptr));
+        tally.count(meron_future_wait(gather, MERON_TIMEOUT_DEFAULT, nullptr));
+        tally.count(meron_future_release(gather, nullptr));
         break;
       }
       case 5: {
@@ -258,16 +258,16 @@ TEST(Storm, DlpackTensorsOutliveTheContext) {
   session->build();
   session->update(0, 2.5f);
   std::vector<DlpackTensor*> tensors;
-  meron_gather gather{};
+  meron_future gather{};
   MUST(meron_gather_begin, &gather, &session->units[0], 1, nullptr);
-  MUST(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
+  MUST(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);
   for (int i = 0; i < 8; ++i) {
     DLManagedTensorVersioned* tensor = nullptr;
     MUST(meron_gather_dlpack, &tensor, gather, session->params[0]);
     tensors.push_back(reinterpret_cast<DlpackTensor*>(tensor));
   }
-  MUST(meron_gather_release, gather);
-  meron_update update{};
+  MUST(meron_future_release, gather);
+  meron_future update{};
   EXPECT_EQ(MERON_E_STATE, meron_update_begin(&update, &session->units[0], 1, nullptr))
       << "the tensors have leases of their own";
   for (int i = 0; i < 4; ++i) {

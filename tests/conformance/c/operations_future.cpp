@@ -7,14 +7,14 @@ namespace {
 // Waits for a future or a gather: what the library returned, MERON_OK or MERON_IN_PROGRESS.
 meron_status wait_for(Object& object, int64_t timeout_ns) {
   if (auto* gather = dynamic_cast<Gather*>(&object)) {
-    return call(meron_gather_wait, gather->owned->handle, timeout_ns);
+    return call(meron_future_wait, gather->owned->handle, timeout_ns);
   }
   return call(meron_future_wait, dynamic_cast<Future&>(object).handle, timeout_ns);
 }
 
 meron_status poll_once(Object& object) {
   if (auto* gather = dynamic_cast<Gather*>(&object)) {
-    return call(meron_gather_poll, gather->owned->handle);
+    return call(meron_future_poll, gather->owned->handle);
   }
   return call(meron_future_poll, dynamic_cast<Future&>(object).handle);
 }

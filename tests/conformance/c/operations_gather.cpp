@@ -59,10 +59,10 @@ std::unique_ptr<Gather> begun(Session& session, const Statement& statement) {
     options.destinations = destinations.data();
     options.destination_count = destinations.size();
   }
-  meron_gather handle{};
+  meron_future handle{};
   call(meron_gather_begin, &handle, units.data(), units.size(),
        static_cast<const meron_gather_options*>(&options));
-  gather->owned = std::make_unique<Owned<meron_gather, meron_gather_release>>(handle);
+  gather->owned = std::make_unique<Owned<meron_future, meron_future_release>>(handle);
   return gather;
 }
 
@@ -72,7 +72,7 @@ void gather_begin(Session& session, const Statement& statement) {
 
 void gather(Session& session, const Statement& statement) {
   std::unique_ptr<Gather> gather = begun(session, statement);
-  call(meron_gather_wait, gather->owned->handle, int64_t{MERON_TIMEOUT_DEFAULT});
+  call(meron_future_wait, gather->owned->handle, int64_t{MERON_TIMEOUT_DEFAULT});
   session.keep(statement.name, std::move(gather));
 }
 

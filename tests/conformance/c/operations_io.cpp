@@ -15,13 +15,11 @@ using Buffer = Owned<meron_io_buffer, meron_io_buffer_release>;
 
 struct Request : Object {
   // Before its memory goes.
-  ~Request() override {
-    (void)!meron_io_request_wait(owned->handle, MERON_TIMEOUT_DEFAULT, nullptr);
-  }
+  ~Request() override { (void)!meron_future_wait(owned->handle, MERON_TIMEOUT_DEFAULT, nullptr); }
   void release() override { owned->release(); }
   std::vector<std::byte> own;
   std::byte* data = nullptr;
-  std::unique_ptr<Owned<meron_io_request, meron_io_request_release>> owned;
+  std::unique_ptr<Owned<meron_future, meron_future_release>> owned;
 };
 
 // A file of the case, which goes with the session.
@@ -133,7 +131,7 @@ void io_read(Session& session, const Statement& statement) {
 void begin(Session& session, const Statement& statement, bool write) {
   Part part(session, statement, write);
   const meron_io io = session.find<Io>(statement.get("io")).handle;
-  meron_io_request made{};
+  meron_future made{};
   if (write) {
     call(meron_io_write_begin, &made, io, part.path.c_str(), static_cast<const void*>(part.data),
          part.bytes, part.offset);
@@ -142,7 +140,7 @@ void begin(Session& session, const Statement& statement, bool write) {
          part.bytes, part.offset);
   }
   auto request = std::make_unique<Request>();
-  request->owned = std::make_unique<Owned<meron_io_request, meron_io_request_release>>(made);
+  request->owned = std::make_unique<Owned<meron_future, meron_future_release>>(made);
   request->data = part.data;
   request->own = std::move(part.own);  // where its elements are stays the same
   session.keep(statement.name, std::move(request));
@@ -166,7 +164,7 @@ void io_wait(Session& session, const Statement& statement) {
 }
 
 void io_request_wait(Session& session, const Statement& statement) {
-  call(meron_io_request_wait, session.find<Request>(statement.name).owned->handle,
+  call(meron_future_wait, session.find<Request>(statement.name).owned->handle,
        timeout_of(statement));
 }
 

@@ -103,10 +103,10 @@ void unit_is(Session& session, const Statement& statement) {
 
 void update(Session& session, const Statement& statement) {
   const std::vector<meron_unit> units = session.units(statement);
-  meron_update update{};
+  meron_future update{};
   call(meron_update_begin, &update, units.data(), units.size());
   auto owned_update = std::make_unique<Update>(update);
-  call(meron_update_wait, update, int64_t{MERON_TIMEOUT_DEFAULT});
+  call(meron_future_wait, update, int64_t{MERON_TIMEOUT_DEFAULT});
   session.keep(statement.name, std::move(owned_update));
 }
 

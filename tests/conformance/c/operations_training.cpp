@@ -44,7 +44,7 @@ Sources sources_of(Session& session, const Statement& statement) {
     sources.table.push_back(source);
   }
   if (!statement.has("from")) return sources;
-  const meron_gather gather = session.find<Gather>(statement.get("from")).owned->handle;
+  const meron_future gather = session.find<Gather>(statement.get("from")).owned->handle;
   for (const meron_param param : session.find<Unit>(statement.name).params) {
     meron_view view{};
     call(meron_gather_view, &view, gather, param);

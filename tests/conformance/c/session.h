@@ -81,7 +81,7 @@ class Owned : public Object {
 using Plan = Owned<meron_plan, meron_plan_release>;
 using Group = Owned<meron_group, meron_group_release>;
 using Param = Owned<meron_param, meron_param_release>;
-using Update = Owned<meron_update, meron_update_release>;
+using Update = Owned<meron_future, meron_future_release>;
 using Optimizer = Owned<meron_optimizer, meron_optimizer_release>;
 using Schedule = Owned<meron_schedule, meron_schedule_release>;
 using Checkpoint = Owned<meron_checkpoint, meron_checkpoint_release>;
@@ -99,7 +99,7 @@ struct Gather : Object {
   void release() override { owned->release(); }
   meron_gather_mode mode = MERON_GATHER_VIEW;
   std::map<uint64_t, std::vector<std::byte>> buffers;  // by the param's handle
-  std::unique_ptr<Owned<meron_gather, meron_gather_release>> owned;
+  std::unique_ptr<Owned<meron_future, meron_future_release>> owned;
 };
 
 struct Context : Owned<meron_context, meron_context_close> {

@@ -40,14 +40,14 @@ final class Session {
             Map.entry(Group.class, Abi::meron_group_release),
             Map.entry(Param.class, Abi::meron_param_release),
             Map.entry(Unit.class, Abi::meron_unit_release),
-            Map.entry(Update.class, Abi::meron_update_release),
-            Map.entry(Gather.class, Abi::meron_gather_release),
+            Map.entry(Update.class, Abi::meron_future_release),
+            Map.entry(Gather.class, Abi::meron_future_release),
             Map.entry(Optimizer.class, Abi::meron_optimizer_release),
             Map.entry(Future.class, Abi::meron_future_release),
             Map.entry(Schedule.class, Abi::meron_schedule_release),
             Map.entry(Checkpoint.class, Abi::meron_checkpoint_release),
             Map.entry(Io.class, Abi::meron_io_close),
-            Map.entry(IoRequest.class, Abi::meron_io_request_release),
+            Map.entry(IoRequest.class, Abi::meron_future_release),
             Map.entry(IoBuffer.class, Abi::meron_io_buffer_release),
             Map.entry(Context.class, Abi::meron_context_close));
 

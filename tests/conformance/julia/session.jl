@@ -68,8 +68,8 @@ release_raw(::Plan, id) = Meron.@check LibMeron.meron_plan_release(LibMeron.mero
 release_raw(::Group, id) = Meron.@check LibMeron.meron_group_release(LibMeron.meron_group(id))
 release_raw(::Param, id) = Meron.@check LibMeron.meron_param_release(LibMeron.meron_param(id))
 release_raw(::Unit, id) = Meron.@check LibMeron.meron_unit_release(LibMeron.meron_unit(id))
-release_raw(::Update, id) = Meron.@check LibMeron.meron_update_release(LibMeron.meron_update(id))
-release_raw(::Gather, id) = Meron.@check LibMeron.meron_gather_release(LibMeron.meron_gather(id))
+release_raw(::Update, id) = Meron.@check LibMeron.meron_future_release(LibMeron.meron_future(id))
+release_raw(::Gather, id) = Meron.@check LibMeron.meron_future_release(LibMeron.meron_future(id))
 release_raw(::Future, id) = Meron.@check LibMeron.meron_future_release(LibMeron.meron_future(id))
 release_raw(::Optimizer, id) =
     Meron.@check LibMeron.meron_optimizer_release(LibMeron.meron_optimizer(id))
@@ -78,7 +78,7 @@ release_raw(::Checkpoint, id) =
     Meron.@check LibMeron.meron_checkpoint_release(LibMeron.meron_checkpoint(id))
 release_raw(::Io, id) = Meron.@check LibMeron.meron_io_close(LibMeron.meron_io(id))
 release_raw(::Meron.IoRequest, id) =
-    Meron.@check LibMeron.meron_io_request_release(LibMeron.meron_io_request(id))
+    Meron.@check LibMeron.meron_future_release(LibMeron.meron_future(id))
 release_raw(::Meron.IoBuffer, id) =
     Meron.@check LibMeron.meron_io_buffer_release(LibMeron.meron_io_buffer(id))
 release_raw(::Context, id) = Meron.@check LibMeron.meron_context_close(LibMeron.meron_context(id))

@@ -59,8 +59,8 @@ RELEASE: dict[type, Any] = {
     meron.Group: lib.meron_group_release,
     meron.Param: lib.meron_param_release,
     meron.Unit: lib.meron_unit_release,
-    meron.Update: lib.meron_update_release,
-    meron.Gather: lib.meron_gather_release,
+    meron.Update: lib.meron_future_release,
+    meron.Gather: lib.meron_future_release,
     meron.Optimizer: lib.meron_optimizer_release,
     meron.Schedule: lib.meron_schedule_release,
     meron.Future: lib.meron_future_release,
@@ -69,7 +69,7 @@ RELEASE: dict[type, Any] = {
     meron.io.IO: lib.meron_io_close,
 }
 RELEASE_BY_NAME: dict[str, Any] = {
-    "Begun": lib.meron_io_request_release,
+    "Begun": lib.meron_future_release,
     "Pinned": lib.meron_io_buffer_release,
 }
 

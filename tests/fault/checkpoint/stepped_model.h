@@ -37,9 +37,9 @@ class SteppedSession : public Session {
 
   // All states of `step`.
   void fill(uint64_t step) {
-    meron_update update{};
+    meron_future update{};
     MUST(meron_update_begin, &update, units.data(), units.size());
-    MUST(meron_update_wait, update, MERON_TIMEOUT_DEFAULT);
+    MUST(meron_future_wait, update, MERON_TIMEOUT_DEFAULT);
     for (size_t p = 0; p < params.size(); ++p) {
       const std::vector<float> values = contents(step, p, 0, 0, sizes_[p]);
       MUST(meron_update_write, update, params[p], values.data(), values.size(), MERON_F32);
@@ -171,9 +171,9 @@ class SteppedSession : public Session {
 
   std::string values_difference(uint64_t step, size_t u) {
     std::string wrong;
-    meron_gather gather{};
+    meron_future gather{};
     MUST(meron_gather_begin, &gather, &units[u], 1, nullptr);
-    MUST(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
+    MUST(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);
     for (size_t p = 2 * u; p < 2 * u + 2; ++p) {
       meron_view view{};
       MUST(meron_gather_view, &view, gather, params[p]);
@@ -186,7 +186,7 @@ class SteppedSession : public Session {
       }
       if (!same) wrong = "values of " + names_[p];
     }
-    MUST(meron_gather_release, gather);
+    MUST(meron_future_release, gather);
     return wrong;
   }
 

@@ -33,7 +33,8 @@ struct Ranks {
       put(card.name, "NVIDIA H200");
     }
   }
-  DeviceVerdict judge() const { return judge_devices(cards, places); }
+  Plan plan;
+  DeviceVerdict judge() const { return judge_devices(cards, places, plan); }
 };
 
 TEST(DeviceVerdictTest, DevicesOfTheirOwnAreJoined) {
@@ -46,17 +47,10 @@ TEST(DeviceVerdictTest, DevicesOfTheirOwnAreJoined) {
 TEST(DeviceVerdictTest, AllRanksRegisterValuesOrNone) {
   Ranks ranks;
   EXPECT_FALSE(ranks.judge().registers);
-  for (DeviceCard& card : ranks.cards) card.registers = 1;
+  ranks.plan.register_values = true;
   EXPECT_TRUE(ranks.judge().registers);
-  ranks.cards[2].registers = 0;
-  DeviceVerdict verdict = ranks.judge();
-  EXPECT_TRUE(verdict.joins);
-  EXPECT_FALSE(verdict.registers);
-  EXPECT_NE(verdict.notice.find("MERON_REGISTER_VALUES differs on ranks 0 and 2"),
-            std::string::npos);
-  ranks.cards[2].registers = 1;
   put(ranks.cards[1].unregistered, "NCCL 2.18.5 registers no memory");
-  verdict = ranks.judge();
+  const DeviceVerdict verdict = ranks.judge();
   EXPECT_TRUE(verdict.joins);
   EXPECT_FALSE(verdict.registers);
   EXPECT_EQ(verdict.notice, "; no values are registered: rank 1: NCCL 2.18.5 registers no memory");
@@ -65,17 +59,12 @@ TEST(DeviceVerdictTest, AllRanksRegisterValuesOrNone) {
 TEST(DeviceVerdictTest, AllRanksGatherWithinOneWindowOrNone) {
   Ranks ranks;
   EXPECT_EQ(ranks.judge().window, 0U);
-  for (DeviceCard& card : ranks.cards) card.window = 1 << 20;
+  ranks.plan.gather_window = 1 << 20;
   EXPECT_EQ(ranks.judge().window, 1U << 20);
   EXPECT_EQ(ranks.judge().notice, "");
-  ranks.cards[2].window = 0;
-  DeviceVerdict verdict = ranks.judge();
-  EXPECT_TRUE(verdict.joins);
-  EXPECT_EQ(verdict.window, 0U);
-  EXPECT_NE(verdict.notice.find("MERON_GATHER_WINDOW differs on ranks 0 and 2"), std::string::npos);
   // What a rank says that has opened none.
   put(ranks.cards[2].reason, "NCCL 2.27.3 gathers by no copy engines");
-  verdict = ranks.judge();
+  const DeviceVerdict verdict = ranks.judge();
   EXPECT_TRUE(verdict.joins);
   EXPECT_EQ(verdict.window, 0U);
   EXPECT_EQ(
@@ -85,19 +74,13 @@ TEST(DeviceVerdictTest, AllRanksGatherWithinOneWindowOrNone) {
 
 TEST(DeviceVerdictTest, AWindowThatCannotBeIsAnError) {
   Ranks ranks;
-  for (DeviceCard& card : ranks.cards) card.window = 1 << 20;
+  ranks.plan.gather_window = 1 << 20;
   ranks.cards[3].free_bytes = 1 << 19;
-  DeviceVerdict verdict = ranks.judge();
+  const DeviceVerdict verdict = ranks.judge();
   EXPECT_FALSE(verdict.joins);
   ASSERT_TRUE(verdict.error);
   EXPECT_EQ(verdict.error->code(), MERON_E_NO_MEMORY);
   EXPECT_EQ(verdict.error->info().peer, 3);
-  ranks.cards[1].window = DeviceCard::kNoNumber;
-  verdict = ranks.judge();
-  EXPECT_FALSE(verdict.joins);
-  ASSERT_TRUE(verdict.error);
-  EXPECT_EQ(verdict.error->code(), MERON_E_ARGUMENT);
-  EXPECT_EQ(verdict.error->info().peer, 1);
 }
 
 TEST(DeviceVerdictTest, ASharedDeviceIsNamed) {

@@ -54,6 +54,11 @@ Plan random_plan(std::mt19937& random) {
       plan.sub_group = kLeastSubGroup << pick(10);
       plan.state_buffers = kLeastStateBuffers + static_cast<uint32_t>(pick(9));
     }
+    if ((on_nvme & 2) == 0 && pick(2) == 1) {
+      plan.param.tier = Tier::device;
+      plan.gather_window = static_cast<uint64_t>(pick(3)) << 30;
+      plan.register_values = pick(2) == 1;
+    }
     if ((on_nvme & 2) != 0) {
       plan.param.tier = Tier::nvme;
       plan.resident = pick(2) * 123'456;
@@ -215,6 +220,14 @@ TEST(PlanJson, ErrorsNameLineAndKey) {
       {"{\"optimizer\": {\"tier\": \"nvme\", \"fraction\": \"auto\"}, \"nvme\": {\"path\": \"x\"}}",
        MERON_E_PARSE, "key \"optimizer.fraction\": fraction is \"auto\"", "io-bench"},
       {"{\"nvme\": {\"path\": \"x\", \"rates\": {\"read\": 1}}}", MERON_E_PARSE, "write", ""},
+      {"{\"param\": {\"gather_window\": \"2 GiBs\"}}", MERON_E_PARSE,
+       "line 1, key \"param.gather_window\": \"GiBs\" is not a unit", "GiB"},
+      {"{\"param\": {\"gather_window\": -1}}", MERON_E_PARSE, "\"param.gather_window\"", ""},
+      {"{\"param\": {\"gather_window\": \"2 GiB\"}}", MERON_E_PARSE,
+       "\"param.gather_window\": gather_window and register_values need parameters on tier device",
+       "set their tier"},
+      {"{\"param\": {\"register_values\": true}}", MERON_E_PARSE, "\"param.register_values\"", ""},
+      {"{\"param\": {\"register_values\": 1}}", MERON_E_PARSE, "\"param.register_values\"", ""},
       {"{\"nvme\": {\"block_size\": 1}}", MERON_E_PARSE, "\"nvme.block_size\": unknown key", ""},
       {"{\"optimizer\": {\"tier\": \"device\"}}", MERON_E_PARSE,
        "key \"optimizer.tier\": one of gradient and optimizer has tier device", "both"},
@@ -310,6 +323,19 @@ TEST(PlanJson, AFractionIsChosenByRates) {
   EXPECT_EQ(fraction("bf16", "1000000000"), 0.75);
   EXPECT_EQ(fraction("int8", "1000000000"), 0.994);  // 4 + 2 + 2 / 64 bytes
   EXPECT_EQ(fraction("f32", "1000000000000000"), 0.001);
+}
+
+// Bytes by number or by text; and neither setting makes a preset another plan.
+TEST(PlanJson, AWindowIsANumberOrAText) {
+  for (const std::string window : {"4294967296", "\"4 GiB\""}) {
+    const auto plan = parse_plan(R"({"preset": "zero3", "param": {"tier": "device", )"
+                                 R"("register_values": true, "gather_window": )" +
+                                 window + "}}");
+    ASSERT_TRUE(plan.ok()) << plan.error().info().what;
+    EXPECT_EQ(plan->gather_window, uint64_t{4} << 30);
+    EXPECT_TRUE(plan->register_values);
+    EXPECT_EQ(*parse_plan(to_json(*plan)), *plan);
+  }
 }
 
 }  // namespace

@@ -9,15 +9,15 @@ use std::ptr;
 /// `0` of the header.
 pub const MERON_VERSION_MAJOR: u32 = 0;
 
-/// `1` of the header.
-pub const MERON_VERSION_MINOR: u32 = 1;
+/// `2` of the header.
+pub const MERON_VERSION_MINOR: u32 = 2;
 
 /// `0` of the header.
 pub const MERON_VERSION_PATCH: u32 = 0;
 
 /// The version of these headers as one number, comparable: (major \<\< 16) | (minor \<\< 8) |
 /// patch.
-pub const MERON_VERSION: u32 = 256;
+pub const MERON_VERSION: u32 = 512;
 
 /// No rank, no peer: the value of a rank field that names nobody.
 pub const MERON_RANK_NONE: i32 = -1;
@@ -104,6 +104,14 @@ pub const MERON_F16: meron_dtype = 2;
 pub struct meron_error {
     _data: [u8; 0],
     _marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// An operation under way. A value; 0 is null.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct meron_future {
+    /// 0 is null.
+    pub id: u64,
 }
 
 /// A plan. A value; 0 is null.
@@ -237,14 +245,6 @@ pub struct meron_context {
     pub id: u64,
 }
 
-/// An operation under way that yields nothing but its end. A value; 0 is null.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct meron_future {
-    /// 0 is null.
-    pub id: u64,
-}
-
 /// Levels of a log message.
 pub type meron_log_level = i32;
 /// A value of meron_log_level.
@@ -363,7 +363,7 @@ pub struct meron_context_options {
 /// Initial value of a [`meron_context_options`].
 pub const MERON_CONTEXT_OPTIONS_INIT: meron_context_options = meron_context_options {
     struct_size: size_of::<meron_context_options>() as u32,
-    header_version: 256,
+    header_version: 512,
     rank: -1,
     world_size: -1,
     transport: ptr::null(),
@@ -508,14 +508,6 @@ pub struct meron_unit {
     pub id: u64,
 }
 
-/// A unit opened for writing. A value; 0 is null.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct meron_update {
-    /// 0 is null.
-    pub id: u64,
-}
-
 /// The most dimensions of a param.
 pub const MERON_MAX_DIMS: u32 = 16;
 
@@ -550,7 +542,10 @@ pub const MERON_PARAM_DESC_INIT: meron_param_desc = meron_param_desc {
     group: meron_group { id: 0 },
 };
 
-/// Part of a tensor in memory.
+/// meron_view.device: memory of the host.
+pub const MERON_DEVICE_HOST: i32 = -1;
+
+/// Part of a tensor in memory. Filled by the library, in full.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_view {
@@ -564,6 +559,15 @@ pub struct meron_view {
     pub dtype: meron_dtype,
     /// 1: may be written; 0: writing faults or is undefined
     pub writable: u32,
+    /// Whose memory it is: MERON_DEVICE_HOST, or the number of the context's device ("cuda:1" has
+    /// the number 1)
+    pub device: i32,
+    /// 0, as the next two: what a later version adds goes there
+    pub reserved_0: u32,
+    /// See the struct.
+    pub reserved_1: u64,
+    /// See the struct.
+    pub reserved_2: u64,
 }
 
 /// What is known about a param.
@@ -1030,15 +1034,6 @@ pub const MERON_CHECKPOINT_EXPORT_OPTIONS_INIT: meron_checkpoint_export_options 
     tensor_count: 0,
 };
 
-/// A unit or list of units on its way to full, then leased. A value; 0 is null. A view holds
-/// its leases until it is released; a copy gives them back as soon as it is made.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct meron_gather {
-    /// 0 is null.
-    pub id: u64,
-}
-
 /// Where the full tensors are to be.
 pub type meron_gather_mode = i32;
 /// Read-only, in place where the plan allows it
@@ -1113,14 +1108,6 @@ pub struct DLManagedTensorVersioned {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct meron_io {
-    /// 0 is null.
-    pub id: u64,
-}
-
-/// One read or write that was begun. A value; 0 is null.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct meron_io_request {
     /// 0 is null.
     pub id: u64,
 }
@@ -1471,7 +1458,7 @@ extern "C" {
     /// **Errors**: none.
     pub fn meron_version() -> u32;
 
-    /// The library's version as text, for example "0.1.0".
+    /// The library's version as text, for example "0.2.0".
     ///
     /// **Ownership**: static.
     ///
@@ -1515,6 +1502,48 @@ extern "C" {
     ///
     /// **Errors**: none.
     pub fn meron_dtype_size(dtype: meron_dtype) -> usize;
+
+    /// Waits for a future. Returns MERON_IN_PROGRESS when timeout_ns passed first; the operation
+    /// goes on.
+    ///
+    /// - `timeout_ns`: nanoseconds; MERON_TIMEOUT_DEFAULT: until the operation's own deadline; 0: as
+    ///   meron_future_poll.
+    ///
+    /// **Blocks**: on peers, a device's copies or a drive, at most the deadline; advances other
+    /// operations of the context meanwhile.
+    ///
+    /// **Threads**: any; several may wait for one future.
+    ///
+    /// **Errors**: those of the operation, MERON_E_TIMEOUT, MERON_E_PEER_DEAD, MERON_E_PEER_CLOSED,
+    /// MERON_E_MISMATCH, MERON_E_ABORTED, MERON_E_CANCELLED, MERON_E_HANDLE, MERON_E_STALE,
+    /// MERON_E_FORKED.
+    #[must_use]
+    pub fn meron_future_wait(
+        future: meron_future,
+        timeout_ns: i64,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// MERON_OK when the operation has ended well, MERON_IN_PROGRESS when it has not ended, else
+    /// its error.
+    ///
+    /// **Blocks**: never on peers, a device or a drive; may compute and copy.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: as meron_future_wait.
+    #[must_use]
+    pub fn meron_future_poll(future: meron_future, err: *mut *mut meron_error) -> meron_status;
+
+    /// Releases a future. An operation under way goes on, so that the ranks stay in step; a
+    /// gather and an update are given up (see meron_gather_begin, meron_update_begin).
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any, also a finalizer's.
+    ///
+    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE.
+    pub fn meron_future_release(future: meron_future, err: *mut *mut meron_error) -> meron_status;
 
     /// Makes one of the named plans: "zero0" (everything replicated, as in DDP), "zero1"
     /// (optimizer states sharded), "zero2" (gradients too), "zero3" (parameters too); for several
@@ -1903,47 +1932,6 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Waits for a future. Returns MERON_IN_PROGRESS when timeout_ns passed first; the operation
-    /// goes on.
-    ///
-    /// - `timeout_ns`: nanoseconds; MERON_TIMEOUT_DEFAULT: until the operation's own deadline; 0: as
-    ///   meron_future_poll.
-    ///
-    /// **Blocks**: on peers, at most the deadline; advances other operations of the context
-    /// meanwhile.
-    ///
-    /// **Threads**: any; several may wait for one future.
-    ///
-    /// **Errors**: those of the operation, MERON_E_TIMEOUT, MERON_E_PEER_DEAD, MERON_E_PEER_CLOSED,
-    /// MERON_E_MISMATCH, MERON_E_ABORTED, MERON_E_CANCELLED, MERON_E_HANDLE, MERON_E_STALE,
-    /// MERON_E_FORKED.
-    #[must_use]
-    pub fn meron_future_wait(
-        future: meron_future,
-        timeout_ns: i64,
-        err: *mut *mut meron_error,
-    ) -> meron_status;
-
-    /// MERON_OK when the operation has ended well, MERON_IN_PROGRESS when it has not ended, else
-    /// its error.
-    ///
-    /// **Blocks**: never on peers; may compute.
-    ///
-    /// **Threads**: any.
-    ///
-    /// **Errors**: as meron_future_wait.
-    #[must_use]
-    pub fn meron_future_poll(future: meron_future, err: *mut *mut meron_error) -> meron_status;
-
-    /// Releases a future. An operation under way goes on, so that the ranks stay in step.
-    ///
-    /// **Blocks**: never.
-    ///
-    /// **Threads**: any, also a finalizer's.
-    ///
-    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE.
-    pub fn meron_future_release(future: meron_future, err: *mut *mut meron_error) -> meron_status;
-
     /// The group of all ranks.
     ///
     /// **Ownership**: the caller releases \*out; the group itself lives as long as the context.
@@ -2260,12 +2248,16 @@ extern "C" {
     pub fn meron_unit_release(unit: meron_unit, err: *mut *mut meron_error) -> meron_status;
 
     /// Begins an update of some units: asks every rank to release the present version. Collective
-    /// over the units' group.
+    /// over the units' group. When it has ended, this rank's parts may be written.
     ///
     /// - `out`: receives the update.
     /// - `units`: `count` units of one group, none leased on this rank.
     ///
-    /// **Ownership**: the caller ends \*out by meron_update_publish.
+    /// **Ownership**: the caller ends \*out by meron_update_publish. Released before, the update is
+    /// given up: if this rank has waited for it and called neither meron_update_write nor
+    /// meron_update_view, its values are published unchanged; otherwise the group breaks with
+    /// MERON_E_ABORTED on every rank, because values that are written in part must not be
+    /// published and peers go on with the update.
     ///
     /// **Blocks**: never.
     ///
@@ -2275,25 +2267,9 @@ extern "C" {
     /// MERON_E_DUPLICATE, MERON_E_HANDLE, MERON_E_STALE, -3xx.
     #[must_use]
     pub fn meron_update_begin(
-        out: *mut meron_update,
+        out: *mut meron_future,
         units: *const meron_unit,
         count: usize,
-        err: *mut *mut meron_error,
-    ) -> meron_status;
-
-    /// Waits until every rank has released it, after which this rank's parts may be written.
-    ///
-    /// - `timeout_ns`: as meron_future_wait.
-    ///
-    /// **Blocks**: on peers, at most the deadline.
-    ///
-    /// **Threads**: any.
-    ///
-    /// **Errors**: as meron_future_wait.
-    #[must_use]
-    pub fn meron_update_wait(
-        update: meron_update,
-        timeout_ns: i64,
         err: *mut *mut meron_error,
     ) -> meron_status;
 
@@ -2311,7 +2287,7 @@ extern "C" {
     #[must_use]
     pub fn meron_update_view(
         out: *mut meron_view,
-        update: meron_update,
+        update: meron_future,
         param: meron_param,
         err: *mut *mut meron_error,
     ) -> meron_status;
@@ -2332,7 +2308,7 @@ extern "C" {
     /// **Errors**: as meron_update_view.
     #[must_use]
     pub fn meron_update_write(
-        update: meron_update,
+        update: meron_future,
         param: meron_param,
         data: *const c_void,
         count: u64,
@@ -2349,19 +2325,7 @@ extern "C" {
     ///
     /// **Errors**: MERON_E_STATE (not waited for), MERON_E_HANDLE, MERON_E_STALE, -3xx.
     #[must_use]
-    pub fn meron_update_publish(update: meron_update, err: *mut *mut meron_error) -> meron_status;
-
-    /// Gives an update up. If this rank has waited for it and called neither meron_update_write
-    /// nor meron_update_view, its values are published unchanged. Otherwise the group breaks with
-    /// MERON_E_ABORTED on every rank, because values that are written in part must not be
-    /// published and peers go on with the update.
-    ///
-    /// **Blocks**: never.
-    ///
-    /// **Threads**: any, also a finalizer's.
-    ///
-    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE (also after meron_update_publish).
-    pub fn meron_update_release(update: meron_update, err: *mut *mut meron_error) -> meron_status;
+    pub fn meron_update_publish(update: meron_future, err: *mut *mut meron_error) -> meron_status;
 
     /// Fills the first `struct_size` bytes of \*options with the initial value (for languages
     /// without macros).
@@ -3029,13 +2993,19 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Begins a gather. Collective over the units' group; the mode may differ between ranks.
+    /// Begins a gather. Collective over the units' group; the mode may differ between ranks. When
+    /// it has ended, the tensors are full, those on a device too; a wait makes the copy that was
+    /// asked for, and may end with MERON_E_NO_MEMORY (the device has no room: this rank alone is
+    /// concerned, and all else is usable as before) or MERON_E_DEVICE.
     ///
     /// - `out`: receives the gather, which holds a lease on every unit.
     /// - `units`: `count` units of one group.
     /// - `options`: NULL for a view.
     ///
-    /// **Ownership**: the caller releases \*out; destinations must stay valid until it is ready.
+    /// **Ownership**: the caller releases \*out, which gives the leases back; destinations must stay
+    /// valid until it has ended or is released, and one that has not ended is given up. Views
+    /// become invalid: on a device the caller has waited for all that uses them (or see
+    /// meron_gather_release_on_stream).
     ///
     /// **Blocks**: never, unless this rank is 1,024 operations ahead of a peer.
     ///
@@ -3046,34 +3016,16 @@ extern "C" {
     /// MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
     #[must_use]
     pub fn meron_gather_begin(
-        out: *mut meron_gather,
+        out: *mut meron_future,
         units: *const meron_unit,
         count: usize,
         options: *const meron_gather_options,
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Waits until the tensors are full, those on a device too.
-    ///
-    /// - `timeout_ns`: as meron_future_wait.
-    ///
-    /// **Blocks**: on peers, and on the device's copies, at most the deadline; copies where a copy
-    /// was asked for.
-    ///
-    /// **Threads**: any.
-    ///
-    /// **Errors**: as meron_future_wait; MERON_E_NO_MEMORY (the device has no room: this rank alone
-    /// is concerned, and all else is usable as before), MERON_E_DEVICE.
-    #[must_use]
-    pub fn meron_gather_wait(
-        gather: meron_gather,
-        timeout_ns: i64,
-        err: *mut *mut meron_error,
-    ) -> meron_status;
-
     /// Makes `stream` wait until the tensors are full on the device: what is asked of it from now
     /// on sees them. Without waiting for the device; for tensors on the host it is
-    /// meron_gather_wait.
+    /// meron_future_wait.
     ///
     /// - `stream`: of the context's device (a cudaStream_t); NULL: its default stream.
     /// - `timeout_ns`: as meron_future_wait, of the wait for peers.
@@ -3082,31 +3034,20 @@ extern "C" {
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: as meron_gather_wait; MERON_E_ARGUMENT (the context has no device, a stream of
-    /// another one), MERON_E_STATE (the stream is being captured into a graph).
+    /// **Errors**: as of a wait for the gather; MERON_E_ARGUMENT (the context has no device, a stream
+    /// of another one), MERON_E_STATE (the stream is being captured into a graph).
     #[must_use]
     pub fn meron_gather_wait_stream(
-        gather: meron_gather,
+        gather: meron_future,
         stream: *mut c_void,
         timeout_ns: i64,
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// MERON_OK when the tensors are full, those on a device too, MERON_IN_PROGRESS when not yet,
-    /// else the gather's error.
-    ///
-    /// **Blocks**: never on peers or a device; may copy.
-    ///
-    /// **Threads**: any.
-    ///
-    /// **Errors**: as meron_gather_wait.
-    #[must_use]
-    pub fn meron_gather_poll(gather: meron_gather, err: *mut *mut meron_error) -> meron_status;
-
     /// The whole tensor of a param of a full gather; on a device, of one that was waited for by
-    /// meron_gather_wait or meron_gather_wait_stream: there the pointer is one of the device.
+    /// meron_future_wait or meron_gather_wait_stream: there the pointer is one of the device.
     ///
-    /// **Ownership**: borrowed until meron_gather_release. Read-only for MERON_GATHER_VIEW: other
+    /// **Ownership**: borrowed until meron_future_release. Read-only for MERON_GATHER_VIEW: other
     /// ranks read the same memory, which is mapped read-only where the plan shards it, so that a
     /// write ends the process by a segmentation fault; where the plan replicates it, a write
     /// damages the values. Gather with MERON_GATHER_COPY or MERON_GATHER_INTO to change values.
@@ -3120,7 +3061,7 @@ extern "C" {
     #[must_use]
     pub fn meron_gather_view(
         out: *mut meron_view,
-        gather: meron_gather,
+        gather: meron_future,
         param: meron_param,
         err: *mut *mut meron_error,
     ) -> meron_status;
@@ -3142,12 +3083,12 @@ extern "C" {
     #[must_use]
     pub fn meron_gather_dlpack(
         out: *mut *mut DLManagedTensorVersioned,
-        gather: meron_gather,
+        gather: meron_future,
         param: meron_param,
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// As meron_gather_release, where work that was asked of `stream` so far still uses the
+    /// As meron_future_release, where work that was asked of `stream` so far still uses the
     /// views: their memory on the device goes back when that is done. DLPack tensors keep theirs.
     ///
     /// - `stream`: of the context's device; NULL: its default stream.
@@ -3160,21 +3101,10 @@ extern "C" {
     /// released), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE.
     #[must_use]
     pub fn meron_gather_release_on_stream(
-        gather: meron_gather,
+        gather: meron_future,
         stream: *mut c_void,
         err: *mut *mut meron_error,
     ) -> meron_status;
-
-    /// Gives the leases back; views of the gather become invalid: on a device the caller has
-    /// waited for all that uses them (or see meron_gather_release_on_stream). A gather that is
-    /// not full yet is given up.
-    ///
-    /// **Blocks**: never.
-    ///
-    /// **Threads**: any, also a finalizer's.
-    ///
-    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE.
-    pub fn meron_gather_release(gather: meron_gather, err: *mut *mut meron_error) -> meron_status;
 
     /// Fills the first `struct_size` bytes of \*options with the initial value (for languages
     /// without macros).
@@ -3270,7 +3200,12 @@ extern "C" {
     ) -> meron_status;
 
     /// Begins a read. Requests begin in the order in which they are asked for, run side by side
-    /// and end in any order: who needs one before another waits.
+    /// and end in any order: who needs one before another waits. A request is a future: a wait
+    /// for it ends also when nothing has moved for the options' timeout_ns (MERON_E_TIMEOUT: it
+    /// is still under way), with MERON_E_IO or MERON_E_NO_SPACE (both name file, offset and
+    /// bytes; no wait for all tells them again), or with MERON_E_CLOSED (the io was closed before
+    /// it ended). Released, one under way goes on: its memory must stay, and meron_io_wait or
+    /// meron_io_close tells how it ended.
     ///
     /// - `out`: receives the request.
     /// - `path`: as meron_io_read.
@@ -3287,7 +3222,7 @@ extern "C" {
     /// **Errors**: as meron_io_read; what the drive says comes from a wait.
     #[must_use]
     pub fn meron_io_read_begin(
-        out: *mut meron_io_request,
+        out: *mut meron_future,
         io: meron_io,
         path: *const c_char,
         data: *mut c_void,
@@ -3312,7 +3247,7 @@ extern "C" {
     /// **Errors**: as meron_io_write; what the drive says comes from a wait.
     #[must_use]
     pub fn meron_io_write_begin(
-        out: *mut meron_io_request,
+        out: *mut meron_future,
         io: meron_io,
         path: *const c_char,
         data: *const c_void,
@@ -3388,38 +3323,6 @@ extern "C" {
     /// **Errors**: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, and with the io closed all the
     /// same: the first error of requests that nobody has waited for.
     pub fn meron_io_close(io: meron_io, err: *mut *mut meron_error) -> meron_status;
-
-    /// Waits for one request. Returns MERON_IN_PROGRESS when timeout_ns passed first; the request
-    /// goes on.
-    ///
-    /// - `timeout_ns`: nanoseconds; MERON_TIMEOUT_DEFAULT: as long as something moves; 0: only asks.
-    ///
-    /// **Blocks**: on the drive, at most until nothing has moved for the options' timeout_ns.
-    ///
-    /// **Threads**: any; several may wait for one request.
-    ///
-    /// **Errors**: MERON_E_IO, MERON_E_NO_SPACE (both name file, offset and bytes; no wait for all
-    /// tells them again), MERON_E_TIMEOUT (nothing moves; it is still under way), MERON_E_CLOSED
-    /// (the io was closed before it ended), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
-    #[must_use]
-    pub fn meron_io_request_wait(
-        request: meron_io_request,
-        timeout_ns: i64,
-        err: *mut *mut meron_error,
-    ) -> meron_status;
-
-    /// Releases a request. One under way goes on: its memory must stay, and meron_io_wait or
-    /// meron_io_close tells how it ended.
-    ///
-    /// **Blocks**: never.
-    ///
-    /// **Threads**: any, also a finalizer's.
-    ///
-    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
-    pub fn meron_io_request_release(
-        request: meron_io_request,
-        err: *mut *mut meron_error,
-    ) -> meron_status;
 
     /// Makes pinned memory of `bytes` bytes, which read as 0. The fastest to read into and write
     /// from, though any memory will do.
@@ -3810,6 +3713,8 @@ extern "C" {
 
 // Sizes on the data model that the library is built for.
 #[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_future>() == 8);
+#[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_plan>() == 8);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_workload>() == 28);
@@ -3817,8 +3722,6 @@ const _: () = assert!(size_of::<meron_workload>() == 28);
 const _: () = assert!(size_of::<meron_transport>() == 88);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_context>() == 8);
-#[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_future>() == 8);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_allocator>() == 32);
 #[cfg(target_pointer_width = "64")]
@@ -3834,11 +3737,9 @@ const _: () = assert!(size_of::<meron_param>() == 8);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_unit>() == 8);
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_update>() == 8);
-#[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_param_desc>() == 40);
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_view>() == 32);
+const _: () = assert!(size_of::<meron_view>() == 56);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_param_info>() == 168);
 #[cfg(target_pointer_width = "64")]
@@ -3868,15 +3769,11 @@ const _: () = assert!(size_of::<meron_checkpoint_info>() == 56);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_checkpoint_export_options>() == 48);
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_gather>() == 8);
-#[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_destination>() == 24);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_gather_options>() == 40);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_io>() == 8);
-#[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_io_request>() == 8);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_io_buffer>() == 8);
 #[cfg(target_pointer_width = "64")]
@@ -3917,13 +3814,13 @@ mod layout {
 
     #[test]
     fn fields_lie_where_c_puts_them() {
+        check!(meron_future, id: 0);
         check!(meron_plan, id: 0);
         check!(meron_workload, struct_size: 0, ranks: 4, micro_batches: 8, gathers_per_micro_batch:
             12, ranks_per_node: 16, optimizer_states: 20, reserved_0: 24);
         check!(meron_transport, struct_size: 0, reserved_0: 4, name: 8, user: 16, max_message: 24,
             send: 32, receive: 40, test: 48, cancel: 56, idle: 64, alive: 72, closed: 80);
         check!(meron_context, id: 0);
-        check!(meron_future, id: 0);
         check!(meron_allocator, struct_size: 0, reserved_0: 4, allocate: 8, release: 16, user: 24);
         check!(meron_context_options, struct_size: 0, header_version: 4, rank: 8, world_size: 12,
             transport: 16, job: 24, token: 32, timeout_ns: 40, host_memory_limit: 48, arena_reserve:
@@ -3942,10 +3839,10 @@ mod layout {
         check!(meron_group, id: 0);
         check!(meron_param, id: 0);
         check!(meron_unit, id: 0);
-        check!(meron_update, id: 0);
         check!(meron_param_desc, struct_size: 0, dtype: 4, name: 8, shape: 16, dims: 24, frozen: 28,
             group: 32);
-        check!(meron_view, data: 0, count: 8, offset: 16, dtype: 24, writable: 28);
+        check!(meron_view, data: 0, count: 8, offset: 16, dtype: 24, writable: 28, device: 32,
+            reserved_0: 36, reserved_1: 40, reserved_2: 48);
         check!(meron_param_info, struct_size: 0, dtype: 4, dims: 8, frozen: 12, shape: 16, count:
             144, owned_offset: 152, owned_count: 160);
         check!(meron_unit_info, struct_size: 0, state: 4, version: 8, leases: 16, reduced: 20,
@@ -3976,12 +3873,10 @@ mod layout {
             bytes_read: 32, missing: 40, unexpected: 48);
         check!(meron_checkpoint_export_options, struct_size: 0, dtype: 4, keep_dtype: 8, overwrite:
             12, max_file_bytes: 16, mapping: 24, tensors: 32, tensor_count: 40);
-        check!(meron_gather, id: 0);
         check!(meron_destination, param: 0, data: 8, bytes: 16);
         check!(meron_gather_options, struct_size: 0, mode: 4, destinations: 8, destination_count:
             16, place: 24, reserved_0: 28, stream: 32);
         check!(meron_io, id: 0);
-        check!(meron_io_request, id: 0);
         check!(meron_io_buffer, id: 0);
         check!(meron_io_options, struct_size: 0, backend: 4, block_bytes: 8, depth: 12, threads: 16,
             single_submit: 20, overlap_events: 24, reserved_0: 28, timeout_ns: 32);

@@ -25,7 +25,7 @@ use crate::view::{View, ViewMut};
 /// A gather's handle, and what keeps its memory mapped. (The handle is released first: fields are
 /// dropped in their order.)
 struct Lease {
-    handle: Owned<sys::meron_gather>,
+    handle: Owned<sys::meron_future>,
     open: Arc<Open>,
     /// Where its views are.
     memory: Memory,
@@ -43,7 +43,7 @@ impl Lease {
         let (first, count) = (crate::group::table(units), units.len());
         // SAFETY: units and options are only read, during the call; destinations that the options name
         // are kept by PendingGatherInto.
-        let handle = receive(sys::meron_gather::default(), |out, err| unsafe {
+        let handle = receive(sys::meron_future::default(), |out, err| unsafe {
             sys::meron_gather_begin(out, first, count, options, err)
         })?;
         Ok(Lease { handle: Owned::new(handle), open, memory })
@@ -52,7 +52,7 @@ impl Lease {
     #[inline]
     fn wait(&self, timeout: i64) -> Result<bool> {
         // SAFETY: a call with a handle by value; the closures that it calls live as long as `open`.
-        call(|err| unsafe { sys::meron_gather_wait(self.handle.raw(), timeout, err) })
+        call(|err| unsafe { sys::meron_future_wait(self.handle.raw(), timeout, err) })
     }
 
     fn wait_stream(&self, stream: Stream) -> Result<bool> {
@@ -64,7 +64,7 @@ impl Lease {
 
     fn poll(&self) -> Result<bool> {
         // SAFETY: as in `wait`.
-        call(|err| unsafe { sys::meron_gather_poll(self.handle.raw(), err) })
+        call(|err| unsafe { sys::meron_future_poll(self.handle.raw(), err) })
     }
 
     fn view(&self, param: &Param) -> Result<sys::meron_view> {
@@ -150,8 +150,8 @@ impl PendingGather {
     }
 
     /// The handle of the C interface, for calls of `meron-sys`; null when it has been awaited.
-    pub fn as_raw(&self) -> sys::meron_gather {
-        self.0.as_ref().map_or(sys::meron_gather::default(), |lease| lease.handle.raw())
+    pub fn as_raw(&self) -> sys::meron_future {
+        self.0.as_ref().map_or(sys::meron_future::default(), |lease| lease.handle.raw())
     }
 
     /// Waits at most so long. `false` when that has passed first; `true` when the tensors are full, and
@@ -256,7 +256,7 @@ impl Gather {
     }
 
     /// The handle of the C interface, for calls of `meron-sys`.
-    pub fn as_raw(&self) -> sys::meron_gather {
+    pub fn as_raw(&self) -> sys::meron_future {
         self.0.handle.raw()
     }
 
@@ -328,7 +328,7 @@ impl GatherCopy {
     }
 
     /// The handle of the C interface, for calls of `meron-sys`.
-    pub fn as_raw(&self) -> sys::meron_gather {
+    pub fn as_raw(&self) -> sys::meron_future {
         self.0.handle.raw()
     }
 
@@ -396,7 +396,7 @@ impl PendingGatherInto {
     }
 
     /// The handle of the C interface, for calls of `meron-sys`.
-    pub fn as_raw(&self) -> sys::meron_gather {
+    pub fn as_raw(&self) -> sys::meron_future {
         self.lease.handle.raw()
     }
 

@@ -169,12 +169,9 @@ handles! {
     meron_group: meron_group_release,
     meron_param: meron_param_release,
     meron_unit: meron_unit_release,
-    meron_update: meron_update_release,
-    meron_gather: meron_gather_release,
     meron_optimizer: meron_optimizer_release,
     meron_schedule: meron_schedule_release,
     meron_checkpoint: meron_checkpoint_release,
-    meron_io_request: meron_io_request_release,
     meron_io_buffer: meron_io_buffer_release,
 }
 

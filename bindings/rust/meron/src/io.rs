@@ -32,7 +32,7 @@ struct Inner {
 /// What nobody waits for any more.
 #[derive(Default)]
 struct Abandoned {
-    requests: Vec<(Owned<sys::meron_io_request>, Box<dyn Any + Send>)>,
+    requests: Vec<(Owned<sys::meron_future>, Box<dyn Any + Send>)>,
     /// How one of them failed.
     error: Option<Error>,
 }
@@ -89,9 +89,9 @@ impl Drop for Inner {
     }
 }
 
-fn wait_for(request: &Owned<sys::meron_io_request>, timeout: i64) -> Result<bool> {
+fn wait_for(request: &Owned<sys::meron_future>, timeout: i64) -> Result<bool> {
     // SAFETY: a call with a handle by value; a wrong one gives an error.
-    call(|err| unsafe { sys::meron_io_request_wait(request.raw(), timeout, err) })
+    call(|err| unsafe { sys::meron_future_wait(request.raw(), timeout, err) })
 }
 
 /// Whether the drive may still work on the memory of a request that a wait has said this of.
@@ -276,10 +276,10 @@ impl Io {
         data: *mut c_void,
         bytes: u64,
         offset: u64,
-    ) -> Result<Owned<sys::meron_io_request>> {
+    ) -> Result<Owned<sys::meron_future>> {
         let path = c_path(path)?;
         self.0.sweep();
-        receive(sys::meron_io_request::default(), |out, err| {
+        receive(sys::meron_future::default(), |out, err| {
             sys::meron_io_read_begin(out, self.as_raw(), path.as_ptr(), data, bytes, offset, err)
         })
         .map(Owned::new)
@@ -294,10 +294,10 @@ impl Io {
         data: *const c_void,
         bytes: u64,
         offset: u64,
-    ) -> Result<Owned<sys::meron_io_request>> {
+    ) -> Result<Owned<sys::meron_future>> {
         let path = c_path(path)?;
         self.0.sweep();
-        receive(sys::meron_io_request::default(), |out, err| {
+        receive(sys::meron_future::default(), |out, err| {
             sys::meron_io_write_begin(out, self.as_raw(), path.as_ptr(), data, bytes, offset, err)
         })
         .map(Owned::new)
@@ -311,7 +311,7 @@ impl fmt::Debug for Io {
 }
 
 /// Waits for a request on borrowed memory, until that is nobody's any more.
-fn finish(request: &Owned<sys::meron_io_request>) -> Result<()> {
+fn finish(request: &Owned<sys::meron_future>) -> Result<()> {
     loop {
         match wait_for(request, NO_TIMEOUT) {
             Err(error) if error.kind() == ErrorKind::Timeout => continue,
@@ -402,7 +402,7 @@ impl IoMemory for IoBuffer {}
 /// [`Io::close`] tells how it did.
 #[must_use = "the bytes are only there when the request has been waited for"]
 pub struct IoRequest<M: IoMemory> {
-    request: Owned<sys::meron_io_request>,
+    request: Owned<sys::meron_future>,
     memory: Option<M>,
     io: Arc<Inner>,
 }
@@ -437,7 +437,7 @@ impl<M: IoMemory> IoRequest<M> {
     }
 
     /// The handle of the C interface, for calls of `meron-sys`.
-    pub fn as_raw(&self) -> sys::meron_io_request {
+    pub fn as_raw(&self) -> sys::meron_future {
         self.request.raw()
     }
 }

@@ -8,7 +8,7 @@ use meron_sys as sys;
 use crate::call::receive_text;
 use crate::error::{Error, Result};
 
-/// The version of the library that was loaded, for example `"0.1.0"`.
+/// The version of the library that was loaded, for example `"0.2.0"`.
 pub fn version() -> &'static str {
     // SAFETY: the library hands out a static string.
     unsafe { CStr::from_ptr(sys::meron_version_string()) }.to_str().unwrap_or("unknown")

@@ -31,7 +31,7 @@ impl PendingUpdate {
         let in_use = InUse::begin_all(&states, Use::WriteValues)?;
         let handles = raw_units(units);
         // SAFETY: the handles are only read, during the call.
-        let handle = receive(sys::meron_update::default(), |out, err| unsafe {
+        let handle = receive(sys::meron_future::default(), |out, err| unsafe {
             let first = crate::group::table(&handles);
             sys::meron_update_begin(out, first, handles.len(), err)
         })?;
@@ -65,7 +65,7 @@ impl PendingUpdate {
 /// published unchanged; otherwise the group breaks with an error of kind
 /// [`Aborted`](crate::ErrorKind::Aborted) on every rank, which names this one.
 pub struct Update {
-    handle: Owned<sys::meron_update>,
+    handle: Owned<sys::meron_future>,
     _in_use: Vec<InUse>,
     _open: Arc<Open>,
 }
@@ -73,7 +73,7 @@ pub struct Update {
 impl Update {
     fn wait(&self, timeout: i64) -> Result<bool> {
         // SAFETY: a call with a handle by value; the closures that it calls live as long as `_open`.
-        call(|err| unsafe { sys::meron_update_wait(self.handle.raw(), timeout, err) })
+        call(|err| unsafe { sys::meron_future_wait(self.handle.raw(), timeout, err) })
     }
 
     /// Writes this rank's part of `param` from the whole tensor, of which every rank passes equal
@@ -135,7 +135,7 @@ impl Update {
     }
 
     /// The handle of the C interface, for calls of `meron-sys`.
-    pub fn as_raw(&self) -> sys::meron_update {
+    pub fn as_raw(&self) -> sys::meron_future {
         self.handle.raw()
     }
 }

@@ -114,7 +114,7 @@ public final class ErrorsTest {
         // Values that were never handles, or are those of other things, below the natural layer.
         Suite.fails(Status.HANDLE, () -> Abi.meron_plan_json(0));
         Suite.fails(Status.HANDLE, () -> Abi.meron_plan_json(12345));
-        Suite.fails(Status.HANDLE, () -> Abi.meron_gather_wait(-1, 0));
+        Suite.fails(Status.HANDLE, () -> Abi.meron_future_wait(-1, 0));
         Suite.fails(Status.HANDLE, () -> Abi.meron_gather_begin(new long[] {7}, 0, null, 0, 0));
         Suite.fails(Status.ARGUMENT, () -> Abi.meron_gather_begin(null, 0, null, 0, 0));
         Suite.fails(Status.ARGUMENT, () -> Abi.meron_gather_begin(new long[0], 0, null, 0, 0));

@@ -330,7 +330,7 @@ fn ended(object: &mut Object, timeout: Option<Duration>) -> Result<bool, Failure
         // The natural layer's gathers are full.
         Object::Gather(_, handle) => {
             // SAFETY: a call with a handle by value; a wrong one gives an error.
-            let status = unsafe { sys::meron_gather_wait(*handle, nanoseconds, ptr::null_mut()) };
+            let status = unsafe { sys::meron_future_wait(*handle, nanoseconds, ptr::null_mut()) };
             raw(status)?;
             Ok(status == sys::MERON_OK)
         }
@@ -362,7 +362,7 @@ fn poll(session: &mut Session, s: &Statement) -> Done {
         Object::Gather(Full::Pending(pending), _) => Ok(pending.is_done()?),
         Object::Gather(_, handle) => {
             // SAFETY: as in `ended`.
-            let status = unsafe { sys::meron_gather_poll(*handle, ptr::null_mut()) };
+            let status = unsafe { sys::meron_future_poll(*handle, ptr::null_mut()) };
             raw(status)?;
             Ok(status == sys::MERON_OK)
         }
@@ -396,7 +396,7 @@ fn release(session: &mut Session, name: &str) -> Done {
             }
             Object::Future(operation) => sys::meron_future_release(operation.as_raw(), err),
             Object::Update(update, handle) => {
-                let status = sys::meron_update_release(*handle, err);
+                let status = sys::meron_future_release(*handle, err);
                 *update = None;
                 status
             }
@@ -407,7 +407,7 @@ fn release(session: &mut Session, name: &str) -> Done {
                     *full = Full::Gone;
                     sys::MERON_OK
                 }
-                _ => sys::meron_gather_release(*handle, err),
+                _ => sys::meron_future_release(*handle, err),
             },
             Object::Dlpack(tensor) => match tensor.take() {
                 Some(tensor) => {
@@ -421,10 +421,10 @@ fn release(session: &mut Session, name: &str) -> Done {
             }
             Object::Io(io) => sys::meron_io_close(io.as_raw(), err),
             Object::IoRequest(Begun::Own(request, _)) => {
-                sys::meron_io_request_release(request.as_raw(), err)
+                sys::meron_future_release(request.as_raw(), err)
             }
             Object::IoRequest(Begun::Pinned(request, ..)) => {
-                sys::meron_io_request_release(request.as_raw(), err)
+                sys::meron_future_release(request.as_raw(), err)
             }
             Object::IoBuffer(_, handle) => sys::meron_io_buffer_release(*handle, err),
             Object::Context(_) => return Err(wrong("contexts are closed")),

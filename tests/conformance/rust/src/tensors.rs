@@ -258,7 +258,7 @@ fn gather(session: &mut Session, s: &Statement) -> Done {
                 mode: sys::MERON_GATHER_COPY,
                 ..sys::MERON_GATHER_OPTIONS_INIT
             };
-            let mut handle = sys::meron_gather::default();
+            let mut handle = sys::meron_future::default();
             let unit = units[0].as_raw();
             // SAFETY: all pointers are valid during the call.
             raw(unsafe {
@@ -317,7 +317,7 @@ fn release_on_stream(session: &mut Session, s: &Statement) -> Done {
 }
 
 /// The status of a view that the natural layer has no object for.
-fn raw_view(handle: sys::meron_gather, param: &Param) -> Done {
+fn raw_view(handle: sys::meron_future, param: &Param) -> Done {
     // SAFETY: `out` is valid during the call; zero is a value of a view.
     raw(unsafe {
         let mut out = std::mem::zeroed();

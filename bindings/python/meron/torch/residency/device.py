@@ -109,7 +109,7 @@ class DeviceMemory:
             # Its memory may be read by what was asked of the stream before.
             self.options.stream = ffi.cast("void *", self.stream)
             self.ahead = receive(
-                "meron_gather *", lib.meron_gather_begin, self.unit.unit._array, 1, self.options
+                "meron_future *", lib.meron_gather_begin, self.unit.unit._array, 1, self.options
             )
         except BaseException:
             self.keep_alive = None
@@ -139,7 +139,7 @@ class DeviceMemory:
         gather, self.ahead = self.ahead, None
         self.keep_alive = None
         if gather is not None:
-            lib.meron_gather_release(gather, NULL)
+            lib.meron_future_release(gather, NULL)
 
     def give_back(self) -> None:
         """Gives the memory back, behind what was asked of its streams. Blocks on peers where a

@@ -109,7 +109,7 @@ class EmulatedDevice(TorchDevice):
         return block.address, block
 
     def land(self, gather: Any, storage: torch.UntypedStorage, keep: Any) -> None:
-        call(lib.meron_gather_wait, gather, DEFAULT_TIMEOUT)
+        call(lib.meron_future_wait, gather, DEFAULT_TIMEOUT)
         ctypes.memmove(storage.data_ptr(), keep.address, storage.nbytes())
 
     def gradient(self, grad: torch.Tensor) -> torch.Tensor:

@@ -17,7 +17,7 @@ public final class Gather extends Handle {
         private final Map<Param, ? extends Buffer> destinations;
 
         Ending(long handle, Map<Param, ? extends Buffer> destinations) {
-            super(handle, Abi::meron_gather_release);
+            super(handle, Abi::meron_future_release);
             this.destinations = destinations;
         }
 
@@ -169,7 +169,7 @@ public final class Gather extends Handle {
     private boolean look(long timeout) {
         context.requireOpen();
         if (!full || closed()) {
-            full = call(handle -> Abi.meron_gather_wait(handle, timeout)) == Abi.MERON_OK;
+            full = call(handle -> Abi.meron_future_wait(handle, timeout)) == Abi.MERON_OK;
         }
         return full;
     }

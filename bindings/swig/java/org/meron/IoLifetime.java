@@ -42,7 +42,7 @@ final class IoLifetime extends Handle.Release {
             synchronized (abandoned) {
                 for (Abandoned each : abandoned) {
                     if (underWay(each.request)) hold(each.memory);
-                    new Handle.Release(each.request, Abi::meron_io_request_release).run();
+                    new Handle.Release(each.request, Abi::meron_future_release).run();
                 }
                 abandoned.clear();
             }
@@ -67,7 +67,7 @@ final class IoLifetime extends Handle.Release {
                     hold(next.memory);
                 }
                 each.remove();
-                new Handle.Release(next.request, Abi::meron_io_request_release).run();
+                new Handle.Release(next.request, Abi::meron_future_release).run();
             }
         }
     }
@@ -84,7 +84,7 @@ final class IoLifetime extends Handle.Release {
 
     private boolean underWay(long request) {
         try {
-            return Abi.meron_io_request_wait(request, 0) == Abi.MERON_IN_PROGRESS;
+            return Abi.meron_future_wait(request, 0) == Abi.MERON_IN_PROGRESS;
         } catch (MeronException error) {
             if (mayUseMemory(error)) return true;
             if (failed == null) failed = error;

@@ -15,7 +15,7 @@ public final class IoRequest extends Handle {
         volatile Buffer memory;
 
         Ending(long request, IoLifetime lifetime, Buffer memory) {
-            super(request, Abi::meron_io_request_release);
+            super(request, Abi::meron_future_release);
             this.lifetime = lifetime;
             this.memory = memory;
         }
@@ -64,7 +64,7 @@ public final class IoRequest extends Handle {
 
     private boolean look(long timeout) {
         try {
-            if (call(handle -> Abi.meron_io_request_wait(handle, timeout)) != Abi.MERON_OK) {
+            if (call(handle -> Abi.meron_future_wait(handle, timeout)) != Abi.MERON_OK) {
                 return false;
             }
         } catch (MeronException error) {

@@ -7,7 +7,7 @@ import org.meron.abi.Abi;
 public final class Meron {
     private Meron() {}
 
-    /** The library's version, for example "0.1.0". */
+    /** The library's version, for example "0.2.0". */
     public static String version() {
         return Abi.meron_version_string();
     }

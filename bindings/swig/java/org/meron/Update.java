@@ -21,7 +21,7 @@ public final class Update extends Handle {
         super(begin(units));
         this.context = context;
         try {
-            call(handle -> Abi.meron_update_wait(handle, Abi.MERON_TIMEOUT_DEFAULT));
+            call(handle -> Abi.meron_future_wait(handle, Abi.MERON_TIMEOUT_DEFAULT));
         } catch (RuntimeException | Error error) {
             super.close();
             throw error;
@@ -30,7 +30,7 @@ public final class Update extends Handle {
 
     private static Release begin(Unit... units) {
         try {
-            return new Release(Abi.meron_update_begin(handles(units)), Abi::meron_update_release);
+            return new Release(Abi.meron_update_begin(handles(units)), Abi::meron_future_release);
         } finally {
             java.lang.ref.Reference.reachabilityFence(units);
         }

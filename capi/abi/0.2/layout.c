@@ -7,11 +7,11 @@
 #define HAS_TYPE(is, type, was) \
   IS(__builtin_types_compatible_p(__typeof__(is), type), was)
 
+IS(sizeof(meron_future) == 8, "sizeof(meron_future) was 8");
+
 IS(sizeof(meron_plan) == 8, "sizeof(meron_plan) was 8");
 
 IS(sizeof(meron_context) == 8, "sizeof(meron_context) was 8");
-
-IS(sizeof(meron_future) == 8, "sizeof(meron_future) was 8");
 
 IS(sizeof(meron_group) == 8, "sizeof(meron_group) was 8");
 
@@ -19,17 +19,11 @@ IS(sizeof(meron_param) == 8, "sizeof(meron_param) was 8");
 
 IS(sizeof(meron_unit) == 8, "sizeof(meron_unit) was 8");
 
-IS(sizeof(meron_update) == 8, "sizeof(meron_update) was 8");
-
 IS(sizeof(meron_optimizer) == 8, "sizeof(meron_optimizer) was 8");
 
 IS(sizeof(meron_checkpoint) == 8, "sizeof(meron_checkpoint) was 8");
 
-IS(sizeof(meron_gather) == 8, "sizeof(meron_gather) was 8");
-
 IS(sizeof(meron_io) == 8, "sizeof(meron_io) was 8");
-
-IS(sizeof(meron_io_request) == 8, "sizeof(meron_io_request) was 8");
 
 IS(sizeof(meron_io_buffer) == 8, "sizeof(meron_io_buffer) was 8");
 
@@ -229,7 +223,7 @@ HAS_TYPE(((meron_param_desc *)0)->frozen, uint32_t, "meron_param_desc.frozen was
 IS(offsetof(meron_param_desc, group) == 32, "meron_param_desc.group was at offset 32");
 HAS_TYPE(((meron_param_desc *)0)->group, meron_group, "meron_param_desc.group was a meron_group");
 
-IS(sizeof(meron_view) == 32, "sizeof(meron_view) was 32");
+IS(sizeof(meron_view) == 56, "sizeof(meron_view) was 56");
 IS(offsetof(meron_view, data) == 0, "meron_view.data was at offset 0");
 HAS_TYPE(((meron_view *)0)->data, void *, "meron_view.data was a void *");
 IS(offsetof(meron_view, count) == 8, "meron_view.count was at offset 8");
@@ -240,6 +234,14 @@ IS(offsetof(meron_view, dtype) == 24, "meron_view.dtype was at offset 24");
 HAS_TYPE(((meron_view *)0)->dtype, meron_dtype, "meron_view.dtype was a meron_dtype");
 IS(offsetof(meron_view, writable) == 28, "meron_view.writable was at offset 28");
 HAS_TYPE(((meron_view *)0)->writable, uint32_t, "meron_view.writable was a uint32_t");
+IS(offsetof(meron_view, device) == 32, "meron_view.device was at offset 32");
+HAS_TYPE(((meron_view *)0)->device, int32_t, "meron_view.device was a int32_t");
+IS(offsetof(meron_view, reserved_0) == 36, "meron_view.reserved_0 was at offset 36");
+HAS_TYPE(((meron_view *)0)->reserved_0, uint32_t, "meron_view.reserved_0 was a uint32_t");
+IS(offsetof(meron_view, reserved_1) == 40, "meron_view.reserved_1 was at offset 40");
+HAS_TYPE(((meron_view *)0)->reserved_1, uint64_t, "meron_view.reserved_1 was a uint64_t");
+IS(offsetof(meron_view, reserved_2) == 48, "meron_view.reserved_2 was at offset 48");
+HAS_TYPE(((meron_view *)0)->reserved_2, uint64_t, "meron_view.reserved_2 was a uint64_t");
 
 IS(sizeof(meron_param_info) >= 168, "sizeof(meron_param_info) was 168 and may only grow");
 IS(offsetof(meron_param_info, struct_size) == 0, "meron_param_info.struct_size was at offset 0");
@@ -750,6 +752,7 @@ IS(MERON_IO_THREADS == 2, "MERON_IO_THREADS was 2");
 IS(MERON_RANK_NONE == -1, "MERON_RANK_NONE was -1");
 IS(MERON_TIMEOUT_DEFAULT == -1, "MERON_TIMEOUT_DEFAULT was -1");
 IS(MERON_MAX_DIMS == 16, "MERON_MAX_DIMS was 16");
+IS(MERON_DEVICE_HOST == -1, "MERON_DEVICE_HOST was -1");
 IS(MERON_GRADIENT_OVERWRITE == 1, "MERON_GRADIENT_OVERWRITE was 1");
 IS(MERON_SCHEDULE_KINDS == 16, "MERON_SCHEDULE_KINDS was 16");
 
@@ -767,6 +770,9 @@ HAS_TYPE(&meron_version_string, const char * (*)(void), "meron_version_string wa
 HAS_TYPE(&meron_system_info, meron_status (*)(char **, meron_error **), "meron_system_info was meron_status (*)(char **, meron_error **)");
 HAS_TYPE(&meron_string_free, void (*)(char *), "meron_string_free was void (*)(char *)");
 HAS_TYPE(&meron_dtype_size, size_t (*)(meron_dtype), "meron_dtype_size was size_t (*)(meron_dtype)");
+HAS_TYPE(&meron_future_wait, meron_status (*)(meron_future, int64_t, meron_error **), "meron_future_wait was meron_status (*)(meron_future, int64_t, meron_error **)");
+HAS_TYPE(&meron_future_poll, meron_status (*)(meron_future, meron_error **), "meron_future_poll was meron_status (*)(meron_future, meron_error **)");
+HAS_TYPE(&meron_future_release, meron_status (*)(meron_future, meron_error **), "meron_future_release was meron_status (*)(meron_future, meron_error **)");
 HAS_TYPE(&meron_plan_preset, meron_status (*)(meron_plan *, const char *, meron_error **), "meron_plan_preset was meron_status (*)(meron_plan *, const char *, meron_error **)");
 HAS_TYPE(&meron_plan_parse, meron_status (*)(meron_plan *, const char *, size_t, meron_error **), "meron_plan_parse was meron_status (*)(meron_plan *, const char *, size_t, meron_error **)");
 HAS_TYPE(&meron_plan_json, meron_status (*)(char **, meron_plan, meron_error **), "meron_plan_json was meron_status (*)(char **, meron_plan, meron_error **)");
@@ -788,9 +794,6 @@ HAS_TYPE(&meron_context_progress, meron_status (*)(meron_context, meron_error **
 HAS_TYPE(&meron_context_stats, meron_status (*)(meron_stats *, meron_context, meron_error **), "meron_context_stats was meron_status (*)(meron_stats *, meron_context, meron_error **)");
 HAS_TYPE(&meron_context_predict, meron_status (*)(meron_prediction *, meron_context, const meron_workload *, meron_error **), "meron_context_predict was meron_status (*)(meron_prediction *, meron_context, const meron_workload *, meron_error **)");
 HAS_TYPE(&meron_context_flight_record, meron_status (*)(char **, meron_context, meron_error **), "meron_context_flight_record was meron_status (*)(char **, meron_context, meron_error **)");
-HAS_TYPE(&meron_future_wait, meron_status (*)(meron_future, int64_t, meron_error **), "meron_future_wait was meron_status (*)(meron_future, int64_t, meron_error **)");
-HAS_TYPE(&meron_future_poll, meron_status (*)(meron_future, meron_error **), "meron_future_poll was meron_status (*)(meron_future, meron_error **)");
-HAS_TYPE(&meron_future_release, meron_status (*)(meron_future, meron_error **), "meron_future_release was meron_status (*)(meron_future, meron_error **)");
 HAS_TYPE(&meron_context_world, meron_status (*)(meron_group *, meron_context, meron_error **), "meron_context_world was meron_status (*)(meron_group *, meron_context, meron_error **)");
 HAS_TYPE(&meron_group_create, meron_status (*)(meron_group *, meron_context, const int32_t *, size_t, meron_error **), "meron_group_create was meron_status (*)(meron_group *, meron_context, const int32_t *, size_t, meron_error **)");
 HAS_TYPE(&meron_group_rank, meron_status (*)(int32_t *, meron_group, meron_error **), "meron_group_rank was meron_status (*)(int32_t *, meron_group, meron_error **)");
@@ -810,12 +813,10 @@ HAS_TYPE(&meron_unit_create, meron_status (*)(meron_unit *, meron_context, const
 HAS_TYPE(&meron_unit_destroy, meron_status (*)(meron_unit, meron_error **), "meron_unit_destroy was meron_status (*)(meron_unit, meron_error **)");
 HAS_TYPE(&meron_unit_get_info, meron_status (*)(meron_unit_info *, meron_unit, meron_error **), "meron_unit_get_info was meron_status (*)(meron_unit_info *, meron_unit, meron_error **)");
 HAS_TYPE(&meron_unit_release, meron_status (*)(meron_unit, meron_error **), "meron_unit_release was meron_status (*)(meron_unit, meron_error **)");
-HAS_TYPE(&meron_update_begin, meron_status (*)(meron_update *, const meron_unit *, size_t, meron_error **), "meron_update_begin was meron_status (*)(meron_update *, const meron_unit *, size_t, meron_error **)");
-HAS_TYPE(&meron_update_wait, meron_status (*)(meron_update, int64_t, meron_error **), "meron_update_wait was meron_status (*)(meron_update, int64_t, meron_error **)");
-HAS_TYPE(&meron_update_view, meron_status (*)(meron_view *, meron_update, meron_param, meron_error **), "meron_update_view was meron_status (*)(meron_view *, meron_update, meron_param, meron_error **)");
-HAS_TYPE(&meron_update_write, meron_status (*)(meron_update, meron_param, const void *, uint64_t, meron_dtype, meron_error **), "meron_update_write was meron_status (*)(meron_update, meron_param, const void *, uint64_t, meron_dtype, meron_error **)");
-HAS_TYPE(&meron_update_publish, meron_status (*)(meron_update, meron_error **), "meron_update_publish was meron_status (*)(meron_update, meron_error **)");
-HAS_TYPE(&meron_update_release, meron_status (*)(meron_update, meron_error **), "meron_update_release was meron_status (*)(meron_update, meron_error **)");
+HAS_TYPE(&meron_update_begin, meron_status (*)(meron_future *, const meron_unit *, size_t, meron_error **), "meron_update_begin was meron_status (*)(meron_future *, const meron_unit *, size_t, meron_error **)");
+HAS_TYPE(&meron_update_view, meron_status (*)(meron_view *, meron_future, meron_param, meron_error **), "meron_update_view was meron_status (*)(meron_view *, meron_future, meron_param, meron_error **)");
+HAS_TYPE(&meron_update_write, meron_status (*)(meron_future, meron_param, const void *, uint64_t, meron_dtype, meron_error **), "meron_update_write was meron_status (*)(meron_future, meron_param, const void *, uint64_t, meron_dtype, meron_error **)");
+HAS_TYPE(&meron_update_publish, meron_status (*)(meron_future, meron_error **), "meron_update_publish was meron_status (*)(meron_future, meron_error **)");
 HAS_TYPE(&meron_optimizer_options_init, meron_status (*)(meron_optimizer_options *, size_t, meron_error **), "meron_optimizer_options_init was meron_status (*)(meron_optimizer_options *, size_t, meron_error **)");
 HAS_TYPE(&meron_optimizer_create, meron_status (*)(meron_optimizer *, const meron_unit *, size_t, const meron_optimizer_options *, meron_error **), "meron_optimizer_create was meron_status (*)(meron_optimizer *, const meron_unit *, size_t, const meron_optimizer_options *, meron_error **)");
 HAS_TYPE(&meron_optimizer_set_learning_rate, meron_status (*)(meron_optimizer, double, meron_error **), "meron_optimizer_set_learning_rate was meron_status (*)(meron_optimizer, double, meron_error **)");
@@ -849,26 +850,21 @@ HAS_TYPE(&meron_checkpoint_release, meron_status (*)(meron_checkpoint, meron_err
 HAS_TYPE(&meron_checkpoint_export_options_init, meron_status (*)(meron_checkpoint_export_options *, size_t, meron_error **), "meron_checkpoint_export_options_init was meron_status (*)(meron_checkpoint_export_options *, size_t, meron_error **)");
 HAS_TYPE(&meron_checkpoint_export, meron_status (*)(meron_context, const char *, const meron_checkpoint_export_options *, meron_error **), "meron_checkpoint_export was meron_status (*)(meron_context, const char *, const meron_checkpoint_export_options *, meron_error **)");
 HAS_TYPE(&meron_gather_options_init, meron_status (*)(meron_gather_options *, size_t, meron_error **), "meron_gather_options_init was meron_status (*)(meron_gather_options *, size_t, meron_error **)");
-HAS_TYPE(&meron_gather_begin, meron_status (*)(meron_gather *, const meron_unit *, size_t, const meron_gather_options *, meron_error **), "meron_gather_begin was meron_status (*)(meron_gather *, const meron_unit *, size_t, const meron_gather_options *, meron_error **)");
-HAS_TYPE(&meron_gather_wait, meron_status (*)(meron_gather, int64_t, meron_error **), "meron_gather_wait was meron_status (*)(meron_gather, int64_t, meron_error **)");
-HAS_TYPE(&meron_gather_wait_stream, meron_status (*)(meron_gather, void *, int64_t, meron_error **), "meron_gather_wait_stream was meron_status (*)(meron_gather, void *, int64_t, meron_error **)");
-HAS_TYPE(&meron_gather_poll, meron_status (*)(meron_gather, meron_error **), "meron_gather_poll was meron_status (*)(meron_gather, meron_error **)");
-HAS_TYPE(&meron_gather_view, meron_status (*)(meron_view *, meron_gather, meron_param, meron_error **), "meron_gather_view was meron_status (*)(meron_view *, meron_gather, meron_param, meron_error **)");
-HAS_TYPE(&meron_gather_dlpack, meron_status (*)(struct DLManagedTensorVersioned **, meron_gather, meron_param, meron_error **), "meron_gather_dlpack was meron_status (*)(struct DLManagedTensorVersioned **, meron_gather, meron_param, meron_error **)");
-HAS_TYPE(&meron_gather_release_on_stream, meron_status (*)(meron_gather, void *, meron_error **), "meron_gather_release_on_stream was meron_status (*)(meron_gather, void *, meron_error **)");
-HAS_TYPE(&meron_gather_release, meron_status (*)(meron_gather, meron_error **), "meron_gather_release was meron_status (*)(meron_gather, meron_error **)");
+HAS_TYPE(&meron_gather_begin, meron_status (*)(meron_future *, const meron_unit *, size_t, const meron_gather_options *, meron_error **), "meron_gather_begin was meron_status (*)(meron_future *, const meron_unit *, size_t, const meron_gather_options *, meron_error **)");
+HAS_TYPE(&meron_gather_wait_stream, meron_status (*)(meron_future, void *, int64_t, meron_error **), "meron_gather_wait_stream was meron_status (*)(meron_future, void *, int64_t, meron_error **)");
+HAS_TYPE(&meron_gather_view, meron_status (*)(meron_view *, meron_future, meron_param, meron_error **), "meron_gather_view was meron_status (*)(meron_view *, meron_future, meron_param, meron_error **)");
+HAS_TYPE(&meron_gather_dlpack, meron_status (*)(struct DLManagedTensorVersioned **, meron_future, meron_param, meron_error **), "meron_gather_dlpack was meron_status (*)(struct DLManagedTensorVersioned **, meron_future, meron_param, meron_error **)");
+HAS_TYPE(&meron_gather_release_on_stream, meron_status (*)(meron_future, void *, meron_error **), "meron_gather_release_on_stream was meron_status (*)(meron_future, void *, meron_error **)");
 HAS_TYPE(&meron_io_options_init, meron_status (*)(meron_io_options *, size_t, meron_error **), "meron_io_options_init was meron_status (*)(meron_io_options *, size_t, meron_error **)");
 HAS_TYPE(&meron_io_open, meron_status (*)(meron_io *, const meron_io_options *, meron_error **), "meron_io_open was meron_status (*)(meron_io *, const meron_io_options *, meron_error **)");
 HAS_TYPE(&meron_io_read, meron_status (*)(meron_io, const char *, void *, uint64_t, uint64_t, meron_error **), "meron_io_read was meron_status (*)(meron_io, const char *, void *, uint64_t, uint64_t, meron_error **)");
 HAS_TYPE(&meron_io_write, meron_status (*)(meron_io, const char *, const void *, uint64_t, uint64_t, meron_error **), "meron_io_write was meron_status (*)(meron_io, const char *, const void *, uint64_t, uint64_t, meron_error **)");
-HAS_TYPE(&meron_io_read_begin, meron_status (*)(meron_io_request *, meron_io, const char *, void *, uint64_t, uint64_t, meron_error **), "meron_io_read_begin was meron_status (*)(meron_io_request *, meron_io, const char *, void *, uint64_t, uint64_t, meron_error **)");
-HAS_TYPE(&meron_io_write_begin, meron_status (*)(meron_io_request *, meron_io, const char *, const void *, uint64_t, uint64_t, meron_error **), "meron_io_write_begin was meron_status (*)(meron_io_request *, meron_io, const char *, const void *, uint64_t, uint64_t, meron_error **)");
+HAS_TYPE(&meron_io_read_begin, meron_status (*)(meron_future *, meron_io, const char *, void *, uint64_t, uint64_t, meron_error **), "meron_io_read_begin was meron_status (*)(meron_future *, meron_io, const char *, void *, uint64_t, uint64_t, meron_error **)");
+HAS_TYPE(&meron_io_write_begin, meron_status (*)(meron_future *, meron_io, const char *, const void *, uint64_t, uint64_t, meron_error **), "meron_io_write_begin was meron_status (*)(meron_future *, meron_io, const char *, const void *, uint64_t, uint64_t, meron_error **)");
 HAS_TYPE(&meron_io_wait, meron_status (*)(meron_io, int64_t, meron_error **), "meron_io_wait was meron_status (*)(meron_io, int64_t, meron_error **)");
 HAS_TYPE(&meron_io_get_info, meron_status (*)(meron_io_info *, meron_io, meron_error **), "meron_io_get_info was meron_status (*)(meron_io_info *, meron_io, meron_error **)");
 HAS_TYPE(&meron_io_describe, meron_status (*)(char **, meron_io, meron_error **), "meron_io_describe was meron_status (*)(char **, meron_io, meron_error **)");
 HAS_TYPE(&meron_io_close, meron_status (*)(meron_io, meron_error **), "meron_io_close was meron_status (*)(meron_io, meron_error **)");
-HAS_TYPE(&meron_io_request_wait, meron_status (*)(meron_io_request, int64_t, meron_error **), "meron_io_request_wait was meron_status (*)(meron_io_request, int64_t, meron_error **)");
-HAS_TYPE(&meron_io_request_release, meron_status (*)(meron_io_request, meron_error **), "meron_io_request_release was meron_status (*)(meron_io_request, meron_error **)");
 HAS_TYPE(&meron_io_buffer_create, meron_status (*)(meron_io_buffer *, meron_io, uint64_t, meron_error **), "meron_io_buffer_create was meron_status (*)(meron_io_buffer *, meron_io, uint64_t, meron_error **)");
 HAS_TYPE(&meron_io_buffer_get_info, meron_status (*)(meron_io_buffer_info *, meron_io_buffer, meron_error **), "meron_io_buffer_get_info was meron_status (*)(meron_io_buffer_info *, meron_io_buffer, meron_error **)");
 HAS_TYPE(&meron_io_buffer_release, meron_status (*)(meron_io_buffer, meron_error **), "meron_io_buffer_release was meron_status (*)(meron_io_buffer, meron_error **)");

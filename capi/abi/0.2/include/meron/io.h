@@ -7,6 +7,7 @@
 #define MERON_IO_H
 
 #include "meron/base.h"
+#include "meron/future.h"
 
 MERON_BEGIN_DECLS
 
@@ -15,11 +16,6 @@ MERON_BEGIN_DECLS
 typedef struct {
   uint64_t id;
 } meron_io;
-
-/* One read or write that was begun. A value; 0 is null. */
-typedef struct {
-  uint64_t id;
-} meron_io_request;
 
 /* Pinned memory: page-aligned, and registered with the kernel where that is granted. A value; 0 is
  * null. */
@@ -110,7 +106,11 @@ MERON_API MERON_NODISCARD meron_status meron_io_write(meron_io io, const char *p
 
 /**
  * Begins a read. Requests begin in the order in which they are asked for, run side by side and end
- * in any order: who needs one before another waits.
+ * in any order: who needs one before another waits. A request is a future: a wait for it ends also
+ * when nothing has moved for the options' timeout_ns (MERON_E_TIMEOUT: it is still under way), with
+ * MERON_E_IO or MERON_E_NO_SPACE (both name file, offset and bytes; no wait for all tells them
+ * again), or with MERON_E_CLOSED (the io was closed before it ended). Released, one under way goes
+ * on: its memory must stay, and meron_io_wait or meron_io_close tells how it ended.
  * @param out     receives the request.
  * @param path    as meron_io_read.
  * @param data    as meron_io_read.
@@ -119,7 +119,7 @@ MERON_API MERON_NODISCARD meron_status meron_io_write(meron_io io, const char *p
  * meron_io_buffer does by itself). Blocks: on the file system while the file is opened, never on
  * the transfer. Threads: any. Errors: as meron_io_read; what the drive says comes from a wait.
  */
-MERON_API MERON_NODISCARD meron_status meron_io_read_begin(meron_io_request *out, meron_io io,
+MERON_API MERON_NODISCARD meron_status meron_io_read_begin(meron_future *out, meron_io io,
                                                            const char *path, void *data,
                                                            uint64_t bytes, uint64_t offset,
                                                            meron_error **err);
@@ -134,7 +134,7 @@ MERON_API MERON_NODISCARD meron_status meron_io_read_begin(meron_io_request *out
  * Blocks: as meron_io_read_begin. Threads: any. Errors: as meron_io_write; what the drive says
  * comes from a wait.
  */
-MERON_API MERON_NODISCARD meron_status meron_io_write_begin(meron_io_request *out, meron_io io,
+MERON_API MERON_NODISCARD meron_status meron_io_write_begin(meron_future *out, meron_io io,
                                                             const char *path, const void *data,
                                                             uint64_t bytes, uint64_t offset,
                                                             meron_error **err);
@@ -198,27 +198,6 @@ MERON_API MERON_NODISCARD meron_status meron_io_describe(char **out, meron_io io
  * error of requests that nobody has waited for.
  */
 MERON_API meron_status meron_io_close(meron_io io, meron_error **err);
-
-/**
- * Waits for one request.
- * @param timeout_ns  nanoseconds; MERON_TIMEOUT_DEFAULT: as long as something moves; 0: only asks.
- * Returns MERON_IN_PROGRESS when timeout_ns passed first; the request goes on.
- * Blocks: on the drive, at most until nothing has moved for the options' timeout_ns. Threads: any;
- * several may wait for one request. Errors: MERON_E_IO, MERON_E_NO_SPACE (both name file, offset
- * and bytes; no wait for all tells them again), MERON_E_TIMEOUT (nothing moves; it is still under
- * way), MERON_E_CLOSED (the io was closed before it ended), MERON_E_HANDLE, MERON_E_STALE,
- * MERON_E_FORKED.
- */
-MERON_API MERON_NODISCARD meron_status meron_io_request_wait(meron_io_request request,
-                                                             int64_t timeout_ns, meron_error **err);
-
-/**
- * Releases a request. One under way goes on: its memory must stay, and meron_io_wait or
- * meron_io_close tells how it ended.
- * Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE,
- * MERON_E_FORKED.
- */
-MERON_API meron_status meron_io_request_release(meron_io_request request, meron_error **err);
 
 /**
  * Makes pinned memory of `bytes` bytes, which read as 0. The fastest to read into and write from,

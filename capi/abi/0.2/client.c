@@ -48,11 +48,11 @@ static float value(int i) {
 
 static void write_values(meron_unit unit, meron_param weight) {
   float* whole = malloc(COUNT * sizeof(float));
-  meron_update update = {0};
+  meron_future update = {0};
   CHECK(whole != NULL);
   for (int i = 0; i < COUNT; ++i) whole[i] = value(i);
   OK(meron_update_begin(&update, &unit, 1, &error));
-  OK(meron_update_wait(update, MERON_TIMEOUT_DEFAULT, &error));
+  OK(meron_future_wait(update, MERON_TIMEOUT_DEFAULT, &error));
   OK(meron_update_write(update, weight, whole, COUNT, MERON_F32, &error));
   meron_view part;
   OK(meron_update_view(&part, update, weight, &error));
@@ -68,7 +68,7 @@ static void expect_values(meron_unit unit, meron_param weight, const float* expe
   for (meron_gather_mode mode = MERON_GATHER_VIEW; mode <= MERON_GATHER_INTO; ++mode) {
     const meron_destination destination = {weight, into, COUNT * sizeof(float)};
     meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
-    meron_gather gather = {0};
+    meron_future gather = {0};
     meron_view view;
     options.mode = mode;
     if (mode == MERON_GATHER_INTO) {
@@ -76,11 +76,11 @@ static void expect_values(meron_unit unit, meron_param weight, const float* expe
       options.destination_count = 1;
     }
     OK(meron_gather_begin(&gather, &unit, 1, &options, &error));
-    OK(meron_gather_wait(gather, MERON_TIMEOUT_DEFAULT, &error));
+    OK(meron_future_wait(gather, MERON_TIMEOUT_DEFAULT, &error));
     OK(meron_gather_view(&view, gather, weight, &error));
     CHECK(view.count == COUNT && view.writable == (mode != MERON_GATHER_VIEW));
     for (int i = 0; i < COUNT; ++i) CHECK(((const float*)view.data)[i] == expected[i]);
-    OK(meron_gather_release(gather, &error));
+    OK(meron_future_release(gather, &error));
   }
   free(into);
 }
@@ -148,15 +148,15 @@ static void train(meron_context context) {
   OK(meron_optimizer_state_view(&moment, optimizer, weight, MERON_STATE_EXP_AVG, &error));
   CHECK(fabsf(((const float*)moment.data)[0] - 0.05f) < 1e-6f);
 
-  meron_gather gather = {0};
+  meron_future gather = {0};
   meron_view view;
   OK(meron_gather_begin(&gather, &unit, 1, NULL, &error));
-  OK(meron_gather_wait(gather, MERON_TIMEOUT_DEFAULT, &error));
+  OK(meron_future_wait(gather, MERON_TIMEOUT_DEFAULT, &error));
   OK(meron_gather_view(&view, gather, weight, &error));
   for (int i = 0; i < COUNT; ++i) {
     CHECK(fabsf(((const float*)view.data)[i] - (value(i) - 0.125f)) < 1e-4f);
   }
-  OK(meron_gather_release(gather, &error));
+  OK(meron_future_release(gather, &error));
   OK(meron_optimizer_release(optimizer, &error));
   OK(meron_unit_release(unit, &error));
   OK(meron_param_release(weight, &error));

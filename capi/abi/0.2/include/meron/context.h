@@ -7,6 +7,7 @@
 #define MERON_CONTEXT_H
 
 #include "meron/base.h"
+#include "meron/future.h"
 #include "meron/plan.h"
 #include "meron/transport.h"
 
@@ -16,11 +17,6 @@ MERON_BEGIN_DECLS
 typedef struct {
   uint64_t id;
 } meron_context;
-
-/* An operation under way that yields nothing but its end. A value; 0 is null. */
-typedef struct {
-  uint64_t id;
-} meron_future;
 
 /* Levels of a log message. */
 typedef int32_t meron_log_level;
@@ -202,23 +198,22 @@ typedef struct {
   uint64_t reduce_bytes;        /* gradients read from peers */
   uint64_t collective_bytes;    /* read from peers by broadcast and all-reduce */
   uint64_t operations;          /* collectives begun */
-  uint64_t wait_ns;             /* time spent waiting for peers */
-  uint64_t param_bytes;         /* held now, by kind */
-  uint64_t gradient_bytes;
-  uint64_t optimizer_bytes;
-  uint64_t staging_bytes;
-  uint64_t control_bytes;
-  uint64_t peak_bytes;        /* most ever held of param + gradient + optimizer + staging */
-  uint64_t arena_pages_bytes; /* bytes of pages that the kernel has given to this rank's arena */
-  /* Of the above, from ranks that share no memory with this one, as it came on the wire. */
-  uint64_t far_gather_bytes;
-  uint64_t far_reduce_bytes;
-  uint64_t nvme_read_bytes; /* from and to this rank's file on tier nvme */
-  uint64_t nvme_written_bytes;
-  uint64_t nvme_bytes;        /* of that file, in use now */
-  uint64_t device_up_bytes;   /* copied from the host to this rank's device, */
-  uint64_t device_down_bytes; /* and from it to the host */
-  uint64_t device_bytes;      /* on the device at all times: rows of tier device */
+  uint64_t wait_ns;             /* nanoseconds spent waiting for peers */
+  uint64_t param_bytes;         /* of values, held now */
+  uint64_t gradient_bytes;      /* counted from meron_unit_create on, taken by the first gradient */
+  uint64_t optimizer_bytes;     /* of optimizer states, held now */
+  uint64_t staging_bytes;       /* of staging buffers, held now */
+  uint64_t control_bytes;       /* of what keeps the ranks in step, held now */
+  uint64_t peak_bytes;          /* most ever held of param + gradient + optimizer + staging */
+  uint64_t arena_pages_bytes;   /* bytes of pages that the kernel has given to this rank's arena */
+  uint64_t far_gather_bytes;    /* gathered from ranks that share no memory, as on the wire */
+  uint64_t far_reduce_bytes;    /* reduced from such ranks, likewise */
+  uint64_t nvme_read_bytes;     /* read from this rank's file on tier nvme */
+  uint64_t nvme_written_bytes;  /* written to it */
+  uint64_t nvme_bytes;          /* of it, in use now */
+  uint64_t device_up_bytes;     /* copied from the host to this rank's device */
+  uint64_t device_down_bytes;   /* copied from it to the host */
+  uint64_t device_bytes;        /* on the device at all times: rows of tier device */
 } meron_stats;
 
 /**
@@ -231,23 +226,23 @@ MERON_API MERON_NODISCARD meron_status meron_context_stats(meron_stats *out, mer
 
 /* What the plan predicts for this rank and the units made so far. Bytes. */
 typedef struct {
-  uint32_t struct_size; /* sizeof(meron_prediction), set by the caller */
-  uint32_t reserved_0;  /* 0 */
-  uint64_t param_bytes;
-  uint64_t gradient_bytes;
-  uint64_t optimizer_bytes;
+  uint32_t struct_size;         /* sizeof(meron_prediction), set by the caller */
+  uint32_t reserved_0;          /* 0 */
+  uint64_t param_bytes;         /* of values, held */
+  uint64_t gradient_bytes;      /* of gradients, held */
+  uint64_t optimizer_bytes;     /* of optimizer states, held */
   uint64_t peak_bytes;          /* between nodes, what is on its way comes on top; and up to 32 MiB
                                    where that, or values of tier nvme, goes on to a device */
-  uint64_t gather_mapped_bytes; /* per optimizer step, as are the two below */
-  uint64_t gather_copied_bytes;
-  uint64_t reduce_bytes;
-  uint64_t second_copy_bytes; /* of params, from the first gather to the update (of frozen ones for
-                                 good), on top of param_bytes and within peak_bytes */
-  uint64_t far_gather_bytes;  /* as meron_stats has them, per optimizer step */
-  uint64_t far_reduce_bytes;
-  uint64_t nvme_read_bytes;
-  uint64_t nvme_written_bytes;
-  uint64_t nvme_bytes;   /* as meron_stats has it */
+  uint64_t gather_mapped_bytes; /* as in meron_stats, per optimizer step; so are those below */
+  uint64_t gather_copied_bytes; /* parts of peers copied */
+  uint64_t reduce_bytes;        /* gradients read from peers */
+  uint64_t second_copy_bytes;  /* of params, from the first gather to the update (of frozen ones for
+                                  good), on top of param_bytes and within peak_bytes */
+  uint64_t far_gather_bytes;   /* gathered from ranks that share no memory, as on the wire */
+  uint64_t far_reduce_bytes;   /* reduced from such ranks, likewise */
+  uint64_t nvme_read_bytes;    /* read from this rank's file on tier nvme */
+  uint64_t nvme_written_bytes; /* written to it */
+  uint64_t nvme_bytes;         /* in use there, at all times */
   uint64_t device_bytes; /* the same; where ranks cannot exchange on their devices, which then lack
                             the sums of gradients, it is what they would have */
 } meron_prediction;
@@ -273,32 +268,6 @@ MERON_API MERON_NODISCARD meron_status meron_context_predict(meron_prediction *o
 MERON_API MERON_NODISCARD meron_status meron_context_flight_record(char **out,
                                                                    meron_context context,
                                                                    meron_error **err);
-
-/**
- * Waits for a future.
- * @param timeout_ns  nanoseconds; MERON_TIMEOUT_DEFAULT: until the operation's own deadline; 0: as
- *                    meron_future_poll.
- * Returns MERON_IN_PROGRESS when timeout_ns passed first; the operation goes on.
- * Blocks: on peers, at most the deadline; advances other operations of the context meanwhile.
- * Threads: any; several may wait for one future. Errors: those of the operation, MERON_E_TIMEOUT,
- * MERON_E_PEER_DEAD, MERON_E_PEER_CLOSED, MERON_E_MISMATCH, MERON_E_ABORTED, MERON_E_CANCELLED,
- * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
- */
-MERON_API MERON_NODISCARD meron_status meron_future_wait(meron_future future, int64_t timeout_ns,
-                                                         meron_error **err);
-
-/**
- * MERON_OK when the operation has ended well, MERON_IN_PROGRESS when it has not ended, else its
- * error.
- * Blocks: never on peers; may compute. Threads: any. Errors: as meron_future_wait.
- */
-MERON_API MERON_NODISCARD meron_status meron_future_poll(meron_future future, meron_error **err);
-
-/**
- * Releases a future. An operation under way goes on, so that the ranks stay in step.
- * Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
- */
-MERON_API meron_status meron_future_release(meron_future future, meron_error **err);
 
 MERON_END_DECLS
 

@@ -82,15 +82,15 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_set_learning_rate(meron_o
                                                                          double learning_rate,
                                                                          meron_error **err);
 
-/* What the params of one group share. */
+/* What the params of one group share; numbers that the rule does not use mean nothing. */
 typedef struct {
   uint32_t struct_size; /* sizeof(meron_param_group) */
   uint32_t reserved_0;  /* must be 0 */
-  double learning_rate; /* these as in meron_optimizer_options */
-  double beta1;         /* SGD: 0 in all groups or in none */
-  double beta2;
-  double epsilon;
-  double weight_decay;
+  double learning_rate; /* >= 0 */
+  double beta1;         /* 0 <= beta1 < 1. SGD: the momentum, 0 in all groups or in none */
+  double beta2;         /* 0 <= beta2 < 1 */
+  double epsilon;       /* > 0 */
+  double weight_decay;  /* >= 0 */
 } meron_param_group;
 
 /* Initial value of a meron_param_group. */

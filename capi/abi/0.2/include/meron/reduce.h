@@ -5,6 +5,18 @@
  * A unit has a gradient bucket in this rank's arena that peers read in place. Either the trainer
  * writes there (meron_gradient_view: registered, no copy), or passes its own arrays to
  * meron_reduce_begin (staged). Sums are in f32, in rank order: equal bits in every run.
+ *
+ * The gradient of a unit is, on each rank, in one of five states. A call that does not fit gives
+ * MERON_E_STATE, which names the state, and changes nothing.
+ *
+ *   empty     nothing is held. meron_gradient_view, or meron_reduce_begin with sources: filling.
+ *   filling   the trainer writes a micro-batch. meron_reduce_begin: reducing.
+ *   reducing  peers read it. When the future has ended: partial, or ready if `boundary` was 1.
+ *   partial   micro-batches are summed, and more follow. Another one: filling.
+ *             meron_reduce_finish_begin: ready, without another micro-batch. meron_reduce_discard:
+ *             empty.
+ *   ready     the sum is complete: meron_reduced_view shows it, and meron_optimizer_step_begin uses
+ *             it: empty. meron_reduce_discard: empty.
  */
 #ifndef MERON_REDUCE_H
 #define MERON_REDUCE_H
@@ -35,10 +47,12 @@ typedef struct {
  * that keeps whole gradients it holds the sum of the micro-batches so far.
  * @param flags  0 or MERON_GRADIENT_OVERWRITE; the first call for the unit in a micro-batch counts.
  * Ownership: borrowed until meron_reduce_begin of the unit. Blocks: on peers that still read the
- * bucket's last contents, at most the deadline. Threads: any.
+ * bucket's last contents, at most the deadline. The unit's first gradient takes the memory of
+ * gradients, which meron_unit_create has only counted. Threads: any.
  * Errors: MERON_E_ARGUMENT, MERON_E_STATE (frozen, not in a unit, the gradient is reduced and not
- * used, or all buckets are being filled), MERON_E_HANDLE, MERON_E_STALE, MERON_E_CANCELLED (no
- * bucket is taken), -3xx; those also of another group whose reduction keeps the buckets.
+ * used, or all buckets are being filled), MERON_E_NO_MEMORY (nothing has changed: the call may be
+ * made again), MERON_E_HANDLE, MERON_E_STALE, MERON_E_CANCELLED (no bucket is taken), -3xx; those
+ * also of another group whose reduction keeps the buckets.
  */
 MERON_API MERON_NODISCARD meron_status meron_gradient_view(meron_view *out, meron_param param,
                                                            uint64_t flags, meron_error **err);
@@ -124,10 +138,10 @@ MERON_API MERON_NODISCARD meron_status meron_reduced_view(meron_view *out, meron
  *                 gradient is reduced.
  * @param options  op and divisor; boundary must be 1. NULL for a mean.
  * Ownership: the caller releases *out. Blocks: under a plan that keeps whole gradients as
- * meron_gradient_view, else never. Threads: any.
+ * meron_gradient_view, else never on peers. Threads: any.
  * Errors: MERON_E_ARGUMENT, MERON_E_STATE (a gradient was written and not given to
- * meron_reduce_begin, reduced already and not used, or all params frozen), MERON_E_HANDLE,
- * MERON_E_STALE, -3xx.
+ * meron_reduce_begin, reduced already and not used, or all params frozen), MERON_E_NO_MEMORY (as
+ * meron_gradient_view), MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
 MERON_API MERON_NODISCARD meron_status meron_reduce_finish_begin(
     meron_future *out, meron_unit unit, const meron_reduce_options *options, meron_error **err);

@@ -232,7 +232,8 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_load_options_init(
  * @param name     NULL for the newest complete one.
  * @param options  NULL for values alone.
  * Ownership: the caller releases *out. Blocks: on the drive and on all ranks; other threads of this
- * rank that begin something wait. Threads: any.
+ * rank that begin something wait. A rank that does not go on for twice the context's timeout ends
+ * the load (MERON_E_TIMEOUT, which names it); raise the timeout for drives so slow. Threads: any.
  * Errors: MERON_E_NOT_FOUND, MERON_E_CORRUPT (names tensor, file and offset), MERON_E_VERSION (of a
  * newer version), MERON_E_ARGUMENT (it does not fit: missing, unexpected and other shapes are
  * listed), MERON_E_STATE and MERON_E_UNSUPPORTED as meron_checkpoint_save_begin, MERON_E_IO,

@@ -26,7 +26,7 @@
 #endif
 
 #define MERON_VERSION_MAJOR 0
-#define MERON_VERSION_MINOR 1
+#define MERON_VERSION_MINOR 2
 #define MERON_VERSION_PATCH 0
 /* The version of these headers as one number, comparable: (major << 16) | (minor << 8) | patch. */
 #define MERON_VERSION \
@@ -62,18 +62,18 @@ enum {
   MERON_E_NONFINITE = -107,   /* a gradient holds NaN or infinity; the step changed nothing */
   MERON_E_CANCELLED = -108,   /* should_stop asked a wait to end, or the object was released */
 
-  MERON_E_NO_MEMORY = -200,
-  MERON_E_IO = -201,
-  MERON_E_NOT_FOUND = -202,
-  MERON_E_CORRUPT = -203,  /* a drive gave other bytes than were written: the message says where */
-  MERON_E_NO_SPACE = -204, /* a drive is full; the message has need and free bytes */
-  MERON_E_DEVICE = -205,   /* a device has failed: it is of no use any more in this process */
+  MERON_E_NO_MEMORY = -200, /* no memory, or the context's limit is reached; it has the figures */
+  MERON_E_IO = -201,        /* a file, a socket or a mapping failed */
+  MERON_E_NOT_FOUND = -202, /* a file or a key does not exist */
+  MERON_E_CORRUPT = -203,   /* a drive gave other bytes than were written: the message says where */
+  MERON_E_NO_SPACE = -204,  /* a drive is full; the message has need and free bytes */
+  MERON_E_DEVICE = -205,    /* a device has failed: it is of no use any more in this process */
 
   MERON_E_TIMEOUT = -300,     /* a deadline passed: the message says who has not arrived */
-  MERON_E_PEER_DEAD = -301,   /* a rank's process is gone */
-  MERON_E_PEER_CLOSED = -302, /* a rank closed its context while others still need it */
+  MERON_E_PEER_DEAD = -301,   /* a rank's process is gone: the error's peer */
+  MERON_E_PEER_CLOSED = -302, /* a rank, the error's peer, closed its context too early */
   MERON_E_MISMATCH = -303,    /* ranks made different calls: the message has both */
-  MERON_E_ABORTED = -304,     /* a rank called meron_group_abort */
+  MERON_E_ABORTED = -304,     /* a rank called meron_group_abort, or gave up an update */
   MERON_E_AUTH = -305,        /* the token is missing or wrong, or the peer is another user */
   MERON_E_VERSION = -306,     /* a rank, or the caller's headers, are of another version */
 
@@ -165,7 +165,7 @@ MERON_API const char *meron_status_name(meron_status status);
 MERON_API uint32_t meron_version(void);
 
 /**
- * The library's version as text, for example "0.1.0".
+ * The library's version as text, for example "0.2.0".
  * Ownership: static. Blocks: never. Threads: any. Errors: none.
  */
 MERON_API const char *meron_version_string(void);

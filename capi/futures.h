@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// What waiting for a future, and releasing it, means for those that are more than an operation.
+// Each pair stands beside the functions that begin such a future; future.cpp chooses by the
+// handle's kind.
+#pragma once
+
+#include "capi/guard.h"
+
+namespace meron::capi {
+
+// True when it has ended, false when `timeout_ns` passed first. Notes the rank, for errors.
+Result<bool> await_gather(meron_future future, int64_t timeout_ns, int& rank);
+Result<bool> await_update(meron_future future, int64_t timeout_ns, int& rank);
+Result<bool> await_io_request(meron_future future, int64_t timeout_ns, int& rank);
+
+// The handle is stale from then on.
+Status release_gather(meron_future future, int& rank);
+Status release_update(meron_future future, int& rank);
+Status release_io_request(meron_future future, int& rank);
+
+}  // namespace meron::capi
