@@ -67,7 +67,7 @@ Status Context::open_bucket(const std::shared_ptr<Unit>& unit) {
   }
   const auto opened = wait(opening, -1);
   if (opened.ok()) return Ok{};
-  // Nobody waits for it any more (should_stop): it must not take a bucket later.
+  // The caller has given up (should_stop): the operation must not take a bucket later.
   auto held = lock();
   opening->finish(opened.error());
   return opened.error();

@@ -38,7 +38,7 @@ class GradientMemory {
   virtual Status add(std::span<const GivenGradient> gradients, void* stream) = 0;
   // Whether the bucket has all that was given; looks, and never waits.
   virtual Result<bool> added() = 0;
-  // What nobody gave counts as zero.
+  // Gradients that were not given count as zero.
   virtual Status complete() = 0;
 
   // ---- A reduction.

@@ -229,17 +229,17 @@ Result<Outcome> Store::meet(const MeetingOptions& options) {
   return own_.rank == 0 ? call(options) : answer(options);
 }
 
-// Takes in who has answered. True if everyone who is there has.
-Result<bool> Store::listen(std::map<int, Card>& guests) const {
+// Reads who has answered. True if all ranks that are present have.
+Result<bool> Store::listen(std::map<int, Card>& arrived) const {
   MERON_ASSIGN(const auto there, present(own_.world_size));
   bool all = true;
   for (int rank = 1; rank < own_.world_size; ++rank) {
     const bool here = there[static_cast<size_t>(rank)];
-    if (here && guests.count(rank) != 0) continue;
-    guests.erase(rank);
+    if (here && arrived.count(rank) != 0) continue;
+    arrived.erase(rank);
     const auto card = here ? card_of(rank) : std::nullopt;
     if (card && card->call == own_.call) {
-      guests.emplace(rank, *card);
+      arrived.emplace(rank, *card);
     } else if (here) {
       all = false;
     }
@@ -247,23 +247,23 @@ Result<bool> Store::listen(std::map<int, Card>& guests) const {
   return all;
 }
 
-// Tells those who are there that the meeting has failed.
-void Store::dismiss(std::map<int, Card>& guests, const Error& error) const {
+// Tells the ranks that are present that the meeting has failed.
+void Store::dismiss(std::map<int, Card>& arrived, const Error& error) const {
   const Deadline patience = Deadline::after(kDismissNs);
   while (!patience.passed()) {
-    const auto all = listen(guests);
+    const auto all = listen(arrived);
     if (!all.ok() || *all) break;
     std::this_thread::sleep_for(std::chrono::nanoseconds(kShortestPauseNs));
   }
-  Outcome outcome = summary(guests);
+  Outcome outcome = summary(arrived);
   outcome.failure = error;
   (void)put(outcome_path(own_.call), to_text(outcome)).ok();
 }
 
-Outcome Store::summary(const std::map<int, Card>& guests) const {
+Outcome Store::summary(const std::map<int, Card>& arrived) const {
   Outcome outcome;
   outcome.cards.push_back(own_);
-  for (const auto& [rank, card] : guests) outcome.cards.push_back(card);
+  for (const auto& [rank, card] : arrived) outcome.cards.push_back(card);
   return outcome;
 }
 
@@ -275,42 +275,42 @@ Status Store::call_anew() {
 }
 
 Result<Outcome> Store::call(const MeetingOptions& options) {
-  std::map<int, Card> guests;
+  std::map<int, Card> arrived;
   Patience patience(options);
   int64_t called = now_ns();
   for (int calls = 1;;) {
     MERON_TRY(hold_own());
-    MERON_TRY(listen(guests));
-    for (const auto& [rank, card] : guests) {
+    MERON_TRY(listen(arrived));
+    for (const auto& [rank, card] : arrived) {
       Status fits = check(card, own_);
       if (fits.ok()) continue;
-      dismiss(guests, fits.error());
+      dismiss(arrived, fits.error());
       return std::move(fits).error();
     }
-    if (static_cast<int>(guests.size()) == options.world_size - 1) {
-      // Who came first may have died, or be started again, since: asked once more, they answer at
-      // once if they are there.
+    if (static_cast<int>(arrived.size()) == options.world_size - 1) {
+      // The first to arrive may have died since, or have been started again: asked once more, those
+      // that are present answer at once.
       const bool fresh = calls > 1 && now_ns() - called < kFreshNs;
       if (fresh || calls == kMostCalls) break;
       MERON_TRY(call_anew());
       ++calls;
       called = now_ns();
-      guests.clear();
+      arrived.clear();
       patience.shorten();
     }
     if (options.deadline.passed()) {
-      Error error = late(summary(guests), options.world_size);
-      dismiss(guests, error);
+      Error error = late(summary(arrived), options.world_size);
+      dismiss(arrived, error);
       return error;
     }
     if (Status waited = patience.pause(); !waited.ok()) {
-      dismiss(guests, Error(MERON_E_PEER_CLOSED, "rank 0 gave up waiting for the ranks",
-                            "start all ranks again")
-                          .blaming(0));
+      dismiss(arrived, Error(MERON_E_PEER_CLOSED, "rank 0 gave up waiting for the ranks",
+                             "start all ranks again")
+                           .blaming(0));
       return std::move(waited).error();
     }
   }
-  Outcome outcome = summary(guests);
+  Outcome outcome = summary(arrived);
   MERON_TRY(random_bytes(outcome.token.bytes));
   MERON_TRY(put(outcome_path(own_.call), to_text(outcome)));
   return outcome;

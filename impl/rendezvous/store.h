@@ -42,9 +42,9 @@ class Store {
   std::optional<Card> card_of(int rank) const;
   Status hold_own();
   Result<std::vector<bool>> present(int world_size) const;
-  Outcome summary(const std::map<int, Card>& guests) const;
-  Result<bool> listen(std::map<int, Card>& guests) const;
-  void dismiss(std::map<int, Card>& guests, const Error& error) const;
+  Outcome summary(const std::map<int, Card>& arrived) const;
+  Result<bool> listen(std::map<int, Card>& arrived) const;
+  void dismiss(std::map<int, Card>& arrived, const Error& error) const;
   Status call_anew();
   Result<Outcome> call(const MeetingOptions& options);
   Result<Outcome> answer(const MeetingOptions& options);

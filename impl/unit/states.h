@@ -9,7 +9,7 @@
 
 namespace meron {
 
-//   partitioned  this rank's part is at hand (sharded: in the window; replicated: the private copy)
+//   partitioned  this rank holds its shard (sharded: in the window; replicated: the private copy)
 //   gathering    a gather is under way; it already holds a lease
 //   available    leased; the whole flat of the present version may be read
 //   updating     no rank holds the version any more; this rank writes its part

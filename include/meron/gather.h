@@ -23,7 +23,7 @@
 
 MERON_BEGIN_DECLS
 
-/* Where the full tensors are to be. */
+/* Where the full tensors go. */
 typedef int32_t meron_gather_mode;
 enum {
   MERON_GATHER_VIEW = 0, /* read-only, in place where the plan allows it */

@@ -173,7 +173,7 @@ TEST(GivingUp, AndComingAgain) {
               sleep_ns(pause_ns);
             }
             while (rank == 2 && gave_up[0].load() == 0) sleep_ns(kMilli);
-            // Rank 0 gives its guests up, too: they come again as its user would let them.
+            // Rank 0 turns those that have arrived away, too: they try again, as their user would.
             for (int attempt = 0;; ++attempt) {
               try {
                 report.numbers[1] = attempt;
@@ -203,7 +203,7 @@ TEST(GivingUp, ByDyingIsNoticedAtOnce) {
     }
     meet(open, rank);
   });
-  sleep_ns(60 * kMilli);  // rank 1 is a guest of rank 0 by now
+  sleep_ns(60 * kMilli);  // rank 1 has arrived by now
   const int64_t killed = now_ns();
   job.signal(1, SIGKILL);
   while (__atomic_load_n(&job[0].ended, __ATOMIC_ACQUIRE) == 0 && now_ns() < killed + 5 * kSecond) {

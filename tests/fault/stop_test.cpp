@@ -189,8 +189,8 @@ INSTANTIATE_TEST_SUITE_P(Calls, Waits,
                            return name;
                          });
 
-// Opening waits for ranks that were never started: with the host of the meeting missing, with a
-// guest missing.
+// Opening waits for ranks that were never started: with rank 0 missing, with
+// another rank missing.
 TEST(Opening, EndsAtTheDeadline) {
   for (const char* transport : {"shm", "local"}) {
     for (const int absent : {0, 1, 2}) {

@@ -251,7 +251,7 @@ TEST(Versions, ThatDifferAreNamedToAll) {
     int fd = -1;
     for (int i = 0; i < 5000 && fd < 0; ++i, sleep_ns(kMilli)) fd = connect_to(socket_name);
     ASSERT_GE(fd, 0);
-    sleep_ns(50 * kMilli);  // rank 2 is a guest of rank 0 by now
+    sleep_ns(50 * kMilli);  // rank 2 has arrived by now
     Greeting greeting;
     greeting.magic += layout;
     for (size_t i = 0; i < sizeof greeting.token; ++i) {

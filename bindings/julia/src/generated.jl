@@ -411,7 +411,7 @@ const MERON_CODEC_INT4 = meron_codec(3)
 State of a unit on this rank.
 """
 const meron_unit_state = Int32
-const MERON_UNIT_PARTITIONED = meron_unit_state(0) # only this rank's part is at hand
+const MERON_UNIT_PARTITIONED = meron_unit_state(0) # this rank holds its shard only
 const MERON_UNIT_GATHERING = meron_unit_state(1) # a gather is under way
 const MERON_UNIT_AVAILABLE = meron_unit_state(2) # leased at least once
 const MERON_UNIT_UPDATING = meron_unit_state(3) # being written
@@ -624,7 +624,7 @@ struct meron_checkpoint_export_options
 end
 
 """
-Where the full tensors are to be.
+Where the full tensors go.
 """
 const meron_gather_mode = Int32
 const MERON_GATHER_VIEW = meron_gather_mode(0) # read-only, in place where the plan allows it

@@ -2,8 +2,8 @@
 """Full tensors on demand.
 
 `with unit.gather() as full:` is begin, wait and release, and takes about three microseconds when
-the unit is at hand, which is why this module counts its allocations: one for the handle, one for
-the object, none for errors (slots for them are reused).
+the unit is full already, which is why this module counts its allocations: one for the handle, one
+for the object, none for errors (slots for them are reused).
 """
 
 from __future__ import annotations

@@ -246,7 +246,7 @@ class Passes:
             use.end()
 
     def begin_backward(self) -> None:
-        """The first unit is used in a backward pass: its end is to be seen.
+        """Called when the first unit is used in a backward pass, to be called again at its end.
 
         A backward within a backward (recomputation of torch.utils.checkpoint) is part of it.
         """
@@ -278,7 +278,7 @@ class Passes:
             unit.leave()
 
     def recover_if_stale(self) -> None:
-        """After an exception in the user's backward, nobody tells that it has ended."""
+        """An exception in the user's backward skips the call at its end: makes up for it."""
         if (self.uses or self.in_backward) and current_graph_task() == -1:
             self.recover()
 

@@ -37,7 +37,7 @@ class Sharding(ShardedContext):
         self.residency = HostResidency(self) if device is None else DeviceResidency(self, device)
         self.reducer: GradientReducer = self.residency.reducer(self)
         self.passes = Passes(self)
-        self.concealed: dict[ShardedUnit, None] = {}  # units that are to be kept unsharded again
+        self.concealed: dict[ShardedUnit, None] = {}  # units that the next pass unshards, for good
         self._counts: tuple[int, bool] = (0, True)
         context._caller_gradients = weakref.WeakMethod(self.reducer.held)
         context._closing = weakref.WeakMethod(self.close)

@@ -605,7 +605,7 @@ pub const MERON_CODEC_INT4: meron_codec = 3;
 
 /// State of a unit on this rank.
 pub type meron_unit_state = i32;
-/// Only this rank's part is at hand
+/// This rank holds its shard only
 pub const MERON_UNIT_PARTITIONED: meron_unit_state = 0;
 /// A gather is under way
 pub const MERON_UNIT_GATHERING: meron_unit_state = 1;
@@ -1034,7 +1034,7 @@ pub const MERON_CHECKPOINT_EXPORT_OPTIONS_INIT: meron_checkpoint_export_options 
     tensor_count: 0,
 };
 
-/// Where the full tensors are to be.
+/// Where the full tensors go.
 pub type meron_gather_mode = i32;
 /// Read-only, in place where the plan allows it
 pub const MERON_GATHER_VIEW: meron_gather_mode = 0;

@@ -110,7 +110,7 @@ impl Codec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Activity {
-    /// Only this rank's part is at hand.
+    /// This rank holds its shard only.
     Partitioned,
     /// A gather is under way.
     Gathering,

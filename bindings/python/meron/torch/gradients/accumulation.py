@@ -52,7 +52,7 @@ class Accumulation:
     seen:      which have brought one since the last step; of all ranks once it is FINISHED.
     again:     whether a backward has brought gradients again after all of them.
     settled:   whether a step has shown of all ranks that none does. Until then nothing that is
-               given ends an accumulation, because what comes again would come too late.
+               given ends an accumulation: a second gradient of the param would be lost.
     divisor:   of the sum of gradients, beside the number of ranks.
     bytes:     of all gradients, as they arrive.
     watches:   handles of the hooks on the params.
