@@ -167,10 +167,10 @@ meron_status meron_unit_get_info(meron_unit_info* out, meron_unit unit, meron_er
     info.version = value.version();
     info.leases = value.leases();
     info.reduced = value.gradient().state() == GradientState::ready ? 1 : 0;
-    info.param_codec = static_cast<meron_codec>(value.value_codec.kind);
+    info.param_codec = static_cast<meron_codec>(value.encoding.codec.kind);
     info.gradient_codec = static_cast<meron_codec>(value.gradient().codec.kind);
-    info.param_error = value.value_error;
-    info.param_worst_block = static_cast<double>(value.value_worst);
+    info.param_error = value.encoding.error;
+    info.param_worst_block = static_cast<double>(value.encoding.worst);
     info.gradient_error = value.gradient().error;
     info.gradient_worst_block = static_cast<double>(value.gradient().worst);
     return write_info(out, info, "out");

@@ -43,8 +43,8 @@ uint64_t Unit::value_seed(const Flat& flat) const {
 // What there is no difference to goes in 16 bits: all later ones build on it.
 Codec Unit::codec_of(const Flat& flat) const {
   if (flat.packed) return frozen_codec();
-  if (value_codec.difference && !flat.difference) return {.kind = CodecKind::bf16};
-  return value_codec;
+  if (encoding.codec.difference && !flat.difference) return {.kind = CodecKind::bf16};
+  return encoding.codec;
 }
 
 void Unit::encode_values(Flat& flat, kernels::QuantError* error) {
@@ -64,7 +64,7 @@ void Unit::encode_values(Flat& flat, kernels::QuantError* error) {
               flat.difference ? seen : nullptr);
   wire.decode(seen, flat.desc.dtype, flat.encoded, flat.part.size(), read_by_peers(),
               flat.difference);
-  if (value_codec.difference) {
+  if (encoding.codec.difference) {
     // The error of a difference is one of the values; to what is no number there is no difference.
     lost.squares = squares_of(rank_, flat.exact, flat.desc.dtype, flat.part.size());
     if (!std::isfinite(lost.squares)) lost.add_block(std::numeric_limits<double>::infinity(), 0);
@@ -75,7 +75,7 @@ void Unit::encode_values(Flat& flat, kernels::QuantError* error) {
 // Whether the next version may be encoded as how it differs from this one: who holds a row of it
 // must have all of this one, in numbers. Other rows may decide otherwise.
 bool Unit::follows() const {
-  if (!value_codec.difference || exchanged != version_) return false;
+  if (!encoding.codec.difference || arrivals.exchanged != version_) return false;
   for (int i = 0; i < axes_.replica->size(); ++i) {
     const UnitSlot& slot = slots_[axes_.of_replica(i)];
     const uint64_t word = slot.value_error[version_ % 2].load(std::memory_order_seq_cst);
@@ -85,16 +85,17 @@ bool Unit::follows() const {
 }
 
 void Unit::review_value_codec() {
-  const double limit = value_codec.error_limit;
+  const double limit = encoding.codec.error_limit;
   // The gather of a version by all tells all of its error; of one that nobody gathered some may
   // know, and others not.
-  if (limit == 0.0 || !axes_.replicas() || exchanged != version_) return;
+  if (limit == 0.0 || !axes_.replicas() || arrivals.exchanged != version_) return;
   if (!error_above(version_, limit, &UnitSlot::value_error)) return;
-  value_codec = {.kind = CodecKind::bf16};
+  encoding.codec = {.kind = CodecKind::bf16};
   rank_.notices.push_back(fmt::format(
       "the values of unit '{}' travel in bf16 from version {} on: the error of {} was above {} "
       "(this rank's: {:.3g}, worst block {:.3g})",
-      name_, version_ + 1, name_of(rank_.plan.param.codec.kind), limit, value_error, value_worst));
+      name_, version_ + 1, name_of(rank_.plan.param.codec.kind), limit, encoding.error,
+      encoding.worst));
 }
 
 }  // namespace meron

@@ -30,7 +30,9 @@ bool Unit::drops_parts() const {
 
 bool Unit::has_parts() const {
   if (!stages_values() || !keeps_parts() || !is_sharded(rank_.plan.param)) return true;
-  return parts_here == parts_asked && (exchanged == kNothing || parts_here == exchanged);
+  return arrivals.parts_here == arrivals.parts_asked &&
+         (arrivals.exchanged == UnitArrivals::kNothing ||
+          arrivals.parts_here == arrivals.exchanged);
 }
 
 Status Unit::hold_secondary() {
@@ -49,7 +51,7 @@ void Unit::drop_secondary() {
     const Busy busy(*this);
     for (Flat& flat : flats_) {
       if (!flat.secondary_held || flat.version != version_) continue;
-      if (flat.coded() && flat.desc.trainable && value_codec.difference) continue;
+      if (flat.coded() && flat.desc.trainable && encoding.codec.difference) continue;
       flat.secondary_held = false;
       give_back(parts_of(flat), MemoryKind::param);
     }

@@ -25,8 +25,7 @@ Error forbidden_transition(const std::string& unit, std::string_view from, std::
 
 Unit::Unit(Rank& rank, const Axes& axes, std::string name,
            std::vector<std::shared_ptr<Param>> params)
-    : UnitShape(rank, axes, std::move(name), std::move(params)),
-      value_codec(rank.plan.param.codec) {}
+    : UnitShape(rank, axes, std::move(name), std::move(params)), encoding{rank.plan.param.codec} {}
 
 Result<std::shared_ptr<Unit>> Unit::create(Rank& rank, const Axes& axes, std::string name,
                                            std::vector<std::shared_ptr<Param>> params) {
@@ -191,16 +190,16 @@ Status Unit::enter(ValueState state) {
 Status Unit::unlease() {
   if (--leases_ > 0) return Ok{};
   if (!stages_values() && !holds_staged_) return enter(ValueState::partitioned);
-  releasing_local_peers_ = stages_values();
+  releasing_.local_peers = stages_values();
   Status entered = enter(ValueState::partitioned);
   settle();  // which may release the lock
   return entered;
 }
 
 void Unit::settle() {
-  if (releasing_local_peers_) {
+  if (releasing_.local_peers) {
     if (copied_from()) return settle_later();
-    releasing_local_peers_ = false;
+    releasing_.local_peers = false;
     own_slot().views_released.store(gathers, std::memory_order_seq_cst);
     rank_.transport.ring();
   }
@@ -223,28 +222,28 @@ void Unit::settle_later() {
 }
 
 void Unit::release_version_now() {
-  if (!releasing_version_ || held_for_save_ || !has_parts() || copied_from()) return;
-  releasing_version_ = false;
+  if (!releasing_.version || releasing_.held_for_save || !has_parts() || copied_from()) return;
+  releasing_.version = false;
   own_slot().released.store(version_ + 1, std::memory_order_seq_cst);
   rank_.transport.ring();
 }
 
 void Unit::end_hold() {
-  if (!std::exchange(held_for_save_, false)) return;
+  if (!std::exchange(releasing_.held_for_save, false)) return;
   release_version_now();
   rank_.transport.ring();
 }
 
 bool Unit::all_released() {
   release_version_now();
-  return !releasing_version_ && reached(readers(), version_ + 1, &UnitSlot::released) &&
+  return !releasing_.version && reached(readers(), version_ + 1, &UnitSlot::released) &&
          !exchanging();
 }
 
 // This rank is not missing where it copies the version for a save: see drive_text().
 std::vector<int> Unit::unreleased() const {
   std::vector<int> late = behind(readers(), version_ + 1, &UnitSlot::released);
-  if (held_for_save_) std::erase(late, axes_.index());
+  if (releasing_.held_for_save) std::erase(late, axes_.index());
   return late;
 }
 
@@ -258,7 +257,7 @@ bool Unit::between_replicas() const {
   const Plan& plan = rank_.plan;
   if (!is_sharded(plan.param)) return over_all(plan.optimizer, axes_.mesh);
   if (!over_all(plan.optimizer, axes_.mesh)) return false;
-  return !keeps_parts() || parts_asked != version_;
+  return !keeps_parts() || arrivals.parts_asked != version_;
 }
 
 Status Unit::check_updatable() const {
@@ -287,7 +286,7 @@ Status Unit::check_updatable() const {
 
 Status Unit::release_version() {
   MERON_TRY(enter(ValueState::updating));
-  releasing_version_ = true;
+  releasing_.version = true;
   release_version_now();
   return Ok{};
 }
@@ -315,10 +314,10 @@ Status Unit::publish(bool frozen_too) {
   busy.reset();
   if (stores() && rank_.plan.param.tier == Tier::device) MERON_TRY(on_device_->note_written());
   if (this->busy()) rank_.storing.push_back(this);
-  if (axes_.replicas() && value_codec.blocked()) {
-    value_error = error.relative();
-    value_worst = error.worst_block;
-    const auto bits = std::bit_cast<uint32_t>(static_cast<float>(value_error));
+  if (axes_.replicas() && encoding.codec.blocked()) {
+    encoding.error = error.relative();
+    encoding.worst = error.worst_block;
+    const auto bits = std::bit_cast<uint32_t>(static_cast<float>(encoding.error));
     channel().announce(own_slot().value_error[version_ % 2], bits);
   }
   own_slot().published.store(version_, std::memory_order_seq_cst);

@@ -21,6 +21,27 @@ namespace meron {
 
 class Gradient;
 
+// Which version's values, of those that other ranks update, are here or were asked for.
+struct UnitArrivals {
+  static constexpr uint64_t kNothing = UINT64_MAX;
+  // What gathers stage of remote ranks' values (values/import_from_nodes.h): parts of this rank's
+  // row, and other rows.
+  uint64_t parts_asked = kNothing, parts_here = kNothing;
+  uint64_t rows_asked = kNothing, rows_here = kNothing;
+  // Of which replicas have what the others own: the same on all ranks.
+  uint64_t exchanged = kNothing;
+  // Rows that replicas hold alike, of which each updates a part: of which the other parts have
+  // come, or were asked for, on the device. The same on all ranks.
+  uint64_t rows_refreshed = kNothing;
+};
+
+// How a unit's values are encoded where they travel by a codec.
+struct UnitEncoding {
+  Codec codec;       // the plan's, or bf16 once the error was above the plan's limit
+  double error = 0;  // relative, of what this rank encoded last
+  float worst = 0;   // worst block
+};
+
 // Its memory stays until the context closes, or until every rank has agreed to destroy the unit
 // (unit_release.cpp): a peer may be a step behind, and read it after this rank has used it last.
 class Unit final : public UnitShape, public std::enable_shared_from_this<Unit> {
@@ -39,7 +60,7 @@ class Unit final : public UnitShape, public std::enable_shared_from_this<Unit> {
   uint32_t leases() const { return leases_; }
   void lease() {
     ++leases_;
-    releasing_local_peers_ = false;
+    releasing_.local_peers = false;
   }
   Status unlease();
   // What waits until a device, or a local peer, reads its values no more: goes on with it.
@@ -57,9 +78,7 @@ class Unit final : public UnitShape, public std::enable_shared_from_this<Unit> {
   // whether they come together there by DeviceGroup.
   bool whole_on_device() const { return all_on_device() && channel().size() == 1; }
   bool gathers_on_device() const { return all_on_device() && axes_.devices != nullptr; }
-  // Rows that replicas hold alike, of which each updates a part: the version whose other parts have
-  // come, or were asked for, on the device. The same on all ranks.
-  uint64_t rows_refreshed = kNothing;
+  // Whether replicas hold rows alike, of which each updates a part.
   bool refreshes_rows() const {
     return axes_.replicas() && rank_.plan.param.sharding == Sharding::shard &&
            rank_.plan.optimizer.sharding == Sharding::world;
@@ -79,24 +98,18 @@ class Unit final : public UnitShape, public std::enable_shared_from_this<Unit> {
   Status release_version();
   // While a save copies its states this rank keeps the present version, so that no rank changes it:
   // release_version() takes effect when the hold ends. Gathers and gradients go on.
-  void hold_for_save() { held_for_save_ = true; }
+  void hold_for_save() { releasing_.held_for_save = true; }
   void end_hold();
-  bool held_for_save() const { return held_for_save_; }
+  bool held_for_save() const { return releasing_.held_for_save; }
   // Whether nobody uses the present version any more: readers have released it, and what was sent
   // of it to other nodes has gone.
   bool all_released();
   std::vector<int> unreleased() const;
 
-  // What gathers stage of remote ranks' values: see values/import_from_nodes.h. Versions of which
-  // parts of the row, or other rows, are on their way or in place.
-  static constexpr uint64_t kNothing = UINT64_MAX;
   uint64_t gathers = 0;  // begun so far
-  uint64_t parts_asked = kNothing, parts_here = kNothing;
-  uint64_t rows_asked = kNothing, rows_here = kNothing;
+  UnitArrivals arrivals;
   // Whether the next gather is between replicas too: the same on all ranks.
   bool between_replicas() const;
-  // The last version of which replicas have what the others own: the same on all ranks.
-  uint64_t exchanged = kNothing;
   // Whether what came from other replicas stays when a gather ends: until the values change.
   bool keeps_parts() const;
   // Ranges of the window, offset and bytes, that this rank stages: parts of its row from remote
@@ -152,14 +165,11 @@ class Unit final : public UnitShape, public std::enable_shared_from_this<Unit> {
   // step.
   Status publish(bool frozen_too);
 
-  // The codec of values in use: the plan's, or bf16 once the error was above the plan's limit.
-  Codec value_codec;
+  UnitEncoding encoding;
   // By which a flat's values of this version are encoded; and what decides stochastic rounding:
   // another one for each flat and version, the same on all ranks.
   Codec codec_of(const Flat& flat) const;
   uint64_t value_seed(const Flat& flat) const;
-  double value_error = 0;  // relative, of what this rank encoded last
-  float value_worst = 0;   // worst block
   // Before values are encoded: falls back where any rank's last error demands it.
   void review_value_codec();
   void attach(std::shared_ptr<Gradient> gradient) { gradient_ = std::move(gradient); }
@@ -233,9 +243,13 @@ class Unit final : public UnitShape, public std::enable_shared_from_this<Unit> {
   ValueState state_ = ValueState::partitioned;
   uint64_t version_ = 0;
   uint32_t leases_ = 0;
-  bool held_for_save_ = false;
-  bool releasing_version_ = false;      // of this version, once its parts have come
-  bool releasing_local_peers_ = false;  // once the device no longer reads what they staged
+  // What is to be released of this version, and waits.
+  struct Releasing {
+    bool held_for_save = false;  // a save copies its states
+    bool version = false;        // once its parts have come
+    bool local_peers = false;    // once the device no longer reads what they staged
+  };
+  Releasing releasing_;
   std::unique_ptr<GatheredOnDevice> on_device_;
   std::vector<DeviceEvent> last_work_;  // on each of the engine's streams; see streams_done()
   std::shared_ptr<Gradient> gradient_;  // goes first

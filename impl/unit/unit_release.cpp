@@ -60,7 +60,7 @@ Status Unit::check_destroyable() const {
 
 bool Unit::quiet() {
   settle();
-  return !releasing_local_peers_ && !holds_staged_ && !exchanging() && !busy() && !copied_from() &&
+  return !releasing_.local_peers && !holds_staged_ && !exchanging() && !busy() && !copied_from() &&
          streams_done();
 }
 

@@ -103,13 +103,13 @@ void Unit::drop_staged() {
     return settle_later();
   }
   const Busy busy(*this);  // others hold it again when it is gone
-  rows_here = rows_asked = kNothing;
+  arrivals.rows_here = arrivals.rows_asked = UnitArrivals::kNothing;
   for (Flat& flat : flats_) {
     flat.unpacked = false;
     if (flat.shard) flat.shard->forget();
   }
   // Parts of rows that replicas hold alike stay.
-  if (drops_parts()) parts_here = parts_asked = kNothing;
+  if (drops_parts()) arrivals.parts_here = arrivals.parts_asked = UnitArrivals::kNothing;
   give_back(staged_ranges(), MemoryKind::staging);
   holds_staged_ = false;
   if (takes_buffer()) --rank_.stored_units_here;
@@ -209,7 +209,7 @@ void Unit::wait_for_drive(int64_t timeout_ns) const {
 }
 
 std::string Unit::drive_text() const {
-  if (held_for_save_) return fmt::format("a save copies unit '{}'", name_);
+  if (releasing_.held_for_save) return fmt::format("a save copies unit '{}'", name_);
   if (const Unit* const first = unit_being_stored_first()) return first->drive_text();
   for (const Flat& flat : flats_) {
     if (flat.shard && flat.shard->busy()) return flat.shard->describe();

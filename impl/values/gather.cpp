@@ -57,7 +57,7 @@ Status GatherOperation::begin(uint64_t sequence, Deadline deadline) {
               .number = ++unit->gathers,
               .between = !by_devices_ && !(unit->axes().devices && unit->refreshes_rows()) &&
                          unit->between_replicas()};
-    if (item.between) unit->exchanged = item.version;
+    if (item.between) unit->arrivals.exchanged = item.version;
     const bool in_place = by_devices_ || (only_on_device_ && unit->whole_on_device());
     if (unit->state() == ValueState::available) {
       if (in_place || !unit->stages_values()) item.stage = Stage::whole;

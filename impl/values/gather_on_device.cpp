@@ -136,8 +136,8 @@ Status GatherOperation::move_into_window(std::vector<DeviceGroup::Part>& rows) c
 }
 
 void GatherOperation::add_refresh(Unit& unit, std::vector<DeviceGroup::Part>& parts) const {
-  if (!unit.refreshes_rows() || unit.rows_refreshed == unit.version()) return;
-  unit.rows_refreshed = unit.version();
+  if (!unit.refreshes_rows() || unit.arrivals.rows_refreshed == unit.version()) return;
+  unit.arrivals.rows_refreshed = unit.version();
   const Axes& axes = unit.axes();
   Counters& counters = unit.rank().counters;
   for (const Flat& flat : unit.flats()) {

@@ -15,8 +15,8 @@ Status GatherOperation::begin_parts(Item& item) {
   const Axes& axes = unit.axes();
   MERON_TRY(unit.hold_staged());
   item.stage = Stage::parts;
-  item.leads_parts = unit.parts_asked != item.version;
-  unit.parts_asked = item.version;
+  item.leads_parts = unit.arrivals.parts_asked != item.version;
+  unit.arrivals.parts_asked = item.version;
   if (!item.between || axes.replica->link() == nullptr) return Ok{};
   MERON_ASSIGN(item.parts, Import::begin(unit, Import::Kind::parts, *axes.replica,
                                          channel_.tag(sequence(), 0), !item.leads_parts));
@@ -28,8 +28,8 @@ Status GatherOperation::begin_rows(Item& item) {
   const Unit::Busy busy(unit);
   const Axes& axes = unit.axes();
   item.stage = Stage::rows;
-  item.leads_rows = unit.rows_asked != item.version;
-  unit.rows_asked = item.version;
+  item.leads_rows = unit.arrivals.rows_asked != item.version;
+  unit.arrivals.rows_asked = item.version;
   if (axes.shard->link() == nullptr) return Ok{};
   MERON_ASSIGN(item.rows, Import::begin(unit, Import::Kind::rows, *axes.shard,
                                         channel_.tag(sequence(), 1), !item.leads_rows));
@@ -71,7 +71,7 @@ Result<bool> GatherOperation::advance_staged(Item& item) {
   }
   // Without replicas rows are whole already, and need not wait for anyone to be sent.
   if (item.stage == Stage::parts && !unit.axes().replicas()) {
-    unit.parts_here = item.version;
+    unit.arrivals.parts_here = item.version;
     MERON_ASSIGN(const bool own, staged_own(unit));
     if (!own || !in_turn(item)) return false;
     if (Status begun = begin_rows(item); !begun.ok()) return channel_.fail(begun.error());
@@ -85,9 +85,9 @@ Result<bool> GatherOperation::advance_staged(Item& item) {
     if (item.parts) item.parts->unpack();
     if (item.leads_parts) {
       if (item.between) refresh(unit);
-      unit.parts_here = item.version;
+      unit.arrivals.parts_here = item.version;
     }
-    if (unit.parts_here != item.version || !in_turn(item)) return false;
+    if (unit.arrivals.parts_here != item.version || !in_turn(item)) return false;
     if (Status begun = begin_rows(item); !begun.ok()) return channel_.fail(begun.error());
   }
   if (item.stage == Stage::rows) {
@@ -95,8 +95,8 @@ Result<bool> GatherOperation::advance_staged(Item& item) {
     MERON_ASSIGN(const bool here, arrived(item.rows));
     if (!here) return false;
     if (item.rows) item.rows->unpack();
-    if (item.leads_rows) unit.rows_here = item.version;
-    if (unit.rows_here != item.version) return false;
+    if (item.leads_rows) unit.arrivals.rows_here = item.version;
+    if (unit.arrivals.rows_here != item.version) return false;
     unit.own_slot().arrived.store(item.number, std::memory_order_seq_cst);
     channel_.transport().ring();
     item.stage = Stage::local_peers;
