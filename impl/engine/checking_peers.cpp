@@ -34,7 +34,7 @@ void Context::check_peers(Held& held, Operation& target) {
       channel, gone, missing, [&] { return operation.suspected_for_long(now_ns()); });
   if (!error && (operation.deadline().passed() || target.deadline().passed())) {
     // What it waits for may wait for a save to copy it.
-    if (saves_ && saves_->some_rank_copies(now_ns())) return;
+    if (threads_.saves && threads_.saves->some_rank_copies(now_ns())) return;
     const bool known = !missing.empty();
     error = Error(MERON_E_TIMEOUT,
                   fmt::format("the deadline of {} s passed: {}",

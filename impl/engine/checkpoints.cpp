@@ -250,8 +250,8 @@ Result<std::shared_ptr<Operation>> Context::begin_save(
     MERON_TRY(post(world(), {CallKind::save, options.name, 0, detail}));
     if (!names.ok()) return names.error();  // the same text on all ranks
     options.names = *names;
-    if (!saves_) saves_ = std::make_unique<SaveThread>(*this);
-    if (saves_->last() && saves_->last()->error()) before = saves_->last();
+    if (!threads_.saves) threads_.saves = std::make_unique<SaveThread>(*this);
+    if (threads_.saves->last() && threads_.saves->last()->error()) before = threads_.saves->last();
     options.plan = to_json(rank_->plan, -1);
     options.timeout_ns = rank_->timeout_ns;
     if (options.per_node) options.nodes = nodes_by_rank();
@@ -265,14 +265,14 @@ Result<std::shared_ptr<Operation>> Context::begin_save(
   if (before) MERON_TRY(tell_failure(*before));
   auto held = lock();
   MERON_TRY(check_open());
-  if (!saves_->has_channel()) {
+  if (!threads_.saves->has_channel()) {
     auto channel = make_save_channel();
     if (!channel.ok()) return world().fail(std::move(channel).error());
-    saves_->use(std::move(*channel));
+    threads_.saves->use(std::move(*channel));
   }
-  auto save = std::make_shared<SaveOperation>(saves_->channel(), std::move(options), optimizers,
-                                              units_, std::move(states));
-  saves_->begin(save);
+  auto save = std::make_shared<SaveOperation>(threads_.saves->channel(), std::move(options),
+                                              optimizers, units_, std::move(states));
+  threads_.saves->begin(save);
   return std::shared_ptr<Operation>(std::move(save));
 }
 

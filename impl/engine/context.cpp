@@ -54,13 +54,13 @@ Status Context::rest(Held& /*held*/, int64_t sleep_ns) {
       next_stop_check_.store(now + kRestStopCheckNs);
       stopped = options_.should_stop();
     }
-    if (!stopped && !closing_.load()) {
+    if (!stopped && !closing_.begun.load()) {
       Transport::Sleeper sleeper(*transport_);
       sleeper.sleep(sleep_ns);
     }
     transport_->pump();
   }
-  if (closing_.load()) return closed_error();
+  if (closing_.begun.load()) return closed_error();
   if (!stopped) return Ok{};
   return Error(MERON_E_CANCELLED, "should_stop asked the rank to stop waiting for the others",
                "call again when the ranks are to meet");
@@ -73,7 +73,7 @@ Result<Turn> Context::wait_for_turn() {
                  "let allocator, log and should_stop only look, and begin it after they return");
   }
   while (!gate_.take(kTurnSleepNs)) {
-    if (closing_.load()) return closed_error();
+    if (closing_.begun.load()) return closed_error();
     if (options_.should_stop && options_.should_stop()) {
       return Error(MERON_E_CANCELLED, "should_stop asked the wait for another thread's call to end",
                    "call again; nothing was begun");
@@ -99,7 +99,7 @@ void Context::take_back(Held& /*held*/) {
 }
 
 Context::~Context() {
-  saves_.reset();
+  threads_.saves.reset();
   // What was given up since, and memory that is due to go back to the trainer.
   if (rank_) auto held = lock();
   if (transport_ && !closed()) transport_->leave();
@@ -108,15 +108,15 @@ Context::~Context() {
 void Context::close() {
   expect_unheld("closing a context");
   end_saves();
-  closing_.store(true);
+  closing_.begun.store(true);
   std::unique_ptr<SaveThread> saves;
   std::unique_ptr<ProgressThread> progress;
   std::unique_ptr<DeviceWatch> watch;
   {
     auto held = lock();
-    progress = std::move(progress_);
-    watch = std::move(device_watch_);
-    saves = std::move(saves_);
+    progress = std::move(threads_.progress);
+    watch = std::move(threads_.devices);
+    saves = std::move(threads_.saves);
   }
   saves.reset();
   progress.reset();
@@ -132,7 +132,7 @@ void Context::close() {
       auto held = lock();
       if (closed()) return;
       if (quiet(held)) {
-        closed_.store(true, std::memory_order_release);
+        closing_.done.store(true, std::memory_order_release);
         pending_.end_all(held, Error(MERON_E_CLOSED, "the context was closed",
                                      "wait for operations before the context is closed"));
         break;

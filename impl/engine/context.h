@@ -80,7 +80,7 @@ class Context : public std::enable_shared_from_this<Context> {
   Context& operator=(const Context&) = delete;
 
   void close();
-  bool closed() const { return closed_.load(std::memory_order_acquire); }
+  bool closed() const { return closing_.done.load(std::memory_order_acquire); }
 
   // The lock. What was given up is taken back under it first; what was queued for peers under it
   // is sent when it is released.
@@ -250,7 +250,7 @@ class Context : public std::enable_shared_from_this<Context> {
   // Until no thread is in the middle of advancing it: for moments.
   void await_still(const Operation& operation);
   // Threads that wait, and so drive what is under way.
-  int waiters() const { return waiters_.load(std::memory_order_relaxed); }
+  int waiters() const { return waiters_.threads.load(std::memory_order_relaxed); }
   // The group's sticky error, after a look whether its members are alive.
   Status group_status(Channel& channel);
 
@@ -347,8 +347,11 @@ class Context : public std::enable_shared_from_this<Context> {
   OpenOptions options_;
   Held::Mutex mutex_;
   TurnGate gate_;
-  std::atomic<bool> closing_{false};  // ends waits for which close() waits
-  std::atomic<bool> closed_{false};
+  struct Closing {
+    std::atomic<bool> begun{false};  // ends waits for which close() waits
+    std::atomic<bool> done{false};
+  };
+  Closing closing_;
   std::atomic<int64_t> next_stop_check_{0};
   std::atomic<uint64_t> control_bytes_{0};
   bool failure_recorded_ = false;
@@ -364,8 +367,9 @@ class Context : public std::enable_shared_from_this<Context> {
     std::optional<Error> no_mesh;
   };
   std::deque<Group> groups_;  // units keep references
-  std::unordered_set<std::string> param_names_;
-  std::unordered_set<std::string> unit_names_;
+  struct {
+    std::unordered_set<std::string> params, units;
+  } names_;
   std::vector<std::shared_ptr<Unit>> units_;
   PendingOperations pending_;
   // The unit that is being destroyed, and how far that is; see destroying.cpp.
@@ -377,12 +381,18 @@ class Context : public std::enable_shared_from_this<Context> {
   };
   Status advance_destruction(Held& held, const std::shared_ptr<Unit>& unit);
   Destruction destruction_;
-  std::atomic<int> waiters_{0};
-  std::optional<WaitReports> wait_reports_;  // from the first slow wait on
+  struct Waiters {
+    std::atomic<int> threads{0};
+    std::optional<WaitReports> reports;  // from the first slow wait on
+  };
+  Waiters waiters_;
   // Ended before anything above goes.
-  std::unique_ptr<ProgressThread> progress_;
-  std::unique_ptr<DeviceWatch> device_watch_;
-  std::unique_ptr<SaveThread> saves_;  // null until the first save
+  struct Threads {
+    std::unique_ptr<ProgressThread> progress;
+    std::unique_ptr<DeviceWatch> devices;
+    std::unique_ptr<SaveThread> saves;  // null until the first save
+  };
+  Threads threads_;
   // What they name goes later.
   Releases releases_, releases_in_turn_;
 };

@@ -111,8 +111,8 @@ Status Context::advance_destruction(Held& held, const std::shared_ptr<Unit>& uni
       unit->gradient().give_back();
       unit->release_memory();
       control_bytes_ -= sizeof(UnitSlot) * static_cast<uint64_t>(channel.size());
-      for (const auto& param : unit->params()) param_names_.erase(param->desc.name);
-      unit_names_.erase(unit->name());
+      for (const auto& param : unit->params()) names_.params.erase(param->desc.name);
+      names_.units.erase(unit->name());
       destruction_ = {};
       return Ok{};
   }

@@ -316,7 +316,8 @@ Status DeviceJoining::join(Held& held) {
         fmt::format("; whole values are gathered within {}", human_bytes(verdict.window));
   }
   group_.axes.devices = group_.devices.get();
-  if (!context_.device_watch_) context_.device_watch_ = std::make_unique<DeviceWatch>(context_);
+  if (!context_.threads_.devices)
+    context_.threads_.devices = std::make_unique<DeviceWatch>(context_);
   report(LogLevel::info, fmt::format("the devices of {} ranks are joined by {}{}", channel_.size(),
                                      library->name(), verdict.notice));
   return context_.check_open();

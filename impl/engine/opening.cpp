@@ -91,7 +91,7 @@ Status Context::start() {
     return joined;
   }
   if (any_thread && transport_->link() != nullptr) {
-    progress_ = std::make_unique<ProgressThread>(*this);
+    threads_.progress = std::make_unique<ProgressThread>(*this);
     transport_->link()->move_in_turn();
   }
   return Ok{};

@@ -69,7 +69,7 @@ Result<std::shared_ptr<Param>> Context::register_param(Held& held, TensorDesc de
   const auto elements = element_count(desc.shape);
   if (!elements.ok()) return Error(elements.error()).on(desc.name);
   const uint64_t count = *elements;
-  if (param_names_.count(desc.name) != 0) {
+  if (names_.params.count(desc.name) != 0) {
     return Error(MERON_E_DUPLICATE, fmt::format("there is a param '{}' already", desc.name),
                  "give each param a name of its own")
         .on(desc.name);
@@ -78,7 +78,7 @@ Result<std::shared_ptr<Param>> Context::register_param(Held& held, TensorDesc de
   const std::string subject = describe(desc);
   MERON_TRY(post(channel, {CallKind::register_param, subject, count * size_of(desc.dtype),
                            hash_text(subject)}));
-  param_names_.insert(desc.name);
+  names_.params.insert(desc.name);
   auto param = std::make_shared<Param>();
   param->desc = std::move(desc);
   param->count = count;
@@ -95,7 +95,7 @@ Result<std::shared_ptr<Unit>> Context::create_unit(Held& held, std::string name,
     return Error(MERON_E_ARGUMENT, "a unit needs at least one param", "pass one or more").on(name);
   }
   MERON_TRY(await_room(held, *params.front()->axes->group));
-  if (unit_names_.count(name) != 0) {
+  if (names_.units.count(name) != 0) {
     return Error(MERON_E_DUPLICATE, fmt::format("there is a unit '{}' already", name),
                  "give each unit a name of its own")
         .on(name);
@@ -130,7 +130,7 @@ Result<std::shared_ptr<Unit>> Context::create_unit(Held& held, std::string name,
   const Axes& axes = *params.front()->axes;
   Channel& channel = *axes.group;
   MERON_TRY(post(channel, {CallKind::create_unit, name, bytes, detail}));
-  unit_names_.insert(name);
+  names_.units.insert(name);
   auto created = Unit::create(*rank_, axes, name, std::move(params));
   if (created.ok()) {
     if (Status attached = Gradient::attach(**created); !attached.ok()) {
@@ -142,7 +142,7 @@ Result<std::shared_ptr<Unit>> Context::create_unit(Held& held, std::string name,
     // The peers have gone on with a unit that this rank cannot hold: say so before they wait for
     // it.
     if (channel.size() > 1) return channel.fail(std::move(created).error().on(name));
-    unit_names_.erase(name);
+    names_.units.erase(name);
     return std::move(created).error().on(name);
   }
   control_bytes_ += sizeof(UnitSlot) * static_cast<uint64_t>(channel.size());

@@ -28,8 +28,8 @@ Result<Turn> Context::turn_between_saves() {
     {
       MERON_ASSIGN(Turn turn, this->turn());
       auto held = lock();
-      if (!saves_ || !saves_->under_way()) return turn;
-      save = saves_->last();
+      if (!threads_.saves || !threads_.saves->under_way()) return turn;
+      save = threads_.saves->last();
     }
     const Result<bool> ended = wait(save, -1);
     // How it ended is another's.
@@ -43,7 +43,8 @@ Result<Turn> Context::turn_when_copied() {
     MERON_ASSIGN(const bool copied, wait_copied(-1));
     MERON_ASSIGN(Turn turn, this->turn());
     auto held = lock();
-    const bool begun_since = saves_ && saves_->last() && !saves_->last()->copied();
+    const bool begun_since =
+        threads_.saves && threads_.saves->last() && !threads_.saves->last()->copied();
     if (copied && !begun_since) return turn;
   }
 }
@@ -52,7 +53,7 @@ Result<bool> Context::wait_copied(int64_t timeout_ns) {
   const Deadline deadline = timeout_ns < 0 ? Deadline::never() : Deadline::after(timeout_ns);
   auto held = lock();
   MERON_TRY(check_open());
-  const std::shared_ptr<SaveOperation> save = saves_ ? saves_->last() : nullptr;
+  const std::shared_ptr<SaveOperation> save = threads_.saves ? threads_.saves->last() : nullptr;
   while (save && !save->copied()) {
     progress(held);
     if (deadline.passed()) return false;
@@ -64,7 +65,7 @@ Result<bool> Context::wait_copied(int64_t timeout_ns) {
 // A reduction on the device changes what its codec has lost, and none may begin on some ranks only:
 // their streams would wait for the others until the deadline.
 Status Context::wait_feedback_copied(Held& held, const Unit& unit) {
-  while (unit.held_for_save() || (saves_ && saves_->some_rank_copies(now_ns()))) {
+  while (unit.held_for_save() || (threads_.saves && threads_.saves->some_rank_copies(now_ns()))) {
     MERON_TRY(check_open());
     MERON_TRY(unit.channel().status());
     progress(held);
@@ -75,9 +76,9 @@ Status Context::wait_feedback_copied(Held& held, const Unit& unit) {
 
 std::shared_ptr<const SaveWatch> Context::save_watch(bool* under_way) {
   auto held = lock();
-  *under_way = saves_ && saves_->under_way();
-  if (!saves_ || !saves_->last()) return nullptr;
-  return saves_->last()->options.watch;
+  *under_way = threads_.saves && threads_.saves->under_way();
+  if (!threads_.saves || !threads_.saves->last()) return nullptr;
+  return threads_.saves->last()->options.watch;
 }
 
 Result<bool> Context::wait_for_user(const std::shared_ptr<Operation>& operation,
@@ -96,7 +97,7 @@ void Context::end_saves() {
   std::shared_ptr<Operation> save;
   {
     auto held = lock();
-    if (saves_ && saves_->under_way() && !closed()) save = saves_->last();
+    if (threads_.saves && threads_.saves->under_way() && !closed()) save = threads_.saves->last();
   }
   if (save && !std::exchange(ending, true)) {
     (void)wait(save, -1).ok();

@@ -111,7 +111,7 @@ Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t 
   tell();
   if (ended || timeout_ns == 0) return ended;
 
-  const Waiting waiting(waiters_);
+  const Waiting waiting(waiters_.threads);
   const int64_t begun = now;
   const Deadline user = timeout_ns < 0 ? Deadline::never() : Deadline::after(timeout_ns);
   const Deadline deadline = target.deadline();

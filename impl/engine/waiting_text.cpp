@@ -86,18 +86,18 @@ std::string Context::waited_for(const Held& held, const Operation& operation) co
 
 std::string Context::report_wait(const Held& held, Operation& operation, int64_t now) {
   if (operation.reported() || operation.waited_ns(now) < WaitReports::kSlowNs) return {};
-  if (!wait_reports_) wait_reports_.emplace(transport_->rank());
-  if (!wait_reports_->due(now)) return {};
+  if (!waiters_.reports) waiters_.reports.emplace(transport_->rank());
+  if (!waiters_.reports->due(now)) return {};
   operation.set_reported(waited_for(held, operation));
-  return wait_reports_->waits(now, waiting_text(held, operation));
+  return waiters_.reports->waits(now, waiting_text(held, operation));
 }
 
 std::string Context::report_end(const Held& /*held*/, Operation& operation) {
   const int64_t waited = operation.take_slow_wait(WaitReports::kSlowNs);
   if (waited == 0) return {};
-  if (!wait_reports_) wait_reports_.emplace(transport_->rank());
-  return wait_reports_->ended(now_ns(), operation.reported(), waited, operation.describe(),
-                              operation.reported_for());
+  if (!waiters_.reports) waiters_.reports.emplace(transport_->rank());
+  return waiters_.reports->ended(now_ns(), operation.reported(), waited, operation.describe(),
+                                 operation.reported_for());
 }
 
 }  // namespace meron

@@ -36,7 +36,7 @@ Result<std::shared_ptr<Unit>> Unit::create(Rank& rank, const Axes& axes, std::st
 
   std::shared_ptr<Unit> unit(new Unit(rank, axes, std::move(name), std::move(params)));
   unit->lay_out(layout);
-  MERON_ASSIGN(unit->window_ranges_.emplace_back(), unit->reserve_slots());
+  MERON_ASSIGN(unit->memory_.all.emplace_back(), unit->reserve_slots());
   for (const auto reserve : {&Unit::reserve_values, &Unit::prepare_device}) {
     Status reserved = (*unit.*reserve)();
     if (reserved.ok()) continue;
@@ -59,14 +59,14 @@ void Unit::undo() {
   }
   {
     const Recess recess;  // no other thread has the unit
-    for (const Buffer& buffer : buffers_) rank_.arena().release(buffer);
-    for (const auto& [offset, bytes] : window_parts_) {
+    for (const Buffer& buffer : memory_.buffers) rank_.arena().release(buffer);
+    for (const auto& [offset, bytes] : memory_.held) {
       (void)rank_.transport.window().discard(offset, bytes).ok();
       rank_.arena().discharge(bytes, MemoryKind::param);
     }
   }
-  buffers_.clear();
-  window_parts_.clear();
+  memory_.buffers.clear();
+  memory_.held.clear();
   for (const auto& param : params_) param->unit = nullptr;
   for (Flat& flat : flats_) {
     flat.on_device = nullptr;
@@ -81,7 +81,7 @@ Result<std::byte*> Unit::allocate(uint64_t bytes, MemoryKind kind, const char* w
     return rank_.arena().allocate(bytes, kind, fmt::format("{} of unit '{}'", what, name_));
   };
   MERON_ASSIGN(const Buffer buffer, take());
-  buffers_.push_back(buffer);
+  memory_.buffers.push_back(buffer);
   if (offset != nullptr) *offset = buffer.offset;
   return buffer.data;
 }
@@ -113,7 +113,7 @@ Status Unit::reserve_window(Flat& flat) {
   const uint64_t all = alike ? stride * axes_.mesh.replicas : stride;
   MERON_ASSIGN(const uint64_t first,
                rank_.transport.window_allocate(all, fmt::format("unit '{}'", name_), axes_.number));
-  window_ranges_.emplace_back(first, all);
+  memory_.all.emplace_back(first, all);
   const uint64_t offset =
       first + (alike ? stride * static_cast<uint64_t>(axes_.own_replica()) : uint64_t{0});
   flat.window_offset = offset;
@@ -125,7 +125,7 @@ Status Unit::reserve_window(Flat& flat) {
   const uint64_t bytes = flat.rest.size() * size;
   MERON_TRY(rank_.arena().charge(bytes, MemoryKind::param,
                                  fmt::format("the values of unit '{}'", name_)));
-  window_parts_.push_back({offset + flat.rest.begin * size, bytes});
+  memory_.held.push_back({offset + flat.rest.begin * size, bytes});
   const Recess recess;
   return window.reserve(offset + flat.rest.begin * size, bytes);
 }

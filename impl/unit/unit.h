@@ -232,9 +232,13 @@ class Unit final : public UnitShape, public std::enable_shared_from_this<Unit> {
   Result<std::byte*> allocate(uint64_t bytes, MemoryKind kind, const char* what,
                               uint64_t* offset = nullptr);
 
-  std::vector<Buffer> buffers_;                              // in the arena
-  std::vector<std::pair<uint64_t, uint64_t>> window_parts_;  // in the window: offset, bytes
-  Ranges window_ranges_;  // of it that the unit has, of all ranks
+  // What creating it has taken.
+  struct Memory {
+    std::vector<Buffer> buffers;  // in the arena
+    Ranges held;                  // in the window
+    Ranges all;                   // the same of all ranks
+  };
+  Memory memory_;
   std::vector<std::shared_ptr<Batch>> exchanges_;
   int busy_ = 0;
   bool step_opens_ = false;    // as open_change() was told

@@ -94,7 +94,7 @@ void Unit::release_memory() {
   const Staged others = staged();
   // All that this rank may have written of the window. Pages at the ends, which are shared with
   // neighbours, stay: each clears its bytes there, because the next unit begins with zeros.
-  Ranges written = window_parts_;
+  Ranges written = memory_.held;
   for (const Ranges* ranges : {&others.parts, &others.rows, &others.own}) {
     written.insert(written.end(), ranges->begin(), ranges->end());
   }
@@ -126,15 +126,15 @@ void Unit::release_memory() {
     last_work_.clear();
     there.clear();
     for (const auto& [offset, bytes] : written) window.clear(offset, bytes);
-    for (const Buffer& buffer : std::exchange(buffers_, {})) rank_.arena().release(buffer);
+    for (const Buffer& buffer : std::exchange(memory_.buffers, {})) rank_.arena().release(buffer);
   }
-  for (const auto& [offset, bytes] : std::exchange(window_parts_, {})) {
+  for (const auto& [offset, bytes] : std::exchange(memory_.held, {})) {
     rank_.arena().discharge(bytes, MemoryKind::param);
   }
   for (int m = 0; m < channel().size(); ++m) {
     if (m == axes_.index() || !channel().is_local(m)) clear_slot(slots_[m]);
   }
-  for (const auto& [offset, bytes] : std::exchange(window_ranges_, {})) {
+  for (const auto& [offset, bytes] : std::exchange(memory_.all, {})) {
     rank_.transport.window_free(offset, bytes, axes_.number);
   }
   for (Flat& flat : flats_) {
