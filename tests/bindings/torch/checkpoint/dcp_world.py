@@ -223,6 +223,9 @@ def main() -> None:
     if dist.is_initialized():  # while all ranks are there: gloo's threads end with it
         dist.barrier()
         dist.destroy_process_group()
+    if job["action"] == "fsdp2":  # PyTorch's alone, whose threads may abort the process at its exit
+        sys.stderr.flush()
+        os._exit(0)
 
 
 if __name__ == "__main__":
