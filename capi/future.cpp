@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "meron/future.h"
 
-#include "capi/futures.h"
+#include "capi/future_kinds.h"
 #include "capi/guard.h"
 
 using namespace meron;        // NOLINT: this file is the C side of that namespace

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "capi/dlpack.h"
-#include "capi/futures.h"
+#include "capi/future_kinds.h"
 #include "capi/guard.h"
 #include "capi/view.h"
 

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "capi/futures.h"
+#include "capi/future_kinds.h"
 #include "capi/guard.h"
 
 using namespace meron;        // NOLINT: this file is the C side of that namespace

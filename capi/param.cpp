@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "capi/futures.h"
+#include "capi/future_kinds.h"
 #include "capi/guard.h"
 #include "capi/view.h"
 

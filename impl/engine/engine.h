@@ -16,7 +16,7 @@
 #include "gradient/gradient.h"         // IWYU pragma: export
 #include "io/file_io.h"                // IWYU pragma: export
 #include "os/fork_guard.h"             // IWYU pragma: export
-#include "plan/estimate.h"             // IWYU pragma: export
+#include "plan/step_time.h"             // IWYU pragma: export
 #include "plan/model_desc.h"           // IWYU pragma: export
 #include "plan/plan_json.h"            // IWYU pragma: export
 #include "plan/predict.h"              // IWYU pragma: export

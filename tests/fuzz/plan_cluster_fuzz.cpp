@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/cluster.h"
-#include "plan/estimate.h"
+#include "plan/step_time.h"
 #include "plan_fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);

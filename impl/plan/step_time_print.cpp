@@ -6,9 +6,9 @@
 
 #include "plan/bytes_json.h"
 #include "plan/columns.h"
-#include "plan/estimate.h"
 #include "plan/plan_json.h"
 #include "plan/quantity.h"
+#include "plan/step_time.h"
 #include "plan/text.h"
 
 namespace meron {

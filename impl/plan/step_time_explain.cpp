@@ -6,8 +6,8 @@
 #include <array>
 #include <cmath>
 
-#include "plan/estimate.h"
 #include "plan/quantity.h"
+#include "plan/step_time.h"
 #include "plan/text.h"
 
 namespace meron {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/estimate.h"
+#include "plan/step_time.h"
 
 #include <fmt/format.h>
 
@@ -7,8 +7,8 @@
 #include <cmath>
 #include <utility>
 
+#include "plan/candidate_plans.h"
 #include "plan/flat_cost.h"
-#include "plan/strategies.h"
 
 namespace meron {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/strategies.h"
+#include "plan/candidate_plans.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/estimate.h"
+#include "plan/step_time.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 #include "expect_error.h"
 #include "plan/plan_json.h"
-#include "plan/strategies.h"
+#include "plan/candidate_plans.h"
 
 namespace meron {
 namespace {
