@@ -73,8 +73,8 @@ Result<std::shared_ptr<Optimizer>> Context::create_optimizer(
     if (done) break;
     optimizer->wait_for_drive(kTellEveryNs);
   }
-  if (rank_->storage) {
-    for (const std::string& notice : rank_->storage->engine().take_notices()) {
+  if (rank_->drive.storage) {
+    for (const std::string& notice : rank_->drive.storage->engine().take_notices()) {
       options_.log(LogLevel::warning, notice);
     }
   }

@@ -108,7 +108,7 @@ void GradientOnHost::stage(size_t index, const Param& param, const std::byte* da
   // First what peers wait for.
   const uint64_t theirs = all.size() - own.size();
   if (theirs != 0) {
-    rank.staging_pace.run(theirs * size, [&](CopyPace::Way way) {
+    rank.ring.pace.run(theirs * size, [&](CopyPace::Way way) {
       for (const Range& range : {Range{all.begin, own.begin}, Range{own.end, all.end}}) {
         if (range.size() != 0) copy_range(rank, bucket, range, size, from(range.begin), way);
       }

@@ -48,10 +48,19 @@ class GradientRing {
   std::vector<Bucket>& buckets() { return buckets_; }
   uint64_t turns = 0;    // taken so far
   bool growing = false;  // a thread releases the lock to get memory for it: none is taken
+  CopyPace pace;         // of the caller's gradients into buckets
 
  private:
   uint64_t bytes_ = 0;
   std::vector<Bucket> buckets_;
+};
+
+// Tier nvme of a rank.
+struct RankDrive {
+  std::unique_ptr<Storage> storage;  // null until something is to lie there
+  std::string folder;                // as it was named
+  std::vector<Unit*> storing;        // whose changed values go there; see Unit::may_change()
+  size_t units_here = 0;             // of the tier, whose own values have memory now
 };
 
 struct Rank {
@@ -61,13 +70,9 @@ struct Rank {
   Counters counters;
   int64_t timeout_ns = 0;
   GradientRing ring;
-  CopyPace staging_pace;             // of the caller's gradients into buckets
   std::vector<Unit*> to_settle;      // hold staged values until local peers have released them
   std::vector<std::string> notices;  // for the log, which may not be called under the lock
-  std::unique_ptr<Storage> storage;  // of tier nvme; null until something is to lie there
-  std::string storage_folder;        // as it was named
-  std::vector<Unit*> storing;        // whose changed values go there; see Unit::may_change()
-  size_t stored_units_here = 0;      // units of tier nvme whose own values have memory now
+  RankDrive drive;
 
   std::unique_ptr<DeviceSide> device;  // null: this rank computes on the host
 
@@ -84,18 +89,18 @@ struct Rank {
   // Opens it where it is not open yet, in the plan's folder or in the one that is given. Looks at
   // the drive, and writes a little to try it.
   Result<Storage*> open_storage(std::string folder = {}) {
-    if (folder.empty()) folder = storage ? storage_folder : plan.nvme.path;
+    if (folder.empty()) folder = drive.storage ? drive.folder : plan.nvme.path;
     if (folder.empty()) {
       return Error(MERON_E_ARGUMENT, "no folder was given, and the plan names none",
                    "give a folder on a drive");
     }
-    if (storage && folder != storage_folder) {
+    if (drive.storage && folder != drive.folder) {
       return Error(MERON_E_ARGUMENT,
-                   "this rank's file lies in another folder, '" + storage_folder + "'",
+                   "this rank's file lies in another folder, '" + drive.folder + "'",
                    "name the same folder, or none")
           .on(folder);
     }
-    if (storage) return storage.get();
+    if (drive.storage) return drive.storage.get();
     const IoOptions options{.block = plan.nvme.block,
                             .depth = plan.nvme.depth,
                             .threads = static_cast<int>(plan.nvme.threads)};
@@ -103,9 +108,9 @@ struct Rank {
       const Recess recess;
       return Storage::open(folder, options, [this] { transport.ring(); });
     };
-    MERON_ASSIGN(storage, open());
-    storage_folder = std::move(folder);
-    return storage.get();
+    MERON_ASSIGN(drive.storage, open());
+    drive.folder = std::move(folder);
+    return drive.storage.get();
   }
   Deadline deadline() const { return Deadline::after(timeout_ns); }
   // One of these that stayed in memory has gone: the next one may stay.

@@ -44,7 +44,7 @@ Result<std::unique_ptr<Shard>> ShardOnNvme::create(Rank& rank, std::byte* data, 
 
 void ShardOnNvme::give_back() {
   if (bytes_ == 0) return;
-  rank_.storage->swap().free(extent_);
+  rank_.drive.storage->swap().free(extent_);
   rank_.counters.nvme_held.fetch_sub(extent_.bytes);
 }
 
@@ -62,7 +62,8 @@ Status ShardOnNvme::settle() {
 }
 
 void ShardOnNvme::begin_read() {
-  transfer_ = rank_.storage->engine().read(rank_.storage->file(), offset_, data_, bytes_);
+  transfer_ =
+      rank_.drive.storage->engine().read(rank_.drive.storage->file(), offset_, data_, bytes_);
   writing_ = false;
   add(rank_.counters.nvme_read, bytes_);
 }
@@ -103,7 +104,7 @@ Status ShardOnNvme::read(uint64_t offset, uint64_t bytes, std::byte* out) {
     const std::shared_ptr<IoTicket> write = transfer_;
     const Recess recess;
     if (!write->wait(rank_.timeout_ns)) {
-      return drive_silent_error(rank_.storage->path(), rank_.timeout_ns);
+      return drive_silent_error(rank_.drive.storage->path(), rank_.timeout_ns);
     }
     break;
   }
@@ -118,11 +119,11 @@ Status ShardOnNvme::read(uint64_t offset, uint64_t bytes, std::byte* out) {
   const uint64_t begin = offset / kChecked * kChecked;
   const uint64_t end = std::min(bytes_, round_up(offset + bytes, kChecked));
   std::vector<std::byte> room(end - begin);
-  const auto ticket = rank_.storage->engine().read(rank_.storage->file(), offset_ + begin,
-                                                   room.data(), room.size());
+  const auto ticket = rank_.drive.storage->engine().read(rank_.drive.storage->file(),
+                                                         offset_ + begin, room.data(), room.size());
   if (!ticket->wait(rank_.timeout_ns)) {
     lost_.push_back(std::move(room));
-    return drive_silent_error(rank_.storage->path(), rank_.timeout_ns);
+    return drive_silent_error(rank_.drive.storage->path(), rank_.timeout_ns);
   }
   MERON_TRY(ticket->status());
   add(rank_.counters.nvme_read, room.size());
@@ -136,7 +137,7 @@ Status ShardOnNvme::read(uint64_t offset, uint64_t bytes, std::byte* out) {
 Status ShardOnNvme::check_block(uint64_t block, const std::byte* data, uint64_t bytes) const {
   const uint32_t found = kernels::crc32c(data, bytes);
   if (found == checksums_[block]) return Ok{};
-  return drive_changed_error(rank_.storage->path(),
+  return drive_changed_error(rank_.drive.storage->path(),
                              {.offset = offset_ + block * kChecked,
                               .bytes = bytes,
                               .found = found,
@@ -149,7 +150,8 @@ void ShardOnNvme::store() {
   for_blocks([&](uint64_t block, const std::byte* data, uint64_t bytes) {
     checksums_[block] = kernels::crc32c(data, bytes);
   });
-  transfer_ = rank_.storage->engine().write(rank_.storage->file(), offset_, data_, bytes_);
+  transfer_ =
+      rank_.drive.storage->engine().write(rank_.drive.storage->file(), offset_, data_, bytes_);
   writing_ = true;
   add(rank_.counters.nvme_written, bytes_);
 }
@@ -181,7 +183,8 @@ void ShardOnNvme::wait(int64_t timeout_ns) const {
 }
 
 std::string ShardOnNvme::describe() const {
-  return fmt::format("a {} of {} is under way", writing_ ? "write" : "read", rank_.storage->path());
+  return fmt::format("a {} of {} is under way", writing_ ? "write" : "read",
+                     rank_.drive.storage->path());
 }
 
 }  // namespace meron

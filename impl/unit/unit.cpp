@@ -313,7 +313,7 @@ Status Unit::publish(bool frozen_too) {
   }
   busy.reset();
   if (stores() && rank_.plan.param.tier == Tier::device) MERON_TRY(on_device_->note_written());
-  if (this->busy()) rank_.storing.push_back(this);
+  if (this->busy()) rank_.drive.storing.push_back(this);
   if (axes_.replicas() && encoding.codec.blocked()) {
     encoding.error = error.relative();
     encoding.worst = error.worst_block;

@@ -85,7 +85,7 @@ bool Unit::streams_done() {
 
 void Unit::detach() {
   std::erase(rank_.to_settle, this);
-  std::erase(rank_.storing, this);
+  std::erase(rank_.drive.storing, this);
   for (const auto& param : params_) param->unit = nullptr;
 }
 

@@ -89,10 +89,10 @@ Status Unit::hold_staged() {
   // Before more is taken: whoever could release memory by now does.
   settle_waiting(rank_);
   // Counted first: the lock may be released while memory is reserved.
-  if (takes_buffer()) ++rank_.stored_units_here;
+  if (takes_buffer()) ++rank_.drive.units_here;
   Status held = hold(staged_ranges(), MemoryKind::staging);
   holds_staged_ = held.ok();
-  if (!held.ok() && takes_buffer()) --rank_.stored_units_here;
+  if (!held.ok() && takes_buffer()) --rank_.drive.units_here;
   return held;
 }
 
@@ -112,7 +112,7 @@ void Unit::drop_staged() {
   if (drops_parts()) arrivals.parts_here = arrivals.parts_asked = UnitArrivals::kNothing;
   give_back(staged_ranges(), MemoryKind::staging);
   holds_staged_ = false;
-  if (takes_buffer()) --rank_.stored_units_here;
+  if (takes_buffer()) --rank_.drive.units_here;
 }
 
 Result<bool> Unit::stage_own() {
@@ -181,24 +181,24 @@ bool Unit::busy() const {
 }
 
 size_t Unit::units_being_stored(Rank& rank) {
-  std::erase_if(rank.storing, [](const Unit* unit) { return !unit->busy(); });
+  std::erase_if(rank.drive.storing, [](const Unit* unit) { return !unit->busy(); });
   settle_waiting(rank);
-  return rank.storing.size();
+  return rank.drive.storing.size();
 }
 
 bool Unit::may_change(size_t open) const {
   const size_t changing = open + units_being_stored(rank_);
   if (changing == 0) return true;
   if (changing >= rank_.plan.param_buffers) return false;
-  return holds_staged_ || !takes_buffer() || rank_.stored_units_here < rank_.plan.param_buffers;
+  return holds_staged_ || !takes_buffer() || rank_.drive.units_here < rank_.plan.param_buffers;
 }
 
 const Unit* Unit::unit_being_stored_first() const {
   if (holds_staged_ || !takes_buffer()) return nullptr;
-  if (rank_.stored_units_here < rank_.plan.param_buffers) return nullptr;
-  const auto first = std::find_if(rank_.storing.begin(), rank_.storing.end(),
+  if (rank_.drive.units_here < rank_.plan.param_buffers) return nullptr;
+  const auto first = std::find_if(rank_.drive.storing.begin(), rank_.drive.storing.end(),
                                   [](const Unit* unit) { return unit->busy(); });
-  return first == rank_.storing.end() ? nullptr : *first;
+  return first == rank_.drive.storing.end() ? nullptr : *first;
 }
 
 void Unit::wait_for_drive(int64_t timeout_ns) const {
@@ -237,7 +237,7 @@ Status Unit::await_own() {
     MERON_ASSIGN(const bool here, stage_own());
     if (here) return Ok{};
     if (deadline.passed()) {
-      return drive_silent_error(rank_.storage->path(), rank_.timeout_ns);
+      return drive_silent_error(rank_.drive.storage->path(), rank_.timeout_ns);
     }
     const Recess recess;
     Transport::Sleeper sleeper(rank_.transport);

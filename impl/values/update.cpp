@@ -60,7 +60,7 @@ std::string UpdateOperation::waits_for_drive() const {
   }
   return opened_ || units_.front()->may_change(0)
              ? std::string()
-             : units_.front()->rank().storing.front()->drive_text();
+             : units_.front()->rank().drive.storing.front()->drive_text();
 }
 
 std::string UpdateOperation::describe() const {
