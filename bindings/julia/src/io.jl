@@ -196,10 +196,7 @@ function finish_request(request)
     return
 end
 
-poll_operation(operation::LibMeron.meron_future, error) = wait_operation(operation, 0, error)
 poll_operation(operation::LibMeron.meron_io, error) = wait_operation(operation, 0, error)
-wait_operation(operation::LibMeron.meron_future, slice, error) =
-    LibMeron.meron_future_wait(operation, slice, error)
 wait_operation(operation::LibMeron.meron_io, slice, error) =
     LibMeron.meron_io_wait(operation, slice, error)
 
