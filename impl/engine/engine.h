@@ -16,10 +16,10 @@
 #include "gradient/gradient.h"         // IWYU pragma: export
 #include "io/file_io.h"                // IWYU pragma: export
 #include "os/fork_guard.h"             // IWYU pragma: export
-#include "plan/step_time.h"             // IWYU pragma: export
 #include "plan/model_desc.h"           // IWYU pragma: export
 #include "plan/plan_json.h"            // IWYU pragma: export
 #include "plan/predict.h"              // IWYU pragma: export
+#include "plan/step_time.h"            // IWYU pragma: export
 #include "plan/table.h"                // IWYU pragma: export
 #include "saving/given.h"              // IWYU pragma: export
 #include "saving/write.h"              // IWYU pragma: export

@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "expect_error.h"
-#include "plan/plan_json.h"
 #include "plan/candidate_plans.h"
+#include "plan/plan_json.h"
 
 namespace meron {
 namespace {
