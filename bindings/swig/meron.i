@@ -1810,9 +1810,9 @@ inline ::meron_gather_options meron_gather_options_init() {
  * ended, the tensors are full, those on a device too; a wait makes the copy that was asked for, and
  * may end with MERON_E_NO_MEMORY (the device has no room: this rank alone is concerned, and all
  * else is usable as before) or MERON_E_DEVICE. Ownership: the caller releases *out, which gives the
- * leases back; destinations must stay valid until it has ended or is released, and one that has not
- * ended is given up. Views become invalid: on a device the caller has waited for all that uses them
- * (or see meron_gather_release_on_stream). Blocks: never, unless this rank is 1,024 operations
+ * leases back; destinations must stay valid until it has ended or is released. A release gives up
+ * what has not ended, and makes views invalid: on a device the caller has waited for all that uses
+ * them (or see meron_gather_release_on_stream). Blocks: never, unless this rank is 1,024 operations
  * ahead of a peer. Threads: any. Errors: MERON_E_ARGUMENT (also a destination on another device),
  * MERON_E_DUPLICATE (a unit twice), MERON_E_STATE (a unit is being updated here), MERON_E_NO_MEMORY
  * (a copy), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.

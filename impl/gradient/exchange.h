@@ -23,7 +23,7 @@ struct Piece {
   // of all peers are laid out alike.
   const std::byte* alike = nullptr;
   uint64_t take_bytes = 0;
-  std::byte* to = nullptr;  // where it is to be received; null: anywhere
+  std::byte* to = nullptr;  // where the bytes are received; null: the exchange chooses
 };
 
 struct ExchangeStep {

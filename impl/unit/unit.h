@@ -247,7 +247,7 @@ class Unit final : public UnitShape, public std::enable_shared_from_this<Unit> {
   ValueState state_ = ValueState::partitioned;
   uint64_t version_ = 0;
   uint32_t leases_ = 0;
-  // What is to be released of this version, and waits.
+  // Why a release of this version has to wait.
   struct Releasing {
     bool held_for_save = false;  // a save copies its states
     bool version = false;        // once its parts have come

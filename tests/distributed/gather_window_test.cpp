@@ -37,6 +37,7 @@ TEST(JoinedDevicesTest, RoomOfAWindowIsUsedAgain) {
           CALL(meron_gather_wait_stream, gather, device.stream(), MERON_TIMEOUT_DEFAULT);
           meron_view view{};
           CALL(meron_gather_view, &view, gather, model->param);
+          require(view.device == rank, "the number of this rank's device");
           copies.push_back(device.allocate(kBytes));
           read.push_back(model == &ones ? 1.0f : 2.0f);
           device.copy(copies.back(), view.data, kBytes);  // goes on for a while

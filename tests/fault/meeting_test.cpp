@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // How ranks meet: ranks and sizes that differ, variables of launchers, ranks that give up. Who is
 // turned away: strangers_test.cpp.
+#include <sys/socket.h>
+#include <sys/un.h>
+
 #include "tests/fault/meeting.h"
 
 namespace meron::test {
@@ -192,6 +195,30 @@ TEST(GivingUp, AndComingAgain) {
       }
     }
   }
+}
+
+// Rank 0 closes the connection and lives: it has not died, and nobody is told so.
+TEST(GivingUp, ByRankZeroThatLives) {
+  const std::string job = fresh_token();
+  const std::string name = "meron-" + std::to_string(geteuid()) + "-" + job;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  const int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  ASSERT_EQ(0, bind(listener, reinterpret_cast<const sockaddr*>(&address), bytes));
+  ASSERT_EQ(0, listen(listener, 1));
+  Open open = open_of(2);
+  open.adjust = [&](int, meron_context_options& options) { options.job = job.c_str(); };
+  Job ranks(1, [&](int, Report&) { meet(open, 1); });
+  const int accepted = accept(listener, nullptr, nullptr);
+  ASSERT_GE(accepted, 0);
+  sleep_ns(50 * kMilli);  // it has greeted by now
+  close(accepted);
+  ASSERT_TRUE(ranks.wait(5 * kSecond)) << "it hangs";
+  expect_failed(ranks[0], MERON_E_PEER_CLOSED, {"rank 0 ended the meeting without this rank"});
+  EXPECT_EQ(0, ranks[0].peer);
+  close(listener);
 }
 
 // A rank that dies between its greeting and the meeting's end: all are told, none waits.

@@ -53,6 +53,7 @@ static void write_values(meron_unit unit, meron_param weight) {
   for (int i = 0; i < COUNT; ++i) whole[i] = value(i);
   OK(meron_update_begin(&update, &unit, 1, &error));
   OK(meron_future_wait(update, MERON_TIMEOUT_DEFAULT, &error));
+  OK(meron_future_poll(update, &error));
   OK(meron_update_write(update, weight, whole, COUNT, MERON_F32, &error));
   meron_view part;
   OK(meron_update_view(&part, update, weight, &error));
@@ -80,6 +81,7 @@ static void expect_values(meron_unit unit, meron_param weight, const float* expe
     OK(meron_gather_view(&view, gather, weight, &error));
     CHECK(view.count == COUNT && view.writable == (mode != MERON_GATHER_VIEW));
     for (int i = 0; i < COUNT; ++i) CHECK(((const float*)view.data)[i] == expected[i]);
+    CHECK(view.device == MERON_DEVICE_HOST && view.reserved_0 == 0 && view.reserved_1 == 0);
     OK(meron_future_release(gather, &error));
   }
   free(into);

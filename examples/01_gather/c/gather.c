@@ -42,7 +42,7 @@ static void write_own_part(meron_unit unit, meron_param param, float shift) {
   meron_future update;
   meron_view part;
   check(meron_update_begin(&update, &unit, 1, &err));
-  check(meron_future_wait(update, MERON_TIMEOUT_DEFAULT, &err)); /* nobody reads it any more */
+  check(meron_future_wait(update, MERON_TIMEOUT_DEFAULT, &err)); /* all ranks have released it */
   check(meron_update_view(&part, update, param, &err));
   float* values = part.data;
   for (uint64_t i = 0; i < part.count; ++i) values[i] = (float)(part.offset + i) + shift;

@@ -3003,8 +3003,8 @@ extern "C" {
     /// - `options`: NULL for a view.
     ///
     /// **Ownership**: the caller releases \*out, which gives the leases back; destinations must stay
-    /// valid until it has ended or is released, and one that has not ended is given up. Views
-    /// become invalid: on a device the caller has waited for all that uses them (or see
+    /// valid until it has ended or is released. A release gives up what has not ended, and makes
+    /// views invalid: on a device the caller has waited for all that uses them (or see
     /// meron_gather_release_on_stream).
     ///
     /// **Blocks**: never, unless this rank is 1,024 operations ahead of a peer.

@@ -23,7 +23,7 @@
 
 MERON_BEGIN_DECLS
 
-/* Where the full tensors are to be. */
+/* Where the full tensors go. */
 typedef int32_t meron_gather_mode;
 enum {
   MERON_GATHER_VIEW = 0, /* read-only, in place where the plan allows it */
@@ -85,8 +85,9 @@ MERON_API MERON_NODISCARD meron_status meron_gather_options_init(meron_gather_op
  * @param units    `count` units of one group.
  * @param options  NULL for a view.
  * Ownership: the caller releases *out, which gives the leases back; destinations must stay valid
- * until it has ended or is released, and one that has not ended is given up. Views become invalid:
- * on a device the caller has waited for all that uses them (or see meron_gather_release_on_stream).
+ * until it has ended or is released. A release gives up what has not ended, and makes views
+ * invalid: on a device the caller has waited for all that uses them (or see
+ * meron_gather_release_on_stream).
  * Blocks: never, unless this rank is 1,024 operations ahead of a peer. Threads: any.
  * Errors: MERON_E_ARGUMENT (also a destination on another device), MERON_E_DUPLICATE (a unit
  * twice), MERON_E_STATE (a unit is being updated here), MERON_E_NO_MEMORY (a copy), MERON_E_DEVICE,

@@ -167,7 +167,7 @@ enum {
 /* State of a unit on this rank. */
 typedef int32_t meron_unit_state;
 enum {
-  MERON_UNIT_PARTITIONED = 0, /* only this rank's part is at hand */
+  MERON_UNIT_PARTITIONED = 0, /* this rank holds its shard only */
   MERON_UNIT_GATHERING = 1,   /* a gather is under way */
   MERON_UNIT_AVAILABLE = 2,   /* leased at least once */
   MERON_UNIT_UPDATING = 3,    /* being written */
