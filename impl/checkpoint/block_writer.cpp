@@ -155,11 +155,16 @@ void BlockWriter::write_block() {
 }
 
 // All are checked, so that a failure is noticed while an earlier write still waits for the drive.
+// Each is looked at once: what ended between two looks would be taken off without its status.
 Status BlockWriter::collect() {
-  for (const Write& write : under_way_) {
-    if (write.ticket->done()) MERON_TRY(write.ticket->status());
+  size_t ended = 0;  // of the first
+  for (size_t i = 0; i < under_way_.size(); ++i) {
+    const Write& write = under_way_[i];
+    if (!write.ticket->done()) continue;
+    MERON_TRY(write.ticket->status());
+    if (ended == i) ++ended;
   }
-  while (!under_way_.empty() && under_way_.front().ticket->done()) {
+  for (; ended != 0; --ended) {
     written_.fetch_add(under_way_.front().bytes, std::memory_order_relaxed);
     under_way_.pop_front();
   }

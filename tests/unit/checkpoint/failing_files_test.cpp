@@ -50,6 +50,19 @@ TEST_P(FailingBlockFiles, EveryFailedWriteIsNamedAndFinal) {
   }
 }
 
+// A write may end at any moment while the writer looks at those under way.
+TEST_P(FailingBlockFiles, NoFailedWriteIsLostWhereverItEnds) {
+  constexpr uint64_t kWrites = 64;
+  const Content content = content_of(1, kWrites * 4096);
+  for (uint64_t turn = 0; turn < 400; ++turn) {
+    const auto staging = this->staging(4096, kWrites);
+    const test::Faults faults(fmt::format("write:{}:EIO", turn % kWrites + 1));
+    const auto crc = test::write_content(staging, at(std::to_string(turn)), content);
+    ASSERT_FALSE(crc.ok()) << "write " << turn % kWrites + 1 << " failed, and none was told";
+    std::filesystem::remove(at(std::to_string(turn)));
+  }
+}
+
 TEST_P(FailingBlockFiles, ShortAndInterruptedWritesAndReadsMoveAllBytes) {
   const Content content = content_of(1, 100'000);
   const test::Faults faults("write:*:short,read:2:eintr,read:*:short");
