@@ -257,7 +257,7 @@ Result<std::unique_ptr<DeviceGroup>> DeviceJoining::open_group(Held& held,
 
 Status DeviceJoining::join_by_host(const std::string& reason) {
   const Plan& plan = context_.options_.plan;
-  if (plan.second_copy && group_.axes.replicas()) {
+  if (plan.param.second_copy && group_.axes.replicas()) {
     return Error(MERON_E_UNSUPPORTED,
                  fmt::format("plan '{}' keeps a second copy of parameters on tier device, which "
                              "needs devices that are joined: {}",

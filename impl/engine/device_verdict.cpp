@@ -94,8 +94,9 @@ DeviceVerdict judge_devices(std::span<const DeviceCard> cards, std::span<const D
                       text_of(first.name), places[m].rank, text_of(cards[m].name));
     }
   }
-  if (plan.register_values) judge_registration(cards, places, &verdict);
-  if (plan.gather_window > 0) judge_windows(cards, places, plan.gather_window, &verdict);
+  if (plan.param.register_values) judge_registration(cards, places, &verdict);
+  if (plan.param.gather_window > 0)
+    judge_windows(cards, places, plan.param.gather_window, &verdict);
   verdict.joins = !verdict.error;
   return verdict;
 }

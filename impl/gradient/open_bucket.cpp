@@ -87,7 +87,7 @@ Result<bool> OpenBucketOperation::take_from_ring() {
   auto& buckets = ring.buckets();
   // Another thread is getting memory for it.
   if (ring.growing) return false;
-  while (buckets.size() < unit_->rank().plan.gradient_buckets) {
+  while (buckets.size() < unit_->rank().plan.gradient.buckets) {
     MERON_ASSIGN(const Buffer buffer, replace({}));
     buckets.push_back({buffer});
   }

@@ -49,10 +49,10 @@ Result<std::unique_ptr<StateFile>> StateFile::create(Storage& storage, Arena& ar
   for (size_t r = 0; r < file->regions_.size(); ++r) {
     const Region& region = file->regions_[r];
     file->first_of_.push_back(file->sub_groups_.size());
-    for (uint64_t first = 0; first < region.elements; first += plan.sub_group) {
+    for (uint64_t first = 0; first < region.elements; first += plan.optimizer.sub_group) {
       SubGroup group{.region = r,
                      .first = first,
-                     .elements = std::min(plan.sub_group, region.elements - first),
+                     .elements = std::min(plan.optimizer.sub_group, region.elements - first),
                      .offset = bytes,
                      .record = records};
       group.bytes = sub_group_bytes(region.shape, group.elements);

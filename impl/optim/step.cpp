@@ -189,7 +189,8 @@ Result<bool> StepOperation::update_memory() {
       // All at once without a drive to advance. With one in pieces of several sub-groups: shorter
       // ones cost more than the drive gains, as threads have to wake for each.
       constexpr uint64_t kSubGroups = 16;
-      const uint64_t piece = pass_ ? kSubGroups * optimizer_->rank_.plan.sub_group : host.size();
+      const uint64_t piece =
+          pass_ ? kSubGroups * optimizer_->rank_.plan.optimizer.sub_group : host.size();
       const uint64_t begin = host.begin + host_elements_;
       const Range range{begin, std::min(host.end, begin + piece)};
       states.update_host(numbers_, handed_over(states), range);

@@ -56,7 +56,8 @@ class FlatCost {
 
   // Bytes of parameters on the wire.
   uint64_t param_wire(uint64_t elements) const {
-    if (!flat_.trainable && plan_.frozen_int8) return wire_bytes(frozen_codec(), elements, size_);
+    if (!flat_.trainable && plan_.param.frozen_int8)
+      return wire_bytes(frozen_codec(), elements, size_);
     return coded() ? wire_bytes(plan_.param.codec, elements, size_) : elements * size_;
   }
   bool coded() const { return param_coded(plan_, flat_, mesh_); }
@@ -129,7 +130,7 @@ class FlatCost {
     }
     const Wide gathers = Wide{load_.gathers_per_micro_batch} * load_.micro_batches;
     const uint64_t held = world_param ? sub_shard_ : shard_;
-    if (!flat_.trainable && plan_.frozen_int8) {
+    if (!flat_.trainable && plan_.param.frozen_int8) {
       cost[kParam] = footprint(wire_bytes(frozen_codec(), held, size_));
     } else if (stored_ && plan_.param.tier == Tier::device) {
       cost[kDeviceParam] = device_value_bytes(plan_, n, rank_, mesh_, size_) +
@@ -163,7 +164,7 @@ class FlatCost {
     if (replicas() && world_param) {
       const Wide elements = shard_cost_->remote_elements[replica_];
       // The secondary partition stays valid until the values change. Frozen ones never do.
-      const Wide times = !plan_.second_copy ? gathers : Wide{flat_.trainable ? 1u : 0u};
+      const Wide times = !plan_.param.second_copy ? gathers : Wide{flat_.trainable ? 1u : 0u};
       not_mapped += elements;
       cost[kCopied] += times * elements * size_;
       cost[kRemoteGather] += times * shard_cost_->remote_param_wire[replica_];
@@ -243,7 +244,7 @@ class FlatCost {
     cost[kMoments] = Wide{shape.states} * footprint(state_bytes(shape.dtype, on_host) +
                                                     scale_bytes(shape.dtype, on_host));
     if (shape.master) cost[kMaster] = footprint(on_host * sizeof(float));
-    const uint64_t on_nvme = nvme_bytes(shape, plan_.sub_group, split.nvme.size());
+    const uint64_t on_nvme = nvme_bytes(shape, plan_.optimizer.sub_group, split.nvme.size());
     cost[kNvmeOptimizer] = on_nvme;
     cost[kNvmeRead] += on_nvme;
     cost[kNvmeWritten] += on_nvme;

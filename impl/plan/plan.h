@@ -40,14 +40,52 @@ constexpr std::string_view name_of(StateDType value) {
   return value == StateDType::f32 ? "f32" : value == StateDType::bf16 ? "bf16" : "int8";
 }
 
-// An entry of the plan.
+// What every entry of the plan has.
 struct Row {
   Sharding sharding = Sharding::none;
   Tier tier = Tier::host;
-  std::optional<DType> dtype;  // of gradients; empty: that of the parameter
-  Codec codec = {};            // between replicas; has no meaning for the optimizer
+  Codec codec = {};  // between replicas; has no meaning for the optimizer
 
   bool operator==(const Row&) const = default;
+};
+
+// Parameters at rest, between gathers, in the dtype that they are registered in.
+struct ParamRow : Row {
+  // The secondary partition of hpZ (ZeRO++): from the first gather of a version to the update, each
+  // rank keeps its full shard on this tier, so that later gathers stay on the shard axis.
+  bool second_copy = false;
+  bool frozen_int8 = false;  // frozen parameters are encoded at rest, by frozen_codec()
+  // On the device, where devices exchange: the bytes of a window within which whole values are
+  // gathered, 0: none; and whether the library of collectives registers the memory of shards.
+  uint64_t gather_window = 0;
+  bool register_values = false;
+  // On nvme: how many elements a rank keeps in memory at all times, those of the first units of
+  // each group; and how many other units may be in memory at a time because they change. (How many
+  // are in memory because they are used is decided by the trainer or its schedule.)
+  uint64_t resident = 0;
+  uint32_t buffers = 5;
+
+  bool operator==(const ParamRow&) const = default;
+};
+
+// Gradients as they are accumulated.
+struct GradientRow : Row {
+  std::optional<DType> dtype = {};  // empty: that of the parameter
+  uint32_t buckets = 2;             // where sharded: how many buffers the ring has
+
+  bool operator==(const GradientRow&) const = default;
+};
+
+// Moments and, for 16-bit parameters, the f32 master.
+struct OptimizerRow : Row {
+  StateDType dtype = StateDType::f32;
+  // On nvme: the fraction of its states there; how many elements are read, updated and written
+  // together (a sub-group); and for how many sub-groups there are buffers.
+  double fraction = 1.0;
+  uint64_t sub_group = 512 << 10;
+  uint32_t buffers = 8;
+
+  bool operator==(const OptimizerRow&) const = default;
 };
 
 // The number of ranks of the shard axis. Gradients are summed along it first, then between
@@ -95,32 +133,10 @@ inline constexpr uint64_t kMostGatherWindow = uint64_t{1} << 50;  // bytes
 struct Plan {
   std::string name = "zero0";
   Mesh mesh;
-  Row param;      // at rest, between gathers; dtype is always empty
-  Row gradient;   // accumulated; dtype empty: as the parameter
-  Row optimizer;  // moments and, for 16-bit parameters, the f32 master
-  StateDType state_dtype = StateDType::f32;
-  // The secondary partition of hpZ (ZeRO++): from the first gather of a version to the update, each
-  // rank keeps its full shard on the tier of `param`, so that later gathers stay on the shard axis.
-  bool second_copy = false;
-  bool frozen_int8 = false;       // frozen parameters are encoded at rest, by frozen_codec()
-  uint32_t gradient_buckets = 2;  // sharded gradients: how many buffers the ring has
-  // Parameters on the device, where devices exchange: the bytes of a window within which whole
-  // values are gathered, 0: none; and whether the library of collectives registers the memory of
-  // shards.
-  uint64_t gather_window = 0;
-  bool register_values = false;
-
+  ParamRow param;
+  GradientRow gradient;
+  OptimizerRow optimizer;
   Nvme nvme;
-  // An optimizer on nvme: the fraction of its states there; how many elements are read, updated and
-  // written together (a sub-group); and for how many sub-groups there are buffers.
-  double nvme_fraction = 1.0;
-  uint64_t sub_group = 512 << 10;
-  uint32_t state_buffers = 8;
-  // Parameters on nvme: how many elements a rank keeps in memory at all times, those of the first
-  // units of each group; and how many other units may be in memory at a time because they change.
-  // (How many are in memory because they are used is decided by the trainer or its schedule.)
-  uint64_t resident = 0;
-  uint32_t param_buffers = 5;
 
   bool operator==(const Plan&) const = default;
 };

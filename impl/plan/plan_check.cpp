@@ -86,7 +86,7 @@ Status check_param_tier(const Plan& plan) {
   };
   const Plan plain;
   if (plan.param.tier != Tier::nvme &&
-      (plan.resident != plain.resident || plan.param_buffers != plain.param_buffers)) {
+      (plan.param.resident != plain.param.resident || plan.param.buffers != plain.param.buffers)) {
     return refuse("resident and buffers need parameters on tier nvme, and these are on another",
                   "set their tier to \"nvme\", or leave them out");
   }
@@ -110,7 +110,7 @@ Status check_param_tier(const Plan& plan) {
     return refuse_tier("parameters on tier {} are not sharded as the optimizer is",
                        "give param and optimizer the same sharding");
   }
-  if (plan.second_copy && plan.param.tier == Tier::nvme) {
+  if (plan.param.second_copy && plan.param.tier == Tier::nvme) {
     return refuse_tier(
         "second_copy (the secondary partition of hpZ) keeps parameters in memory, and their tier "
         "is {}",
@@ -131,10 +131,10 @@ Status check_param_tier(const Plan& plan) {
         "supports",
         "leave them out, or the tier");
   }
-  if (plan.resident > kMostSubGroup) {
+  if (plan.param.resident > kMostSubGroup) {
     return refuse("resident is more than any memory holds", "give at most 2^40 elements");
   }
-  if (plan.param_buffers < kLeastParamBuffers || plan.param_buffers > kMostParamBuffers) {
+  if (plan.param.buffers < kLeastParamBuffers || plan.param.buffers > kMostParamBuffers) {
     return refuse("the number of buffers of the parameters is outside 1 to 1024",
                   "give 2 or more: one unit is written while the next one changes");
   }
@@ -151,7 +151,7 @@ Status check_device_tier(const Plan& plan) {
     return refuse("one of gradient and optimizer has tier device, and the other has not",
                   "give both the tier: the update reads the sums");
   }
-  if (plan.param.tier == Tier::device && plan.frozen_int8) {
+  if (plan.param.tier == Tier::device && plan.param.frozen_int8) {
     return refuse("frozen parameters in int8 need the host, and their tier is device",
                   "leave \"frozen\" out, or the tier");
   }
@@ -173,7 +173,7 @@ Status check_device_tier(const Plan& plan) {
         "the codec of gradients on the device has an error_limit, which only the host checks",
         "leave it out, or the tier");
   }
-  if (plan.state_dtype == StateDType::int8) {
+  if (plan.optimizer.dtype == StateDType::int8) {
     return refuse("states in int8 need tier host or nvme, and the optimizer's tier is device",
                   "take f32 or bf16 states, or another tier");
   }
@@ -186,9 +186,6 @@ Status check_tiers(const Plan& plan) {
     return Error(MERON_E_ARGUMENT, std::move(what), advice).on("plan");
   };
   MERON_TRY(check_nvme(plan.nvme));
-  if (plan.optimizer.dtype) {
-    return refuse("the optimizer's entry has a dtype of values", "set state_dtype of the plan");
-  }
   if (plan.gradient.tier == Tier::nvme) {
     return Error(MERON_E_UNSUPPORTED, "gradients on tier nvme are not offered",
                  "leave them on the host: they are used in place, right after they are summed")
@@ -205,36 +202,37 @@ Status check_tiers(const Plan& plan) {
   }
   MERON_TRY(check_param_tier(plan));
   MERON_TRY(check_device_tier(plan));
-  if (plan.param.tier != Tier::device && (plan.gather_window > 0 || plan.register_values)) {
+  if (plan.param.tier != Tier::device &&
+      (plan.param.gather_window > 0 || plan.param.register_values)) {
     return refuse(
         "gather_window and register_values need parameters on tier device, and these are on "
         "another",
         "set their tier to \"device\", or leave them out");
   }
-  if (plan.gather_window > kMostGatherWindow) {
-    return refuse(fmt::format("gather_window is {} bytes", plan.gather_window),
+  if (plan.param.gather_window > kMostGatherWindow) {
+    return refuse(fmt::format("gather_window is {} bytes", plan.param.gather_window),
                   "give at most 2^50, or 0 for none");
   }
-  if (!(plan.nvme_fraction > 0.0 && plan.nvme_fraction <= 1.0)) {
-    return refuse(fmt::format("the optimizer's fraction on nvme is {}", plan.nvme_fraction),
+  if (!(plan.optimizer.fraction > 0.0 && plan.optimizer.fraction <= 1.0)) {
+    return refuse(fmt::format("the optimizer's fraction on nvme is {}", plan.optimizer.fraction),
                   "give a number above 0 and at most 1; for none of it, tier host");
   }
   const Plan plain;
-  if (plan.optimizer.tier != Tier::nvme &&
-      (plan.nvme_fraction != plain.nvme_fraction || plan.sub_group != plain.sub_group ||
-       plan.state_buffers != plain.state_buffers)) {
+  if (plan.optimizer.tier != Tier::nvme && (plan.optimizer.fraction != plain.optimizer.fraction ||
+                                            plan.optimizer.sub_group != plain.optimizer.sub_group ||
+                                            plan.optimizer.buffers != plain.optimizer.buffers)) {
     return refuse(
         "fraction, sub_group and buffers need an optimizer on tier nvme, and this one "
         "is on another",
         "set its tier to \"nvme\", or leave them out");
   }
-  if (plan.sub_group < kLeastSubGroup || plan.sub_group > kMostSubGroup ||
-      plan.sub_group % kLeastSubGroup != 0) {
-    return refuse(fmt::format("sub_group is {}", plan.sub_group),
+  if (plan.optimizer.sub_group < kLeastSubGroup || plan.optimizer.sub_group > kMostSubGroup ||
+      plan.optimizer.sub_group % kLeastSubGroup != 0) {
+    return refuse(fmt::format("sub_group is {}", plan.optimizer.sub_group),
                   "give a multiple of 4096 elements");
   }
-  if (plan.state_buffers < kLeastStateBuffers || plan.state_buffers > kMostStateBuffers) {
-    return refuse(fmt::format("the optimizer has {} buffers", plan.state_buffers),
+  if (plan.optimizer.buffers < kLeastStateBuffers || plan.optimizer.buffers > kMostStateBuffers) {
+    return refuse(fmt::format("the optimizer has {} buffers", plan.optimizer.buffers),
                   "give 2 to 1024: with 3 or more it reads, updates and writes at the same time");
   }
   return Ok{};
@@ -252,8 +250,9 @@ Status check_mesh(const Plan& plan) {
                   "give at most 65536, or \"node\"");
   }
   for (const auto& [entry, name] :
-       {std::pair{&plan.param, "parameters"}, std::pair{&plan.gradient, "gradients"},
-        std::pair{&plan.optimizer, "optimizer"}}) {
+       std::initializer_list<std::pair<const Row*, const char*>>{{&plan.param, "parameters"},
+                                                                 {&plan.gradient, "gradients"},
+                                                                 {&plan.optimizer, "optimizer"}}) {
     if (!replicas && entry->sharding == Sharding::world) {
       return refuse(fmt::format("{} are sharded over replicas, but the plan has no mesh", name),
                     kGiveMesh);
@@ -275,7 +274,7 @@ Status check_mesh(const Plan& plan) {
                               wider(plan.param, plan.optimizer) ? "parameters" : "gradients"),
                   "let the optimizer have \"replica x shard\" too");
   }
-  if (plan.second_copy && plan.param.sharding != Sharding::world) {
+  if (plan.param.second_copy && plan.param.sharding != Sharding::world) {
     return refuse(
         "second_copy (the secondary partition of hpZ) needs parameters sharded over replicas too",
         "set the sharding of param to \"replica x shard\", or leave second_copy out");
@@ -283,7 +282,7 @@ Status check_mesh(const Plan& plan) {
   const bool params_travel =
       plan.param.sharding == Sharding::world ||
       (plan.param.sharding == Sharding::shard && plan.optimizer.sharding == Sharding::world);
-  if (plan.frozen_int8 &&
+  if (plan.param.frozen_int8 &&
       (plan.param.sharding == Sharding::none || plan.param.sharding != plan.optimizer.sharding)) {
     return refuse("frozen parameters are int8, but parameters are not sharded as the optimizer is",
                   "give param and optimizer the same sharding, and not none");
@@ -293,7 +292,8 @@ Status check_mesh(const Plan& plan) {
                   "leave it out, or shard parameters or optimizer over \"replica x shard\"");
   }
   // Under sharding `shard` the values stay, so a difference has a base.
-  if (plan.param.codec.difference && plan.param.sharding == Sharding::world && !plan.second_copy) {
+  if (plan.param.codec.difference && plan.param.sharding == Sharding::world &&
+      !plan.param.second_copy) {
     return refuse(
         "the codec of the parameters: a difference needs the values before, which this plan drops "
         "after each gather",
@@ -319,15 +319,10 @@ Status check_plan_name(std::string_view name) {
 
 Status validate(const Plan& plan) {
   MERON_TRY(check_plan_name(plan.name));
-  if (plan.param.dtype) {
-    return Error(MERON_E_UNSUPPORTED, "a dtype for parameters is not offered by this version",
-                 "register the parameters in the dtype that they are to have")
-        .on("plan");
-  }
   MERON_TRY(check_tiers(plan));
-  if (plan.gradient_buckets < 1 || plan.gradient_buckets > kMaxGradientBuckets) {
+  if (plan.gradient.buckets < 1 || plan.gradient.buckets > kMaxGradientBuckets) {
     return Error(MERON_E_ARGUMENT,
-                 fmt::format("gradient_buckets is {}, outside 1 to {}", plan.gradient_buckets,
+                 fmt::format("gradient_buckets is {}, outside 1 to {}", plan.gradient.buckets,
                              kMaxGradientBuckets),
                  "2 is enough to reduce one unit while the next one's gradients are written")
         .on("plan");

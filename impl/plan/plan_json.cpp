@@ -120,14 +120,14 @@ Status read_codec(JsonValue entry, Codec& codec) {
   return Ok{};
 }
 
-Status read_sharding(JsonValue entry, Sharding& sharding) {
-  return read_word<Sharding>(entry, "sharding", "sharding", kShardings, kFieldShardings, sharding);
+Status read_row(JsonValue value, Row& row) {
+  MERON_TRY(read_word<Sharding>(value, "sharding", "sharding", kShardings, kFieldShardings,
+                                row.sharding));
+  return read_word<Tier>(value, "tier", "tier", kTiers, kFieldTiers, row.tier);
 }
 
-Status read_entry(JsonValue value, std::span<const Word<MaybeDType>> dtypes, Row& entry) {
-  MERON_TRY(read_sharding(value, entry.sharding));
-  MERON_TRY(read_word<Tier>(value, "tier", "tier", kTiers, kFieldTiers, entry.tier));
-  return read_word<MaybeDType>(value, "dtype", "dtype", dtypes, kFieldDTypes, entry.dtype);
+Status read_dtype(JsonValue value, std::span<const Word<MaybeDType>> dtypes, MaybeDType& dtype) {
+  return read_word<MaybeDType>(value, "dtype", "dtype", dtypes, kFieldDTypes, dtype);
 }
 
 Status read_number(JsonValue entry, std::string_view key, uint64_t min, uint64_t max,
@@ -161,32 +161,30 @@ Status read_bytes(JsonValue entry, std::string_view key, uint64_t& out) {
 constexpr double kAutomatic = std::numeric_limits<double>::quiet_NaN();
 constexpr uint64_t kMostRate = uint64_t{1} << 50;
 
-Status read_optimizer(JsonValue value, Plan& plan) {
+Status read_optimizer(JsonValue value, OptimizerRow& row) {
   MERON_TRY(value.object({"sharding", "tier", "dtype", "fraction", "sub_group", "buffers"}));
-  MERON_TRY(read_sharding(value, plan.optimizer.sharding));
-  MERON_TRY(read_word<Tier>(value, "tier", "tier", kTiers, kFieldTiers, plan.optimizer.tier));
-  MERON_TRY(
-      read_word<StateDType>(value, "dtype", "dtype", kStateDTypes, kFieldDTypes, plan.state_dtype));
+  MERON_TRY(read_row(value, row));
+  MERON_TRY(read_word<StateDType>(value, "dtype", "dtype", kStateDTypes, kFieldDTypes, row.dtype));
   if (const auto fraction = value.find("fraction")) {
     const auto word = fraction->string();
     if (word.ok() && *word == "auto") {
-      plan.nvme_fraction = kAutomatic;
+      row.fraction = kAutomatic;
     } else {
-      MERON_ASSIGN(plan.nvme_fraction, fraction->number());
+      MERON_ASSIGN(row.fraction, fraction->number());
     }
   }
   if (const auto sub_group = value.find("sub_group")) {
     MERON_ASSIGN(const uint64_t elements, sub_group->count(1, kMostSubGroup));
-    plan.sub_group = round_up(elements, kLeastSubGroup);
+    row.sub_group = round_up(elements, kLeastSubGroup);
   }
-  return read_number(value, "buffers", kLeastStateBuffers, kMostStateBuffers, plan.state_buffers);
+  return read_number(value, "buffers", kLeastStateBuffers, kMostStateBuffers, row.buffers);
 }
 
 // "auto": the largest fraction that does not make a step longer. The drive reads and writes its
 // elements while the host updates all of them. By the rates of the plan, so that all ranks choose
 // alike.
 Status resolve_fraction(JsonValue root, Plan& plan) {
-  if (!std::isnan(plan.nvme_fraction)) return Ok{};
+  if (!std::isnan(plan.optimizer.fraction)) return Ok{};
   const NvmeRates& rates = plan.nvme.rates;
   if (!rates.known()) {
     const auto value = root.find("optimizer")->find("fraction");
@@ -195,11 +193,11 @@ Status resolve_fraction(JsonValue root, Plan& plan) {
         "run `meron io-bench DIR --save FILE`, and give what it writes as \"nvme\"");
   }
   constexpr double kSteps = 1000.0;
-  const StateShape shape{.dtype = plan.state_dtype, .master = true};
+  const StateShape shape{.dtype = plan.optimizer.dtype, .master = true};
   const double bytes = static_cast<double>(shape.bytes(kRecord)) / kRecord;
   const double fraction =
       static_cast<double>(rates.both) / (static_cast<double>(rates.update) * bytes);
-  plan.nvme_fraction = std::clamp(std::floor(fraction * kSteps) / kSteps, 1.0 / kSteps, 1.0);
+  plan.optimizer.fraction = std::clamp(std::floor(fraction * kSteps) / kSteps, 1.0 / kSteps, 1.0);
   return Ok{};
 }
 
@@ -232,33 +230,38 @@ Status read_nvme(JsonValue root, Nvme& nvme) {
   return read_number(*value, "threads", 1, Nvme::kMostThreads, nvme.threads);
 }
 
-Status read_entries(JsonValue root, Plan& plan) {
-  if (const auto param = root.find("param")) {
-    MERON_TRY(param->object({"sharding", "tier", "dtype", "frozen", "second_copy", "codec",
-                             "resident", "buffers", "gather_window", "register_values"}));
-    MERON_TRY(read_entry(*param, kParamDTypes, plan.param));
-    MERON_TRY(read_codec(*param, plan.param.codec));
-    MERON_TRY(read_word<bool>(*param, "frozen", "dtype of frozen parameters", kFrozen, kFieldDTypes,
-                              plan.frozen_int8));
-    MERON_TRY(read_word<bool>(*param, "second_copy", "secondary partition", kSecondaryPartitions,
-                              kFieldShardings, plan.second_copy));
-    if (const auto resident = param->find("resident")) {
-      MERON_ASSIGN(plan.resident, resident->count(0, kMostSubGroup));
-    }
-    MERON_TRY(
-        read_number(*param, "buffers", kLeastParamBuffers, kMostParamBuffers, plan.param_buffers));
-    MERON_TRY(read_bytes(*param, "gather_window", plan.gather_window));
-    if (const auto registers = param->find("register_values")) {
-      MERON_ASSIGN(plan.register_values, registers->boolean());
-    }
+Status read_param(JsonValue value, ParamRow& row) {
+  MERON_TRY(value.object({"sharding", "tier", "dtype", "frozen", "second_copy", "codec", "resident",
+                          "buffers", "gather_window", "register_values"}));
+  MERON_TRY(read_row(value, row));
+  MaybeDType registered;
+  MERON_TRY(read_dtype(value, kParamDTypes, registered));
+  MERON_TRY(read_codec(value, row.codec));
+  MERON_TRY(read_word<bool>(value, "frozen", "dtype of frozen parameters", kFrozen, kFieldDTypes,
+                            row.frozen_int8));
+  MERON_TRY(read_word<bool>(value, "second_copy", "secondary partition", kSecondaryPartitions,
+                            kFieldShardings, row.second_copy));
+  if (const auto resident = value.find("resident")) {
+    MERON_ASSIGN(row.resident, resident->count(0, kMostSubGroup));
   }
+  MERON_TRY(read_number(value, "buffers", kLeastParamBuffers, kMostParamBuffers, row.buffers));
+  MERON_TRY(read_bytes(value, "gather_window", row.gather_window));
+  if (const auto registers = value.find("register_values")) {
+    MERON_ASSIGN(row.register_values, registers->boolean());
+  }
+  return Ok{};
+}
+
+Status read_entries(JsonValue root, Plan& plan) {
+  if (const auto param = root.find("param")) MERON_TRY(read_param(*param, plan.param));
   if (const auto gradient = root.find("gradient")) {
     MERON_TRY(gradient->object({"sharding", "tier", "dtype", "codec"}));
-    MERON_TRY(read_entry(*gradient, kGradientDTypes, plan.gradient));
+    MERON_TRY(read_row(*gradient, plan.gradient));
+    MERON_TRY(read_dtype(*gradient, kGradientDTypes, plan.gradient.dtype));
     MERON_TRY(read_codec(*gradient, plan.gradient.codec));
   }
   if (const auto optimizer = root.find("optimizer")) {
-    MERON_TRY(read_optimizer(*optimizer, plan));
+    MERON_TRY(read_optimizer(*optimizer, plan.optimizer));
   }
   MERON_TRY(read_nvme(root, plan.nvme));
   return resolve_fraction(root, plan);
@@ -285,8 +288,8 @@ Status read_mesh(JsonValue root, Mesh& mesh) {
 
 bool same_table(Plan a, const Plan& b) {
   a.name = b.name;
-  a.gather_window = b.gather_window;
-  a.register_values = b.register_values;
+  a.param.gather_window = b.param.gather_window;
+  a.param.register_values = b.param.register_values;
   return a == b;
 }
 
@@ -336,7 +339,7 @@ Result<Plan> parse_plan(std::string_view json) {
   MERON_TRY(read_entries(root, plan));
   if (const auto value = root.find("gradient_buckets")) {
     MERON_ASSIGN(const uint64_t buckets, value->count(1, kMaxGradientBuckets));
-    plan.gradient_buckets = static_cast<uint32_t>(buckets);
+    plan.gradient.buckets = static_cast<uint32_t>(buckets);
   }
   const auto name = root.find("name");
   if (name) {

@@ -17,10 +17,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Ordered as the table.
-Json entry_json(const Row& entry, std::span<const Word<MaybeDType>> dtypes) {
-  return {{"sharding", name_of(entry.sharding)},
-          {"tier", name_of(entry.tier)},
-          {"dtype", dtype_word(dtypes, entry.dtype)}};
+Json row_json(const Row& row, std::string_view dtype) {
+  return {{"sharding", name_of(row.sharding)}, {"tier", name_of(row.tier)}, {"dtype", dtype}};
 }
 
 Json codec_json(const Codec& codec) {
@@ -47,32 +45,30 @@ Json mesh_json(const Mesh& mesh) {
 }  // namespace
 
 std::string to_json(const Plan& plan, int indent) {
-  Json param = entry_json(plan.param, kParamDTypes);
-  param["frozen"] = plan.frozen_int8 ? "int8" : "registered";
-  param["second_copy"] = plan.second_copy ? "shard" : "none";
+  Json param = row_json(plan.param, "registered");
+  param["frozen"] = plan.param.frozen_int8 ? "int8" : "registered";
+  param["second_copy"] = plan.param.second_copy ? "shard" : "none";
   param["codec"] = codec_json(plan.param.codec);
   if (plan.param.tier == Tier::nvme) {
-    param["resident"] = plan.resident;
-    param["buffers"] = plan.param_buffers;
+    param["resident"] = plan.param.resident;
+    param["buffers"] = plan.param.buffers;
   }
-  if (plan.gather_window > 0) param["gather_window"] = plan.gather_window;
-  if (plan.register_values) param["register_values"] = true;
-  Json gradient = entry_json(plan.gradient, kGradientDTypes);
+  if (plan.param.gather_window > 0) param["gather_window"] = plan.param.gather_window;
+  if (plan.param.register_values) param["register_values"] = true;
+  Json gradient = row_json(plan.gradient, dtype_word(kGradientDTypes, plan.gradient.dtype));
   gradient["codec"] = codec_json(plan.gradient.codec);
-  Json optimizer = {{"sharding", name_of(plan.optimizer.sharding)},
-                    {"tier", name_of(plan.optimizer.tier)},
-                    {"dtype", name_of(plan.state_dtype)}};
+  Json optimizer = row_json(plan.optimizer, name_of(plan.optimizer.dtype));
   if (plan.optimizer.tier == Tier::nvme) {
-    optimizer["fraction"] = plan.nvme_fraction;
-    optimizer["sub_group"] = plan.sub_group;
-    optimizer["buffers"] = plan.state_buffers;
+    optimizer["fraction"] = plan.optimizer.fraction;
+    optimizer["sub_group"] = plan.optimizer.sub_group;
+    optimizer["buffers"] = plan.optimizer.buffers;
   }
   Json out = {{"name", plan.name},
               {"mesh", mesh_json(plan.mesh)},
               {"param", std::move(param)},
               {"gradient", std::move(gradient)},
               {"optimizer", std::move(optimizer)},
-              {"gradient_buckets", plan.gradient_buckets}};
+              {"gradient_buckets", plan.gradient.buckets}};
   if (!plan.nvme.path.empty()) {
     out["nvme"] = {{"path", plan.nvme.path},
                    {"block", plan.nvme.block},

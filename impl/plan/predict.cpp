@@ -61,7 +61,7 @@ Wide ring_bytes(const Plan& plan, const UnitKinds& units, uint64_t rank, const M
   // footprint() in 128 bits would differ from this only for sums that are refused in the end.
   constexpr Wide kRefused = Wide{1} << 63;
   if (largest >= kRefused) return Wide{1} << 64;
-  return Wide{plan.gradient_buckets} * footprint(static_cast<uint64_t>(largest));
+  return Wide{plan.gradient.buckets} * footprint(static_cast<uint64_t>(largest));
 }
 
 // The buffers of states on nvme: each holds the largest sub-group.
@@ -72,8 +72,9 @@ Wide state_buffer_bytes(const Plan& plan, const UnitKinds& units, uint32_t state
     for (const FlatDesc& flat : *flats) {
       if (!flat.trainable) continue;
       const Range owned = held_range(plan.optimizer, flat.elements, rank, mesh);
-      largest = std::max(largest, largest_sub_group(state_shape(plan, flat, states), plan.sub_group,
-                                                    split_states(plan, owned).nvme.size()));
+      largest = std::max(
+          largest, largest_sub_group(state_shape(plan, flat, states), plan.optimizer.sub_group,
+                                     split_states(plan, owned).nvme.size()));
     }
   }
   return footprint(state_buffers_bytes(plan, largest));
@@ -96,7 +97,7 @@ Wide param_buffer_bytes(const Plan& plan, const UnitKinds& units, uint64_t rank,
   }
   std::sort(sizes.rbegin(), sizes.rend());
   Wide sum = 0;
-  uint64_t room = std::max<uint64_t>(plan.param_buffers, local > 1 ? 2 : 1);
+  uint64_t room = std::max<uint64_t>(plan.param.buffers, local > 1 ? 2 : 1);
   for (const auto& [bytes, count] : sizes) {
     const uint64_t held = std::min(room, count);
     sum += bytes * held;
@@ -174,7 +175,7 @@ uint64_t encoded_row_room(const Codec& codec, uint64_t shard, uint64_t replicas)
 }
 
 bool param_coded(const Plan& plan, const FlatDesc& flat, const MeshShape& mesh) {
-  if (mesh.replicas == 1 || (plan.frozen_int8 && !flat.trainable)) return false;
+  if (mesh.replicas == 1 || (plan.param.frozen_int8 && !flat.trainable)) return false;
   return plan.param.codec.blocked() ||
          (plan.param.codec.kind == CodecKind::bf16 && flat.dtype == DType::f32);
 }

@@ -66,7 +66,7 @@ struct StateShape {
 };
 
 inline StateShape state_shape(const Plan& plan, const FlatDesc& flat, uint32_t states) {
-  return {.dtype = plan.state_dtype, .states = states, .master = flat.dtype != DType::f32};
+  return {.dtype = plan.optimizer.dtype, .states = states, .master = flat.dtype != DType::f32};
 }
 
 // Of the elements that a rank updates, those whose states are on the host (the first ones) and
@@ -78,7 +78,7 @@ inline StateSplit split_states(const Plan& plan, const Range& owned) {
   const Range none{owned.end, owned.end};
   if (plan.optimizer.tier == Tier::host) return {owned, none, none};
   if (plan.optimizer.tier == Tier::device) return {none, none, owned};
-  const double share = static_cast<double>(owned.size()) * plan.nvme_fraction;
+  const double share = static_cast<double>(owned.size()) * plan.optimizer.fraction;
   const uint64_t on_nvme = std::min(owned.size(), static_cast<uint64_t>(std::ceil(share)));
   const uint64_t on_host = (owned.size() - on_nvme) / kBlock * kBlock;
   return {{owned.begin, owned.begin + on_host}, {owned.begin + on_host, owned.end}, none};
@@ -100,7 +100,7 @@ constexpr uint64_t largest_sub_group(const StateShape& shape, uint64_t sub_group
 }
 // Memory of the transfers' buffers, if the largest transfer takes `largest`.
 constexpr uint64_t state_buffers_bytes(const Plan& plan, uint64_t largest) {
-  return plan.state_buffers * largest;
+  return plan.optimizer.buffers * largest;
 }
 
 }  // namespace meron

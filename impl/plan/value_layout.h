@@ -16,11 +16,11 @@ namespace meron {
 // Whether a flat's values reside on the tier of the plan's param entry, other than the host, if its
 // unit's do. Encoded ones stay on the host: they have a quarter of the bytes, or half.
 constexpr bool stored_away(const Plan& plan, const FlatDesc& flat) {
-  return plan.param.tier != Tier::host && (flat.trainable || !plan.frozen_int8);
+  return plan.param.tier != Tier::host && (flat.trainable || !plan.param.frozen_int8);
 }
 // Whether secondary partitions (hpZ) are on the host. Those of values on the device are there too.
 constexpr bool copies_on_host(const Plan& plan) {
-  return plan.second_copy && plan.param.tier == Tier::host;
+  return plan.param.second_copy && plan.param.tier == Tier::host;
 }
 // Whether values on the device have a copy on the host, because the host updates them.
 constexpr bool mirrored(const Plan& plan) {
@@ -40,7 +40,7 @@ constexpr uint64_t device_value_bytes(const Plan& plan, uint64_t elements, uint6
 // The same of its secondary partition (hpZ), which is the full shard; 0 if the plan has none.
 constexpr uint64_t device_copy_bytes(const Plan& plan, uint64_t elements, uint64_t rank,
                                      const MeshShape& mesh, uint64_t size) {
-  if (!plan.second_copy || mesh.replicas == 1) return 0;
+  if (!plan.param.second_copy || mesh.replicas == 1) return 0;
   const uint64_t shard = shard_elements(elements, mesh.shards);
   const uint64_t sub_shard = shard_elements(row_range(elements, rank, mesh).size(), mesh.replicas);
   return std::max(shard, sub_shard * mesh.replicas) * size;
@@ -85,7 +85,7 @@ constexpr uint64_t value_file_bytes(const Range& held, uint64_t size) {
 // 0, which are the largest.
 class Residency {
  public:
-  explicit Residency(const Plan& plan) : plan_(&plan), left_(plan.resident) {}
+  explicit Residency(const Plan& plan) : plan_(&plan), left_(plan.param.resident) {}
 
   // Whether the values of the next unit reside on the tier of the plan's param entry.
   bool store(const std::vector<FlatDesc>& flats, const MeshShape& mesh) {

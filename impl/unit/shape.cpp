@@ -34,7 +34,7 @@ void UnitShape::lay_out(const UnitLayout& layout) {
     flat.summed = !axes_.replicas()                           ? flat.owned
                   : plan.gradient.sharding == Sharding::world ? flat.part
                                                               : flat.row;
-    flat.packed = plan.frozen_int8 && !desc.trainable;
+    flat.packed = plan.param.frozen_int8 && !desc.trainable;
     bytes_ += flat.value_bytes();
   }
   find_peers();
@@ -54,8 +54,9 @@ void UnitShape::find_peers() {
   const Channel& group = *axes_.group;
   const bool whole = !is_sharded(rank_.plan.param);
   // Who fetches whole values from whom depends on who updates them.
-  const bool over_world = over_all(whole ? rank_.plan.optimizer : rank_.plan.param, axes_.mesh);
-  const bool refreshed = !over_world && over_all(rank_.plan.optimizer, axes_.mesh);
+  const bool updated_over_all = over_all(rank_.plan.optimizer, axes_.mesh);
+  const bool over_world = whole ? updated_over_all : over_all(rank_.plan.param, axes_.mesh);
+  const bool refreshed = !over_world && updated_over_all;
   bool remote = false;
   for (int m = 0; m < group.size(); ++m) {
     const auto shards = static_cast<int>(axes_.mesh.shards);

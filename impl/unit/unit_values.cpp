@@ -189,13 +189,13 @@ size_t Unit::units_being_stored(Rank& rank) {
 bool Unit::may_change(size_t open) const {
   const size_t changing = open + units_being_stored(rank_);
   if (changing == 0) return true;
-  if (changing >= rank_.plan.param_buffers) return false;
-  return holds_staged_ || !takes_buffer() || rank_.drive.units_here < rank_.plan.param_buffers;
+  if (changing >= rank_.plan.param.buffers) return false;
+  return holds_staged_ || !takes_buffer() || rank_.drive.units_here < rank_.plan.param.buffers;
 }
 
 const Unit* Unit::unit_being_stored_first() const {
   if (holds_staged_ || !takes_buffer()) return nullptr;
-  if (rank_.drive.units_here < rank_.plan.param_buffers) return nullptr;
+  if (rank_.drive.units_here < rank_.plan.param.buffers) return nullptr;
   const auto first = std::find_if(rank_.drive.storing.begin(), rank_.drive.storing.end(),
                                   [](const Unit* unit) { return unit->busy(); });
   return first == rank_.drive.storing.end() ? nullptr : *first;

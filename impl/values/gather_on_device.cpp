@@ -67,7 +67,7 @@ Status GatherOperation::reserve() {
   const DeviceSide& side = *units_.front()->rank().device;
   const Plan& plan = units_.front()->rank().plan;
   const MeshShape& mesh = units_.front()->axes().mesh;
-  const bool of_parts = mesh.replicas > 1 && over_all(plan.param, mesh) && !plan.second_copy;
+  const bool of_parts = mesh.replicas > 1 && over_all(plan.param, mesh) && !plan.param.second_copy;
   GatherWindow* const window = units_.front()->axes().devices->window();
   for (const auto& unit : units_) {
     std::vector<DeviceMemory>& rooms = rooms_.emplace_back();

@@ -47,7 +47,7 @@ TEST(DeviceVerdictTest, DevicesOfTheirOwnAreJoined) {
 TEST(DeviceVerdictTest, AllRanksRegisterValuesOrNone) {
   Ranks ranks;
   EXPECT_FALSE(ranks.judge().registers);
-  ranks.plan.register_values = true;
+  ranks.plan.param.register_values = true;
   EXPECT_TRUE(ranks.judge().registers);
   put(ranks.cards[1].unregistered, "NCCL 2.18.5 registers no memory");
   const DeviceVerdict verdict = ranks.judge();
@@ -59,7 +59,7 @@ TEST(DeviceVerdictTest, AllRanksRegisterValuesOrNone) {
 TEST(DeviceVerdictTest, AllRanksGatherWithinOneWindowOrNone) {
   Ranks ranks;
   EXPECT_EQ(ranks.judge().window, 0U);
-  ranks.plan.gather_window = 1 << 20;
+  ranks.plan.param.gather_window = 1 << 20;
   EXPECT_EQ(ranks.judge().window, 1U << 20);
   EXPECT_EQ(ranks.judge().notice, "");
   // What a rank says that has opened none.
@@ -74,7 +74,7 @@ TEST(DeviceVerdictTest, AllRanksGatherWithinOneWindowOrNone) {
 
 TEST(DeviceVerdictTest, AWindowThatCannotBeIsAnError) {
   Ranks ranks;
-  ranks.plan.gather_window = 1 << 20;
+  ranks.plan.param.gather_window = 1 << 20;
   ranks.cards[3].free_bytes = 1 << 19;
   const DeviceVerdict verdict = ranks.judge();
   EXPECT_FALSE(verdict.joins);

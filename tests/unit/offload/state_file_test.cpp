@@ -33,8 +33,8 @@ class StateFileTest : public test::OnDisk {
     Plan plan;
     plan.optimizer.tier = Tier::nvme;
     plan.nvme.path = directory_.path();
-    plan.sub_group = 2 * kRecord;
-    plan.state_buffers = buffers;
+    plan.optimizer.sub_group = 2 * kRecord;
+    plan.optimizer.buffers = buffers;
     auto storage = Storage::open(plan.nvme.path, {.block = 8192, .depth = 4}, [] {});
     ASSERT_TRUE(storage.ok()) << storage.error().info().what;
     storage_ = std::move(storage).value();

@@ -32,7 +32,7 @@ TEST(StateLayout, SplitsHaveEveryElementOnce) {
   Plan plan;
   plan.optimizer.tier = Tier::nvme;
   for (const double fraction : {1e-9, 0.1, 0.5, 0.999, 1.0}) {
-    plan.nvme_fraction = fraction;
+    plan.optimizer.fraction = fraction;
     for (const uint64_t elements : {0u, 32u, 256u, 288u, 4096u, 100'000u}) {
       const Range owned{512, 512 + elements};
       const StateSplit split = split_states(plan, owned);

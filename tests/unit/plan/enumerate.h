@@ -76,7 +76,7 @@ class Enumerator {
       largest = std::max(largest, bucket);
     }
     if (is_sharded(plan_.gradient)) {
-      out_.memory.gradient_buckets = plan_.gradient_buckets * buffer(largest);
+      out_.memory.gradient_buckets = plan_.gradient.buckets * buffer(largest);
     }
     return out_;
   }
@@ -132,7 +132,7 @@ class Enumerator {
     return out;
   }
 
-  bool packed() const { return frozen_ && plan_.frozen_int8; }
+  bool packed() const { return frozen_ && plan_.param.frozen_int8; }
   bool coded() const {
     const CodecKind kind = plan_.param.codec.kind;
     if (packed() || replicas_ == 1 || kind == CodecKind::none) return false;
@@ -171,11 +171,11 @@ class Enumerator {
       shards += shard(owner);
       shards_wire += replicas_ == 1 ? param_wire(shard(owner)) : shard(owner) * size_;
     }
-    if (plan_.second_copy) memory.secondary_partition += sub_shards * size_;
+    if (plan_.param.second_copy) memory.secondary_partition += sub_shards * size_;
     for (uint32_t gather = 0; gather < load_.micro_batches * load_.gathers_per_micro_batch;
          ++gather) {
       // Frozen ones were staged by the first gather of the run.
-      const bool valid = plan_.second_copy && (frozen_ || gather > 0);
+      const bool valid = plan_.param.second_copy && (frozen_ || gather > 0);
       links.gather_mapped += (n_ - own - sub_shards - shards) * size_;
       links.gather_copied += (valid ? shards : shards + sub_shards) * size_;
       links.remote_gather += valid ? shards_wire : shards_wire + sub_shards_wire;

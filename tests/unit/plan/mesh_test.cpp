@@ -48,12 +48,12 @@ TEST(MeshPreset, AreTheTablesThatTheirPapersHave) {
   EXPECT_EQ(mics.param.sharding, kShard);
   EXPECT_EQ(mics.gradient.sharding, kShard);
   EXPECT_EQ(mics.optimizer.sharding, kShard);
-  EXPECT_FALSE(mics.second_copy);
+  EXPECT_FALSE(mics.param.second_copy);
   const Plan hpz = *preset("hpz(4)");
   EXPECT_EQ(hpz.param.sharding, kWorld);
   EXPECT_EQ(hpz.gradient.sharding, kWorld);
   EXPECT_EQ(hpz.optimizer.sharding, kWorld);
-  EXPECT_TRUE(hpz.second_copy);
+  EXPECT_TRUE(hpz.param.second_copy);
   EXPECT_EQ(hpz.param.codec, Codec{});
   Plan zeropp = *preset("zeropp(4)");
   EXPECT_EQ(zeropp.param.codec, (Codec{.kind = CodecKind::int8}));
@@ -82,13 +82,16 @@ TEST(MeshPreset, BadArguments) {
 }
 
 TEST(CheckMesh, RowsAndCodecsNeedReplicas) {
-  for (const Row Plan::*row : {&Plan::param, &Plan::gradient, &Plan::optimizer}) {
+  using RowOf = Row& (*)(Plan&);
+  for (const RowOf row : {RowOf([](Plan& plan) -> Row& { return plan.param; }),
+                          RowOf([](Plan& plan) -> Row& { return plan.gradient; }),
+                          RowOf([](Plan& plan) -> Row& { return plan.optimizer; })}) {
     Plan plan = of(kShard, kShard, kShard, Mesh::kAll);
-    const_cast<Row&>(plan.*row).sharding = kWorld;
+    row(plan).sharding = kWorld;
     expect_error(validate(plan), MERON_E_ARGUMENT,
                  "are sharded over replicas, but the plan has no mesh", "\"mesh\": {\"shard\"");
     plan = of(kShard, kShard, kShard, Mesh::kAll);
-    const_cast<Row&>(plan.*row).codec.kind = CodecKind::bf16;
+    row(plan).codec.kind = CodecKind::bf16;
     expect_error(validate(plan), MERON_E_ARGUMENT,
                  "have a codec, which is for transfers between replicas, but the plan has no mesh");
   }
@@ -128,19 +131,19 @@ TEST(CheckMesh, NothingIsCutFinerThanTheOptimizer) {
 TEST(CheckMesh, ASecondCopyIsOfWhatIsCutOverReplicas) {
   for (const Sharding param : {kNone, kShard}) {
     Plan plan = of(param, kShard, kWorld, 2);
-    plan.second_copy = true;
+    plan.param.second_copy = true;
     expect_error(validate(plan), MERON_E_ARGUMENT,
                  "second_copy (the secondary partition of hpZ) needs", "or leave second_copy out");
   }
   Plan plan = of(kWorld, kShard, kWorld, 2);
-  plan.second_copy = true;
+  plan.param.second_copy = true;
   EXPECT_TRUE(validate(plan).ok());
 }
 
 TEST(CheckMesh, FrozenInt8NeedsParametersCutAsTheOptimizer) {
   const auto frozen = [](Sharding param, Sharding optimizer, uint32_t shard) {
     Plan plan = of(param, kNone, optimizer, shard);
-    plan.frozen_int8 = true;
+    plan.param.frozen_int8 = true;
     return validate(plan);
   };
   EXPECT_TRUE(frozen(kShard, kShard, Mesh::kAll).ok());
@@ -221,7 +224,7 @@ TEST(MeshPlans, DifferencesNeedValuesThatStay) {
   Plan plan = *preset("hpz(2)");
   plan.param.codec = {.kind = CodecKind::int4, .difference = true};
   EXPECT_TRUE(validate(plan).ok());
-  plan.second_copy = false;
+  plan.param.second_copy = false;
   expect_error(validate(plan), MERON_E_ARGUMENT,
                "a difference needs the values before, which this plan drops after each gather",
                "or the sharding of param to \"shard\", or leave difference out");
@@ -285,7 +288,7 @@ TEST(MeshTable, HasTheMeshTheCopyAndTheCodecs) {
       "optimizer                   replica x shard  host  f32            -\n"
       "gradient buckets in the ring: 2\n");
   Plan plan = *preset("mics(1)");
-  plan.frozen_int8 = true;
+  plan.param.frozen_int8 = true;
   plan.gradient.codec = {
       .kind = CodecKind::int8, .block = 64, .stochastic = true, .hadamard = true};
   EXPECT_EQ(to_table(plan),

@@ -35,11 +35,11 @@ Plan random_plan(std::mt19937& random) {
     plan.param.sharding = sharding();
     const uint32_t sizes[] = {Mesh::kAll, Mesh::kNode, 1, 65536};
     plan.mesh.shard = sizes[pick(4)];
-    plan.second_copy = pick(2) == 1;
-    plan.frozen_int8 = pick(2) == 1;
+    plan.param.second_copy = pick(2) == 1;
+    plan.param.frozen_int8 = pick(2) == 1;
     if (pick(2) == 1) plan.param.codec = codec();
     if (pick(2) == 1) plan.gradient.codec = codec();
-    plan.state_dtype = static_cast<StateDType>(pick(3));
+    plan.optimizer.dtype = static_cast<StateDType>(pick(3));
     const int on_nvme = pick(4);  // bits: optimizer, parameters
     if (on_nvme != 0) {
       plan.nvme = {.path = pick(2) == 1 ? "/a \"drive\"" : "x",
@@ -50,23 +50,23 @@ Plan random_plan(std::mt19937& random) {
     }
     if ((on_nvme & 1) != 0) {
       plan.optimizer.tier = Tier::nvme;
-      plan.nvme_fraction = 1.0 / (1 + pick(7));
-      plan.sub_group = kLeastSubGroup << pick(10);
-      plan.state_buffers = kLeastStateBuffers + static_cast<uint32_t>(pick(9));
+      plan.optimizer.fraction = 1.0 / (1 + pick(7));
+      plan.optimizer.sub_group = kLeastSubGroup << pick(10);
+      plan.optimizer.buffers = kLeastStateBuffers + static_cast<uint32_t>(pick(9));
     }
     if ((on_nvme & 2) == 0 && pick(2) == 1) {
       plan.param.tier = Tier::device;
-      plan.gather_window = static_cast<uint64_t>(pick(3)) << 30;
-      plan.register_values = pick(2) == 1;
+      plan.param.gather_window = static_cast<uint64_t>(pick(3)) << 30;
+      plan.param.register_values = pick(2) == 1;
     }
     if ((on_nvme & 2) != 0) {
       plan.param.tier = Tier::nvme;
-      plan.resident = pick(2) * 123'456;
-      plan.param_buffers = kLeastParamBuffers + static_cast<uint32_t>(pick(9));
+      plan.param.resident = pick(2) * 123'456;
+      plan.param.buffers = kLeastParamBuffers + static_cast<uint32_t>(pick(9));
     }
   } while (!validate(plan));
   if (const int dtype = pick(4); dtype < 3) plan.gradient.dtype = static_cast<DType>(dtype);
-  plan.gradient_buckets = 1 + random() % kMaxGradientBuckets;
+  plan.gradient.buckets = 1 + random() % kMaxGradientBuckets;
   constexpr std::string_view kNames[] = {"zero2", "custom",       "a \"quoted\" \\ name",
                                          "µ/形",  "with.dots[3]", "\xF0\x9F\x90\x99"};
   plan.name = kNames[pick(6)];
@@ -104,7 +104,7 @@ TEST(PlanJson, TakesTheNamesThatPyTorchHas) {
       parse_plan(R"({"gradient": {"dtype": "bfloat16"}, "optimizer": {"dtype": "float32"}})");
   ASSERT_TRUE(plan.ok()) << plan.error().info().what;
   EXPECT_EQ(plan->gradient.dtype, DType::bf16);
-  EXPECT_EQ(plan->state_dtype, StateDType::f32);
+  EXPECT_EQ(plan->optimizer.dtype, StateDType::f32);
   EXPECT_EQ(parse_plan(R"({"gradient": {"dtype": "fp16"}})")->gradient.dtype, DType::f16);
 }
 
@@ -316,7 +316,7 @@ TEST(PlanJson, AFractionIsChosenByRates) {
         R"("both": 6000000000, "update": )" + update + "}}}";
     const Result<Plan> plan = parse_plan(text);
     EXPECT_TRUE(plan.ok());
-    return plan.ok() ? plan->nvme_fraction : 0.0;
+    return plan.ok() ? plan->optimizer.fraction : 0.0;
   };
   EXPECT_EQ(fraction("f32", "1000000000"), 0.5);
   EXPECT_EQ(fraction("f32", "400000000"), 1.0);
@@ -332,8 +332,8 @@ TEST(PlanJson, AWindowIsANumberOrAText) {
                                  R"("register_values": true, "gather_window": )" +
                                  window + "}}");
     ASSERT_TRUE(plan.ok()) << plan.error().info().what;
-    EXPECT_EQ(plan->gather_window, uint64_t{4} << 30);
-    EXPECT_TRUE(plan->register_values);
+    EXPECT_EQ(plan->param.gather_window, uint64_t{4} << 30);
+    EXPECT_TRUE(plan->param.register_values);
     EXPECT_EQ(*parse_plan(to_json(*plan)), *plan);
   }
 }

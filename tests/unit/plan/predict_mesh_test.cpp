@@ -97,15 +97,15 @@ TEST_P(EveryPlan, CostsWhatCountingGives) {
         plan.param.codec = param;
         plan.gradient.codec = gradient;
         plan.gradient.codec.feedback = gradient.blocked() && random() % 2 == 0;
-        plan.second_copy = plan.param.sharding == Sharding::world && random() % 2 == 0;
+        plan.param.second_copy = plan.param.sharding == Sharding::world && random() % 2 == 0;
         plan.param.codec.difference = param.blocked() && random() % 2 == 0;
         if (!validate(plan).ok()) plan.param.codec.difference = false;
-        plan.frozen_int8 = random() % 2 == 0;
-        if (!validate(plan).ok()) plan.frozen_int8 = false;
+        plan.param.frozen_int8 = random() % 2 == 0;
+        if (!validate(plan).ok()) plan.param.frozen_int8 = false;
         if (!validate(plan).ok()) continue;
         plan.gradient.dtype.reset();
         if (random() % 2 == 0) plan.gradient.dtype = static_cast<DType>(random() % 3);
-        plan.gradient_buckets = static_cast<uint32_t>(1 + random() % 3);
+        plan.gradient.buckets = static_cast<uint32_t>(1 + random() % 3);
         for (const uint32_t ranks : {1u, 2u, 3u, 4u, 6u, 8u, 12u}) {
           for (const uint32_t node : {0u, 1u, 2u, 3u, 4u, 5u, 16u}) {
             const ModelDesc model = small_model(random);

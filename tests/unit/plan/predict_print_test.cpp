@@ -39,7 +39,7 @@ TEST(PredictErrors, WorkloadAndPlan) {
                "optimizer_states is 3, outside 0 to 2");
   EXPECT_EQ(predict(plan, model, {.optimizer_states = 0})->ranks[0].memory.moments, 0);
   Plan invalid = plan;
-  invalid.gradient_buckets = 0;
+  invalid.gradient.buckets = 0;
   expect_error(predict(invalid, model, {}), MERON_E_ARGUMENT, "gradient_buckets is 0");
 }
 

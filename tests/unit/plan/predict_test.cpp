@@ -48,10 +48,10 @@ TEST(PredictByHand, AnOptimizerOnBothTiers) {
   Plan plan = *preset("zero3");
   plan.optimizer.tier = Tier::nvme;
   plan.nvme.path = "/local";
-  plan.nvme_fraction = 0.5;
-  plan.state_dtype = StateDType::int8;
-  plan.sub_group = 4096;
-  plan.state_buffers = 3;
+  plan.optimizer.fraction = 0.5;
+  plan.optimizer.dtype = StateDType::int8;
+  plan.optimizer.sub_group = 4096;
+  plan.optimizer.buffers = 3;
   const ModelDesc model = {{{"unit", {{DType::bf16, 10'000, true}}}}};
   const Result<Prediction> got = predict(plan, model, {.ranks = 2});
   ASSERT_TRUE(got.ok());
@@ -78,9 +78,9 @@ TEST(PredictByHand, StatesOnNvmeMoveTwentyFourBytesPerParameter) {
     return static_cast<double>(rank.nvme.read + rank.nvme.written) / (64 << 20);
   };
   EXPECT_EQ(moved(), 24.0);
-  plan.state_dtype = StateDType::bf16;
+  plan.optimizer.dtype = StateDType::bf16;
   EXPECT_EQ(moved(), 16.0);
-  plan.state_dtype = StateDType::int8;
+  plan.optimizer.dtype = StateDType::int8;
   EXPECT_EQ(moved(), 12.0625);
   EXPECT_EQ(predict(plan, model, {.ranks = 1, .optimizer_states = 1})->ranks[0].nvme.read,
             (uint64_t{64} << 20) * 5 + (uint64_t{64} << 20) / 256 * 4);
@@ -89,7 +89,7 @@ TEST(PredictByHand, StatesOnNvmeMoveTwentyFourBytesPerParameter) {
 TEST(PredictByHand, ParametersOnNvme) {
   Plan plan = *preset("zero3");
   plan.param.tier = Tier::nvme;
-  plan.param_buffers = 3;
+  plan.param.buffers = 3;
   plan.nvme.path = "/local";
   const ModelDesc model = {{{"first", {{DType::bf16, 1024, true}}},
                             {"frozen", {{DType::f32, 2048, false}}},
@@ -112,7 +112,7 @@ TEST(PredictByHand, ParametersOnNvme) {
   EXPECT_EQ(got->ranks[0].nvme.written, 1024u + 2048);
 
   // Rank 0 holds 512, 1024 and 512 elements: the last unit fits after the first has been kept.
-  plan.resident = 1024;
+  plan.param.resident = 1024;
   got = predict(plan, model, load);
   ASSERT_TRUE(got.ok());
   EXPECT_EQ(got->ranks[0].memory.param, 1024u + 2048);
@@ -122,14 +122,14 @@ TEST(PredictByHand, ParametersOnNvme) {
   EXPECT_EQ(got->ranks[1].memory.param_buffers, 4096u);
 
   // Of more units than there is room for, the largest.
-  plan.resident = 0;
-  plan.param_buffers = 2;
+  plan.param.resident = 0;
+  plan.param.buffers = 2;
   got = predict(plan, model, load);
   ASSERT_TRUE(got.ok());
   EXPECT_EQ(got->ranks[0].memory.param_buffers, 4096u + 2048);
 
   // One unit at a time changes; but a unit that a local peer still reads stays beside the next one.
-  plan.param_buffers = 1;
+  plan.param.buffers = 1;
   got = predict(plan, model, load);
   ASSERT_TRUE(got.ok());
   EXPECT_EQ(got->ranks[0].memory.param_buffers, 4096u + 2048);
@@ -329,7 +329,7 @@ TEST(PredictByHand, RingHoldsTheLargestUnit) {
        {"b", {{DType::f32, 2048, true}}},                                // 8192
        {"c", {{DType::f32, 1 << 20, false}, {DType::f16, 32, true}}}}};  // 4096
   Plan plan = *preset("zero2");
-  plan.gradient_buckets = 3;
+  plan.gradient.buckets = 3;
   const Result<Prediction> prediction = predict(plan, model, {.ranks = 2});
   ASSERT_TRUE(prediction.ok());
   EXPECT_EQ(prediction->ranks[0].memory.gradient_buckets, 3u * 12288);
