@@ -99,16 +99,20 @@ void ShardOnNvme::forget() {
 }
 
 Status ShardOnNvme::read(uint64_t offset, uint64_t bytes, std::byte* out) {
-  MERON_TRY(settle());
+  if (error_) return *error_;
+  // Only of writes: a read that has ended belongs to whoever began it. Taking note of one here
+  // would release the lock, to verify, while the unit does not know that its memory is in use.
   while (transfer_ && writing_) {
-    const std::shared_ptr<IoTicket> write = transfer_;
-    const Recess recess;
-    if (!write->wait(rank_.timeout_ns)) {
-      return drive_silent_error(rank_.drive.storage->path(), rank_.timeout_ns);
+    if (const std::shared_ptr<IoTicket> write = transfer_; !write->done()) {
+      const Recess recess;
+      if (!write->wait(rank_.timeout_ns)) {
+        return drive_silent_error(rank_.drive.storage->path(), rank_.timeout_ns);
+      }
     }
-    break;
+    // Another thread may have taken note of it meanwhile, and begun another transfer.
+    if (transfer_ && writing_) MERON_TRY(settle());
   }
-  MERON_TRY(settle());
+  if (error_) return *error_;
   const Recess recess;  // nothing is stored there meanwhile
   if (bytes == 0) return Ok{};
   if (!stored_) {
