@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <system_error>
 
 #include "base/held.h"
 #include "os/futex.h"
@@ -27,15 +28,21 @@ ThreadPool::~ThreadPool() {
   for (std::thread& worker : workers_) worker.join();
 }
 
+// The parts of workers that the system refuses stay on the caller.
 void ThreadPool::start() {
+  started_ = true;
   const MaskSignalsScope masked;
-  for (int part = 1; part < threads_; ++part) {
-    workers_.emplace_back([this, part] {
-      set_thread_name("meron-compute");
-      // Where that is not allowed any more, it runs anywhere, only slower.
-      if (!cpus_.empty()) (void)pin_thread_to(cpus_).ok();
-      work(part);
-    });
+  try {
+    for (int part = 1; part < threads_; ++part) {
+      workers_.emplace_back([this, part] {
+        set_thread_name("meron-compute");
+        // Where that is not allowed any more, it runs anywhere, only slower.
+        if (!cpus_.empty()) (void)pin_thread_to(cpus_).ok();
+        work(part);
+      });
+    }
+  } catch (const std::system_error&) {
+  } catch (const std::bad_alloc&) {
   }
 }
 
@@ -61,7 +68,7 @@ void ThreadPool::run(int parts, const std::function<void(int)>& body) {
     return;
   }
   if (parts > 1) {
-    if (workers_.empty()) start();
+    if (!started_) start();
     body_ = &body;
     parts_ = parts;
     pending_.store(static_cast<uint32_t>(workers_.size()));
@@ -70,6 +77,7 @@ void ThreadPool::run(int parts, const std::function<void(int)>& body) {
   }
   if (parts > 0) body(0);
   if (parts > 1) {
+    for (int part = static_cast<int>(workers_.size()) + 1; part < parts; ++part) body(part);
     for (uint32_t left = pending_.load(); left != 0; left = pending_.load()) {
       futex_wait(&pending_, left, kForever);
     }

@@ -20,8 +20,8 @@ inline constexpr uint64_t kInlineElements = 64 << 10;
 class ThreadPool {
  public:
   // `threads` in total, the caller's included: 1 starts none. Workers start at the first run that
-  // needs them.
-  // Those run on `cpus`, where some are given; the caller's thread is the caller's business.
+  // needs them, on `cpus` where some are given; the caller's thread is the caller's business. Where
+  // the system refuses some, the caller does their parts.
   explicit ThreadPool(int threads, std::vector<int> cpus = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -48,6 +48,7 @@ class ThreadPool {
   int threads_;
   const std::vector<int> cpus_;
   std::mutex run_;  // held while the workers are at work; only tried
+  bool started_ = false;
   std::vector<std::thread> workers_;
   const std::function<void(int)>* body_ = nullptr;
   int parts_ = 0;
