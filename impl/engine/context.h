@@ -313,10 +313,16 @@ class Context : public std::enable_shared_from_this<Context> {
   Status check_no_gradient_begins(const Unit& unit) const;
   Status open_bucket(const std::shared_ptr<Unit>& unit);
   Status provide_gradients(const std::shared_ptr<Unit>& unit);
-  // The turn is the caller's.
+  // The turn is the caller's. What begin_reduction() would have to wait for is awaited first: it
+  // may be given up, and nothing must have been added by then.
+  Status await_reduction(Held& held, const Unit& unit, const ReduceOptions& options);
   Result<std::shared_ptr<Operation>> begin_reduction(Held& held, const std::shared_ptr<Unit>& unit,
                                                      const ReduceOptions& options, CallKind kind,
                                                      bool ends);
+  Status check_finish(const Unit& unit) const;
+  // Where the sums are there already, and none of them is exchanged any more.
+  Result<std::shared_ptr<Operation>> finish_sums(const std::shared_ptr<Unit>& unit,
+                                                 const ReduceOptions& options);
   static Error destroyed_error(const Unit& unit);
   // To the units' group where no channel is given.
   Result<uint64_t> post_call(CallKind kind, std::span<const std::shared_ptr<Unit>> units,

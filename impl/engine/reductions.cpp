@@ -92,12 +92,23 @@ Result<std::shared_ptr<Operation>> Context::reduce(const std::shared_ptr<Unit>& 
   MERON_TRY(open_bucket(unit));
   MERON_ASSIGN([[maybe_unused]] const Turn turn, this->turn());
   auto held = lock();
+  // Before anything is added: the call may be made again.
+  MERON_TRY(await_reduction(held, *unit, options));
   MERON_TRY(check_filling(*unit));
   GradientMemory& memory = unit->gradient().memory();
-  // Before anything is added: the call may be made again.
   MERON_TRY(memory.prepare(Pass::of(*unit, options, false)));
   MERON_TRY(memory.add(gradients, stream));
   return begin_reduction(held, unit, options, CallKind::reduce, false);
+}
+
+Status Context::await_reduction(Held& held, const Unit& unit, const ReduceOptions& options) {
+  const Gradient& gradient = unit.gradient();
+  const bool on_device = gradient.memory().on_device();
+  if (stays_local(unit, options) && !on_device) return Ok{};
+  MERON_TRY(await_room(held, ReduceOperation::channel_for(unit, options)));
+  // What a device is asked for cannot be put off.
+  if (on_device && gradient.keeps_feedback()) MERON_TRY(wait_feedback_copied(held, unit));
+  return Ok{};
 }
 
 Result<std::shared_ptr<Operation>> Context::begin_reduction(Held& held,
@@ -119,17 +130,8 @@ Result<std::shared_ptr<Operation>> Context::begin_reduction(Held& held,
     return local;
   }
   Channel& channel = ReduceOperation::channel_for(*unit, options);
-  MERON_TRY(await_room(held, channel));
-  // What a device is asked for cannot be put off.
-  if (memory.on_device() && gradient.keeps_feedback()) {
-    MERON_TRY(wait_feedback_copied(held, *unit));
-  }
   const Pass pass = Pass::of(*unit, options, ends);
-  if (Status ready = memory.prepare(pass); !ready.ok()) {
-    // The end of an accumulation has added nothing: the call may be made again.
-    if (ends) MERON_TRY(gradient.enter(GradientState::partial));
-    return std::move(ready).error();
-  }
+  MERON_TRY(memory.prepare(pass));
   MERON_ASSIGN(const uint64_t sequence,
                post_call(kind, std::span(&unit, 1), detail_of(options), &channel));
   MERON_ASSIGN(auto reduce, ReduceOperation::begin(unit, pass, sequence, deadline_of(channel)));
@@ -138,30 +140,47 @@ Result<std::shared_ptr<Operation>> Context::begin_reduction(Held& held,
   return std::shared_ptr<Operation>(std::move(reduce));
 }
 
+Status Context::check_finish(const Unit& unit) const {
+  MERON_TRY(check_open());
+  MERON_TRY(unit.channel().status());
+  return FinishOperation::check(unit);
+}
+
 Result<std::shared_ptr<Operation>> Context::finish_reduction(const std::shared_ptr<Unit>& unit,
                                                              const ReduceOptions& options) {
   // Whole gradients move now, and sums that replicas have not exchanged yet.
   const bool whole = !is_sharded(rank_->plan.gradient);
   const bool apart = whole || (between_replicas(*unit, options) && !sums_apart(*unit));
-  const auto check = [&]() -> Status {
-    MERON_TRY(check_open());
-    MERON_TRY(unit->channel().status());
-    return FinishOperation::check(*unit);
-  };
   {
     auto held = lock();
-    MERON_TRY(check());
+    MERON_TRY(check_finish(*unit));
+  }
+  if (!apart) {
+    MERON_TRY(provide_gradients(unit));
+    return finish_sums(unit, options);
   }
   // An accumulation may end without a gradient: its sum is zero.
-  MERON_TRY(apart ? open_bucket(unit) : provide_gradients(unit));
-  MERON_ASSIGN([[maybe_unused]] const Turn turn, this->turn());
-  auto held = lock();
-  if (apart) {
+  MERON_TRY(open_bucket(unit));
+  auto ending = [&]() -> Result<std::shared_ptr<Operation>> {
+    MERON_ASSIGN([[maybe_unused]] const Turn turn, this->turn());
+    auto held = lock();
+    MERON_TRY(await_reduction(held, *unit, options));
     MERON_TRY(check_filling(*unit));
     return begin_reduction(held, unit, options, CallKind::finish, !whole);
-  }
+  }();
+  if (ending.ok()) return ending;
+  // Nothing was added to the bucket: the call may be made again.
+  auto held = lock();
+  MERON_TRY(unit->gradient().close_bucket());
+  return ending;
+}
+
+Result<std::shared_ptr<Operation>> Context::finish_sums(const std::shared_ptr<Unit>& unit,
+                                                        const ReduceOptions& options) {
+  MERON_ASSIGN([[maybe_unused]] const Turn turn, this->turn());
+  auto held = lock();
   MERON_TRY(await_room(held, unit->channel()));
-  MERON_TRY(check());
+  MERON_TRY(check_finish(*unit));
   MERON_ASSIGN(const uint64_t sequence,
                post_call(CallKind::finish, std::span(&unit, 1), detail_of(options)));
   std::shared_ptr<Operation> finish =

@@ -37,6 +37,15 @@ Status Gradient::enter(GradientState state) {
   return Ok{};
 }
 
+Status Gradient::close_bucket() {
+  if (state_ != GradientState::filling) return Ok{};
+  if (host_ != nullptr) {
+    host_->note_reduction();
+    host_->release_bucket();
+  }
+  return enter(GradientState::partial);
+}
+
 bool Gradient::keeps_feedback() const {
   for (size_t f = 0; f < unit_.flats().size(); ++f) {
     if (memory_->residual(f) != nullptr) return true;

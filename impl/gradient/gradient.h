@@ -31,6 +31,9 @@ class Gradient {
   // Null where it lies on the device.
   GradientOnHost* on_host() const { return host_; }
 
+  // Puts back a bucket that was opened and that nothing was added to; else nothing.
+  Status close_bucket();
+
   // The accumulation.
   std::vector<bool> fresh;                     // per param: nothing of it is in the bucket yet
   bool started = false;                        // the sum holds earlier micro-batches

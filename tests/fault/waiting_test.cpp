@@ -117,6 +117,97 @@ TEST(Waiting, EndsWhenShouldStopSays) {
   EXPECT_GE(asked[0].times.load(), 2);
 }
 
+// Rank 0 is a ring ahead of rank 1, so its next call waits. should_stop ends that wait, and the
+// call is made again.
+void expect_made_again(const char* plan, const std::function<CallFailed(Session&)>& call,
+                       const std::function<void(Session&)>& before, float expected) {
+  Shared<std::atomic<int>> stop(2);  // whether to, and how many calls rank 0 has made
+  Open open;
+  open.token = fresh_token();
+  open.plan = plan;
+  open.adjust = [&](int rank, meron_context_options& options) {
+    if (rank != 0) return;
+    options.should_stop_user = stop.data();
+    options.should_stop = [](void* user) -> int32_t {
+      return static_cast<std::atomic<int>*>(user)->load();
+    };
+  };
+  Shared<Stop> late(1);
+  Job job(2, [&](int rank, Report& report) {
+    Session session(open, rank);
+    session.build(1);
+    before(session);
+    session.barrier();
+    if (rank == 1) late[0].here(true);
+    // True until the ring is full.
+    const auto post = [&] {
+      meron_future future{};
+      const CallFailed failed = FAILURE_OF(meron_barrier_begin, &future, session.world);
+      if (failed.status < 0 && failed.status != MERON_E_CANCELLED) throw failed;
+      if (failed.status == MERON_OK) MUST(meron_future_release, future);
+      return failed.status == MERON_OK;
+    };
+    if (rank == 0) {
+      late[0].wait();
+      stop[0] = 1;
+      while (post()) ++stop[1];
+      report.numbers[0] = call(session).status;
+      stop[0] = 0;
+      late[0].release(true);
+    } else {
+      for (int i = 0; i < stop[1]; ++i) post();
+    }
+    const CallFailed failed = call(session);
+    if (failed.status < 0) throw failed;
+    MUST(meron_reduce_wait, session.units.data(), 1, MERON_TIMEOUT_DEFAULT);
+    meron_view view{};
+    MUST(meron_reduced_view, &view, session.params[0]);
+    for (uint64_t i = 0; i < view.count; ++i) {
+      report.numbers[1] += static_cast<const float*>(view.data)[i] != expected;
+    }
+    MUST(meron_reduce_discard, session.units[0]);
+    session.barrier();
+    session.close();
+  });
+  ASSERT_TRUE(job.wait(30 * kSecond)) << plan << ": " << job[0].message;
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(MERON_OK, job[rank].status) << plan << ": " << job[rank].message;
+    EXPECT_EQ(0, job[rank].numbers[1]) << plan << ": wrong sums on rank " << rank;
+  }
+  EXPECT_EQ(MERON_E_CANCELLED, job[0].numbers[0]) << plan;
+}
+
+TEST(Waiting, AReductionThatWasGivenUpAddsItsGradientOnce) {
+  for (const char* plan : {"zero1", "zero2", "zero3"}) {
+    const std::vector<float> gradient(37 * 13, 2.0f);
+    expect_made_again(
+        plan,
+        [&](Session& session) {
+          const meron_source source = {session.params[0], gradient.data(), gradient.size(),
+                                       MERON_F32, 0};
+          return FAILURE_OF(meron_reduce_begin, nullptr, session.units[0], &source, 1, nullptr);
+        },
+        [](Session&) {}, 2.0f);
+  }
+}
+
+TEST(Waiting, TheEndOfAnAccumulationThatWasGivenUpCanBeAskedForAgain) {
+  for (const char* plan : {"zero1", "zero2", "zero3", R"j({"preset": "mics(1)"})j"}) {
+    expect_made_again(
+        plan,
+        [&](Session& session) {
+          meron_future future{};
+          return FAILURE_OF(meron_reduce_finish_begin, &future, session.units[0], nullptr);
+        },
+        [](Session& session) {
+          meron_reduce_options options = MERON_REDUCE_OPTIONS_INIT;
+          options.boundary = 0;
+          session.reduce(0, 2.0f, &options);
+        },
+        2.0f);
+  }
+}
+
 TEST(Waiting, ForRanksToComeEndsWhenShouldStopSays) {
   for (const char* transport : {"shm", "local"}) {
     for (const int rank : {0, 1}) {
