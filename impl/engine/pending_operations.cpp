@@ -10,14 +10,29 @@
 namespace meron {
 namespace {
 
-// Where memory runs out the operation ends; the counts of those that run must be right afterwards.
+// Where ranks share no memory, words of a peer may come before the record of the call that they
+// belong to was compared.
+Result<bool> advance_compared(Operation& operation) {
+  Channel& channel = operation.channel();
+  if (channel.link() != nullptr && operation.sequence() != 0 && !operation.begins_alone()) {
+    MERON_ASSIGN(const bool agreed, channel.agreed(operation.sequence()));
+    if (!agreed) return false;
+  }
+  return operation.advance();
+}
+
+// Where memory runs out the operation ends half-way, and with it the group whose ranks are in it: a
+// next one would take what was begun for its own. The counts of those that run must be right
+// afterwards.
 Result<bool> advance_safely(Operation& operation) {
   try {
-    return operation.advance();
+    return advance_compared(operation);
   } catch (const std::bad_alloc&) {
-    return Error(MERON_E_NO_MEMORY, "the process has no memory left for the operation",
-                 "free memory, or use smaller units")
-        .during(operation.describe());
+    Error error = Error(MERON_E_NO_MEMORY, "the process has no memory left for the operation",
+                        "free memory, or use smaller units")
+                      .during(operation.describe());
+    if (operation.sequence() == 0) return error;
+    return operation.channel().fail(std::move(error));
   }
 }
 
@@ -28,14 +43,6 @@ thread_local int PendingOperations::running_here = 0;
 void PendingOperations::advance(Held& /*held*/, Operation& operation) {
   // Another thread may be in the middle of what takes long.
   if (operation.ended() || operation.running()) return;
-  // Where ranks share no memory, words of a peer may come before the record of the call that they
-  // belong to was compared.
-  if (operation.channel().link() != nullptr && operation.sequence() != 0 &&
-      !operation.begins_alone()) {
-    auto agreed = operation.channel().agreed(operation.sequence());
-    if (!agreed.ok()) return operation.finish(std::move(agreed).error());
-    if (!*agreed) return;
-  }
   operation.set_running(true);
   ++running_, ++running_here;
   Result<bool> ended = advance_safely(operation);

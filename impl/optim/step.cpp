@@ -75,7 +75,8 @@ Result<bool> StepOperation::advance() {
   while (updated_ < units) {
     MERON_ASSIGN(const bool updated, update_some());
     while (updated_ < units && is_updated(updated_)) {
-      MERON_TRY(optimizer_->units_[updated_]->publish(false));
+      Status done = optimizer_->units_[updated_]->publish(false);
+      if (!done.ok()) return fail(std::move(done).error());
       MERON_TRY(optimizer_->units_[updated_]->gradient().enter(GradientState::empty));
       ++updated_;
       published = true;

@@ -122,7 +122,10 @@ Status UpdateOperation::publish() {
     Status put = flat.master->put(first, flat.own(first), flat.desc.dtype, part.size());
     if (!put.ok()) return channel_.fail(std::move(put).error().on(param->desc.name));
   }
-  for (const auto& unit : units_) MERON_TRY(unit->publish(true));
+  for (const auto& unit : units_) {
+    if (Status done = unit->publish(true); !done.ok())
+      return channel_.fail(std::move(done).error());
+  }
   channel_.transport().ring();
   return Ok{};
 }
