@@ -16,6 +16,14 @@ Result<bool> await_operation(meron_future future, int64_t timeout_ns, int& rank)
   return holder->context->wait_for_user(holder->value, timeout_ns);
 }
 
+// As await_operation, by a caller that does not look at the error: a save that has failed still has
+// to tell somebody.
+Result<bool> look_at_operation(meron_future future, int& rank) {
+  MERON_ASSIGN(const auto holder, get<FutureHolder>(future, rank));
+  if (!holder->value) return true;
+  return holder->context->wait(holder->value, 0);
+}
+
 Status release_operation(meron_future future, int&) {
   MERON_ASSIGN(auto holder, take<FutureHolder>(future));
   if (!holder->value) return Ok{};
@@ -69,8 +77,9 @@ meron_status meron_future_wait(meron_future future, int64_t timeout_ns, meron_er
 
 meron_status meron_future_poll(meron_future future, meron_error** err) {
   const Calls& calls = calls_of(future);
+  const bool looks = err == nullptr && calls.await == await_operation;
   return guard(calls.poll_name, err, [&](int& rank) -> Result<meron_status> {
-    return progress_status(calls.await(future, 0, rank));
+    return progress_status(looks ? look_at_operation(future, rank) : calls.await(future, 0, rank));
   });
 }
 

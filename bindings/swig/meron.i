@@ -774,8 +774,9 @@ inline int32_t meron_future_wait(int64_t future, int64_t timeout_ns) {
 
 /**
  * MERON_OK when the operation has ended well, MERON_IN_PROGRESS when it has not ended, else its
- * error. Blocks: never on peers, a device or a drive; may compute and copy. Threads: any. Errors:
- * as meron_future_wait.
+ * error. Without `err` a save that has failed counts as not told: the next save reports it. Blocks:
+ * never on peers, a device or a drive; may compute and copy. Threads: any. Errors: as
+ * meron_future_wait.
  */
 inline int32_t meron_future_poll(int64_t future) {
   error_slot error;

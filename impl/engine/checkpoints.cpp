@@ -247,10 +247,11 @@ Result<std::shared_ptr<Operation>> Context::begin_save(
       detail = hash_combine(detail, optimizer->fingerprint());
       options.optimizers.push_back(describe(*optimizer));
     }
+    // Before the others count on this rank: the system may refuse the thread.
+    if (!threads_.saves) threads_.saves = std::make_unique<SaveThread>(*this);
     MERON_TRY(post(world(), {CallKind::save, options.name, 0, detail}));
     if (!names.ok()) return names.error();  // the same text on all ranks
     options.names = *names;
-    if (!threads_.saves) threads_.saves = std::make_unique<SaveThread>(*this);
     if (threads_.saves->last() && threads_.saves->last()->error()) before = threads_.saves->last();
     options.plan = to_json(rank_->plan, -1);
     options.timeout_ns = rank_->timeout_ns;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the context does beside a save: calls that wait for it, and its end.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -86,7 +88,9 @@ Result<bool> Context::wait_for_user(const std::shared_ptr<Operation>& operation,
   Result<bool> ended = wait(operation, timeout_ns);
   if (ended.ok()) return ended;
   auto held = lock();
-  if (operation->ended()) operation->set_delivered();
+  // A wait that was given up says nothing of an operation that has failed since.
+  const auto& failure = operation->error();
+  if (failure && failure->code() == ended.error().code()) operation->set_delivered();
   return ended;
 }
 
@@ -97,12 +101,21 @@ void Context::end_saves() {
   std::shared_ptr<Operation> save;
   {
     auto held = lock();
-    if (threads_.saves && threads_.saves->under_way() && !closed()) save = threads_.saves->last();
+    if (threads_.saves && !closed()) save = threads_.saves->last();
   }
-  if (save && !std::exchange(ending, true)) {
-    (void)wait(save, -1).ok();
-    ending = false;
+  if (!save || std::exchange(ending, true)) return;
+  const Result<bool> ended = wait(save, -1);
+  ending = false;
+  if (ended.ok()) return;
+  {
+    auto held = lock();
+    if (save->delivered()) return;
+    save->set_delivered();
   }
+  const ErrorInfo& info = ended.error().info();
+  options_.log(LogLevel::error,
+               fmt::format("the context is closed, and its last save has failed: {}: {}{}{}",
+                           info.subject, info.what, info.advice.empty() ? "" : "; ", info.advice));
 }
 
 }  // namespace meron

@@ -76,7 +76,7 @@ Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t 
   const auto add_line = [&](std::string line) {
     if (!line.empty()) lines.push_back(std::move(line));
   };
-  const auto look = [&](bool last) -> Result<bool> {
+  const auto look_once = [&](bool last) -> Result<bool> {
     auto held = lock();
     if (!target.ended()) progress(held);
     for (; !rank_->notices.empty(); rank_->notices.erase(rank_->notices.begin())) {
@@ -105,6 +105,12 @@ Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t 
     for (const std::string& line : std::exchange(lines, {})) {
       options_.log(LogLevel::warning, line);
     }
+  };
+
+  const auto look = [&](bool last) {
+    Result<bool> ended = look_once(last);
+    if (!ended.ok()) tell();
+    return ended;
   };
 
   MERON_ASSIGN(bool ended, look(false));

@@ -262,10 +262,61 @@ TEST(AsyncSave, AFailureThatARankHasNotWaitedForIsRaisedByTheNext) {
   EXPECT_TRUE(fs::exists(folder.path + "/three/meron.json"));
 }
 
+// As bindings release what nobody holds any more: nobody has been told of the failure then.
+TEST(AsyncSave, AFailureThatWasOnlyPolledForIsRaisedByTheNext) {
+  const Folder folder;
+  EXPECT_TRUE(run_world({"shm", 2, "zero3"}, [&](int, meron_context context) {
+    const Trainer trainer(context, MERON_F32);
+    limit_files(16);
+    const meron_future save = begin_save(trainer, folder.path, "one", 1);
+    meron_status status = MERON_IN_PROGRESS;
+    while (status == MERON_IN_PROGRESS) status = meron_future_poll(save, nullptr);
+    require(status < 0, "the save fails");
+    CALL(meron_future_release, save);
+    limit_files(RLIM_INFINITY);
+    const meron_checkpoint_save_options options = save_options(trainer, 2);
+    meron_future next{};
+    status =
+        meron_checkpoint_save_begin(&next, context, folder.path.c_str(), "two", &options, nullptr);
+    require(status < 0, "the next save tells");
+    finish(begin_save(trainer, folder.path, "three", 3));
+  }));
+  EXPECT_FALSE(fs::exists(folder.path + "/two"));
+}
+
 // What the log was told, in the process of a rank.
 std::string& told() {
   static std::string text;
   return text;
+}
+
+// Where a rank's log goes that the test reads after the rank has closed its context.
+std::string& log_file() {
+  static std::string path;
+  return path;
+}
+
+TEST(AsyncSave, AFailureThatNobodyHeardOfIsLoggedWhenTheContextIsClosed) {
+  for (const bool waits : {false, true}) {
+    const Folder folder, logs;
+    log_file() = logs.path + "/log";
+    World world{"shm", 2, "zero3"};
+    world.log = [](void*, meron_log_level, const char* message, size_t) {
+      limit_files(RLIM_INFINITY);
+      std::ofstream(log_file(), std::ios::app) << message << "\n";
+    };
+    EXPECT_TRUE(run_world(world, [&](int, meron_context context) {
+      const Trainer trainer(context, MERON_F32);
+      limit_files(16);
+      const meron_future save = begin_save(trainer, folder.path, "one", 1);
+      meron_status status = MERON_OK;
+      if (waits) (void)failure_of(save, &status);
+    }));
+    std::ifstream file(log_file());
+    const std::string text((std::istreambuf_iterator<char>(file)),
+                           std::istreambuf_iterator<char>());
+    EXPECT_EQ(text.find("its last save has failed") != std::string::npos, !waits) << text;
+  }
 }
 
 TEST(AsyncSave, ThatCannotRemoveOlderOnesSucceedsAndLogsIt) {

@@ -1183,7 +1183,7 @@ MERON_E_FORKED.
     meron_future_poll(future, err)
 
 MERON_OK when the operation has ended well, MERON_IN_PROGRESS when it has not ended, else its
-error.
+error. Without `err` a save that has failed counts as not told: the next save reports it.
 
 Blocks: never on peers, a device or a drive; may compute and copy.
 Threads: any.

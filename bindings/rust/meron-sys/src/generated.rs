@@ -1525,7 +1525,8 @@ extern "C" {
     ) -> meron_status;
 
     /// MERON_OK when the operation has ended well, MERON_IN_PROGRESS when it has not ended, else
-    /// its error.
+    /// its error. Without `err` a save that has failed counts as not told: the next save reports
+    /// it.
     ///
     /// **Blocks**: never on peers, a device or a drive; may compute and copy.
     ///
