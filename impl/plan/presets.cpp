@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "plan/candidate_plans.h"
+#include "plan/predict.h"
 #include "plan/text.h"
 
 namespace meron {
