@@ -76,8 +76,10 @@ OwnSession another_session() {
   return session;
 }
 
-Misuse misuse(const char* name, meron_status expected, std::function<CallFailed(Objects&)> make) {
-  return {name, {expected}, [make = std::move(make)](Objects& o, Random&) { return make(o); }};
+Misuse misuse(std::string name, meron_status expected, std::function<CallFailed(Objects&)> make) {
+  return {std::move(name), {expected}, [make = std::move(make)](Objects& o, Random&) {
+            return make(o);
+          }};
 }
 
 // Saves a session as it is, and loads that.

@@ -126,7 +126,7 @@ using OwnSession = std::unique_ptr<Session, Closing>;
 OwnSession another_session();
 
 // A misuse that draws nothing.
-Misuse misuse(const char* name, meron_status expected, std::function<CallFailed(Objects&)> make);
+Misuse misuse(std::string name, meron_status expected, std::function<CallFailed(Objects&)> make);
 
 std::vector<Misuse> misuses_of_handles();
 std::vector<Misuse> misuses_of_pointers();
