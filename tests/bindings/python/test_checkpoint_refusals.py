@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saves of the caller's own tensors that are refused: an error of every rank, which loses nothing."""
+"""Saves of the caller's own tensors that are refused: an error of every rank that loses nothing."""
 
 from __future__ import annotations
 

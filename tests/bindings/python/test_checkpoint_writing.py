@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""meron.write_checkpoint: tensors of the caller without a context, and an engine that loads them."""
+"""meron.write_checkpoint: tensors of the caller without a context, and an engine that loads it."""
 
 from __future__ import annotations
 
