@@ -18,7 +18,7 @@ from typing import Any
 import gpu_machine
 import gpu_pack
 import run_bench
-import run_tests
+import tally
 from gpu_phases import (
     BUILD,
     LABEL,
@@ -34,7 +34,7 @@ from gpu_phases import (
     run_phases,
 )
 from gpu_sanitizer import sanitize
-from run_tests import Tally, say
+from tally import Tally, say
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = BUILD / "test-results"
@@ -168,12 +168,12 @@ def run_ctest(check: Check, seconds: float) -> Outcome:
     command += ["--output-on-failure", "--output-junit", report]
     command += ["--stop-time", time.strftime("%H:%M:%S", stop)]
     ended = check.run(command, seconds, lines_like(r" *\d+/\d+ Test "))
-    known = len(run_tests.failures)
-    check.tests = run_tests.count_ctest("gpu", report, RESULTS)
+    known = len(tally.failures)
+    check.tests = tally.count_ctest("gpu", report, RESULTS)
     if not report.exists():  # ctest was ended itself: what the tests have left still counts
         for path in sorted(RESULTS.glob("*.xml")):
-            check.tests += run_tests.count_cases(path) or run_tests.ONE_FAILED
-    check.failures += run_tests.failures[known:]
+            check.tests += tally.count_cases(path) or tally.ONE_FAILED
+    check.failures += tally.failures[known:]
     if check.tests.failed or ended.status != 0:
         fault = str(check.tests) if check.tests.failed else ended.fault("ctest")
         return Outcome("failed", fault)

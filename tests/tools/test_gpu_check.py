@@ -22,7 +22,7 @@ import gpu_sanitizer
 import run_gpu_check
 from gpu_machine import Gpu, Machine
 from gpu_phases import Check, Counts, Outcome, Phase, allot, lines_like, run_phases
-from run_tests import Tally
+from tally import Tally
 
 ROOT = Path(__file__).resolve().parents[2]
 H200 = "NVIDIA H200, 143771, 9.0, 580.159.04\n"
