@@ -67,6 +67,7 @@ mod error;
 #[rustfmt::skip] // generated, as are methods and values
 mod error_kind;
 mod gather;
+mod gather_into;
 mod gradient;
 mod group;
 mod home;
@@ -102,7 +103,8 @@ pub use dlpack::DlpackTensor;
 pub use dtype::{Bf16, Dtype, Element, Plain, F16};
 pub use error::{Error, Result};
 pub use error_kind::ErrorKind;
-pub use gather::{Gather, GatherCopy, PendingGather, PendingGatherInto};
+pub use gather::{Gather, GatherCopy, PendingGather};
+pub use gather_into::PendingGatherInto;
 pub use gradient::{Gradients, Reduced};
 pub use group::Group;
 pub use io::Io;
