@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from gpu_machine import Machine
-from run_tests import Tally, say
+from tally import Tally, say
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "gpu"

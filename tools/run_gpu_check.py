@@ -10,15 +10,14 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import gpu_machine
 import gpu_pack
 import run_bench
-import run_tests
+import tally
 from gpu_phases import (
     BUILD,
     LABEL,
@@ -28,13 +27,13 @@ from gpu_phases import (
     Counts,
     Outcome,
     Phase,
-    Result,
     every_line,
     lines_like,
     run_phases,
 )
+from gpu_report import count_goals, has_passed, table, write_report
 from gpu_sanitizer import sanitize
-from run_tests import Tally, say
+from tally import Tally, say
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = BUILD / "test-results"
@@ -168,12 +167,12 @@ def run_ctest(check: Check, seconds: float) -> Outcome:
     command += ["--output-on-failure", "--output-junit", report]
     command += ["--stop-time", time.strftime("%H:%M:%S", stop)]
     ended = check.run(command, seconds, lines_like(r" *\d+/\d+ Test "))
-    known = len(run_tests.failures)
-    check.tests = run_tests.count_ctest("gpu", report, RESULTS)
+    known = len(tally.failures)
+    check.tests = tally.count_ctest("gpu", report, RESULTS)
     if not report.exists():  # ctest was ended itself: what the tests have left still counts
         for path in sorted(RESULTS.glob("*.xml")):
-            check.tests += run_tests.count_cases(path) or run_tests.ONE_FAILED
-    check.failures += run_tests.failures[known:]
+            check.tests += tally.count_cases(path) or tally.ONE_FAILED
+    check.failures += tally.failures[known:]
     if check.tests.failed or ended.status != 0:
         fault = str(check.tests) if check.tests.failed else ended.fault("ctest")
         return Outcome("failed", fault)
@@ -229,11 +228,6 @@ def program(*words: str) -> Callable[[Check, float], Outcome]:
     return run
 
 
-def count_goals(goals: Sequence[Mapping[str, Any]]) -> str:
-    met = sum(bool(goal.get("passed")) for goal in goals)
-    return f"{met} goals met, {len(goals) - met} missed" if goals else "no goals"
-
-
 def example(ranks: str) -> Callable[[Check, float], Outcome]:
     words = ("python3", "tests/gpu/torch/gpt.py", "--ranks", ranks)
     return program(*words, "--keep", str(BUILD / "gpt"))
@@ -258,57 +252,6 @@ PHASES = (
     Phase("memcheck", 90, 15, sanitize("memcheck", ""), ("configure",)),
     Phase("racecheck", 60, 10, sanitize("racecheck", "kernel"), ("configure",)),
 )
-
-
-# ---- The report ---------------------------------------------------------------------------------
-
-
-def table(check: Check, results: Sequence[Result]) -> str:
-    width = max(len(result.name) for result in results)
-    lines = [f"{'phase':<{width}}  result   seconds", "-" * (width + 18)]
-    for one in results:
-        note = "" if one.result == "passed" else f"  {one.note}"
-        lines.append(f"{one.name:<{width}}  {one.result:<7}  {one.seconds:7.1f}{note}")
-    lines.append(f"tests: {check.tests}")
-    if check.goals:
-        lines.append(f"bench: {count_goals(check.goals)}")
-        lines += map(describe_goal, check.goals)
-    lines += [f"failed: {name}" for name in check.failures]
-    return "\n".join(lines)
-
-
-def describe_goal(goal: Mapping[str, Any]) -> str:
-    """A goal of a benchmark's report; those of programs in C++ are all lower bounds."""
-    bound = ">=" if goal.get("at_least", True) else "<="
-    verdict = "met" if goal.get("passed") else "MISSED"
-    value, limit = float(goal["value"]), float(goal["goal"])
-    return f"  {verdict:<6}  {value:8.3f} {bound} {limit:<5g}  {goal['name']}"
-
-
-def commit() -> str:
-    git = shutil.which("git")
-    words = [git or "git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
-    return gpu_machine.output_of(words).strip() or "unknown"
-
-
-def has_passed(tests: Tally, results: Sequence[Result]) -> bool:
-    return tests.passed > 0 and all(result.result != "failed" for result in results)
-
-
-def write_report(check: Check, results: Sequence[Result], seconds: float) -> None:
-    report = {
-        "commit": commit(),
-        "machine": check.machine.facts(),
-        "versions": check.machine.versions(),
-        "torch": check.torch,
-        "seconds": round(seconds, 1),
-        "phases": [{**asdict(result), "seconds": round(result.seconds, 1)} for result in results],
-        "tests": asdict(check.tests),
-        "failures": check.failures,
-        "goals": check.goals,
-        "passed": has_passed(check.tests, results),
-    }
-    (check.out / "gpu-check.json").write_text(json.dumps(report, indent=2) + "\n")
 
 
 # ---- Main ---------------------------------------------------------------------------------------

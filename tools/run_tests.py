@@ -14,17 +14,17 @@ import sys
 import tempfile
 import threading
 import time
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+from tally import ONE_PASSED, ONE_SKIPPED, Tally, count_ctest, fail, failures, say
 
 ROOT = Path(__file__).resolve().parents[1]
 PRESETS = ("release", "asan", "tsan")
 # Folders whose Python is type-checked strictly. (Examples and tests are linted only.)
 TYPED = (
-    *("tools/*.py", "tests/layering/*.py", "tests/distributed/hosts/hosts.py"),
-    "bindings/python/*.py",
+    *("tools/*.py", "tests/layering/*.py", "bindings/python/*.py"),
+    *(f"tests/distributed/hosts/{name}.py" for name in ("hosts", "launchers", "namespaces")),
 )
 # Of those, what cannot be checked where torch is not installed.
 NEED_TORCH = tuple(f"bindings/python/meron/{name}/" for name in ("torch", "zero", "lightning"))
@@ -59,36 +59,6 @@ examples:
 Builds are kept in build/<preset>, so that a second run compiles only what changed. There,
 `ctest --preset release -R NAME --verbose` shows one test's whole output.
 """
-
-
-@dataclass
-class Tally:
-    passed: int = 0
-    failed: int = 0
-    skipped: int = 0
-
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(
-            self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped
-        )
-
-    def __str__(self) -> str:
-        return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
-
-
-ONE_PASSED, ONE_FAILED, ONE_SKIPPED = Tally(passed=1), Tally(failed=1), Tally(skipped=1)
-
-# What failed, to be named again at the end, where it is seen.
-failures: list[str] = []
-
-
-def say(text: str = "") -> None:
-    print(text, flush=True)
-
-
-def fail(name: str) -> Tally:
-    failures.append(name)
-    return ONE_FAILED
 
 
 # ---- Checks: each is one test -------------------------------------------------------------------
@@ -352,55 +322,6 @@ def run_ctest(preset: str, arguments: argparse.Namespace, words: list[str]) -> T
         report.unlink()
     if status != 0 and tally.failed == 0:
         tally += fail(f"{preset}: ctest itself, with exit status {status}")
-    return tally
-
-
-def count_ctest(preset: str, report: Path, results: Path) -> Tally:
-    """Counts each test of a ctest report: by its cases where it left a file, else as one."""
-    try:
-        suite = ElementTree.parse(report).getroot()
-    except (OSError, ElementTree.ParseError):
-        return Tally()
-    tally = Tally()
-    for test_case in suite.iter("testcase"):
-        name = test_case.get("name", "")
-        outcome = outcome_of_ctest(test_case)
-        cases = count_cases(results / f"{name}.xml")
-        if outcome.failed:
-            failures.append(f"{preset}: {name}")
-        if cases is None or outcome.skipped:
-            tally += outcome
-        elif outcome.failed and not cases.failed:
-            tally += cases + ONE_FAILED  # it failed outside its cases: a leak, say, or at exit
-        else:
-            tally += cases
-    return tally
-
-
-def outcome_of_ctest(test_case: ElementTree.Element) -> Tally:
-    if test_case.get("status") == "run":
-        return ONE_PASSED
-    skipped = test_case.find("skipped")
-    reason = skipped.get("message", "") if skipped is not None else ""
-    if test_case.get("status") == "disabled" or reason.startswith("SKIP_"):
-        return ONE_SKIPPED
-    return ONE_FAILED  # also a program that is not there: ctest says "notrun"
-
-
-def count_cases(path: Path) -> Tally | None:
-    """Counts the cases in a JUnit file of GoogleTest or pytest; None where there is none."""
-    try:
-        root = ElementTree.parse(path).getroot()
-    except (OSError, ElementTree.ParseError):
-        return None
-    tally = Tally()
-    for case in root.iter("testcase"):
-        if case.find("failure") is not None or case.find("error") is not None:
-            tally += ONE_FAILED
-        elif case.find("skipped") is not None or case.get("status") == "notrun":
-            tally += ONE_SKIPPED
-        else:
-            tally += ONE_PASSED
     return tally
 
 

@@ -21,6 +21,7 @@ from shape import LAYERS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "distributed" / "hosts"))
 import hosts
+import namespaces
 from hosts import Hosts
 
 HERE = Path(__file__).resolve().parent
@@ -247,7 +248,7 @@ def why_not(build: Path) -> str | None:
         return "libmeron_mpi.so was not built (tools/setup --mpi installs what it needs)"
     if not report.has_module("torch"):
         return report.WITHOUT_TORCH
-    return hosts.why_not()
+    return namespaces.why_not()
 
 
 def chosen(given: str, known: Sequence[str], what: str) -> str:

@@ -13,6 +13,16 @@ from pathlib import Path
 MERON = os.environ["MERON_COMMAND"]
 PATIENCE = 60  # seconds after which a test that hangs fails; a busy machine is slow, not wrong
 
+# How a program of ranks begins: it leaves its process id in a file FOLDER/pid<rank>.
+TELL_PID = """
+import os, pathlib, signal, sys, time
+rank = os.environ["MERON_RANK"]
+folder = pathlib.Path(sys.argv[1])
+def tell(name, value):
+    (folder / f"{name}{rank}").write_text(f"{value}\\n")
+tell("pid", os.getpid())
+"""
+
 
 def meron(*words: str, stdin: str | bytes = b"", **options) -> subprocess.CompletedProcess:
     """Runs the command to its end; output as text unless stdin is given as bytes that matter."""

@@ -18,11 +18,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 import gpu_machine
 import gpu_pack
+import gpu_report
 import gpu_sanitizer
 import run_gpu_check
 from gpu_machine import Gpu, Machine
 from gpu_phases import Check, Counts, Outcome, Phase, allot, lines_like, run_phases
-from run_tests import Tally
+from tally import Tally
 
 ROOT = Path(__file__).resolve().parents[2]
 H200 = "NVIDIA H200, 143771, 9.0, 580.159.04\n"
@@ -245,8 +246,8 @@ def test_a_report_is_left(tmp_path, monkeypatch, capsys, tests, results, status)
 
 def test_goals_are_counted():
     goals = [{"name": "a", "passed": True}, {"name": "b", "passed": False}]
-    assert run_gpu_check.count_goals(goals) == "1 goals met, 1 missed"
-    assert run_gpu_check.count_goals([]) == "no goals"
+    assert gpu_report.count_goals(goals) == "1 goals met, 1 missed"
+    assert gpu_report.count_goals([]) == "no goals"
 
 
 def test_every_goal_is_shown_with_its_bound(check):
@@ -255,7 +256,7 @@ def test_every_goal_is_shown_with_its_bound(check):
         {"name": "a step", "value": 1.234, "goal": 1.1, "at_least": False, "passed": False},
     ]
     results = [run_phases([fake(Clock(), "bench", 9, 1, 1)], check, 1e9, Clock())[0]]
-    said = run_gpu_check.table(check, results)
+    said = gpu_report.table(check, results)
     assert "bench: 1 goals met, 1 missed" in said
     assert re.search(r"met +0\.950 >= 0\.93 +a copy", said)
     assert re.search(r"MISSED +1\.234 <= 1\.1 +a step", said)

@@ -1,42 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`meron run`: how ranks start, what they get, how a job ends."""
+"""`meron run`: how ranks start, what they get, and errors."""
 
 from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
-import sys
-import time
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from command import (
     MERON,
     PATIENCE,
-    children_of,
+    TELL_PID,
     is_alive,
     meron,
     python,
     read_numbers,
     start,
-    supervisor_of,
-    wait_until,
 )
-
-# Tells the test who it is: a file FOLDER/pid<rank> with the process id.
-TELL_PID = """
-import os, pathlib, signal, sys, time
-rank = os.environ["MERON_RANK"]
-folder = pathlib.Path(sys.argv[1])
-def tell(name, value):
-    (folder / f"{name}{rank}").write_text(f"{value}\\n")
-tell("pid", os.getpid())
-"""
 
 # ---- Exit codes and errors ----------------------------------------------------------------------
 
@@ -283,298 +267,7 @@ def test_without_it_the_environment_has_no_ranks_of_torch():
     assert done.stdout == "none\n"
 
 
-# ---- Output with --tag --------------------------------------------------------------------------
-
-
-def test_tagged_lines_stay_whole():
-    # Four ranks write in pieces that ignore the ends of lines, to both streams.
-    code = """
-import os
-rank = os.environ["MERON_RANK"]
-lines = "".join(f"{rank} {i} " + "x" * (i * 37 % 500) + "\\n" for i in range(2000)).encode()
-for fd in (1, 2):
-    for begin in range(0, len(lines), 997):
-        os.write(fd, lines[begin : begin + 997])
-"""
-    done = meron("run", "-n", "4", "--tag", "--", *python(code))
-    assert done.returncode == 0
-    for text in (done.stdout, done.stderr):
-        seen = {rank: 0 for rank in "0123"}
-        for line in text.splitlines():
-            match = re.fullmatch(r"\[(\d)\] (\d) (\d+) (x*)", line)
-            assert match, line
-            assert match[1] == match[2]
-            assert int(match[3]) == seen[match[1]]
-            assert len(match[4]) == int(match[3]) * 37 % 500
-            seen[match[1]] += 1
-        assert set(seen.values()) == {2000}
-
-
-def test_a_tagged_line_without_an_end_gets_one():
-    done = meron("run", "-n", "2", "--tag", "--", "sh", "-c", "printf 'no end'; echo; printf tail")
-    assert sorted(done.stdout.splitlines()) == [
-        "[0] no end",
-        "[0] tail",
-        "[1] no end",
-        "[1] tail",
-    ]
-
-
-def test_a_very_long_tagged_line_is_not_lost():
-    code = "import os; os.write(1, b'y' * 5_000_000)"
-    done = meron("run", "-n", "1", "--tag", "--", *python(code))
-    assert done.stdout.count("y") == 5_000_000
-
-
-def test_a_slow_reader_of_tagged_output_holds_ranks_but_no_signals():
-    code = "import os\nwhile True: os.write(1, b'z' * 1000 + b'\\n')"
-    launcher = start("run", "-n", "2", "--tag", "--", *python(code), stdout=subprocess.PIPE)
-    time.sleep(0.5)  # the pipe is full by now, and nobody reads
-    status = Path(f"/proc/{supervisor_of(launcher)}/status").read_text()
-    rss = int(re.search(r"VmRSS:\s+(\d+)", status)[1])
-    assert rss < 64 * 1024
-    launcher.send_signal(signal.SIGTERM)
-    launcher.send_signal(signal.SIGTERM)
-    supervisor = supervisor_of(launcher)
-    wait_until("the ranks end", lambda: not children_of(supervisor))
-    launcher.send_signal(signal.SIGTERM)
-    assert launcher.wait(PATIENCE) == 128 + signal.SIGTERM
-    launcher.stdout.close()
-
-
-def test_ranks_notice_that_the_reader_of_tagged_output_is_gone():
-    command = f"{MERON} run -n 2 --tag -- yes 2>/dev/null | head -n 1"
-    done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=PATIENCE)
-    assert re.fullmatch(rb"\[[01]\] y\n", done.stdout)
-
-
-# ---- Signals ------------------------------------------------------------------------------------
-
-COUNT_SIGNALS = (
-    TELL_PID
-    + """
-received = 0
-def count(number, frame):
-    global received
-    received += 1
-for number in (1, 2, 3, 10, 12, 15):
-    signal.signal(number, count)
-tell("ready", 1)
-while not received:
-    time.sleep(0.01)
-time.sleep(0.5)  # a second one would arrive now
-tell("received", received)
-"""
-)
-
-
-@pytest.mark.parametrize("name", ["INT", "TERM", "HUP", "QUIT", "USR1", "USR2"])
-def test_a_signal_reaches_every_rank_once(name, tmp_path):
-    launcher = start("run", "-n", "3", "--", *python(COUNT_SIGNALS), str(tmp_path))
-    read_numbers(tmp_path, "ready", 3)
-    launcher.send_signal(getattr(signal, f"SIG{name}"))
-    assert read_numbers(tmp_path, "received", 3) == {0: 1, 1: 1, 2: 1}
-    assert launcher.wait(PATIENCE) == 0  # the ranks took it and ended well
-
-
-def test_ctrl_c_on_a_terminal_reaches_every_rank_once(tmp_path):
-    words = [MERON, "run", "-n", "3", "--", *python(COUNT_SIGNALS), str(tmp_path)]
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execv(MERON, words)
-    read_numbers(tmp_path, "ready", 3)
-    # Within 20 ms of the start the launcher passes it on too, as ranks may have missed it.
-    time.sleep(0.1)
-    os.write(terminal, b"\x03")
-    assert read_numbers(tmp_path, "received", 3) == {0: 1, 1: 1, 2: 1}
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    os.close(terminal)
-
-
-def test_ctrl_c_reaches_ranks_in_a_session_of_their_own(tmp_path):
-    code = "import os\nos.setsid()\n" + COUNT_SIGNALS
-    words = [MERON, "run", "-n", "2", "--", *python(code), str(tmp_path)]
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execv(MERON, words)
-    read_numbers(tmp_path, "ready", 2)
-    os.write(terminal, b"\x03")
-    assert read_numbers(tmp_path, "received", 2) == {0: 1, 1: 1}
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    os.close(terminal)
-
-
-def test_ranks_have_the_signals_that_the_launcher_was_given():
-    code = """
-import signal
-print(sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])))
-print(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN)
-"""
-    done = meron("run", "-n", "1", "--", *python(code))
-    assert done.stdout == "[]\nFalse\n"
-    ignoring = f"import os, signal; signal.signal(1, signal.SIG_IGN); os.execv({MERON!r}, %r)"
-    words = [MERON, "run", "-n", "1", "--", *python(code)]
-    done = subprocess.run(
-        [sys.executable, "-c", ignoring % words], capture_output=True, text=True, timeout=PATIENCE
-    )
-    assert done.stdout == "[]\nTrue\n"  # nohup keeps working
-
-
-def test_signals_ignored_at_the_start_end_nothing():
-    """As under nohup, and in a shell's background job."""
-    words = [MERON, "run", "-n", "2", "--", "sh", "-c", "echo ready; sleep 1; echo done"]
-    ignoring = (
-        "import os, signal; [signal.signal(n, signal.SIG_IGN) for n in (1, 2)]; "
-        f"os.execv({MERON!r}, {words})"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", ignoring], stdout=subprocess.PIPE, text=True
-    ) as job:
-        assert job.stdout is not None
-        assert job.stdout.readline() == "ready\n"
-        job.send_signal(signal.SIGHUP)
-        job.send_signal(signal.SIGINT)
-        out, _ = job.communicate(timeout=PATIENCE)
-        assert (job.returncode, out.count("done")) == (0, 2)
-
-
-def test_an_ignored_sigchld_hides_nothing():
-    words = [MERON, "run", "-n", "2", "--", "sh", "-c", "exit 9"]
-    ignoring = f"import os, signal; signal.signal(17, signal.SIG_IGN); os.execv({MERON!r}, {words})"
-    assert subprocess.run([sys.executable, "-c", ignoring], timeout=PATIENCE).returncode == 9
-
-
-# ---- How a job ends -----------------------------------------------------------------------------
-
-SLEEP = (
-    TELL_PID
-    + """
-tell("ready", 1)
-time.sleep(100)
-"""
-)
-
-SLEEP_THROUGH_TERM = (
-    TELL_PID
-    + """
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-tell("ready", 1)
-time.sleep(100)
-"""
-)
-
-
-def start_sleepers(code: str, folder: Path, *options: str) -> tuple[subprocess.Popen, dict]:
-    launcher = start(
-        "run", "-n", "3", *options, "--", *python(code), str(folder), stderr=subprocess.PIPE
-    )
-    read_numbers(folder, "ready", 3)
-    return launcher, read_numbers(folder, "pid", 3)
-
-
-def test_a_killed_rank_ends_the_job_after_the_grace_period(tmp_path):
-    launcher, pids = start_sleepers(SLEEP, tmp_path, "--grace", "1")
-    begin = time.monotonic()
-    os.kill(pids[2], signal.SIGKILL)
-    errors = launcher.communicate(timeout=PATIENCE)[1].decode()
-    assert 1 <= time.monotonic() - begin < 5.5  # no KILL was needed
-    assert launcher.returncode == 128 + signal.SIGKILL
-    assert f"rank 2 (pid {pids[2]}) was killed by SIGKILL" in errors
-    assert "ranks 0-1 did not end within 1 s: sending SIGTERM" in errors
-    assert "of the others, ranks 0-1 were killed by SIGTERM" in errors
-    assert not any(is_alive(pid) for pid in pids.values())
-
-
-def test_survivors_that_end_by_themselves_are_left_to_it(tmp_path):
-    code = (
-        TELL_PID
-        + """
-tell("ready", 1)
-if rank == "0":
-    time.sleep(100)
-time.sleep(1)
-"""
-    )
-    launcher, pids = start_sleepers(code, tmp_path)
-    begin = time.monotonic()
-    os.kill(pids[0], signal.SIGKILL)
-    errors = launcher.communicate(timeout=PATIENCE)[1].decode()
-    assert time.monotonic() - begin < 5  # the grace period was not waited for
-    assert launcher.returncode == 128 + signal.SIGKILL
-    assert "of the others, ranks 1-2 exited with code 0" in errors
-
-
-def test_ranks_that_ignore_term_are_killed(tmp_path):
-    launcher, pids = start_sleepers(SLEEP_THROUGH_TERM, tmp_path, "--grace", "0")
-    os.kill(pids[1], signal.SIGSTOP)  # one that is stopped must not be forgotten either
-    begin = time.monotonic()
-    os.kill(pids[0], signal.SIGKILL)
-    errors = launcher.communicate(timeout=PATIENCE)[1].decode()
-    assert 5 <= time.monotonic() - begin < 9
-    assert "ranks 1-2 did not end within 5 s of SIGTERM: sending SIGKILL" in errors
-    assert launcher.returncode == 128 + signal.SIGKILL
-    assert not any(is_alive(pid) for pid in pids.values())
-
-
-def test_timeout(tmp_path):
-    begin = time.monotonic()
-    launcher, pids = start_sleepers(SLEEP, tmp_path, "--timeout", "1.5")
-    errors = launcher.communicate(timeout=PATIENCE)[1].decode()
-    assert 1.5 <= time.monotonic() - begin < 6
-    assert launcher.returncode == 124
-    assert "the job did not end within 1.5 s" in errors
-    assert not any(is_alive(pid) for pid in pids.values())
-
-
-def wait_until_gone(pids: Iterable[int]) -> None:
-    wait_until("all ranks are gone", lambda: not any(map(is_alive, pids)), 1.0)
-
-
-@pytest.mark.parametrize("trial", range(5))
-def test_no_rank_outlives_a_killed_launcher(tmp_path, trial):
-    launcher, pids = start_sleepers(SLEEP_THROUGH_TERM, tmp_path)
-    launcher.kill()
-    launcher.wait(PATIENCE)
-    wait_until_gone(pids.values())
-
-
-def test_a_launcher_killed_while_it_starts_leaves_nobody(tmp_path):
-    code = f"echo $$ > {tmp_path}/pid$MERON_RANK; exec sleep 100"
-    for delay in (0.0, 0.002, 0.005, 0.01, 0.02, 0.04):
-        launcher = start("run", "-n", "16", "--", "sh", "-c", code)
-        time.sleep(delay)
-        launcher.kill()
-        launcher.wait(PATIENCE)
-        time.sleep(0.3)  # whoever was forked has had the time to write its pid
-        pids = [int(path.read_text() or 0) for path in tmp_path.glob("pid*")]
-        wait_until_gone(pids)
-
-
-def test_what_a_rank_leaves_behind_is_ended(tmp_path):
-    # The rank's child outlives it, in a session of its own, and does not mind TERM.
-    code = (
-        TELL_PID
-        + """
-child = os.fork()
-if child == 0:
-    os.setsid()
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    tell("child", os.getpid())
-    time.sleep(100)
-while not (folder / f"child{rank}").exists():
-    time.sleep(0.01)
-"""
-    )
-    begin = time.monotonic()
-    done = meron("run", "-n", "2", "--tag", "--", *python(code), str(tmp_path))
-    assert done.returncode == 0
-    assert time.monotonic() - begin < 10
-    assert not any(map(is_alive, read_numbers(tmp_path, "child", 2).values()))
-
-
-def test_a_rank_that_ends_well_early_is_no_failure():
-    done = meron("run", "-n", "2", "--grace", "0", "--", "sh", "-c", "sleep 0.$MERON_RANK")
-    assert (done.returncode, done.stderr) == (0, "")
+# ---- Many ranks -------------------------------------------------------------------------------
 
 
 def test_many_ranks():

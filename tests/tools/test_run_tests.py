@@ -16,7 +16,8 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 import run_tests
-from run_tests import Tally
+import tally
+from tally import Tally
 
 GOOGLETEST = """<?xml version="1.0" encoding="UTF-8"?>
 <testsuites tests="4" failures="1" disabled="1" errors="0" name="AllTests">
@@ -56,18 +57,18 @@ class Counting(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(prefix="meron-run-tests-")
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
-        self.addCleanup(run_tests.failures.clear)
+        self.addCleanup(tally.failures.clear)
 
     def count(self, report: str, **results: str) -> Tally:
         (self.folder / "ctest-report").write_text(report)
         for name, text in results.items():
             (self.folder / f"{name}.xml").write_text(text)
-        return run_tests.count_ctest("release", self.folder / "ctest-report", self.folder)
+        return tally.count_ctest("release", self.folder / "ctest-report", self.folder)
 
     def test_cases_are_counted_one_by_one(self) -> None:
         report = ctest(case("g", "fail", "<failure/>"), case("p", "fail", "<failure/>"))
         self.assertEqual(self.count(report, g=GOOGLETEST, p=PYTEST), Tally(2, 3, 3))
-        self.assertEqual(run_tests.failures, ["release: g", "release: p"])
+        self.assertEqual(tally.failures, ["release: g", "release: p"])
 
     def test_a_program_without_a_report_counts_as_one(self) -> None:
         skipped = '<skipped message="SKIP_RETURN_CODE=77"/>'
@@ -112,7 +113,7 @@ class Building(unittest.TestCase):
             patch = mock.patch.object(run_tests, name, stand_in)
             patch.start()
             self.addCleanup(patch.stop)
-        self.addCleanup(run_tests.failures.clear)
+        self.addCleanup(tally.failures.clear)
 
     def build(
         self, preset: str, jobs: int, show: Callable[[str], None], prefix: list[str]

@@ -7,21 +7,15 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <cstring>
-#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
 #include "io/io_engine.h"
-#include "os/mapping.h"
-#include "os/memory_file.h"
 #include "tools/meron/commands.h"
+#include "tools/meron/drive.h"
 #include "tools/meron/failure.h"
 #include "tools/meron/picture.h"
 #include "tools/meron/text.h"
@@ -36,8 +30,6 @@ using Backend = IoOptions::Backend;
 constexpr std::array<uint32_t, 3> kBlocks = {256 << 10, 1 << 20, 4 << 20};
 constexpr std::array<uint32_t, 4> kDepths = {4, 8, 32, 128};
 constexpr std::array kThreads = {1, 2, 4, 8};
-constexpr uint64_t kTicket = 4 << 20;   // at least the largest block
-constexpr uint64_t kMemory = 64 << 20;  // a multiple of it
 constexpr uint64_t kLeastSize = 1 << 20;
 // Of two settings that are as fast, the one that has less under way.
 constexpr double kAsFast = 0.98;
@@ -79,180 +71,10 @@ struct IoBenchOptions {
   std::string json, plot, save;
 };
 
-template <class T>
-T take(Result<T> result) {
-  if (result.ok()) return std::move(result).value();
-  const ErrorInfo& info = result.error().info();
-  throw Failure(fmt::format("{}{}{}{}{}", info.subject, info.subject.empty() ? "" : ": ", info.what,
-                            info.advice.empty() ? "" : "; ", info.advice));
-}
-
-void finish(const std::shared_ptr<IoTicket>& ticket) {
-  (void)ticket->wait(-1);
-  take(ticket->status());
-}
-
-// As the engine's arena has it: shared memory, with huge pages where the kernel grants them.
-class Memory {
- public:
-  Memory() {
-    const MemoryFile file = take(MemoryFile::create("meron-io-bench", kMemory));
-    mapping_ = take(Mapping::map_file(file.fd(), kMemory, Access::read_write));
-    take(mapping_.populate(0, kMemory));
-    // A drive may compress.
-    std::mt19937_64 random;
-    for (uint64_t at = 0; at < kMemory; at += sizeof(uint64_t)) {
-      const uint64_t drawn = random();
-      std::memcpy(data() + at, &drawn, sizeof drawn);
-    }
-  }
-  std::byte* data() const { return const_cast<std::byte*>(mapping_.data()); }
-
- private:
-  Mapping mapping_;
-};
-
-struct Setting {
-  Backend backend = Backend::uring;
-  uint32_t block = 0;
-  uint32_t depth = 32;
-  int threads = 1;
-
-  bool uring() const { return backend == Backend::uring; }
-  // How many requests are under way.
-  uint64_t requests() const { return uring() ? depth : static_cast<uint64_t>(threads); }
-  std::string text() const {
-    return fmt::format("{} x {}{}", readable_bytes(block), requests(), uring() ? "" : " threads");
-  }
-};
-
-struct Rate {
-  uint64_t bytes = 0;
-  double seconds = 0.0;
-
-  double gigabytes() const {
-    return seconds > 0.0 ? static_cast<double>(bytes) / seconds * 1e-9 : 0.0;
-  }
-  // Bytes a second, for a plan.
-  uint64_t whole() const { return std::max<uint64_t>(1, std::llround(gigabytes() * 1e9)); }
-};
-
 // What a plan is to know besides, by the best setting.
 struct Rates {
   uint64_t both = 0;    // bytes a second each way while as much is read as is written
   uint64_t update = 0;  // elements a second
-};
-
-struct Measurement {
-  Setting setting;
-  Rate read, write;
-
-  // Of reading and writing the same bytes, one after the other.
-  double both() const {
-    return 2.0 / (1.0 / std::max(read.gigabytes(), 1e-9) + 1.0 / std::max(write.gigabytes(), 1e-9));
-  }
-};
-
-// The unnamed file that all settings move.
-class Drive {
- public:
-  Drive(const std::string& directory, uint64_t size, Memory& memory)
-      : size_(size), memory_(memory), file_(take(DirectFile::create(directory, size))) {
-    take(file_.reserve(0, size));
-    const auto engine = take(IoEngine::create());
-    const auto file = open(*engine);
-    (void)move(*engine, file, true, kTicket, -1);
-    // What is measured moves the right bytes.
-    const uint64_t bytes = std::min<uint64_t>(size, kTicket);
-    std::vector<std::byte> written(memory.data(), memory.data() + bytes);
-    finish(engine->write(file, 0, memory.data(), bytes));
-    std::memset(memory.data(), 0, bytes);
-    finish(engine->read(file, 0, memory.data(), bytes));
-    if (std::memcmp(written.data(), memory.data(), bytes) != 0) {
-      throw Failure(fmt::format("{}: what is read is not what was written", directory));
-    }
-  }
-
-  Measurement measure(const Setting& setting, double seconds) const {
-    const auto engine = take(IoEngine::create({.block = setting.block,
-                                               .depth = setting.depth,
-                                               .threads = setting.threads,
-                                               .backend = setting.backend}));
-    engine->register_buffer(memory_.data(), kMemory);
-    const auto file = open(*engine);
-    const auto limit = static_cast<int64_t>(seconds * 1e9);
-    const uint64_t ahead = setting.requests() * setting.block;
-    Measurement done;
-    done.setting = setting;
-    done.read = move(*engine, file, false, ahead, limit);
-    done.write = move(*engine, file, true, ahead, limit);
-    return done;
-  }
-
-  // Reads one half of the file while it writes the other.
-  Rate both(const Setting& setting, double seconds) const {
-    const auto engine = take(IoEngine::create({.block = setting.block,
-                                               .depth = setting.depth,
-                                               .threads = setting.threads,
-                                               .backend = setting.backend}));
-    engine->register_buffer(memory_.data(), kMemory);
-    const auto file = open(*engine);
-    const auto limit = static_cast<int64_t>(seconds * 1e9);
-    const size_t most = 2 * (setting.requests() * setting.block / kTicket + 2);
-    const uint64_t half = size_ / 2;
-    const uint64_t ticket = std::min(kTicket, half);
-    std::deque<std::shared_ptr<IoTicket>> under_way;
-    const int64_t begin = now_ns();
-    uint64_t at = 0;
-    for (; at + ticket <= half && now_ns() - begin < limit; at += ticket) {
-      while (under_way.size() >= most) {
-        finish(under_way.front());
-        under_way.pop_front();
-      }
-      // What is written is not where something is read to at the same time.
-      std::byte* const to = memory_.data() + at % (kMemory / 2);
-      under_way.push_back(engine->read(file, at, to, ticket));
-      under_way.push_back(engine->write(file, half + at, to + kMemory / 2, ticket));
-    }
-    for (const auto& ticket : under_way) finish(ticket);
-    return {.bytes = at, .seconds = static_cast<double>(now_ns() - begin) * 1e-9};
-  }
-
-  const DirectFile& file() const { return file_; }
-
- private:
-  // Each engine has a file of its own, of the same bytes.
-  std::shared_ptr<IoFile> open(IoEngine& engine) const {
-    return take(
-        engine.add(take(DirectFile::open(fmt::format("/proc/self/fd/{}", file_.buffered_fd())))));
-  }
-
-  // With at least `ahead` bytes handed to the engine. More than there is memory for pass through
-  // the same: nobody looks at them.
-  Rate move(IoEngine& engine, const std::shared_ptr<IoFile>& file, bool write, uint64_t ahead,
-            int64_t limit_ns) const {
-    const size_t most = ahead / kTicket + 2;
-    std::deque<std::shared_ptr<IoTicket>> under_way;
-    const int64_t begin = now_ns();
-    uint64_t at = 0;
-    while (at < size_ && (limit_ns < 0 || now_ns() - begin < limit_ns)) {
-      if (under_way.size() == most) {
-        finish(under_way.front());
-        under_way.pop_front();
-      }
-      const uint64_t bytes = std::min(kTicket, size_ - at);
-      std::byte* const data = memory_.data() + at % kMemory;
-      under_way.push_back(write ? engine.write(file, at, data, bytes)
-                                : engine.read(file, at, data, bytes));
-      at += bytes;
-    }
-    for (const auto& ticket : under_way) finish(ticket);
-    return {.bytes = at, .seconds = static_cast<double>(now_ns() - begin) * 1e-9};
-  }
-
-  const uint64_t size_;
-  Memory& memory_;
-  const DirectFile file_;
 };
 
 // One line that each call writes over, where somebody looks.
@@ -396,8 +218,7 @@ int io_bench(IoBenchOptions options) {
 
   Progress progress;
   progress.show(fmt::format("writing {} for the first time", readable_bytes(options.size)));
-  Memory memory;
-  const Drive drive(options.directory, options.size, memory);
+  const Drive drive(options.directory, options.size);
   std::vector<Measurement> measured;
   for (const Setting& setting : all) {
     progress.show(fmt::format("{}/{}: {}", measured.size() + 1, all.size(), setting.text()));

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What meron.torch promises beside parity (hard/behaviour.py and hard/values.py have a function for
-each promise)."""
+"""What meron.torch promises beside parity (SOURCES have a function for each
+promise)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from conftest import run_ranks
 from promises import check_promise, promises_of
 
 HARD = Path(__file__).parent / "hard"
-SOURCES = [HARD / "behaviour.py", HARD / "values.py"]
+SOURCES = [HARD / f"{name}.py" for name in ("training", "residency", "errors", "values")]
 
 
 @pytest.mark.parametrize(

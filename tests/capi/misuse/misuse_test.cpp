@@ -18,9 +18,10 @@ constexpr int kBatch = 100;
 std::vector<Misuse> all_misuses() {
   std::vector<Misuse> all;
   for (const auto& some :
-       {misuses_of_handles(), misuses_of_pointers(), misuses_of_values(), misuses_of_structs(),
-        misuses_of_order(), misuses_of_schedules(), misuses_of_optimizers(), misuses_of_io(),
-        misuses_of_checkpoints(), misuses_of_tensors()}) {
+       {misuses_of_handles(), misuses_of_pointers(), misuses_of_values(), misuses_of_options(),
+        misuses_of_plans(), misuses_of_structs(), misuses_of_order(), misuses_of_the_released(),
+        misuses_of_schedules(), misuses_of_optimizers(), misuses_of_io(), misuses_of_checkpoints(),
+        misuses_of_tensors()}) {
     all.insert(all.end(), some.begin(), some.end());
   }
   return all;

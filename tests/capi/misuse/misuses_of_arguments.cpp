@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values that mean nothing, alone or in a struct.
+// Arguments that mean nothing: of groups, units, gathers, updates and reductions.
 #include <limits>
 
 #include "tests/capi/misuse/objects.h"
@@ -11,9 +11,7 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct Outs {
-  meron_context context{};
   meron_group group{};
-  meron_plan plan{};
   meron_param param{};
   meron_unit unit{};
   meron_future gather{};
@@ -24,7 +22,6 @@ struct Outs {
 };
 Outs out;
 float memory[1024];
-const char kModel[] = R"({"parameters": 100, "layers": 2, "dtype": "f32"})";
 const int32_t kSameRank[] = {0, 0};
 
 // A misuse whose arguments are always the same.
@@ -36,27 +33,6 @@ const int32_t kSameRank[] = {0, 0};
     }                                                                                    \
   }
 
-// A misuse by a struct that `spoil` made wrong.
-Misuse bad_desc(const char* what, meron_status expected,
-                std::function<void(meron_param_desc&, Random&)> spoil) {
-  return {std::string("meron_param_register: ") + what,
-          {expected},
-          [spoil = std::move(spoil)](Objects& o, Random& random) {
-            meron_param_desc desc = good_desc();
-            spoil(desc, random);
-            return FAILURE_OF(meron_param_register, &out.param, o.a->context, &desc);
-          }};
-}
-Misuse bad_open(const char* what, meron_status expected,
-                std::function<void(meron_context_options&, Random&)> spoil) {
-  return {std::string("meron_context_open: ") + what,
-          {expected},
-          [spoil = std::move(spoil)](Objects&, Random& random) {
-            meron_context_options options = good_options();
-            spoil(options, random);
-            return FAILURE_OF(meron_context_open, &out.context, &options);
-          }};
-}
 Misuse bad_reduce(const char* what, std::function<void(meron_reduce_options&, Random&)> spoil) {
   return {std::string("meron_reduce_begin: ") + what,
           {MERON_E_ARGUMENT},
@@ -95,51 +71,10 @@ Misuse bad_destination(
           }};
 }
 
-int32_t bad_enum(Random& random) {
-  const std::vector<int32_t> values = {-1, 3, 4, 255, 1 << 20, INT32_MIN, INT32_MAX};
-  return random.pick(values);
-}
-
-const std::vector<std::string>& bad_names() {
-  static const std::vector<std::string> names = {
-      "",
-      std::string(513, 'x'),
-      "\xff",
-      "a\x80",
-      "\xc0\xaf",                          // overlong
-      "\xed\xa0\x80",                      // a surrogate
-      "\xf4\x90\x80\x80",                  // beyond U+10FFFF
-      "\xe2\x82",                          // cut
-      std::string(511, 'x') + "\xc3\xa9",  // 513 bytes
-  };
-  return names;
-}
-
-const std::vector<std::string>& bad_plans() {
-  static const std::vector<std::string> texts = {
-      "",
-      "{",
-      "[]",
-      "null",
-      "{\"preset\": \"zero9\"}",
-      "{\"preset\": 3}",
-      "{\"presets\": \"zero1\"}",
-      "{\"preset\": \"zero1\", \"preset\": \"zero2\"}",
-      "{\"preset\": \"zero2\", \"gradient\": {\"dtype\": \"f64\"}}",
-      "{\"preset\": \"zero2\", \"gradient_buckets\": 0}",
-      "{\"preset\": \"zero2\", \"gradient_buckets\": 1e9}",
-      "{\"preset\": \"zero2\"} x",
-      std::string("{\"preset\": \"zero2\"\0}", 19),
-      "{\"preset\": \"zero\xff\"}",
-      std::string(3000, '['),
-  };
-  return texts;
-}
-
 }  // namespace
 
 std::vector<Misuse> misuses_of_values() {
-  std::vector<Misuse> all = {
+  return {
       bad_source("null data", MERON_E_ARGUMENT,
                  [](Objects&, meron_source(&sources)[2], size_t&) { sources[1].data = nullptr; }),
       bad_destination(
@@ -149,67 +84,6 @@ std::vector<Misuse> misuses_of_values() {
                       [](Objects&, meron_gather_options& options, meron_destination&) {
                         options.destinations = nullptr;
                       }),
-      bad_desc("null name", MERON_E_ARGUMENT,
-               [](meron_param_desc& desc, Random&) { desc.name = nullptr; }),
-      bad_desc("null shape", MERON_E_ARGUMENT,
-               [](meron_param_desc& desc, Random&) { desc.shape = nullptr; }),
-      {"meron_plan_preset: unknown name",
-       {MERON_E_ARGUMENT},
-       [](Objects&, Random& random) {
-         const std::vector<const char*> names = {"", "zero4", "ZERO1", "zero1 ", "\xff\xff"};
-         return FAILURE_OF(meron_plan_preset, &out.plan, random.pick(names));
-       }},
-      {"meron_plan_parse: malformed",
-       {MERON_E_PARSE, MERON_E_ARGUMENT, MERON_E_UNSUPPORTED},
-       [](Objects&, Random& random) {
-         const std::string& text = random.pick(bad_plans());
-         // A copy of the exact size, so that a read past it is seen.
-         const std::vector<char> exact(text.begin(), text.end());
-         return FAILURE_OF(meron_plan_parse, &out.plan, exact.empty() ? "" : exact.data(),
-                           exact.size());
-       }},
-      {"meron_plan_predict: malformed model",
-       {MERON_E_PARSE, MERON_E_ARGUMENT, MERON_E_UNSUPPORTED},
-       [](Objects& o, Random& random) {
-         const std::vector<std::string> models = {
-             "",
-             "{}",
-             "[1]",
-             R"({"parameters": -1, "layers": 2, "dtype": "f32"})",
-             R"({"parameters": 10, "layers": -1, "dtype": "f32"})",
-             R"({"parameters": 1e30, "layers": 1, "dtype": "f32"})",
-             R"({"parameters": 10, "layers": 1, "dtype": "i8"})",
-             R"({"units": [{"name": "a"}]})"};
-         const std::string& text = random.pick(models);
-         return FAILURE_OF(meron_plan_predict, &out.text, o.plan, text.data(), text.size(), nullptr,
-                           0);
-       }},
-      {"meron_plan_predict: impossible workload",
-       {MERON_E_ARGUMENT},
-       [](Objects& o, Random& random) {
-         meron_workload workload = MERON_WORKLOAD_INIT;
-         (random.below(2) == 0 ? workload.ranks : workload.micro_batches) = 0;
-         return FAILURE_OF(meron_plan_predict, &out.text, o.plan, kModel, sizeof(kModel) - 1,
-                           &workload, 0);
-       }},
-      {"meron_plan_rank_cluster: not a cluster",
-       {MERON_E_PARSE},
-       [](Objects&, Random& random) {
-         const std::vector<std::string> clusters = {"", "{}", "[1]", R"({"nodes": 0})",
-                                                    R"({"nodes": 1, "devices_per_node": "2"})"};
-         const std::string& text = random.pick(clusters);
-         return FAILURE_OF(meron_plan_rank_cluster, &out.text, kModel, sizeof(kModel) - 1,
-                           text.data(), text.size(), nullptr, 0, 0.0, 0);
-       }},
-      {"meron_plan_model_from_safetensors: garbage",
-       {MERON_E_PARSE, MERON_E_ARGUMENT, MERON_E_UNSUPPORTED},
-       [](Objects&, Random& random) {
-         std::vector<unsigned char> bytes(random.below(40));
-         for (unsigned char& byte : bytes) byte = static_cast<unsigned char>(random.below(256));
-         return FAILURE_OF(meron_plan_model_from_safetensors, &out.text,
-                           bytes.empty() ? reinterpret_cast<unsigned char*>(memory) : bytes.data(),
-                           bytes.size(), random.engine());
-       }},
       {"meron_group_create: impossible ranks",
        {MERON_E_ARGUMENT},
        [](Objects& o, Random& random) {
@@ -370,92 +244,7 @@ std::vector<Misuse> misuses_of_values() {
       bad_source(
           "param of no unit", MERON_E_ARGUMENT,
           [](Objects& o, meron_source(&sources)[2], size_t&) { sources[1].param = o.loose; }),
-      bad_desc("taken name", MERON_E_DUPLICATE,
-               [](meron_param_desc& desc, Random&) { desc.name = "u0.bias"; }),
-      bad_desc("bad name", MERON_E_ARGUMENT,
-               [](meron_param_desc& desc, Random& random) {
-                 desc.name = random.pick(bad_names()).c_str();
-               }),
-      bad_desc("unknown dtype", MERON_E_ARGUMENT,
-               [](meron_param_desc& desc, Random& random) { desc.dtype = bad_enum(random); }),
-      bad_desc("negative shape", MERON_E_ARGUMENT,
-               [](meron_param_desc& desc, Random& random) {
-                 static const int64_t shapes[][2] = {{-1, 4}, {4, INT64_MIN}, {0, -1}};
-                 desc.shape = shapes[random.below(3)];
-               }),
-      bad_desc("overflowing shape", MERON_E_ARGUMENT,
-               [](meron_param_desc& desc, Random& random) {
-                 static const int64_t shapes[][2] = {
-                     {INT64_MAX, 2}, {int64_t{1} << 32, int64_t{1} << 32}, {INT64_MAX, INT64_MAX}};
-                 desc.shape = shapes[random.below(3)];
-               }),
-      bad_desc("too many dimensions", MERON_E_ARGUMENT,
-               [](meron_param_desc& desc, Random&) {
-                 static const int64_t shape[17] = {};
-                 desc.shape = shape;
-                 desc.dims = 17;
-               }),
-      bad_desc("absurd dimensions", MERON_E_ARGUMENT,
-               [](meron_param_desc& desc, Random&) { desc.dims = UINT32_MAX; }),
-      bad_desc("unknown frozen", MERON_E_ARGUMENT,
-               [](meron_param_desc& desc, Random&) { desc.frozen = 2; }),
-      bad_open("another version of the headers", MERON_E_VERSION,
-               [](meron_context_options& options, Random& random) {
-                 options.header_version = random.below(2) == 0 ? 0 : MERON_VERSION + (1 << 8);
-               }),
-      bad_open("rank beyond the world", MERON_E_ARGUMENT,
-               [](meron_context_options& options, Random&) { options.rank = 1; }),
-      bad_open("negative rank", MERON_E_ARGUMENT,
-               [](meron_context_options& options, Random&) { options.rank = -2; }),
-      bad_open("empty world", MERON_E_ARGUMENT,
-               [](meron_context_options& options, Random&) { options.world_size = 0; }),
-      bad_open("rank without a world", MERON_E_ARGUMENT,
-               [](meron_context_options& options, Random&) { options.world_size = -1; }),
-      bad_open(
-          "unknown transport", MERON_E_ARGUMENT,
-          [](meron_context_options& options, Random&) { options.transport = "carrier pigeon"; }),
-      bad_open("a world of several alone", MERON_E_ARGUMENT,
-               [](meron_context_options& options, Random&) { options.world_size = 2; }),
-      bad_open("negative timeout", MERON_E_ARGUMENT,
-               [](meron_context_options& options, Random&) { options.timeout_ns = -5; }),
-      bad_open("absurd threads", MERON_E_ARGUMENT,
-               [](meron_context_options& options, Random&) { options.threads = UINT32_MAX; }),
-      bad_open("reserved field", MERON_E_ARGUMENT,
-               [](meron_context_options& options, Random&) { options.reserved_0 = 7; }),
-      bad_open("unknown device", MERON_E_ARGUMENT,
-               [](meron_context_options& options, Random& random) {
-                 const std::vector<const char*> names = {
-                     "gpu", "cuda:", "cuda:x", "emulated:7", "emulated:-1", "Emulated", "\xff"};
-                 options.device = random.pick(names);
-               }),
-      bad_open("an allocator without functions", MERON_E_ARGUMENT,
-               [](meron_context_options& options, Random&) {
-                 static const meron_allocator empty = MERON_ALLOCATOR_INIT;
-                 options.device = "emulated";
-                 options.allocator = &empty;
-               }),
-      bad_open("an allocator of another size", MERON_E_ARGUMENT,
-               [](meron_context_options& options, Random&) {
-                 static const meron_allocator bare = {};
-                 options.allocator = &bare;
-               }),
-      bad_open("malformed token", MERON_E_AUTH,
-               [](meron_context_options& options, Random& random) {
-                 const std::vector<const char*> tokens = {"", "abc", "0123456789abcdef"};
-                 options.transport = "shm";
-                 options.token = random.pick(tokens);
-               }),
   };
-  all.push_back({"meron_context_open: bad plan",
-                 {MERON_E_HANDLE, MERON_E_STALE},
-                 [](Objects& o, Random& random) {
-                   meron_context_options options = good_options();
-                   do {
-                     options.plan.id = o.bad_handle(Kind::plan, random);
-                   } while (options.plan.id == 0);  // which stands for the default
-                   return FAILURE_OF(meron_context_open, &out.context, &options);
-                 }});
-  return all;
 }
 
 }  // namespace meron::test

@@ -10,11 +10,6 @@ meron_future request;
 meron_io_buffer buffer;
 char memory[64];
 
-Misuse misuse(const std::string& name, meron_status expected,
-              std::function<CallFailed(Objects&)> call) {
-  return {name, {expected}, [call = std::move(call)](Objects& o, Random&) { return call(o); }};
-}
-
 Misuse option(const char* name, std::function<void(meron_io_options&)> spoil) {
   return misuse(std::string("meron_io_open: ") + name, MERON_E_ARGUMENT,
                 [spoil = std::move(spoil)](Objects&) {

@@ -6,54 +6,11 @@
 namespace meron::test {
 namespace {
 
-meron_future leased(Session& session, size_t unit) {
-  meron_future gather{};
-  MUST(meron_gather_begin, &gather, &session.units[unit], 1, nullptr);
-  MUST(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);
-  return gather;
-}
-meron_future updating(Session& session, size_t unit) {
-  meron_future update{};
-  MUST(meron_update_begin, &update, &session.units[unit], 1);
-  MUST(meron_future_wait, update, MERON_TIMEOUT_DEFAULT);
-  return update;
-}
 CallFailed while_entered(Objects& o, const std::function<CallFailed()>& call) {
   MUST(meron_schedule_enter, o.schedule, 0, MERON_TIMEOUT_DEFAULT);
   const CallFailed failed = call();
   MUST(meron_schedule_leave, o.schedule, 0);
   return failed;
-}
-// A session of a misuse's own. What is live afterwards may be what a bad handle stands for by
-// chance.
-struct Closing {
-  void operator()(Session* session) const {
-    (void)meron_context_close(session->context, nullptr);
-    delete session;
-  }
-};
-using OwnSession = std::unique_ptr<Session, Closing>;
-OwnSession another_session() {
-  Open open;
-  open.transport = "self";
-  open.ranks = 1;
-  OwnSession session(new Session(open, 0));
-  session->build(1);
-  return session;
-}
-
-Misuse order(const char* name, meron_status expected, std::function<CallFailed(Objects&)> make) {
-  return {name, {expected}, [make = std::move(make)](Objects& o, Random&) { return make(o); }};
-}
-
-// An object of `o.a`, released before it is used.
-template <class Handle, class Make, class Release, class Use>
-Misuse after_release(const char* name, Make make, Release release, Use use) {
-  return {name, {MERON_E_STALE}, [=](Objects& o, Random&) {
-            const Handle gone = make(o);
-            if (const CallFailed failed = release(gone); failed.status != MERON_OK) throw failed;
-            return use(o, gone);
-          }};
 }
 
 // What stands against the end of a unit.
@@ -65,366 +22,255 @@ OwnSession session_without_optimizer() {
   MUST(meron_optimizer_release, session->optimizer);
   return session;
 }
-OwnSession session_without_unit() {
-  auto session = session_without_optimizer();
-  MUST(meron_unit_destroy, session->units[0]);
-  return session;
-}
 
 }  // namespace
 
 std::vector<Misuse> misuses_of_order() {
-  std::vector<Misuse> all = {
-      order("meron_unit_destroy: gathered unit", MERON_E_STATE,
-            [](Objects& o) {
-              const meron_future gather = leased(*o.a, 0);
-              const CallFailed failed = destroyed(o.a->units[0]);
-              MUST(meron_future_release, gather);
-              return failed;
-            }),
-      order("meron_unit_destroy: unit with an optimizer", MERON_E_STATE,
-            [](Objects& o) { return destroyed(o.a->units[0]); }),
-      order("meron_unit_destroy: unit of a schedule", MERON_E_STATE,
-            [](Objects&) {
-              const auto session = session_without_optimizer();
-              meron_schedule schedule{};
-              MUST(meron_schedule_create, &schedule, session->units.data(), 1, nullptr);
-              return destroyed(session->units[0]);
-            }),
-      order("meron_unit_destroy: unit that is updated", MERON_E_STATE,
-            [](Objects&) {
-              const auto session = session_without_optimizer();
-              updating(*session, 0);
-              return destroyed(session->units[0]);
-            }),
-      order("meron_unit_destroy: twice", MERON_E_STALE,
-            [](Objects&) { return destroyed(session_without_unit()->units[0]); }),
-      order("meron_param_get_info: of a destroyed unit", MERON_E_STALE,
-            [](Objects&) {
-              const auto session = session_without_unit();
-              auto info = sized<meron_param_info>();
-              return FAILURE_OF(meron_param_get_info, &info, session->params[0]);
-            }),
-      order("meron_schedule_enter: unit that is updated", MERON_E_STATE,
-            [](Objects& o) {
-              const meron_future update = updating(*o.a, 0);
-              meron_schedule schedule{};
-              MUST(meron_schedule_create, &schedule, o.a->units.data(), 1, nullptr);
-              const CallFailed failed = FAILURE_OF(meron_schedule_enter, schedule, 0, 0);
-              MUST(meron_schedule_release, schedule);
-              MUST(meron_update_publish, update);
-              return failed;
-            }),
-      order("meron_schedule_begin: entered unit", MERON_E_STATE,
-            [](Objects& o) {
-              return while_entered(o,
-                                   [&] { return FAILURE_OF(meron_schedule_begin, o.schedule, 0); });
-            }),
-      order("meron_schedule_drop: entered unit", MERON_E_STATE,
-            [](Objects& o) {
-              return while_entered(o, [&] { return FAILURE_OF(meron_schedule_drop, o.schedule); });
-            }),
-      order("meron_schedule_leave: not entered", MERON_E_STATE,
-            [](Objects& o) { return FAILURE_OF(meron_schedule_leave, o.schedule, 0); }),
-      order("meron_schedule_view: not entered", MERON_E_STATE,
-            [](Objects& o) {
-              meron_view view{};
-              return FAILURE_OF(meron_schedule_view, &view, o.schedule, o.frozen);
-            }),
-      order("meron_update_begin: unit that a schedule keeps", MERON_E_STATE,
-            [](Objects& o) {
-              meron_schedule schedule{};
-              MUST(meron_schedule_create, &schedule, o.a->units.data(), 1, nullptr);
-              MUST(meron_schedule_enter, schedule, 0, MERON_TIMEOUT_DEFAULT);
-              MUST(meron_schedule_leave, schedule, 0);
-              meron_future update{};
-              const CallFailed failed =
-                  FAILURE_OF(meron_update_begin, &update, o.a->units.data(), 1);
-              MUST(meron_schedule_release, schedule);
-              return failed;
-            }),
-      order("meron_reduce_finish_begin: reduced and not used", MERON_E_STATE,
-            [](Objects& o) {
-              o.a->reduce(0, 1.0f);
-              meron_future future{};
-              const CallFailed failed =
-                  FAILURE_OF(meron_reduce_finish_begin, &future, o.a->units[0], nullptr);
-              MUST(meron_reduce_discard, o.a->units[0]);
-              return failed;
-            }),
-      order("meron_reduce_finish_begin: nothing to train", MERON_E_STATE,
-            [](Objects& o) {
-              meron_future future{};
-              return FAILURE_OF(meron_reduce_finish_begin, &future, o.frozen_unit, nullptr);
-            }),
-      order("meron_update_begin: leased unit", MERON_E_STATE,
-            [](Objects& o) {
-              const meron_future held = leased(*o.a, 1);
-              meron_future update{};
-              const CallFailed failed =
-                  FAILURE_OF(meron_update_begin, &update, o.a->units.data(), 2);
-              MUST(meron_future_release, held);
-              return failed;
-            }),
-      order("meron_update_begin: unit that is updated", MERON_E_STATE,
-            [](Objects& o) {
-              meron_future update{};
-              return FAILURE_OF(meron_update_begin, &update, &o.half_unit, 1);
-            }),
-      order("meron_gather_begin: unit that is updated", MERON_E_STATE,
-            [](Objects& o) {
-              const meron_future update = updating(*o.a, 0);
-              meron_future gather{};
-              const CallFailed failed =
-                  FAILURE_OF(meron_gather_begin, &gather, o.a->units.data(), 2, nullptr);
-              MUST(meron_update_publish, update);
-              return failed;
-            }),
-      order("meron_optimizer_create: unit that is updated", MERON_E_STATE,
-            [](Objects& o) {
-              meron_optimizer optimizer{};
-              return FAILURE_OF(meron_optimizer_create, &optimizer, &o.half_unit, 1, nullptr);
-            }),
-      order("meron_update_publish: twice", MERON_E_STALE,
-            [](Objects& o) {
-              const meron_future update = updating(*o.a, 0);
-              MUST(meron_update_publish, update);
-              return FAILURE_OF(meron_update_publish, update);
-            }),
-      order("meron_future_release: after publish", MERON_E_STALE,
-            [](Objects& o) {
-              const meron_future update = updating(*o.a, 0);
-              MUST(meron_update_publish, update);
-              return FAILURE_OF(meron_future_release, update);
-            }),
-      order("meron_optimizer_step_begin: nothing reduced", MERON_E_STATE,
-            [](Objects& o) {
-              o.a->reduce(1, 1.0f);
-              meron_future future{};
-              const CallFailed failed =
-                  FAILURE_OF(meron_optimizer_step_begin, &future, o.a->optimizer);
-              MUST(meron_reduce_discard, o.a->units[1]);
-              return failed;
-            }),
-      order("meron_optimizer_step_begin: leased unit", MERON_E_STATE,
-            [](Objects& o) {
-              o.a->reduce(0, 1.0f);
-              o.a->reduce(1, 1.0f);
-              const meron_future held = leased(*o.a, 1);
-              meron_future future{};
-              const CallFailed failed =
-                  FAILURE_OF(meron_optimizer_step_begin, &future, o.a->optimizer);
-              MUST(meron_future_release, held);
-              o.a->step();
-              return failed;
-            }),
-      order("meron_reduce_begin: twice", MERON_E_STATE,
-            [](Objects& o) {
-              o.a->reduce(0, 1.0f);
-              meron_future future{};
-              const CallFailed failed =
-                  FAILURE_OF(meron_reduce_begin, &future, o.a->units[0], nullptr, 0, nullptr);
-              MUST(meron_reduce_discard, o.a->units[0]);
-              return failed;
-            }),
-      order("meron_gradient_view: reduced and not used", MERON_E_STATE,
-            [](Objects& o) {
-              o.a->reduce(0, 1.0f);
-              meron_view view{};
-              const CallFailed failed = FAILURE_OF(meron_gradient_view, &view, o.a->params[0], 0);
-              MUST(meron_reduce_discard, o.a->units[0]);
-              return failed;
-            }),
-      order("meron_gradient_view: more units than buckets", MERON_E_STATE,
-            [](Objects&) {
-              Open open;
-              open.transport = "self";
-              open.ranks = 1;
-              open.plan = R"({"preset": "zero2", "gradient_buckets": 1})";
-              Session session(open, 0);
-              session.build(2);
-              meron_view view{};
-              MUST(meron_gradient_view, &view, session.params[0], 0);
-              const CallFailed failed =
-                  FAILURE_OF(meron_gradient_view, &view, session.params[2], 0);
-              session.close();
-              return failed;
-            }),
-      order("meron_gradient_view: frozen", MERON_E_STATE,
-            [](Objects& o) {
-              meron_view view{};
-              return FAILURE_OF(meron_gradient_view, &view, o.frozen, 0);
-            }),
-      order("meron_gradient_view: in no unit", MERON_E_STATE,
-            [](Objects& o) {
-              meron_view view{};
-              return FAILURE_OF(meron_gradient_view, &view, o.loose, 0);
-            }),
-      order("meron_reduce_begin: frozen", MERON_E_STATE,
-            [](Objects& o) {
-              meron_future future{};
-              return FAILURE_OF(meron_reduce_begin, &future, o.frozen_unit, nullptr, 0, nullptr);
-            }),
-      order("meron_reduced_view: nothing reduced", MERON_E_STATE,
-            [](Objects& o) {
-              meron_view view{};
-              return FAILURE_OF(meron_reduced_view, &view, o.a->params[0]);
-            }),
-      order("meron_reduced_view: in no unit", MERON_E_STATE,
-            [](Objects& o) {
-              meron_view view{};
-              return FAILURE_OF(meron_reduced_view, &view, o.loose);
-            }),
-      order("meron_reduce_discard: nothing reduced", MERON_E_STATE,
-            [](Objects& o) { return FAILURE_OF(meron_reduce_discard, o.a->units[0]); }),
-      order("meron_gather_dlpack: the caller's memory", MERON_E_UNSUPPORTED,
-            [](Objects& o) {
-              float bias[5];
-              const meron_destination to = {o.a->params[1], bias, sizeof(bias)};
-              meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
-              options.mode = MERON_GATHER_INTO;
-              options.destinations = &to;
-              options.destination_count = 1;
-              meron_future gather{};
-              MUST(meron_gather_begin, &gather, &o.a->units[0], 1, &options);
-              MUST(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);
-              DLManagedTensorVersioned* tensor = nullptr;
-              const CallFailed failed =
-                  FAILURE_OF(meron_gather_dlpack, &tensor, gather, o.a->params[1]);
-              MUST(meron_future_release, gather);
-              return failed;
-            }),
-      order("meron_gather_view: not among the destinations", MERON_E_ARGUMENT,
-            [](Objects& o) {
-              float bias[5];
-              const meron_destination to = {o.a->params[1], bias, sizeof(bias)};
-              meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
-              options.mode = MERON_GATHER_INTO;
-              options.destinations = &to;
-              options.destination_count = 1;
-              meron_future gather{};
-              MUST(meron_gather_begin, &gather, &o.a->units[0], 1, &options);
-              MUST(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);
-              meron_view view{};
-              const CallFailed failed =
-                  FAILURE_OF(meron_gather_view, &view, gather, o.a->params[0]);
-              MUST(meron_future_release, gather);
-              return failed;
-            }),
-      order("meron_context_close: twice", MERON_E_STALE,
-            [](Objects&) {
-              const auto session = another_session();
-              session->close();
-              return FAILURE_OF(meron_context_close, session->context);
-            }),
-      order("meron_param_get_info: after close", MERON_E_STALE,
-            [](Objects&) {
-              const auto session = another_session();
-              session->close();
-              meron_param_info info = sized<meron_param_info>();
-              return FAILURE_OF(meron_param_get_info, &info, session->params[0]);
-            }),
-      order("meron_future_release: after close", MERON_E_STALE,
-            [](Objects&) {
-              const auto session = another_session();
-              const meron_future held = leased(*session, 0);
-              session->close();
-              return FAILURE_OF(meron_future_release, held);
-            }),
-      order("meron_gather_wait_stream: without a device", MERON_E_ARGUMENT,
-            [](Objects& o) { return FAILURE_OF(meron_gather_wait_stream, o.gather, nullptr, 0); }),
-      order(
+  return {
+      misuse("meron_unit_destroy: gathered unit", MERON_E_STATE,
+             [](Objects& o) {
+               const meron_future gather = leased(*o.a, 0);
+               const CallFailed failed = destroyed(o.a->units[0]);
+               MUST(meron_future_release, gather);
+               return failed;
+             }),
+      misuse("meron_unit_destroy: unit with an optimizer", MERON_E_STATE,
+             [](Objects& o) { return destroyed(o.a->units[0]); }),
+      misuse("meron_unit_destroy: unit of a schedule", MERON_E_STATE,
+             [](Objects&) {
+               const auto session = session_without_optimizer();
+               meron_schedule schedule{};
+               MUST(meron_schedule_create, &schedule, session->units.data(), 1, nullptr);
+               return destroyed(session->units[0]);
+             }),
+      misuse("meron_unit_destroy: unit that is updated", MERON_E_STATE,
+             [](Objects&) {
+               const auto session = session_without_optimizer();
+               updating(*session, 0);
+               return destroyed(session->units[0]);
+             }),
+      misuse("meron_schedule_enter: unit that is updated", MERON_E_STATE,
+             [](Objects& o) {
+               const meron_future update = updating(*o.a, 0);
+               meron_schedule schedule{};
+               MUST(meron_schedule_create, &schedule, o.a->units.data(), 1, nullptr);
+               const CallFailed failed = FAILURE_OF(meron_schedule_enter, schedule, 0, 0);
+               MUST(meron_schedule_release, schedule);
+               MUST(meron_update_publish, update);
+               return failed;
+             }),
+      misuse("meron_schedule_begin: entered unit", MERON_E_STATE,
+             [](Objects& o) {
+               return while_entered(
+                   o, [&] { return FAILURE_OF(meron_schedule_begin, o.schedule, 0); });
+             }),
+      misuse("meron_schedule_drop: entered unit", MERON_E_STATE,
+             [](Objects& o) {
+               return while_entered(o, [&] { return FAILURE_OF(meron_schedule_drop, o.schedule); });
+             }),
+      misuse("meron_schedule_leave: not entered", MERON_E_STATE,
+             [](Objects& o) { return FAILURE_OF(meron_schedule_leave, o.schedule, 0); }),
+      misuse("meron_schedule_view: not entered", MERON_E_STATE,
+             [](Objects& o) {
+               meron_view view{};
+               return FAILURE_OF(meron_schedule_view, &view, o.schedule, o.frozen);
+             }),
+      misuse("meron_update_begin: unit that a schedule keeps", MERON_E_STATE,
+             [](Objects& o) {
+               meron_schedule schedule{};
+               MUST(meron_schedule_create, &schedule, o.a->units.data(), 1, nullptr);
+               MUST(meron_schedule_enter, schedule, 0, MERON_TIMEOUT_DEFAULT);
+               MUST(meron_schedule_leave, schedule, 0);
+               meron_future update{};
+               const CallFailed failed =
+                   FAILURE_OF(meron_update_begin, &update, o.a->units.data(), 1);
+               MUST(meron_schedule_release, schedule);
+               return failed;
+             }),
+      misuse("meron_reduce_finish_begin: reduced and not used", MERON_E_STATE,
+             [](Objects& o) {
+               o.a->reduce(0, 1.0f);
+               meron_future future{};
+               const CallFailed failed =
+                   FAILURE_OF(meron_reduce_finish_begin, &future, o.a->units[0], nullptr);
+               MUST(meron_reduce_discard, o.a->units[0]);
+               return failed;
+             }),
+      misuse("meron_reduce_finish_begin: nothing to train", MERON_E_STATE,
+             [](Objects& o) {
+               meron_future future{};
+               return FAILURE_OF(meron_reduce_finish_begin, &future, o.frozen_unit, nullptr);
+             }),
+      misuse("meron_update_begin: leased unit", MERON_E_STATE,
+             [](Objects& o) {
+               const meron_future held = leased(*o.a, 1);
+               meron_future update{};
+               const CallFailed failed =
+                   FAILURE_OF(meron_update_begin, &update, o.a->units.data(), 2);
+               MUST(meron_future_release, held);
+               return failed;
+             }),
+      misuse("meron_update_begin: unit that is updated", MERON_E_STATE,
+             [](Objects& o) {
+               meron_future update{};
+               return FAILURE_OF(meron_update_begin, &update, &o.half_unit, 1);
+             }),
+      misuse("meron_gather_begin: unit that is updated", MERON_E_STATE,
+             [](Objects& o) {
+               const meron_future update = updating(*o.a, 0);
+               meron_future gather{};
+               const CallFailed failed =
+                   FAILURE_OF(meron_gather_begin, &gather, o.a->units.data(), 2, nullptr);
+               MUST(meron_update_publish, update);
+               return failed;
+             }),
+      misuse("meron_optimizer_create: unit that is updated", MERON_E_STATE,
+             [](Objects& o) {
+               meron_optimizer optimizer{};
+               return FAILURE_OF(meron_optimizer_create, &optimizer, &o.half_unit, 1, nullptr);
+             }),
+      misuse("meron_optimizer_step_begin: nothing reduced", MERON_E_STATE,
+             [](Objects& o) {
+               o.a->reduce(1, 1.0f);
+               meron_future future{};
+               const CallFailed failed =
+                   FAILURE_OF(meron_optimizer_step_begin, &future, o.a->optimizer);
+               MUST(meron_reduce_discard, o.a->units[1]);
+               return failed;
+             }),
+      misuse("meron_optimizer_step_begin: leased unit", MERON_E_STATE,
+             [](Objects& o) {
+               o.a->reduce(0, 1.0f);
+               o.a->reduce(1, 1.0f);
+               const meron_future held = leased(*o.a, 1);
+               meron_future future{};
+               const CallFailed failed =
+                   FAILURE_OF(meron_optimizer_step_begin, &future, o.a->optimizer);
+               MUST(meron_future_release, held);
+               o.a->step();
+               return failed;
+             }),
+      misuse("meron_reduce_begin: twice", MERON_E_STATE,
+             [](Objects& o) {
+               o.a->reduce(0, 1.0f);
+               meron_future future{};
+               const CallFailed failed =
+                   FAILURE_OF(meron_reduce_begin, &future, o.a->units[0], nullptr, 0, nullptr);
+               MUST(meron_reduce_discard, o.a->units[0]);
+               return failed;
+             }),
+      misuse("meron_gradient_view: reduced and not used", MERON_E_STATE,
+             [](Objects& o) {
+               o.a->reduce(0, 1.0f);
+               meron_view view{};
+               const CallFailed failed = FAILURE_OF(meron_gradient_view, &view, o.a->params[0], 0);
+               MUST(meron_reduce_discard, o.a->units[0]);
+               return failed;
+             }),
+      misuse("meron_gradient_view: more units than buckets", MERON_E_STATE,
+             [](Objects&) {
+               Open open;
+               open.transport = "self";
+               open.ranks = 1;
+               open.plan = R"({"preset": "zero2", "gradient_buckets": 1})";
+               Session session(open, 0);
+               session.build(2);
+               meron_view view{};
+               MUST(meron_gradient_view, &view, session.params[0], 0);
+               const CallFailed failed =
+                   FAILURE_OF(meron_gradient_view, &view, session.params[2], 0);
+               session.close();
+               return failed;
+             }),
+      misuse("meron_gradient_view: frozen", MERON_E_STATE,
+             [](Objects& o) {
+               meron_view view{};
+               return FAILURE_OF(meron_gradient_view, &view, o.frozen, 0);
+             }),
+      misuse("meron_gradient_view: in no unit", MERON_E_STATE,
+             [](Objects& o) {
+               meron_view view{};
+               return FAILURE_OF(meron_gradient_view, &view, o.loose, 0);
+             }),
+      misuse("meron_reduce_begin: frozen", MERON_E_STATE,
+             [](Objects& o) {
+               meron_future future{};
+               return FAILURE_OF(meron_reduce_begin, &future, o.frozen_unit, nullptr, 0, nullptr);
+             }),
+      misuse("meron_reduced_view: nothing reduced", MERON_E_STATE,
+             [](Objects& o) {
+               meron_view view{};
+               return FAILURE_OF(meron_reduced_view, &view, o.a->params[0]);
+             }),
+      misuse("meron_reduced_view: in no unit", MERON_E_STATE,
+             [](Objects& o) {
+               meron_view view{};
+               return FAILURE_OF(meron_reduced_view, &view, o.loose);
+             }),
+      misuse("meron_reduce_discard: nothing reduced", MERON_E_STATE,
+             [](Objects& o) { return FAILURE_OF(meron_reduce_discard, o.a->units[0]); }),
+      misuse("meron_gather_dlpack: the caller's memory", MERON_E_UNSUPPORTED,
+             [](Objects& o) {
+               float bias[5];
+               const meron_destination to = {o.a->params[1], bias, sizeof(bias)};
+               meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
+               options.mode = MERON_GATHER_INTO;
+               options.destinations = &to;
+               options.destination_count = 1;
+               meron_future gather{};
+               MUST(meron_gather_begin, &gather, &o.a->units[0], 1, &options);
+               MUST(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);
+               DLManagedTensorVersioned* tensor = nullptr;
+               const CallFailed failed =
+                   FAILURE_OF(meron_gather_dlpack, &tensor, gather, o.a->params[1]);
+               MUST(meron_future_release, gather);
+               return failed;
+             }),
+      misuse("meron_gather_view: not among the destinations", MERON_E_ARGUMENT,
+             [](Objects& o) {
+               float bias[5];
+               const meron_destination to = {o.a->params[1], bias, sizeof(bias)};
+               meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
+               options.mode = MERON_GATHER_INTO;
+               options.destinations = &to;
+               options.destination_count = 1;
+               meron_future gather{};
+               MUST(meron_gather_begin, &gather, &o.a->units[0], 1, &options);
+               MUST(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);
+               meron_view view{};
+               const CallFailed failed =
+                   FAILURE_OF(meron_gather_view, &view, gather, o.a->params[0]);
+               MUST(meron_future_release, gather);
+               return failed;
+             }),
+      misuse("meron_gather_wait_stream: without a device", MERON_E_ARGUMENT,
+             [](Objects& o) { return FAILURE_OF(meron_gather_wait_stream, o.gather, nullptr, 0); }),
+      misuse(
           "meron_gather_release_on_stream: without a device", MERON_E_ARGUMENT,
           [](Objects& o) { return FAILURE_OF(meron_gather_release_on_stream, o.gather, nullptr); }),
-      order("meron_gather_begin: in a broken group", MERON_E_ABORTED,
-            [](Objects&) {
-              const auto session = another_session();
-              MUST(meron_group_abort, session->world, "to see what follows");
-              meron_future gather{};
-              const CallFailed failed =
-                  FAILURE_OF(meron_gather_begin, &gather, session->units.data(), 1, nullptr);
-              session->close();
-              return failed;
-            }),
-      order("meron_group_create: too many", MERON_E_UNSUPPORTED,
-            [](Objects&) {
-              const auto session = another_session();
-              CallFailed failed;
-              const int32_t rank = 0;
-              for (int i = 0; i < 65 && failed.status == MERON_OK; ++i) {
-                meron_group group{};
-                failed = FAILURE_OF(meron_group_create, &group, session->context, &rank, 1);
-              }
-              session->close();
-              return failed;
-            }),
+      misuse("meron_gather_begin: in a broken group", MERON_E_ABORTED,
+             [](Objects&) {
+               const auto session = another_session();
+               MUST(meron_group_abort, session->world, "to see what follows");
+               meron_future gather{};
+               const CallFailed failed =
+                   FAILURE_OF(meron_gather_begin, &gather, session->units.data(), 1, nullptr);
+               session->close();
+               return failed;
+             }),
+      misuse("meron_group_create: too many", MERON_E_UNSUPPORTED,
+             [](Objects&) {
+               const auto session = another_session();
+               CallFailed failed;
+               const int32_t rank = 0;
+               for (int i = 0; i < 65 && failed.status == MERON_OK; ++i) {
+                 meron_group group{};
+                 failed = FAILURE_OF(meron_group_create, &group, session->context, &rank, 1);
+               }
+               session->close();
+               return failed;
+             }),
   };
-  all.push_back(after_release<meron_future>(
-      "meron_gather_view: after release", [](Objects& o) { return leased(*o.a, 0); },
-      [](meron_future it) { return FAILURE_OF(meron_future_release, it); },
-      [](Objects& o, meron_future it) {
-        meron_view view{};
-        return FAILURE_OF(meron_gather_view, &view, it, o.a->params[0]);
-      }));
-  all.push_back(after_release<meron_future>(
-      "meron_future_release: twice", [](Objects& o) { return leased(*o.a, 0); },
-      [](meron_future it) { return FAILURE_OF(meron_future_release, it); },
-      [](Objects&, meron_future it) { return FAILURE_OF(meron_future_release, it); }));
-  all.push_back(after_release<meron_future>(
-      "meron_future_wait: after release",
-      [](Objects& o) {
-        meron_future future{};
-        MUST(meron_barrier_begin, &future, o.a->world);
-        return future;
-      },
-      [](meron_future it) { return FAILURE_OF(meron_future_release, it); },
-      [](Objects&, meron_future it) { return FAILURE_OF(meron_future_wait, it, 0); }));
-  all.push_back(after_release<meron_group>(
-      "meron_barrier_begin: after release",
-      [](Objects& o) {
-        meron_group group{};
-        MUST(meron_context_world, &group, o.a->context);
-        return group;
-      },
-      [](meron_group it) { return FAILURE_OF(meron_group_release, it); },
-      [](Objects&, meron_group it) {
-        meron_future future{};
-        return FAILURE_OF(meron_barrier_begin, &future, it);
-      }));
-  all.push_back(after_release<meron_plan>(
-      "meron_plan_json: after release",
-      [](Objects&) {
-        meron_plan plan{};
-        MUST(meron_plan_preset, &plan, "zero3");
-        return plan;
-      },
-      [](meron_plan it) { return FAILURE_OF(meron_plan_release, it); },
-      [](Objects&, meron_plan it) {
-        char* text = nullptr;
-        return FAILURE_OF(meron_plan_json, &text, it);
-      }));
-  all.push_back(after_release<meron_param>(
-      "meron_param_name: after release",
-      [](Objects& o) {
-        static int count = 0;
-        return o.a->register_param("temporary " + std::to_string(++count), {1});
-      },
-      [](meron_param it) { return FAILURE_OF(meron_param_release, it); },
-      [](Objects&, meron_param it) {
-        const char* name = nullptr;
-        return FAILURE_OF(meron_param_name, &name, it);
-      }));
-  all.push_back(
-      {"meron_optimizer_step_begin: after release", {MERON_E_STALE}, [](Objects&, Random&) {
-         const auto session = another_session();
-         MUST(meron_optimizer_release, session->optimizer);
-         meron_future future{};
-         const CallFailed failed =
-             FAILURE_OF(meron_optimizer_step_begin, &future, session->optimizer);
-         session->close();
-         return failed;
-       }});
-  return all;
 }
 
 }  // namespace meron::test

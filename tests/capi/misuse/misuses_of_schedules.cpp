@@ -9,10 +9,6 @@ meron_schedule made;
 meron_future future;
 meron_view view;
 
-Misuse misuse(const char* name, meron_status expected, std::function<CallFailed(Objects&)> call) {
-  return {name, {expected}, [call = std::move(call)](Objects& o, Random&) { return call(o); }};
-}
-
 }  // namespace
 
 std::vector<Misuse> misuses_of_schedules() {

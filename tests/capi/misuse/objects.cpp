@@ -38,6 +38,50 @@ meron_context_options good_options() {
   return options;
 }
 
+int32_t bad_enum(Random& random) {
+  const std::vector<int32_t> values = {-1, 3, 4, 255, 1 << 20, INT32_MIN, INT32_MAX};
+  return random.pick(values);
+}
+
+const std::vector<std::string>& bad_names() {
+  static const std::vector<std::string> names = {
+      "",
+      std::string(513, 'x'),
+      "\xff",
+      "a\x80",
+      "\xc0\xaf",                          // overlong
+      "\xed\xa0\x80",                      // a surrogate
+      "\xf4\x90\x80\x80",                  // beyond U+10FFFF
+      "\xe2\x82",                          // cut
+      std::string(511, 'x') + "\xc3\xa9",  // 513 bytes
+  };
+  return names;
+}
+
+meron_future leased(Session& session, size_t unit) {
+  meron_future gather{};
+  MUST(meron_gather_begin, &gather, &session.units[unit], 1, nullptr);
+  MUST(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);
+  return gather;
+}
+meron_future updating(Session& session, size_t unit) {
+  meron_future update{};
+  MUST(meron_update_begin, &update, &session.units[unit], 1);
+  MUST(meron_future_wait, update, MERON_TIMEOUT_DEFAULT);
+  return update;
+}
+OwnSession another_session() {
+  OwnSession session(new Session(open_alone(), 0));
+  session->build(1);
+  return session;
+}
+
+Misuse misuse(std::string name, meron_status expected, std::function<CallFailed(Objects&)> make) {
+  return {std::move(name), {expected}, [make = std::move(make)](Objects& o, Random&) {
+            return make(o);
+          }};
+}
+
 // Saves a session as it is, and loads that.
 meron_checkpoint saved_and_loaded(const Session& session, const std::string& folder) {
   meron_checkpoint_save_options save = MERON_CHECKPOINT_SAVE_OPTIONS_INIT;

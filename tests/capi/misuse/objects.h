@@ -105,11 +105,37 @@ struct Misuse {
   std::function<CallFailed(Objects&, Random&)> make;
 };
 
+// Values that no enum has.
+int32_t bad_enum(Random& random);
+// Names that no object may have.
+const std::vector<std::string>& bad_names();
+
+// A gather of a unit, full; an update of one, waited for.
+meron_future leased(Session& session, size_t unit);
+meron_future updating(Session& session, size_t unit);
+
+// A session of a misuse's own. What is live afterwards may be what a bad handle stands for by
+// chance.
+struct Closing {
+  void operator()(Session* session) const {
+    (void)meron_context_close(session->context, nullptr);
+    delete session;
+  }
+};
+using OwnSession = std::unique_ptr<Session, Closing>;
+OwnSession another_session();
+
+// A misuse that draws nothing.
+Misuse misuse(std::string name, meron_status expected, std::function<CallFailed(Objects&)> make);
+
 std::vector<Misuse> misuses_of_handles();
 std::vector<Misuse> misuses_of_pointers();
 std::vector<Misuse> misuses_of_values();
+std::vector<Misuse> misuses_of_options();
+std::vector<Misuse> misuses_of_plans();
 std::vector<Misuse> misuses_of_structs();
 std::vector<Misuse> misuses_of_order();
+std::vector<Misuse> misuses_of_the_released();
 std::vector<Misuse> misuses_of_schedules();
 std::vector<Misuse> misuses_of_optimizers();
 std::vector<Misuse> misuses_of_io();

@@ -11,6 +11,7 @@ import org.meron.Future;
 import org.meron.Gather;
 import org.meron.Group;
 import org.meron.Meron;
+import org.meron.Param;
 import org.meron.Plan;
 import org.meron.Prediction;
 import org.meron.ReduceOp;
@@ -133,6 +134,15 @@ final class Operations {
             if (dtype.name().equalsIgnoreCase(name)) return dtype;
         }
         throw new Table.Malformed("unknown dtype " + name);
+    }
+
+    static int count(Table.Statement statement, Param param) {
+        return (int) statement.number("count", param.count());
+    }
+
+    static Dtype dtype(Table.Statement statement, Param param) {
+        final String name = statement.get("dtype");
+        return name == null ? param.dtype() : dtype(name);
     }
 
     private static void library() {

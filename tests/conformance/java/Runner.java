@@ -113,7 +113,10 @@ public final class Runner {
     private static void execute(Session session, Table.Statement statement) throws Exception {
         if (statement.get("on") != null && !statement.list("on").contains("" + session.rank)) return;
         try {
-            if (!Operations.execute(session, statement) && !Tensors.execute(session, statement)
+            if (!Operations.execute(session, statement) && !Params.execute(session, statement)
+                    && !Gathers.execute(session, statement)
+                    && !Gradients.execute(session, statement)
+                    && !Optimizers.execute(session, statement)
                     && !Schedules.execute(session, statement)
                     && !Calls.execute(session, statement)
                     && !FileOperations.execute(session, statement)

@@ -3,6 +3,7 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.zip.CRC32;
 import org.meron.Dtype;
+import org.meron.View;
 
 /** The values that cases write and expect, as a rank of a world sees them. */
 final class Values {
@@ -99,6 +100,12 @@ final class Values {
                 to.putShort(2 * k, half);
             }
         }
+    }
+
+    /** Writes elements of the values that `text` is through a view. */
+    void assign(View view, String text) {
+        final int count = Math.toIntExact(view.count());
+        put(view.bytes(), of(text, count, view.offset()), view.dtype());
     }
 
     static double[] get(ByteBuffer from, Dtype dtype) {

@@ -16,9 +16,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import calls  # noqa: F401  (its operation registers itself, as do the others)
 import checkpoints  # noqa: F401
 import files  # noqa: F401
+import gathers  # noqa: F401
+import gradients  # noqa: F401
 import meron
+import optimizers  # noqa: F401
+import params  # noqa: F401
 import schedules  # noqa: F401
-import tensors  # noqa: F401
 from operations import OPERATIONS
 from session import Session, Setup
 from table import TRANSPORTS, Case, Malformed, Statement, read_cases

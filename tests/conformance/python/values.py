@@ -88,6 +88,11 @@ class Place:
             raise Malformed(f"{text} is not exact in {dtype}")
         return array
 
+    def assign(self, view: Array, text: str, dtype: str, offset: int) -> None:
+        """Writes the values into a view of elements from `offset` on."""
+        values = self.values(text, view.size, offset).reshape(view.shape)
+        view[...] = values if view.dtype == np.float32 else meron.from_float32(values, dtype)
+
     def check_data(self, statement: Statement, array: Array, offset: int = 0) -> None:
         """Holds elements from `offset` on against `is`, `crc` and `crcN`."""
         expected = statement.get("is")

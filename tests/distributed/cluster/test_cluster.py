@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import hosts
+import namespaces
 
 ROOT = Path(__file__).resolve().parents[3]
 RANK = Path(__file__).with_name("rank.py")
@@ -28,7 +29,7 @@ PLANS = ("zero1", "zero3", "mics(2)", "hpz(2)", "zeropp(2)")
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[hosts.Hosts]:
-    reason = hosts.why_not()
+    reason = namespaces.why_not()
     if reason is not None:
         pytest.skip(f"hosts cannot be made: {reason}")
     with hosts.Hosts(2) as made:

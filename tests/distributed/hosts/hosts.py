@@ -31,22 +31,28 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any
+
+import namespaces
+from launchers import output_of, stop
+from namespaces import (
+    NAMESPACES,
+    RUN,
+    Unavailable,
+    remove,
+    remove_leftovers,
+    run_tool,
+    start_of,
+    why_not,
+)
 
 SKIPPED = 77
-RUN = Path("/run")
-NAMESPACES = Path("/run/netns")
-# meron-PROCESS-START: which process made it, so that the next run knows whether it is still there.
-OWNED = re.compile(r"(meron-(\d+)-(\d+))(-\w+)?")
 SWITCH = "switch"
 SUBNET = "10.201.0"
-# Seconds for which a launcher may live on when all of its ranks have ended.
-LINGER = 10.0
 UNITS = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
 # One process per host keeps its namespaces; others enter them.
@@ -69,10 +75,6 @@ exec $limit nsenter --target "$holder" --net --uts --mount -- sh -c "cd '$PWD' &
 """
 
 
-class Unavailable(Exception):
-    """Hosts cannot be made here; the text says why, and what would help."""
-
-
 @dataclass(frozen=True)
 class Traffic:
     """What went through a host's network device."""
@@ -87,91 +89,11 @@ class Traffic:
         return Traffic(*(now - then for now, then in pairs))
 
 
-def run_tool(*words: str) -> str:
-    done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    if done.returncode != 0:
-        raise Unavailable(f"`{' '.join(words)}` says: {done.stderr.strip() or done.returncode}")
-    return done.stdout
-
-
-def why_not() -> str | None:
-    """Why no hosts can be made here; None if they can."""
-    if os.geteuid() != 0:
-        return "network namespaces take root"
-    for program, package in (("ip", "iproute2"), ("tc", "iproute2"), ("nsenter", "util-linux")):
-        if shutil.which(program) is None:
-            return f"no program {program} (package {package}; tools/setup --mpi installs it)"
-    try:
-        run_tool("unshare", "--net", "--uts", "--mount", "true")
-    except (Unavailable, OSError) as problem:
-        return f"this machine allows no namespaces: {problem}"
-    return None
-
-
 def bits_per_second(rate: str) -> float:
     match = re.fullmatch(r"([0-9.]+)([kmg]?bit)", rate)
     if not match:
         raise ValueError(f"a rate is a number with bit, kbit, mbit or gbit, not {rate!r}")
     return float(match[1]) * UNITS[match[2]]
-
-
-# ---- What is left behind ------------------------------------------------------------------------
-
-
-def start_of(process: int) -> str | None:
-    """When a process began, in the kernel's ticks: with its number it is unique."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
-    except OSError:
-        return None
-
-
-def made_by(prefix: str) -> list[str]:
-    if not NAMESPACES.is_dir():
-        return []
-    return sorted(name for name in os.listdir(NAMESPACES) if name.startswith(f"{prefix}-"))
-
-
-def kill_all(namespace: str) -> None:
-    for _ in range(200):
-        found = subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, text=True)
-        processes = [int(word) for word in found.stdout.split()]
-        if not processes:
-            return
-        for process in processes:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
-        time.sleep(0.01)
-
-
-def remove(prefix: str) -> None:
-    """Ends every process of a run's hosts and removes what belongs to it; again does no harm."""
-    for namespace in made_by(prefix):
-        kill_all(namespace)
-    for namespace in made_by(prefix):
-        subprocess.run(["ip", "netns", "delete", namespace], capture_output=True)
-    shutil.rmtree(RUN / prefix, ignore_errors=True)
-
-
-def remove_leftovers() -> None:
-    """Of runs whose process is gone, and the process that waits for that end, too."""
-    names = [*os.listdir(RUN), *(os.listdir(NAMESPACES) if NAMESPACES.is_dir() else [])]
-    matches = [match for name in names if (match := OWNED.fullmatch(name))]
-    for prefix in {match[1] for match in matches if start_of(int(match[2])) != match[3]}:
-        remove(prefix)
-
-
-def guard(prefix: str) -> NoReturn:
-    """Waits, in a process of its own, for the end of stdin, which is the run's; then removes it."""
-    if os.fork() > 0:
-        os._exit(0)
-    os.setsid()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    while os.read(0, 1):
-        pass
-    remove(prefix)
-    os._exit(0)
 
 
 # ---- Hosts --------------------------------------------------------------------------------------
@@ -252,7 +174,7 @@ class Hosts:
 
     def _start_guard(self) -> None:
         self._guard = subprocess.Popen(
-            [sys.executable, "-I", __file__, "--guard", self.prefix],
+            [sys.executable, "-I", namespaces.__file__, self.prefix],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -428,47 +350,6 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def living_children(pid: int) -> int:
-    """Of this process: those that have not ended, whether or not it has asked for their status."""
-    living = 0
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
-        except OSError:  # it has ended meanwhile
-            continue
-        living += int(parent) == pid and state != "Z"
-    return living
-
-
-def output_of(launcher: subprocess.Popen[str], patience: float) -> str:
-    """Waits for a launcher's end, at most `patience` seconds: subprocess.TimeoutExpired then. Where
-    all of its ranks have ended and it has not, some time later, it is killed: mpirun of Open MPI
-    4.1.4 locks itself up at times, in PMIx_server_finalize, after a rank that failed.
-    """
-    begin = lived = time.monotonic()
-    while True:
-        try:
-            return launcher.communicate(timeout=min(1.0, patience))[0]
-        except subprocess.TimeoutExpired:
-            now = time.monotonic()
-            if living_children(launcher.pid) > 0:
-                lived = now
-            if now - lived > LINGER:
-                launcher.kill()
-            elif now - begin > patience:
-                raise
-
-
-def stop(process: subprocess.Popen[Any]) -> None:
-    """mpirun ends its ranks, and says which; unless it cannot."""
-    process.terminate()
-    try:
-        process.wait(5)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
 def main() -> int:
     arguments = parse_arguments()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
@@ -491,8 +372,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--guard"]:
-        guard(sys.argv[2])
     try:
         sys.exit(main())
     except Unavailable as problem:

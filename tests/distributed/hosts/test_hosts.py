@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 import hosts as module
+import launchers
+import namespaces
 from hosts import Hosts, Traffic
 
 SCRIPT = [sys.executable, module.__file__]
@@ -46,7 +48,7 @@ peer = socket.create_connection((sys.argv[1], 7000))
 for _ in range(int(sys.argv[2]) >> 20): peer.sendall(bytes(1 << 20))
 """
 
-reason = module.why_not()
+reason = namespaces.why_not()
 needs_hosts = pytest.mark.skipif(reason is not None, reason=f"no hosts: {reason}")
 
 
@@ -109,11 +111,11 @@ def test_what_takes_too_long_is_killed(pair: Hosts) -> None:
 
 
 def test_a_launcher_that_outlives_its_ranks_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LINGER", 0.5)
+    monkeypatch.setattr(launchers, "LINGER", 0.5)
     for ranks, status in (("", -signal.SIGKILL), ("sleep 4 & wait; echo ended", 0)):
         script = f"echo said; {ranks or 'exec sleep 60'}"
         with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, text=True) as launcher:
-            assert module.output_of(launcher, 30).startswith("said")
+            assert launchers.output_of(launcher, 30).startswith("said")
         assert launcher.returncode == status
 
 
@@ -188,7 +190,7 @@ def test_processors_by_host() -> None:
 
 
 def nothing_is_left(prefix: str) -> bool:
-    return not module.made_by(prefix) and not (module.RUN / prefix).exists()
+    return not namespaces.made_by(prefix) and not (namespaces.RUN / prefix).exists()
 
 
 def processes_called(*last_words: str) -> list[int]:
@@ -204,7 +206,7 @@ def processes_called(*last_words: str) -> list[int]:
 
 
 def all_ended(processes: list[int]) -> bool:
-    return all(module.start_of(process) is None for process in processes)
+    return all(namespaces.start_of(process) is None for process in processes)
 
 
 class Command:
@@ -218,18 +220,18 @@ class Command:
         )
         assert self.process.stdout
         assert [self.process.stdout.readline() for _ in range(2)] == ["here\n"] * 2
-        self.prefix = f"meron-{self.process.pid}-{module.start_of(self.process.pid)}"
+        self.prefix = f"meron-{self.process.pid}-{namespaces.start_of(self.process.pid)}"
         self.ranks: list[int] = []
-        for name in module.made_by(self.prefix):
-            pids = module.run_tool("ip", "netns", "pids", name)
+        for name in namespaces.made_by(self.prefix):
+            pids = namespaces.run_tool("ip", "netns", "pids", name)
             self.ranks += [int(word) for word in pids.split()]
-        assert len(module.made_by(self.prefix)) == 3 and len(self.ranks) >= 6
+        assert len(namespaces.made_by(self.prefix)) == 3 and len(self.ranks) >= 6
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.process.kill()
         self.process.communicate()
-        module.remove(self.prefix)
+        namespaces.remove(self.prefix)
 
     def check_gone(self) -> None:
         wait_until("nothing is left", lambda: nothing_is_left(self.prefix))

@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 import hosts
+import launchers
+import namespaces
 
 ROOT = Path(__file__).resolve().parents[3]
 MODULE = os.environ["MERON_MPI_MODULE"]
@@ -49,7 +51,7 @@ def execute(words: list[str]) -> Done:
         errors="replace",
     ) as launcher:
         try:
-            output = hosts.output_of(launcher, PATIENCE)
+            output = launchers.output_of(launcher, PATIENCE)
         except BaseException:
             launcher.kill()
             raise
@@ -65,7 +67,7 @@ def mpirun(words: list[str], ranks: int = 4) -> Done:
 
 @pytest.fixture(scope="module")
 def two_hosts() -> Iterator[hosts.Hosts]:
-    reason = hosts.why_not()
+    reason = namespaces.why_not()
     if reason is not None:
         pytest.skip(f"no hosts: {reason}")
     with hosts.Hosts(2, rate="1gbit") as made:

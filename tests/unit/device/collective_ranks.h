@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <latch>
@@ -53,6 +54,11 @@ struct TestRank {
   std::shared_ptr<DeviceCommunicator> communicator;
 };
 
+// The value of a byte.
+inline int at(const std::byte* data, uint64_t index) {
+  return std::to_integer<int>(data[index]);
+}
+
 inline void run_threads(int count, const std::function<void(int)>& body) {
   std::vector<std::thread> threads;
   for (int i = 0; i < count; ++i) threads.emplace_back([&body, i] { body(i); });
@@ -74,5 +80,11 @@ inline void run_ranks(int size, const std::function<void(TestRank&)>& body,
     body(own);
   });
 }
+
+// Tests that set up the emulated device, each for itself. The parameter: ranks.
+class CollectivesTest : public testing::TestWithParam<int> {
+ protected:
+  void TearDown() override { ::unsetenv("MERON_EMULATED_DEVICE"); }
+};
 
 }  // namespace meron

@@ -34,6 +34,26 @@ inline std::vector<QuantFormat> formats(std::initializer_list<uint32_t> blocks) 
   return result;
 }
 
+// Sizes around those of vectors, runs and blocks.
+inline std::vector<size_t> sizes_around(size_t block) {
+  return {0,
+          1,
+          31,
+          33,
+          63,
+          64,
+          65,
+          100,
+          block - 1,
+          block,
+          block + 1,
+          2 * block,
+          3 * block - 7,
+          9 * block,
+          9 * block + 64,
+          9 * block + 79};
+}
+
 class CodeArray {
  public:
   CodeArray(size_t n, QuantFormat format)

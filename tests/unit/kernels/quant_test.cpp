@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What encoding promises, on every target; quant_sum_test.cpp has the sums.
+// What encoding promises, on every target. Decoding: dequantize_test.cpp; sums: quant_sum_test.cpp.
 #include "kernels/cpu/quant.h"
 
 #include <bit>
@@ -16,29 +16,8 @@ namespace meron::kernels {
 namespace {
 
 MERON_EACH_TARGET(Quantize);
-MERON_EACH_TARGET(Dequantize);
 
 constexpr float kFloatInfinity = std::numeric_limits<float>::infinity();
-
-// Sizes around what vectors, runs and blocks hold.
-std::vector<size_t> sizes(size_t block) {
-  return {0,
-          1,
-          31,
-          33,
-          63,
-          64,
-          65,
-          100,
-          block - 1,
-          block,
-          block + 1,
-          2 * block,
-          3 * block - 7,
-          9 * block,
-          9 * block + 64,
-          9 * block + 79};
-}
 
 // As quant.h limits the difference; both are norms, of an error and of |v|.
 void expect_near(double actual, double expected, double norm) {
@@ -81,7 +60,7 @@ void expect_reference(Type type, QuantFormat format, size_t n, size_t offset, Ex
 
 TEST_P(Quantize, EveryTypeFormatAndSizeEqualsTheReference) {
   for (const QuantFormat format : formats({64, 128, 256, 2048})) {
-    for (const size_t n : sizes(format.block)) {
+    for (const size_t n : sizes_around(format.block)) {
       for (const Type type : kTypes) {
         expect_reference(type, format, n, n % 3, {false, false, false});
         if (HasFatalFailure()) return;
@@ -92,7 +71,7 @@ TEST_P(Quantize, EveryTypeFormatAndSizeEqualsTheReference) {
 
 TEST_P(Quantize, DifferencesFeedbackAndErrorsEqualTheReference) {
   for (const QuantFormat format : formats({64, 512})) {
-    for (const size_t n : sizes(format.block)) {
+    for (const size_t n : sizes_around(format.block)) {
       for (const Type type : kTypes) {
         for (const Extras extras : {Extras{true, false, false}, Extras{false, true, false},
                                     Extras{false, false, true}, Extras{true, true, true}}) {
@@ -333,84 +312,6 @@ TEST_P(Quantize, PaddingIsZero) {
       }
     }
   }
-}
-
-TEST_P(Dequantize, EveryTypeFormatAndSizeEqualsTheReference) {
-  for (const QuantFormat format : formats({64, 256, 2048})) {
-    if (format.stochastic) continue;
-    for (const size_t n : sizes(format.block)) {
-      CodeArray code(n, format);
-      code.fill_bytes(static_cast<uint32_t>(n));
-      if (code.blocks() > 2) code.set_step(1, std::nanf("")), code.set_step(2, 1e38f);
-      for (const Type type : kTypes) {
-        for (const bool add : {false, true}) {
-          for (const bool handed_over : {false, true}) {
-            Array actual(type, n, n % 3);
-            fill(actual, 9, true);
-            Array expected(actual);
-            dequantize(actual.data(), type, code.at(), n, format, add, handed_over);
-            dequantize_reference(expected.data(), type, code.at(), n, format, add);
-            ASSERT_TRUE(same(actual, expected))
-                << format << ", " << name_of(type) << ", " << n << ", add " << add;
-          }
-        }
-      }
-    }
-  }
-}
-
-TEST_P(Dequantize, LargeOutputsEqualTheReference) {
-  for (const QuantFormat format : formats({64, 256})) {
-    if (format.stochastic) continue;
-    for (const Type type : kTypes) {
-      const size_t n = kStreamBytes / size_of(type) + 333;
-      CodeArray code(n, format);
-      code.fill_bytes(1);
-      Array actual(type, n), expected(type, n);
-      dequantize(actual.data(), type, code.at(), n, format);
-      dequantize_reference(expected.data(), type, code.at(), n, format, false);
-      ASSERT_TRUE(same(actual, expected)) << format << ", " << name_of(type);
-    }
-  }
-}
-
-TEST(QuantFormat, SizesCountWholeBlocksAndTheirSteps) {
-  static_assert(encoded_blocks(0, {}) == 0 && encoded_bytes(0, {}) == 0);
-  static_assert(encoded_bytes(1, {8, 256}) == 260);
-  static_assert(encoded_bytes(256, {8, 256}) == 260);
-  static_assert(encoded_bytes(257, {8, 256}) == 520);
-  static_assert(encoded_bytes(257, {4, 64}) == 5 * 36);
-  static_assert(encoded_bytes(uint64_t{1} << 40, {4, 2048}) == (uint64_t{1} << 29) * 1028);
-  static_assert(encoded_blocks(std::numeric_limits<uint64_t>::max(), {8, 64}) == uint64_t{1} << 58);
-  EXPECT_TRUE((QuantFormat{4, 2048}.valid()));
-  for (const QuantFormat bad : {QuantFormat{5, 256}, {8, 32}, {8, 4096}, {4, 192}, {8, 0}}) {
-    EXPECT_FALSE(bad.valid());
-  }
-}
-
-TEST(QuantFormat, AnEncodedArrayIsSplitIntoPayloadAndSteps) {
-  const QuantFormat format{4, 128};
-  alignas(4) std::byte bytes[3 * 64 + 3 * 4];
-  ASSERT_EQ(encoded_bytes(300, format), sizeof(bytes));
-  std::byte* base = bytes;
-  const Encoded first = encoded_at(base, 300, format), third = encoded_at(base, 300, format, 2);
-  EXPECT_EQ(first.payload, base);
-  EXPECT_EQ(reinterpret_cast<std::byte*>(first.steps), base + 3 * 64);
-  EXPECT_EQ(third.payload, base + 2 * 64);
-  EXPECT_EQ(third.steps, first.steps + 2);
-}
-
-TEST(QuantError, MergesInAnyOrder) {
-  QuantError a, b;
-  a.add_block(1, 100);
-  b.add_block(8, 200);
-  b.add_block(0, 0);
-  a.merge(b);
-  EXPECT_EQ(a.error_squares, 9);
-  EXPECT_EQ(a.squares, 300);
-  EXPECT_FLOAT_EQ(a.worst_block, 0.2f);
-  EXPECT_DOUBLE_EQ(a.relative(), std::sqrt(0.03));
-  EXPECT_EQ(QuantError().relative(), 0);
 }
 
 }  // namespace

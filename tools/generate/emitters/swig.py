@@ -3,22 +3,8 @@
 
 Per function of the library a function that any language of SWIG can call: it returns what the C
 function writes through its out parameter, throws meron_swig::failure where that returns an error,
-takes the fields of an options struct as parameters, and memory with its size as one. What a
-parameter is follows from its type, its role and its neighbours:
-
-    error parameter                     an exception
-    out parameter                       the returned value
-    handle, uint64_t, size_t            int64_t (many languages have no unsigned 64-bit number)
-    void * without a size               int64_t: an address, such as a stream's
-    const char * with a size            const char *
-    void *, float * with a size         writable_memory; const: readable_memory
-    handles or integers with a count    int64_array, int32_array
-    const options struct *              its fields; callbacks among them: callbacks *;
-                                        a table of functions among them: an object of TABLES,
-                                        but for those LEFT_OUT, which stay null
-    structs with a count                a class of LISTS *, or
-                                        <struct>_list *, with a method add; add_at takes the address
-                                        of memory that no object of the language is for
+takes the fields of an options struct as parameters, and memory with its size as one.
+`swig_parameters.py` says what each parameter is.
 
 Ownership decides who frees a returned string, `Blocks:` which calls give up a lock such as
 Python's.
@@ -27,25 +13,14 @@ Python's.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from model import Api, CType, Function, Param, Struct
+from swig_parameters import INTEGERS, WIDE, Parameters, Slot, Unsupported
 
 PATH = "bindings/swig/meron.i"
 # The runtime alone deals with errors and with strings that the library handed out.
 HIDDEN = ("meron_error_", "meron_string_free")
-INTEGERS = {"int32_t", "int64_t", "uint32_t", "uint64_t", "size_t"}
-WIDE = {"int64_t", "uint64_t", "size_t"}
-# Fields that are not the caller's: set by the struct's initial value.
-FIXED = {"struct_size"}
-# Structs of functions, and the classes of the runtime whose methods those are.
-TABLES = {"meron_transport": "custom_transport"}
-# Structs that say their size and are taken by count, and the class of the runtime for each.
-LISTS = {"meron_checkpoint_tensor": "checkpoint_tensors"}
-# Structs that no language is given: a pool of the library's own takes the allocator's place.
-LEFT_OUT = {"meron_allocator"}
-
 TEMPLATE = """\
 // SPDX-License-Identifier: Apache-2.0
 // Generated from capi/api.json by tools/generate/generate.py: do not edit.
@@ -91,18 +66,6 @@ namespace meron_swig {{
 """
 
 
-@dataclass
-class Slot:
-    """One parameter of a generated function, and what it gives to C."""
-
-    declaration: str | None  # None: nothing that the caller passes
-    values: dict[str, str]  # C parameter or field -> C++ expression
-
-
-class Unsupported(Exception):
-    """Something that no rule above covers."""
-
-
 def emit(api: Api) -> dict[str, str]:
     return {PATH: Interface(api).text()}
 
@@ -110,12 +73,8 @@ def emit(api: Api) -> dict[str, str]:
 class Interface:
     def __init__(self, api: Api) -> None:
         self.api = api
-        self.handles = {handle.name for handle in api.handles}
-        self.enums = {enum.name for enum in api.enums}
-        self.structs = {struct.name: struct for struct in api.structs}
-        self.callbacks = {callback.name for callback in api.callbacks}
+        self.parameters = Parameters(api)
         self.opaques = {opaque.name for opaque in api.opaques}
-        self.listed: dict[str, Struct] = {}  # taken by count
         self.returned: dict[str, Struct] = {}
 
     def text(self) -> str:
@@ -135,7 +94,7 @@ class Interface:
             enums="".join(f"typedef {enum.underlying} {enum.name};\n" for enum in self.api.enums),
             constants="".join(self.constants()),
             structs="\n".join(self.struct(item) for item in self.returned.values()),
-            lists="\n".join(self.list_class(item) for item in self.listed.values()),
+            lists="\n".join(self.list_class(item) for item in self.parameters.listed.values()),
             features="\n".join(features),
             shims="\n".join(shims).rstrip("\n"),
         )
@@ -155,7 +114,9 @@ class Interface:
         lines, accessors = [], []
         for field in struct.fields:
             ctype = CType.parse(field.type)
-            plain = ctype.name in INTEGERS | self.enums | {"double"} and not ctype.pointers
+            plain = (
+                ctype.name in INTEGERS | self.parameters.enums | {"double"} and not ctype.pointers
+            )
             if ctype.array is not None:
                 accessors.append(
                     f"  /** {field.name}[index]; 0 from {ctype.array} on. */\n"
@@ -173,10 +134,10 @@ class Interface:
 
     def list_class(self, struct: Struct) -> str:
         fields = [(field.name, field.type) for field in struct.fields]
-        add = self.adder("add", struct, list(self.slots(fields)))
+        add = self.adder("add", struct, list(self.parameters.slots(fields)))
         if any(CType.parse(spelling).name == "void" for _, spelling in fields):
             single = [
-                self.single(name, CType.parse(spelling))
+                self.parameters.single(name, CType.parse(spelling))
                 for name, spelling in fields
                 if not name.startswith("reserved_")
             ]
@@ -211,7 +172,7 @@ class Interface:
             if item.role != "error" and item is not out
         ]
         initial = self.initial_of(function)
-        slots = [] if initial else list(self.slots(items, before.append))
+        slots = [] if initial else list(self.parameters.slots(items, before.append))
         values = {name: value for slot in slots for name, value in slot.values.items()}
 
         if initial:
@@ -230,7 +191,7 @@ class Interface:
 
     def initial_of(self, function: Function) -> Struct | None:
         """The struct that a function such as meron_workload_init fills."""
-        struct = self.structs.get(function.name.removesuffix("_init"))
+        struct = self.parameters.structs.get(function.name.removesuffix("_init"))
         return struct if function.name.endswith("_init") else None
 
     def plain(self, function: Function, call: str) -> tuple[str, str]:
@@ -248,13 +209,13 @@ class Interface:
 
     def result(self, name: str, spelling: str) -> tuple[str, str, str]:
         """Of an out parameter: how it is made, the type that is returned, and its value."""
-        if name in self.handles:
+        if name in self.parameters.handles:
             return f"::{name} out = {{}};", "int64_t", "static_cast<int64_t>(out.id)"
         if spelling in ("char **", "const char **"):
             const = spelling.removesuffix("**")
             return f"{const}*out = nullptr;", f"{const}*", "out"
-        if name in self.structs:
-            struct = self.structs[name]
+        if name in self.parameters.structs:
+            struct = self.parameters.structs[name]
             self.returned[name] = struct
             size = " out.struct_size = sizeof out;" if struct.sized else ""
             return f"::{name} out = {{}};{size}", f"::{name}", "out"
@@ -273,137 +234,10 @@ class Interface:
             lines.append(f'%feature("nothread", "0") meron_swig::{function.name};')
         return lines
 
-    # ---- Parameters and fields -----------------------------------------------------------------
-
-    def slots(
-        self,
-        items: list[tuple[str, str]],
-        before: Callable[[str], None] | None = None,
-        nested: bool = False,
-    ) -> Iterator[Slot]:
-        """Takes parameters, or fields, as slots. `before` receives statements that must run before
-        the call; without it nothing that needs some is accepted."""
-        types = [(name, CType.parse(spelling)) for name, spelling in items]
-        dtype = next((name for name, ctype in types if ctype.name == "meron_dtype"), None)
-        at = 0
-        while at < len(types):
-            name, ctype = types[at]
-            follower = types[at + 1] if at + 1 < len(types) else None
-            count = follower[0] if follower and is_count(follower[1]) else ""
-            if ctype.name == "char" and not is_length(count):
-                count = ""
-            if count and ctype.pointers == 1 and ctype.name in LISTS:
-                yield self.list_slot(name, LISTS[ctype.name], count)
-                at += 2
-                continue
-            if count and ctype.pointers and not self.sized(ctype):
-                yield self.sized_slot(name, ctype, count, dtype)
-                at += 2
-                continue
-            at += 1
-            if name in FIXED or name.startswith("reserved_") or name.endswith("_user"):
-                continue
-            if ctype.name in self.callbacks:
-                # All of them are methods of one object, which is asked for once.
-                if before and self.first_callback(types) == name:
-                    yield Slot("callbacks *hooks", {"": "hooks"})
-                continue
-            if ctype.name in LEFT_OUT:
-                continue
-            if ctype.pointers == 1 and ctype.const and ctype.name in self.structs and before:
-                if nested:
-                    yield self.table(name, ctype)
-                else:
-                    yield from self.options(name, self.structs[ctype.name], before)
-                continue
-            yield self.single(name, ctype)
-
-    def table(self, name: str, ctype: CType) -> Slot:
-        """A table of functions within options: an object that connects itself to them."""
-        if ctype.name not in TABLES:
-            raise Unsupported(f"{name} is {ctype.declare('')}")
-        return Slot(f"{TABLES[ctype.name]} *{name}", {"": name})
-
-    def list_slot(self, name: str, kind: str, count: str) -> Slot:
-        data, size = f"{name} ? {name}->data() : nullptr", f"{name} ? {name}->size() : 0"
-        return Slot(f"const {kind} *{name}", {name: data, count: size})
-
-    def sized(self, ctype: CType) -> bool:
-        """Whether this is a struct that comes alone, never as one of many."""
-        return ctype.name in self.structs and self.structs[ctype.name].sized
-
-    def first_callback(self, types: list[tuple[str, CType]]) -> str:
-        return next(name for name, ctype in types if ctype.name in self.callbacks)
-
-    def sized_slot(self, name: str, ctype: CType, count: str, dtype: str | None) -> Slot:
-        """A pointer that its size follows."""
-        const, pointers = ctype.const, ctype.pointers
-        if pointers != 1:
-            raise Unsupported(f"{name} is a pointer to pointers")
-        if ctype.name == "char" and const:
-            return Slot(f"const char *{name}", {name: name, count: f"length_of({name})"})
-        if ctype.name in ("void", "float"):
-            kind = "readable_memory" if const else "writable_memory"
-            data, of = f"{name}.data", dtype
-            if ctype.name == "float":
-                data, of = f"static_cast<{ctype.declare('')}>({name}.data)", "MERON_F32"
-            size = f"{name}.bytes" if count == "bytes" else f"elements({name}.bytes, {of})"
-            return Slot(f"{kind} {name}", {name: data, count: size})
-        if ctype.name in self.structs and const:
-            self.listed[ctype.name] = self.structs[ctype.name]
-            return self.list_slot(name, f"{ctype.name}_list", count)
-        if ctype.name in self.handles and const:
-            items = f"reinterpret_cast<const ::{ctype.name} *>({name}.items)"
-            return Slot(f"int64_array {name}", {name: items, count: f"{name}.count"})
-        if ctype.name in ("int32_t", "int64_t") and const:
-            kind = ctype.name.replace("_t", "_array")
-            return Slot(f"{kind} {name}", {name: f"{name}.items", count: f"{name}.count"})
-        raise Unsupported(f"{name} is {ctype.declare('')}")
-
-    def options(self, name: str, struct: Struct, before: Callable[[str], None]) -> Iterator[Slot]:
-        """An options struct as its fields, over its initial value."""
-        if struct.init is None:
-            raise Unsupported(f"{struct.name} has no initial value")
-        before(f"  ::{struct.name} {name} = initial(api().{struct.name}_init);\n")
-        fields = [(field.name, field.type) for field in struct.fields]
-        for slot in self.slots(fields, before, nested=True):
-            for field, value in slot.values.items():
-                if field:
-                    before(f"  {name}.{field} = {value};\n")
-                else:
-                    before(f"  if ({value}) {value}->connect({name});\n")
-            yield Slot(slot.declaration, {})
-        yield Slot(None, {name: f"&{name}"})
-
-    def single(self, name: str, ctype: CType) -> Slot:
-        if ctype.name in self.handles and not ctype.pointers:
-            value = f"::{ctype.name}{{static_cast<uint64_t>({name})}}"
-            return Slot(f"int64_t {name}", {name: value})
-        if ctype.name in INTEGERS | self.enums and not ctype.pointers:
-            to = "int64_t" if ctype.name in WIDE else "int32_t"
-            return Slot(f"{to} {name}", {name: f"static_cast<{ctype.name}>({name})"})
-        if ctype.name == "double" and not ctype.pointers:
-            return Slot(f"double {name}", {name: name})
-        if ctype.name == "char" and ctype.const and ctype.pointers == 1:
-            return Slot(f"const char *{name}", {name: name})
-        if ctype.name == "void" and ctype.pointers == 1:
-            pointer = ctype.declare("").strip()
-            return Slot(f"int64_t {name}", {name: f"reinterpret_cast<{pointer}>({name})"})
-        raise Unsupported(f"{name} is {ctype.declare('')}")
-
 
 def is_returned(item: Param) -> bool:
     """Whether a function writes one value there; elements go into memory of the caller's."""
     return item.role == "out" and CType.parse(item.type).name != "float"
-
-
-def is_count(ctype: CType) -> bool:
-    return ctype.name in {"size_t", "uint64_t", "uint32_t"} and not ctype.pointers
-
-
-def is_length(name: str) -> bool:
-    """Whether a number behind a text is the text's length."""
-    return name == "bytes" or name.endswith("_bytes")
 
 
 def declarations(slots: list[Slot]) -> str:

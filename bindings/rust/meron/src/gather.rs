@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use meron_sys as sys;
 
-use crate::buffer::Buffer;
 use crate::call::{call, check, nanoseconds, receive, NO_TIMEOUT};
 use crate::device::{Memory, Stream};
 use crate::dlpack::DlpackTensor;
@@ -24,7 +23,7 @@ use crate::view::{View, ViewMut};
 
 /// A gather's handle, and what keeps its memory mapped. (The handle is released first: fields are
 /// dropped in their order.)
-struct Lease {
+pub(crate) struct Lease {
     handle: Owned<sys::meron_future>,
     open: Arc<Open>,
     /// Where its views are.
@@ -33,7 +32,7 @@ struct Lease {
 
 impl Lease {
     #[inline]
-    fn begin(
+    pub(crate) fn begin(
         shared: &Arc<Shared>,
         units: &[sys::meron_unit],
         options: *const sys::meron_gather_options,
@@ -50,7 +49,7 @@ impl Lease {
     }
 
     #[inline]
-    fn wait(&self, timeout: i64) -> Result<bool> {
+    pub(crate) fn wait(&self, timeout: i64) -> Result<bool> {
         // SAFETY: a call with a handle by value; the closures that it calls live as long as `open`.
         call(|err| unsafe { sys::meron_future_wait(self.handle.raw(), timeout, err) })
     }
@@ -62,9 +61,13 @@ impl Lease {
         })
     }
 
-    fn poll(&self) -> Result<bool> {
+    pub(crate) fn poll(&self) -> Result<bool> {
         // SAFETY: as in `wait`.
         call(|err| unsafe { sys::meron_future_poll(self.handle.raw(), err) })
+    }
+
+    pub(crate) fn as_raw(&self) -> sys::meron_future {
+        self.handle.raw()
     }
 
     fn view(&self, param: &Param) -> Result<sys::meron_view> {
@@ -151,7 +154,7 @@ impl PendingGather {
 
     /// The handle of the C interface, for calls of `meron-sys`; null when it has been awaited.
     pub fn as_raw(&self) -> sys::meron_future {
-        self.0.as_ref().map_or(sys::meron_future::default(), |lease| lease.handle.raw())
+        self.0.as_ref().map_or(sys::meron_future::default(), Lease::as_raw)
     }
 
     /// Waits at most so long. `false` when that has passed first; `true` when the tensors are full, and
@@ -257,7 +260,7 @@ impl Gather {
 
     /// The handle of the C interface, for calls of `meron-sys`.
     pub fn as_raw(&self) -> sys::meron_future {
-        self.0.handle.raw()
+        self.0.as_raw()
     }
 
     /// Gives the leases back, as dropping it does, and says how that went.
@@ -276,7 +279,7 @@ impl Gather {
     /// [`Device`](crate::ErrorKind::Device) as [`wait_stream`](PendingGather::wait_stream). The leases are
     /// given back then as by dropping it, whatever the stream still does.
     pub fn release_on_stream(self, stream: Stream) -> Result<()> {
-        let handle = self.0.handle.raw();
+        let handle = self.0.as_raw();
         // SAFETY: a call with a handle by value; the stream is as in `wait_stream`.
         check(|err| unsafe { sys::meron_gather_release_on_stream(handle, stream.as_raw(), err) })?;
         let Lease { handle, open: _open, .. } = self.0;
@@ -329,84 +332,12 @@ impl GatherCopy {
 
     /// The handle of the C interface, for calls of `meron-sys`.
     pub fn as_raw(&self) -> sys::meron_future {
-        self.0.handle.raw()
+        self.0.as_raw()
     }
 
     /// Gives a param's tensor to other libraries, which may write it. The copies of the unit's other
     /// params go.
     pub fn into_dlpack(self, param: &Param) -> Result<DlpackTensor> {
         self.0.dlpack(param)
-    }
-}
-
-/// A gather into the program's arrays, which it owns while it is under way.
-#[must_use = "the values are only there when the gather has been waited for"]
-pub struct PendingGatherInto {
-    lease: Lease, // dropped first: then the library writes to the arrays no more
-    arrays: Vec<Buffer>,
-}
-
-impl PendingGatherInto {
-    pub(crate) fn begin(
-        shared: &Arc<Shared>,
-        unit: sys::meron_unit,
-        arrays: Vec<(&Param, Buffer)>,
-    ) -> Result<PendingGatherInto> {
-        let mut destinations = Vec::with_capacity(arrays.len());
-        let mut kept = Vec::with_capacity(arrays.len());
-        for (param, mut array) in arrays {
-            if array.dtype() != param.dtype() {
-                return Err(Error::argument(
-                    param.name(),
-                    &format!(
-                        "param '{}' is {}, its destination {}",
-                        param.name(),
-                        param.dtype(),
-                        array.dtype()
-                    ),
-                    "pass an array of the param's dtype",
-                ));
-            }
-            destinations.push(sys::meron_destination {
-                param: param.as_raw(),
-                data: array.as_mut_ptr(),
-                bytes: (array.len() * array.dtype().size()) as u64,
-            });
-            kept.push(array);
-        }
-        let options = sys::meron_gather_options {
-            mode: sys::MERON_GATHER_INTO,
-            destinations: crate::group::table(&destinations),
-            destination_count: destinations.len() as u64,
-            ..sys::MERON_GATHER_OPTIONS_INIT
-        };
-        let lease = Lease::begin(shared, &[unit], &options, Memory::Host)?;
-        Ok(PendingGatherInto { lease, arrays: kept })
-    }
-
-    /// Waits until the tensors are full, and gives the arrays back in the order in which they came.
-    ///
-    /// Blocks as [`Operation::wait`](crate::Operation::wait). When that fails, the gather is given up
-    /// and the arrays go.
-    pub fn wait(self) -> Result<Vec<Buffer>> {
-        self.lease.wait(NO_TIMEOUT)?;
-        let PendingGatherInto { lease, arrays } = self;
-        drop(lease);
-        Ok(arrays)
-    }
-
-    /// The handle of the C interface, for calls of `meron-sys`.
-    pub fn as_raw(&self) -> sys::meron_future {
-        self.lease.handle.raw()
-    }
-
-    /// Waits at most so long; as [`PendingGather::wait_timeout`].
-    pub fn wait_timeout(&self, timeout: Duration) -> Result<bool> {
-        self.lease.wait(nanoseconds(timeout))
-    }
-
-    /// Whether the tensors are full; never blocks on peers.
-    pub fn is_done(&self) -> Result<bool> {
-        self.lease.poll()
     }
 }

@@ -1,109 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Files read and written past the page cache, as DeepSpeed's DeepNVMe does it.
 
-use std::any::Any;
 use std::ffi::CString;
 use std::fmt;
-use std::mem::{forget, size_of_val};
-use std::ops::{Deref, DerefMut};
+use std::mem::size_of_val;
 use std::os::raw::c_void;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
 use meron_sys as sys;
 
-use crate::call::{call, check, nanoseconds, receive, sized, NO_TIMEOUT};
+use crate::call::{check, receive, sized, NO_TIMEOUT};
 use crate::dtype::Plain;
 use crate::error::{Error, Result};
 use crate::error_kind::ErrorKind;
 use crate::home::{ForCall, Owned};
+use crate::io_memory::{IoBuffer, IoMemory};
+use crate::io_request::{finish, IoRequest, Queue};
 use crate::system::require_version;
 use crate::values::{IoInfo, IoOptions};
-
-struct Inner {
-    /// The handle's id; 0 once closed.
-    raw: AtomicU64,
-    abandoned: Mutex<Abandoned>,
-}
-
-/// What nobody waits for any more.
-#[derive(Default)]
-struct Abandoned {
-    requests: Vec<(Owned<sys::meron_future>, Box<dyn Any + Send>)>,
-    /// How one of them failed.
-    error: Option<Error>,
-}
-
-impl Inner {
-    fn raw(&self) -> sys::meron_io {
-        sys::meron_io { id: self.raw.load(Ordering::Acquire) }
-    }
-
-    fn abandoned(&self) -> MutexGuard<'_, Abandoned> {
-        self.abandoned.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Frees what has ended.
-    fn sweep(&self) {
-        let mut abandoned = self.abandoned();
-        let mut error = None;
-        abandoned.requests.retain(|(request, _)| {
-            let state = wait_for(request, 0);
-            let under_way = may_use_memory(&state);
-            if let (Err(failed), false) = (state, under_way) {
-                error = Some(failed);
-            }
-            under_way
-        });
-        if abandoned.error.is_none() {
-            abandoned.error = error;
-        }
-    }
-
-    fn close(&self) -> Result<()> {
-        let raw = sys::meron_io { id: self.raw.swap(0, Ordering::AcqRel) };
-        if raw.id == 0 {
-            return Ok(());
-        }
-        // SAFETY: a call with a handle by value.
-        let closed = check(|err| unsafe { sys::meron_io_close(raw, err) });
-        let mut abandoned = self.abandoned();
-        let requests = std::mem::take(&mut abandoned.requests);
-        for (request, memory) in requests {
-            // What a drive holds for longer it may still write to.
-            if may_use_memory(&wait_for(&request, 0)) {
-                forget(memory);
-            }
-        }
-        closed?;
-        abandoned.error.take().map_or(Ok(()), Err)
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        let _ = self.close();
-    }
-}
-
-fn wait_for(request: &Owned<sys::meron_future>, timeout: i64) -> Result<bool> {
-    // SAFETY: a call with a handle by value; a wrong one gives an error.
-    call(|err| unsafe { sys::meron_future_wait(request.raw(), timeout, err) })
-}
-
-/// Whether the drive may still work on the memory of a request that a wait has said this of.
-fn may_use_memory(state: &Result<bool>) -> bool {
-    match state {
-        Ok(ended) => !ended,
-        Err(error) => !matches!(
-            error.kind(),
-            ErrorKind::Io | ErrorKind::NoSpace | ErrorKind::NotFound | ErrorKind::Argument
-        ),
-    }
-}
 
 /// A queue to the kernel, and the threads that serve it. Needs no [`Context`](crate::Context), and
 /// knows no ranks.
@@ -124,7 +40,7 @@ fn may_use_memory(state: &Result<bool>) -> bool {
 /// Offsets are in bytes; offset, length and memory need no alignment, though multiples of the page
 /// are the fastest. What is under way must not touch bytes of a file that something else writes.
 /// Dropping it ends what is under way first, for at most about five seconds.
-pub struct Io(Arc<Inner>);
+pub struct Io(Arc<Queue>);
 
 impl ForCall for Io {
     type Raw = sys::meron_io;
@@ -148,7 +64,7 @@ impl Io {
         let raw = receive(sys::meron_io::default(), |out, err| unsafe {
             sys::meron_io_open(out, &options, err)
         })?;
-        Ok(Io(Arc::new(Inner { raw: AtomicU64::new(raw.id), abandoned: Mutex::default() })))
+        Ok(Io(Arc::new(Queue::open(raw))))
     }
 
     /// Fills all of `into` from byte `offset` of a file on, and waits for it.
@@ -199,7 +115,7 @@ impl Io {
         let (data, bytes) = into.memory();
         // SAFETY: the request owns the memory, which does not move with its owner.
         let request = unsafe { self.begin_read(path.as_ref(), data, bytes, offset)? };
-        Ok(IoRequest { request, memory: Some(into), io: self.0.clone() })
+        Ok(IoRequest::new(request, into, self.0.clone()))
     }
 
     /// Begins to write memory, which the request owns meanwhile, to byte `offset` of a file and on.
@@ -214,7 +130,7 @@ impl Io {
         let (memory, bytes) = data.memory();
         // SAFETY: as in `read_begin`.
         let request = unsafe { self.begin_write(path.as_ref(), memory, bytes, offset)? };
-        Ok(IoRequest { request, memory: Some(data), io: self.0.clone() })
+        Ok(IoRequest::new(request, data, self.0.clone()))
     }
 
     /// Waits for every request that nobody has waited for alone, also those that were dropped.
@@ -225,26 +141,12 @@ impl Io {
         // SAFETY: a call with a handle by value; a wrong one gives an error.
         check(|err| unsafe { sys::meron_io_wait(self.as_raw(), NO_TIMEOUT, err) })?;
         self.0.sweep();
-        self.0.abandoned().error.take().map_or(Ok(()), Err)
+        self.0.take_error()
     }
 
     /// Makes pinned memory of so many bytes, which are 0: the fastest to read into and write from.
     pub fn buffer(&self, bytes: usize) -> Result<IoBuffer> {
-        // SAFETY: calls with handles by value and places that are valid during the call.
-        let raw = receive(sys::meron_io_buffer::default(), |out, err| unsafe {
-            sys::meron_io_buffer_create(out, self.as_raw(), bytes as u64, err)
-        })?;
-        let handle = Owned::new(raw);
-        // SAFETY: as above.
-        let info = receive(sized!(meron_io_buffer_info), |out, err| unsafe {
-            sys::meron_io_buffer_get_info(out, raw, err)
-        })?;
-        Ok(IoBuffer {
-            handle,
-            data: info.data as *mut u8,
-            len: bytes,
-            registered: info.registered == 1,
-        })
+        IoBuffer::create(self.as_raw(), bytes)
     }
 
     /// The options, and what was counted so far. Never blocks.
@@ -310,16 +212,6 @@ impl fmt::Debug for Io {
     }
 }
 
-/// Waits for a request on borrowed memory, until that is nobody's any more.
-fn finish(request: &Owned<sys::meron_future>) -> Result<()> {
-    loop {
-        match wait_for(request, NO_TIMEOUT) {
-            Err(error) if error.kind() == ErrorKind::Timeout => continue,
-            ended => return ended.map(drop),
-        }
-    }
-}
-
 pub(crate) fn c_path(path: &Path) -> Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(|error| {
         Error::argument(
@@ -328,136 +220,4 @@ pub(crate) fn c_path(path: &Path) -> Result<CString> {
             "leave the NUL out",
         )
     })
-}
-
-mod sealed {
-    use std::os::raw::c_void;
-
-    pub trait Memory {
-        /// Where it is, which does not change when its owner moves, and how many bytes it has.
-        fn memory(&mut self) -> (*mut c_void, u64);
-    }
-}
-
-/// Memory that a request can own: a vector of plain numbers, or an [`IoBuffer`].
-pub trait IoMemory: sealed::Memory + Send + 'static {}
-
-impl<T: Plain> sealed::Memory for Vec<T> {
-    fn memory(&mut self) -> (*mut c_void, u64) {
-        (self.as_mut_ptr() as *mut c_void, size_of_val(self.as_slice()) as u64)
-    }
-}
-impl<T: Plain> IoMemory for Vec<T> {}
-
-/// Pinned, page-aligned memory. Made by [`Io::buffer`], which it may outlive.
-pub struct IoBuffer {
-    handle: Owned<sys::meron_io_buffer>,
-    data: *mut u8,
-    len: usize,
-    registered: bool,
-}
-
-// SAFETY: it owns its memory, as a Vec<u8> does.
-unsafe impl Send for IoBuffer {}
-// SAFETY: shared references only read.
-unsafe impl Sync for IoBuffer {}
-
-impl IoBuffer {
-    /// Whether the kernel has it pinned; else it does so at each call.
-    pub fn is_registered(&self) -> bool {
-        self.registered
-    }
-
-    /// The handle of the C interface, for calls of `meron-sys`.
-    pub fn as_raw(&self) -> sys::meron_io_buffer {
-        self.handle.raw()
-    }
-}
-
-impl Deref for IoBuffer {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        // SAFETY: the library's memory of so many bytes, which is there as long as the handle.
-        unsafe { std::slice::from_raw_parts(self.data, self.len) }
-    }
-}
-
-impl DerefMut for IoBuffer {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`; nobody else has it.
-        unsafe { std::slice::from_raw_parts_mut(self.data, self.len) }
-    }
-}
-
-impl sealed::Memory for IoBuffer {
-    fn memory(&mut self) -> (*mut c_void, u64) {
-        (self.data as *mut c_void, self.len as u64)
-    }
-}
-impl IoMemory for IoBuffer {}
-
-/// A read or write that was begun, and the memory that it works on.
-///
-/// Dropping it does not stop it: the memory is kept until it has ended, and [`Io::wait`] or
-/// [`Io::close`] tells how it did.
-#[must_use = "the bytes are only there when the request has been waited for"]
-pub struct IoRequest<M: IoMemory> {
-    request: Owned<sys::meron_future>,
-    memory: Option<M>,
-    io: Arc<Inner>,
-}
-
-impl<M: IoMemory> IoRequest<M> {
-    /// Waits until it has ended, and gives its memory back.
-    ///
-    /// Blocks on the drive, as long as something moves.
-    ///
-    /// # Errors
-    ///
-    /// [`Io`](ErrorKind::Io), [`NoSpace`](ErrorKind::NoSpace); [`Timeout`](ErrorKind::Timeout) when
-    /// nothing moves (it goes on, and may be waited for again); [`Closed`](ErrorKind::Closed) when the
-    /// io was closed before; [`State`](ErrorKind::State) when the memory was given back already.
-    pub fn wait(&mut self) -> Result<M> {
-        if self.memory.is_none() {
-            return Err(Error::state("", "the memory was given back already", "wait once"));
-        }
-        wait_for(&self.request, NO_TIMEOUT)?;
-        self.memory.take().ok_or_else(|| Error::state("", "the memory is gone", "wait once"))
-    }
-
-    /// Waits at most so long; whether it has ended. [`wait`](IoRequest::wait) then gives the memory
-    /// back. Errors as there.
-    pub fn wait_timeout(&self, timeout: Duration) -> Result<bool> {
-        wait_for(&self.request, nanoseconds(timeout))
-    }
-
-    /// Whether it has ended; never blocks. Errors as [`wait`](IoRequest::wait).
-    pub fn is_done(&self) -> Result<bool> {
-        wait_for(&self.request, 0)
-    }
-
-    /// The handle of the C interface, for calls of `meron-sys`.
-    pub fn as_raw(&self) -> sys::meron_future {
-        self.request.raw()
-    }
-}
-
-impl<M: IoMemory> Drop for IoRequest<M> {
-    fn drop(&mut self) {
-        let memory = match self.memory.take() {
-            Some(memory) => memory,
-            None => return,
-        };
-        if !may_use_memory(&wait_for(&self.request, 0)) {
-            return;
-        }
-        let mut abandoned = self.io.abandoned();
-        if self.io.raw().id == 0 {
-            // A drive has held it for longer than the close: it may still write there.
-            forget(memory);
-            return;
-        }
-        let request = std::mem::replace(&mut self.request, Owned::new(Default::default()));
-        abandoned.requests.push((request, Box::new(memory)));
-    }
 }

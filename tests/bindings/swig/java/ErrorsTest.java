@@ -7,12 +7,10 @@ import java.time.Duration;
 import java.util.EnumSet;
 import java.util.Map;
 import java.util.Set;
-import java.util.concurrent.CountDownLatch;
 import org.meron.AdamW;
 import org.meron.Context;
 import org.meron.Dtype;
 import org.meron.Gather;
-import org.meron.GatherMode;
 import org.meron.MeronException;
 import org.meron.Optimizer;
 import org.meron.Param;
@@ -35,14 +33,7 @@ public final class ErrorsTest {
         suite.test("unsupported and parse", ErrorsTest::parse);
         suite.test("not finite", ErrorsTest::nonfinite);
         suite.test("no memory", ErrorsTest::memory);
-        suite.test("timeout names who is missing", ErrorsTest::timeout);
-        suite.test("mismatch has both calls", ErrorsTest::mismatch);
-        suite.test("aborted has the reason", ErrorsTest::aborted);
-        suite.test("a peer that closed is named", ErrorsTest::peerClosed);
-        suite.test("token", ErrorsTest::token);
         suite.test("closed", ErrorsTest::closed);
-        suite.test("an update whose wait fails", ErrorsTest::updateGivenUp);
-        suite.test("an update whose body throws", ErrorsTest::updateBodyThrows);
         suite.test("texts", ErrorsTest::texts);
         suite.test("buffers", ErrorsTest::buffers);
         suite.test("codes of later versions", () -> Suite.equal(Status.UNKNOWN, Status.of(-999)));
@@ -221,65 +212,6 @@ public final class ErrorsTest {
         }
     }
 
-    private static void timeout() throws Exception {
-        final MeronException error = Suite.fails(Status.TIMEOUT, () -> Context.options().rank(0, 2)
-                .transport("local").job("nobody").timeout(Duration.ofMillis(200)).open());
-        Suite.check(error.getMessage().contains("1"), "rank 1 is named: " + error.getMessage());
-    }
-
-    private static void mismatch() throws Exception {
-        Suite.ranks(2, "zero3", context -> {
-            final Unit one = context.unit("one", context.param("a", Dtype.F32, 600));
-            final Unit two = context.unit("two", context.param("b", Dtype.F32, 600));
-            context.world().barrier().finish();
-            final MeronException error = Suite.fails(Status.MISMATCH, () -> {
-                (context.rank() == 0 ? one : two).begin(GatherMode.VIEW).await();
-                context.world().barrier().finish();
-            });
-            Suite.check(error.getMessage().contains("one") && error.getMessage().contains("two"),
-                    error.getMessage());
-            Suite.fails(Status.MISMATCH, () -> context.world().check()); // sticky
-        });
-    }
-
-    private static void aborted() throws Exception {
-        final CountDownLatch opened = new CountDownLatch(1);
-        Suite.ranks(2, "zero3", context -> {
-            if (context.rank() == 1) opened.countDown();
-            if (context.rank() == 0) {
-                opened.await();
-                context.world().abort("the disk is full");
-                Suite.fails(Status.ABORTED, () -> context.world().barrier().finish());
-            } else {
-                final MeronException error =
-                        Suite.fails(Status.ABORTED, () -> context.world().barrier().finish());
-                Suite.check(error.getMessage().contains("the disk is full"), error.getMessage());
-                Suite.equal(1, error.rank());
-                Suite.equal(0, error.peer());
-            }
-        });
-    }
-
-    private static void peerClosed() throws Exception {
-        final CountDownLatch left = new CountDownLatch(1);
-        Suite.ranks(2, "zero3", context -> {
-            if (context.rank() == 0) {
-                context.close();
-                left.countDown();
-                return;
-            }
-            left.await();
-            final MeronException error =
-                    Suite.fails(Status.PEER_CLOSED, () -> context.world().barrier().finish());
-            Suite.equal(0, error.peer());
-        });
-    }
-
-    private static void token() throws Exception {
-        Suite.fails(Status.AUTH,
-                () -> Context.options().rank(0, 2).transport("shm").token("short").open());
-    }
-
     private static void closed() throws Exception {
         final Context context = Suite.alone("zero3");
         final Param weight = context.param("w", Dtype.F32, 8);
@@ -307,63 +239,6 @@ public final class ErrorsTest {
         seen.removeAll(EnumSet.of(Status.CLOSED, Status.STALE));
         Suite.check(seen.isEmpty(), "only CLOSED and STALE, but also " + seen);
         for (AutoCloseable any : new AutoCloseable[] {gather, optimizer, unit, weight}) any.close();
-    }
-
-    /** Peers go on with an update that was begun: giving it up breaks the group, and says so. */
-    private static void updateGivenUp() throws Exception {
-        Suite.ranks(2, "zero3", context -> {
-            final Unit unit = context.unit("u", context.param("w", Dtype.F32, 600));
-            context.world().barrier().finish();
-            if (context.rank() == 0) {
-                final Gather held = unit.gather();
-                Suite.fails(Status.ABORTED, () -> { // as long as it is held the update cannot go on
-                    while (true) {
-                        context.world().check();
-                        Thread.sleep(1);
-                    }
-                });
-                held.close();
-                return;
-            }
-            unit.gather().close();
-            Thread.currentThread().interrupt();
-            Suite.fails(Status.CANCELLED, unit::update);
-            Suite.check(Thread.interrupted(), "the flag stays");
-            Suite.fails(Status.ABORTED, () -> context.world().check());
-        });
-    }
-
-    /** The error is the body's own, and no half of the values becomes a version. */
-    private static void updateBodyThrows() throws Exception {
-        Suite.ranks(2, "zero3", context -> {
-            final Param weight = context.param("w", Dtype.F32, 600);
-            final Unit unit = context.unit("u", weight);
-            unit.update(update -> update.write(weight, new float[600]));
-            try {
-                unit.update(update -> {
-                    if (context.rank() == 1) throw new ArithmeticException("nothing is written");
-                });
-                Suite.equal(0, context.rank());
-            } catch (ArithmeticException own) {
-                Suite.equal(1, context.rank());
-            }
-            Suite.equal(2L, unit.version());
-            try {
-                context.update(update -> {
-                    update.write(weight, new float[600]);
-                    if (context.rank() == 1) throw new ArithmeticException("half is written");
-                }, unit);
-                Suite.equal(0, context.rank());
-            } catch (ArithmeticException own) {
-                Suite.equal(1, context.rank());
-            } catch (MeronException broken) {
-                Suite.equal(0, context.rank()); // rank 1 was faster
-            }
-            final MeronException broken =
-                    Suite.fails(Status.ABORTED, () -> unit.gather().close());
-            Suite.check(broken.getMessage().contains("rank 1 gave up the update of unit 'u'"),
-                    broken.getMessage());
-        });
     }
 
     private static void texts() throws Exception {

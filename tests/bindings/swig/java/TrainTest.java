@@ -1,10 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-import java.lang.reflect.Field;
-import java.nio.Buffer;
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
 import java.nio.FloatBuffer;
-import java.nio.ReadOnlyBufferException;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.Map;
@@ -14,15 +9,9 @@ import org.meron.Adagrad;
 import org.meron.Adam;
 import org.meron.AdamW;
 import org.meron.Context;
-import org.meron.DeviceArray;
 import org.meron.Dtype;
-import org.meron.Future;
 import org.meron.Gather;
-import org.meron.GatherMode;
-import org.meron.GatherPlace;
-import org.meron.Group;
 import org.meron.Lion;
-import org.meron.Meron;
 import org.meron.Optimizer;
 import org.meron.Param;
 import org.meron.ParamGroup;
@@ -30,14 +19,12 @@ import org.meron.Plan;
 import org.meron.ReduceOp;
 import org.meron.ReduceOptions;
 import org.meron.Sgd;
-import org.meron.Stats;
 import org.meron.Status;
 import org.meron.Unit;
 import org.meron.Update;
 import org.meron.View;
-import org.meron.abi.AbiConstants;
 
-/** Create, gather, modify, reduce, step: what training takes, on one rank and on several. */
+/** Write, reduce, step: what training takes, on one rank and on several. */
 public final class TrainTest {
     private static final int N = 1000;
 
@@ -49,20 +36,12 @@ public final class TrainTest {
                     () -> Suite.ranks(2, plan, TrainTest::trains));
         }
         suite.test("three ranks step to the same bits as one", TrainTest::sameBits);
-        suite.test("gather modes", TrainTest::gatherModes);
-        suite.test("16 bits", TrainTest::sixteenBits);
         suite.test("gradients of one's own and an optimizer of one's own", TrainTest::ownOptimizer);
         suite.test("rules", TrainTest::rules);
         suite.test("param groups and states", TrainTest::groupsAndStates);
         for (String plan : new String[] {"zero0", "zero1", "zero2", "zero3"}) {
             suite.test(plan + ": one wait for many units", () -> waitsForMany(plan));
         }
-        suite.test("groups and collectives", () -> Suite.ranks(3, "zero3", TrainTest::groups));
-        suite.test("an async gather", () -> Suite.ranks(2, "zero3", TrainTest::polls));
-        suite.test("a device", TrainTest::device);
-        suite.test("plans", TrainTest::plans);
-        suite.test("figures", TrainTest::figures);
-        suite.test("enums equal the headers' constants", TrainTest::constants);
         suite.finish();
     }
 
@@ -77,7 +56,7 @@ public final class TrainTest {
             Suite.equal((long) N, weight.count());
 
             try (Update update = unit.update()) {
-                update.write(weight, ramp(N, 1));
+                update.write(weight, Floats.ramp(N, 1));
                 final View part = update.view(bias);
                 Suite.equal(bias.ownedCount(), part.count());
                 if (part.count() > 0) part.put(0, 7);
@@ -203,7 +182,7 @@ public final class TrainTest {
         final Param weight = context.param("w", Dtype.F32, N);
         final Unit unit = context.unit("u", weight);
         try (Update update = unit.update()) {
-            update.write(weight, ramp(N, 0.01f));
+            update.write(weight, Floats.ramp(N, 0.01f));
         }
         final Optimizer optimizer = context.adamw(new AdamW().maxNorm(1), unit);
         for (int step = 0; step < 3; ++step) {
@@ -234,70 +213,6 @@ public final class TrainTest {
         for (String plan : new String[] {"zero0", "zero3"}) {
             Suite.ranks(3, plan, context -> Suite.check(
                     Arrays.equals(wanted, stepped(context, 1)), plan + " differs from one rank"));
-        }
-    }
-
-    private static void gatherModes() throws Exception {
-        Suite.ranks(2, "zero3", context -> {
-            final Param weight = context.param("w", Dtype.F32, N);
-            final Unit unit = context.unit("u", weight);
-            try (Update update = context.update(unit)) {
-                update.write(weight, direct(ramp(N, 2)), Dtype.F32);
-            }
-            try (Gather view = context.gather(unit)) {
-                final View seen = view.view(weight);
-                Suite.check(!seen.writable(), "a view is read-only");
-                Suite.check(seen.floats().isReadOnly() && seen.bytes().isReadOnly(), "buffers too");
-                Suite.equal(ByteOrder.nativeOrder(), seen.bytes().order());
-                Suite.fails(Status.STATE, () -> seen.put(0, 1));
-                try {
-                    seen.floats().put(0, 1);
-                    throw new AssertionError("a read-only buffer was written");
-                } catch (ReadOnlyBufferException wanted) {
-                    Suite.equal(0f, seen.get(0));
-                }
-                final float[] some = new float[4];
-                seen.get(10, some, 1, 3);
-                Suite.equal("[0.0, 20.0, 22.0, 24.0]", Arrays.toString(some));
-                Suite.fails(Status.ARGUMENT, () -> seen.get(N));
-                Suite.fails(Status.ARGUMENT, () -> seen.get(-1));
-                Suite.fails(Status.ARGUMENT, () -> seen.bytes(4 * N - 3, 4));
-                Suite.equal(22f, seen.bytes(44, 4).asFloatBuffer().get(0));
-                Suite.fails(Status.ARGUMENT, seen::shorts);
-            }
-            try (Gather copy = unit.gatherCopy()) {
-                final View mine = copy.view(weight);
-                mine.put(3, 99);
-                Suite.equal(99f, mine.floats().get(3));
-            }
-            final FloatBuffer into = direct(new float[N]);
-            try (Gather gather = unit.gatherInto(Map.of(weight, into))) {
-                Suite.equal(6f, into.get(3));
-                gather.await();
-            }
-            Suite.fails(Status.ARGUMENT,
-                    () -> unit.gatherInto(Map.of(weight, direct(new float[N - 1]))));
-            Suite.fails(Status.ARGUMENT, () -> unit.begin(GatherMode.INTO));
-            context.world().barrier().finish();
-        });
-    }
-
-    private static void sixteenBits() throws Exception {
-        try (Context context = Suite.alone("zero3")) {
-            final Param bf16 = context.param("b", Dtype.BF16, 4);
-            final Param f16 = context.param("h", Dtype.F16, 4);
-            final Unit unit = context.unit("u", bf16, f16);
-            try (Update update = unit.update()) {
-                update.write(bf16, 1, 2, 3, 4);
-                update.write(f16, 1, 2, 3, 4);
-            }
-            try (Gather full = unit.gather()) {
-                Suite.equal((short) 0x3F80, full.view(bf16).shorts().get(0));
-                Suite.equal((short) 0x3C00, full.view(f16).shorts().get(0));
-                Suite.equal(Dtype.F16, full.view(f16).dtype());
-                Suite.fails(Status.ARGUMENT, () -> full.view(bf16).floats());
-                Suite.fails(Status.ARGUMENT, () -> full.view(bf16).get(0));
-            }
         }
     }
 
@@ -361,168 +276,5 @@ public final class TrainTest {
                 Suite.fails(Status.PEER_CLOSED, () -> context.awaitReductions(units));
             }
         });
-    }
-
-    private static void groups(Context context) throws Exception {
-        Suite.equal(3, context.world().size());
-        final Group pair = context.group(2, 0);
-        if (context.rank() == 1) {
-            Suite.check(pair == null, "rank 1 is outside");
-        } else {
-            Suite.equal(context.rank() == 2 ? 0 : 1, pair.rank());
-            final float[] values = {context.rank(), 1};
-            pair.allReduce(values, ReduceOp.MEAN);
-            Suite.equal("[1.0, 1.0]", Arrays.toString(values));
-        }
-        final ByteBuffer bytes = ByteBuffer.allocateDirect(8);
-        if (context.rank() == 1) bytes.putLong(0, 42);
-        bytes.position(4); // only what is between position and limit
-        context.world().broadcast(bytes, 1).finish();
-        Suite.equal(42, bytes.getInt(4));
-        final FloatBuffer sum = direct(new float[] {context.rank()});
-        try (Future future = context.world().allReduce(sum, Dtype.F32, ReduceOp.SUM)) {
-            while (!future.await(Duration.ofMillis(1))) context.progress();
-            Suite.check(future.done(), "done after the wait");
-        }
-        Suite.equal(3f, sum.get(0));
-        context.world().check();
-        context.world().barrier().finish();
-    }
-
-    private static void polls(Context context) {
-        final Param weight = context.param("w", Dtype.F32, N);
-        final Unit unit = context.unit("u", weight);
-        final Gather gather = unit.begin(GatherMode.VIEW);
-        while (!gather.ready()) Thread.onSpinWait();
-        Suite.check(gather.await(Duration.ofSeconds(1)), "full");
-        gather.close();
-        context.world().barrier().finish();
-    }
-
-    private static void plans() throws Exception {
-        try (Plan plan = Plan.parse("{\"preset\": \"zero2\"}"); Plan preset = Plan.preset("zero2")) {
-            Suite.equal(preset.json(), plan.json());
-            Suite.check(plan.table().contains("\n"), "a table has lines");
-            final String model = "{\"parameters\": 1000, \"layers\": 2, \"dtype\": \"f32\"}";
-            Suite.check(plan.predict(model, 2, 1, 2, false).startsWith("{"), "JSON");
-            Suite.check(!plan.predict(model, 2, 1, 2, true).startsWith("{"), "a table");
-        }
-        final byte[] header = "{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}"
-                .getBytes("UTF-8");
-        final Buffer file = ByteBuffer.allocateDirect(8 + header.length)
-                .order(ByteOrder.LITTLE_ENDIAN).putLong(header.length).put(header).flip();
-        Suite.check(Plan.modelFromSafetensors(file, 16 + header.length).contains("\"w\""), "a model");
-    }
-
-    private static void figures() throws Exception {
-        Suite.ranks(2, "zero3", context -> {
-            final Param weight = context.param("w", Dtype.F32, 4096);
-            final Unit unit = context.unit("u", weight);
-            final Stats before = context.stats();
-            unit.gather().close();
-            unit.gather().close();
-            final Stats after = context.stats();
-            Suite.equal(context.predict(1, 2).gatherMappedBytes,
-                    after.gatherMappedBytes - before.gatherMappedBytes);
-            Suite.check(after.operations > before.operations, "operations are counted");
-            Suite.check(context.flightRecord().contains("gather"), "the recorder has the gather");
-            Suite.equal("local", context.transport());
-            context.world().barrier().finish();
-        });
-        Suite.check(Meron.systemInfo().contains("\"version\""), "system info");
-        Suite.equal(Meron.version(), AbiConstants.MERON_VERSION_MAJOR + "."
-                + AbiConstants.MERON_VERSION_MINOR + "." + AbiConstants.MERON_VERSION_PATCH);
-    }
-
-    /** Java's enums are written by hand: the compiled headers say whether they are right. */
-    private static void constants() throws Exception {
-        int compared = 0;
-        for (Field field : AbiConstants.class.getFields()) {
-            final int value = field.getInt(null);
-            final String name = field.getName();
-            if (name.startsWith("MERON_E_")) {
-                Suite.equal(value, Status.valueOf(name.substring(8)).code());
-            } else if (name.startsWith("MERON_STATE_")) {
-                Suite.equal(value, Optimizer.State.valueOf(name.substring(12)).ordinal());
-            } else if (name.startsWith("MERON_UNIT_")) {
-                Suite.equal(value, Unit.State.valueOf(name.substring(11)).ordinal());
-            } else if (name.startsWith("MERON_GATHER_")) {
-                Suite.equal(value, GatherMode.valueOf(name.substring(13)).code());
-            } else if (name.matches("MERON_(F32|BF16|F16)")) {
-                Suite.equal(value, Dtype.valueOf(name.substring(6)).code());
-            } else if (name.matches("MERON_(SUM|MEAN)")) {
-                Suite.equal(value, ReduceOp.valueOf(name.substring(6)).code());
-            } else {
-                continue;
-            }
-            ++compared;
-        }
-        Suite.equal(Status.values().length - 1 + 3 + 4 + 3 + 3 + 2, compared);
-    }
-
-    private static float[] ramp(int count, float slope) {
-        final float[] out = new float[count];
-        for (int i = 0; i < count; ++i) out[i] = slope * i;
-        return out;
-    }
-
-    private static FloatBuffer direct(float[] values) {
-        final FloatBuffer out = ByteBuffer.allocateDirect(4 * values.length)
-                .order(ByteOrder.nativeOrder()).asFloatBuffer();
-        out.duplicate().put(values);
-        return out;
-    }
-
-    private static void device() throws Exception {
-        try (Context context =
-                Context.options().rank(0, 1).transport("self").device("emulated").open()) {
-            final Param param = context.param("w", Dtype.F32, 3, 4);
-            final Unit unit = context.unit("u", param);
-            final float[] values = new float[12];
-            for (int i = 0; i < 12; ++i) values[i] = i;
-            try (Update update = unit.update()) {
-                update.write(param, values);
-            }
-            final Gather full = unit.begin(GatherMode.VIEW);
-            full.waitStream(0);
-            Suite.check(full.waitStream(0, Duration.ofSeconds(1)), "it is not full");
-            final View view = full.view(param);
-            final float[] seen = new float[12];
-            view.get(seen);
-            Suite.equal(Arrays.toString(values), Arrays.toString(seen));
-            final long up = context.stats().deviceUpBytes;
-            Suite.check(up >= 48, "nothing was copied up");
-            try (Gather host = unit.begin(GatherPlace.HOST)) {
-                host.await();
-                host.view(param).get(seen);
-                Suite.equal(Arrays.toString(values), Arrays.toString(seen));
-                Suite.check(host.view(param).address() != view.address(), "it is on the device");
-            }
-            Suite.equal(up, context.stats().deviceUpBytes);
-            unit.reduce(Map.of(param, view), new ReduceOptions().stream(0)).finish();
-            param.reduced().get(seen);
-            Suite.equal(Arrays.toString(values), Arrays.toString(seen));
-            unit.discard();
-            unit.reduce(Map.of(param, new DeviceArray(view.address(), 12, Dtype.F32)),
-                    new ReduceOptions()).finish();
-            param.reduced().get(seen);
-            Suite.equal(Arrays.toString(values), Arrays.toString(seen));
-            Suite.equal(96L, context.stats().deviceDownBytes);
-            full.releaseOnStream(0);
-            full.close();
-            Suite.equal(0, unit.leases());
-            Suite.fails(Status.STALE, () -> view.get(0));
-            Suite.fails(Status.STALE, () -> full.waitStream(0));
-        }
-        for (String name : new String[] {"gpu", "emulated:7"}) {
-            Suite.fails(Status.ARGUMENT, () -> Context.options().rank(0, 1).device(name).open());
-        }
-        try (Context context = Suite.alone("zero3")) {
-            final Unit unit = context.unit("u", context.param("w", Dtype.F32, 3));
-            try (Gather full = unit.gather()) {
-                Suite.fails(Status.ARGUMENT, () -> full.waitStream(0));
-                Suite.fails(Status.ARGUMENT, () -> full.releaseOnStream(0));
-            }
-        }
     }
 }

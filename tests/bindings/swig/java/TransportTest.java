@@ -1,23 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-import java.io.IOException;
 import java.lang.ref.WeakReference;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
-import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Queue;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ConcurrentLinkedQueue;
-import java.util.concurrent.ExecutionException;
-import java.util.concurrent.FutureTask;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.meron.AdamW;
 import org.meron.Context;
-import org.meron.ContextOptions;
-import org.meron.CustomTransport;
 import org.meron.Dtype;
 import org.meron.Gather;
 import org.meron.MeronException;
@@ -32,81 +25,6 @@ import org.meron.Update;
 /** A custom transport in Java, and what comes of one that throws, lies, or has lost its peer. */
 public final class TransportTest {
     private static final int N = 700;
-    private static int jobs;
-
-    /** Passes on to a mailbox until one of its methods is to fail. */
-    private static class Line implements CustomTransport {
-        final AtomicInteger closed = new AtomicInteger();
-        private final CustomTransport mailbox;
-        volatile String failing = "";
-        volatile Throwable thrown = new IOException("the cable is cut");
-        volatile long lie = 0;
-        volatile boolean peersLive = true;
-        Line other; // the peer's end
-
-        Line(CustomTransport mailbox) {
-            this.mailbox = mailbox;
-        }
-
-        /** Throws anything, checked or not, as Java code of others may. */
-        @SuppressWarnings("unchecked")
-        private static <T extends Throwable> void sneak(Throwable error) throws T {
-            throw (T) error;
-        }
-
-        private void at(String method) {
-            if (failing.equals(method)) Line.<RuntimeException>sneak(thrown);
-        }
-
-        @Override
-        public long send(int peer, long tag, ByteBuffer message) throws Exception {
-            at("send");
-            Suite.check(message.isReadOnly() && message.isDirect() && message.position() == 0,
-                    "a read-only buffer of the library's memory");
-            Suite.equal(ByteOrder.nativeOrder(), message.order());
-            return lie < 0 ? lie : mailbox.send(peer, tag, message);
-        }
-
-        @Override
-        public long receive(int peer, long tag, ByteBuffer place) throws Exception {
-            at("receive");
-            Suite.check(!place.isReadOnly() && place.isDirect(), "a writable buffer");
-            return mailbox.receive(peer, tag, place);
-        }
-
-        @Override
-        public long test(long request) throws Exception {
-            at("test");
-            return mailbox.test(request);
-        }
-
-        @Override
-        public void cancel(long request) throws Exception {
-            at("cancel");
-            mailbox.cancel(request);
-        }
-
-        @Override
-        public void idle(Duration timeout) throws Exception {
-            at("idle");
-            mailbox.idle(timeout);
-        }
-
-        @Override
-        public boolean alive(int peer) throws Exception {
-            at("alive");
-            return peersLive;
-        }
-
-        @Override
-        public void closed() {
-            closed.incrementAndGet();
-        }
-    }
-
-    private interface RankBody<T> {
-        T run(Context context, Line line) throws Exception;
-    }
 
     public static void main(String[] arguments) throws Exception {
         final Suite suite = new Suite("java_transport");
@@ -126,61 +44,6 @@ public final class TransportTest {
         suite.test("a dropped context ends its transport", TransportTest::dropped);
         suite.test("options that are refused", TransportTest::refused);
         suite.finish();
-    }
-
-    // ---- Ranks --------------------------------------------------------------------------------------
-
-    private static synchronized String job() {
-        return "transport-" + jobs++;
-    }
-
-    private static ContextOptions options(int rank, int ranks, CustomTransport transport) {
-        return Context.options().rank(rank, ranks).custom(transport).threads(1)
-                .timeout(Duration.ofSeconds(10)).arenaReserve(1 << 26)
-                .log((level, message) -> { });
-    }
-
-    /** Runs a body on some ranks; all results, in the order of ranks. Throws the first failure. */
-    private static <T> List<T> ranks(int count, String plan, RankBody<T> body) throws Exception {
-        final String job = job();
-        final List<Line> lines = new ArrayList<>();
-        for (int r = 0; r < count; ++r) lines.add(new Line(Mailbox.join(job, r, count)));
-        final List<Callable<T>> bodies = new ArrayList<>();
-        for (int r = 0; r < count; ++r) {
-            final int rank = r;
-            bodies.add(() -> {
-                final Line line = lines.get(rank);
-                line.other = lines.get((rank + 1) % count);
-                final T out;
-                try (Plan chosen = Plan.preset(plan);
-                        Context context = options(rank, count, line).plan(chosen).open()) {
-                    out = body.run(context, line);
-                }
-                Suite.equal(1, line.closed.get());
-                return out;
-            });
-        }
-        return together(bodies);
-    }
-
-    private static <T> List<T> together(List<Callable<T>> bodies) throws Exception {
-        final List<FutureTask<T>> tasks = new ArrayList<>();
-        for (Callable<T> body : bodies) {
-            tasks.add(new FutureTask<>(body));
-            new Thread(tasks.get(tasks.size() - 1), "rank " + (tasks.size() - 1)).start();
-        }
-        final List<T> out = new ArrayList<>();
-        Throwable first = null;
-        for (FutureTask<T> task : tasks) {
-            try {
-                out.add(task.get(45, TimeUnit.SECONDS));
-            } catch (ExecutionException error) {
-                if (first == null) first = error.getCause();
-                else first.addSuppressed(error.getCause());
-            }
-        }
-        if (first != null) throw new AssertionError("a rank failed: " + first, first);
-        return out;
     }
 
     // ---- What works -----------------------------------------------------------------------------------
@@ -212,7 +75,7 @@ public final class TransportTest {
     private static void trains(String plan) throws Exception {
         final Queue<String> local = new ConcurrentLinkedQueue<>();
         Suite.ranks(3, plan, context -> local.add(train(context)));
-        for (String found : ranks(3, plan, (context, line) -> {
+        for (String found : Line.ranks(3, plan, (context, line) -> {
             Suite.equal("custom", context.transport());
             return train(context);
         })) {
@@ -222,7 +85,7 @@ public final class TransportTest {
 
     /** Each makes references for Java, and one call is to leave none behind. */
     private static void manyCallbacks() throws Exception {
-        final String job = job();
+        final String job = Line.job();
         final List<Callable<Integer>> bodies = new ArrayList<>();
         for (int r = 0; r < 2; ++r) {
             final int rank = r;
@@ -246,7 +109,7 @@ public final class TransportTest {
                         return super.send(peer, tag, message);
                     }
                 };
-                try (Context context = options(rank, 2, line).open()) {
+                try (Context context = Line.options(rank, 2, line).open()) {
                     Suite.equal("Leitung", context.transport());
                     final ByteBuffer data =
                             ByteBuffer.allocateDirect(8 << 20).order(ByteOrder.nativeOrder());
@@ -258,7 +121,7 @@ public final class TransportTest {
                 return sent.get();
             });
         }
-        for (int sent : together(bodies)) Suite.check(sent > 500, sent + " messages");
+        for (int sent : Line.together(bodies)) Suite.check(sent > 500, sent + " messages");
     }
 
     // ---- What does not --------------------------------------------------------------------------------
@@ -281,7 +144,7 @@ public final class TransportTest {
     }
 
     private static void throwing(String method) throws Exception {
-        ranks(2, "zero3", (context, line) -> {
+        Line.ranks(2, "zero3", (context, line) -> {
             context.world().barrier().finish();
             if (context.rank() == 1) {
                 line.failing = method;
@@ -301,7 +164,7 @@ public final class TransportTest {
     }
 
     private static void throwsError() throws Exception {
-        ranks(2, "zero3", (context, line) -> {
+        Line.ranks(2, "zero3", (context, line) -> {
             if (context.rank() == 1) {
                 line.thrown = new StackOverflowError("too deep for größe 😀");
                 line.failing = "test";
@@ -316,7 +179,7 @@ public final class TransportTest {
     /** Rank 0 closes with a barrier under way: what is cancelled throws, and closing goes on. */
     private static void throwsAtTheEnd() throws Exception {
         final Queue<Throwable> uncaught = new ConcurrentLinkedQueue<>();
-        final String job = job();
+        final String job = Line.job();
         final Line line = new Line(Mailbox.join(job, 0, 2)) {
             @Override
             public void closed() {
@@ -325,8 +188,8 @@ public final class TransportTest {
             }
         };
         final Line other = new Line(Mailbox.join(job, 1, 2));
-        together(List.of(() -> {
-            final Context context = options(0, 2, line).open();
+        Line.together(List.of(() -> {
+            final Context context = Line.options(0, 2, line).open();
             context.world().barrier();
             line.failing = "cancel";
             Thread.currentThread().setUncaughtExceptionHandler((thread, error) -> uncaught.add(error));
@@ -334,7 +197,7 @@ public final class TransportTest {
             other.peersLive = false;
             return null;
         }, () -> {
-            try (Context context = options(1, 2, other).open()) {
+            try (Context context = Line.options(1, 2, other).open()) {
                 barriers(context, line);
             }
             return null;
@@ -344,7 +207,7 @@ public final class TransportTest {
     }
 
     private static void lies() throws Exception {
-        ranks(2, "zero3", (context, line) -> {
+        Line.ranks(2, "zero3", (context, line) -> {
             if (context.rank() == 1) {
                 line.lie = -7;
                 final MeronException error = barriers(context, line.other);
@@ -358,11 +221,11 @@ public final class TransportTest {
     }
 
     private static void peerGone() throws Exception {
-        final String job = job();
+        final String job = Line.job();
         final Line first = new Line(Mailbox.join(job, 0, 2));
         final Line second = new Line(Mailbox.join(job, 1, 2));
-        together(List.of(() -> {
-            try (Context context = options(0, 2, first).open()) {
+        Line.together(List.of(() -> {
+            try (Context context = Line.options(0, 2, first).open()) {
                 context.world().barrier().finish();
                 final long begin = System.nanoTime();
                 final MeronException error = barriers(context, second);
@@ -373,7 +236,7 @@ public final class TransportTest {
             }
             return null;
         }, () -> {
-            try (Context context = options(1, 2, second).open()) {
+            try (Context context = Line.options(1, 2, second).open()) {
                 context.world().barrier().finish();
                 Thread.sleep(200);
                 first.peersLive = false; // as if this process had died; nobody hears it say goodbye
@@ -384,14 +247,14 @@ public final class TransportTest {
     }
 
     private static void throwsInOpen() throws Exception {
-        final Line line = new Line(Mailbox.join(job(), 0, 2));
+        final Line line = new Line(Mailbox.join(Line.job(), 0, 2));
         line.failing = "send";
-        explained(Suite.fails(Status.PEER_DEAD, () -> options(0, 2, line).open().close()),
+        explained(Suite.fails(Status.PEER_DEAD, () -> Line.options(0, 2, line).open().close()),
                 line.thrown, "send to rank 1");
     }
 
     private static void interrupted() throws Exception {
-        ranks(2, "zero3", (context, line) -> {
+        Line.ranks(2, "zero3", (context, line) -> {
             if (context.rank() == 0) {
                 final Thread waiting = Thread.currentThread();
                 final Thread ender = new Thread(waiting::interrupt);
@@ -419,19 +282,19 @@ public final class TransportTest {
     }
 
     private static WeakReference<Line> openAndDrop(AtomicInteger ended) {
-        final Line line = new Line(Mailbox.join(job(), 0, 1)) {
+        final Line line = new Line(Mailbox.join(Line.job(), 0, 1)) {
             @Override
             public void closed() {
                 ended.incrementAndGet();
             }
         };
-        options(0, 1, line).open();
+        Line.options(0, 1, line).open();
         return new WeakReference<>(line);
     }
 
     private static void refused() throws Exception {
         Suite.fails(Status.ARGUMENT,
-                () -> options(0, 1, new Line(null) {
+                () -> Line.options(0, 1, new Line(null) {
                     @Override
                     public int maxMessage() {
                         return 100;

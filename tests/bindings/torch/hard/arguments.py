@@ -2,7 +2,7 @@
 """One rank: no argument is ignored. What shard and context_for do not understand, or what
 contradicts what is there, is refused at the call, before anything is changed.
 
-Run and reported as behaviour.py.
+Run and reported by promise_program.py.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import sys
 
 import torch
-from behaviour import RANKS, data, main, mlp, promises_of, raises, sgd, step_both
+from mlp import data, mlp, sgd, step_both
+from promise_program import RANKS, main, promises_of, raises
 from torch import nn
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy
 

@@ -2,7 +2,7 @@
 """One rank: torch.amp.GradScaler, copies, adapters as PEFT makes them, params that are replaced in
 their modules, and DTensors.
 
-Run and reported as behaviour.py; the folder is where ranks meet.
+Run and reported by promise_program.py; the folder is where ranks meet.
 """
 
 from __future__ import annotations
@@ -14,21 +14,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from behaviour import (
-    RANK,
-    RANKS,
-    backward_all,
-    data,
-    loss,
-    main,
-    mlp,
-    promises_of,
-    raises,
-    same,
-    sgd,
-    sharded,
-    step_both,
-)
+from mlp import backward_all, data, loss, mlp, same, sgd, sharded, step_both
+from promise_program import RANK, RANKS, main, promises_of, raises
 from torch import nn
 from torch.nn.utils import prune
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One of four ranks: parts of one model are sharded by different plans and groups of ranks.
 
-The ranks are a mesh of 2 x 2. Run and reported as behaviour.py; the folder is where they meet.
+The ranks are a mesh of 2 x 2. Run and reported by promise_program.py; the folder is where they
+meet.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import sys
 
 import torch
 import torch.distributed as dist
-from behaviour import RANK, RANKS, loss, main, mlp, promises_of, raises
+from mlp import loss, mlp
+from promise_program import RANK, RANKS, main, promises_of, raises
 from torch import nn
 
 import meron

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank: torch.compile and torch.func on sharded modules.
 
-Run and reported as behaviour.py.
+Run and reported by promise_program.py.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from behaviour import RANK, RANKS, data, main, promises_of, raises, same
+from mlp import data, same
+from promise_program import RANK, RANKS, main, promises_of, raises
 from torch import nn
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 

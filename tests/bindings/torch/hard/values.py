@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank: what meron.torch promises of values out of use and of loading them.
 
-As behaviour.py, a function for each promise.
+A function for each promise; run and reported by promise_program.py.
 """
 
 from __future__ import annotations
@@ -13,20 +13,8 @@ import sys
 from typing import Any
 
 import torch
-from behaviour import (
-    RANK,
-    RANKS,
-    backward_all,
-    data,
-    loss,
-    main,
-    mlp,
-    promises_of,
-    raises,
-    same,
-    sgd,
-    sharded,
-)
+from mlp import backward_all, data, loss, mlp, same, sgd, sharded
+from promise_program import RANK, RANKS, main, promises_of, raises
 from torch import nn
 
 import meron

@@ -141,10 +141,15 @@ def config(stage: int = 3, **others: Any) -> dict[str, Any]:
     }
 
 
-def run_cases(module: ModuleType) -> None:
-    """Runs the functions case_* of a program, on all ranks in one order."""
+def sgd(model: torch.nn.Module) -> torch.optim.SGD:
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def run_cases(*modules: ModuleType) -> None:
+    """Runs the functions case_* of modules, on all ranks in one order."""
     torch.set_num_threads(1)
-    for name, function in list(vars(module).items()):
+    found = [pair for module in modules for pair in vars(module).items()]
+    for name, function in found:
         if name.startswith("case_"):
             try:
                 function()

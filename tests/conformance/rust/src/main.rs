@@ -4,18 +4,23 @@
 #[rustfmt::skip] // generated
 mod calls;
 mod checkpoints;
+mod contexts;
 #[rustfmt::skip] // generated
 mod counters;
+mod elements;
 mod files;
+mod gathers;
+mod gradients;
 mod groups;
 mod operations;
 mod optimizers;
+mod params;
+mod plans;
 mod schedules;
 mod session;
 #[path = "../../../../examples/08_custom_transport/rust/src/sockets.rs"]
 mod sockets;
 mod table;
-mod tensors;
 mod values;
 
 use std::io::Write;

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Operations on the library, plans and contexts, and on whatever is waited for or released.
+//! Finds the function of an operation; operations on the library, and on whatever is waited for or
+//! released.
 
 use std::ptr;
 use std::sync::atomic::Ordering;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use meron::{sys, Buffer, Computation, Context, Dtype, Operation, Plan, Stats, Workload};
+use meron::{sys, Buffer, Dtype, Operation, Plan};
 
 use crate::calls;
-use crate::counters;
+use crate::contexts::{counted, open, open_version, predicted};
 use crate::files::Begun;
 use crate::groups::{collective, group, group_is, group_status, with_group};
+use crate::params;
+use crate::plans::{plan, plan_predict, rank_cluster, safetensors};
 use crate::session::{raw, status_name, wrong, Failure, Full, Object, Session};
-use crate::sockets::Sockets;
 use crate::table::Statement;
-use crate::tensors;
 use crate::values::{checksum, holds, near, Values};
 
 pub type Done = Result<(), Failure>;
@@ -104,7 +105,7 @@ pub fn execute(session: &mut Session, s: &Statement) -> Done {
             sleep(Duration::from_secs_f64(s.number("s", 0.0)?));
             Ok(())
         }
-        _ => tensors::execute(session, s),
+        _ => params::execute(session, s),
     }
 }
 
@@ -118,165 +119,6 @@ fn library() -> Done {
     let names = [(0, "OK"), (-100, "E_ARGUMENT"), (-300, "E_TIMEOUT"), (-402, "E_INTERNAL")];
     for (code, name) in names {
         check(status_name(code) == format!("MERON_{name}"), format!("{code} is not {name}"))?;
-    }
-    Ok(())
-}
-
-// ---- Plans ---------------------------------------------------------------------------------------
-
-fn plan(session: &mut Session, s: &Statement) -> Done {
-    let made = match s.get("json") {
-        Some(json) => Plan::parse(json)?,
-        None => Plan::preset(s.require("preset")?)?,
-    };
-    session.put(s.object()?, Object::Plan(made));
-    Ok(())
-}
-
-fn plan_predict(session: &mut Session, s: &Statement) -> Done {
-    let workload = Workload::default()
-        .ranks(s.number("ranks", 1)?)
-        .micro_batches(s.number("micro_batches", 1)?)
-        .gathers_per_micro_batch(s.number("gathers", 2)?)
-        .ranks_per_node(s.number("node", 0)?)
-        .optimizer_states(s.number("states", 2)?);
-    let plan = session.plan(s.object()?)?;
-    let model = s.require("model")?;
-    let text = match s.get("table") {
-        Some("1") => plan.predict_table(model, &workload)?,
-        _ => plan.predict(model, &workload)?,
-    };
-    has(&text, s)
-}
-
-fn rank_cluster(s: &Statement) -> Done {
-    let workload = Workload::default()
-        .micro_batches(s.number("micro_batches", 1)?)
-        .gathers_per_micro_batch(s.number("gathers", 2)?);
-    let computation = match (s.get("tokens"), s.get("seconds")) {
-        (Some(_), _) => Computation::Tokens(s.number("tokens", 0)?),
-        (_, Some(_)) => Computation::Seconds(s.number("seconds", 0.0)?),
-        _ => Computation::None,
-    };
-    let (model, cluster) = (s.require("model")?, s.require("cluster")?);
-    let text = match s.get("table") {
-        Some("1") => meron::rank_cluster_table(model, cluster, &workload, computation)?,
-        _ => meron::rank_cluster(model, cluster, &workload, computation)?,
-    };
-    has(&text, s)
-}
-
-fn safetensors(s: &Statement) -> Done {
-    let header = s.require("header")?.as_bytes();
-    let length: u64 = s.number("length", header.len() as u64)?;
-    let mut file = length.to_le_bytes().to_vec();
-    file.extend_from_slice(header);
-    let size = file.len() as u64 + s.number("data", 0u64)?;
-    has(&meron::model_from_safetensors(&file, size)?, s)
-}
-
-// ---- Contexts ------------------------------------------------------------------------------------
-
-fn open(session: &mut Session, s: &Statement) -> Done {
-    let name = s.object.clone().unwrap_or_else(|| "ctx".to_string());
-    let setup = session.setup.clone();
-    let plan = match s.get("plan") {
-        Some(plan) => Plan::parse(&session.plan(plan)?.to_json()?)?,
-        None => Plan::preset(&session.plan)?,
-    };
-    let job = format!("{}.{}.{}.{name}", setup.job, session.case, session.plan);
-    let mut options = Context::options()
-        .threads(1)
-        .arena_reserve(64 << 20)
-        .rank(s.number("rank", setup.rank)?)
-        .world_size(s.number("world", setup.ranks)?)
-        .transport(s.get("transport").unwrap_or(&setup.transport))
-        .job(s.get("job").unwrap_or(&job))
-        .timeout(Duration::from_secs_f64(s.number("timeout", 20.0)?))
-        .host_memory_limit(s.number("limit", 0)?)
-        .plan(plan);
-    if let Some(device) = s.get("device") {
-        options = options.device(device);
-    }
-    if let Some(token) = s.get("token") {
-        options = options.token(token);
-    }
-    if s.get("stoppable") == Some("1") {
-        let stop = session.stop.clone();
-        options = options.should_stop(move || stop.load(Ordering::Relaxed));
-    }
-    let usual = s.get("rank").is_none() && s.get("world").is_none() && s.get("transport").is_none();
-    if setup.transport == "custom" && usual {
-        let folder = std::env::temp_dir().join(format!("meron-{}-{job}", std::process::id()));
-        let met = std::fs::create_dir_all(&folder).and_then(|()| {
-            Sockets::meet(&folder, setup.rank, setup.ranks, Duration::from_secs(20))
-        });
-        let sockets = met.map_err(|error| wrong(format!("cannot meet in {folder:?}: {error}")))?;
-        let _ = std::fs::remove_dir(&folder); // by the last rank; before, it is not empty
-        options = options.custom("custom", 0, sockets)?;
-    }
-    session.put(&name, Object::Context(options.open()?));
-    session.current = name;
-    Ok(())
-}
-
-fn open_version(s: &Statement) -> Done {
-    let mut options = sys::MERON_CONTEXT_OPTIONS_INIT;
-    options.header_version = s.number::<u32>("minor", 0)? << 8;
-    let mut context = sys::meron_context::default();
-    // SAFETY: both pointers are valid during the call.
-    raw(unsafe { sys::meron_context_open(&mut context, &options, ptr::null_mut()) })
-}
-
-/// A figure by its name in the C interface; whether it only grows.
-fn counter(stats: &Stats, name: &str) -> Result<(u64, bool), Failure> {
-    counters::counter(stats, name).ok_or_else(|| wrong(format!("there is no counter {name}")))
-}
-
-fn counted(session: &mut Session, s: &Statement) -> Done {
-    let now = session.context()?.stats()?;
-    for (name, wanted) in s.pairs() {
-        if name == "on" {
-            continue;
-        }
-        let (value, grows) = counter(&now, name)?;
-        let before = if grows { counter(&session.mark, name)?.0 } else { 0 };
-        let seen = value - before;
-        check(&seen.to_string() == wanted, format!("{name} is {seen} instead of {wanted}"))?;
-    }
-    Ok(())
-}
-
-fn predicted(session: &mut Session, s: &Statement) -> Done {
-    let workload = Workload::default()
-        .micro_batches(s.number("micro_batches", 1)?)
-        .gathers_per_micro_batch(s.number("gathers", 2)?);
-    let steps: u64 = s.number("steps", 1)?;
-    let plan = session.context()?.predict(&workload)?;
-    let now = session.context()?.stats()?;
-    for (name, per_step) in [
-        ("param_bytes", plan.param_bytes),
-        ("gradient_bytes", plan.gradient_bytes),
-        ("optimizer_bytes", plan.optimizer_bytes),
-        ("peak_bytes", plan.peak_bytes),
-        ("gather_mapped_bytes", plan.gather_mapped_bytes),
-        ("gather_copied_bytes", plan.gather_copied_bytes),
-        ("reduce_bytes", plan.reduce_bytes),
-        ("far_gather_bytes", plan.far_gather_bytes),
-        ("far_reduce_bytes", plan.far_reduce_bytes),
-        ("nvme_read_bytes", plan.nvme_read_bytes),
-        ("nvme_written_bytes", plan.nvme_written_bytes),
-        ("nvme_bytes", plan.nvme_bytes),
-        ("device_bytes", plan.device_bytes),
-    ] {
-        let (value, grows) = counter(&now, name)?;
-        let (seen, wanted) = match grows {
-            true => (value - counter(&session.mark, name)?.0, steps * per_step),
-            false => (value, per_step),
-        };
-        // Over a custom transport messages have memory of their own.
-        let staged = name == "peak_bytes" && session.setup.transport == "custom" && seen > wanted;
-        check(seen == wanted || staged, format!("{name} is {seen}, the prediction {wanted}"))?;
     }
     Ok(())
 }

@@ -5,11 +5,11 @@ use std::ptr;
 
 use meron::{sys, Adagrad, Adam, AdamW, Buffer, Dtype, Lion, ParamGroup, Sgd, State};
 
+use crate::elements::{seen, store, values_for};
 use crate::operations::{check, compare, finish, Done};
 use crate::schedules;
 use crate::session::{raw, wrong, Failure, Object, Session};
 use crate::table::Statement;
-use crate::tensors::{seen, store, values_for};
 use crate::values::Values;
 
 pub fn execute(session: &mut Session, s: &Statement) -> Done {

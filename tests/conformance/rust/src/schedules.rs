@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use meron::{sys, Entered, Place, Schedule, ScheduleOptions};
 
+use crate::elements::seen;
 use crate::files;
 use crate::operations::{check, compare, Done};
 use crate::session::{raw, wrong, Failure, Object, Session};
 use crate::table::Statement;
-use crate::tensors::seen;
 
 fn found<'s>(
     session: &'s mut Session,

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DeepSpeed's module tree: scripts, collectives and optimizers. Cases of params.py."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import torch
+from torch import nn
+
+import meron
+from model import RANK, RANKS, Model, assert_equal_weights, config, raises, train
+
+
+def case_a_script_of_deepspeed() -> None:
+    import meron.zero.compat as deepspeed
+
+    parser = deepspeed.add_config_arguments(argparse.ArgumentParser())
+    args = parser.parse_args(["--deepspeed", "--local_rank", "0"])
+    assert args.deepspeed
+    deepspeed.init_distributed("gloo")
+    assert torch.distributed.get_world_size() == RANKS
+    assert deepspeed.comm.get_rank() == RANK and deepspeed.comm.get_world_size() == RANKS
+    total = torch.tensor([float(RANK), 1.0])
+    deepspeed.comm.all_reduce(total)
+    assert total.tolist() == [sum(range(RANKS)), RANKS]
+    deepspeed.comm.broadcast(total.fill_(RANK), RANKS - 1)
+    assert total.tolist() == [RANKS - 1] * 2
+    deepspeed.comm.barrier()
+    torch.manual_seed(0)
+    own = config()  # without an optimizer: the script has one
+    own.pop("optimizer", None)
+    with deepspeed.zero.Init(config_dict_or_path=own):
+        model = Model()
+    optimizer = deepspeed.ops.adam.FusedAdam(model.parameters(), lr=0.01)
+    engine, optimizer, _, _ = deepspeed.initialize(
+        args=args, model=model, optimizer=optimizer, config=own
+    )
+    assert isinstance(engine, deepspeed.DeepSpeedEngine)
+    torch.manual_seed(0)
+    plain = Model()
+    train(engine, plain, torch.optim.AdamW(plain.parameters(), lr=0.01, weight_decay=0.0), 3)
+    assert_equal_weights(model, plain, 1e-5)
+    value = deepspeed.utils.safe_get_full_fp32_param(model.shift)
+    with deepspeed.zero.GatheredParameters(model.shift):
+        assert torch.equal(model.shift, value)
+
+    deepspeed.install("deepspeed_of_a_test")
+    scope: dict[str, Any] = {}
+    exec(
+        "import deepspeed_of_a_test as d\n"
+        "from deepspeed_of_a_test.utils import safe_get_full_grad\n"
+        "from deepspeed_of_a_test.ops.adam import DeepSpeedCPUAdam\n"
+        "from deepspeed_of_a_test.runtime.zero.stage3 import "
+        "estimate_zero3_model_states_mem_needs\n"
+        "from deepspeed_of_a_test.runtime.lr_schedules import WarmupLR\n"
+        "from deepspeed_of_a_test.zero import GatheredParameters, register_external_parameter\n",
+        scope,
+    )
+    assert scope["d"] is deepspeed
+
+
+def case_collectives_do_what_they_are_asked() -> None:
+    from meron.zero import comm
+
+    total = torch.tensor([float(RANK)])
+    comm.all_reduce(total, comm.ReduceOp.SUM)
+    assert total.tolist() == [sum(range(RANKS))]
+    with raises(meron.UnsupportedError, "MAX"):
+        comm.all_reduce(total, op=comm.ReduceOp.MAX)
+    for collective in (comm.all_reduce, comm.broadcast):
+        with raises(meron.UnsupportedError, "async_op"):
+            collective(total, async_op=True)
+    with raises(meron.ArgumentError, "int64"):
+        comm.all_reduce(torch.tensor([1]))
+    with raises(meron.ArgumentError, "src"):
+        comm.broadcast(total, RANKS)
+    strided = torch.full((4, 3), float(RANK)).t()
+    comm.broadcast(strided, RANKS - 1)
+    assert torch.equal(strided, torch.full((3, 4), RANKS - 1.0))
+    with raises(meron.ArgumentError, "torch.distributed"):
+        comm.get_rank(group=object())
+
+
+def case_options_of_deepspeeds_adam() -> None:
+    from meron.zero.compat import ops
+
+    params = [nn.Parameter(torch.ones(2))]
+    for kind, option in (
+        (ops.adam.FusedAdam, {"bias_correction": False}),
+        (ops.adam.FusedAdam, {"adam_w_mode": False, "weight_decay": 0.1}),
+        (ops.adam.FusedAdam, {"set_grad_none": False}),
+        (ops.adam.DeepSpeedCPUAdam, {"fp32_optimizer_states": False}),
+    ):
+        with raises(meron.UnsupportedError, next(iter(option))):
+            kind(params, **option)
+    assert ops.adam.DeepSpeedCPUAdam(params).defaults["weight_decay"] == 0.0

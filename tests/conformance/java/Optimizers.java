@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+import java.nio.ByteBuffer;
+import java.util.List;
+import java.util.Set;
+import org.meron.Adagrad;
+import org.meron.Adam;
+import org.meron.AdamW;
+import org.meron.Context;
+import org.meron.Dtype;
+import org.meron.Lion;
+import org.meron.Optimizer;
+import org.meron.Param;
+import org.meron.ParamGroup;
+import org.meron.Sgd;
+import org.meron.Unit;
+import org.meron.UpdateRule;
+import org.meron.View;
+import org.meron.abi.Abi;
+
+/** The operations on optimizers. */
+final class Optimizers {
+    private Optimizers() {}
+
+    /** Whether the operation is one of these. */
+    static boolean execute(Session session, Table.Statement statement) throws Exception {
+        final String name = statement.name;
+        switch (statement.operation) {
+            case "optimizer": optimizer(session, statement); return true;
+            case "step":
+                Operations.finishOrKeep(
+                        session, statement, session.find(Optimizer.class, name).step());
+                return true;
+            case "optimizer_is": optimizerIs(session.find(Optimizer.class, name), statement);
+                return true;
+            case "learning_rate":
+                session.find(Optimizer.class, name).learningRate(statement.number("lr", 0));
+                return true;
+            case "set_steps":
+                session.find(Optimizer.class, name).steps((long) statement.number("steps", 0));
+                return true;
+            case "param_group": paramGroup(session, statement); return true;
+            case "set_param_group":
+                setParamGroup(session.find(Optimizer.class, name), statement);
+                return true;
+            case "param_group_is":
+                paramGroupIs(session.find(Optimizer.class, name), statement);
+                return true;
+            case "state": state(session, statement); return true;
+            case "state_read": stateRead(session, statement); return true;
+            case "state_write": stateWrite(session, statement); return true;
+            case "offload":
+                session.find(Optimizer.class, name).offload(statement.get("folder"));
+                return true;
+            case "reload": session.find(Optimizer.class, name).reload(); return true;
+            default: return false;
+        }
+    }
+
+    private static void optimizer(Session session, Table.Statement statement) {
+        final Unit[] units = session.units(statement);
+        final Context context = session.context();
+        final double first = statement.number("beta1", 0.9);
+        final double second = statement.number("beta2", 0.999);
+        final String kind = statement.get("kind", "adamw");
+        final boolean ofSgd = statement.get("nesterov") != null || statement.get("dampening") != null;
+        final Optimizer made;
+        if (kind.equals("sgd")) {
+            made = context.sgd(with(statement, new Sgd()).momentum(statement.number("beta1", 0))
+                    .dampening(statement.number("dampening", 0))
+                    .nesterov(statement.number("nesterov", 0) == 1), units);
+        } else if (ofSgd || !Set.of("adamw", "adam", "adagrad", "lion").contains(kind)) {
+            optimizerRaw(kind, statement, units);
+            return;
+        } else if (kind.equals("adam")) {
+            made = context.adam(with(statement, new Adam()).betas(first, second)
+                    .epsilon(statement.number("epsilon", 1e-8)), units);
+        } else if (kind.equals("adagrad")) {
+            made = context.adagrad(with(statement, new Adagrad())
+                    .epsilon(statement.number("epsilon", 1e-10)), units);
+        } else if (kind.equals("lion")) {
+            made = context.lion(with(statement, new Lion()).betas(first, second), units);
+        } else {
+            final AdamW rule = with(statement, new AdamW());
+            if (statement.get("epsilon") != null) rule.epsilon(statement.number("epsilon", 0));
+            if (statement.get("beta1") != null || statement.get("beta2") != null) {
+                rule.betas(first, second);
+            }
+            made = context.adamw(rule, units);
+        }
+        session.keep(statement.name, made);
+    }
+
+    private static <R extends UpdateRule<R>> R with(Table.Statement statement, R rule) {
+        if (statement.get("lr") != null) rule.learningRate(statement.number("lr", 0));
+        if (statement.get("weight_decay") != null) {
+            rule.weightDecay(statement.number("weight_decay", 0));
+        }
+        if (statement.get("max_norm") != null) rule.maxNorm(statement.number("max_norm", 0));
+        return rule;
+    }
+
+    /** A rule that there is not, or with SGD's options: the natural layer has no words for them. */
+    private static void optimizerRaw(String kind, Table.Statement statement, Unit... units) {
+        final List<String> names = List.of("adamw", "adam", "adagrad", "lion", "sgd");
+        final int code = names.contains(kind) ? names.indexOf(kind) : Integer.parseInt(kind);
+        final long[] handles = new long[units.length];
+        for (int i = 0; i < units.length; ++i) handles[i] = Session.handle(units[i]);
+        Abi.meron_optimizer_release(Abi.meron_optimizer_create(handles, code, 1e-3, 0.9, 0.999, 1e-8,
+                0.01, 0, statement.number("dampening", 0),
+                (int) statement.number("nesterov", 0)));
+    }
+
+    private static void optimizerIs(Optimizer optimizer, Table.Statement statement) {
+        if (statement.get("steps") != null) {
+            Values.equal("steps", optimizer.steps(), (long) statement.number("steps", 0));
+        }
+        if (statement.get("norm") != null) {
+            Values.equal("norm", optimizer.norm(), statement.number("norm", 0));
+        }
+        if (statement.get("lr") != null) {
+            Values.equal("lr", optimizer.learningRate(), statement.number("lr", 0));
+        }
+        if (statement.get("groups") != null) {
+            Values.equal("groups", optimizer.groups(), (int) statement.number("groups", 0));
+        }
+        if (statement.get("states") != null) {
+            Values.equal("states", optimizer.states(), (int) statement.number("states", 0));
+        }
+        if (statement.get("nvme_bytes") != null) {
+            Values.equal("nvme_bytes", optimizer.nvmeBytes(),
+                    (long) statement.number("nvme_bytes", 0));
+        }
+    }
+
+    /** A group's numbers, those that the statement gives instead of its own. */
+    private static ParamGroup numbers(ParamGroup group, Table.Statement statement) {
+        return group.learningRate(statement.number("lr", group.learningRate()))
+                .betas(statement.number("beta1", group.beta1()),
+                        statement.number("beta2", group.beta2()))
+                .epsilon(statement.number("epsilon", group.epsilon()))
+                .weightDecay(statement.number("weight_decay", group.weightDecay()));
+    }
+
+    private static void paramGroup(Session session, Table.Statement statement) {
+        final Optimizer optimizer = session.find(Optimizer.class, statement.name);
+        final Param[] params = statement.list("params").stream()
+                .map(name -> session.find(Param.class, name)).toArray(Param[]::new);
+        final int number = optimizer.addParamGroup(numbers(optimizer.group(0), statement), params);
+        Values.equal("the group's number", number, (int) statement.number("number", number));
+    }
+
+    private static void setParamGroup(Optimizer optimizer, Table.Statement statement) {
+        final int number = (int) statement.number("number", 0);
+        optimizer.setGroup(number, numbers(optimizer.group(number), statement));
+    }
+
+    private static void paramGroupIs(Optimizer optimizer, Table.Statement statement) {
+        final ParamGroup group = optimizer.group((int) statement.number("number", 0));
+        Values.equal("lr", group.learningRate(), statement.number("lr", group.learningRate()));
+        Values.equal("beta1", group.beta1(), statement.number("beta1", group.beta1()));
+        Values.equal("beta2", group.beta2(), statement.number("beta2", group.beta2()));
+        Values.equal("epsilon", group.epsilon(), statement.number("epsilon", group.epsilon()));
+        Values.equal("weight_decay", group.weightDecay(),
+                statement.number("weight_decay", group.weightDecay()));
+    }
+
+    private static Optimizer.State stateOf(Table.Statement statement) {
+        return Optimizer.State.valueOf(statement.wanted("state").toUpperCase());
+    }
+
+    private static void stateRead(Session session, Table.Statement statement) {
+        final Param param = session.find(Param.class, statement.wanted("param"));
+        final Optimizer optimizer = session.find(Optimizer.class, statement.name);
+        final int count = (int) statement.number("count", param.ownedCount());
+        final ByteBuffer out = session.values.buffer("fill:-1", Dtype.F32, count);
+        if (statement.get("count") != null) {
+            optimizer.readState(param, stateOf(statement), out.asFloatBuffer());
+        } else {
+            out.asFloatBuffer().put(optimizer.readState(param, stateOf(statement)));
+        }
+        session.values.checkData(statement, out, Dtype.F32, param.ownedOffset());
+    }
+
+    private static void stateWrite(Session session, Table.Statement statement) {
+        final Param param = session.find(Param.class, statement.wanted("param"));
+        final int count = (int) statement.number("count", param.ownedCount());
+        final double[] values =
+                session.values.of(statement.wanted("with"), count, param.ownedOffset());
+        final float[] data = new float[count];
+        for (int k = 0; k < count; ++k) data[k] = (float) values[k];
+        session.find(Optimizer.class, statement.name).writeState(param, stateOf(statement), data);
+    }
+
+    private static void state(Session session, Table.Statement statement) {
+        final View view = session.find(Optimizer.class, statement.name)
+                .state(session.find(Param.class, statement.wanted("param")), stateOf(statement));
+        Values.equal("the dtype", view.dtype(), Dtype.F32);
+        if (statement.get("set") != null) {
+            session.values.assign(view, statement.get("set"));
+        } else {
+            session.values.checkData(statement, view.bytes(), view.dtype(), view.offset());
+        }
+    }
+}
