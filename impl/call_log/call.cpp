@@ -53,12 +53,12 @@ std::string_view name_of(CallKind kind) {
 
 void CallSlot::store(const CallRecord& record) {
   const auto words = std::bit_cast<std::array<uint64_t, sizeof(CallRecord) / 8>>(record);
-  for (size_t i = 0; i < words.size(); ++i) words_[i].store(words[i], std::memory_order_relaxed);
+  for (size_t i = 0; i < words.size(); ++i) words_[i].store(words[i], std::memory_order_release);
 }
 
 CallRecord CallSlot::load() const {
   std::array<uint64_t, sizeof(CallRecord) / 8> words;
-  for (size_t i = 0; i < words.size(); ++i) words[i] = words_[i].load(std::memory_order_relaxed);
+  for (size_t i = words.size(); i-- > 0;) words[i] = words_[i].load(std::memory_order_acquire);
   CallRecord record = std::bit_cast<CallRecord>(words);
   record.subject[sizeof(record.subject) - 1] = '\0';
   return record;

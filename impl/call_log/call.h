@@ -41,8 +41,7 @@ struct Call {
   uint64_t detail = 0;  // a hash of everything else that must be equal
 };
 
-// One collective call, as the flight recorder shows it and peers check it. Stored as words so that
-// a reader of a slot that is being overwritten sees mixed contents, never a data race.
+// One collective call, as the flight recorder shows it and peers check it.
 struct CallRecord {
   uint64_t sequence = 0;     // 1, 2, ... per group
   uint64_t fingerprint = 0;  // of everything that must be equal on all ranks
@@ -54,6 +53,8 @@ struct CallRecord {
 };
 static_assert(sizeof(CallRecord) == 128);
 
+// Stored as words, the sequence first, and loaded with the sequence last: a record of a posted call
+// that has that call's sequence is all of that call, also if the slot is being overwritten.
 class CallSlot {
  public:
   void store(const CallRecord& record);

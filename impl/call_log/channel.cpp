@@ -23,8 +23,9 @@ Channel::Channel(Transport& transport, Counters& counters, Members members, uint
                reinterpret_cast<GroupHeader*>(transport.window().writable(control_offset)),
                blocks_) {}
 
-// The slot of call s still holds call s - kRing, which every peer must have compared: it has when
-// it began the one after.
+// The slot of call s still holds call s - kRing. It may be used again once all peers have begun the
+// call after that one: this rank and each peer are compared by then, by the later of the two in
+// post(), if they share memory. If not, this rank compares in post(), before it uses the slot.
 bool Channel::has_room() {
   if (next_ <= kRing || slowest_ > next_ - kRing) return true;
   slowest_ = next_;
@@ -91,6 +92,9 @@ Status Channel::compare(uint64_t sequence, const CallRecord& own) {
     const CallSlot& slot = peer.ring[sequence % kRing];
     if (slot.fingerprint() == own.fingerprint) continue;
     const CallRecord other = slot.load();
+    // The peer has used the slot again. The two were compared before: see has_room(). (Where they
+    // share no memory, with the record that this rank still has, so that the peer had it too.)
+    if (other.sequence > sequence) continue;
     const bool both_open =
         own.operation == static_cast<uint32_t>(CallKind::open) && other.operation == own.operation;
     return fail(diverging_calls(sequence, transport_.rank(), own, members_.world_rank(m), other,

@@ -120,10 +120,11 @@ Status Link::apply(int rank, std::span<const std::byte> message) {
     switch (record.kind) {
       case Kind::data:
         if (record.offset % 8 != 0) return malformed;
-        // By words: a thread of this rank may look at what it will not use.
+        // By words, in order: a thread of this rank may look at what it will not use, or at a
+        // record that is being overwritten (CallSlot).
         for (uint64_t at = 0; at < record.bytes; at += 8) {
           std::memcpy(&value, from + at, sizeof(value));
-          word_at(to + at).store(value, std::memory_order_relaxed);
+          word_at(to + at).store(value, std::memory_order_release);
         }
         break;
       case Kind::word:

@@ -2,8 +2,10 @@
 // Two ranks' calls; more ranks are tested in tests/distributed and tests/fault.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 
 #include "call_log/channel.h"
 #include "call_log/dead_peers.h"
@@ -56,6 +58,25 @@ TEST(ChannelTest, ARankMayRunARingAheadAndNotFurther) {
   EXPECT_EQ(1, late.error().info().peer);
 }
 
+// A barrier that is still pending is compared again when it ends. A peer may be a whole ring ahead
+// of it by then.
+TEST(ChannelTest, ASlotThatAPeerHasUsedAgainIsNotCompared) {
+  TwoRanks two("reused");
+  const Call barrier{CallKind::barrier, "", 0, 0}, gather{CallKind::gather, "layer", 64, 0};
+  for (auto& channel : two.channels) {
+    ASSERT_TRUE(channel->post(barrier).ok());
+    ASSERT_TRUE(channel->post(gather).ok());
+  }
+  for (uint64_t i = 3; i <= kRing + 1; ++i) {
+    ASSERT_TRUE(two.channels[1]->has_room()) << i;
+    ASSERT_TRUE(two.channels[1]->post(gather).ok()) << i;
+  }
+  const Status verified = two.channels[0]->verify(1);
+  EXPECT_TRUE(verified.ok()) << verified.error().info().what;
+  EXPECT_TRUE(two.channels[0]->status().ok());
+  EXPECT_TRUE(two.channels[1]->status().ok());
+}
+
 TEST(ChannelTest, TheFirstFailureIsTheGroups) {
   TwoRanks two("first");
   (void)two.channels[1]->fail(Error(MERON_E_ABORTED, "the first").blaming(1));
@@ -94,6 +115,33 @@ TEST(DeadPeersTest, OnlyMembersThatAreMissingAreNamed) {
   const auto error = find_departure(channel, gone, {1}, [] { return false; });
   ASSERT_TRUE(error);
   EXPECT_EQ(MERON_E_PEER_CLOSED, error->code());
+}
+
+// Readers see the last call that was posted, or that its slot is being used again.
+TEST(CallSlotTest, ARecordIsOfOneCall) {
+  CallSlot slot;
+  std::atomic<uint64_t> posted{0};
+  std::atomic<bool> stop{false};
+  std::thread writer([&] {
+    for (uint64_t call = 1; !stop.load(); ++call) {
+      CallRecord record;
+      record.sequence = record.fingerprint = record.bytes = call;
+      slot.store(record);
+      posted.store(call);
+    }
+  });
+  int whole = 0, mixed = 0;
+  for (int i = 0; i < 200'000; ++i) {
+    const uint64_t call = posted.load();
+    const CallRecord record = slot.load();
+    if (record.sequence != call) continue;
+    ++whole;
+    mixed += record.fingerprint == call && record.bytes == call ? 0 : 1;
+  }
+  stop.store(true);
+  writer.join();
+  EXPECT_GT(whole, 0);
+  EXPECT_EQ(mixed, 0);
 }
 
 TEST(FlightRecordTest, KeepsTheLastCallsOfEveryRank) {

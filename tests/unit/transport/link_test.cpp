@@ -5,11 +5,11 @@
 
 #include <array>
 #include <cstring>
-#include <deque>
 #include <memory>
 #include <set>
 #include <vector>
 
+#include "tests/unit/transport/message_queue.h"
 #include "transport/control.h"
 
 namespace meron {
@@ -209,55 +209,9 @@ TEST(Link, TheEndOfARankWaitsForTheMateThatItTells) {
   link.close(0);
 }
 
-// One end of two queues of messages, whose receives end when a message has come.
-struct Queue {
-  std::deque<std::vector<std::byte>> sent;
-  Queue* peer = nullptr;
-  std::byte* into = nullptr;  // of the one receive under way
-
-  meron_transport table() {
-    meron_transport table = MERON_TRANSPORT_INIT;
-    table.user = this;
-    table.send = [](void* user, uint64_t* request, int32_t, uint64_t, const void* data,
-                    uint64_t bytes) {
-      const auto* from = static_cast<const std::byte*>(data);
-      static_cast<Queue*>(user)->sent.emplace_back(from, from + bytes);
-      *request = 1;
-      return meron_status{MERON_OK};
-    };
-    table.receive = [](void* user, uint64_t* request, int32_t, uint64_t, void* data, uint64_t) {
-      static_cast<Queue*>(user)->into = static_cast<std::byte*>(data);
-      *request = 2;
-      return meron_status{MERON_OK};
-    };
-    table.test = [](void* user, uint64_t request, uint64_t* bytes) {
-      auto& self = *static_cast<Queue*>(user);
-      if (request == 1) return meron_status{MERON_OK};
-      auto& from = self.peer->sent;
-      if (from.empty()) return meron_status{MERON_IN_PROGRESS};
-      *bytes = from.front().size();
-      std::memcpy(self.into, from.front().data(), from.front().size());
-      from.pop_front();
-      return meron_status{MERON_OK};
-    };
-    table.cancel = [](void*, uint64_t) {};
-    return table;
-  }
-};
-
-Link::Hello hello_of(uint64_t rank) {
-  Link::Hello hello;
-  hello.magic = kWindowMagic;
-  hello.version = MERON_VERSION;
-  hello.protocol = kProtocol;
-  hello.world_size = 2;
-  hello.rank = rank;
-  return hello;
-}
-
 // What rank 0 makes of a rank 1 that greets so.
 Result<bool> met(const Link::Hello& other) {
-  Queue here, there;
+  MessageQueue here, there;
   here.peer = &there;
   there.peer = &here;
   Link own(here.table(), 0, 2, hello_of(0)), peer(there.table(), 1, 2, other);
