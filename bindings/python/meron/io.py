@@ -94,6 +94,8 @@ class AsyncIOHandle:
             timeout=timeout,
         )
         self._begun: list[tuple[Request, Any]] = []  # with what is to be compared, or None
+        # Those that have ended, each with its error or None, until a wait reports them.
+        self._ended: list[errors.Error | None] = []
         self._locked: dict[int, weakref.ref[Any]] = {}  # pinned memory by its address
         self._tell()
         if block_bytes != block_size:
@@ -225,29 +227,31 @@ class AsyncIOHandle:
             How many reads and writes that were.
 
         Blocks on the drive, with the GIL given up; after Ctrl-C, and after a DeadlineError, it may
-        be called again. Raises the first error when all have ended.
+        be called again, and reports also those that had ended by then. Raises the first error when
+        all have ended.
         """
-        failure: errors.Error | None = None
-        count = 0
         while True:
             try:
                 begun = self._begun.pop(0)
             except IndexError:  # another thread may wait too
                 break
+            failure: errors.Error | None = None
             try:
                 self._finish(*begun)
             except errors.DeadlineError:
                 self._begun.insert(0, begun)
                 raise
             except errors.Error as error:
-                failure = failure or error
+                failure = error
             except BaseException:  # Ctrl-C: it is still under way
                 self._begun.insert(0, begun)
                 raise
-            count += 1
-        if failure is not None:
-            raise failure
-        return count
+            self._ended.append(failure)
+        ended = self._take_ended()
+        for failure in ended:
+            if failure is not None:
+                raise failure
+        return len(ended)
 
     # ---- Pinned memory -------------------------------------------------------------------------
 
@@ -288,6 +292,15 @@ class AsyncIOHandle:
         request.wait()
         if compared is not None:
             compare(*compared)
+
+    def _take_ended(self) -> list[errors.Error | None]:
+        """Each one once, also where several threads wait."""
+        taken: list[errors.Error | None] = []
+        while True:
+            try:
+                taken.append(self._ended.pop(0))
+            except IndexError:
+                return taken
 
     def _tell(self) -> None:
         """Logs, once in a process, how fast this can be, and what has no effect here."""
@@ -346,17 +359,33 @@ def compare(buffer: Any, filename: Path, offset: int) -> None:
     """Holds memory against what an ordinary read of the file gives."""
     memory = take(buffer, False)
     found = ffi.buffer(ffi.cast("char *", memory.data), memory.bytes)
+    try:
+        different = first_difference(found, filename, offset)
+    except OSError as error:
+        raise errors.InputOutputError(
+            f"{filename!r} cannot be read again to compare it: {error.strerror or error}. Check "
+            "the drive, and whether something else writes there",
+            subject=str(filename),
+        ) from error
+    if different is not None:
+        begin, end = different
+        raise errors.CorruptError(
+            f"{filename!r}: bytes {offset + begin} to {offset + end - 1} are other ones in "
+            "the file than in memory. Check the drive, and whether something else writes "
+            "there",
+            subject=str(filename),
+        )
+
+
+def first_difference(found: Any, filename: Path, offset: int) -> tuple[int, int] | None:
+    """The first piece of memory that differs from the file from `offset` on. Raises OSError."""
     with open(filename, "rb") as file:
         file.seek(offset)
-        for begin in range(0, memory.bytes, COMPARED):
-            end = min(begin + COMPARED, memory.bytes)
+        for begin in range(0, len(found), COMPARED):
+            end = min(begin + COMPARED, len(found))
             if file.read(end - begin) != found[begin:end]:
-                raise errors.CorruptError(
-                    f"{filename!r}: bytes {offset + begin} to {offset + end - 1} are other ones in "
-                    "the file than in memory. Check the drive, and whether something else writes "
-                    "there",
-                    subject=str(filename),
-                )
+                return begin, end
+    return None
 
 
 __all__ = ["IO", "AsyncIOBuilder", "AsyncIOHandle", "IOInfo", "Request", "aio_handle"]

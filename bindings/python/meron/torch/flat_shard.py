@@ -7,6 +7,7 @@ dimensions is at most 2n - 1 boxes, each of them contiguous, so every chunk is a
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -160,7 +161,7 @@ class FlatShard(torch.Tensor):
                 return first.like(torch.empty_like(first._local, **without_layout(kwargs)))
             if packet is aten.copy_:
                 first._local.copy_(first.range_of(args[1]))
-                first._empty = False
+                first._empty = isinstance(args[1], FlatShard) and args[1]._empty
                 return first
             if packet is aten.equal and isinstance(args[1], FlatShard):
                 same = first.own() == args[1].own() and first.shape == args[1].shape
@@ -241,7 +242,11 @@ class FlatShard(torch.Tensor):
         ]
 
     def __create_chunk_list__(self) -> list[Any]:
-        self._empty = False  # a load asks for them, and fills them
+        planned = registry.thread.planned_by_load
+        if planned is None:  # by a loader of somebody else's, which fills them
+            self._empty = False
+        else:
+            planned.append(self)
         return self.chunks()
 
     def __get_tensor_shard__(self, index: Any) -> torch.Tensor:
@@ -253,6 +258,20 @@ class FlatShard(torch.Tensor):
         raise errors.argument(
             f"{index.fqn}: no chunk at {tuple(index.offset)} is on this rank", subject=index.fqn
         )
+
+
+@contextlib.contextmanager
+def filled_by_load() -> Iterator[None]:
+    """For a load of DCP: the shards that it plans to fill have values when it has succeeded."""
+    outer = registry.thread.planned_by_load
+    planned: list[FlatShard] = []
+    registry.thread.planned_by_load = planned
+    try:
+        yield
+    finally:
+        registry.thread.planned_by_load = outer
+    for shard in planned:
+        shard._empty = False
 
 
 # What does the same to a range of a tensor as to all of it.

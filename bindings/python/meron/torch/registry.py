@@ -65,6 +65,7 @@ class OfThread(threading.local):
     without_values = 0  # how many state_dict.without_values it is in
     skips: Any = None  # whether writes to a param have no effect (guard.skip_writes)
     saves_dcp = False  # the ranks agree on chunks of FlatShards through Meron then (dcp_save)
+    planned_by_load: Any = None  # the FlatShards that a load of DCP is going to fill, as a list
 
 
 thread = OfThread()

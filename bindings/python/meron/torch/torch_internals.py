@@ -217,6 +217,7 @@ STATE_DICT_FUNCTIONS = (
     "_load_optim_state_dict",
 )
 SAVE_STATE_DICT = "_save_state_dict"
+LOAD_STATE_DICT = "_load_state_dict"
 FQN_MODIFIERS = "_fqn_modifiers"  # a field of its StateDictOptions
 
 # ---- Others -------------------------------------------------------------------------------------

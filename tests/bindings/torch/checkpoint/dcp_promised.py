@@ -9,6 +9,7 @@ import io
 import itertools
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -218,20 +219,55 @@ def frozen_params_and_submodules_are_chosen() -> None:
         refused(meron.ArgumentError, text, function)
 
 
+def deferred() -> nn.Module:
+    """A model whose sharded params have no values."""
+    with torch.device("meta"):
+        model = Model()
+    model.plain = nn.Parameter(torch.zeros(5), requires_grad=False)
+    model.passes, model.table = torch.zeros((), dtype=torch.int64), torch.ones(WIDTH)
+    mt.shard(model, units=Block, init="defer", ignored_params=[model.plain])
+    return model
+
+
 def deferred_models_load() -> None:
     model, _ = trained()
     where = folder()
     dcp_save(get_model_state_dict(model), checkpoint_id=where)
-    with torch.device("meta"):
-        other = Model()
-    other.plain = nn.Parameter(torch.zeros(5), requires_grad=False)
-    other.passes, other.table = torch.zeros((), dtype=torch.int64), torch.ones(WIDTH)
-    mt.shard(other, units=Block, init="defer", ignored_params=[other.plain])
+    other = deferred()
     state = get_model_state_dict(other)
     refused(meron.StateError, "no values yet", lambda: dcp_save(state, checkpoint_id=folder()))
     refused(meron.StateError, "no values yet", set_model_state_dict, other, state)
     refused(meron.StateError, "no values yet", lambda: get_model_state_dict(other, options=FULL))
     dcp_load(state, checkpoint_id=where)
+    set_model_state_dict(other, state)
+    same(other, values_of(model))
+
+
+def deferred_models_have_no_values_after_a_load_that_failed() -> None:
+    model, _ = trained()
+    where = folder()
+    dcp_save(get_model_state_dict(model), checkpoint_id=where)
+    damaged = folder()
+    dcp_save(get_model_state_dict(model), checkpoint_id=damaged)
+    if RANK == 0:
+        for file in Path(damaged).glob("*.distcp"):
+            file.write_bytes(b"")
+    folder()  # rank 0 is here
+    other = deferred()
+    state = get_model_state_dict(other)
+    for load in (dcp_load, dcp.load):
+        more = {**state, "more": torch.zeros(2)}
+        for given, path in ((more, where), (state, damaged)):
+            try:
+                load(given, checkpoint_id=path)
+            except (Exception, dcp.api.CheckpointException):
+                refused(meron.StateError, "no values yet", set_model_state_dict, other, state)
+            else:
+                raise AssertionError("it loaded")
+    copy_of = state["embed.weight"].clone()
+    copy_of.copy_(state["embed.weight"])
+    refused(meron.StateError, "no values", copy_of.require_values, "it")
+    dcp.load(state, checkpoint_id=where)
     set_model_state_dict(other, state)
     same(other, values_of(model))
 

@@ -20,7 +20,7 @@ from meron.torch import registry
 from meron.torch.checkpoint.agreement import together
 from meron.torch.checkpoint.exchange import object_from, objects_at_rank0
 from meron.torch.checkpoint.names import Models, Names
-from meron.torch.flat_shard import FlatShard
+from meron.torch.flat_shard import FlatShard, filled_by_load
 
 
 class SaveToDcp:
@@ -176,19 +176,20 @@ def dcp_load(
     chosen = planner or DefaultLoadPlanner()
     plan: Any = None
     reader: Any = None
-    with together(context):
-        reader = storage_of(storage_reader, checkpoint_id, reader=True)
-        metadata = reader.read_metadata()
-        chosen.set_up_planner(own, metadata, context.rank == 0)
-        set_up(reader.set_up_storage_reader, metadata, context.rank == 0, context.rank)
-        plan = reader.prepare_local_plan(chosen.create_local_plan())
-    plans = objects_at_rank0(context, plan)
-    with together(context):
-        if context.rank == 0:
-            plans = reader.prepare_global_plan(chosen.create_global_plan(plans))
-    plan = object_from(context, 0, plans)[context.rank]
-    with together(context):
-        reader.read_data(chosen.finish_plan(plan), chosen).wait()
+    with filled_by_load():
+        with together(context):
+            reader = storage_of(storage_reader, checkpoint_id, reader=True)
+            metadata = reader.read_metadata()
+            chosen.set_up_planner(own, metadata, context.rank == 0)
+            set_up(reader.set_up_storage_reader, metadata, context.rank == 0, context.rank)
+            plan = reader.prepare_local_plan(chosen.create_local_plan())
+        plans = objects_at_rank0(context, plan)
+        with together(context):
+            if context.rank == 0:
+                plans = reader.prepare_global_plan(chosen.create_global_plan(plans))
+        plan = object_from(context, 0, plans)[context.rank]
+        with together(context):
+            reader.read_data(chosen.finish_plan(plan), chosen).wait()
     for key, value in state_dict.items():
         if is_stateful(value):
             value.load_state_dict(own[key])

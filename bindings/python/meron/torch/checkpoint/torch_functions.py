@@ -4,7 +4,8 @@
 All its get_ and set_ functions of state dicts call four private ones. Those are replaced here, so
 that the public ones work for whoever imported them, before Meron or after. Importing torch's module
 takes a second, so the replacement waits for the first import. A torch without those four functions
-stays as it is; a FlatShard then refuses what would go wrong.
+stays as it is; a FlatShard then refuses what would go wrong. Two more are wrapped: those that save
+and load files.
 """
 
 from __future__ import annotations
@@ -28,9 +29,13 @@ from meron.torch.checkpoint.optimizer_state import (
     get_optimizer_state_dict,
     set_optimizer_state_dict,
 )
-from meron.torch.flat_shard import FlatShard
+from meron.torch.flat_shard import FlatShard, filled_by_load
 from meron.torch.sharding import unit_of
-from meron.torch.torch_internals import SAVE_STATE_DICT, STATE_DICT_FUNCTIONS
+from meron.torch.torch_internals import (
+    LOAD_STATE_DICT,
+    SAVE_STATE_DICT,
+    STATE_DICT_FUNCTIONS,
+)
 
 PENDING = "_meron_pending"
 
@@ -119,9 +124,24 @@ def install_saver(module: ModuleType) -> None:
     setattr(module, SAVE_STATE_DICT, save_state_dict)
 
 
+def install_loader(module: ModuleType) -> None:
+    """A load that fails leaves params without values (init="defer") without."""
+    plain = getattr(module, LOAD_STATE_DICT, None)
+    if plain is None:
+        return
+
+    @functools.wraps(plain)
+    def load_state_dict(*args: Any, **kwargs: Any) -> Any:
+        with filled_by_load():
+            return plain(*args, **kwargs)
+
+    setattr(module, LOAD_STATE_DICT, load_state_dict)
+
+
 INSTALL: dict[str, Callable[[ModuleType], None]] = {
     "torch.distributed.checkpoint.state_dict": install_state_dict,
     "torch.distributed.checkpoint.state_dict_saver": install_saver,
+    "torch.distributed.checkpoint.state_dict_loader": install_loader,
 }
 
 
