@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "io/fault_plan.h"
 #include "tests/distributed/saved_worlds.h"
 
 namespace meron::test {
@@ -217,6 +218,35 @@ TEST(NodeFolders, AFailureOfOneNodeIsThatOfAllAndLeavesNothing) {
     if (rank == 1) fs::remove_all(own + "/one");
     words = try_save(trainer, own, "one", 1);
     require(words.empty(), rank, words);
+  }));
+}
+
+// All nodes but one have given the checkpoint its name when that one fails.
+TEST(NodeFolders, AFailedRenameOnOneNodeLeavesTheFormerCheckpointOnAll) {
+  if (!set_io_faults("").ok()) GTEST_SKIP() << "this build has no fault points";
+  const Folder folder;
+  const Nodes nodes = of_nodes("zero3", MERON_F32, 2, 1);
+  EXPECT_TRUE(run_world(world_of(nodes.way, 2), [&](int rank, meron_context context) {
+    Trainer trainer(context, MERON_F32);
+    const std::string own = folder_of(folder, nodes, rank);
+    std::string words;
+    const auto fail_to_save = [&](const std::string& name) {
+      // The first rename is the manifest's.
+      if (rank == 1) require(set_io_faults("rename:2:EIO").ok(), rank, "set_io_faults");
+      words = try_save(trainer, own, name, 2, true);
+      require(set_io_faults("").ok(), rank, "set_io_faults");
+      require(words.find("EIO") != words.npos, rank, words);
+      require(rank == 1 || words.find("rank 1") != words.npos, rank, words);
+    };
+    train(trainer, rank, 2, 0, 1);
+    require(try_save(trainer, own, "last", 1).empty(), rank, "last");
+    fail_to_save("last");
+    require(try_load(trainer, own, "last", &words) == 1, rank, words);
+    fail_to_save("new");
+    require(!fs::exists(own + "/new"), rank, "a node kept 'new'");
+    require(try_load(trainer, own, nullptr, &words) == 1, rank, words);
+    require(try_save(trainer, own, "last", 3, true).empty(), rank, "last");
+    require(try_load(trainer, own, nullptr, &words) == 3, rank, words);
   }));
 }
 
