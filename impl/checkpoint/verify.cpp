@@ -55,6 +55,7 @@ class Verifier {
 
   Result<Verified> run() {
     MERON_TRY(find_absent_nodes());
+    if (!checkpoint_.foreign) MERON_TRY(manifest());
     for (uint32_t f = 0; f < manifest_.files.size(); ++f) {
       const auto& nodes = out_.absent_nodes;
       if (std::find(nodes.begin(), nodes.end(), manifest_.files[f].node) == nodes.end()) file(f);
@@ -75,6 +76,17 @@ class Verifier {
     for (uint32_t node = 0; node < manifest_.nodes; ++node) {
       if (!std::binary_search(there.begin(), there.end(), node)) out_.absent_nodes.push_back(node);
     }
+    return Ok{};
+  }
+  // parse_manifest() does not compare its checksum.
+  Status manifest() {
+    const std::string name(kManifestFile);
+    MERON_ASSIGN(const std::string text,
+                 read_beneath_step(checkpoint_.directory(), name, kMaxManifest));
+    const Status intact = check_manifest_crc(text);
+    if (intact.ok()) return intact;
+    out_.damages.push_back(
+        {.file = name, .offset = 0, .bytes = text.size(), .what = words_of(intact.error())});
     return Ok{};
   }
   void file(uint32_t number) {
