@@ -72,8 +72,10 @@ class Verifier {
   Status find_absent_nodes() {
     if (manifest_.nodes <= 1) return Ok{};
     MERON_ASSIGN(const std::vector<uint32_t> there, nodes_there(checkpoint_.path, manifest_));
-    if (there.empty()) return Ok{};  // all of them are missing
-    for (uint32_t node = 0; node < manifest_.nodes; ++node) {
+    const std::vector<uint32_t> nodes = nodes_of(manifest_);
+    // All of them are missing, unless this may be the directory of a node that has none.
+    if (there.empty() && nodes.size() == manifest_.nodes) return Ok{};
+    for (const uint32_t node : nodes) {
       if (!std::binary_search(there.begin(), there.end(), node)) out_.absent_nodes.push_back(node);
     }
     return Ok{};
