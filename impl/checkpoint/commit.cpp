@@ -12,12 +12,19 @@
 #include "checkpoint/root_lock.h"
 #include "checkpoint/steps.h"
 #include "os/directory.h"
+#include "os/file.h"
 #include "os/process.h"
 
 namespace meron::checkpoint {
 namespace {
 
 constexpr int64_t kJoinPollNs = 20 * kNanosPerMilli;
+constexpr size_t kMaxLatest = 4096;  // bytes; what is longer is no name
+
+std::string text_of(const Status& failed) {
+  const ErrorInfo& info = failed.error().info();
+  return fmt::format("{}: {}", info.subject, info.what);
+}
 
 }  // namespace
 
@@ -103,7 +110,16 @@ Status Saving::join(const std::string& directory, int64_t timeout_ns) {
 
 Status Saving::commit(std::string_view manifest) {
   MERON_TRY(seal(manifest));
-  return publish();
+  Status published = publish();
+  if (published.ok()) {
+    finish();
+    return published;
+  }
+  const Status withdrawn = withdraw();
+  if (withdrawn.ok()) return published;
+  Error error = published.error();
+  error.info().what += fmt::format("; undoing it failed: {}", text_of(withdrawn));
+  return error;
 }
 
 Status Saving::seal(std::string_view manifest) {
@@ -112,7 +128,8 @@ Status Saving::seal(std::string_view manifest) {
   }
   MERON_TRY(replace_file_durably(directory_, kManifestFile, manifest));
   // A directory is published only after a check that it is complete.
-  MERON_TRY(open_checkpoint(directory_, options_.node));
+  MERON_ASSIGN(const Checkpoint complete, open_checkpoint(directory_, options_.node));
+  id_ = complete.manifest.id;
   state_ = State::sealed;
   return Ok{};
 }
@@ -121,16 +138,36 @@ Status Saving::publish() {
   if (state_ != State::sealed) {
     return Error(MERON_E_STATE, "the save is not complete, or has ended").on(path_);
   }
+  MERON_ASSIGN(const FileLock lock, lock_root(root_));
+  Status named = give_name();
+  protect_replaced();
+  // From now on the checkpoint exists.
+  if (named.ok()) write_latest();
+  return named;
+}
+
+void Saving::finish() {
+  if (state_ != State::published) return;
+  state_ = State::finished;
+  owner_.release();
+  if (replaced_ == directory_) warn(remove_tree_step(replaced_));
+}
+
+Status Saving::withdraw() {
+  if (state_ != State::published) return abandon();
+  std::string aside;
+  Status latest = Ok{};
   {
     MERON_ASSIGN(const FileLock lock, lock_root(root_));
-    MERON_TRY(give_name());
-    // From now on the checkpoint exists.
-    const Status latest = replace_file_durably(root_, kLatestName, name_ + "\n");
-    warn(latest);
-    if (latest.ok()) warn(sync_directory_step(root_));
+    MERON_TRY(check_named());
+    MERON_ASSIGN(aside, take_name_back());
+    state_ = State::abandoned;
+    latest = restore_latest();
+    // Unless the name is durable, the files must stay: after a power cut it may lead to them.
+    MERON_TRY(sync_directory_step(root_));
   }
-  if (!replaced_.empty()) warn(remove_tree_step(replaced_));
-  return Ok{};
+  MERON_TRY(remove_tree_step(aside));
+  return latest;
 }
 
 Status Saving::give_name() {
@@ -141,6 +178,17 @@ Status Saving::give_name() {
   state_ = State::published;
   owner_.release();
   return sync_directory_step(root_);
+}
+
+// So that no other save removes it.
+void Saving::protect_replaced() {
+  if (replaced_ != directory_) return;
+  auto owner = own_directory(replaced_);
+  if (owner.ok()) {
+    owner_ = std::move(owner).value();
+  } else {
+    warn(owner.error());
+  }
 }
 
 Status Saving::put_in_place() {
@@ -161,14 +209,57 @@ Status Saving::put_in_place() {
     return renamed;
   }
   // It loses that name before its first file. If not now, the next save does it.
-  if (rename_step(aside, directory_).ok()) replaced_ = directory_;
+  replaced_ = rename_step(aside, directory_).ok() ? directory_ : aside;
   return Ok{};
 }
 
+Status Saving::check_named() const {
+  MERON_ASSIGN(const Checkpoint named, open_checkpoint(path_, options_.node));
+  if (named.manifest.id == id_) return Ok{};
+  return Error(MERON_E_STATE, "another save has replaced the checkpoint", "look which one it is")
+      .on(path_);
+}
+
+// Where this checkpoint then is.
+Result<std::string> Saving::take_name_back() {
+  if (replaced_.empty()) {
+    MERON_TRY(rename_step(path_, directory_));
+    return directory_;
+  }
+  owner_.release();
+  (void)remove_file_step(fmt::format("{}/{}", replaced_, kOwnerName)).ok();
+  MERON_ASSIGN(const bool exchanged, exchange_step(path_, replaced_));
+  if (exchanged) return replaced_;
+  // As in put_in_place(): at each moment the former one has a name under which it is found.
+  MERON_ASSIGN(const std::string suffix, random_suffix());
+  const std::string former = fmt::format("{}{}{}", path_, kReplacedMark, suffix);
+  if (replaced_ == directory_) MERON_TRY(rename_step(replaced_, former));
+  const std::string& from = replaced_ == directory_ ? former : replaced_;
+  MERON_TRY(rename_step(path_, directory_));
+  MERON_TRY(rename_step(from, path_));
+  return directory_;
+}
+
+void Saving::write_latest() {
+  const auto former = read_file(fmt::format("{}/{}", root_, kLatestName), kMaxLatest);
+  const Status written = replace_file_durably(root_, kLatestName, name_ + "\n");
+  warn(written);
+  if (!written.ok()) return;
+  former_latest_ = former.ok() ? *former : std::string();
+  warn(sync_directory_step(root_));
+}
+
+Status Saving::restore_latest() {
+  const std::string path = fmt::format("{}/{}", root_, kLatestName);
+  if (!former_latest_) return Ok{};
+  const auto now = read_file(path, kMaxLatest);
+  if (!now.ok() || *now != name_ + "\n") return Ok{};  // another save's
+  return former_latest_->empty() ? remove_file_step(path)
+                                 : replace_file_durably(root_, kLatestName, *former_latest_);
+}
+
 void Saving::warn(const Status& status) {
-  if (status.ok()) return;
-  const ErrorInfo& info = status.error().info();
-  warnings_.push_back(fmt::format("{}: {}", info.subject, info.what));
+  if (!status.ok()) warnings_.push_back(text_of(status));
 }
 
 Status Saving::abandon() {

@@ -48,18 +48,25 @@ class Saving {
   // Where they are once committed.
   const std::string& path() const { return path_; }
 
-  // seal() and publish().
+  // seal(), publish() and finish(). An error leaves the name as it was, as withdraw() does.
   Status commit(std::string_view manifest);
   // Writes the manifest and checks that all its files exist. Errors: those of open_checkpoint()
   // for the files; what the drive says. After an error only abandon() is of use.
   Status seal(std::string_view manifest);
-  // Gives the directory its name. Once this is Ok the checkpoint exists, whatever happens. An error
-  // leaves the name as it was, except an error of the last sync: then the checkpoint exists,
-  // and may be lost with the host's power. After an error only abandon() is of use. Errors: those
-  // of begin() for the name; what the drive says.
+  // Gives the directory its name, and writes ROOT/latest. The checkpoint that had the name stays
+  // aside until finish() or withdraw(); other saves leave it alone while this object lives. After
+  // an error the name may be taken, if the last sync failed: only withdraw() is of use. Errors:
+  // those of begin() for the name; what the drive says.
   Status publish();
-  // What did not succeed after that, and need not: the file ROOT/latest, removing the checkpoint
-  // that was replaced.
+  // After publish(), once the checkpoint is to stay: removes the one that was replaced. A failure
+  // is in warnings().
+  void finish();
+  // Gives the name back to the checkpoint that had it, or to none, and removes this one;
+  // ROOT/latest is as before. Without a publish(), or after one that did not take the name, it is
+  // abandon(). Errors: MERON_E_STATE if another process has replaced the checkpoint meanwhile; what
+  // the drive says.
+  Status withdraw();
+  // What publish() and finish() did not achieve, and need not.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
   // Removes the temporary directory.
@@ -68,11 +75,16 @@ class Saving {
  private:
   Saving(std::string root, std::string name, const SavingOptions& options);
 
-  enum class State { begun, writing, sealed, published, abandoned };
+  enum class State { begun, writing, sealed, published, finished, abandoned };
   Status prepare();
   Status check_free() const;
   Status give_name();
   Status put_in_place();
+  Status check_named() const;
+  Result<std::string> take_name_back();
+  void protect_replaced();
+  void write_latest();
+  Status restore_latest();
   void warn(const Status& status);
 
   const std::string root_, name_, path_;
@@ -80,8 +92,10 @@ class Saving {
   const int32_t owner_pid_;
   State state_ = State::begun;
   std::string directory_;
-  std::string replaced_;  // where the former checkpoint is, once replaced
-  FileLock owner_;
+  std::string id_;                            // of the manifest, once sealed
+  std::string replaced_;                      // where the former checkpoint is, once replaced
+  std::optional<std::string> former_latest_;  // what ROOT/latest had, once it is written
+  FileLock owner_;                            // of directory_; once published, of replaced_
   std::vector<std::string> warnings_;
 };
 

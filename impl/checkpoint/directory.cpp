@@ -66,10 +66,12 @@ Status check_files(const std::string& path, const Manifest& manifest,
   }
   const bool others_may_lack = manifest.nodes > 1 && !node;
   const auto is_there = [](const auto& of) { return of.second.there != 0; };
-  const bool one_is_there = std::any_of(nodes.begin(), nodes.end(), is_there);
+  // Without any, the directory may be that of a node that has none.
+  const bool may_be_elsewhere = std::any_of(nodes.begin(), nodes.end(), is_there) ||
+                                nodes_of(manifest).size() < manifest.nodes;
   for (const auto& [number, of] : nodes) {
     if (!of.defect) continue;
-    if (others_may_lack && one_is_there && of.there == 0 && of.absent) continue;
+    if (others_may_lack && may_be_elsewhere && of.there == 0 && of.absent) continue;
     return *of.defect;
   }
   return Ok{};
@@ -87,7 +89,7 @@ Entry entry_of(const std::string& name, const Checkpoint& checkpoint) {
               .created = manifest.created,
               .whole_state = manifest.complete,
               .id = manifest.id,
-              .nodes = manifest.nodes};
+              .nodes = nodes_of(manifest)};
   for (const File& file : manifest.files) entry.bytes += file.bytes;
   auto there = nodes_there(checkpoint.path, manifest);
   if (there.ok()) entry.nodes_there = std::move(there).value();
@@ -226,6 +228,13 @@ Result<Checkpoint> open_checkpoint(const std::string& path, std::optional<uint32
   }
   MERON_TRY(check_files(path, *manifest, node));
   return Checkpoint{.path = path, .manifest = std::move(manifest).value()};
+}
+
+std::vector<uint32_t> nodes_of(const Manifest& manifest) {
+  if (manifest.nodes <= 1) return {0};
+  std::set<uint32_t> nodes;
+  for (const File& file : manifest.files) nodes.insert(file.node);
+  return {nodes.begin(), nodes.end()};
 }
 
 Result<std::vector<uint32_t>> nodes_there(const std::string& path, const Manifest& manifest) {

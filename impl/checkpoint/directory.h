@@ -4,8 +4,9 @@
 // can be read and each of its files exists with its size. Other files in ROOT are left alone.
 //
 // Where each node saves on its own disk (Manifest::nodes > 1), a node's directory holds the files
-// of its ranks. If a `node` is given its files must exist; else those of one node or more must,
-// and a node with some files missing makes the checkpoint incomplete.
+// of its ranks: none if its ranks own no elements. If a `node` is given its files must exist; else
+// those of one node or more must, unless some node has none, and a node with some files missing
+// makes the checkpoint incomplete.
 #pragma once
 
 #include <cstddef>
@@ -39,7 +40,9 @@ struct Checkpoint {
 // another size.
 Result<Checkpoint> open_checkpoint(const std::string& path, std::optional<uint32_t> node = {});
 
-// The nodes of which a file is in the directory, ascending.
+// The nodes that have files, ascending.
+std::vector<uint32_t> nodes_of(const Manifest& manifest);
+// Those of them of which a file is in the directory, ascending.
 Result<std::vector<uint32_t>> nodes_there(const std::string& path, const Manifest& manifest);
 
 struct Entry {
@@ -49,7 +52,7 @@ struct Entry {
   uint64_t bytes = 0;                      // of its files
   bool whole_state = true;                 // Manifest::complete
   std::string id = {};                     // Manifest::id
-  uint32_t nodes = 1;                      // Manifest::nodes
+  std::vector<uint32_t> nodes = {};        // nodes_of() its manifest
   std::vector<uint32_t> nodes_there = {};  // whose files are in the directory; ascending
   std::string defect = {};                 // why it is not complete: then the rest may be unknown
   bool complete() const { return defect.empty(); }

@@ -55,6 +55,7 @@ class Verifier {
 
   Result<Verified> run() {
     MERON_TRY(find_absent_nodes());
+    if (!checkpoint_.foreign) MERON_TRY(manifest());
     for (uint32_t f = 0; f < manifest_.files.size(); ++f) {
       const auto& nodes = out_.absent_nodes;
       if (std::find(nodes.begin(), nodes.end(), manifest_.files[f].node) == nodes.end()) file(f);
@@ -71,10 +72,23 @@ class Verifier {
   Status find_absent_nodes() {
     if (manifest_.nodes <= 1) return Ok{};
     MERON_ASSIGN(const std::vector<uint32_t> there, nodes_there(checkpoint_.path, manifest_));
-    if (there.empty()) return Ok{};  // all of them are missing
-    for (uint32_t node = 0; node < manifest_.nodes; ++node) {
+    const std::vector<uint32_t> nodes = nodes_of(manifest_);
+    // All of them are missing, unless this may be the directory of a node that has none.
+    if (there.empty() && nodes.size() == manifest_.nodes) return Ok{};
+    for (const uint32_t node : nodes) {
       if (!std::binary_search(there.begin(), there.end(), node)) out_.absent_nodes.push_back(node);
     }
+    return Ok{};
+  }
+  // parse_manifest() does not compare its checksum.
+  Status manifest() {
+    const std::string name(kManifestFile);
+    MERON_ASSIGN(const std::string text,
+                 read_beneath_step(checkpoint_.directory(), name, kMaxManifest));
+    const Status intact = check_manifest_crc(text);
+    if (intact.ok()) return intact;
+    out_.damages.push_back(
+        {.file = name, .offset = 0, .bytes = text.size(), .what = words_of(intact.error())});
     return Ok{};
   }
   void file(uint32_t number) {

@@ -13,7 +13,8 @@
 
 namespace meron::checkpoint {
 
-// A block, or a complete file, that differs from the manifest.
+// A block, or a complete file, that differs from the manifest; or the manifest, which differs from
+// its own checksum.
 struct Damage {
   std::string file;
   uint64_t offset = 0;
@@ -36,12 +37,12 @@ struct Verified {
   std::vector<uint32_t> absent_nodes;  // whose files are elsewhere: Manifest::nodes
 };
 
-// The manifest of that directory, whether its files exist or not.
+// The manifest of that directory, whether its files exist or not, and its checksum fits or not.
 Result<Manifest> read_manifest(const std::string& directory);
 
-// Reads every file and compares size and checksums; continues after a damage. `progress` is called
-// with the bytes that were read since the last call. A model of Hugging Face has no checksums: its
-// files are only read. Errors: what ends it before its end, none of a file.
+// Reads the manifest and every file, compares size and checksums; continues after a damage.
+// `progress` is called with the bytes that were read since the last call. A model of Hugging Face
+// has no checksums: its files are only read. Errors: what ends it before its end, none of a file.
 Result<Verified> verify(const Checkpoint& checkpoint,
                         const std::function<void(uint64_t)>& progress);
 

@@ -22,8 +22,8 @@ namespace {
 
 constexpr int kMaxErrno = 133;  // EHWPOISON, the last that Linux has
 
-constexpr std::array<std::string_view, 6> kCalls = {"read",   "write", "fsync",
-                                                    "rename", "open",  "mkdir"};
+constexpr std::array<std::string_view, 7> kCalls = {"read", "write", "fsync", "rename",
+                                                    "open", "mkdir", "reap"};
 constexpr size_t kTransfers = 2;  // the first of them
 
 constexpr size_t call_of(FileCall call) {
@@ -60,7 +60,7 @@ Result<Fault> parse_fault(std::string_view entry) {
   Fault fault;
   while (fault.call < kCalls.size() && which != kCalls[fault.call]) ++fault.call;
   if (fault.call == kCalls.size()) {
-    return unclear(entry, "is of neither read, write, fsync, rename, open nor mkdir");
+    return unclear(entry, "is of neither read, write, fsync, rename, open, mkdir nor reap");
   }
   if (when == "*") {
     fault.last = UINT64_MAX;

@@ -5,14 +5,15 @@
 // Only builds with the CMake option MERON_FAULT_POINTS have faults.
 //
 // A plan is a list "read:3:EIO,write:2+:ENOSPC,read:*:short,fsync:1:EIO": of the process' calls
-// `read`, `write`, `fsync`, `rename`, `open` or `mkdir`, the third, the second and all later, or
-// all; and an errno's name, `eintr`, `eagain`, `hang`, or of a transfer `short` (half of it was
-// moved). The first entry that matches counts. The plan is that of the environment's
+// `read`, `write`, `fsync`, `rename`, `open`, `mkdir` or `reap`, the third, the second and all
+// later, or all; and an errno's name, `eintr`, `eagain`, `hang`, or of a transfer `short` (half of
+// it was moved). The first entry that matches counts. The plan is that of the environment's
 // MERON_IO_FAULTS until set_io_faults.
 //
 // A transfer that hangs has been made, but neither it nor later completions of the same thread of
 // the backend are reported, until the plan is replaced or kHangNs have passed. Another call that
-// hangs is made after that.
+// hangs is made after that. A `reap`, by which io_uring's backend learns of the end of a request to
+// the kernel, never learns of it if it fails: as if the drive answered never.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +48,7 @@ inline int64_t with_fault([[maybe_unused]] bool write, [[maybe_unused]] uint64_t
   return result;
 }
 
-enum class FileCall { fsync, rename, open, mkdir };
+enum class FileCall { fsync, rename, open, mkdir, reap };
 // The errno with which the call fails; it is then not made. 0: make it.
 int planned_file_fault(FileCall call);
 inline int file_fault([[maybe_unused]] FileCall call) {

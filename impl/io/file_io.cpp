@@ -196,16 +196,15 @@ Status FileIo::take_ended() {
       at = pending_.erase(at);
     }
   }
+  // By MERON_E_CLOSED the caller learns that a drive holds memory: no other error hides it.
   std::optional<Error> first;
   uint64_t others = 0;
   for (const auto& request : taken) {
     Status status = request->status();
     if (status.ok()) continue;
-    if (first) {
-      ++others;
-    } else {
-      first = std::move(status).error();
-    }
+    if (first) ++others;
+    const bool held = status.error().code() == MERON_E_CLOSED;
+    if (!first || (held && first->code() != MERON_E_CLOSED)) first = std::move(status).error();
   }
   if (!first) return Ok{};
   if (others > 0) {

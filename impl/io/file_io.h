@@ -90,8 +90,8 @@ class FileIo {
   Result<bool> wait_all(int64_t timeout_ns);
 
   // Ends what is under way, for at most five seconds, or ten where a drive does not answer at all.
-  // The first error of requests that were never waited for; MERON_E_CLOSED or MERON_E_TIMEOUT of
-  // what a drive has held longer, whose memory must not be used again.
+  // MERON_E_CLOSED or MERON_E_TIMEOUT if a drive has held a request for longer: its memory must not
+  // be used again. Else the first error of requests that were never waited for.
   Status close();
 
   // Zeros, registered with the kernel where that is granted. Errors: MERON_E_NO_MEMORY.
@@ -119,7 +119,7 @@ class FileIo {
   std::shared_ptr<IoRequest> first_under_way() const;
   // Whether anything has moved within the timeout; else the error that says so.
   Status check_moving(const std::string& path);
-  // Takes what has ended off the list; the first error.
+  // Takes what has ended off the list; the first MERON_E_CLOSED, else the first error.
   Status take_ended();
 
   const IoOptions options_;

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -62,6 +63,9 @@ inline constexpr int64_t kCloseNs = 5'000'000'000;
 
 // What a transfer that is cut short by close() ends with.
 Error closed_error(const Transfer& transfer);
+// The same of one that the kernel has not released: its memory must not be used again. `before`:
+// the error that it met earlier, if any.
+Error held_error(const Transfer& transfer, const std::optional<Error>& before);
 Error no_thread_error(int error);
 
 Result<std::shared_ptr<IoBackend>> make_ring_backend(const IoOptions& options,

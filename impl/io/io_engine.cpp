@@ -81,6 +81,14 @@ Error closed_error(const Transfer& transfer) {
       .on(transfer.file->path());
 }
 
+Error held_error(const Transfer& transfer, const std::optional<Error>& before) {
+  Error error = closed_error(transfer);
+  if (before) error.info().what += fmt::format("; before that: {}", before->info().what);
+  error.info().advice =
+      "look at the drive and the kernel's log, and do not use the request's memory again";
+  return error;
+}
+
 Error no_thread_error(int error) {
   return system_error("cannot start a thread for storage", error,
                       "raise the limit on processes (ulimit -u), or end some");

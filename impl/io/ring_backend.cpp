@@ -237,6 +237,7 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
   }
 
   void complete(const IoRing::Completion& completion) {
+    if (file_fault(FileCall::reap) != 0) return;
     Piece& piece = pieces_[completion.tag];
     shared_->count_request(piece.direct);
     std::optional<Error> error;
@@ -269,7 +270,10 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
     ring_.reset();
     for (const auto& transfer : left) {
       if (transfer->ticket->done()) continue;
-      if (!transfer->error) {
+      if (transfer->under_way != 0) {
+        // The kernel may still use its memory: callers know that by the code alone.
+        transfer->error = held_error(*transfer, transfer->error ? transfer->error : broken_);
+      } else if (!transfer->error) {
         transfer->error = broken_ ? *broken_ : closed_error(*transfer);
       }
       shared_->end(*transfer);

@@ -54,7 +54,8 @@ Error error_of(const ErrorRecord& record, int rank, int own, const std::string& 
 
 }  // namespace
 
-Status agree(Exchange& exchange, const Status& own) {
+Status agree(Exchange& exchange, const Status& own, Verdict* verdict) {
+  if (verdict != nullptr) *verdict = own.ok() ? Verdict::unknown : Verdict::some_failed;
   const ErrorRecord mine = record_of(own);
   std::vector<ErrorRecord> all(static_cast<size_t>(exchange.size()));
   // The code is always sent, the text only if a rank has one.
@@ -63,6 +64,7 @@ Status agree(Exchange& exchange, const Status& own) {
                             reinterpret_cast<std::byte*>(codes.data())));
   const auto failed = static_cast<size_t>(
       std::count_if(codes.begin(), codes.end(), [](int32_t code) { return code != MERON_OK; }));
+  if (verdict != nullptr) *verdict = failed == 0 ? Verdict::all_succeeded : Verdict::some_failed;
   if (failed == 0) return Ok{};
   MERON_TRY(exchange.gather(reinterpret_cast<const std::byte*>(&mine), sizeof(ErrorRecord),
                             reinterpret_cast<std::byte*>(all.data())));

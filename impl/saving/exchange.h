@@ -40,9 +40,15 @@ class Exchange {
                        const std::byte* data) = 0;
 };
 
+enum class Verdict {
+  all_succeeded,
+  some_failed,
+  unknown,  // the group broke first
+};
 // Waits until every rank has arrived, and returns the same on all: an error names the first rank
-// that failed, and the number of others.
-Status agree(Exchange& exchange, const Status& own);
+// that failed, and the number of others. If the group breaks, the error is this rank's alone:
+// `verdict`, which may be null, receives what this rank knows of the others.
+Status agree(Exchange& exchange, const Status& own, Verdict* verdict = nullptr);
 // Sends a text of the root, or its error, to all.
 Result<std::string> share(Exchange& exchange, const Result<std::string>& own, int root = 0);
 // Returns the texts of all ranks, by rank, in bounded memory beside them. If not `everywhere`, only

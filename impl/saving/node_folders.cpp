@@ -17,12 +17,12 @@ namespace {
 struct Candidate {
   std::string name, id, created;
   uint64_t step = 0;
-  uint32_t nodes = 1;
-  std::map<uint32_t, int> holders;  // by node that saved it: the first rank that has its files
+  std::vector<uint32_t> nodes;      // that have files of it
+  std::map<uint32_t, int> holders;  // by such a node: the first rank that has its files
   std::string defect;  // why a folder of it cannot be used; the other fields are then unknown
-  int rank = 0;        // whose folder that is
+  int rank = 0;        // the first in whose folder it is; with a defect, whose folder that is
 
-  bool complete() const { return defect.empty() && holders.size() == nodes; }
+  bool complete() const { return defect.empty() && holders.size() == nodes.size(); }
   auto age() const { return std::tie(step, created, name, id); }
 };
 
@@ -35,7 +35,7 @@ std::string line_of(const checkpoint::Entry& entry) {
     return fmt::format("{}\t{}{}\n", entry.name, kDefect, defect);
   }
   return fmt::format("{}\t{}\t{}\t{}\t{}\t{}\n", entry.name, entry.id, entry.created, entry.step,
-                     entry.nodes, fmt::join(entry.nodes_there, "\t"));
+                     fmt::join(entry.nodes, ","), fmt::join(entry.nodes_there, "\t"));
 }
 
 std::string_view cut(std::string_view* text, char at) {
@@ -74,16 +74,18 @@ std::vector<Candidate> candidates_of(std::span<const std::string> texts) {
       std::string_view line = cut(&text, '\n');
       Candidate one;
       one.name = cut(&line, '\t');
+      one.rank = static_cast<int>(rank);
       if (line.starts_with(kDefect)) {
         one.defect = line.substr(1);
-        one.rank = static_cast<int>(rank);
         out.push_back(std::move(one));
         continue;
       }
       one.id = cut(&line, '\t');
       one.created = cut(&line, '\t');
       one.step = number_of(cut(&line, '\t'));
-      one.nodes = static_cast<uint32_t>(number_of(cut(&line, '\t')));
+      for (std::string_view nodes = cut(&line, '\t'); !nodes.empty();) {
+        one.nodes.push_back(static_cast<uint32_t>(number_of(cut(&nodes, ','))));
+      }
       Candidate& known = all.try_emplace({one.name, one.id}, one).first->second;
       while (!line.empty()) {
         const uint64_t node = number_of(cut(&line, '\t'));
@@ -117,7 +119,7 @@ Error none_whole(const std::vector<Candidate>& candidates, const std::string& ro
       continue;
     }
     std::vector<uint32_t> absent;
-    for (uint32_t node = 0; node < each.nodes; ++node) {
+    for (const uint32_t node : each.nodes) {
       if (each.holders.count(node) == 0) absent.push_back(node);
     }
     why += fmt::format("; {} lacks the files of node {}", each.name, fmt::join(absent, ", "));
@@ -165,12 +167,12 @@ Result<NodeCheckpoint> find_on_nodes(Exchange& exchange, const std::string& root
                                    [](const Candidate& each) { return each.complete(); });
   if (chosen == candidates.end()) return none_whole(candidates, root, name);
 
-  // Each that reads files looks at its own manifest; the first of them sends it to all.
+  // Each that reads files looks at its own manifest, and so does the one that sends it to all.
   const std::string path = root + "/" + chosen->name;
   const auto reads = [&](const auto& holder) { return holder.second == rank; };
   Status fits = Ok{};
   std::string manifest;
-  if (std::any_of(chosen->holders.begin(), chosen->holders.end(), reads)) {
+  if (rank == chosen->rank || std::any_of(chosen->holders.begin(), chosen->holders.end(), reads)) {
     auto opened = checkpoint::open_checkpoint(path);
     if (!opened.ok()) {
       fits = opened.error();
@@ -183,7 +185,7 @@ Result<NodeCheckpoint> find_on_nodes(Exchange& exchange, const std::string& root
   }
   MERON_TRY(agree(exchange, fits));
   MERON_ASSIGN(const std::string shared,
-               share(exchange, Result<std::string>(manifest), chosen->holders.begin()->second));
+               share(exchange, Result<std::string>(manifest), chosen->rank));
   NodeCheckpoint found;
   found.checkpoint.path = path;
   MERON_ASSIGN(found.checkpoint.manifest, checkpoint::parse_manifest(shared));

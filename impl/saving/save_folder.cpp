@@ -119,9 +119,28 @@ Status SaveFolder::commit_per_node(Exchange& exchange,
   };
   MERON_ASSIGN(const std::string json, share(exchange, text()));
   MERON_TRY(agree(exchange, saving_ ? saving_->seal(json) : Status(Ok{})));
-  MERON_TRY(agree(exchange, saving_ ? saving_->publish() : Status(Ok{})));
-  if (saving_) prune_and_warn();
+  Verdict verdict;
+  Status published = agree(exchange, saving_ ? saving_->publish() : Status(Ok{}), &verdict);
+  if (!published.ok()) {
+    // If the group broke, the other nodes may have all kept theirs: both stay here.
+    if (verdict == Verdict::some_failed) withdraw();
+    return published;
+  }
+  if (saving_) {
+    saving_->finish();
+    prune_and_warn();
+  }
   return Ok{};
+}
+
+void SaveFolder::withdraw() {
+  if (!saving_) return;
+  const Status withdrawn = saving_->withdraw();
+  if (withdrawn.ok() || !options_->warn) return;
+  const ErrorInfo& info = withdrawn.error().info();
+  options_->warn(fmt::format(
+      "save of '{}': it failed on another node, and undoing it on this one failed too: {}: {}",
+      options_->name, info.subject, info.what));
 }
 
 // The checkpoint is there: nothing here makes it a failure.

@@ -25,7 +25,8 @@ class SaveFolder {
   const std::string& directory() const { return directory_; }
 
   // `manifest`: rank 0's. With a folder per node the checkpoint is there once all nodes have given
-  // it its name; if a host dies meanwhile, some have it, and a load passes it over. Prunes.
+  // it its name. If one cannot, all give the name back to the checkpoint that had it. If a host
+  // dies meanwhile, some have it, and a load passes it over. Prunes.
   Status commit(Exchange& exchange, const Result<checkpoint::Manifest>& manifest);
 
  private:
@@ -36,6 +37,7 @@ class SaveFolder {
   bool made_by_another(const std::string& suffix) const;
   Status commit_shared(Exchange& exchange, const Result<checkpoint::Manifest>& manifest);
   Status commit_per_node(Exchange& exchange, const Result<checkpoint::Manifest>& manifest);
+  void withdraw();
   void prune_and_warn();
 
   const SaveOptions* options_;

@@ -3,11 +3,13 @@
 // only.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <filesystem>
 #include <string>
 #include <vector>
 
+#include "io/fault_plan.h"
 #include "tests/distributed/saved_worlds.h"
 
 namespace meron::test {
@@ -218,6 +220,86 @@ TEST(NodeFolders, AFailureOfOneNodeIsThatOfAllAndLeavesNothing) {
     words = try_save(trainer, own, "one", 1);
     require(words.empty(), rank, words);
   }));
+}
+
+// All nodes but one have given the checkpoint its name when that one fails.
+TEST(NodeFolders, AFailedRenameOnOneNodeLeavesTheFormerCheckpointOnAll) {
+  if (!set_io_faults("").ok()) GTEST_SKIP() << "this build has no fault points";
+  const Folder folder;
+  const Nodes nodes = of_nodes("zero3", MERON_F32, 2, 1);
+  EXPECT_TRUE(run_world(world_of(nodes.way, 2), [&](int rank, meron_context context) {
+    Trainer trainer(context, MERON_F32);
+    const std::string own = folder_of(folder, nodes, rank);
+    std::string words;
+    const auto fail_to_save = [&](const std::string& name) {
+      // The first rename is the manifest's.
+      if (rank == 1) require(set_io_faults("rename:2:EIO").ok(), rank, "set_io_faults");
+      words = try_save(trainer, own, name, 2, true);
+      require(set_io_faults("").ok(), rank, "set_io_faults");
+      require(words.find("EIO") != words.npos, rank, words);
+      require(rank == 1 || words.find("rank 1") != words.npos, rank, words);
+    };
+    train(trainer, rank, 2, 0, 1);
+    require(try_save(trainer, own, "last", 1).empty(), rank, "last");
+    fail_to_save("last");
+    require(try_load(trainer, own, "last", &words) == 1, rank, words);
+    fail_to_save("new");
+    require(!fs::exists(own + "/new"), rank, "a node kept 'new'");
+    require(try_load(trainer, own, nullptr, &words) == 1, rank, words);
+    require(try_save(trainer, own, "last", 3, true).empty(), rank, "last");
+    require(try_load(trainer, own, nullptr, &words) == 3, rank, words);
+  }));
+}
+
+// A node whose ranks own no element has a folder with a manifest alone. `params`: how many there
+// are.
+void save_and_load_few(int params) {
+  const Folder folder;
+  const Nodes nodes = of_nodes("zero3", MERON_F32, 2, 1);
+  EXPECT_TRUE(run_world(world_of(nodes.way, 2), [&](int rank, meron_context context) {
+    const std::string own = folder_of(folder, nodes, rank);
+    if (params == 1) {
+      const std::array<uint64_t, 2> shape = {4, 3};
+      meron_param_desc desc = MERON_PARAM_DESC_INIT;
+      desc.name = "w";
+      desc.shape = shape.data();
+      desc.dims = 2;
+      desc.dtype = MERON_F32;
+      meron_param param{};
+      CALL(meron_param_register, &param, context, &desc);
+      meron_unit unit{};
+      CALL(meron_unit_create, &unit, context, "layer", &param, 1);
+    }
+    meron_checkpoint_save_options saving = MERON_CHECKPOINT_SAVE_OPTIONS_INIT;
+    saving.per_node = 1;
+    saving.step = 7;
+    meron_checkpoint_load_options loading = MERON_CHECKPOINT_LOAD_OPTIONS_INIT;
+    loading.per_node = 1;
+    std::string words = test::try_save(context, own, "one", saving);
+    require(words.empty(), rank, words);
+    for (const char* name : {static_cast<const char*>(nullptr), "one"}) {
+      Loaded loaded;
+      words = test::try_load(context, nullptr, own, name, loading, &loaded);
+      require(loaded.step == 7, rank, words);
+    }
+    words = test::try_save(context, own, "one", saving);
+    require(words.find("has the name already") != words.npos, rank, words);
+    // Without the node that has all the files it is none.
+    if (rank == 0 && params == 1) fs::remove_all(own + "/one");
+    Loaded loaded;
+    words = test::try_load(context, nullptr, own, nullptr, loading, &loaded);
+    require(params == 0 || words.find("one lacks the files of node 0") != words.npos, rank, words);
+  }));
+  EXPECT_TRUE(fs::exists(folder.path + "/disk1/one/meron.json"));
+  EXPECT_FALSE(fs::exists(folder.path + "/disk1/one/values-00001-of-00002.safetensors"));
+}
+
+TEST(NodeFolders, ANodeWithoutElementsHasNoFilesAndTheWorldLoads) {
+  save_and_load_few(1);
+}
+
+TEST(NodeFolders, ACheckpointWithoutFilesLoads) {
+  save_and_load_few(0);
 }
 
 }  // namespace

@@ -92,17 +92,21 @@ inline std::string words_of(meron_error* error) {
 }
 
 // Saves, and waits for the end: the words of the error.
-inline std::string try_save(const Trainer& trainer, const std::string& folder,
+inline std::string try_save(meron_context context, const std::string& folder,
                             const std::string& name, const meron_checkpoint_save_options& options) {
   meron_future future{};
   meron_error* error = nullptr;
-  if (meron_checkpoint_save_begin(&future, trainer.context, folder.c_str(), name.c_str(), &options,
+  if (meron_checkpoint_save_begin(&future, context, folder.c_str(), name.c_str(), &options,
                                   &error) == MERON_OK) {
     // The words tell how it ended.
     if (meron_future_wait(future, MERON_TIMEOUT_DEFAULT, &error) == MERON_IN_PROGRESS) _exit(4);
     (void)meron_future_release(future, nullptr);
   }
   return words_of(error);
+}
+inline std::string try_save(const Trainer& trainer, const std::string& folder,
+                            const std::string& name, const meron_checkpoint_save_options& options) {
+  return try_save(trainer.context, folder, name, options);
 }
 
 // What a load gave.

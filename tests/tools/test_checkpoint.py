@@ -117,6 +117,26 @@ def test_verify_names_a_flipped_bit(tmp_path: Path, file: str) -> None:
     assert damage["tensors"] == expected
 
 
+def test_verify_names_a_changed_manifest(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path / "runs/one", some_tensors(), ranks=2, step=17)
+    path = tmp_path / "runs/one/meron.json"
+    text = path.read_text()
+    assert text.count('"step": 17') == 1 or text.count('"step":17') == 1
+    path.write_text(text.replace("17", "18", 1))
+    for which in ([str(tmp_path / "runs/one")], [str(tmp_path / "runs"), "--name", "one"]):
+        done = meron("checkpoint", "verify", *which)
+        assert done.returncode == 1, done.stdout
+        assert "damaged  meron.json at byte 0" in done.stdout and "checksum" in done.stdout
+        assert "as they were written" not in done.stdout
+        (damage,) = json.loads(meron("checkpoint", "verify", *which, "--json").stdout)["damages"]
+        assert damage["file"] == "meron.json" and damage["tensors"] == []
+    # All others refuse it.
+    export = ("export", str(tmp_path / "runs/one"), str(tmp_path / "model"))
+    for words in (("inspect", str(tmp_path / "runs/one")), export):
+        done = meron("checkpoint", *words)
+        assert done.returncode == 1 and "checksum" in done.stderr, done.stdout + done.stderr
+
+
 def test_verify_counts_what_is_not_finite(tmp_path: Path) -> None:
     values = np.ones(8, "f4")
     values[[1, 5]], values[6] = np.nan, -np.inf

@@ -273,8 +273,10 @@ int verify_checkpoint(const Which& which, bool json) {
     return result.damages.empty() ? kSuccess : kRuntimeError;
   }
   for (const auto& damage : result.damages) {
-    fmt::print("damaged  {} at byte {} ({}): {}\n         tensors: {}\n", damage.file,
-               damage.offset, readable_bytes(damage.bytes), damage.what, first_few(damage.tensors));
+    fmt::print("damaged  {} at byte {} ({}): {}\n", damage.file, damage.offset,
+               readable_bytes(damage.bytes), damage.what);
+    if (damage.file == checkpoint::kManifestFile) continue;
+    fmt::print("         tensors: {}\n", first_few(damage.tensors));
   }
   print_not_finite(result.not_finite);
   for (const uint32_t node : result.absent_nodes) {

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,8 @@ from meron._values import IO_BACKENDS as BACKENDS
 SLICE = 100_000_000
 # Memory that a drive has not released when its IO was closed: it may still write there.
 _held: list[Any] = []
+# How the close, or a wait for a request of a closed IO, then ends.
+_HELD_STATUSES = (errors.ClosedError.status, errors.DeadlineError.status, IN_PROGRESS)
 
 
 @dataclass(frozen=True)
@@ -280,7 +282,10 @@ class IO(IoMethods, Owner):
             raise
 
     def __del__(self) -> None:
-        super().__del__()  # which waits for what is under way: only then may its memory go
+        handle, self._handle = self._handle, None
+        # The close waits for what is under way: only then may its memory go.
+        if handle is not None and self._release_function(handle, self._null) in _HELD_STATUSES:
+            _held.extend(self._abandoned)
         self._abandoned = []
 
 
@@ -288,6 +293,7 @@ class Request(Owner):
     """A read or write that was begun. Letting go of it does not stop it."""
 
     _release_function = lib.meron_future_release
+    _wait_function: ClassVar[Any] = lib.meron_future_wait
 
     def __init__(self, io: IO, handle: Any, keep: Any) -> None:
         self._io = io
@@ -337,10 +343,13 @@ class Request(Owner):
 
     def __del__(self) -> None:
         keep, self._keep = self._keep, None
-        if keep is not None and self._handle is not None and not self._io.closed:
-            handle, self._handle = self._handle, None
-            self._io._abandoned.append((handle, keep))
-            return
+        if keep is not None and self._handle is not None:
+            if not self._io.closed:
+                handle, self._handle = self._handle, None
+                self._io._abandoned.append((handle, keep))
+                return
+            if self._wait_function(self._handle, 0, self._null) in _HELD_STATUSES:
+                _held.append(keep)
         super().__del__()
 
 

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "../os/child_process.h"
+#include "io/fault_plan.h"
 #include "os/file.h"
 #include "saves.h"
 
@@ -202,6 +203,106 @@ TEST_F(CommitTest, WherePathsCannotBeExchangedACheckpointIsOverwrittenAllTheSame
             0);
   EXPECT_EQ(newest_step(), 2U);
   EXPECT_EQ(names(), kWithOne);
+}
+
+// Where each node has a folder of its own, all publish before one is final.
+class PublishedTest : public CommitTest {
+ protected:
+  static std::string id_of(uint64_t step) { return fmt::format("{:032x}", step); }
+  static std::unique_ptr<Saving> sealed(const std::string& root, uint64_t step) {
+    auto saving = Saving::begin(root, "last", {.overwrite = true});
+    EXPECT_TRUE(saving.ok()) << test::text_of(saving.error());
+    test::write_text((*saving)->directory() + "/file", "12345");
+    checkpoint::Manifest manifest = test::make_manifest("last", step);
+    manifest.id = id_of(step);
+    test::add_file(manifest, "file", 5, {1});
+    EXPECT_OK((*saving)->seal(checkpoint::to_json(manifest)));
+    return std::move(*saving);
+  }
+  static void save_last(const std::string& root, uint64_t step) {
+    const auto saving = sealed(root, step);
+    EXPECT_OK(saving->publish());
+    saving->finish();
+    EXPECT_THAT(saving->warnings(), testing::IsEmpty());
+  }
+  static std::string id_in(const std::string& root) {
+    const auto named = checkpoint::resolve(root, "last");
+    return named.ok() ? named->manifest.id : test::text_of(named.error());
+  }
+};
+
+TEST_F(PublishedTest, AFailureOnOneNodeLeavesTheFormerCheckpointOnAll) {
+  if (!have_fault_points()) GTEST_SKIP() << "this build has no fault points";
+  const std::string roots[] = {root_ + "/node-0", root_ + "/node-1"};
+  for (const std::string& root : roots) save_last(root, 1);
+  const auto first = sealed(roots[0], 2), second = sealed(roots[1], 2);
+  EXPECT_OK(first->publish());
+  EXPECT_EQ(id_in(roots[0]), id_of(2));
+  {
+    const test::Faults faults("rename:1:EIO");
+    EXPECT_EQ(second->publish().error().code(), MERON_E_IO);
+  }
+  for (const auto* saving : {&first, &second}) EXPECT_OK((*saving)->withdraw());
+  for (const std::string& root : roots) {
+    EXPECT_EQ(id_in(root), id_of(1));
+    EXPECT_EQ(names_in(root), (std::set<std::string>{"last", "latest", ".saving.lock"}));
+    EXPECT_EQ(names_in(root + "/last"), (std::set<std::string>{"file", "meron.json"}));
+  }
+}
+
+TEST_F(PublishedTest, AFailedLastSyncLeavesTheFormerCheckpoint) {
+  if (!have_fault_points()) GTEST_SKIP() << "this build has no fault points";
+  save_last(root_, 1);
+  const auto saving = sealed(root_, 2);
+  {
+    const test::Faults faults("fsync:2:EIO");  // the first is that of the directory
+    EXPECT_EQ(saving->publish().error().code(), MERON_E_IO);
+  }
+  EXPECT_EQ(id_in(root_), id_of(2));
+  EXPECT_OK(saving->withdraw());
+  EXPECT_EQ(id_in(root_), id_of(1));
+}
+
+TEST_F(PublishedTest, ANewNameThatIsWithdrawnIsFree) {
+  const auto saving = sealed(root_, 2);
+  EXPECT_OK(saving->publish());
+  EXPECT_OK(saving->withdraw());
+  EXPECT_EQ(names(), (std::set<std::string>{".saving.lock"}));
+  saving->finish();
+  EXPECT_EQ(names(), (std::set<std::string>{".saving.lock"}));
+}
+
+TEST_F(PublishedTest, OtherSavesLeaveTheFormerCheckpointAloneUntilOneIsFinal) {
+  save_last(root_, 1);
+  const auto saving = sealed(root_, 2);
+  EXPECT_OK(saving->publish());
+  EXPECT_OK(save("b", 3));
+  EXPECT_EQ(Saving::begin(root_, "last", {.overwrite = true}).error().code(), MERON_E_STATE);
+  EXPECT_OK(saving->withdraw());
+  EXPECT_EQ(id_in(root_), id_of(1));
+}
+
+TEST_F(PublishedTest, ACheckpointThatAnotherSaveReplacedIsNotWithdrawn) {
+  const auto saving = sealed(root_, 1);
+  EXPECT_OK(saving->publish());
+  save_last(root_, 2);
+  EXPECT_EQ(saving->withdraw().error().code(), MERON_E_STATE);
+  EXPECT_EQ(id_in(root_), id_of(2));
+}
+
+TEST_F(PublishedTest, WherePathsCannotBeExchangedTheFormerCheckpointGetsItsNameBack) {
+  save_last(root_, 1);
+  EXPECT_EQ(test::run_in_child([&] {
+              CHILD_EXPECT(test::deny_syscall(SYS_renameat2, EINVAL));
+              const auto saving = sealed(root_, 2);
+              CHILD_EXPECT(saving->publish().ok());
+              CHILD_EXPECT(id_in(root_) == id_of(2));
+              CHILD_EXPECT(saving->withdraw().ok());
+              return 0;
+            }),
+            0);
+  EXPECT_EQ(id_in(root_), id_of(1));
+  EXPECT_EQ(names(), (std::set<std::string>{"last", "latest", ".saving.lock"}));
 }
 
 TEST_F(CommitTest, SaversBesideEachOtherDisturbNone) {

@@ -34,9 +34,10 @@ class CommitTest : public ::testing::Test {
     return newest->manifest.step;
   }
   // All names in ROOT.
-  std::set<std::string> names() const {
+  std::set<std::string> names() const { return names_in(root_); }
+  static std::set<std::string> names_in(const std::string& directory) {
     std::set<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(root_)) {
+    for (const auto& entry : std::filesystem::directory_iterator(directory)) {
       names.insert(entry.path().filename().string());
     }
     return names;
