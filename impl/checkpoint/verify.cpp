@@ -87,8 +87,11 @@ class Verifier {
                  read_beneath_step(checkpoint_.directory(), name, kMaxManifest));
     const Status intact = check_manifest_crc(text);
     if (intact.ok()) return intact;
-    out_.damages.push_back(
-        {.file = name, .offset = 0, .bytes = text.size(), .what = words_of(intact.error())});
+    out_.damages.push_back({.file = name,
+                            .offset = 0,
+                            .bytes = text.size(),
+                            .what = words_of(intact.error()),
+                            .tensors = {}});
     return Ok{};
   }
   void file(uint32_t number) {
