@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Accumulations that end without another micro-batch, or are given up. (That the sums have the bits
 // of a usual boundary is the twin test's.)
+#include <atomic>
+#include <chrono>
 #include <cmath>
 
 #include "reducing.h"

@@ -14,7 +14,6 @@ use meron_sys as sys;
 use crate::call::{check, receive, sized, NO_TIMEOUT};
 use crate::dtype::Plain;
 use crate::error::{Error, Result};
-use crate::error_kind::ErrorKind;
 use crate::home::{ForCall, Owned};
 use crate::io_memory::{IoBuffer, IoMemory};
 use crate::io_request::{finish, IoRequest, Queue};
@@ -55,8 +54,9 @@ impl Io {
     ///
     /// # Errors
     ///
-    /// [`Argument`](ErrorKind::Argument) for a value out of range; [`Unsupported`](ErrorKind::Unsupported)
-    /// for [`IoBackend::IoUring`](crate::IoBackend::IoUring) where the host forbids it.
+    /// [`Argument`](crate::ErrorKind::Argument) for a value out of range;
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) for
+    /// [`IoBackend::IoUring`](crate::IoBackend::IoUring) where the host forbids it.
     pub fn open(options: &IoOptions) -> Result<Io> {
         require_version()?;
         let options = options.raw();
@@ -74,8 +74,8 @@ impl Io {
     ///
     /// # Errors
     ///
-    /// [`NotFound`](ErrorKind::NotFound); [`Io`](ErrorKind::Io) where the file ends before that, or
-    /// what the drive says; [`Argument`](ErrorKind::Argument) for what is no file.
+    /// [`NotFound`](crate::ErrorKind::NotFound); [`Io`](crate::ErrorKind::Io) where the file ends
+    /// before that, or what the drive says; [`Argument`](crate::ErrorKind::Argument) for what is no file.
     pub fn read<T: Plain>(
         &self,
         path: impl AsRef<Path>,
@@ -94,7 +94,7 @@ impl Io {
     /// file where there is none; what it holds besides stays, also beyond the end of this. What must
     /// survive a loss of power needs a sync of the caller's own.
     ///
-    /// Blocks and fails as [`read`](Io::read); [`NoSpace`](ErrorKind::NoSpace).
+    /// Blocks and fails as [`read`](Io::read); [`NoSpace`](crate::ErrorKind::NoSpace).
     pub fn write<T: Plain>(&self, path: impl AsRef<Path>, data: &[T], offset: u64) -> Result<()> {
         let bytes = size_of_val(data) as u64;
         // SAFETY: `data` stays borrowed until the request has ended.
@@ -136,7 +136,7 @@ impl Io {
     /// Waits for every request that nobody has waited for alone, also those that were dropped.
     ///
     /// Blocks on the drive, as long as something moves. Fails with the first error of them when all
-    /// have ended; [`Timeout`](ErrorKind::Timeout) when nothing moves.
+    /// have ended; [`Timeout`](crate::ErrorKind::Timeout) when nothing moves.
     pub fn wait(&self) -> Result<()> {
         // SAFETY: a call with a handle by value; a wrong one gives an error.
         check(|err| unsafe { sys::meron_io_wait(self.as_raw(), NO_TIMEOUT, err) })?;
