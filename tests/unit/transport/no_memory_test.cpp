@@ -12,9 +12,11 @@
 #include <tuple>
 #include <vector>
 
+#include "base/layout.h"
 #include "tests/unit/transport/failing_allocation.h"
 #include "transport/control.h"
 #include "transport/link.h"
+#include "transport/window_regions.h"
 
 namespace meron {
 namespace {
@@ -207,6 +209,42 @@ TEST(LinkWithoutMemory, AnExceptionLeavesTheTransportNoRequest) {
     EXPECT_FALSE(transport.under_way.empty());
   }
   EXPECT_TRUE(transport.under_way.empty());
+}
+
+// Ranks allocate alike without a word: what fails on one must not change what it allocates next.
+TEST(WindowRegionsWithoutMemory, AFailureChangesNothing) {
+  for_each_allocation([](int64_t number) {
+    SCOPED_TRACE(number);
+    WindowRegions failing_rank(kPage, 64 * kPage), peer(kPage, 64 * kPage);
+    const auto allocate = [&](uint64_t pages) {
+      uint64_t own = 0;
+      retry_without_memory([&] { own = *failing_rank.allocate(pages * kPage, "a unit", 0); });
+      const OwnMemory memory;
+      EXPECT_EQ(own, *peer.allocate(pages * kPage, "a unit", 0));
+      return own;
+    };
+    const auto release = [&](uint64_t offset, uint64_t pages) {
+      retry_without_memory([&] { failing_rank.free(offset, pages * kPage, 0); });
+      const OwnMemory memory;
+      peer.free(offset, pages * kPage, 0);
+    };
+    const auto recycle = [&] {
+      retry_without_memory([&] { failing_rank.recycle(0); });
+      const OwnMemory memory;
+      peer.recycle(0);
+    };
+    const FailingAllocation failing(number);
+    uint64_t places[6];
+    for (uint64_t& place : places) place = allocate(4);
+    for (const int i : {3, 0, 2, 5}) release(places[i], 4);
+    recycle();
+    (void)allocate(1);  // a part of a range
+    (void)allocate(8);  // of two ranges that are one now
+    release(places[4], 4);
+    release(places[1], 4);
+    recycle();
+    for (int i = 0; i < 10; ++i) (void)allocate(2);
+  });
 }
 
 }  // namespace
