@@ -93,10 +93,11 @@ class Channel {
   // Stores a word of this rank's own in the window, after all that peers will find through it.
   template <class Word>
   void announce(Word& word, uint64_t value) {
-    word.store(value, std::memory_order_seq_cst);
+    // First what may fail: the word must not be there on this node alone.
     if (Link* const link = staging_.link) {
       link->store_word(members_.ranks(), transport_.offset_of(&word), value);
     }
+    word.store(value, std::memory_order_seq_cst);
   }
   // Lets peers see what was written into this rank's own part of the window: before `announce`.
   void share(const void* data, uint64_t bytes) {

@@ -12,7 +12,6 @@ namespace meron {
 Error GroupFailure::report(const Error& error) {
   // A record is written once: a peer may be reading it from then on.
   if (some() || written_) return this->error();
-  written_ = true;
   FailureRecord& record = blocks_[members_.index()].failure;
   const ErrorInfo& info = error.info();
   record.code = info.code;
@@ -23,12 +22,14 @@ Error GroupFailure::report(const Error& error) {
   put_text(record.what, info.what);
   put_text(record.advice, info.advice);
   const uint32_t claim = static_cast<uint32_t>(members_.index()) + 1;
-  uint32_t expected = 0;
-  header_->failed.compare_exchange_strong(expected, claim, std::memory_order_seq_cst);
+  // First what may fail: the group must not be broken on this node alone.
   if (link_ != nullptr) {
     link_->store(members_.ranks(), transport_.offset_of(&record), round_up(sizeof(record), 8));
     link_->claim_word(members_.ranks(), transport_.offset_of(&header_->failed), claim);
   }
+  written_ = true;
+  uint32_t expected = 0;
+  header_->failed.compare_exchange_strong(expected, claim, std::memory_order_seq_cst);
   transport_.ring();
   return this->error();
 }

@@ -13,6 +13,7 @@
 #include "base/layout.h"
 #include "base/status_name.h"
 #include "transport/control.h"
+#include "transport/make_room.h"
 
 namespace meron {
 namespace {
@@ -71,21 +72,27 @@ void Link::append(std::span<const int> ranks, Kind kind, uint64_t offset, const 
                   uint64_t bytes) {
   const auto* from = static_cast<const std::byte*>(data);
   const uint64_t room = control_bytes_ - sizeof(Record);
+  const uint64_t records = (bytes + room - 1) / room;
   const std::lock_guard lock(queue_mutex_);
   // Once to each node.
+  std::vector<std::vector<std::byte>*> outboxes;
   std::vector<bool> told(proxies_.size(), false);
   told[static_cast<size_t>(nodes_[static_cast<size_t>(rank_)])] = true;
   for (const int rank : ranks) {
     const auto node = static_cast<size_t>(nodes_[static_cast<size_t>(rank)]);
     if (told[node]) continue;
     told[node] = true;
-    auto& outbox = peers_[static_cast<size_t>(proxies_[node])]->outbox;
+    outboxes.push_back(&peers_[static_cast<size_t>(proxies_[node])]->outbox);
+  }
+  // If memory runs out, no node gets a part of it.
+  for (auto* const outbox : outboxes) make_room(*outbox, bytes + records * sizeof(Record));
+  for (auto* const outbox : outboxes) {
     for (uint64_t at = 0; at < bytes; at += room) {
       const uint64_t part = std::min(room, bytes - at);
       const Record record{offset + at, static_cast<uint32_t>(part), kind};
       const auto* head = reinterpret_cast<const std::byte*>(&record);
-      outbox.insert(outbox.end(), head, head + sizeof(record));
-      outbox.insert(outbox.end(), from + at, from + at + part);
+      outbox->insert(outbox->end(), head, head + sizeof(record));
+      outbox->insert(outbox->end(), from + at, from + at + part);
     }
   }
 }
@@ -104,15 +111,16 @@ void Link::claim_word(std::span<const int> ranks, uint64_t offset, uint32_t valu
 }
 
 void Link::queue(Transfer transfer) {
-  const int rank = transfer.rank;
-  Batch& batch = *transfer.batch;
   const std::lock_guard lock(queue_mutex_);
-  const auto messages = messages_of(transfer);
-  batch.left_.fetch_add(messages, std::memory_order_relaxed);
-  if (transfer.to != nullptr) {
-    batch.receives_[static_cast<size_t>(rank)].fetch_add(messages, std::memory_order_relaxed);
-  }
   queued_.push_back(std::move(transfer));
+  // Once it is queued: a message that is counted is sent or received.
+  const Transfer& last = queued_.back();
+  Batch& batch = *last.batch;
+  const auto messages = messages_of(last);
+  batch.left_.fetch_add(messages, std::memory_order_relaxed);
+  if (last.to != nullptr) {
+    batch.receives_[static_cast<size_t>(last.rank)].fetch_add(messages, std::memory_order_relaxed);
+  }
 }
 
 void Link::send(const std::shared_ptr<Batch>& batch, int rank, uint64_t tag, const std::byte* data,

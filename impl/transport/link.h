@@ -71,8 +71,9 @@ class Link {
 
   // A copy of the table is kept; `table.user` is the caller's. Until attach() it only greets.
   Link(const meron_transport& table, int rank, int world_size, const Hello& own);
-  // close() was called, or nothing was ever pumped.
-  ~Link() = default;
+  // The transport has no request of this link's any more, also where an exception came before
+  // close().
+  ~Link();
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
@@ -180,7 +181,7 @@ class Link {
   std::vector<UnderWay>::iterator of_tag(const Transfer& transfer) const;
   bool test_transfers();
   void ask_alive();
-  Status apply(int rank, std::span<const std::byte> message);
+  bool apply(int rank, std::span<const std::byte> message);
   void apply_hello(int rank, const Hello& hello);
   void failed(int rank, meron_status status, bool sending);
   // Messages that a transfer that waits will be.

@@ -41,7 +41,7 @@ bool Link::receive_control(int rank) {
   if (status == MERON_IN_PROGRESS) return false;
   peer.receive_under_way = false;
   if (status < 0 || bytes > control_bytes_ ||
-      !apply(rank, std::span(peer.receiving).first(static_cast<size_t>(bytes))).ok()) {
+      !apply(rank, std::span(peer.receiving).first(static_cast<size_t>(bytes)))) {
     peer.gives_nothing = true;
     failed(rank, status < 0 ? status : MERON_E_PARSE, false);
   }
@@ -68,16 +68,17 @@ bool Link::send_control(int rank) {
   while (true) {
     if (peer.sending.empty()) take_from_outbox(peer);
     if (peer.sending.empty()) return moved;
-    uint64_t request = 0;
-    const meron_status status = table_.send(table_.user, &request, rank, kControlTag,
+    // Before the transport has the bytes: they must stay until the request has ended.
+    ControlSend& next = peer.sends.emplace_back();
+    const meron_status status = table_.send(table_.user, &next.request, rank, kControlTag,
                                             peer.sending.data(), peer.sending.size());
-    if (status == MERON_IN_PROGRESS) return moved;
-    if (status < 0) {
+    if (status == MERON_IN_PROGRESS || status < 0) {
+      peer.sends.pop_back();
+      if (status == MERON_IN_PROGRESS) return moved;
       failed(rank, status, true);
       return true;
     }
-    peer.sends.push_back({std::move(peer.sending), request});
-    peer.sending = {};
+    next.bytes = std::exchange(peer.sending, {});
     moved = true;
   }
 }
@@ -98,11 +99,12 @@ void Link::take_from_outbox(Peer& peer) {
   peer.outbox.erase(peer.outbox.begin(), split);
 }
 
-Status Link::apply(int rank, std::span<const std::byte> message) {
-  const Error malformed(MERON_E_PARSE, "a control message makes no sense");
+// False: the message makes no sense. Needs no memory, so that nothing is lost that was received.
+// (Refusing a greeting does: the meeting ends by it.)
+bool Link::apply(int rank, std::span<const std::byte> message) {
   while (!message.empty()) {
     Record record;
-    if (message.size() < sizeof(record)) return malformed;
+    if (message.size() < sizeof(record)) return false;
     std::memcpy(&record, message.data(), sizeof(record));
     message = message.subspan(sizeof(record));
     const uint64_t size = window_ == nullptr ? 0 : window_->size();
@@ -110,7 +112,7 @@ Status Link::apply(int rank, std::span<const std::byte> message) {
         record.offset % 4 != 0 ||
         (record.kind != Kind::hello &&
          (record.offset > size || record.bytes > size - record.offset))) {
-      return malformed;
+      return false;
     }
     const std::byte* from = message.data();
     message = message.subspan(record.bytes);
@@ -119,7 +121,7 @@ Status Link::apply(int rank, std::span<const std::byte> message) {
     std::memcpy(&value, from, sizeof(value));
     switch (record.kind) {
       case Kind::data:
-        if (record.offset % 8 != 0) return malformed;
+        if (record.offset % 8 != 0) return false;
         // By words, in order: a thread of this rank may look at what it will not use, or at a
         // record that is being overwritten (CallSlot).
         for (uint64_t at = 0; at < record.bytes; at += 8) {
@@ -128,7 +130,7 @@ Status Link::apply(int rank, std::span<const std::byte> message) {
         }
         break;
       case Kind::word:
-        if (record.offset % 8 != 0) return malformed;
+        if (record.offset % 8 != 0) return false;
         word_at(to).store(value, std::memory_order_seq_cst);
         break;
       case Kind::claim: {
@@ -142,16 +144,16 @@ Status Link::apply(int rank, std::span<const std::byte> message) {
         std::memcpy(&hello, from, std::min<size_t>(record.bytes, sizeof(hello)));
         const bool another = hello.version != MERON_VERSION;  // whose greeting may be longer
         if (!is_magic(hello.magic) || (record.bytes != sizeof(hello) && !another)) {
-          return malformed;
+          return false;
         }
         apply_hello(rank, hello);
         break;
       }
       default:
-        return malformed;
+        return false;
     }
   }
-  return Ok{};
+  return true;
 }
 
 void Link::apply_hello(int rank, const Hello& hello) {

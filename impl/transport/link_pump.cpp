@@ -3,6 +3,7 @@
 // and the end. What the engine sends is queued in link.cpp.
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <thread>
 
 #include "transport/control.h"
@@ -85,6 +86,10 @@ void Link::idle(int64_t timeout_ns) {
   std::this_thread::sleep_for(std::chrono::nanoseconds(most / 10));
 }
 
+Link::~Link() {
+  if (!closed_) cancel_all();
+}
+
 void Link::close(int64_t patience_ns) {
   const Deadline deadline = Deadline::after(patience_ns);
   const auto unsent = [this] {
@@ -96,7 +101,11 @@ void Link::close(int64_t patience_ns) {
   };
   // Others may still be pumping; all that is asked here is settled under pump_mutex_.
   while (true) {
-    (void)pump();
+    try {
+      (void)pump();
+    } catch (const std::bad_alloc&) {
+      // Tried again until the deadline.
+    }
     {
       const std::lock_guard pumping(pump_mutex_);
       if (closed_) return;

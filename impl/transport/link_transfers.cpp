@@ -2,10 +2,12 @@
 // Transfers of a link: values and gradients, sent and received in batches, the messages of earlier
 // calls first.
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "transport/control.h"
 #include "transport/link.h"
+#include "transport/make_room.h"
 
 namespace meron {
 namespace {
@@ -46,29 +48,34 @@ bool Link::has_turn(const Transfer& transfer) const {
 bool Link::start_transfers() {
   {
     const std::lock_guard lock(queue_mutex_);
-    for (Transfer& transfer : queued_) waiting_.push_back(std::move(transfer));
+    // All of them, or, if memory runs out, none.
+    waiting_.insert(waiting_.end(), std::make_move_iterator(queued_.begin()),
+                    std::make_move_iterator(queued_.end()));
     queued_.clear();
   }
   bool moved = false;
   // Transfers of one peer and direction start in order: after one that has to wait, none.
   std::vector<bool> send_blocked(peers_.size()), receive_blocked(peers_.size());
-  std::deque<Transfer> still;
   for (Transfer& transfer : waiting_) {
+    if (transfer.bytes == 0) continue;  // of a pass that ran out of memory
     const size_t rank = static_cast<size_t>(transfer.rank);
     const bool sends = transfer.to == nullptr;
     if (sends && (peers_[rank]->takes_nothing || departed(transfer.rank))) {
       finish(transfer, messages_of(transfer));
+      transfer.bytes = 0;
       continue;
     }
     // What will never come is never done: its operation ends by the peer's end. What a rank sent
     // before it left lies in the transport until it is asked for.
-    if (!sends && peers_[rank]->gives_nothing && !departed(transfer.rank)) continue;
+    if (!sends && peers_[rank]->gives_nothing && !departed(transfer.rank)) {
+      transfer.bytes = 0;
+      continue;
+    }
     bool blocked = sends ? send_blocked[rank] : receive_blocked[rank];
     moved = start_messages(transfer, blocked) || moved;
     (sends ? send_blocked : receive_blocked)[rank] = blocked;
-    if (transfer.bytes != 0) still.push_back(std::move(transfer));
   }
-  waiting_ = std::move(still);
+  std::erase_if(waiting_, [](const Transfer& transfer) { return transfer.bytes == 0; });
   return moved;
 }
 
@@ -79,6 +86,9 @@ bool Link::start_messages(Transfer& transfer, bool& blocked) {
   const uint64_t most = table_.max_message == 0 ? UINT64_MAX : table_.max_message;
   bool moved = false;
   while (transfer.bytes != 0 && !blocked && (!in_turn_.load() || has_turn(transfer))) {
+    // The transport's request must be noted, so no memory is needed after it has begun.
+    make_room(active_, 1);
+    make_room(under_way(transfer), 1);
     Transfer message = transfer;
     message.bytes = std::min(transfer.bytes, most);
     const meron_status status = sends ? table_.send(table_.user, &message.request, message.rank,

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/held.h"
@@ -101,11 +102,15 @@ void Transport::leave() {
   if (ranks_[joined_.rank].left.exchange(1, std::memory_order_seq_cst) != 0) return;
   ring();
   if (!joined_.link) return;
-  std::vector<int> others;
-  for (int rank = 0; rank < joined_.world_size; ++rank) {
-    if (rank != joined_.rank) others.push_back(rank);
+  try {
+    std::vector<int> others;
+    for (int rank = 0; rank < joined_.world_size; ++rank) {
+      if (rank != joined_.rank) others.push_back(rank);
+    }
+    joined_.link->claim_word(others, offset_of(&ranks_[joined_.rank].left), 1);
+  } catch (const std::bad_alloc&) {
+    // The link ends all the same, by which peers on other nodes find that this rank is gone.
   }
-  joined_.link->claim_word(others, offset_of(&ranks_[joined_.rank].left), 1);
   joined_.link->close(kFarewellNs);
 }
 

@@ -37,8 +37,11 @@ Result<uint64_t> WindowRegions::allocate(uint64_t bytes, std::string_view what, 
     const auto [begin, end] = *it;
     if (end - begin < bytes || bytes == 0) continue;
     const uint64_t taken = std::min(end, begin + round_up(bytes, kPage));
-    region.free.erase(it);
-    if (taken < end) region.free.emplace(taken, end);
+    auto rest = region.free.extract(it);
+    if (taken < end) {
+      rest.key() = taken;
+      region.free.insert(std::move(rest));
+    }
     return begin;
   }
   const uint64_t left = region.end - region.next;
@@ -57,20 +60,19 @@ void WindowRegions::free(uint64_t offset, uint64_t bytes, uint32_t group) {
 
 void WindowRegions::recycle(uint32_t group) {
   Region& region = regions_[group];
-  for (auto [begin, end] : std::exchange(region.released, {})) {
-    auto next = region.free.lower_bound(begin);
-    if (next != region.free.end() && next->first == end) {
-      end = next->second;
-      next = region.free.erase(next);
+  // One at a time: if memory runs out, the rest are still released, and recycled by the next call.
+  for (; !region.released.empty(); region.released.pop_back()) {
+    const auto [begin, end] = region.released.back();
+    const auto range = region.free.emplace(begin, end).first;
+    if (const auto next = std::next(range); next != region.free.end() && next->first == end) {
+      range->second = next->second;
+      region.free.erase(next);
     }
-    if (next != region.free.begin()) {
-      const auto before = std::prev(next);
-      if (before->second == begin) {
-        begin = before->first;
-        region.free.erase(before);
-      }
+    if (range == region.free.begin()) continue;
+    if (const auto before = std::prev(range); before->second == begin) {
+      before->second = range->second;
+      region.free.erase(range);
     }
-    region.free.emplace(begin, end);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <deque>
 #include <vector>
 
+#include "tests/unit/transport/failing_allocation.h"
 #include "transport/control.h"
 #include "transport/link.h"
 
@@ -23,6 +24,7 @@ struct MessageQueue {
     table.user = this;
     table.send = [](void* user, uint64_t* request, int32_t, uint64_t, const void* data,
                     uint64_t bytes) {
+      const OwnMemory own;
       const auto* from = static_cast<const std::byte*>(data);
       static_cast<MessageQueue*>(user)->sent.emplace_back(from, from + bytes);
       *request = 1;
@@ -34,6 +36,7 @@ struct MessageQueue {
       return meron_status{MERON_OK};
     };
     table.test = [](void* user, uint64_t request, uint64_t* bytes) {
+      const OwnMemory own;
       auto& self = *static_cast<MessageQueue*>(user);
       if (request == 1) return meron_status{MERON_OK};
       auto& from = self.peer->sent;
