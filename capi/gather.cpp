@@ -92,6 +92,11 @@ Status check_full(const GatherOperation& gather) {
   return Error(MERON_E_STATE, "the tensors are not full yet", "wait for the gather first");
 }
 
+// Of a gather that was released: nothing is written to the caller's memory once this returns.
+void await_last_write(const GatherHolder& holder) {
+  if (holder.value->mode() == GatherMode::into) holder.context->await_still(*holder.value);
+}
+
 }  // namespace
 
 extern "C" {
@@ -200,8 +205,13 @@ meron_status meron_gather_release_on_stream(meron_future gather, void* stream, m
     MERON_ASSIGN(DeviceSide* const side, need_device(*found->context));
     MERON_TRY(side->device().check_stream(stream));
     MERON_ASSIGN(const auto holder, take<GatherHolder>(gather));
-    auto held = holder->context->lock();
-    return holder->value->release(stream);
+    const auto release = [&] {
+      auto held = holder->context->lock();
+      return holder->value->release(stream);
+    };
+    Status released = release();
+    await_last_write(*holder);
+    return released;
   });
 }
 
@@ -217,11 +227,9 @@ Result<bool> await_gather(meron_future future, int64_t timeout_ns, int& rank) {
 Status release_gather(meron_future future, int&) {
   MERON_ASSIGN(const auto holder, take<GatherHolder>(future));
   // Another thread may have found the holder before it was taken: it keeps its value.
-  const std::shared_ptr<GatherOperation>& gather = holder->value;
   holder->context->release_soon<GatherOperation>(
-      gather, [](GatherOperation& given_up) { (void)given_up.release().ok(); });
-  // Nothing is copied into the caller's memory from here on.
-  if (gather->mode() == GatherMode::into) holder->context->await_still(*gather);
+      holder->value, [](GatherOperation& given_up) { (void)given_up.release().ok(); });
+  await_last_write(*holder);
   return Ok{};
 }
 
