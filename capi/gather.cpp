@@ -68,24 +68,6 @@ Result<DeviceSide*> need_device(const Context& context) {
                "open it with a device, or wait for the gather and release it without a stream");
 }
 
-Result<std::vector<GatherTarget>> private_targets(const Units& units) {
-  std::vector<GatherTarget> targets;
-  Arena& arena = units.context->rank().arena();
-  const Recess recess;  // the call has the turn
-  for (const auto& unit : units.units) {
-    for (const auto& param : unit->params()) {
-      auto buffer = arena.allocate(param->count * size_of(param->desc.dtype), MemoryKind::staging,
-                                   fmt::format("a copy of '{}'", param->desc.name));
-      if (!buffer.ok()) {
-        for (const GatherTarget& target : targets) arena.release(target.buffer);
-        return std::move(buffer).error();
-      }
-      targets.push_back({param.get(), buffer->data, *buffer, false});
-    }
-  }
-  return targets;
-}
-
 Status check_full(const GatherOperation& gather) {
   if (gather.error()) return *gather.error();
   if (gather.ended()) return Ok{};
@@ -134,8 +116,6 @@ meron_status meron_gather_begin(meron_future* out, const meron_unit* units, size
                       [](const GatherTarget& target) { return target.on_device; })) {
         MERON_TRY(follow_stream(*found.context->rank().device, given.stream));
       }
-    } else if (mode == GatherMode::copy) {
-      MERON_ASSIGN(targets, private_targets(found));
     }
     MERON_ASSIGN(auto gather,
                  found.context->gather(held, std::move(found.units), mode, std::move(targets),

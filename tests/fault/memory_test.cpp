@@ -109,6 +109,46 @@ TEST(MemoryLimit, LeavesALoneRankUsable) {
   EXPECT_LT(job[0].numbers[0], static_cast<int32_t>(kMiB)) << "the refused unit is still counted";
 }
 
+// A copy that is refused takes no memory, however often the trainer tries again.
+TEST(MemoryLimit, HoldsNothingForRefusedCopies) {
+  Open open = open_of("zero3", nullptr);
+  open.ranks = 1;
+  open.transport = "self";
+  Job job(1, [&](int rank, Report& report) {
+    Session session(open, rank);
+    session.build();
+    const auto staging_bytes = [&] {
+      meron_stats stats{};
+      stats.struct_size = sizeof stats;
+      MUST(meron_context_stats, &stats, session.context);
+      return static_cast<int64_t>(stats.staging_bytes);
+    };
+    meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
+    options.mode = MERON_GATHER_COPY;
+    const auto refuse = [&](std::vector<meron_unit> units) {
+      meron_future copy{};
+      return FAILURE_OF(meron_gather_begin, &copy, units.data(), units.size(), &options).status;
+    };
+    report.times[0] = staging_bytes();
+    meron_future update{};
+    MUST(meron_update_begin, &update, session.units.data(), 1);
+    MUST(meron_future_wait, update, MERON_TIMEOUT_DEFAULT);
+    report.numbers[0] = refuse({session.units[0]});
+    MUST(meron_update_publish, update);
+    report.numbers[1] = refuse({session.units[1], session.units[1]});
+    MUST(meron_group_abort, session.world, "a test");
+    report.numbers[2] = refuse({session.units[0]});
+    report.times[1] = staging_bytes();
+    session.close();
+  });
+  ASSERT_TRUE(job.wait(20 * kSecond));
+  EXPECT_EQ(MERON_OK, job[0].status) << job[0].message;
+  EXPECT_EQ(MERON_E_STATE, job[0].numbers[0]);
+  EXPECT_EQ(MERON_E_DUPLICATE, job[0].numbers[1]);
+  EXPECT_EQ(MERON_E_ABORTED, job[0].numbers[2]);
+  EXPECT_EQ(job[0].times[0], job[0].times[1]);
+}
+
 TEST(ArenaReserve, ThatIsTooSmallIsTold) {
   for (const char* plan : {"zero0", "zero3"}) {
     SCOPED_TRACE(plan);
