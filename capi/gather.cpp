@@ -68,28 +68,15 @@ Result<DeviceSide*> need_device(const Context& context) {
                "open it with a device, or wait for the gather and release it without a stream");
 }
 
-Result<std::vector<GatherTarget>> private_targets(const Units& units) {
-  std::vector<GatherTarget> targets;
-  Arena& arena = units.context->rank().arena();
-  const Recess recess;  // the call has the turn
-  for (const auto& unit : units.units) {
-    for (const auto& param : unit->params()) {
-      auto buffer = arena.allocate(param->count * size_of(param->desc.dtype), MemoryKind::staging,
-                                   fmt::format("a copy of '{}'", param->desc.name));
-      if (!buffer.ok()) {
-        for (const GatherTarget& target : targets) arena.release(target.buffer);
-        return std::move(buffer).error();
-      }
-      targets.push_back({param.get(), buffer->data, *buffer, false});
-    }
-  }
-  return targets;
-}
-
 Status check_full(const GatherOperation& gather) {
   if (gather.error()) return *gather.error();
   if (gather.ended()) return Ok{};
   return Error(MERON_E_STATE, "the tensors are not full yet", "wait for the gather first");
+}
+
+// Of a gather that was released: nothing is written to the caller's memory once this returns.
+void await_last_write(const GatherHolder& holder) {
+  if (holder.value->mode() == GatherMode::into) holder.context->await_still(*holder.value);
 }
 
 }  // namespace
@@ -129,8 +116,6 @@ meron_status meron_gather_begin(meron_future* out, const meron_unit* units, size
                       [](const GatherTarget& target) { return target.on_device; })) {
         MERON_TRY(follow_stream(*found.context->rank().device, given.stream));
       }
-    } else if (mode == GatherMode::copy) {
-      MERON_ASSIGN(targets, private_targets(found));
     }
     MERON_ASSIGN(auto gather,
                  found.context->gather(held, std::move(found.units), mode, std::move(targets),
@@ -200,8 +185,13 @@ meron_status meron_gather_release_on_stream(meron_future gather, void* stream, m
     MERON_ASSIGN(DeviceSide* const side, need_device(*found->context));
     MERON_TRY(side->device().check_stream(stream));
     MERON_ASSIGN(const auto holder, take<GatherHolder>(gather));
-    auto held = holder->context->lock();
-    return holder->value->release(stream);
+    const auto release = [&] {
+      auto held = holder->context->lock();
+      return holder->value->release(stream);
+    };
+    Status released = release();
+    await_last_write(*holder);
+    return released;
   });
 }
 
@@ -217,11 +207,9 @@ Result<bool> await_gather(meron_future future, int64_t timeout_ns, int& rank) {
 Status release_gather(meron_future future, int&) {
   MERON_ASSIGN(const auto holder, take<GatherHolder>(future));
   // Another thread may have found the holder before it was taken: it keeps its value.
-  const std::shared_ptr<GatherOperation>& gather = holder->value;
   holder->context->release_soon<GatherOperation>(
-      gather, [](GatherOperation& given_up) { (void)given_up.release().ok(); });
-  // Nothing is copied into the caller's memory from here on.
-  if (gather->mode() == GatherMode::into) holder->context->await_still(*gather);
+      holder->value, [](GatherOperation& given_up) { (void)given_up.release().ok(); });
+  await_last_write(*holder);
   return Ok{};
 }
 

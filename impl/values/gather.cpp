@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/held.h"
 #include "rank/staging.h"
 
 namespace meron {
@@ -39,11 +40,39 @@ GatherOperation::GatherOperation(Prepared /*by*/, std::vector<std::shared_ptr<Un
   items_.reserve(units_.size());
 }
 
+namespace {
+
+// Each buffer belongs to `targets` as soon as it exists.
+Status allocate_copies(const std::vector<std::shared_ptr<Unit>>& units,
+                       std::vector<GatherTarget>& targets) {
+  Arena& arena = units.front()->rank().arena();
+  for (const auto& unit : units) {
+    for (const auto& param : unit->params()) {
+      GatherTarget& target = targets.emplace_back();
+      target.param = param.get();
+      MERON_ASSIGN(target.buffer,
+                   arena.allocate(param->count * size_of(param->desc.dtype), MemoryKind::staging,
+                                  fmt::format("a copy of '{}'", param->desc.name)));
+      target.data = target.buffer.data;
+    }
+  }
+  return Ok{};
+}
+
+}  // namespace
+
 Result<std::shared_ptr<GatherOperation>> GatherOperation::prepare(
     std::vector<std::shared_ptr<Unit>> units, GatherMode mode, std::vector<GatherTarget> targets,
     Channel& channel, GatherPlace place) {
   auto gather = std::make_shared<GatherOperation>(Prepared{}, std::move(units), mode,
                                                   std::move(targets), channel, place);
+  if (mode == GatherMode::copy) {
+    const Recess recess;  // while the host gives memory, or takes it back: the call has the turn
+    if (Status allocated = allocate_copies(gather->units_, gather->targets_); !allocated.ok()) {
+      gather.reset();
+      return std::move(allocated).error();
+    }
+  }
   if (gather->by_devices_) MERON_TRY(gather->reserve());
   return gather;
 }

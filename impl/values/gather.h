@@ -47,8 +47,8 @@ class GatherOperation final : public Operation {
   // Where the call is to be posted: between replicas only if one of the units has to be.
   static Channel& channel_for(const std::vector<std::shared_ptr<Unit>>& units);
   // Of units that the caller has checked, and whose call it will post to `channel`, which is
-  // channel_for(). Takes what memory of the device it will need for sure: MERON_E_NO_MEMORY, where
-  // there is none, comes before peers rely on this rank.
+  // channel_for(). Takes what memory it will need for sure, of a copy and of the device:
+  // MERON_E_NO_MEMORY, where there is none, comes before peers rely on this rank.
   static Result<std::shared_ptr<GatherOperation>> prepare(std::vector<std::shared_ptr<Unit>> units,
                                                           GatherMode mode,
                                                           std::vector<GatherTarget> targets,
