@@ -201,11 +201,11 @@ def finished_part(param: torch.Tensor, operation: str) -> torch.Tensor:
 
 
 def reopen(param: torch.Tensor) -> None:
-    """Asking for a gradient ends the accumulation; where nothing had come, it goes on."""
+    """Asking for a gradient ends the accumulation; if there was none, it goes on."""
     unit, _ = placed(param)
     reducer = sharding_with(unit).reducer
     if not reducer.has_any(unit):
-        reducer.used([unit])
+        reducer.discard([unit])
 
 
 def safe_update_full_grad_vectorized(
