@@ -3,17 +3,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
 import torch
+from rules import RANK, RULES, loss_of, sharded
 from torch import nn
 
 import meron
 import meron.torch as mt
 from meron import zero
-from meron.torch.optim import engine
+from meron._native import lib
+from meron.torch.optim import engine, still
 from model import raises, run_cases
 
 
@@ -31,6 +35,70 @@ def interrupted(wait: Any, late: bool) -> Any:
         raise KeyboardInterrupt
 
     return waits
+
+
+def call_interrupted(function: Any, late: bool) -> Any:
+    """meron._native.call, which Ctrl-C ends once in a function of the library."""
+    plain, once = still.call, interrupted(still.call, late)
+    return lambda called, *given: (once if called is function else plain)(called, *given)
+
+
+@contextlib.contextmanager
+def ctrl_c(where: str, late: bool) -> Iterator[None]:
+    """Ctrl-C on rank 0 alone, as a step begins, ends, or puts back what is frozen."""
+    if RANK:
+        yield
+        return
+    if where == "begin":
+        patch = mock.patch.object(
+            meron.optimizer, "call", call_interrupted(lib.meron_optimizer_step_begin, late)
+        )
+    elif where == "end":
+        kind = type("Step", (meron.Future,), {"wait": interrupted(meron.Future.wait, late)})
+        patch = mock.patch.object(meron.optimizer, "Future", kind)
+    elif where == "enter":
+        patch = mock.patch.object(still, "call", call_interrupted(lib.meron_future_wait, late))
+    else:
+        patch = mock.patch.object(still, "write_state", interrupted(still.write_state, late))
+    with patch, raises(KeyboardInterrupt, ""):
+        yield
+
+
+def case_an_interrupt_leaves_alone_what_is_frozen() -> None:
+    """And the rank that it is raised on stays in step with its peers."""
+
+    def under(name: str, plan: str, dtype: torch.dtype | None, where: str, late: bool) -> None:
+        model = sharded(plan, mp=mt.MixedPrecision(dtype))
+        rule, _, _, options, _ = RULES[name]
+        optimizer = rule(model, **options)
+
+        def kept(param: nn.Parameter) -> list[torch.Tensor]:
+            states = [mt.full_optimizer_state(optimizer, param, k) for k in optimizer.state_names]
+            return [mt.full_param(param), *(each for each in states if each is not None)]
+
+        loss_of(model, 0).backward()
+        optimizer.step()
+        frozen = model.blocks[0].up.weight
+        frozen.requires_grad_(False)
+        loss_of(model, 1).backward()
+        before, moving = kept(frozen), mt.full_param(model.head.weight)
+        with ctrl_c(where, late):
+            optimizer.step()
+        optimizer.zero_grad()
+        assert optimizer.steps == 2
+        for value, old in zip(kept(frozen), before, strict=True):
+            assert torch.equal(value, old), (name, plan, where, late)
+        assert dtype is not None or not torch.equal(mt.full_param(model.head.weight), moving)
+        loss_of(model, 2).backward()
+        optimizer.step()
+        assert torch.equal(mt.full_param(frozen), before[0])
+
+    for late in (False, True):
+        for where in ("end", "enter", "write"):
+            under("AdamW", "zero3", None, where, late)
+        under("momentum", "zero1", torch.bfloat16, "end", late)
+    under("momentum", "zero3", None, "begin", True)
+    under("Lion", "zero0", None, "end", True)
 
 
 class Clamped(nn.Linear):

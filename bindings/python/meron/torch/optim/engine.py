@@ -316,7 +316,7 @@ class EngineOptimizer(torch.optim.Optimizer):
         self.sharding.drop(self.sharded)
         begun = True
         try:
-            self.engine.step()
+            still.step()
         except errors.StateError:  # the engine has the gradients still
             begun = False
             raise
@@ -327,8 +327,8 @@ class EngineOptimizer(torch.optim.Optimizer):
             for unit in self.sharded if begun else ():
                 reducer.used([unit])
                 unit.masters.clear()  # what was set since then, and has changed now
-        still.put_back()
         self.sharding.hold(self.sharded)
+        still.interrupts.raise_first()
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
