@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from meron import errors
 from meron._base_context import BaseContext
+from meron._interrupts import Interrupts
 from meron._memory import Loans, as_part
 from meron._methods import OptimizerMethods
 from meron._native import NULL, Owner, call, ffi, initial, lib, new, receive, sized
@@ -80,11 +81,25 @@ class Optimizer(OptimizerMethods, Owner):
     def step_begin(self) -> Future:
         """Begins a step; NonFiniteError comes from the future's wait."""
         self._context._require_open()
-        future = receive("meron_future *", lib.meron_optimizer_step_begin, self._handle)
+        return self._begun(receive("meron_future *", lib.meron_optimizer_step_begin, self._handle))
+
+    def _begun(self, future: Any) -> Future:
         self._loans.end()
         for unit in self.units:
             unit._reduced.end()
         return Future(self._context, future)
+
+    def _step_to_its_end(self, interrupts: Interrupts) -> None:
+        """As `step`, but an interrupt ends no wait: `interrupts` keeps it."""
+        self._context._require_open()
+        future = new("meron_future *")
+        try:
+            call(lib.meron_optimizer_step_begin, future, self._handle)
+        except BaseException as error:
+            if not future.id:
+                raise
+            interrupts.keep(error)  # Python's own signal handler raised it behind the call
+        interrupts.wait(self._begun(future[0]))
 
     @property
     def lr(self) -> float:

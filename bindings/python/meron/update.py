@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any
 
@@ -49,13 +49,17 @@ class Update(Owner):
             StateError: a unit is gathered on this rank, or being updated.
             DuplicateError, ArgumentError, GroupError.
         """
+        return self._enter(call)
+
+    def _enter(self, wait: Callable[..., Any]) -> Update:
+        """As __enter__; `wait` calls the function that waits with its arguments."""
         if self._handle is not None:
             raise errors.StateError("this update is open already")
         self._context._require_open()
         table, count = unit_table(self._units)
         self._handle = receive("meron_future *", lib.meron_update_begin, table, count)
         try:
-            call(lib.meron_future_wait, self._handle, DEFAULT_TIMEOUT)
+            wait(lib.meron_future_wait, self._handle, DEFAULT_TIMEOUT)
         except BaseException:
             self.__del__()
             raise

@@ -22,6 +22,8 @@ HERE = Path(__file__).parent
             for ranks in (1, 2, 3)
         ),
         ("twins", 4),
+        ("failing", 1),
+        ("failing", 2),
     ],
 )
 def test_a_program(program: str, ranks: int) -> None:

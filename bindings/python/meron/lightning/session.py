@@ -15,8 +15,9 @@ import torch
 
 import meron.torch as mt
 import meron.zero
+from meron import errors
 from meron.lightning import optimizers as own
-from meron.lightning.settings import on_nvme
+from meron.lightning.settings import check_several, on_nvme
 
 Schedulers = Sequence[Any]
 
@@ -46,10 +47,22 @@ class Session:
             schedulers: of learning rates; they follow their optimizer, if it is replaced.
             counts: the engine counts micro-batches, rather than that each step updates.
             divided: losses are means over an accumulation already, when they arrive.
+
+        Raises ArgumentError for several optimizers where the engine counts, or under the dynamic
+        loss scale of fp16: nothing was changed.
         """
         self.counts, self.divided = counts, divided
         self.closed = self.released = False
         given = list(optimizers)
+        if len(given) > 1:
+            check_several(config, errors.argument)
+            if counts:
+                raise errors.argument(
+                    f"{len(given)} optimizers were given, and gradient_accumulation_steps of the "
+                    "config takes a single one",
+                    subject="gradient_accumulation_steps",
+                    advice="Leave it out, and step each optimizer after its last micro-batch.",
+                )
         if given and on_nvme(config):
             twins = [own.engine_twin(optimizer) for optimizer in given]
             for old, new in zip(given, twins):

@@ -160,6 +160,17 @@ def add_precision(config: dict[str, Any], precision: str, scale: Mapping[str, An
         types.setdefault("buffer_dtype", "fp16" if precision == "16-true" else "bf16")
 
 
+def check_several(config: Mapping[str, Any], failure: Failure) -> None:
+    """Raises `failure` for a config that takes a single optimizer."""
+    fp16 = config.get("fp16") or {}
+    if fp16.get("enabled") and not fp16.get("loss_scale"):
+        raise failure(
+            "Several optimizers and the dynamic loss scale of fp16 exclude each other: a "
+            "step of one would change the scale of the gradients that wait for another. "
+            "Use precision='bf16-mixed', or pass the strategy a fixed loss_scale."
+        )
+
+
 def stage_of(config: Mapping[str, Any]) -> int:
     zero = config.get("zero_optimization")
     if isinstance(zero, Mapping):

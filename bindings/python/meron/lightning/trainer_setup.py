@@ -80,7 +80,7 @@ class TrainerSetup(Base):  # type: ignore[misc,unused-ignore]
                 given, schedules = self.tree.get(MAKE_OPTIMIZERS)(module)
             given = [each for each in given if not isinstance(each, self.tree.get(EMPTY_OPTIMIZER))]
         if len(given) > 1:
-            self._check_many(config)
+            settings.check_several(config, self._failure)
         self._start(config, given, [each.scheduler for each in schedules])
         session = self._running
         if session.scheduler is not None:
@@ -109,15 +109,6 @@ class TrainerSetup(Base):  # type: ignore[misc,unused-ignore]
             schedulers,
             counts=counts,
         )
-
-    def _check_many(self, config: dict[str, Any]) -> None:
-        fp16 = config.get("fp16") or {}
-        if fp16.get("enabled") and not fp16.get("loss_scale"):
-            raise self._failure(
-                "Several optimizers and the dynamic loss scale of fp16 exclude each other: a "
-                "step of one would change the scale of the gradients that wait for another. "
-                "Use precision='bf16-mixed', or pass the strategy a fixed loss_scale."
-            )
 
     def _sync_layers(self, module: torch.nn.Module) -> None:
         if not self._layer_sync:

@@ -152,9 +152,11 @@ class Accumulation(Facts):
             units: those that it updates, in one order on all ranks.
 
         Raises StateError: params are gathered, or under fp16 the loss was not scaled;
-        NonFiniteError as `step`.
+        UnsupportedError for one of several optimizers under a dynamic loss scale; NonFiniteError as
+        `step`.
         """
         self._require_alive("step")
+        self._require_one_scale(optimizer, units)
         self._require_sharded(units)
         if any(map(self.sharding.reducer.has_any, units)):
             self._note_scaling()
@@ -165,6 +167,8 @@ class Accumulation(Facts):
             self._update(None)
         finally:
             self.optimizer, self.units, self.lr_scheduler = before
+            if self.dynamic_loss_scale():
+                self._set_divisor()  # also of units that no optimizer has
             self.micro_steps += 1
             self._backwards = 0
             self._coalesced = False
@@ -172,6 +176,20 @@ class Accumulation(Facts):
             self._end_micro_batch()
             # One backward may have given the gradients of several optimizers.
             self._scaled = scaled and any(map(self.sharding.reducer.has_any, self.units))
+
+    def _require_one_scale(
+        self, optimizer: torch.optim.Optimizer, units: list[ShardedUnit]
+    ) -> None:
+        alone = optimizer is self.optimizer or {u for u in self.units if u.trainable} <= {*units}
+        if self.dynamic_loss_scale() and not alone:
+            raise errors.UnsupportedError(
+                f"step_units: {type(optimizer).__name__} is one of several optimizers, and its "
+                "step would change the dynamic loss scale, by which gradients that wait for "
+                "another one are scaled already",
+                operation="step_units",
+                subject="fp16.loss_scale",
+                advice="Set fp16.loss_scale to a fixed value, or use bf16.",
+            )
 
     def _require_sharded(self, units: list[ShardedUnit]) -> None:
         gathered = opened.keys() | generating

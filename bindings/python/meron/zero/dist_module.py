@@ -17,10 +17,11 @@ import torch
 
 import meron
 from meron import errors
+from meron.torch.checkpoint.exchange import object_from
 from meron.torch.sharding import unit_of
 from meron.torch.torch_internals import IncompatibleKeys
 from meron.zero import comm
-from meron.zero.scattering import agree, send, share_object, share_table
+from meron.zero.scattering import agree, send, share_table
 from meron.zero.targets import (
     compare,
     context_of,
@@ -184,6 +185,7 @@ class DistModule(Wrapper):
 
         Raises LoadError (a ValueError and RuntimeError), on all ranks and before anything changes:
         keys that are missing or unexpected, other shapes, or what would stay on the device meta.
+        ArgumentError in the same way for an extra state that cannot be pickled.
         """
         targets = targets_of(self.module)
         context = context_of(target.place for target in targets.values())
@@ -199,13 +201,18 @@ class DistModule(Wrapper):
             wrong,
             [place for place in places if place is not None],
         )
-        write_targets(targets, send(context, [table.entries[n] for n in chosen], state_dict))
         extra = extra_states_of(self.module)
+        shared = {
+            name: object_from(context, 0, state_dict.get(name), name)
+            for name in table.objects
+            if name in extra
+        }
+        write_targets(targets, send(context, [table.entries[n] for n in chosen], state_dict))
         tensors = [entry for name, entry in table.entries.items() if name in extra]
         for entry, value in send(context, tensors, state_dict):
             extra[entry.name].set_extra_state(value.clone())
-        for name in (name for name in table.objects if name in extra):
-            extra[name].set_extra_state(share_object(context, state_dict.get(name)))
+        for name, value in shared.items():
+            extra[name].set_extra_state(value)
         return IncompatibleKeys(missing, unexpected)
 
 

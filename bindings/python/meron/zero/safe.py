@@ -201,11 +201,11 @@ def finished_part(param: torch.Tensor, operation: str) -> torch.Tensor:
 
 
 def reopen(param: torch.Tensor) -> None:
-    """Asking for a gradient ends the accumulation; where nothing had come, it goes on."""
+    """Asking for a gradient ends the accumulation; if there was none, it goes on."""
     unit, _ = placed(param)
     reducer = sharding_with(unit).reducer
     if not reducer.has_any(unit):
-        reducer.used([unit])
+        reducer.discard([unit])
 
 
 def safe_update_full_grad_vectorized(
@@ -244,7 +244,8 @@ def safe_get_full_optimizer_state(param: torch.Tensor, optim_state_key: str) -> 
 def safe_set_full_optimizer_state(
     param: torch.Tensor, value: torch.Tensor, optim_state_key: str
 ) -> None:
-    """Writes this rank's shard of a state; the state itself where it is one number. Local."""
+    """Writes this rank's shard of a state; the state itself if it is one number. Local; blocks on
+    this rank's drive."""
     if writable_state(param, optim_state_key).dim():
         mt.set_full_optimizer_state(optimizer_of(param), param, optim_state_key, value)
     else:
@@ -263,7 +264,7 @@ def safe_get_local_optimizer_state(param: torch.Tensor, optim_state_key: str) ->
 def safe_set_local_optimizer_state(
     param: torch.Tensor, value: torch.Tensor, optim_state_key: str
 ) -> None:
-    """Writes this rank's shard of a state. Local."""
+    """Writes this rank's shard of a state. Local; blocks on this rank's drive."""
     state = writable_state(param, optim_state_key)
     if state.dim():
         check_part(param, value)
@@ -271,6 +272,7 @@ def safe_set_local_optimizer_state(
     if isinstance(optimizer, mt.EngineOptimizer):
         write_state(optimizer, *placed(param), optim_state_key, value)
         return
+    sharding_with(placed(param)[0]).wait_copied()
     with torch.no_grad():
         state.copy_(value.detach().reshape(state.shape))
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -17,7 +16,7 @@ import numpy as np
 import torch
 
 import meron
-from meron.torch.guard import Sharded
+from meron.torch.checkpoint.exchange import unreadable
 from meron.torch.state_dict import LoadError, Loading, messages
 from meron.torch.unit import ShardedUnit
 
@@ -73,17 +72,6 @@ def encoded(state: Mapping[str, Any]) -> bytes:
         else:
             tensors.append((str(name), list(value.shape), str(value.dtype)))
     return json.dumps({"tensors": tensors, "objects": objects, "wrong": "; ".join(wrong)}).encode()
-
-
-def unreadable(value: torch.Tensor) -> str:
-    """Why a tensor cannot be sent, or nothing."""
-    if isinstance(value, Sharded):
-        return "is a sharded param, out of use"
-    if value.is_meta:
-        return "is on the device meta, without values"
-    if value.layout is not torch.strided or value.is_quantized or value.is_nested:
-        return "is no dense tensor"
-    return "is a DTensor: pass value.full_tensor()" if hasattr(value, "full_tensor") else ""
 
 
 def agree(
@@ -154,12 +142,6 @@ def send_large(context: meron.Context, entry: Entry, state: Mapping[str, Any]) -
         for begin in range(0, data.size, BUCKET):
             context.world.broadcast(data[begin : begin + BUCKET], 0)
     return value
-
-
-def share_object(context: meron.Context, value: Any) -> Any:
-    """Rank 0's object, on all ranks, which trust each other: it is pickled."""
-    data = share_bytes(context, pickle.dumps(value) if context.rank == 0 else b"")
-    return value if context.rank == 0 else pickle.loads(data)
 
 
 def share_bytes(context: meron.Context, data: bytes) -> bytes:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from meron.torch.checkpoint import (
     FlatShard,
     dcp_load,
     dcp_save,
+    get_model_state_dict,
     get_optimizer_state_dict,
     get_state_dict,
     set_model_state_dict,
@@ -56,6 +58,36 @@ def rank0_has_all_and_gives_all() -> None:
                 get_optimizer_state_dict(other, its, options=FULL),
                 get_optimizer_state_dict(model, optimizer, options=FULL),
             )
+
+
+def what_rank0_cannot_send_is_told_to_all() -> None:
+    model, optimizer = trained()
+    all_of_rank0 = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    before = values_of(model)
+    values, states = get_state_dict(model, optimizer, options=FULL)
+    shard = get_model_state_dict(model)[NAME]
+    for wrong, text in (
+        (shard, "it is one rank's range"),
+        (torch.empty(shard.shape, device="meta"), "it is on the device meta"),
+        (torch.eye(3).to_sparse(), "it is no dense tensor"),
+        (lambda: None, "cannot be sent" if RANKS > 1 else "is a function"),
+    ):
+        given = {**values, NAME: wrong} if RANK == 0 else {}
+        for part in (NAME, text):
+            setting = partial(set_model_state_dict, model, given, options=all_of_rank0)
+            refused(meron.ArgumentError, part, setting)
+        given = {**states, "state": {**states["state"], NAME: {"exp_avg": wrong}}}
+        setting = partial(
+            set_optimizer_state_dict,
+            model,
+            optimizer,
+            given if RANK == 0 else {},
+            options=all_of_rank0,
+        )
+        refused(meron.ArgumentError, NAME, setting)
+    same(model, before)
+    set_model_state_dict(model, values if RANK == 0 else {}, options=all_of_rank0)
+    same(model, before)
 
 
 def states_before_the_first_step_leave_the_optimizer_alone() -> None:

@@ -133,6 +133,35 @@ def case_two_models() -> None:
     fabric.strategy.teardown()
 
 
+def case_several_optimizers() -> None:
+    """In f32 and under a fixed loss scale. A dynamic one would change between their steps."""
+
+    def trained(strategy: Any, precision: Any) -> dict[str, torch.Tensor]:
+        fabric = fabric_of(strategy, precision)
+        model = layers()
+        halves = (model[0], model[2:])
+        made = [torch.optim.SGD(half.parameters(), lr=0.1) for half in halves]
+        model, *optimizers = fabric.setup(model, *made)
+        for x, y in fabric.setup_dataloaders(loader()):
+            fabric.backward(mse(model(x).squeeze(1), y))
+            for optimizer in optimizers:
+                optimizer.step()
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+        values = {name: value.float().clone() for name, value in model.state_dict().items()}
+        fabric.strategy.teardown()
+        return values
+
+    plain = trained("meron_stage_2", None)
+    assert distance(trained("ddp", None), plain) == 0
+    fixed = trained(MeronFabricStrategy(stage=2, loss_scale=16.0), "16-true")
+    assert distance(fixed, plain) < 1e-2
+    raises("ArgumentError", "loss_scale", lambda: trained("meron_stage_2", "16-true"))
+    counted = {"zero_optimization": {"stage": 2}, "gradient_accumulation_steps": 2}
+    counted = MeronFabricStrategy(config=counted)
+    raises("ArgumentError", "gradient_accumulation_steps", lambda: trained(counted, None))
+
+
 def case_misuse() -> None:
     fabric = fabric_of("meron_stage_1")
     raises("RuntimeError", "set up", lambda: fabric.strategy.backward(torch.ones(()), None))

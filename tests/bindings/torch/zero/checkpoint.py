@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 import meron
+import meron.torch as mt
 from meron import zero
 from meron.zero import weight_files, zero_to_fp32
 from model import RANK, RANKS, Model, config, data, engine_step, raises, run_cases
@@ -217,6 +218,20 @@ def case_parts_of_a_checkpoint_are_loaded() -> None:
     assert torch.equal(got["blocks.2.up.weight"], got["blocks.1.up.weight"])
     assert "head.weight" in seen[0] and "blocks.1.up.bias" in seen[0]
     larger.destroy()
+
+
+def case_a_state_is_written_after_a_background_save_has_copied_it() -> None:
+    engine = made(optimizer={"type": "RMSprop", "params": {}})
+    steps(engine, 0, 1)
+    folder, param = ROOT / "background", engine.module.blocks[0].up.weight
+    before = zero.safe_get_local_optimizer_state(param, "square_avg")
+    handle = mt.save(folder, "a", engine.module, engine.optimizer, background=True)
+    assert engine.sharding.copying
+    zero.safe_set_local_optimizer_state(param, torch.zeros_like(before), "square_avg")
+    assert not engine.sharding.copying
+    handle.wait()
+    mt.load(folder, "a", engine.module, engine.optimizer)
+    assert torch.equal(zero.safe_get_local_optimizer_state(param, "square_avg"), before)
 
 
 def case_frozen_params_may_be_left_out() -> None:

@@ -13,6 +13,7 @@ from torch import nn
 
 import meron
 from meron import zero
+from meron.torch.checkpoint import get_model_state_dict
 from meron.torch.sharding import unit_of
 from meron.zero import dist_module, scattering
 from model import RANK, RANKS, Model, config, raises, run_cases
@@ -93,6 +94,20 @@ def case_each_value_crosses_the_wire_once() -> None:
     zero.DistModule(model).load_state_dict(wanted if RANK == 0 else {})
     read = context.stats().collective_bytes - before
     assert read <= (1.1 * size + 8192 if RANK else 8192), (read, size)
+
+
+def case_what_rank_0_cannot_send_changes_nothing() -> None:
+    model = sharded()
+    before = dict(model.state_dict())
+    wrapped = zero.DistModule(model)
+    shard = get_model_state_dict(model)["body.shift"]
+    for key, value in (("_extra_state", lambda: None), ("body.shift", shard)):
+        if RANKS == 1 and key == "_extra_state":
+            continue
+        with raises(meron.ArgumentError, key):
+            wrapped.load_state_dict({**values(), key: value} if RANK == 0 else {})
+        assert_has(model, before)
+        assert model.extra is None
 
 
 def case_a_state_dict_that_does_not_fit_changes_nothing() -> None:

@@ -111,7 +111,7 @@ def case_one_rank_forgets_the_loss_scale() -> None:
 def case_one_backward_gives_gradients_to_two_optimizers() -> None:
     for stage in (1, 2, 3):
         model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
-        settings = config(stage, fp16=FP16)
+        settings = config(stage, fp16={"enabled": True, "loss_scale": 256})
         del settings["optimizer"]
         engine = zero.initialize(model=model, config=settings)[0]
         both = [torch.optim.SGD(part.parameters(), lr=0.1) for part in model]
@@ -125,6 +125,27 @@ def case_one_backward_gives_gradients_to_two_optimizers() -> None:
         engine(torch.ones(2, 4).half()).float().mean().backward()
         with raises(meron.StateError, "not scaled"):
             engine.step_units(both[0], units[0])
+
+
+def case_several_optimizers_refuse_a_dynamic_loss_scale() -> None:
+    """A step of one would change the scale of the gradients that wait for the other."""
+    for named in (False, True):
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+        both = [torch.optim.SGD(part.parameters(), lr=0.1) for part in model]
+        settings = config(2, fp16=FP16)
+        del settings["optimizer"]
+        own = {"optimizer": both[0]} if named else {}
+        engine = zero.initialize(model=model, config=settings, **own)[0]
+        for each in both[1:] if named else both:
+            mt.shard_optimizer(model, each)
+        engine.scale(engine(torch.ones(2, 4).half()).float().mean()).backward()
+        for each in both[1:] if named else both:
+            with raises(meron.UnsupportedError, "fp16.loss_scale"):
+                engine.step_units(each, list(each._meron_shards.units()))
+        if named:  # the only one may have a part of the model
+            engine.step_units(both[0], list(both[0]._meron_shards.units()))
+            assert engine.was_step_applied()
+        engine.zero_grad()
 
 
 def case_keep_vars_are_the_params() -> None:

@@ -322,9 +322,11 @@ class GradientReducer:
             unit.gradients.seen.update(i for i, flag in zip(unit.trainable, of_params) if flag)
 
     def finish_rest(self, units: list[ShardedUnit]) -> None:
-        """Finishes units without any gradient too, as zero. Collective."""
+        """After `finish`: finishes units without any gradient too, as zero. Collective."""
         for unit in units:
-            self._begin_finish(unit)
+            if unit.gradients.phase is not FINISHED:
+                self._begin_finish(unit)
+                unit.gradients.finish()
         self.wait()
 
     def _begin_finish(self, unit: ShardedUnit) -> None:

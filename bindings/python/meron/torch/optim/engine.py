@@ -297,9 +297,10 @@ class EngineOptimizer(torch.optim.Optimizer):
         If no rank has a gradient, nothing changes, as with torch's optimizers: no weight decay, no
         momentum, and `steps` does not count the step. `grad_norm` is 0 then.
 
-        Raises ArgumentError and UnsupportedError that name a group and its key: nothing was
-        changed, gradients stay. NonFiniteError on all ranks when the gradients hold NaN or
-        infinity: nothing was changed, and the gradients are dropped.
+        Raises ArgumentError and UnsupportedError that name a group and its key, and StateError that
+        names a param that is in use, or was written to then: nothing was changed, gradients stay.
+        NonFiniteError on all ranks when the gradients hold NaN or infinity: nothing was changed,
+        and the gradients are dropped.
         """
         loss = None
         if closure is not None:
@@ -307,26 +308,27 @@ class EngineOptimizer(torch.optim.Optimizer):
                 loss = closure()
         self._hand_on()
         reducer = self.sharding.reducer
-        given = reducer.finish(self.sharded)
-        self._idle = not given
-        if not given:
+        self._idle = not reducer.finish(self.sharded)
+        if self._idle:
             return loss
-        reached = set(given)
-        reducer.finish_rest([unit for unit in self.sharded if unit not in reached])
+        reducer.finish_rest(self.sharded)
         still = Still(self)
         self.sharding.drop(self.sharded)
+        begun = True
         try:
-            self.engine.step()
+            still.step()
+        except errors.StateError:  # the engine has the gradients still
+            begun = False
+            raise
         except errors.NonFiniteError:  # nothing was changed, on all ranks
             self.sharding.hold(self.sharded)
             raise
         finally:
-            reducer.used(self.sharded)
-            for unit in self.sharded:
-                if unit.masters:  # what was set since then, and has changed now
-                    unit.masters.clear()
-        still.put_back()
+            for unit in self.sharded if begun else ():
+                reducer.used([unit])
+                unit.masters.clear()  # what was set since then, and has changed now
         self.sharding.hold(self.sharded)
+        still.interrupts.raise_first()
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps that are interrupted or fail, and training after them."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+from rules import RANK, RULES, loss_of, sharded
+from torch import nn
+
+import meron
+import meron.torch as mt
+from meron import zero
+from meron._native import lib
+from meron.torch.optim import engine, still
+from model import raises, run_cases
+
+
+def interrupted(wait: Any, late: bool) -> Any:
+    """A wait that Ctrl-C ends once, before it or behind it."""
+    told = False
+
+    def waits(*arguments: Any) -> Any:
+        nonlocal told
+        if told:
+            return wait(*arguments)
+        told = True
+        if late:
+            wait(*arguments)
+        raise KeyboardInterrupt
+
+    return waits
+
+
+def call_interrupted(function: Any, late: bool) -> Any:
+    """meron._native.call, which Ctrl-C ends once in a function of the library."""
+    plain, once = still.call, interrupted(still.call, late)
+    return lambda called, *given: (once if called is function else plain)(called, *given)
+
+
+@contextlib.contextmanager
+def ctrl_c(where: str, late: bool) -> Iterator[None]:
+    """Ctrl-C on rank 0 alone, as a step begins, ends, or puts back what is frozen."""
+    if RANK:
+        yield
+        return
+    if where == "begin":
+        patch = mock.patch.object(
+            meron.optimizer, "call", call_interrupted(lib.meron_optimizer_step_begin, late)
+        )
+    elif where == "end":
+        kind = type("Step", (meron.Future,), {"wait": interrupted(meron.Future.wait, late)})
+        patch = mock.patch.object(meron.optimizer, "Future", kind)
+    elif where == "enter":
+        patch = mock.patch.object(still, "call", call_interrupted(lib.meron_future_wait, late))
+    else:
+        patch = mock.patch.object(still, "write_state", interrupted(still.write_state, late))
+    with patch, raises(KeyboardInterrupt, ""):
+        yield
+
+
+def case_an_interrupt_leaves_alone_what_is_frozen() -> None:
+    """And the rank that it is raised on stays in step with its peers."""
+
+    def under(name: str, plan: str, dtype: torch.dtype | None, where: str, late: bool) -> None:
+        model = sharded(plan, mp=mt.MixedPrecision(dtype))
+        rule, _, _, options, _ = RULES[name]
+        optimizer = rule(model, **options)
+
+        def kept(param: nn.Parameter) -> list[torch.Tensor]:
+            states = [mt.full_optimizer_state(optimizer, param, k) for k in optimizer.state_names]
+            return [mt.full_param(param), *(each for each in states if each is not None)]
+
+        loss_of(model, 0).backward()
+        optimizer.step()
+        frozen = model.blocks[0].up.weight
+        frozen.requires_grad_(False)
+        loss_of(model, 1).backward()
+        before, moving = kept(frozen), mt.full_param(model.head.weight)
+        with ctrl_c(where, late):
+            optimizer.step()
+        optimizer.zero_grad()
+        assert optimizer.steps == 2
+        for value, old in zip(kept(frozen), before, strict=True):
+            assert torch.equal(value, old), (name, plan, where, late)
+        assert dtype is not None or not torch.equal(mt.full_param(model.head.weight), moving)
+        loss_of(model, 2).backward()
+        optimizer.step()
+        assert torch.equal(mt.full_param(frozen), before[0])
+
+    for late in (False, True):
+        for where in ("end", "enter", "write"):
+            under("AdamW", "zero3", None, where, late)
+        under("momentum", "zero1", torch.bfloat16, "end", late)
+    under("momentum", "zero3", None, "begin", True)
+    under("Lion", "zero0", None, "end", True)
+
+
+class Clamped(nn.Linear):
+    limit = 1.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.limit < 1:
+            with torch.no_grad():
+                self.weight.clamp_(-self.limit, self.limit)
+        return super().forward(x)
+
+
+class Spare(nn.Module):
+    """Has a layer that no forward uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.spare = Clamped(64, 64), nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.used(x)
+
+
+def case_zero_grad_drops_what_a_failed_step_has_finished() -> None:
+    """Also of units that had no gradient, so that training goes on."""
+
+    def under(plan: str, fails: Any) -> None:
+        torch.manual_seed(0)
+        model = mt.shard(Spare(), units=nn.Linear, plan=plan)
+        optimizer = mt.AdamW(model, lr=0.01)
+
+        def backward() -> None:
+            model(torch.ones(2, 64)).sum().backward()
+
+        backward()
+        optimizer.step()
+        before = [mt.full_param(param) for param in model.parameters()]
+        fails(model, optimizer, backward)
+        assert zero.safe_get_full_grad(model.spare.weight) is None
+        optimizer.zero_grad()
+        for param, value in zip(model.parameters(), before):
+            assert torch.equal(mt.full_param(param), value)
+        backward()
+        optimizer.step()
+        assert optimizer.steps == 2
+        for param, value in zip(model.parameters(), before):
+            assert not torch.equal(mt.full_param(param), value)
+
+    def by_a_write(model: Any, optimizer: Any, backward: Any) -> None:
+        model.used.limit = 1e-3
+        backward()
+        model.used.limit = 1.0
+        with raises(meron.StateError, "used.weight': written to while in use"):
+            optimizer.step()
+
+    def by_a_gather(model: Any, optimizer: Any, backward: Any) -> None:
+        backward()
+        mt.unshard(model.used)
+        with raises(meron.StateError, "leased"):
+            optimizer.step()
+        mt.reshard(model.used)
+
+    def by_an_interrupt(_model: Any, optimizer: Any, backward: Any) -> None:
+        backward()
+        reducer = optimizer.sharding.reducer
+        ends = interrupted(reducer.finish_rest, late=True)
+        with mock.patch.object(reducer, "finish_rest", ends), raises(KeyboardInterrupt, ""):
+            optimizer.step()
+
+    def by_an_interrupt_and_again(model: Any, optimizer: Any, backward: Any) -> None:
+        by_an_interrupt(model, optimizer, backward)
+        fails = mock.patch.object(engine, "Still", interrupted(None, late=False))
+        with fails, raises(KeyboardInterrupt, ""):
+            optimizer.step()
+
+    for plan in ("zero3", "zero1", "zero0"):
+        for fails in (by_a_write, by_a_gather, by_an_interrupt, by_an_interrupt_and_again):
+            under(plan, fails)
+
+
+if __name__ == "__main__":
+    run_cases(sys.modules[__name__])
