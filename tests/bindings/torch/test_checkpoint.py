@@ -12,7 +12,7 @@ from conftest import run_ranks
 from promises import check_promise, promises_of
 
 HERE = Path(__file__).parent / "checkpoint"
-PROMISES = HERE / "promised.py"
+PROMISES = [HERE / "promised.py", HERE / "resumed_states.py"]
 Job = dict[str, Any]
 
 
@@ -93,9 +93,13 @@ def test_a_folder_per_node(tmp_path: Path, rule: str, disks: list[int]) -> None:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize("promise", promises_of(PROMISES))
-def test_promise(promise: str, ranks: int) -> None:
-    check_promise(PROMISES, ranks, promise)
+@pytest.mark.parametrize(
+    ("program", "promise"),
+    [(program, promise) for program in PROMISES for promise in promises_of(program)],
+    ids=lambda value: value.stem if isinstance(value, Path) else value,
+)
+def test_promise(program: Path, promise: str, ranks: int) -> None:
+    check_promise(program, ranks, promise)
 
 
 @pytest.mark.parametrize("weights", ["tied", "free"])

@@ -97,7 +97,8 @@ def load(
         name: None for the newest complete one.
         model, optimizer, scheduler, scaler: as they were given to `save`: sharded, and made alike;
             an optimizer need not have taken a step.
-        strict: False leaves alone what the other side lacks.
+        strict: False leaves alone what the other side lacks. But states of optimizers that the
+            checkpoint lacks begin anew.
         values_only: params and buffers; f32 masters follow, optimizers keep their states.
         rng: go on with torch's random numbers, if as many ranks saved them.
         rank0_only: only rank 0 sees the files, and sends the others their parts.
@@ -143,7 +144,8 @@ def load(
             raise LoadError(
                 f"the checkpoint does not fit the model: {wrong}",
                 subject=str(checkpoint.path),
-                advice="Load it into the model that it is of, or with strict=False."
+                advice="Load it into the model and the optimizers that it is of, with "
+                "values_only=True, or with strict=False."
                 if strict
                 else "Load it into a model of these shapes.",
             )
