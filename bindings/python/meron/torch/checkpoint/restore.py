@@ -28,7 +28,6 @@ from meron.torch.checkpoint.shard_states import (
 from meron.torch.optim.engine import EngineOptimizer
 from meron.torch.optim.packed import first_values
 from meron.torch.optim.states import write_state
-from meron.torch.sharding import unit_of
 from meron.torch.unit import ShardedUnit
 
 STEP = "state.step"
@@ -225,12 +224,14 @@ def read_engine(plan: Plan, optimizer: EngineOptimizer, names: Names, reader: Re
         plan.steps = max(counts) if counts else int(any_read)
 
 
-def initial_states(plan: Plan, optimizer: EngineOptimizer) -> dict[Any, dict[str, float]]:
+def initial_states(
+    plan: Plan, optimizer: EngineOptimizer
+) -> dict[tuple[ShardedUnit, int], dict[str, float]]:
     """The states that are not zero before the first step, by torch's name, of each param."""
     found = dict.fromkeys(places_of(optimizer), optimizer.initial_states(optimizer.defaults))
     for group, options in zip(optimizer.param_groups, plan.groups):
         first = optimizer.initial_states({**optimizer.defaults, **group, **options})
-        found.update({unit_of(param): first for param in group["params"]})
+        found.update(dict.fromkeys(optimizer._trainable(group), first))
     return found
 
 
