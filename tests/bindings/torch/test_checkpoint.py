@@ -12,7 +12,7 @@ from conftest import run_ranks
 from promises import check_promise, promises_of
 
 HERE = Path(__file__).parent / "checkpoint"
-PROMISES = HERE / "promised.py"
+PROMISES = [HERE / "promised.py", HERE / "resumed_states.py"]
 Job = dict[str, Any]
 
 
@@ -79,23 +79,35 @@ def test_states_move_between_torch_and_the_engine(
 
 # Each rank is a node that sees its own disk only: two nodes save, and come back in another order,
 # or with a third.
-@pytest.mark.parametrize(("rule", "disks"), [("torch AdamW", [1, 0]), ("engine AdamW", [2, 0, 1])])
-def test_a_folder_per_node(tmp_path: Path, rule: str, disks: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("rule", "loaded", "disks"),
+    [
+        ("torch AdamW", "torch AdamW", [1, 0]),
+        ("engine AdamW", "engine AdamW", [2, 0, 1]),
+        ("torch AdamW", "engine AdamW", [1, 0]),
+    ],
+)
+def test_a_folder_per_node(tmp_path: Path, rule: str, loaded: str, disks: list[int]) -> None:
     job = job_of("zero3", rule, low=True)
     before = run(2, tmp_path, {"action": "save", "disks": [0, 1], **job})
     assert len(list(tmp_path.glob("disk0/it/*-00000-of-*.safetensors"))) == 2
     assert not list(tmp_path.glob("disk0/it/*-00001-of-*.safetensors"))
+    job["rule"] = loaded
     after = run(len(disks), tmp_path, {"action": "load", "seed": 1, "disks": disks, **job})
     assert after[0]["digest"] == before[0]["digest"]
-    if len(disks) == 2:
+    if len(disks) == 2 and loaded == rule:
         assert after[0]["after"] == before[0]["after"]
         assert [each["random"] for each in after] == [each["random"] for each in before]
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize("promise", promises_of(PROMISES))
-def test_promise(promise: str, ranks: int) -> None:
-    check_promise(PROMISES, ranks, promise)
+@pytest.mark.parametrize(
+    ("program", "promise"),
+    [(program, promise) for program in PROMISES for promise in promises_of(program)],
+    ids=lambda value: value.stem if isinstance(value, Path) else value,
+)
+def test_promise(program: Path, promise: str, ranks: int) -> None:
+    check_promise(program, ranks, promise)
 
 
 @pytest.mark.parametrize("weights", ["tied", "free"])

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -107,6 +108,38 @@ def test_what_is_exported_reads_back(tmp_path: Path, to: str) -> None:
     with pytest.raises(ConvertError, match="is there already"):
         export_checkpoint(tmp_path / "ours", "first", tmp_path / "theirs", format=to)
     assert not [each for each in tmp_path.iterdir() if "partial" in each.name]
+
+
+def test_each_exported_param_has_the_steps_of_its_optimizer(tmp_path: Path) -> None:
+    numbers = {"learning_rate": 0.1, "epsilon": 1e-8, "weight_decay": 0.0}
+    group = {**numbers, "beta1": 0.9, "beta2": 0.999}
+    saved = [
+        {"class": "AdamW", "engine": name != "c", "groups": [{"params": [name]}]}
+        for name in ("a", "c", "b")
+    ]
+    ones = np.ones(2, np.float32)
+    tensors = [
+        meron.CheckpointTensor(name, "F32", (2,), ones, kind=kind)
+        for name in ("a", "b", "c")
+        for kind in ("values", "exp_avg", "exp_avg_sq")
+    ]
+    three = np.full((), 3, np.float32)
+    tensors.append(meron.CheckpointTensor("c", "F32", (), three, kind="state.step"))
+    meron.write_checkpoint(
+        tmp_path,
+        "ours",
+        tensors,
+        extra={"meron.torch": {"version": 1, "optimizers": saved}},
+        optimizers=[{"rule": "adamw", "steps": n, "groups": [group]} for n in (5, 2)],
+    )
+    expected = {"a": 5, "b": 2, "c": 3}
+    export_checkpoint(tmp_path, "ours", tmp_path / "universal", format="universal")
+    export_checkpoint(tmp_path, "ours", tmp_path / "dcp", format="dcp")
+    found = {f"optim.state.{name}.step": torch.zeros(()) for name in expected}
+    torch_dcp.load(found, checkpoint_id=tmp_path / "dcp", no_dist=True)
+    for name, steps in expected.items():
+        assert torch.load(tmp_path / "universal" / "zero" / name / "step.pt") == steps
+        assert int(found[f"optim.state.{name}.step"]) == steps
 
 
 def test_a_distributed_checkpoint_of_torch(tmp_path: Path) -> None:

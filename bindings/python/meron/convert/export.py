@@ -17,6 +17,7 @@ from meron.checkpoint import Checkpoint, open_checkpoint
 from meron.convert.content import TORCH_DTYPES, ConvertError
 
 STATES = ("exp_avg", "exp_avg_sq")
+STEP = "state.step"
 
 
 def export_checkpoint(
@@ -83,6 +84,28 @@ def best_values(checkpoint: Checkpoint, name: str) -> torch.Tensor:
     return tensor_of(checkpoint, kind, name)
 
 
+def counter_of(checkpoint: Checkpoint) -> Callable[[str], int]:
+    """A function of a param's name: how many steps its optimizer has taken."""
+    listed = checkpoint.manifest["optimizers"]
+    # meron.torch says which params each optimizer has; of those of the engine the manifest counts.
+    saved = checkpoint.extra.get("meron.torch", {}).get("optimizers", [])
+    engines = [each for each in saved if each["engine"]]
+    counts = {
+        name: int(entry["steps"])
+        for each, entry in zip(engines, listed)
+        for group in each["groups"]
+        for name in group["params"]
+    }
+    most = max((int(each["steps"]) for each in listed), default=0)
+
+    def count(name: str) -> int:
+        if (STEP, name) in checkpoint.tensors:
+            return int(tensor_of(checkpoint, STEP, name))
+        return counts.get(name, most)
+
+    return count
+
+
 def write_torch(checkpoint: Checkpoint, path: Path, dtype: torch.dtype | None) -> None:
     values = {}
     for kind, name in checkpoint.tensors:
@@ -101,7 +124,7 @@ def write_universal(checkpoint: Checkpoint, path: Path) -> None:
     shapes: dict[str, torch.Size] = {}
     module: dict[str, torch.Tensor] = {}
     with_states = {name for kind, name in checkpoint.tensors if kind in STATES}
-    steps = max((each["steps"] for each in checkpoint.manifest["optimizers"]), default=0)
+    steps = counter_of(checkpoint)
     for kind, name in checkpoint.tensors:
         if kind != "values":
             continue
@@ -117,7 +140,7 @@ def write_universal(checkpoint: Checkpoint, path: Path) -> None:
             if (state, name) in checkpoint.tensors:
                 found = tensor_of(checkpoint, state, name)
                 torch.save({"param": found, "cat_dim": 0}, folder / f"{state}.pt")
-        torch.save(steps, folder / "step.pt")
+        torch.save(steps(name), folder / "step.pt")
     if not shapes:
         raise ConvertError(
             f"{checkpoint.path} has no states of an optimizer: export values instead"
@@ -177,10 +200,11 @@ def write_dcp(checkpoint: Checkpoint, path: Path) -> None:
             add(f"model.{name}", "master" if master else "values", name)
         elif kind in STATES or kind.startswith("state."):
             add(f"optim.state.{name}.{kind.removeprefix('state.')}", kind, name)
+    steps = counter_of(checkpoint)
+    for kind, name in checkpoint.tensors if checkpoint.manifest["optimizers"] else ():
+        if kind == "exp_avg" and (STEP, name) not in checkpoint.tensors:
+            state[f"optim.state.{name}.step"] = torch.tensor(float(steps(name)))
     for number, optimizer in enumerate(checkpoint.manifest["optimizers"][:1]):
-        for kind, name in list(checkpoint.tensors):
-            if kind == "exp_avg":
-                state[f"optim.state.{name}.step"] = torch.tensor(float(optimizer["steps"]))
         for index, group in enumerate(optimizer["groups"]):
             for key, value in as_group(group).items():
                 state[f"optim.param_groups.{number + index}.{key}"] = value

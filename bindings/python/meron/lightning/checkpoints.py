@@ -25,12 +25,14 @@ import meron
 import meron.torch as mt
 from meron.lightning.session import Session
 from meron.lightning.unsharded import full_value
-from meron.torch.checkpoint.agreement import together
+from meron.torch.checkpoint.agreement import LoadError, together
+from meron.torch.checkpoint.compare import Differences
+from meron.torch.checkpoint.load import load_unless_given
 from meron.torch.sharding import unit_of
 from meron.torch.values.full import exact_param
 from meron.zero import zero_to_fp32
 from meron.zero.drive import drive_errors
-from meron.zero.targets import targets_of
+from meron.zero.targets import extra_states_of, targets_of
 
 TAG = "checkpoint"
 STATE = "meron.lightning"  # of `extra`, and of the tensor
@@ -208,31 +210,65 @@ def restore(session: Session, saved: Saved, *, optimizers: bool, strict: bool) -
     Changes that were made to `saved.state["state_dict"]` count: values that were set are loaded in
     place of the file's, and params whose names were deleted stay as they are.
 
+    All other names are compared as without changes. So are the states of optimizers: those of a
+    param that a change has renamed are missing.
+
     Raises, on all ranks, LoadError before anything has changed; CorruptError, GroupError.
     """
     engine = session.engine
     model = engine.module
     given = saved.state.get("state_dict")
     kept: dict[str, torch.Tensor] = {}
+    edited: Callable[[str], bool] | None = None
     if isinstance(given, LazyState):
         own = model_state(model)
+        with together(engine.sharding.context):
+            check_edits(model, given.changed, strict)
         kept = {name: own[name] for name in sorted(given.removed) if name in own}
         kept.update(given.changed)
+        edited = {*given.removed, *given.changed}.__contains__
     elif isinstance(given, Mapping):  # another one in its place
         kept = dict(given)
+        edited = any_name
     with_optimizers = optimizers and not saved.weights_only and bool(session.optimizers)
-    loaded = mt.load(
+    loaded = load_unless_given(
+        edited,
         saved.path,
         saved.tag,
         model,
         session.optimizers if with_optimizers else None,
-        strict=strict and not kept,
+        strict=strict,
         values_only=not with_optimizers,
         rng=with_optimizers,
     )
     if kept:
         model.load_state_dict(kept, strict=strict and not isinstance(given, LazyState))
     engine._take_state(loaded.extra.get(ENGINE, {}), loaded.step, with_optimizers)
+
+
+def any_name(_name: str) -> bool:
+    return True
+
+
+def check_edits(model: torch.nn.Module, changed: Mapping[str, torch.Tensor], strict: bool) -> None:
+    """LoadError for values that were set in a checkpoint's state_dict and that the model cannot
+    take. Local."""
+    targets = targets_of(model)
+    unknown = set(changed).difference(targets, extra_states_of(model))
+    found = Differences(unexpected=sorted(unknown))
+    for name in sorted(changed.keys() & targets):
+        if not isinstance(changed[name], torch.Tensor):
+            continue  # which load_state_dict refuses
+        ours, theirs = list(targets[name].tensor.shape), list(changed[name].shape)
+        if ours != theirs:
+            found.mismatched.append(f"{name} ({theirs} in the state_dict, {ours} here)")
+    wrong = found.text(strict)
+    if wrong:
+        raise LoadError(
+            f"values that were set in checkpoint['state_dict'] do not fit the model: {wrong}",
+            subject="state_dict",
+            advice="Set values of the model's names and shapes in on_load_checkpoint.",
+        )
 
 
 # ---- Paths --------------------------------------------------------------------------------------

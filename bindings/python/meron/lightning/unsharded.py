@@ -14,6 +14,7 @@ import torch
 import meron.torch as mt
 from meron import errors
 from meron.torch.checkpoint.agreement import LoadError
+from meron.torch.checkpoint.shard_states import begin_anew
 from meron.torch.optim.packed import unpack_states
 from meron.torch.optim.states import read_state
 from meron.torch.sharding import unit_of
@@ -149,9 +150,12 @@ def take_full_states(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any])
         }
     for theirs, ours in zip(saved["param_groups"], optimizer.param_groups):
         ours.update((key, value) for key, value in theirs.items() if key != "params")
-    for part, state in states.items():
-        if state:
-            optimizer.state[part] = state
+    for group in optimizer.param_groups:
+        for part in (part for part in group["params"] if part in states):
+            if states[part]:
+                optimizer.state[part] = states[part]
+            else:
+                begin_anew(optimizer, group, part)
 
 
 def saved_places(

@@ -176,5 +176,26 @@ def case_fabric_loads_weights_alone() -> None:
     fabric.strategy.teardown()
 
 
+def case_states_that_a_file_lacks_begin_anew() -> None:
+    for kind, options in ((torch.optim.SGD, {"momentum": 0.9}), (torch.optim.Adagrad, {})):
+        fabric = fabric_of(MeronFabricStrategy(save_distributed_checkpoint=False, stage=2))
+        model = layers()
+        model, optimizer = fabric.setup(model, kind(model.parameters(), lr=1e-2, **options))
+        state = {"model": model, "optimizer": optimizer}
+        fabric.save(HERE / "before.pt", state)
+
+        def step(model: Any = model, optimizer: Any = optimizer, fabric: Any = fabric) -> Any:
+            fabric.backward(model(torch.ones(2, 16)).sum())
+            optimizer.step()
+            optimizer.zero_grad()
+            return {name: value.clone() for name, value in model.state_dict().items()}
+
+        first = step()
+        step()
+        fabric.load(HERE / "before.pt", state)
+        assert distance_of(step(), first) == 0, kind
+        fabric.strategy.teardown()
+
+
 if __name__ == "__main__":
     run_cases(dict(globals()))

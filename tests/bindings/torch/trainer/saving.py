@@ -77,22 +77,82 @@ def case_a_run_of_ddp_goes_on_in_shards() -> None:
     assert distance(again, anew) == 0
 
 
-def case_edits_before_a_load() -> None:
-    class Edited(Kept):
-        def on_load_checkpoint(self, checkpoint: dict) -> None:
-            weights = checkpoint["state_dict"]
-            weights["net.0.bias"] = torch.full_like(weights["net.0.bias"], 3.0)
-            del weights["net.4.bias"]
+class Edited(Kept):
+    def on_load_checkpoint(self, checkpoint: dict) -> None:
+        weights = checkpoint["state_dict"]
+        weights["net.0.bias"] = torch.full_like(weights["net.0.bias"], 3.0)
+        del weights["net.4.bias"]
 
-    module = Edited()
-    own = module.net[4].bias.detach().clone()
+
+def validate(module: LightningModule) -> None:
     trainer("meron_stage_3").validate(
         module, loader(), verbose=False, ckpt_path=FOLDER / "end.ckpt"
     )
+
+
+def case_edits_before_a_load() -> None:
+    module = Edited()
+    own = module.net[4].bias.detach().clone()
+    validate(module)
     values, expected = module.state_dict(), torch.load(FOLDER / "expected.pt")["values"]
     assert (values["net.0.bias"] == 3).all()
     assert torch.equal(values["net.4.bias"], own)
     assert torch.equal(values["net.2.weight"], expected["net.2.weight"])
+
+
+def case_edits_do_not_hide_what_else_is_missing() -> None:
+    class Wider(Edited):
+        def __init__(self) -> None:
+            super().__init__()
+            self.more = torch.nn.Linear(2, 2)
+
+    class Surplus(Kept):
+        def on_load_checkpoint(self, checkpoint: dict) -> None:
+            checkpoint["state_dict"]["none.bias"] = torch.ones(2)
+
+    class Resized(Kept):
+        def on_load_checkpoint(self, checkpoint: dict) -> None:
+            checkpoint["state_dict"]["net.0.bias"] = torch.ones(2)
+
+    for kind, text in (
+        (Wider, "missing: more.bias, more.weight"),
+        (Surplus, "unexpected: none.bias"),
+        (Resized, "net.0.bias ([2] in the state_dict, [33] here)"),
+    ):
+        module = kind()
+        before = {name: value.clone() for name, value in module.state_dict().items()}
+        raises("LoadError", text, lambda module=module: validate(module))
+        after = module.state_dict()
+        assert all(torch.equal(value, after[name]) for name, value in before.items())
+    module = Wider()
+    module.strict_loading = False
+    validate(module)
+    assert (module.state_dict()["net.0.bias"] == 3).all()
+
+
+def case_renamed_params() -> None:
+    class Renamed(Kept):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.net = self.net[0], torch.nn.Sequential(*self.net[1:])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.net(self.first(x)).squeeze(1)
+
+        def on_load_checkpoint(self, checkpoint: dict) -> None:
+            weights = checkpoint["state_dict"]
+            for old, new in (("net.0", "first"), ("net.2", "net.1"), ("net.4", "net.3")):
+                for end in (".weight", ".bias"):
+                    weights[new + end] = weights.pop(old + end)
+
+    module = Renamed()
+    validate(module)
+    values, expected = module.state_dict(), torch.load(FOLDER / "expected.pt")["values"]
+    assert torch.equal(values["first.weight"], expected["net.0.weight"])
+    assert torch.equal(values["net.3.bias"], expected["net.4.bias"])
+    # States of optimizers go by the names in the file.
+    resume = lambda: fit("meron_stage_2", Renamed(), FOLDER / "end.ckpt", max_epochs=3)  # noqa: E731
+    raises("ArgumentError", "other params than in the checkpoint", resume)
 
 
 def case_frozen_params_are_left_out() -> None:

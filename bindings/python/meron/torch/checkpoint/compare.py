@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,8 +51,13 @@ def source_of(names: Names, checkpoint: Checkpoint, name: str, kind: str = "valu
     return None
 
 
-def compare_values(names: Names, checkpoint: Checkpoint, own: dict[str, Any]) -> Differences:
-    """Params and buffers."""
+def compare_values(
+    names: Names,
+    checkpoint: Checkpoint,
+    own: dict[str, Any],
+    given: Callable[[str], bool] | None = None,
+) -> Differences:
+    """Params and buffers. Those for which `given` is true may be missing or unexpected."""
     found = Differences()
     used = set()
     wanted: dict[str, tuple[tuple[int, ...], torch.dtype, bool]] = {}
@@ -79,6 +85,9 @@ def compare_values(names: Names, checkpoint: Checkpoint, own: dict[str, Any]) ->
     found.unexpected += [
         name for kind, name in checkpoint.tensors if kind == "values" and name not in known
     ]
+    if given is not None:
+        found.missing = [n for n in found.missing if not any(map(given, names.all_names(n)))]
+        found.unexpected = [name for name in found.unexpected if not given(name)]
     for each in (found.missing, found.unexpected, found.mismatched):
         each.sort()
     return found

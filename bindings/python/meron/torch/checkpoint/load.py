@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,7 +98,8 @@ def load(
         name: None for the newest complete one.
         model, optimizer, scheduler, scaler: as they were given to `save`: sharded, and made alike;
             an optimizer need not have taken a step.
-        strict: False leaves alone what the other side lacks.
+        strict: False leaves alone what the other side lacks. But states of optimizers that the
+            checkpoint lacks begin anew.
         values_only: params and buffers; f32 masters follow, optimizers keep their states.
         rng: go on with torch's random numbers, if as many ranks saved them.
         rank0_only: only rank 0 sees the files, and sends the others their parts.
@@ -111,6 +113,39 @@ def load(
     on all ranks), StateError (a param is in use). Later: CorruptError that names tensor, file and
     offset, GroupError.
     """
+    return load_unless_given(
+        None,
+        folder,
+        name,
+        model,
+        optimizer,
+        strict=strict,
+        values_only=values_only,
+        scheduler=scheduler,
+        scaler=scaler,
+        rng=rng,
+        rank0_only=rank0_only,
+        per_node=per_node,
+    )
+
+
+def load_unless_given(
+    given: Callable[[str], bool] | None,
+    folder: str | os.PathLike[str],
+    name: str | None,
+    model: Models,
+    optimizer: Optimizers | None = None,
+    *,
+    strict: bool = True,
+    values_only: bool = False,
+    scheduler: Any = None,
+    scaler: Any = None,
+    rng: bool = True,
+    rank0_only: bool = False,
+    per_node: bool = False,
+) -> Loaded:
+    """As `load`. Also if strict, values of those names for which `given` is true may be missing or
+    unexpected: the caller sets them afterwards."""
     names = Names(model)
     sharding = names.sharding
     context = sharding.context
@@ -136,14 +171,15 @@ def load(
     found = Found(Differences())
     with together(context):
         check_version(own, checkpoint)
-        found = compare(names, checkpoint, own, optimizers, strict)
+        found = compare(names, checkpoint, own, optimizers, strict, given)
         found.schedulers = schedulers_of(own, scheduler, scaler)
         wrong = found.differences.text(strict)
         if wrong:
             raise LoadError(
                 f"the checkpoint does not fit the model: {wrong}",
                 subject=str(checkpoint.path),
-                advice="Load it into the model that it is of, or with strict=False."
+                advice="Load it into the model and the optimizers that it is of, with "
+                "values_only=True, or with strict=False."
                 if strict
                 else "Load it into a model of these shapes.",
             )
@@ -190,9 +226,10 @@ def compare(
     own: dict[str, Any],
     optimizers: list[torch.optim.Optimizer],
     strict: bool,
+    given: Callable[[str], bool] | None,
 ) -> Found:
     """Local, and the same on all ranks."""
-    found = Found(compare_values(names, checkpoint, own))
+    found = Found(compare_values(names, checkpoint, own, given))
     saved = own.get("optimizers")
     if optimizers and saved and len(saved) != len(optimizers):
         raise errors.argument(

@@ -18,6 +18,7 @@ from meron.torch.checkpoint.names import Names
 from meron.torch.checkpoint.reading import Reader
 from meron.torch.checkpoint.shard_states import (
     as_given,
+    begin_anew,
     engine_kinds,
     groups_of,
     held_params,
@@ -25,6 +26,7 @@ from meron.torch.checkpoint.shard_states import (
     options_of,
 )
 from meron.torch.optim.engine import EngineOptimizer
+from meron.torch.optim.packed import first_values
 from meron.torch.optim.states import write_state
 from meron.torch.unit import ShardedUnit
 
@@ -41,7 +43,8 @@ class Plan:
     Attributes:
         native: the engine loads its states, as they are in files.
         groups: options of each of its param groups.
-        steps: of an optimizer of the engine.
+        counted: whether the manifest has its number of steps.
+        steps: that number; of an optimizer of the engine also where states have it.
         parts: states of an engine's optimizer: unit, index, torch's name, this rank's values.
         states: states of a torch optimizer, by the key of its `state`.
     """
@@ -49,6 +52,7 @@ class Plan:
     optimizer: torch.optim.Optimizer
     native: bool = False
     groups: list[dict[str, Any]] = field(default_factory=list)
+    counted: bool = False
     steps: int = 0
     parts: list[tuple[ShardedUnit, int, str, torch.Tensor]] = field(default_factory=list)
     states: dict[torch.Tensor, dict[str, Any]] = field(default_factory=dict)
@@ -68,42 +72,62 @@ def plan_of(
     listed = checkpoint.manifest["optimizers"]
     saved = own.get("optimizers")
     plan.groups = groups_from(number, optimizer, names, saved, listed, strict)
-    kinds = {kind for kind, _ in checkpoint.tensors}
-    if isinstance(optimizer, EngineOptimizer):
-        place = number  # of the optimizers that the engine saved
-        if saved is not None and number < len(saved):
-            before = [each for each in saved[:number] if each["engine"]]
-            place = len(before) if saved[number]["engine"] else len(listed)
-        if place < len(listed):
-            rule, steps = listed[place]["rule"], int(listed[place]["steps"])
-            plan.steps = steps
-            plan.native = (
-                rule.lower() == type(optimizer).__name__.lower()
-                and len(listed[place]["groups"]) == optimizer.engine.groups
-            )
-        else:
-            plan.steps = steps_of(names, checkpoint)
-        wanted = engine_kinds(optimizer) if optimizer.has_states(plan.groups[0]) else {}
-        if plan.steps:
-            found.missing += [
-                f"{kind} of {names.of_place[unit, i]}"
-                for unit in optimizer.sharded
-                for i in unit.trainable
-                if (unit, i) in names.of_place
-                for kind in wanted
-                if source_of(names, checkpoint, names.of_place[unit, i], kind) is None
-            ]
-    elif saved is None and not listed and not any(kind.startswith("exp_avg") for kind in kinds):
+    entry = entry_of(number, saved, listed)
+    if entry is not None:
+        plan.counted, plan.steps = True, int(entry["steps"])
+    is_saved = entry is not None or (saved is not None and number < len(saved))
+    wanted = wanted_states(plan, names, checkpoint)
+    there = [source_of(names, checkpoint, *each) is not None for each in wanted]
+    if not is_saved and not any(there) and (wanted or not isinstance(optimizer, EngineOptimizer)):
         found.missing.append(f"the states of {type(optimizer).__name__}")
+    if not isinstance(optimizer, EngineOptimizer):
+        return plan
+    if entry is not None:
+        plan.native = (
+            entry["rule"].lower() == type(optimizer).__name__.lower()
+            and len(entry["groups"]) == optimizer.engine.groups
+        )
+    if plan.steps or any(source_of(names, checkpoint, name, STEP) for name, _ in wanted):
+        found.missing += [
+            f"{kind} of {name}" for (name, kind), is_there in zip(wanted, there) if not is_there
+        ]
     return plan
 
 
-def steps_of(names: Names, checkpoint: Checkpoint) -> int:
-    """The highest count of steps that a torch optimizer saved."""
-    counts = [
-        checkpoint.read(name, kind).item() for kind, name in checkpoint.tensors if kind == STEP
-    ]
-    return int(max(counts, default=0))
+def entry_of(
+    number: int, saved: list[dict[str, Any]] | None, listed: list[dict[str, Any]]
+) -> dict[str, Any] | None:
+    """What the manifest says of an optimizer; None if the engine did not save it."""
+    if saved is None:  # by another language, or imported: one entry is of all params
+        place = 0 if len(listed) == 1 else number
+    elif number < len(saved) and saved[number]["engine"]:
+        place = sum(each["engine"] for each in saved[:number])
+    else:
+        return None
+    return listed[place] if place < len(listed) else None
+
+
+def wanted_states(plan: Plan, names: Names, checkpoint: Checkpoint) -> list[tuple[str, str]]:
+    """The states that an optimizer may have, by param and kind; of one of torch, which makes them
+    in its steps, those kinds that the checkpoint has of any param."""
+    optimizer = plan.optimizer
+    if isinstance(optimizer, EngineOptimizer):
+        kinds = list(states_by_kind(plan, optimizer))
+        used = [names.of_place[place] for place in places_of(optimizer) if place in names.of_place]
+    else:
+        there = sorted({kind for kind, _ in checkpoint.tensors})
+        kinds = [kind for kind in there if key_of(optimizer, kind) is not None]
+        used = [held.name for group in held_params(optimizer, names) for held in group]
+    return [(name, kind) for name in used for kind in kinds]
+
+
+def states_by_kind(plan: Plan, optimizer: EngineOptimizer) -> dict[str, str]:
+    """The states of an engine's optimizer, torch's names by kind, with the groups of a plan."""
+    return engine_kinds(optimizer) if optimizer.has_states(plan.groups[0]) else {}
+
+
+def places_of(optimizer: EngineOptimizer) -> list[tuple[ShardedUnit, int]]:
+    return [(unit, i) for unit in optimizer.sharded for i in unit.trainable]
 
 
 def groups_from(
@@ -164,35 +188,60 @@ def from_manifest(
 def read_states(plan: Plan, names: Names, reader: Reader) -> None:
     """Reads what the engine does not load itself, into new tensors. Collective with rank0_only."""
     if isinstance(plan.optimizer, EngineOptimizer):
-        if not plan.native:
-            read_engine(plan, plan.optimizer, names, reader)
+        read_engine(plan, plan.optimizer, names, reader)
     else:
         read_torch(plan, plan.optimizer, names, reader)
 
 
 def read_engine(plan: Plan, optimizer: EngineOptimizer, names: Names, reader: Reader) -> None:
-    kinds = engine_kinds(optimizer) if optimizer.has_states(plan.groups[0]) else {}
-    for unit in optimizer.sharded:
-        for i in unit.trainable:
-            name = names.of_place.get((unit, i))
-            if name is None:
-                continue
-            for kind, key in kinds.items():
-                source = source_of(names, reader.checkpoint, name, kind)
-                if source is not None:
-                    part = reader.part(source, kind, unit.owned(i))
-                    plan.parts.append((unit, i, key, part))
-            source = source_of(names, reader.checkpoint, name, "master")
-            if source is not None and unit.handles[i].dtype != "f32":
-                plan.parts.append((unit, i, "master", reader.part(source, "master", unit.owned(i))))
+    """States that the checkpoint lacks begin anew, also if the engine loads the others."""
+    checkpoint = reader.checkpoint
+    kinds = states_by_kind(plan, optimizer)
+    initial = initial_states(plan, optimizer)
+    any_read = False
+    counts: list[int] = []
+    for unit, i in places_of(optimizer):
+        name = names.of_place.get((unit, i))
+        if name is None:
+            continue
+        for kind, key in kinds.items():
+            source = source_of(names, checkpoint, name, kind)
+            if source is None:
+                first = first_values(unit, i, initial[unit, i].get(key))
+                plan.parts.append((unit, i, key, first))
+            elif not plan.native:
+                any_read = True
+                plan.parts.append((unit, i, key, reader.part(source, kind, unit.owned(i))))
+        if plan.native:
+            continue
+        source = source_of(names, checkpoint, name, "master")
+        if source is not None and unit.handles[i].dtype != "f32":
+            plan.parts.append((unit, i, "master", reader.part(source, "master", unit.owned(i))))
+        source = None if plan.counted else source_of(names, checkpoint, name, STEP)
+        if source is not None:
+            counts.append(int(reader.part(source, STEP, range(1)).item()))
+    if not plan.counted:  # (SGD of torch does not count.)
+        plan.steps = max(counts) if counts else int(any_read)
+
+
+def initial_states(
+    plan: Plan, optimizer: EngineOptimizer
+) -> dict[tuple[ShardedUnit, int], dict[str, float]]:
+    """The states that are not zero before the first step, by torch's name, of each param."""
+    found = dict.fromkeys(places_of(optimizer), optimizer.initial_states(optimizer.defaults))
+    for group, options in zip(optimizer.param_groups, plan.groups):
+        first = optimizer.initial_states({**optimizer.defaults, **group, **options})
+        found.update(dict.fromkeys(optimizer._trainable(group), first))
+    return found
 
 
 def read_torch(plan: Plan, optimizer: torch.optim.Optimizer, names: Names, reader: Reader) -> None:
     checkpoint = reader.checkpoint
     kinds = sorted({kind for kind, _ in checkpoint.tensors})
     keys = {kind: key_of(optimizer, kind) for kind in kinds}
-    listed = checkpoint.manifest["optimizers"]
-    counted = type(optimizer).__name__ not in UNCOUNTED
+    counts = type(optimizer).__name__ not in UNCOUNTED
+    if plan.counted and not plan.steps and not counts:
+        return  # the engine's zeros of before the first step, which torch's would take for momentum
     for held in (one for group in held_params(optimizer, names) for one in group):
         state: dict[str, Any] = {}
         for kind, key in keys.items():
@@ -205,8 +254,8 @@ def read_torch(plan: Plan, optimizer: torch.optim.Optimizer, names: Names, reade
             else:
                 value = reader.part(source, kind, held.own)
                 state[key] = value.reshape(held.part.shape).to(held.part.device)
-        if state and counted and "step" not in state and listed:
-            state["step"] = torch.tensor(float(listed[0]["steps"]))
+        if state and counts and "step" not in state and plan.counted:
+            state["step"] = torch.tensor(float(plan.steps))
         if state:
             plan.states[held.part] = state
 
@@ -239,9 +288,9 @@ def set_states(plan: Plan) -> None:
         # The engine's groups have the numbers of the last step; a scheduler may have set others.
         optimizer._set_numbers = [{} for _ in optimizer._set_numbers]
         return
-    counted = type(optimizer).__name__ not in UNCOUNTED
-    for param in [param for group in optimizer.param_groups for param in group["params"]]:
-        if param in plan.states:
-            optimizer.state[param] = plan.states[param]
-        elif counted:
-            optimizer.state.pop(param, None)
+    for group in optimizer.param_groups:
+        for param in group["params"]:
+            if param in plan.states:
+                optimizer.state[param] = plan.states[param]
+            else:
+                begin_anew(optimizer, group, param)

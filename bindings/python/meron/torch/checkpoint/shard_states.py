@@ -214,6 +214,20 @@ def masters_of(names: Names, share: tuple[int, int]) -> Iterator[CheckpointTenso
                 yield from part_of(name, master, "master", shape, unit.owned(i), share, first)
 
 
+# ---- Before the first step ----------------------------------------------------------------------
+
+
+def begin_anew(optimizer: torch.optim.Optimizer, group: dict[str, Any], part: torch.Tensor) -> None:
+    """Gives a param of a torch optimizer the states of before the first step. Local."""
+    optimizer.state.pop(part, None)
+    if isinstance(optimizer, torch.optim.Adagrad):  # others make theirs in a step
+        first = group["initial_accumulator_value"]
+        optimizer.state[part] = {
+            "step": torch.zeros((), device="cpu"),
+            "sum": torch.full_like(part.detach(), first),
+        }
+
+
 # ---- Groups -------------------------------------------------------------------------------------
 
 
