@@ -20,7 +20,6 @@ from meron.convert.content import (
     Content,
     ConvertError,
     Found,
-    Group,
     Part,
     Stream,
     rule_of,
@@ -151,14 +150,6 @@ def add_module(content: Content, first: Mapping[str, Any], skip: Any) -> None:
             content.tensors.append(Found.whole(name, "values", tensor))
 
 
-def add_groups(
-    content: Content, shapes: list[dict[str, Any]], numbers: list[dict[str, Any]]
-) -> None:
-    for names, found in zip(shapes, numbers, strict=False):
-        kept = {key: value for key, value in found.items() if key != "params" and value is not None}
-        content.groups.append(Group(list(names), kept))
-
-
 def add_params(
     content: Content, first: Mapping[str, Any], name: str, shape: tuple[int, ...], parts: list[Part]
 ) -> None:
@@ -201,7 +192,7 @@ def add_stage_2(
             at += count + (paddings[g][p] if paddings else 0)
     add_module(content, first, skip={name for names in shapes for name in names})
     base = bases[0]
-    add_groups(content, shapes, base.get("param_groups", []) if isinstance(base, dict) else [])
+    content.add_groups(shapes, base.get("param_groups", []) if isinstance(base, dict) else [])
     add_loss_scale(content, optimizers[0])
 
 
@@ -235,7 +226,7 @@ def add_stage_3(
         first.get("frozen_param_shapes") or {}
     )
     add_module(content, first, skip=params)
-    add_groups(content, shapes, groups_at(begins, optimizers[0], inner[0]))
+    content.add_groups(shapes, groups_at(begins, optimizers[0], inner[0]))
     add_loss_scale(content, optimizers[0])
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from meron.convert import pickles
-from meron.convert.content import Content, ConvertError, Found, Group, state_kind
+from meron.convert.content import Content, ConvertError, Found, state_kind
 from meron.convert.deepspeed import MODEL, add_common, add_loss_scale
 
 
@@ -61,9 +61,7 @@ def read(path: Path, tag: str | None = None, trust: bool = False) -> Content:
         state = pickles.load(common, trust)
         add_loss_scale(content, state)
         names = [list(group) for group in first.get("param_shapes") or []]
-        for params, numbers in zip(names, state.get("param_groups", []), strict=False):
-            kept = {k: v for k, v in numbers.items() if k != "params" and v is not None}
-            content.groups.append(Group(params, kept))
+        content.add_groups(names, state.get("param_groups") or [])
         for state_of in (state.get("optimizer_state_dict") or {}).get("state", {}).values():
             content.optimizer_steps = int(state_of.get("step", content.optimizer_steps))
     return content
