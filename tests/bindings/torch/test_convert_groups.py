@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""meron.convert: groups of params keep their numbers."""
+"""meron.convert: groups of params keep their numbers, and a copy that lacks states is refused."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,41 @@ def test_the_momentum_of_sgd(tmp_path: Path) -> None:
     content, optimizers = imported(tmp_path / "run", tmp_path / "ours")
     assert [group["beta1"] for group in optimizers[0]["groups"]] == [0.0, 0.0]
     assert content.rule == "sgd"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("stage", [2, 3])
+def test_a_copy_without_optimizer_files_is_refused(
+    tmp_path: Path, stage: int, dtype: torch.dtype
+) -> None:
+    write: Callable[..., None] = layouts.write_stage_3 if stage == 3 else layouts.write_stage_2
+    write(tmp_path / "run", layouts.Model(2, dtype), 2)
+    for each in (tmp_path / "run").glob("*_optim_states.pt"):
+        each.unlink()
+    with pytest.raises(ConvertError, match=r"no \*_optim_states\.pt.*: copy all its files"):
+        import_checkpoint(tmp_path / "run", tmp_path / "ours")
+    assert not (tmp_path / "ours").exists()
+    if stage < 3:  # as the error advises
+        alone = tmp_path / "run" / "mp_rank_00_model_states.pt"
+        content, _ = imported(alone, tmp_path / "ours")
+        assert {found.kind for found in content.tensors} == {"values"}
+
+
+def test_a_copy_without_model_files_of_some_ranks_is_refused(tmp_path: Path) -> None:
+    layouts.write_stage_3(tmp_path / "run", layouts.Model(2, torch.float32), 3)
+    (tmp_path / "run" / "zero_pp_rank_2_mp_rank_00_model_states.pt").unlink()
+    with pytest.raises(ConvertError, match="model states of 2 ranks, the model was saved by 3"):
+        read(tmp_path / "run")
+
+
+@pytest.mark.parametrize("gone", ["w3/fp32.pt", "w3/exp_avg.pt", "w3", "optimizer_state.pt"])
+def test_a_copy_of_a_universal_checkpoint_with_gaps_is_refused(tmp_path: Path, gone: str) -> None:
+    write_dcp(tmp_path / "dcp", *twelve())
+    imported(tmp_path / "dcp", tmp_path / "ours")
+    export_checkpoint(tmp_path / "ours", "first", tmp_path / "theirs", format="universal")
+    (tmp_path / "theirs" / "zero" / gone).rename(tmp_path / "aside")
+    with pytest.raises(ConvertError, match=rf"{gone.split('/')[0]}.*copy all its files"):
+        read(tmp_path / "theirs")
 
 
 def test_a_count_of_steps_that_is_no_tensor(tmp_path: Path) -> None:

@@ -97,8 +97,14 @@ def read(path: Path, tag: str | None = None, trust: bool = False) -> Content:
             f"{folder} has optimizer states of {len(optimizers)} ranks, the model was saved by "
             f"{world}: copy all its files"
         )
+    if stage == 3 and len(models) != world:
+        raise ConvertError(
+            f"{folder} has model states of {len(models)} ranks, the model was saved by {world}: "
+            "copy all its files"
+        )
     add_common(content, first)
     if not optimizers:
+        refuse_lost_states(folder, first)
         add_module(content, first, skip=())
         if first.get("optimizer") is not None:
             content.left_out.append("optimizer: the states of stage 0 have no names of params")
@@ -125,6 +131,23 @@ def stage_of(optimizers: list[Any]) -> int:
     if isinstance(stage, pickles.Inert):
         stage = stage.args[0]
     return int(getattr(stage, "value", stage))
+
+
+def refuse_lost_states(folder: Path, first: Mapping[str, Any]) -> None:
+    """ConvertError if the optimizer's states were saved, but their files are gone."""
+    config = first.get("ds_config")
+    zero = config.get("zero_optimization") if isinstance(config, dict) else None
+    stage = zero.get("stage") if isinstance(zero, dict) else int(bool(zero))
+    stage = stage if isinstance(stage, int) else 0
+    if first.get("optimizer") is not None or (stage == 0 and not first.get("param_shapes")):
+        return
+    advice = "copy all its files"
+    if stage < 3:
+        advice += ", or import mp_rank_00_model_states.pt as a file, for its values alone"
+    raise ConvertError(
+        f"{folder} has no *_optim_states.pt, in which ZeRO-{stage or 1} keeps f32 values and the "
+        f"states of the optimizer: {advice}"
+    )
 
 
 def add_common(content: Content, first: Mapping[str, Any]) -> None:
