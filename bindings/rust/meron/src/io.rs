@@ -14,7 +14,6 @@ use meron_sys as sys;
 use crate::call::{check, receive, sized, NO_TIMEOUT};
 use crate::dtype::Plain;
 use crate::error::{Error, Result};
-use crate::error_kind::ErrorKind;
 use crate::home::{ForCall, Owned};
 use crate::io_memory::{IoBuffer, IoMemory};
 use crate::io_request::{finish, IoRequest, Queue};
