@@ -8,7 +8,11 @@ mutable struct Optimizer <: Owner
     id::UInt64
     context::Context
     loan::Loan # of its states' views, until the next step
-    Optimizer(context) = finalizer(enqueue_owner, new(0, context, Loan(context)))
+    function Optimizer(context)
+        optimizer = new(0, context)
+        optimizer.loan = Loan(context, optimizer)
+        return finalizer(enqueue_owner, optimizer)
+    end
 end
 
 kind_of(::Optimizer) = optimizer_kind
@@ -119,8 +123,7 @@ Begins a step; see `step!`.
 """
 function step_begin!(optimizer::Optimizer)
     handle = raw(optimizer)
-    optimizer.loan.ended = true
-    optimizer.loan = Loan(optimizer.context)
+    end_views(optimizer)
     return begin_operation(optimizer.context) do out
         @check LibMeron.meron_optimizer_step_begin(out, handle)
     end
@@ -205,8 +208,14 @@ drive; tasks of this thread stand still meanwhile.
 function offload(optimizer::Optimizer, folder::Union{Nothing,AbstractString} = nothing)
     @check LibMeron.meron_optimizer_offload(
         raw(optimizer), folder === nothing ? C_NULL : String(folder))
+    end_views(optimizer)
+    return
+end
+
+# Ends the views of states; those to come have a loan of their own.
+function end_views(optimizer)
     optimizer.loan.ended = true
-    optimizer.loan = Loan(optimizer.context)
+    optimizer.loan = Loan(optimizer.context, optimizer)
     return
 end
 

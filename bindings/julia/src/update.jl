@@ -7,7 +7,11 @@ mutable struct Update <: Owner
     id::UInt64
     context::Context
     loan::Loan
-    Update(context) = finalizer(enqueue_owner, new(0, context, Loan(context)))
+    function Update(context)
+        writing = new(0, context)
+        writing.loan = Loan(context, writing)
+        return finalizer(enqueue_owner, writing)
+    end
 end
 
 kind_of(::Update) = future_kind

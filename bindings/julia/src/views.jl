@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Memory of the library as arrays, without copies.
 
-# How long views of something are good: until it `ended`, or its context is closed. It keeps what the
-# memory belongs to from being released by the collector.
+# How long views of something are good: until it `ended`, or its context is closed. It keeps the object
+# whose release would end them (`keep`) from the collector. Units need none: their memory stays until
+# `destroy!` or the end of the context.
 mutable struct Loan
     ended::Bool
     keep::Any

@@ -87,6 +87,40 @@ end
     end
 end
 
+@testset "a view keeps its optimizer, and with it the states" begin
+    folder = mktempdir()
+    first_view(optimizer, unit) = nothing
+    after_a_step(optimizer, unit) = (reduce!(unit, unit.params[1] => ones(64)); step!(optimizer))
+    after_an_offload(optimizer, unit) = (offload(optimizer, folder); reload(optimizer))
+    for prepare in (first_view, after_a_step, after_an_offload)
+        alone() do ctx
+            unit = Unit(ctx, "u", [Param(ctx, "w", 64)])
+            @noinline function keep() # inlined, it would leave the optimizer in this frame
+                optimizer = adamw(unit)
+                prepare(optimizer, unit)
+                return state_view(optimizer, unit.params[1], :exp_avg)
+            end
+            v = keep()
+            expected = copy(v)
+            GC.gc()
+            Meron.progress(ctx)
+            @test status_of(() -> adamw(unit)) == "MERON_E_DUPLICATE" # the unit has one
+            @test isvalid(v) && v == expected
+        end
+    end
+end
+
+@testset "a view keeps its update, which nobody has published" begin
+    alone() do ctx
+        unit = Unit(ctx, "u", [Param(ctx, "w", 64)])
+        @noinline keep() = Meron.part(Meron.update_begin(unit), unit.params[1])
+        v = keep()
+        GC.gc()
+        Meron.progress(ctx)
+        @test isvalid(v) && status_of(() -> barrier(ctx.world)) === nothing # not given up
+    end
+end
+
 @testset "a storm of the collector during training" begin
     alone() do ctx
         w = Param(ctx, "w", 257)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,6 +83,29 @@ class Content:
     state: dict[str, Any] = field(default_factory=dict)  # "loss_scale", "skipped_steps", ...
     left_out: list[str] = field(default_factory=list)  # what was not taken, and why
 
+    def add_groups(
+        self, names: Sequence[Iterable[Any]], numbers: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Adds an optimizer's groups in its order, because a load matches groups by their index.
+
+        `names`: the params of each group; of another length than `numbers`: not known.
+        """
+        known = names if len(names) == len(numbers) else [()] * len(numbers)
+        for params, group in zip(known, numbers, strict=True):
+            kept = {
+                key: plain_number(value)
+                for key, value in group.items()
+                if key not in ("params", "param_names") and value is not None
+            }
+            self.groups.append(Group([str(each) for each in params], kept))
+
+    def infer_rule(self) -> None:
+        """The rule of a torch optimizer, which does not save its name, by its states."""
+        kinds = {found.kind for found in self.tensors}
+        if {"exp_avg", "exp_avg_sq"} <= kinds:
+            decoupled = any(group.numbers.get("decoupled_weight_decay") for group in self.groups)
+            self.rule = "adamw" if decoupled else "adam"
+
     def keep_json(self, values: Iterable[tuple[Any, Any]]) -> None:
         """Takes what JSON can hold into `extra`; names the rest in `left_out`."""
         for key, value in values:
@@ -111,6 +134,11 @@ def as_json(value: Any, depth: int = 0) -> Any:
     if isinstance(value, dict):
         return {str(key): as_json(each, depth + 1) for key, each in value.items()}
     raise TypeError(f"holds a {type(value).__name__}, which JSON has not")
+
+
+def plain_number(value: Any) -> Any:
+    """A number that is a tensor, such as the lr of a capturable optimizer, as Python's."""
+    return value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
 
 
 def state_kind(key: str) -> str:

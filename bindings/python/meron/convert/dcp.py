@@ -12,7 +12,7 @@ import torch.distributed.checkpoint as torch_dcp
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 
 from meron.convert import pickles
-from meron.convert.content import Content, ConvertError, Found, Group, state_kind
+from meron.convert.content import Content, ConvertError, Found, plain_number, state_kind
 
 OPTIMIZER = re.compile(
     r"(?:.*?\.)?(?:optim|optimizer|optimizers|optimizer_0)\.(state|param_groups)\.(.+)"
@@ -63,17 +63,33 @@ def read(path: Path, tag: str | None = None, trust: bool = False) -> Content:
                 content.optimizer_steps = int(tensor)
             else:
                 content.tensors.append(Found.whole(name, state_kind(state), tensor))
+        else:
+            index, _, number = match[2].rpartition(".")
+            groups.setdefault(index, {})[number] = plain_number(tensor)
     read_bytes(folder, metadata, content, groups, trust)
-    for _, numbers in sorted(groups.items()):
-        params = numbers.pop("params", [])
-        content.groups.append(Group([str(each) for each in params], numbers))
-    kinds = {found.kind for found in content.tensors}
-    if {"exp_avg", "exp_avg_sq"} <= kinds:
-        decoupled = any(group.numbers.get("decoupled_weight_decay") for group in content.groups)
-        content.rule = "adamw" if decoupled else "adam"
+    add_groups(content, groups)
+    content.infer_rule()
     if not content.tensors:
         raise ConvertError(f"{folder} holds no tensors")
     return content
+
+
+def add_groups(content: Content, groups: dict[str, dict[str, Any]]) -> None:
+    """Groups by their index, or by the name of each param where the state dict was flattened."""
+    if all(index.isdigit() for index in groups):
+        numbers = [groups[index] for index in sorted(groups, key=int)]
+        content.add_groups([group.get("params") or [] for group in numbers], numbers)
+        return
+    names = sorted(groups)
+    first = groups[names[0]]
+    if all(group == first for group in groups.values()):
+        content.add_groups([names], [first])
+        return
+    content.add_groups([[name] for name in names], [groups[name] for name in names])
+    content.left_out.append(
+        f"param_groups: the numbers are saved by param, not by group: imported as {len(names)} "
+        "groups of one param each"
+    )
 
 
 def read_bytes(
@@ -96,10 +112,16 @@ def read_bytes(
         if match is not None and match[1] == "param_groups":
             index, _, number = match[2].rpartition(".")
             groups.setdefault(index, {})[number] = one[key]
+        elif match is not None and match[2].endswith(".step") and is_number(one[key]):
+            content.optimizer_steps = int(one[key])
         elif key.rpartition(".")[2] in ("step", "global_step") and isinstance(one[key], int):
             content.step = one[key]
         else:
             content.keep_json([(key, one[key])])
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
 
 
 def common_prefix(names: Any) -> str:

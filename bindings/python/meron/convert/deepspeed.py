@@ -20,7 +20,6 @@ from meron.convert.content import (
     Content,
     ConvertError,
     Found,
-    Group,
     Part,
     Stream,
     rule_of,
@@ -98,8 +97,14 @@ def read(path: Path, tag: str | None = None, trust: bool = False) -> Content:
             f"{folder} has optimizer states of {len(optimizers)} ranks, the model was saved by "
             f"{world}: copy all its files"
         )
+    if stage == 3 and len(models) != world:
+        raise ConvertError(
+            f"{folder} has model states of {len(models)} ranks, the model was saved by {world}: "
+            "copy all its files"
+        )
     add_common(content, first)
     if not optimizers:
+        refuse_lost_states(folder, first)
         add_module(content, first, skip=())
         if first.get("optimizer") is not None:
             content.left_out.append("optimizer: the states of stage 0 have no names of params")
@@ -128,6 +133,23 @@ def stage_of(optimizers: list[Any]) -> int:
     return int(getattr(stage, "value", stage))
 
 
+def refuse_lost_states(folder: Path, first: Mapping[str, Any]) -> None:
+    """ConvertError if the optimizer's states were saved, but their files are gone."""
+    config = first.get("ds_config")
+    zero = config.get("zero_optimization") if isinstance(config, dict) else None
+    stage = zero.get("stage") if isinstance(zero, dict) else int(bool(zero))
+    stage = stage if isinstance(stage, int) else 0
+    if first.get("optimizer") is not None or (stage == 0 and not first.get("param_shapes")):
+        return
+    advice = "copy all its files"
+    if stage < 3:
+        advice += ", or import mp_rank_00_model_states.pt as a file, for its values alone"
+    raise ConvertError(
+        f"{folder} has no *_optim_states.pt, in which ZeRO-{stage or 1} keeps f32 values and the "
+        f"states of the optimizer: {advice}"
+    )
+
+
 def add_common(content: Content, first: Mapping[str, Any]) -> None:
     content.step = int(first.get("global_steps") or 0)
     config = first.get("ds_config") or {}
@@ -149,14 +171,6 @@ def add_module(content: Content, first: Mapping[str, Any], skip: Any) -> None:
     for name, tensor in (first.get("module") or {}).items():
         if name not in skip and name not in shared and isinstance(tensor, torch.Tensor):
             content.tensors.append(Found.whole(name, "values", tensor))
-
-
-def add_groups(
-    content: Content, shapes: list[dict[str, Any]], numbers: list[dict[str, Any]]
-) -> None:
-    for names, found in zip(shapes, numbers, strict=False):
-        kept = {key: value for key, value in found.items() if key != "params" and value is not None}
-        content.groups.append(Group(list(names), kept))
 
 
 def add_params(
@@ -201,7 +215,7 @@ def add_stage_2(
             at += count + (paddings[g][p] if paddings else 0)
     add_module(content, first, skip={name for names in shapes for name in names})
     base = bases[0]
-    add_groups(content, shapes, base.get("param_groups", []) if isinstance(base, dict) else [])
+    content.add_groups(shapes, base.get("param_groups", []) if isinstance(base, dict) else [])
     add_loss_scale(content, optimizers[0])
 
 
@@ -235,7 +249,7 @@ def add_stage_3(
         first.get("frozen_param_shapes") or {}
     )
     add_module(content, first, skip=params)
-    add_groups(content, shapes, groups_at(begins, optimizers[0], inner[0]))
+    content.add_groups(shapes, groups_at(begins, optimizers[0], inner[0]))
     add_loss_scale(content, optimizers[0])
 
 

@@ -155,20 +155,29 @@ def write_universal(checkpoint: Checkpoint, path: Path) -> None:
         "shared_params": {},
         "ds_version": "0.16.0",
         "universal_checkpoint_info": {"universal_checkpoint_version": 0.2},
+        "ds_config": {"optimizer": {"type": rule_of(checkpoint)}},
         **checkpoint.extra,
     }
     torch.save(common, path / "mp_rank_00_model_states.pt")
-    groups = [as_group(g) for each in checkpoint.manifest["optimizers"] for g in each["groups"]]
-    torch.save({"param_groups": groups}, path / "zero" / "optimizer_state.pt")
+    torch.save({"param_groups": groups_of(checkpoint)}, path / "zero" / "optimizer_state.pt")
 
 
-def as_group(group: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "lr": group["learning_rate"],
-        "betas": (group["beta1"], group["beta2"]),
-        "eps": group["epsilon"],
-        "weight_decay": group["weight_decay"],
-    }
+def rule_of(checkpoint: Checkpoint) -> str:
+    return next((str(each["rule"]) for each in checkpoint.manifest["optimizers"]), "")
+
+
+def groups_of(checkpoint: Checkpoint) -> list[dict[str, Any]]:
+    """Those of all optimizers, one after the other, as torch has them."""
+    return [
+        {
+            "lr": group["learning_rate"],
+            "betas": (group["beta1"], group["beta2"]),
+            "eps": group["epsilon"],
+            "weight_decay": group["weight_decay"],
+        }
+        for optimizer in checkpoint.manifest["optimizers"]
+        for group in optimizer["groups"]
+    ]
 
 
 class Planner(torch_dcp.DefaultSavePlanner):
@@ -204,10 +213,10 @@ def write_dcp(checkpoint: Checkpoint, path: Path) -> None:
     for kind, name in checkpoint.tensors if checkpoint.manifest["optimizers"] else ():
         if kind == "exp_avg" and (STEP, name) not in checkpoint.tensors:
             state[f"optim.state.{name}.step"] = torch.tensor(float(steps(name)))
-    for number, optimizer in enumerate(checkpoint.manifest["optimizers"][:1]):
-        for index, group in enumerate(optimizer["groups"]):
-            for key, value in as_group(group).items():
-                state[f"optim.param_groups.{number + index}.{key}"] = value
+    for index, group in enumerate(groups_of(checkpoint)):
+        group["decoupled_weight_decay"] = rule_of(checkpoint) == "adamw"
+        for key, value in group.items():
+            state[f"optim.param_groups.{index}.{key}"] = value
     state["step"] = checkpoint.step
     torch_dcp.save(
         state,

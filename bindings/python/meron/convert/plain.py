@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from meron.convert import pickles
-from meron.convert.content import Content, ConvertError, Found, Group, state_kind
+from meron.convert.content import Content, ConvertError, Found, state_kind
 
 MODELS = ("state_dict", "model_state_dict", "model", "module", "net", "weights")
 OPTIMIZERS = ("optimizer_states", "optimizer_state_dict", "optimizer", "optim")
@@ -43,6 +43,7 @@ def read(path: Path, tag: str | None = None, trust: bool = False) -> Content:
             states = value if isinstance(value, list) else [value]
             for state in states:
                 add_optimizer(content, state)
+            content.infer_rule()
         elif key in STEPS and isinstance(value, int):
             content.step = value
         else:
@@ -82,12 +83,7 @@ def add_optimizer(content: Content, state: Any) -> None:
                 "optimizer: its groups do not name their params (pass named_parameters() to it)"
             )
             return
-        numbers = {
-            key: value
-            for key, value in group.items()
-            if key not in ("params", "param_names") and value is not None
-        }
-        content.groups.append(Group(list(names), numbers))
+        content.add_groups([names], [group])
         for index, name in zip(group["params"], names, strict=True):
             for key, value in state["state"].get(index, {}).items():
                 if key == "step":

@@ -10,8 +10,10 @@ from typing import Any
 import torch
 
 from meron.convert import pickles
-from meron.convert.content import Content, ConvertError, Found, Group, state_kind
+from meron.convert.content import Content, ConvertError, Found, state_kind
 from meron.convert.deepspeed import MODEL, add_common, add_loss_scale
+
+STATES = ("exp_avg", "exp_avg_sq")
 
 
 def is_universal(path: Path) -> bool:
@@ -48,6 +50,7 @@ def read(path: Path, tag: str | None = None, trust: bool = False) -> Content:
             continue
         seen.add(name)
         add_param(content, param.parent, name, shapes.get(name), module.get(name), trust)
+    require_complete(content, folder, set(shapes) - set(shared))
     for name, tensor in module.items():
         placeholder = name in shapes and not math.prod(getattr(tensor, "shape", ()))
         if (
@@ -56,17 +59,26 @@ def read(path: Path, tag: str | None = None, trust: bool = False) -> Content:
             and not placeholder
         ):
             content.tensors.append(Found.whole(name, "values", tensor))
-    common = folder / "zero" / "optimizer_state.pt"
-    if common.is_file():
-        state = pickles.load(common, trust)
-        add_loss_scale(content, state)
-        names = [list(group) for group in first.get("param_shapes") or []]
-        for params, numbers in zip(names, state.get("param_groups", []), strict=False):
-            kept = {k: v for k, v in numbers.items() if k != "params" and v is not None}
-            content.groups.append(Group(params, kept))
-        for state_of in (state.get("optimizer_state_dict") or {}).get("state", {}).values():
-            content.optimizer_steps = int(state_of.get("step", content.optimizer_steps))
+    state = pickles.load(folder / "zero" / "optimizer_state.pt", trust)
+    add_loss_scale(content, state)
+    names = [list(group) for group in first.get("param_shapes") or []]
+    content.add_groups(names, state.get("param_groups") or [])
+    for state_of in (state.get("optimizer_state_dict") or {}).get("state", {}).values():
+        content.optimizer_steps = int(state_of.get("step", content.optimizer_steps))
     return content
+
+
+def require_complete(content: Content, folder: Path, trained: set[str]) -> None:
+    """ConvertError unless each trained param has its f32 values, and the states that any has."""
+    found = {(each.kind, each.name) for each in content.tensors}
+    wanted = {each.kind for each in content.tensors} & {"values", *STATES}
+    for name in sorted(trained | {each.name for each in content.tensors}):
+        lacking = sorted(kind for kind in wanted if (kind, name) not in found)
+        if lacking:
+            lacking = ["fp32.pt" if kind == "values" else f"{kind}.pt" for kind in lacking]
+            raise ConvertError(
+                f"{folder}/zero/{name} lacks {', '.join(lacking)}: copy all its files"
+            )
 
 
 def add_param(

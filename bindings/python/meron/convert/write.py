@@ -51,13 +51,14 @@ def import_checkpoint(
     if values_only:
         content.tensors = [found for found in content.tensors if found.kind == "values"]
         content.groups = []
+    optimizers = optimizers_of(content, source)
     write_checkpoint(
         folder,
         name or f"step-{content.step}",
         [part for found in content.tensors for part in as_parts(found)],
         step=content.step,
         extra=extra_of(content, Path(source)),
-        optimizers=optimizers_of(content),
+        optimizers=optimizers,
         overwrite=overwrite,
     )
     return content
@@ -99,13 +100,25 @@ def extra_of(content: Content, source: Path) -> dict[str, Any]:
     return {**content.extra, "imported": imported}
 
 
-def optimizers_of(content: Content) -> list[dict[str, Any]]:
+def optimizers_of(content: Content, source: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """As the manifest lists them: one, whose states are in the checkpoint."""
     if not content.groups or not content.rule:
+        if any(found.kind not in ("values", "master") for found in content.tensors):
+            lacking = "name its update rule" if content.groups else "have the numbers of its groups"
+            content.left_out.append(
+                f"learning rates and steps of the optimizer: the checkpoint does not {lacking}"
+            )
         return []
     groups = []
-    for group in content.groups:
+    for index, group in enumerate(content.groups):
+        if group.numbers.get("lr") is None:
+            raise ConvertError(
+                f"{os.fspath(source)}: param group {index} of the optimizer has no learning rate "
+                "('lr'). Import the values alone, with --values-only"
+            )
         beta1, beta2 = (*(group.numbers.get("betas") or (0.9, 0.999)), 0.0)[:2]
+        if content.rule == "sgd":
+            beta1, beta2 = group.numbers.get("momentum", 0.0), 0.0
         numbers = {ours: float(group.numbers.get(theirs, 0.0)) for theirs, ours in NUMBERS.items()}
         groups.append({**numbers, "beta1": float(beta1), "beta2": float(beta2)})
     return [{"rule": content.rule, "steps": content.optimizer_steps, "groups": groups}]

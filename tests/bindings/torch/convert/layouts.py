@@ -72,7 +72,7 @@ def save(value: Any, path: Path) -> None:
 KNOWN = classes()
 
 
-def common(model: Model, world: int) -> dict[str, Any]:
+def common(model: Model, world: int, stage: int, rule: str = "AdamW") -> dict[str, Any]:
     return {
         "buffer_names": ["buffer"],
         "param_shapes": [
@@ -87,7 +87,11 @@ def common(model: Model, world: int) -> dict[str, Any]:
         "global_samples": 36,
         "dp_world_size": world,
         "mp_world_size": 1,
-        "ds_config": {"optimizer": {"type": "AdamW"}},
+        "ds_config": {
+            "zero_optimization": {"stage": stage},
+            **({"optimizer": {"type": rule}} if rule else {}),
+        },
+        "optimizer": None,
         "ds_version": "0.19.8",
         "epoch": 4,
         "name": "a run",
@@ -108,10 +112,10 @@ def group_numbers(indexes: list[int]) -> list[dict[str, Any]]:
     ]
 
 
-def write_stage_2(folder: Path, model: Model, world: int) -> None:
+def write_stage_2(folder: Path, model: Model, world: int, rule: str = "AdamW") -> None:
     """Groups flattened, padded to a multiple of 2 * world, cut into equal parts."""
     folder.mkdir(parents=True)
-    first = common(model, world)
+    first = common(model, world, 2, rule)
     first["module"] = {name: value.to(model.dtype) for name, value in model.master.items()}
     first["module"] |= {**model.frozen, "buffer": model.buffer}
     first["module"]["head.weight"] = first["module"]["e.weight"]
@@ -159,7 +163,7 @@ def write_stage_3(folder: Path, model: Model, world: int, sub_groups: bool = Fal
         return room[rank * size : (rank + 1) * size].clone()
 
     for rank in range(world):
-        first = common(model, world)
+        first = common(model, world, 3)
         first["module"] = {name: torch.empty(0, dtype=model.dtype) for name in model.master}
         first["module"] |= {name: torch.empty(0, dtype=model.dtype) for name in model.frozen}
         first["module"] |= {"buffer": model.buffer, "head.weight": torch.empty(0)}
