@@ -259,7 +259,7 @@ void save_and_load_few(int params) {
   EXPECT_TRUE(run_world(world_of(nodes.way, 2), [&](int rank, meron_context context) {
     const std::string own = folder_of(folder, nodes, rank);
     if (params == 1) {
-      const std::array<uint64_t, 2> shape = {4, 3};
+      const std::array<int64_t, 2> shape = {4, 3};
       meron_param_desc desc = MERON_PARAM_DESC_INIT;
       desc.name = "w";
       desc.shape = shape.data();
