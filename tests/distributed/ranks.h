@@ -74,6 +74,7 @@ struct World {
   const char* device = nullptr;
   bool devices = false;  // each rank has one of its own, by its number
   meron_log_fn log = nullptr;
+  const char* faults = nullptr;  // MERON_IO_FAULTS of the last rank, a process
 };
 
 // A token and a job name that no other test run shares.
@@ -138,6 +139,9 @@ inline bool run_world(const World& world, const RankMain& body) {
     meron_transport table = MERON_TRANSPORT_INIT;
     if (cluster) {
       setenv("MERON_NODE", std::to_string(rank / world.node).c_str(), 1);
+    }
+    if (world.faults != nullptr && rank == world.ranks - 1) {
+      setenv("MERON_IO_FAULTS", world.faults, 1);
     }
     if (sockets) {
       transport = std::make_unique<SocketTransport>(mesh.take(rank));
