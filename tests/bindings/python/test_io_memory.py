@@ -52,8 +52,6 @@ def test_a_request_that_dies_after_the_close_keeps_its_memory(
     io.close()
     del ended
     assert not held
-    monkeypatch.setattr(
-        _io.Request, "_wait_function", closed_after(_io.Request._wait_function)
-    )
+    monkeypatch.setattr(_io.Request, "_wait_function", closed_after(_io.Request._wait_function))
     del under_way
     assert len(held) == 1
