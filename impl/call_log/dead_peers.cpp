@@ -53,6 +53,26 @@ std::optional<Error> find_departure(const Channel& channel, const Departures& go
   return std::nullopt;
 }
 
+std::optional<Error> find_unmade(const Channel& world, const Channel& group, const Channel& axis,
+                                 const std::vector<int>& missing) {
+  const Status whole = world.status();
+  if (whole.ok()) return std::nullopt;
+  const ErrorInfo& info = whole.error().info();
+  for (const int m : missing) {
+    const int rank = axis.members().world_rank(m);
+    const auto ranks = group.members().ranks();
+    const auto place = std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
+    if (group.member(static_cast<int>(place)).posted.load(std::memory_order_seq_cst) != 0) continue;
+    return Error(info.code,
+                 fmt::format("rank {} has made no call in the group, and the world is broken: {}",
+                             rank, info.what),
+                 info.advice)
+        .on(info.subject)
+        .blaming(info.peer);
+  }
+  return std::nullopt;
+}
+
 Status Channel::check_alive() {
   const int dead = Departures(*this).first_dead();
   return dead < 0 ? Status(Ok{}) : Status(fail(dead_error(*this, dead)));

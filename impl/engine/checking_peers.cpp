@@ -3,6 +3,7 @@
 // missed the deadline. Who is dead is decided in call_log/dead_peers.h.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -32,6 +33,13 @@ void Context::check_peers(Held& held, Operation& target) {
   const std::vector<int> missing = missing_of(held, operation);
   std::optional<Error> error = find_departure(
       channel, gone, missing, [&] { return operation.suspected_for_long(now_ns()); });
+  const auto made = std::find_if(groups_.begin() + 1, groups_.end(), [&](const Group& group) {
+    return &channel == group.channel.get() || &channel == group.shard.get() ||
+           &channel == group.replica.get();
+  });
+  if (!error && made != groups_.end()) {
+    error = find_unmade(world(), *made->channel, channel, missing);
+  }
   if (!error && (operation.deadline().passed() || target.deadline().passed())) {
     // What it waits for may wait for a save to copy it.
     if (threads_.saves && threads_.saves->some_rank_copies(now_ns())) return;

@@ -165,13 +165,17 @@ Status DeviceJoining::await_devices(Held& held, const std::function<Result<bool>
 Result<DeviceCards> DeviceJoining::make_cards(Held& /*held*/) {
   const auto members = static_cast<uint64_t>(channel_.size());
   const uint64_t bytes = sizeof(DeviceCard) * members;
-  MERON_ASSIGN(const uint64_t offset,
-               transport().window_allocate(bytes, "the devices", group_.axes.number));
-  MERON_TRY(transport().window().reserve(offset, bytes));
+  auto offset = transport().window_allocate(bytes, "the devices", group_.axes.number);
+  Status made = offset.ok() ? transport().window().reserve(*offset, bytes) : offset.error();
+  // The others would wait for this rank's card.
+  if (!made.ok()) {
+    return channel_.fail(
+        std::move(made).error().during("joining the devices").blaming(transport().rank()));
+  }
   context_.control_bytes_ += bytes;
   const uint64_t own = sizeof(DeviceCard) * static_cast<uint64_t>(channel_.index());
-  return DeviceCards{transport().window().writable(offset + own),
-                     transport().window().readable(offset), members};
+  return DeviceCards{transport().window().writable(*offset + own),
+                     transport().window().readable(*offset), members};
 }
 
 // All members show theirs, and see all of them after a barrier.

@@ -57,8 +57,14 @@ Result<Context::Group*> Context::create_group(Held& held, std::span<const int> r
   }
   MERON_TRY(post(world(), {CallKind::create_group, subject, 0, detail}));
   // Ranks outside make it too: the window's offsets must be the same everywhere.
-  MERON_ASSIGN(Channel* const made, make_group(std::move(members)));
-  return made == nullptr ? nullptr : &groups_.back();
+  auto made = make_group(std::move(members));
+  if (!made.ok()) {
+    // The peers have the group, and the next one's channels and offsets would differ from theirs.
+    Error error = std::move(made).error().during("group_create").blaming(transport_->rank());
+    if (world().size() > 1) return world().fail(error);
+    return error;
+  }
+  return *made == nullptr ? nullptr : &groups_.back();
 }
 
 Result<std::shared_ptr<Param>> Context::register_param(Held& held, TensorDesc desc,

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank that has too little memory: it is told what lacks it, its peers are told which rank that
 // is, at once. Never a SIGBUS, never a wait without an end.
+#include <sys/syscall.h>
+
 #include "tests/fault/job.h"
+#include "tests/unit/os/child_process.h"
 
 namespace meron::test {
 namespace {
@@ -147,6 +150,54 @@ TEST(MemoryLimit, HoldsNothingForRefusedCopies) {
   EXPECT_EQ(MERON_E_DUPLICATE, job[0].numbers[1]);
   EXPECT_EQ(MERON_E_ABORTED, job[0].numbers[2]);
   EXPECT_EQ(job[0].times[0], job[0].times[1]);
+}
+
+// Rank 1 has no memory for a group, and lives on. The others have the group: those that wait in it,
+// and those that wait in the world, learn it at once.
+TEST(HostMemory, ThatOneRankLacksForAGroupIsToldToAll) {
+  const Open open = [] {
+    Open shm = open_of("zero3", nullptr);
+    shm.ranks = 3;
+    return shm;
+  }();
+  Shared<std::atomic<int>> made(1), ended(1);
+  Job job(3, [&](int rank, Report& report) {
+    Session session(open, rank);
+    session.barrier();
+    if (rank == 1) {
+      constexpr uint32_t kPopulateWrite = 23;  // MADV_POPULATE_WRITE
+      if (!deny_syscall(SYS_madvise, ENOMEM, kPopulateWrite)) std::abort();
+      while (made[0].load() < 2) sleep_ns(kMilli);
+    }
+    const int32_t members[] = {0, 1};
+    meron_group group{};
+    try {
+      MUST(meron_group_create, &group, session.context, members, 2);
+      ++made[0];
+      if (rank == 0) {
+        session.barrier(group);
+      } else {
+        session.barrier();
+      }
+    } catch (const CallFailed& failed) {
+      record(report, failed);
+    }
+    if (rank == 0) report.numbers[0] = meron_group_status(group, nullptr);
+    report.numbers[1] = meron_group_status(session.world, nullptr);
+    ++ended[0];
+    while (ended[0].load() < 3) sleep_ns(kMilli);
+  });
+  ASSERT_TRUE(job.wait(20 * kSecond)) << "a rank hangs";
+  for (int rank = 0; rank < 3; ++rank) {
+    SCOPED_TRACE(std::string(job[rank].function) + ": " + job[rank].message);
+    EXPECT_EQ(MERON_E_NO_MEMORY, job[rank].status) << meron_status_name(job[rank].status);
+    EXPECT_EQ(1, job[rank].peer);
+    EXPECT_EQ(MERON_E_NO_MEMORY, job[rank].numbers[1]);
+    EXPECT_LT(job[rank].failed_ns - job[1].failed_ns, kSecond);
+  }
+  EXPECT_STREQ("meron_group_create", job[1].function);
+  EXPECT_STREQ("meron_future_wait", job[0].function);
+  EXPECT_EQ(MERON_E_NO_MEMORY, job[0].numbers[0]);
 }
 
 TEST(ArenaReserve, ThatIsTooSmallIsTold) {
