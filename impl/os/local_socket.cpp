@@ -212,6 +212,10 @@ Result<SocketMessage> receive_message(int fd, size_t max_bytes, size_t max_fds, 
   }
 }
 
+void stop_receiving(int fd) {
+  (void)::shutdown(fd, SHUT_RD);
+}
+
 Result<PeerCredentials> peer_credentials(int fd) {
   ucred credentials{};
   socklen_t bytes = sizeof credentials;

@@ -51,6 +51,9 @@ Status send_message(int fd, std::span<const std::byte> bytes, std::span<const in
 // error (MERON_E_IO), whose descriptors are closed. MERON_E_PEER_CLOSED at the end of the stream.
 Result<SocketMessage> receive_message(int fd, size_t max_bytes, size_t max_fds, Deadline deadline);
 
+// Who sends to it gets MERON_E_PEER_CLOSED from now on. What has arrived can still be received.
+void stop_receiving(int fd);
+
 Result<PeerCredentials> peer_credentials(int fd);
 
 }  // namespace meron

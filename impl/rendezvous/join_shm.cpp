@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "rendezvous/join.h"
+#include "rendezvous/membership.h"
 #include "rendezvous/rendezvous_server.h"
 #include "rendezvous/shm_messages.h"
 
@@ -67,6 +68,20 @@ Error server_gone(ProcessWatch& server, Error error) {
       .blaming(0);
 }
 
+// Rank 0's answer, and the window's descriptor.
+Result<UniqueFd> await_welcome(const MeetingOptions& options, int socket, Deadline deadline,
+                               Welcome& welcome) {
+  auto window =
+      patiently(options, deadline, [&](Deadline slice) { return receive(socket, welcome, slice); });
+  if (window.ok()) return window;
+  // Rank 0 may have welcomed this rank in the moment in which it gives up, and others have joined:
+  // it is a member then, and leaves.
+  stop_receiving(socket);
+  const auto late = receive(socket, welcome, Deadline::after(0));
+  if (late.ok() && welcome.status == MERON_OK) (void)Membership::attach(options, *late).ok();
+  return window;
+}
+
 // Any other rank's side of the meeting.
 Result<Joined> join_server(const MeetingOptions& options, const std::string& name,
                            const Token& token) {
@@ -102,8 +117,7 @@ Result<Joined> join_server(const MeetingOptions& options, const std::string& nam
   const Deadline verdict{options.deadline.is_never() ? options.deadline.ns
                                                      : options.deadline.ns + kVerdictNs};
   Welcome welcome;
-  auto window =
-      patiently(options, verdict, [&](Deadline slice) { return receive(socket, welcome, slice); });
+  auto window = await_welcome(options, socket, verdict, welcome);
   if (!window.ok()) return server_gone(server, std::move(window).error());
   if (welcome.status != MERON_OK) {
     welcome.what[sizeof(welcome.what) - 1] = '\0';
@@ -111,6 +125,7 @@ Result<Joined> join_server(const MeetingOptions& options, const std::string& nam
     return Error(welcome.status, welcome.what, welcome.advice).blaming(welcome.peer);
   }
   if (!window->valid()) return Error(MERON_E_IO, "rank 0's welcome came without the window");
+  MERON_ASSIGN(Membership membership, Membership::attach(options, *window));
   MERON_ASSIGN(joined.window, Window::attach(std::move(*window)));
   for (int rank = 0; rank < options.world_size; ++rank) {
     Introduction who;
@@ -128,12 +143,7 @@ Result<Joined> join_server(const MeetingOptions& options, const std::string& nam
       joined.peers.push_back({arena->readable(0), arena, arena});
     }
   }
-  const auto* header = reinterpret_cast<const WindowHeader*>(joined.window->readable(0));
-  if (header->magic != kWindowMagic ||
-      header->world_size != static_cast<uint32_t>(options.ranks_in_window())) {
-    return Error(MERON_E_VERSION, "rank 0's window is of another layout",
-                 "let all ranks load the same library");
-  }
+  membership.confirm();
   return joined;
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/rank_text.h"
 #include "os/random.h"
+#include "rendezvous/membership.h"
 #include "rendezvous/shm_messages.h"
 
 namespace meron {
@@ -53,11 +54,14 @@ class RendezvousServer {
     joined.rank = 0;
     joined.world_size = options_.world_size;
     MERON_ASSIGN(joined.window, Window::create(options_.window_reserve));
-    MERON_TRY(
-        joined.window->reserve(0, header_bytes(static_cast<uint64_t>(options_.ranks_in_window()))));
+    const uint64_t head_bytes = header_bytes(static_cast<uint64_t>(options_.ranks_in_window()));
+    MERON_TRY(joined.window->reserve(0, head_bytes));
     auto* header = new (joined.window->writable(0)) WindowHeader;
     header->magic = kWindowMagic;
     header->world_size = static_cast<uint32_t>(options_.ranks_in_window());
+    MERON_ASSIGN(Mapping head,
+                 Mapping::map_file(joined.window->fd(), head_bytes, Access::read_write));
+    Membership membership(options_, std::move(head));
     MERON_ASSIGN(joined.arena, Arena::create(options_.arena));
 
     const Status gathered = gather();
@@ -74,12 +78,10 @@ class RendezvousServer {
     }
     // A member that goes now is a member all the same, and every rank's first call finds it gone,
     // under its own name. An error here would make rank 0 the culprit.
-    auto* ranks = reinterpret_cast<RankBlock*>(joined.window->writable(sizeof(WindowHeader)));
-    for (auto& [rank, member] : arrived_) {
-      MERON_ASSIGN(const bool there, welcome(rank, member, joined));
-      if (!there && !has_died(member, true)) {
-        ranks[options_.named(rank)].left.store(1, std::memory_order_seq_cst);
-      }
+    for (auto member = arrived_.begin(); member != arrived_.end(); ++member) {
+      auto there = welcome(member->first, member->second, joined);
+      if (!there.ok()) return abandon(member, std::move(there).error(), membership);
+      if (!*there && !has_died(member->second, true)) membership.mark_left(member->first);
     }
 
     joined.peers.push_back({joined.arena->data(), joined.arena, nullptr});
@@ -91,6 +93,7 @@ class RendezvousServer {
       joined.pids.push_back(member.watch.pid());
       joined.watches.emplace(rank, std::move(member.watch));
     }
+    membership.confirm();
     return joined;
   }
 
@@ -261,6 +264,15 @@ class RendezvousServer {
     put_text(refusal.what, error.info().what);
     put_text(refusal.advice, error.info().advice);
     (void)shm::send(socket.get(), refusal, {}, Deadline::after(kSliceNs)).ok();
+  }
+
+  // Of members that were welcomed before `unwelcomed`: the others, and this rank, have left.
+  Error abandon(std::map<int, Arrived>::iterator unwelcomed, Error error, Membership& membership) {
+    for (auto member = unwelcomed; member != arrived_.end(); ++member) {
+      membership.mark_left(member->first);
+      if (member != unwelcomed) refuse(member->second.socket, error, error.info().peer);
+    }
+    return error;
   }
 
   // False: the member has gone.

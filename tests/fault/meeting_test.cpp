@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How ranks meet: ranks and sizes that differ, variables of launchers, ranks that give up. Who is
 // turned away: strangers_test.cpp.
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -240,6 +241,42 @@ TEST(GivingUp, ByDyingIsNoticedAtOnce) {
   EXPECT_EQ(1, job[0].peer);
   EXPECT_LT(job[0].failed_ns - killed, 2 * kSecond);
   (void)job.wait(0);
+}
+
+// Rank 1 has too little address space for the memory of rank 2, and lives on. The others have met
+// by then, and do not wait for it.
+TEST(GivingUp, AfterOthersHaveJoinedIsSeenAtOnce) {
+  constexpr uint64_t kGiB = 1 << 30;
+  Open open = open_of(3);
+  open.adjust = [](int rank, meron_context_options& options) {
+    if (rank == 2) options.arena_reserve = 8 * kGiB;
+  };
+  Shared<std::atomic<int>> ended(1);
+  Job job(3, [&](int rank, Report& report) {
+    if (rank == 1) {
+      uint64_t pages = 0;
+      std::FILE* const file = std::fopen("/proc/self/statm", "r");
+      if (file == nullptr || std::fscanf(file, "%lu", &pages) != 1) std::abort();
+      std::fclose(file);
+      const rlim_t bytes = pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) + 4 * kGiB;
+      const rlimit limit{bytes, bytes};
+      if (setrlimit(RLIMIT_AS, &limit) != 0) std::abort();
+    }
+    try {
+      meet(open, rank);
+    } catch (const CallFailed& failed) {
+      record(report, failed);
+    }
+    ++ended[0];
+    while (ended[0].load() < 3) sleep_ns(kMilli);
+  });
+  ASSERT_TRUE(job.wait(30 * kSecond));
+  expect_failed(job[1], MERON_E_NO_MEMORY, {"address space"});
+  for (const int rank : {0, 2}) {
+    expect_failed(job[rank], MERON_E_PEER_CLOSED, {"rank 1"});
+    EXPECT_EQ(1, job[rank].peer);
+    EXPECT_LT(job[rank].failed_ns - job[1].failed_ns, kSecond);
+  }
 }
 
 }  // namespace
