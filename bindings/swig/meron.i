@@ -1084,7 +1084,8 @@ inline int64_t meron_context_world(int64_t context) {
  * where the plan has parameters on tier device, until the ranks of the group have called it,
  * because their devices are joined. Threads: any. Errors: MERON_E_ARGUMENT (a rank beyond the world
  * or twice), MERON_E_UNSUPPORTED (more than 64 groups), MERON_E_VERSION (libraries of collectives
- * that differ), -3xx.
+ * that differ), MERON_E_NO_MEMORY, -3xx. A lack of memory on one rank breaks the world: all are
+ * told which rank.
  */
 inline int64_t meron_group_create(int64_t context, int32_array ranks) {
   ::meron_group out = {};

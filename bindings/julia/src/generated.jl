@@ -1593,7 +1593,8 @@ Blocks: never; where the plan has parameters on tier device, until the ranks of 
 called it, because their devices are joined.
 Threads: any.
 Errors: MERON_E_ARGUMENT (a rank beyond the world or twice), MERON_E_UNSUPPORTED (more than 64
-groups), MERON_E_VERSION (libraries of collectives that differ), -3xx.
+groups), MERON_E_VERSION (libraries of collectives that differ), MERON_E_NO_MEMORY, -3xx. A lack
+of memory on one rank breaks the world: all are told which rank.
 """
 @inline meron_group_create(out, context, ranks, count, err) = ccall(
         functions.meron_group_create, meron_status, (Ptr{meron_group}, meron_context,

@@ -1962,7 +1962,9 @@ extern "C" {
     /// **Threads**: any.
     ///
     /// **Errors**: MERON_E_ARGUMENT (a rank beyond the world or twice), MERON_E_UNSUPPORTED (more
-    /// than 64 groups), MERON_E_VERSION (libraries of collectives that differ), -3xx.
+    /// than 64 groups), MERON_E_VERSION (libraries of collectives that differ),
+    /// MERON_E_NO_MEMORY, -3xx. A lack of memory on one rank breaks the world: all are told which
+    /// rank.
     #[must_use]
     pub fn meron_group_create(
         out: *mut meron_group,
