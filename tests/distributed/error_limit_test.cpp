@@ -146,5 +146,42 @@ TEST(ErrorLimitOfGradients, HoldsForAnEndThatFollowsAnEnd) {
   }
 }
 
+// Versions that are not gathered may be two ahead of a rank that is still writing the first of
+// them: it goes by the errors of the version that all have gathered.
+TEST(ErrorLimitOfValues, GoesByTheVersionThatWasGathered) {
+  constexpr const char* kPlan =
+      R"j({"preset": "mics(2)", "optimizer": {"sharding": "replica x shard"},
+           "param": {"codec": {"kind": "int8", "error_limit": 1e-5}}})j";
+  const std::vector<float> values = rough_values();
+  for (const char* transport : {"local", "shm"}) {
+    SCOPED_TRACE(transport);
+    Progress two_ahead;
+    EXPECT_TRUE(run_world({transport, 4, kPlan}, [&](int rank, meron_context context) {
+      const OneParam one(context, kCount);
+      one.write(kSmooth);
+      require(one.gather() == kSmooth, "exact in int8");
+      // Rank 3 reads nothing of rank 0, nor rank 0 of it: it does not wait for rank 0's second
+      // version.
+      meron_future update{};
+      CALL(meron_update_begin, &update, &one.unit, 1);
+      CALL(meron_future_wait, update, MERON_TIMEOUT_DEFAULT);
+      if (rank == 0) two_ahead.await(1);
+      CALL(meron_update_write, update, one.param, kSmooth.data(), kCount, MERON_F32);
+      CALL(meron_update_publish, update);
+      one.write(values);
+      if (rank == 3) two_ahead.advance_to(1);
+      require(one.info().param_codec == MERON_CODEC_INT8,
+              "no gathered version was above the limit");
+      const std::vector<float> seen = one.gather();
+      for (size_t i = 0; i < kCount; ++i) {
+        require(std::fabs(seen[i] - values[i]) < 0.02f, "within the bound of int8");
+      }
+      one.write(values);
+      (void)one.gather();
+      require(one.info().param_codec == MERON_CODEC_BF16, "the version that was gathered is");
+    }));
+  }
+}
+
 }  // namespace
 }  // namespace meron::test
