@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/conformance/c/dlpack.h"
 #include "tests/distributed/device_trainer.h"
 
 namespace meron::test {
@@ -109,6 +110,45 @@ TEST(DeviceRelease, WaitsForTheStreamsOfAllGathers) {
       }
       expect_held_until_read(slow, held);
     }));
+  }
+}
+
+struct Order {
+  bool export_first = false;  // before any stream waits
+  bool tensor_last = true;    // the tensor's lease is the last
+  bool other_reader = false;  // another stream, without work, waits as well
+};
+
+void reads_a_tensor(meron_context context, const Order& order) {
+  SlowReader slow;
+  const TrainersDevice quick;
+  const OneParam model(context, kCount);
+  model.write(ramp());
+  const meron_future gather = begin_view(model);
+  CALL(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);
+  DLManagedTensorVersioned* tensor = nullptr;
+  if (order.export_first) CALL(meron_gather_dlpack, &tensor, gather, model.param);
+  CALL(meron_gather_wait_stream, gather, slow.stream(), MERON_TIMEOUT_DEFAULT);
+  if (order.other_reader) {
+    CALL(meron_gather_wait_stream, gather, quick.stream(), MERON_TIMEOUT_DEFAULT);
+  }
+  if (!order.export_first) CALL(meron_gather_dlpack, &tensor, gather, model.param);
+  if (order.tensor_last) CALL(meron_future_release, gather);
+  slow.read(tensor->dl_tensor.data);
+  const uint64_t held = slow.free_bytes();
+  tensor->deleter(tensor);
+  if (!order.tensor_last) CALL(meron_future_release, gather);
+  CALL(meron_context_progress, context);
+  expect_held_until_read(slow, held);
+}
+
+// A consumer drops a tensor as soon as it has asked for the last work with it.
+TEST(DeviceRelease, ATensorWaitsForTheStreamsThatWaitedForIt) {
+  if (!emulated()) GTEST_SKIP() << "of the emulated device";
+  const Order orders[] = {{}, {true}, {false, false}, {false, true, true}, {false, false, true}};
+  for (const Order& order : orders) {
+    SCOPED_TRACE(&order - orders);
+    EXPECT_TRUE(run_on_device([&](meron_context context) { reads_a_tensor(context, order); }));
   }
 }
 
