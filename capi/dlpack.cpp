@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <vector>
 
 // The structures of DLPack 1.0, whose layout is an ABI of its own. Declared here because
 // distributions ship headers from before version 1.
@@ -57,6 +58,18 @@ struct Export {
   bool on_device = false;
 };
 
+// A consumer drops a tensor as soon as it has requested the last work with it, and does not name
+// the stream. It is one of those that have waited for the gather. A stream that is being captured
+// can order nothing.
+Status unlease_on_device(const Export& exported) {
+  const Device& device = exported.leased->rank().device->device();
+  std::vector<void*> users;
+  for (void* const stream : exported.gather->joined()) {
+    if (device.check_stream(stream).ok()) users.push_back(stream);
+  }
+  return exported.leased->on_device()->unlease(users);
+}
+
 void delete_export(DLManagedTensorVersioned* self) {
   if (self == nullptr) return;
   auto* owner = static_cast<Export*>(self->manager_ctx);
@@ -68,7 +81,7 @@ void delete_export(DLManagedTensorVersioned* self) {
   const std::shared_ptr<Context> context = std::move(owner->context);
   context->release_soon([kept = std::shared_ptr<Export>(owner)]() mutable {
     if (kept->leased != nullptr) {
-      if (kept->on_device) (void)kept->leased->on_device()->unlease({}).ok();
+      if (kept->on_device) (void)unlease_on_device(*kept).ok();
       (void)kept->leased->unlease().ok();
     }
     kept.reset();

@@ -63,15 +63,17 @@ Status Gradient::drop_feedback() {
 }
 
 void Gradient::review_codec() {
+  if (!reviews_codec()) return;
   const double limit = codec.error_limit;
-  if (limit == 0.0 || exchanges == 0) return;
-  if (!unit_.error_above(exchanges, limit, &UnitSlot::gradient_error)) return;
+  // All ranks have announced their errors of the exchange before. Those of this one are still being
+  // announced, and of two replicas one might see them and the other not.
+  if (!unit_.error_above(exchanges - 1, limit, &UnitSlot::gradient_error)) return;
   codec = {.kind = CodecKind::bf16};
   Rank& rank = unit_.rank();
   rank.notices.push_back(fmt::format(
       "the gradients of unit '{}' travel in bf16 from exchange {} on: the error of {} was above {} "
       "(this rank's: {:.3g}, worst block {:.3g})",
-      unit_.name(), exchanges + 1, name_of(rank.plan.gradient.codec.kind), limit, error, worst));
+      unit_.name(), exchanges, name_of(rank.plan.gradient.codec.kind), limit, error, worst));
 }
 
 Status Gradient::check_destroyable() const {

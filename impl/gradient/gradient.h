@@ -53,7 +53,9 @@ class Gradient {
   Codec codec;
   double error = 0;  // relative, of what this rank encoded last
   float worst = 0;   // worst block
-  // Before it is encoded: falls back where any rank's last error demands it.
+  // Before an exchange that has begun is encoded: whether errors of the one before are to be looked
+  // at. And falls back if one was above the limit: all ranks have encoded the exchange before.
+  bool reviews_codec() const { return codec.error_limit > 0.0 && exchanges > 1; }
   void review_codec();
   // Whether a reduction changes what is saved: what its codec loses is kept. And forgets that.
   bool keeps_feedback() const;

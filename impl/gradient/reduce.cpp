@@ -88,7 +88,7 @@ Result<bool> ReduceOperation::move() {
   if (stage_ == Stage::shards) {
     MERON_ASSIGN(const bool done, exchange_->done());
     if (!done) return false;
-    MERON_TRY(sum_shards());
+    if (!pass_.ends) MERON_TRY(sum_shards());
     MERON_TRY(after_shards());
   }
   if (stage_ == Stage::replicas) {
@@ -114,7 +114,8 @@ Result<bool> ReduceOperation::move() {
 
 Status ReduceOperation::begin_work() {
   MERON_TRY(memory_.begin_squares(pass_.options.boundary && unit_->has_optimizer));
-  if (pass_.ends || pass_.direct) return after_shards();
+  // An end has nothing to sum. It takes the step only to have the errors of all shards.
+  if ((pass_.ends && !gradient_.reviews_codec()) || pass_.direct) return after_shards();
   stage_ = Stage::shards;
   return begin_shards();
 }
@@ -156,6 +157,11 @@ Result<bool> ReduceOperation::end() {
 
 Status ReduceOperation::begin_shards() {
   const Axes& axes = unit_->axes();
+  if (pass_.ends) {  // nothing was added: the step waits until all shards have begun the exchange
+    ExchangeStep step;
+    step.axis = axes.shard;
+    return exchange_->begin(std::move(step));
+  }
   return exchange_->begin(step_along(Step::shards, *axes.shard, [&](Piece& piece) {
     const Flat& flat = unit_->flats()[piece.flat];
     const uint64_t size = size_of(unit_->gradient_type(flat));

@@ -78,7 +78,8 @@ bool Unit::follows() const {
   if (!encoding.codec.difference || arrivals.exchanged != version_) return false;
   for (int i = 0; i < axes_.replica->size(); ++i) {
     const UnitSlot& slot = slots_[axes_.of_replica(i)];
-    const uint64_t word = slot.value_error[version_ % 2].load(std::memory_order_seq_cst);
+    const uint64_t word =
+        slot.value_error[version_ % slot.value_error.size()].load(std::memory_order_seq_cst);
     if (!std::isfinite(std::bit_cast<float>(static_cast<uint32_t>(word)))) return false;
   }
   return true;

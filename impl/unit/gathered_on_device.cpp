@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "unit/gathered_on_device.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace meron {
 
 Status GatheredOnDevice::lease(std::span<const Piece> pieces, uint64_t* copied) {
@@ -60,8 +63,7 @@ Status GatheredOnDevice::note_written() {
   return side_.wake_after(side_.work());
 }
 
-Status GatheredOnDevice::unlease(std::optional<void*> user) {
-  Status followed = Ok{};
+Status GatheredOnDevice::unlease(std::span<void* const> users) {
   const bool last = --leases_ == 0;
   Status noted = Ok{};
   if (last && !upload_.done()) {
@@ -69,15 +71,15 @@ Status GatheredOnDevice::unlease(std::optional<void*> user) {
     // The memory goes back behind the copies that were asked for.
     noted = note_copies();
   }
-  if (user && memory_.empty()) {
+  Status followed = Ok{};
+  if (memory_.empty()) {
     // They are written again on work().
-    followed = follow(*user, side_.work());
-  } else if (user && last && side_.device().releases_on_any_stream()) {
-    // In the order of the user's stream: up() does not wait for it, and goes on with what is next.
-    followed = join(*user);
-    for (DeviceMemory& memory : memory_) memory.give_back_on(*user);
-  } else if (user) {
-    followed = follow(*user, side_.up());
+    for (void* const user : users) {
+      Status each = follow(user, side_.work());
+      if (followed.ok()) followed = std::move(each);
+    }
+  } else {
+    followed = last ? order_release(users) : note_users(users);
   }
   if (last) {
     memory_.clear();
@@ -85,6 +87,35 @@ Status GatheredOnDevice::unlease(std::optional<void*> user) {
     failed_.reset();
   }
   return noted.ok() ? followed : noted;
+}
+
+Status GatheredOnDevice::note_users(std::span<void* const> users) {
+  for (void* const stream : users) {
+    auto user = std::find_if(users_.begin(), users_.end(),
+                             [&](const User& each) { return each.stream == stream; });
+    if (user == users_.end()) user = users_.insert(user, User{stream, {}});
+    MERON_ASSIGN(user->left, side_.device().record(stream, std::move(user->left)));
+  }
+  return Ok{};
+}
+
+Status GatheredOnDevice::order_release(std::span<void* const> users) {
+  // In the order of the user's stream if there is one: up() does not wait for it, and goes on with
+  // what is next.
+  const bool one = users.size() == 1 && side_.device().releases_on_any_stream() &&
+                   std::all_of(users_.begin(), users_.end(),
+                               [&](const User& each) { return each.stream == users.front(); });
+  if (one) {
+    users_.clear();
+    for (DeviceMemory& memory : memory_) memory.give_back_on(users.front());
+    return join(users.front());
+  }
+  Status ordered = note_users(users);
+  for (const User& each : std::exchange(users_, {})) {
+    Status waited = side_.device().wait(side_.up(), each.left);
+    if (ordered.ok()) ordered = std::move(waited);
+  }
+  return ordered;
 }
 
 Status GatheredOnDevice::begin_copies() {

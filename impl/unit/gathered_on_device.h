@@ -49,8 +49,8 @@ class GatheredOnDevice {
   Status note_written();
   // One more, of values that are leased.
   void lease() { ++leases_; }
-  // What was asked of `user`, a stream, until now may still use them.
-  Status unlease(std::optional<void*> user);
+  // What was asked of `users`, streams, until now may still use them.
+  Status unlease(std::span<void* const> users);
   bool leased() const { return leases_ > 0; }
   // Of a piece, while leased.
   std::byte* data(size_t piece) const { return places_[piece]; }
@@ -72,7 +72,16 @@ class GatheredOnDevice {
   }
 
  private:
+  // A stream that has used the memory, and how far it was when its last lease was released.
+  struct User {
+    void* stream;
+    DeviceEvent left;
+  };
+
   Status follow(void* user, void* stream);
+  Status note_users(std::span<void* const> users);
+  // The memory is used again after all that was asked of `users`, and of those noted before.
+  Status order_release(std::span<void* const> users);
 
   DeviceSide& side_;
   const std::string what_;
@@ -82,6 +91,7 @@ class GatheredOnDevice {
   std::optional<Error> failed_;       // how that has failed
   DeviceEvent copied_;                // the end of the last copies
   DeviceEvent used_;                  // kept to be recorded again
+  std::vector<User> users_;           // of leases that were released before the last one
   uint32_t leases_ = 0;
 };
 

@@ -81,11 +81,12 @@ class UnitShape {
   std::vector<int> places(const Channel& channel, const std::vector<int>& members) const;
   // Whether peers read its values and gradients where this rank writes them.
   bool read_by_peers() const { return readers_.size() > 1; }
-  // Whether a rank's last error, as its word has it, is above the limit; NaN is.
+  // Whether a rank's error of the version or exchange `number` is above the limit; NaN is.
   template <class Words>
   bool error_above(uint64_t number, double limit, Words words) const {
     for (int m = 0; m < channel().size(); ++m) {
-      const uint64_t word = (slots_[m].*words)[number % 2].load(std::memory_order_seq_cst);
+      const auto& in_turn = slots_[m].*words;
+      const uint64_t word = in_turn[number % in_turn.size()].load(std::memory_order_seq_cst);
       if (!(std::bit_cast<float>(static_cast<uint32_t>(word)) <= limit)) return true;
     }
     return false;

@@ -32,9 +32,10 @@ struct alignas(128) UnitSlot {
   std::array<std::atomic<uint64_t>, kMaxFlats> encoded_offset{};
   // Where, behind its bucket, a flat's row for the replicas lies.
   std::array<std::array<std::atomic<uint64_t>, kMaxFlats>, 2> exchange_offset{};
-  // What encoding lost, as the bits of a float: of values for odd and even versions, of gradients
-  // for odd and even exchanges. Read by peers before they encode the next time.
-  std::array<std::atomic<uint64_t>, 2> value_error{};
+  // What encoding lost, as the bits of a float: of values in turn for the versions, of gradients in
+  // turn for the exchanges. Read by peers before they encode the next time. A rank of another shard
+  // and replica does not wait for this one's publish: it may be two versions ahead, not three.
+  std::array<std::atomic<uint64_t>, 3> value_error{};
   std::array<std::atomic<uint64_t>, 2> gradient_error{};
 };
 

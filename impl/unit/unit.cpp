@@ -318,7 +318,8 @@ Status Unit::publish(bool frozen_too) {
     encoding.error = error.relative();
     encoding.worst = error.worst_block;
     const auto bits = std::bit_cast<uint32_t>(static_cast<float>(encoding.error));
-    channel().announce(own_slot().value_error[version_ % 2], bits);
+    auto& errors = own_slot().value_error;
+    channel().announce(errors[version_ % errors.size()], bits);
   }
   own_slot().published.store(version_, std::memory_order_seq_cst);
   drop_secondary();

@@ -186,8 +186,9 @@ Status GatherOperation::release_now(std::optional<void*> user) {
     upload_->drop();
     followed = note_copies();
   }
+  const std::span<void* const> users(user ? &*user : nullptr, user ? 1 : 0);
   for (; device_leases_ > 0; --device_leases_) {
-    Status each = units_[device_leases_ - 1]->on_device()->unlease(user);
+    Status each = units_[device_leases_ - 1]->on_device()->unlease(users);
     if (followed.ok()) followed = std::move(each);
   }
   for (const auto& unit : units_) MERON_TRY(unit->unlease());

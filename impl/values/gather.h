@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -80,6 +81,8 @@ class GatherOperation final : public Operation {
   bool on_device() const { return view_on_device_ || targets_on_device_; }
   // Of one that has ended: what is asked of `stream` from now on waits until the device has it all.
   Status join(void* stream);
+  // The streams that have joined.
+  std::span<void* const> joined() const { return joined_; }
   // Whether somebody has waited for the device, or need not any more: nobody reads before it has
   // written.
   Result<bool> may_read() const;
@@ -153,7 +156,7 @@ class GatherOperation final : public Operation {
   std::vector<std::vector<DeviceMemory>> rooms_, rows_, slots_;
   std::unique_ptr<Upload> upload_;  // to targets, from values that are not pinned
   bool asked_ = false;              // for copies to targets
-  bool joined_ = false;             // a stream waits for the device
+  std::vector<void*> joined_;       // streams that wait for the device
   size_t device_leases_ = 0;  // units, from the first on, whose values on the device are leased
   bool released_ = false;
   std::atomic<bool> given_up_{false};  // by release(), while it was running; with the stream

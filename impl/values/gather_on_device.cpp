@@ -294,12 +294,12 @@ Result<bool> GatherOperation::lease_device() {
 
 Status GatherOperation::join(void* stream) {
   for (const auto& unit : units_) MERON_TRY(unit->on_device()->join(stream));
-  joined_ = true;
+  if (std::find(joined_.begin(), joined_.end(), stream) == joined_.end()) joined_.push_back(stream);
   return Ok{};
 }
 
 Result<bool> GatherOperation::may_read() const {
-  if (!on_device() || joined_) return true;
+  if (!on_device() || !joined_.empty()) return true;
   return settled();
 }
 

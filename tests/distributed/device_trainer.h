@@ -80,6 +80,10 @@ class TrainersDevice {
   void fill(void* to, uint8_t value, uint64_t bytes) const {
     require(table_->fill(handle_, to, value, bytes, stream_, nullptr) == MERON_OK, "a fill");
   }
+  // Calls it on a thread of the device's when the stream has come so far, which waits for it.
+  void notify(meron_device_notify_fn function, void* user) const {
+    require(table_->stream_notify(handle_, stream_, function, user, nullptr) == MERON_OK, "a call");
+  }
   void synchronize() const { (void)table_->stream_synchronize(handle_, stream_, nullptr); }
 
  private:

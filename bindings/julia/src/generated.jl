@@ -2631,7 +2631,10 @@ the caller's. On a device it may be taken before anybody has waited, and is read
 for the gather.
 
 Ownership: the caller calls (*out)->deleter(*out) once. Until then the memory stays readable,
-also after the context was closed; peers may change the values from then on.
+also after the context was closed; peers may change the values from then on. On a device, work
+that was requested before the deleter's call may still use the memory, on streams that have
+waited for the gather (meron_gather_wait_stream): these must exist then, and must not be
+captured into a graph.
 Blocks: never.
 Threads: any.
 Errors: as meron_gather_view, MERON_E_UNSUPPORTED.

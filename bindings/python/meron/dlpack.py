@@ -73,7 +73,8 @@ class DLPackTensor:
 
         Args:
             stream: of a CUDA device, the consumer's: it waits for the values. None and 1 are the
-                default stream, 2 the thread's own, -1 waits for nothing.
+                default stream, 2 the thread's own. -1 waits for nothing: its work must have ended
+                before the tensor dies.
 
         Raises:
             BufferError: the consumer knows only DLPack before 1.0, which cannot say that memory is

@@ -3076,7 +3076,10 @@ extern "C" {
     /// before anybody has waited, and is read by what waits for the gather.
     ///
     /// **Ownership**: the caller calls (\*out)-\>deleter(\*out) once. Until then the memory stays
-    /// readable, also after the context was closed; peers may change the values from then on.
+    /// readable, also after the context was closed; peers may change the values from then on. On
+    /// a device, work that was requested before the deleter's call may still use the memory, on
+    /// streams that have waited for the gather (meron_gather_wait_stream): these must exist then,
+    /// and must not be captured into a graph.
     ///
     /// **Blocks**: never.
     ///
