@@ -156,6 +156,16 @@ static size_t elements(size_t bytes, int32_t dtype) {
   return size ? bytes / size : bytes;
 }
 
+// A number that C takes without a sign. An options field may keep its initial value, which such as
+// UINT64_MAX ("no limit") is below 0 here.
+template <class Unsigned, class Signed>
+static Unsigned unsigned_of(Signed value, const char *name, Unsigned initial = 0) {
+  const Unsigned out = static_cast<Unsigned>(value);
+  if (value < 0 && out != initial)
+    throw argument(std::string(name) + " must be 0 or more, not " + std::to_string(value));
+  return out;
+}
+
 // An options struct with the library's initial value.
 template <class Struct>
 static Struct initial(meron_status (*init)(Struct *, size_t, meron_error **)) {
