@@ -274,6 +274,15 @@ inline bool load_library(const char *path) { return loaded || load(path); }
 /** Why load_library returned false. */
 inline const char *library_problem() { return problem.c_str(); }
 
+/**
+ * Whether an operation that nobody waits for any more has ended, well or not. Takes no error: a failure
+ * counts as not reported yet.
+ */
+inline bool abandoned_future_ended(int64_t future) {
+  const ::meron_future handle{static_cast<uint64_t>(future)};
+  return api().meron_future_poll(handle, nullptr) != MERON_IN_PROGRESS;
+}
+
 }  // namespace meron_swig
 %}
 
