@@ -30,11 +30,13 @@ class checkpoint_tensors {
     }
     texts_.emplace_back(dtype);
     item.dtype = texts_.back().c_str();
-    shapes_.emplace_back(shape.items, shape.items + shape.count);
+    shapes_.emplace_back();
+    for (size_t axis = 0; axis < shape.count; ++axis)
+      shapes_.back().push_back(unsigned_of<uint64_t>(shape.items[axis], "a size of the shape"));
     item.dims = static_cast<uint32_t>(shape.count);
     item.shape = shapes_.back().data();
-    item.begin = static_cast<uint64_t>(begin);
-    item.count = static_cast<uint64_t>(count);
+    item.begin = unsigned_of<uint64_t>(begin, "begin");
+    item.count = unsigned_of<uint64_t>(count, "count");
     item.data = data.data;
     items_.push_back(item);
   }

@@ -631,7 +631,7 @@ class meron_destination_list {
     ::meron_destination item = {};
     item.param = ::meron_param{static_cast<uint64_t>(param)};
     item.data = reinterpret_cast<void *>(data);
-    item.bytes = static_cast<uint64_t>(bytes);
+    item.bytes = unsigned_of<uint64_t>(bytes, "bytes");
     items_.push_back(item);
   }
 #ifndef SWIG
@@ -657,7 +657,7 @@ class meron_source_list {
     ::meron_source item = {};
     item.param = ::meron_param{static_cast<uint64_t>(param)};
     item.data = reinterpret_cast<const void *>(data);
-    item.count = static_cast<uint64_t>(count);
+    item.count = unsigned_of<uint64_t>(count, "count");
     item.dtype = static_cast<meron_dtype>(dtype);
     items_.push_back(item);
   }
@@ -862,14 +862,14 @@ inline ::meron_workload meron_workload_init() {
  */
 inline char *meron_plan_predict(int64_t plan, const char *model, int32_t ranks, int32_t micro_batches, int32_t gathers_per_micro_batch, int32_t ranks_per_node, int32_t optimizer_states, int32_t table) {
   ::meron_workload workload = initial(api().meron_workload_init);
-  workload.ranks = static_cast<uint32_t>(ranks);
-  workload.micro_batches = static_cast<uint32_t>(micro_batches);
-  workload.gathers_per_micro_batch = static_cast<uint32_t>(gathers_per_micro_batch);
-  workload.ranks_per_node = static_cast<uint32_t>(ranks_per_node);
-  workload.optimizer_states = static_cast<uint32_t>(optimizer_states);
+  workload.ranks = unsigned_of<uint32_t>(ranks, "ranks", workload.ranks);
+  workload.micro_batches = unsigned_of<uint32_t>(micro_batches, "micro_batches", workload.micro_batches);
+  workload.gathers_per_micro_batch = unsigned_of<uint32_t>(gathers_per_micro_batch, "gathers_per_micro_batch", workload.gathers_per_micro_batch);
+  workload.ranks_per_node = unsigned_of<uint32_t>(ranks_per_node, "ranks_per_node", workload.ranks_per_node);
+  workload.optimizer_states = unsigned_of<uint32_t>(optimizer_states, "optimizer_states", workload.optimizer_states);
   char *out = nullptr;
   error_slot error;
-  error.check(api().meron_plan_predict(&out, ::meron_plan{static_cast<uint64_t>(plan)}, model, length_of(model), &workload, static_cast<uint32_t>(table), error));
+  error.check(api().meron_plan_predict(&out, ::meron_plan{static_cast<uint64_t>(plan)}, model, length_of(model), &workload, unsigned_of<uint32_t>(table, "table"), error));
   return out;
 }
 
@@ -883,14 +883,14 @@ inline char *meron_plan_predict(int64_t plan, const char *model, int32_t ranks, 
  */
 inline char *meron_plan_rank_cluster(const char *model, const char *cluster, int32_t ranks, int32_t micro_batches, int32_t gathers_per_micro_batch, int32_t ranks_per_node, int32_t optimizer_states, int32_t tokens, double compute_seconds, int32_t table) {
   ::meron_workload workload = initial(api().meron_workload_init);
-  workload.ranks = static_cast<uint32_t>(ranks);
-  workload.micro_batches = static_cast<uint32_t>(micro_batches);
-  workload.gathers_per_micro_batch = static_cast<uint32_t>(gathers_per_micro_batch);
-  workload.ranks_per_node = static_cast<uint32_t>(ranks_per_node);
-  workload.optimizer_states = static_cast<uint32_t>(optimizer_states);
+  workload.ranks = unsigned_of<uint32_t>(ranks, "ranks", workload.ranks);
+  workload.micro_batches = unsigned_of<uint32_t>(micro_batches, "micro_batches", workload.micro_batches);
+  workload.gathers_per_micro_batch = unsigned_of<uint32_t>(gathers_per_micro_batch, "gathers_per_micro_batch", workload.gathers_per_micro_batch);
+  workload.ranks_per_node = unsigned_of<uint32_t>(ranks_per_node, "ranks_per_node", workload.ranks_per_node);
+  workload.optimizer_states = unsigned_of<uint32_t>(optimizer_states, "optimizer_states", workload.optimizer_states);
   char *out = nullptr;
   error_slot error;
-  error.check(api().meron_plan_rank_cluster(&out, model, length_of(model), cluster, length_of(cluster), &workload, static_cast<uint32_t>(tokens), compute_seconds, static_cast<uint32_t>(table), error));
+  error.check(api().meron_plan_rank_cluster(&out, model, length_of(model), cluster, length_of(cluster), &workload, unsigned_of<uint32_t>(tokens, "tokens"), compute_seconds, unsigned_of<uint32_t>(table, "table"), error));
   return out;
 }
 
@@ -903,7 +903,7 @@ inline char *meron_plan_rank_cluster(const char *model, const char *cluster, int
 inline char *meron_plan_model_from_safetensors(readable_memory header, int64_t file_bytes) {
   char *out = nullptr;
   error_slot error;
-  error.check(api().meron_plan_model_from_safetensors(&out, header.data, header.bytes, static_cast<uint64_t>(file_bytes), error));
+  error.check(api().meron_plan_model_from_safetensors(&out, header.data, header.bytes, unsigned_of<uint64_t>(file_bytes, "file_bytes"), error));
   return out;
 }
 
@@ -951,16 +951,16 @@ inline ::meron_context_options meron_context_options_init() {
  */
 inline int64_t meron_context_open(int32_t header_version, int32_t rank, int32_t world_size, const char *transport, const char *job, const char *token, int64_t timeout_ns, int64_t host_memory_limit, int64_t arena_reserve, int32_t threads, int64_t plan, callbacks *hooks, custom_transport *custom, const char *device) {
   ::meron_context_options options = initial(api().meron_context_options_init);
-  options.header_version = static_cast<uint32_t>(header_version);
+  options.header_version = unsigned_of<uint32_t>(header_version, "header_version", options.header_version);
   options.rank = static_cast<int32_t>(rank);
   options.world_size = static_cast<int32_t>(world_size);
   options.transport = transport;
   options.job = job;
   options.token = token;
   options.timeout_ns = static_cast<int64_t>(timeout_ns);
-  options.host_memory_limit = static_cast<uint64_t>(host_memory_limit);
-  options.arena_reserve = static_cast<uint64_t>(arena_reserve);
-  options.threads = static_cast<uint32_t>(threads);
+  options.host_memory_limit = unsigned_of<uint64_t>(host_memory_limit, "host_memory_limit", options.host_memory_limit);
+  options.arena_reserve = unsigned_of<uint64_t>(arena_reserve, "arena_reserve", options.arena_reserve);
+  options.threads = unsigned_of<uint32_t>(threads, "threads", options.threads);
   options.plan = ::meron_plan{static_cast<uint64_t>(plan)};
   if (hooks) hooks->connect(options);
   if (custom) custom->connect(options);
@@ -1044,11 +1044,11 @@ inline ::meron_stats meron_context_stats(int64_t context) {
  */
 inline ::meron_prediction meron_context_predict(int64_t context, int32_t ranks, int32_t micro_batches, int32_t gathers_per_micro_batch, int32_t ranks_per_node, int32_t optimizer_states) {
   ::meron_workload workload = initial(api().meron_workload_init);
-  workload.ranks = static_cast<uint32_t>(ranks);
-  workload.micro_batches = static_cast<uint32_t>(micro_batches);
-  workload.gathers_per_micro_batch = static_cast<uint32_t>(gathers_per_micro_batch);
-  workload.ranks_per_node = static_cast<uint32_t>(ranks_per_node);
-  workload.optimizer_states = static_cast<uint32_t>(optimizer_states);
+  workload.ranks = unsigned_of<uint32_t>(ranks, "ranks", workload.ranks);
+  workload.micro_batches = unsigned_of<uint32_t>(micro_batches, "micro_batches", workload.micro_batches);
+  workload.gathers_per_micro_batch = unsigned_of<uint32_t>(gathers_per_micro_batch, "gathers_per_micro_batch", workload.gathers_per_micro_batch);
+  workload.ranks_per_node = unsigned_of<uint32_t>(ranks_per_node, "ranks_per_node", workload.ranks_per_node);
+  workload.optimizer_states = unsigned_of<uint32_t>(optimizer_states, "optimizer_states", workload.optimizer_states);
   ::meron_prediction out = {}; out.struct_size = sizeof out;
   error_slot error;
   error.check(api().meron_context_predict(&out, ::meron_context{static_cast<uint64_t>(context)}, &workload, error));
@@ -1199,7 +1199,7 @@ inline int64_t meron_param_register(int64_t context, int32_t dtype, const char *
   desc.name = name;
   desc.shape = shape.items;
   desc.dims = shape.count;
-  desc.frozen = static_cast<uint32_t>(frozen);
+  desc.frozen = unsigned_of<uint32_t>(frozen, "frozen", desc.frozen);
   desc.group = ::meron_group{static_cast<uint64_t>(group)};
   ::meron_param out = {};
   error_slot error;
@@ -1372,7 +1372,7 @@ inline int64_t meron_optimizer_create(int64_array units, int32_t kind, double le
   options.weight_decay = weight_decay;
   options.max_norm = max_norm;
   options.dampening = dampening;
-  options.nesterov = static_cast<uint32_t>(nesterov);
+  options.nesterov = unsigned_of<uint32_t>(nesterov, "nesterov", options.nesterov);
   ::meron_optimizer out = {};
   error_slot error;
   error.check(api().meron_optimizer_create(&out, reinterpret_cast<const ::meron_unit *>(units.items), units.count, &options, error));
@@ -1428,7 +1428,7 @@ inline int32_t meron_optimizer_set_param_group(int64_t optimizer, int32_t number
   group.epsilon = epsilon;
   group.weight_decay = weight_decay;
   error_slot error;
-  return error.check(api().meron_optimizer_set_param_group(::meron_optimizer{static_cast<uint64_t>(optimizer)}, static_cast<uint32_t>(number), &group, error));
+  return error.check(api().meron_optimizer_set_param_group(::meron_optimizer{static_cast<uint64_t>(optimizer)}, unsigned_of<uint32_t>(number, "number"), &group, error));
 }
 
 /**
@@ -1438,7 +1438,7 @@ inline int32_t meron_optimizer_set_param_group(int64_t optimizer, int32_t number
 inline ::meron_param_group meron_optimizer_get_param_group(int64_t optimizer, int32_t number) {
   ::meron_param_group out = {}; out.struct_size = sizeof out;
   error_slot error;
-  error.check(api().meron_optimizer_get_param_group(&out, ::meron_optimizer{static_cast<uint64_t>(optimizer)}, static_cast<uint32_t>(number), error));
+  error.check(api().meron_optimizer_get_param_group(&out, ::meron_optimizer{static_cast<uint64_t>(optimizer)}, unsigned_of<uint32_t>(number, "number"), error));
   return out;
 }
 
@@ -1471,7 +1471,7 @@ inline int64_t meron_optimizer_step_begin(int64_t optimizer) {
  */
 inline int32_t meron_optimizer_set_steps(int64_t optimizer, int64_t steps) {
   error_slot error;
-  return error.check(api().meron_optimizer_set_steps(::meron_optimizer{static_cast<uint64_t>(optimizer)}, static_cast<uint64_t>(steps), error));
+  return error.check(api().meron_optimizer_set_steps(::meron_optimizer{static_cast<uint64_t>(optimizer)}, unsigned_of<uint64_t>(steps, "steps"), error));
 }
 
 /**
@@ -1602,18 +1602,18 @@ inline ::meron_checkpoint_save_options meron_checkpoint_save_options_init() {
  */
 inline int64_t meron_checkpoint_save_begin(int64_t context, const char *folder, const char *name, int32_t values_only, int32_t skip_frozen, int32_t overwrite, int64_t step, int64_t keep, const char *extra, int64_array optimizers, const checkpoint_tensors *tensors, const char *mapping, int32_t per_node) {
   ::meron_checkpoint_save_options options = initial(api().meron_checkpoint_save_options_init);
-  options.values_only = static_cast<uint32_t>(values_only);
-  options.skip_frozen = static_cast<uint32_t>(skip_frozen);
-  options.overwrite = static_cast<uint32_t>(overwrite);
-  options.step = static_cast<uint64_t>(step);
-  options.keep = static_cast<uint64_t>(keep);
+  options.values_only = unsigned_of<uint32_t>(values_only, "values_only", options.values_only);
+  options.skip_frozen = unsigned_of<uint32_t>(skip_frozen, "skip_frozen", options.skip_frozen);
+  options.overwrite = unsigned_of<uint32_t>(overwrite, "overwrite", options.overwrite);
+  options.step = unsigned_of<uint64_t>(step, "step", options.step);
+  options.keep = unsigned_of<uint64_t>(keep, "keep", options.keep);
   options.extra = extra;
   options.optimizers = reinterpret_cast<const ::meron_optimizer *>(optimizers.items);
   options.optimizer_count = optimizers.count;
   options.tensors = tensors ? tensors->data() : nullptr;
   options.tensor_count = tensors ? tensors->size() : 0;
   options.mapping = mapping;
-  options.per_node = static_cast<uint32_t>(per_node);
+  options.per_node = unsigned_of<uint32_t>(per_node, "per_node", options.per_node);
   ::meron_future out = {};
   error_slot error;
   error.check(api().meron_checkpoint_save_begin(&out, ::meron_context{static_cast<uint64_t>(context)}, folder, name, &options, error));
@@ -1659,8 +1659,8 @@ inline ::meron_checkpoint_write_options meron_checkpoint_write_options_init() {
  */
 inline int32_t meron_checkpoint_write(const char *folder, const char *name, int32_t overwrite, int64_t step, const char *extra, const char *optimizers, const checkpoint_tensors *tensors) {
   ::meron_checkpoint_write_options options = initial(api().meron_checkpoint_write_options_init);
-  options.overwrite = static_cast<uint32_t>(overwrite);
-  options.step = static_cast<uint64_t>(step);
+  options.overwrite = unsigned_of<uint32_t>(overwrite, "overwrite", options.overwrite);
+  options.step = unsigned_of<uint64_t>(step, "step", options.step);
   options.extra = extra;
   options.optimizers = optimizers;
   options.tensors = tensors ? tensors->data() : nullptr;
@@ -1694,14 +1694,14 @@ inline ::meron_checkpoint_load_options meron_checkpoint_load_options_init() {
  */
 inline int64_t meron_checkpoint_load(int64_t context, const char *folder, const char *name, int32_t lenient, int32_t values_only, int32_t rank0_only, int64_array optimizers, const char *mapping, const char *claimed, int32_t per_node) {
   ::meron_checkpoint_load_options options = initial(api().meron_checkpoint_load_options_init);
-  options.lenient = static_cast<uint32_t>(lenient);
-  options.values_only = static_cast<uint32_t>(values_only);
-  options.rank0_only = static_cast<uint32_t>(rank0_only);
+  options.lenient = unsigned_of<uint32_t>(lenient, "lenient", options.lenient);
+  options.values_only = unsigned_of<uint32_t>(values_only, "values_only", options.values_only);
+  options.rank0_only = unsigned_of<uint32_t>(rank0_only, "rank0_only", options.rank0_only);
   options.optimizers = reinterpret_cast<const ::meron_optimizer *>(optimizers.items);
   options.optimizer_count = optimizers.count;
   options.mapping = mapping;
   options.claimed = claimed;
-  options.per_node = static_cast<uint32_t>(per_node);
+  options.per_node = unsigned_of<uint32_t>(per_node, "per_node", options.per_node);
   ::meron_checkpoint out = {};
   error_slot error;
   error.check(api().meron_checkpoint_load(&out, ::meron_context{static_cast<uint64_t>(context)}, folder, name, &options, error));
@@ -1752,7 +1752,7 @@ inline const char *meron_checkpoint_text(int64_t checkpoint, int32_t kind) {
  */
 inline int32_t meron_checkpoint_read(writable_memory data, int64_t checkpoint, const char *kind, const char *name, int64_t begin, int64_t count) {
   error_slot error;
-  return error.check(api().meron_checkpoint_read(data.data, data.bytes, ::meron_checkpoint{static_cast<uint64_t>(checkpoint)}, kind, name, static_cast<uint64_t>(begin), static_cast<uint64_t>(count), error));
+  return error.check(api().meron_checkpoint_read(data.data, data.bytes, ::meron_checkpoint{static_cast<uint64_t>(checkpoint)}, kind, name, unsigned_of<uint64_t>(begin, "begin"), unsigned_of<uint64_t>(count, "count"), error));
 }
 
 /**
@@ -1789,9 +1789,9 @@ inline ::meron_checkpoint_export_options meron_checkpoint_export_options_init() 
 inline int32_t meron_checkpoint_export(int64_t context, const char *folder, int32_t dtype, int32_t keep_dtype, int32_t overwrite, int64_t max_file_bytes, const char *mapping, const checkpoint_tensors *tensors) {
   ::meron_checkpoint_export_options options = initial(api().meron_checkpoint_export_options_init);
   options.dtype = static_cast<meron_dtype>(dtype);
-  options.keep_dtype = static_cast<uint32_t>(keep_dtype);
-  options.overwrite = static_cast<uint32_t>(overwrite);
-  options.max_file_bytes = static_cast<uint64_t>(max_file_bytes);
+  options.keep_dtype = unsigned_of<uint32_t>(keep_dtype, "keep_dtype", options.keep_dtype);
+  options.overwrite = unsigned_of<uint32_t>(overwrite, "overwrite", options.overwrite);
+  options.max_file_bytes = unsigned_of<uint64_t>(max_file_bytes, "max_file_bytes", options.max_file_bytes);
   options.mapping = mapping;
   options.tensors = tensors ? tensors->data() : nullptr;
   options.tensor_count = tensors ? tensors->size() : 0;
@@ -1908,11 +1908,11 @@ inline ::meron_io_options meron_io_options_init() {
 inline int64_t meron_io_open(int32_t backend, int32_t block_bytes, int32_t depth, int32_t threads, int32_t single_submit, int32_t overlap_events, int64_t timeout_ns) {
   ::meron_io_options options = initial(api().meron_io_options_init);
   options.backend = static_cast<meron_io_backend>(backend);
-  options.block_bytes = static_cast<uint32_t>(block_bytes);
-  options.depth = static_cast<uint32_t>(depth);
-  options.threads = static_cast<uint32_t>(threads);
-  options.single_submit = static_cast<uint32_t>(single_submit);
-  options.overlap_events = static_cast<uint32_t>(overlap_events);
+  options.block_bytes = unsigned_of<uint32_t>(block_bytes, "block_bytes", options.block_bytes);
+  options.depth = unsigned_of<uint32_t>(depth, "depth", options.depth);
+  options.threads = unsigned_of<uint32_t>(threads, "threads", options.threads);
+  options.single_submit = unsigned_of<uint32_t>(single_submit, "single_submit", options.single_submit);
+  options.overlap_events = unsigned_of<uint32_t>(overlap_events, "overlap_events", options.overlap_events);
   options.timeout_ns = static_cast<int64_t>(timeout_ns);
   ::meron_io out = {};
   error_slot error;
@@ -1935,7 +1935,7 @@ inline int64_t meron_io_open(int32_t backend, int32_t block_bytes, int32_t depth
  */
 inline int32_t meron_io_read(int64_t io, const char *path, writable_memory data, int64_t offset) {
   error_slot error;
-  return error.check(api().meron_io_read(::meron_io{static_cast<uint64_t>(io)}, path, data.data, data.bytes, static_cast<uint64_t>(offset), error));
+  return error.check(api().meron_io_read(::meron_io{static_cast<uint64_t>(io)}, path, data.data, data.bytes, unsigned_of<uint64_t>(offset, "offset"), error));
 }
 
 /**
@@ -1950,7 +1950,7 @@ inline int32_t meron_io_read(int64_t io, const char *path, writable_memory data,
  */
 inline int32_t meron_io_write(int64_t io, const char *path, readable_memory data, int64_t offset) {
   error_slot error;
-  return error.check(api().meron_io_write(::meron_io{static_cast<uint64_t>(io)}, path, data.data, data.bytes, static_cast<uint64_t>(offset), error));
+  return error.check(api().meron_io_write(::meron_io{static_cast<uint64_t>(io)}, path, data.data, data.bytes, unsigned_of<uint64_t>(offset, "offset"), error));
 }
 
 /**
@@ -1967,7 +1967,7 @@ inline int32_t meron_io_write(int64_t io, const char *path, readable_memory data
 inline int64_t meron_io_read_begin(int64_t io, const char *path, writable_memory data, int64_t offset) {
   ::meron_future out = {};
   error_slot error;
-  error.check(api().meron_io_read_begin(&out, ::meron_io{static_cast<uint64_t>(io)}, path, data.data, data.bytes, static_cast<uint64_t>(offset), error));
+  error.check(api().meron_io_read_begin(&out, ::meron_io{static_cast<uint64_t>(io)}, path, data.data, data.bytes, unsigned_of<uint64_t>(offset, "offset"), error));
   return static_cast<int64_t>(out.id);
 }
 
@@ -1979,7 +1979,7 @@ inline int64_t meron_io_read_begin(int64_t io, const char *path, writable_memory
 inline int64_t meron_io_write_begin(int64_t io, const char *path, readable_memory data, int64_t offset) {
   ::meron_future out = {};
   error_slot error;
-  error.check(api().meron_io_write_begin(&out, ::meron_io{static_cast<uint64_t>(io)}, path, data.data, data.bytes, static_cast<uint64_t>(offset), error));
+  error.check(api().meron_io_write_begin(&out, ::meron_io{static_cast<uint64_t>(io)}, path, data.data, data.bytes, unsigned_of<uint64_t>(offset, "offset"), error));
   return static_cast<int64_t>(out.id);
 }
 
@@ -2042,7 +2042,7 @@ inline int32_t meron_io_close(int64_t io) {
 inline int64_t meron_io_buffer_create(int64_t io, int64_t bytes) {
   ::meron_io_buffer out = {};
   error_slot error;
-  error.check(api().meron_io_buffer_create(&out, ::meron_io{static_cast<uint64_t>(io)}, static_cast<uint64_t>(bytes), error));
+  error.check(api().meron_io_buffer_create(&out, ::meron_io{static_cast<uint64_t>(io)}, unsigned_of<uint64_t>(bytes, "bytes"), error));
   return static_cast<int64_t>(out.id);
 }
 
@@ -2083,7 +2083,7 @@ inline int32_t meron_io_buffer_release(int64_t buffer) {
 inline ::meron_view meron_gradient_view(int64_t param, int64_t flags) {
   ::meron_view out = {};
   error_slot error;
-  error.check(api().meron_gradient_view(&out, ::meron_param{static_cast<uint64_t>(param)}, static_cast<uint64_t>(flags), error));
+  error.check(api().meron_gradient_view(&out, ::meron_param{static_cast<uint64_t>(param)}, unsigned_of<uint64_t>(flags, "flags"), error));
   return out;
 }
 
@@ -2108,7 +2108,7 @@ inline ::meron_reduce_options meron_reduce_options_init() {
 inline int64_t meron_reduce_begin(int64_t unit, const meron_source_list *sources, int32_t op, int32_t boundary, double divisor, int64_t stream) {
   ::meron_reduce_options options = initial(api().meron_reduce_options_init);
   options.op = static_cast<meron_reduce_op>(op);
-  options.boundary = static_cast<uint32_t>(boundary);
+  options.boundary = unsigned_of<uint32_t>(boundary, "boundary", options.boundary);
   options.divisor = divisor;
   options.stream = reinterpret_cast<void *>(stream);
   ::meron_future out = {};
@@ -2158,7 +2158,7 @@ inline ::meron_view meron_reduced_view(int64_t param) {
 inline int64_t meron_reduce_finish_begin(int64_t unit, int32_t op, int32_t boundary, double divisor, int64_t stream) {
   ::meron_reduce_options options = initial(api().meron_reduce_options_init);
   options.op = static_cast<meron_reduce_op>(op);
-  options.boundary = static_cast<uint32_t>(boundary);
+  options.boundary = unsigned_of<uint32_t>(boundary, "boundary", options.boundary);
   options.divisor = divisor;
   options.stream = reinterpret_cast<void *>(stream);
   ::meron_future out = {};
@@ -2195,11 +2195,11 @@ inline ::meron_schedule_options meron_schedule_options_init() {
  */
 inline int64_t meron_schedule_create(int64_array units, int64_t prefetch_elements, int64_t max_live_elements, int64_t max_reuse_elements, int64_t persist_elements, int64_t persist_total_elements, int32_t place, int64_t stream) {
   ::meron_schedule_options options = initial(api().meron_schedule_options_init);
-  options.prefetch_elements = static_cast<uint64_t>(prefetch_elements);
-  options.max_live_elements = static_cast<uint64_t>(max_live_elements);
-  options.max_reuse_elements = static_cast<uint64_t>(max_reuse_elements);
-  options.persist_elements = static_cast<uint64_t>(persist_elements);
-  options.persist_total_elements = static_cast<uint64_t>(persist_total_elements);
+  options.prefetch_elements = unsigned_of<uint64_t>(prefetch_elements, "prefetch_elements", options.prefetch_elements);
+  options.max_live_elements = unsigned_of<uint64_t>(max_live_elements, "max_live_elements", options.max_live_elements);
+  options.max_reuse_elements = unsigned_of<uint64_t>(max_reuse_elements, "max_reuse_elements", options.max_reuse_elements);
+  options.persist_elements = unsigned_of<uint64_t>(persist_elements, "persist_elements", options.persist_elements);
+  options.persist_total_elements = unsigned_of<uint64_t>(persist_total_elements, "persist_total_elements", options.persist_total_elements);
   options.place = static_cast<meron_gather_place>(place);
   options.stream = reinterpret_cast<void *>(stream);
   ::meron_schedule out = {};
@@ -2217,7 +2217,7 @@ inline int64_t meron_schedule_create(int64_array units, int64_t prefetch_element
  */
 inline int32_t meron_schedule_begin(int64_t schedule, int32_t kind) {
   error_slot error;
-  return error.check(api().meron_schedule_begin(::meron_schedule{static_cast<uint64_t>(schedule)}, static_cast<uint32_t>(kind), error));
+  return error.check(api().meron_schedule_begin(::meron_schedule{static_cast<uint64_t>(schedule)}, unsigned_of<uint32_t>(kind, "kind"), error));
 }
 
 /**
@@ -2234,7 +2234,7 @@ inline int32_t meron_schedule_begin(int64_t schedule, int32_t kind) {
  */
 inline int32_t meron_schedule_enter(int64_t schedule, int64_t index, int64_t timeout_ns) {
   error_slot error;
-  return error.check(api().meron_schedule_enter(::meron_schedule{static_cast<uint64_t>(schedule)}, static_cast<size_t>(index), static_cast<int64_t>(timeout_ns), error));
+  return error.check(api().meron_schedule_enter(::meron_schedule{static_cast<uint64_t>(schedule)}, unsigned_of<size_t>(index, "index"), static_cast<int64_t>(timeout_ns), error));
 }
 
 /**
@@ -2245,7 +2245,7 @@ inline int32_t meron_schedule_enter(int64_t schedule, int64_t index, int64_t tim
  */
 inline int32_t meron_schedule_leave(int64_t schedule, int64_t index) {
   error_slot error;
-  return error.check(api().meron_schedule_leave(::meron_schedule{static_cast<uint64_t>(schedule)}, static_cast<size_t>(index), error));
+  return error.check(api().meron_schedule_leave(::meron_schedule{static_cast<uint64_t>(schedule)}, unsigned_of<size_t>(index, "index"), error));
 }
 
 /**

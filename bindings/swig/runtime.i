@@ -156,6 +156,16 @@ static size_t elements(size_t bytes, int32_t dtype) {
   return size ? bytes / size : bytes;
 }
 
+// A number that C takes without a sign. An options field may keep its initial value, which such as
+// UINT64_MAX ("no limit") is below 0 here.
+template <class Unsigned, class Signed>
+static Unsigned unsigned_of(Signed value, const char *name, Unsigned initial = 0) {
+  const Unsigned out = static_cast<Unsigned>(value);
+  if (value < 0 && out != initial)
+    throw argument(std::string(name) + " must be 0 or more, not " + std::to_string(value));
+  return out;
+}
+
 // An options struct with the library's initial value.
 template <class Struct>
 static Struct initial(meron_status (*init)(Struct *, size_t, meron_error **)) {
@@ -263,6 +273,15 @@ inline bool load_library(const char *path) { return loaded || load(path); }
 
 /** Why load_library returned false. */
 inline const char *library_problem() { return problem.c_str(); }
+
+/**
+ * Whether an operation that nobody waits for any more has ended, well or not. Takes no error: a failure
+ * counts as not reported yet.
+ */
+inline bool abandoned_future_ended(int64_t future) {
+  const ::meron_future handle{static_cast<uint64_t>(future)};
+  return api().meron_future_poll(handle, nullptr) != MERON_IN_PROGRESS;
+}
 
 }  // namespace meron_swig
 %}

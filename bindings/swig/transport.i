@@ -61,7 +61,7 @@ class custom_transport {
     table_ = initial(api().meron_transport_init);
     table_.name = named_ ? name_.c_str() : nullptr;
     table_.user = this;
-    table_.max_message = static_cast<uint64_t>(max_message_);
+    table_.max_message = unsigned_of<uint64_t>(max_message_, "max_message");
     table_.send = on_send;
     table_.receive = on_receive;
     table_.test = on_test;

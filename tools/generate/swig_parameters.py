@@ -5,7 +5,9 @@ That follows from its type, its role and its neighbours:
 
     error parameter                     an exception
     out parameter                       the returned value
-    handle, uint64_t, size_t            int64_t (many languages have no unsigned 64-bit number)
+    handle                              int64_t
+    uint64_t, size_t                    int64_t (many languages have no unsigned 64-bit number); one
+                                        below 0 is refused by its name
     void * without a size               int64_t: an address, such as a stream's
     const char * with a size            const char *
     void *, float * with a size         writable_memory; const: readable_memory
@@ -27,6 +29,7 @@ from model import Api, CType, Struct
 
 INTEGERS = {"int32_t", "int64_t", "uint32_t", "uint64_t", "size_t"}
 WIDE = {"int64_t", "uint64_t", "size_t"}
+UNSIGNED = {"uint32_t", "uint64_t", "size_t"}
 # Fields that are not the caller's: set by the struct's initial value.
 FIXED = {"struct_size"}
 # Structs of functions, and the classes of the runtime whose methods those are.
@@ -63,10 +66,11 @@ class Parameters:
         self,
         items: list[tuple[str, str]],
         before: Callable[[str], None] | None = None,
-        nested: bool = False,
+        nested: str = "",
     ) -> Iterator[Slot]:
         """Takes parameters, or fields, as slots. `before` receives statements that must run before
-        the call; without it nothing that needs some is accepted."""
+        the call; without it nothing that needs some is accepted. `nested`: the options struct whose
+        fields these are; it has its initial value."""
         types = [(name, CType.parse(spelling)) for name, spelling in items]
         dtype = next((name for name, ctype in types if ctype.name == "meron_dtype"), None)
         at = 0
@@ -100,7 +104,7 @@ class Parameters:
                 else:
                     yield from self.options(name, self.structs[ctype.name], before)
                 continue
-            yield self.single(name, ctype)
+            yield self.single(name, ctype, f"{nested}.{name}" if nested else "")
 
     def table(self, name: str, ctype: CType) -> Slot:
         """A table of functions within options: an object that connects itself to them."""
@@ -150,7 +154,7 @@ class Parameters:
             raise Unsupported(f"{struct.name} has no initial value")
         before(f"  ::{struct.name} {name} = initial(api().{struct.name}_init);\n")
         fields = [(field.name, field.type) for field in struct.fields]
-        for slot in self.slots(fields, before, nested=True):
+        for slot in self.slots(fields, before, nested=name):
             for field, value in slot.values.items():
                 if field:
                     before(f"  {name}.{field} = {value};\n")
@@ -159,13 +163,17 @@ class Parameters:
             yield Slot(slot.declaration, {})
         yield Slot(None, {name: f"&{name}"})
 
-    def single(self, name: str, ctype: CType) -> Slot:
+    def single(self, name: str, ctype: CType, initial: str = "") -> Slot:
         if ctype.name in self.handles and not ctype.pointers:
             value = f"::{ctype.name}{{static_cast<uint64_t>({name})}}"
             return Slot(f"int64_t {name}", {name: value})
         if ctype.name in INTEGERS | self.enums and not ctype.pointers:
             to = "int64_t" if ctype.name in WIDE else "int32_t"
-            return Slot(f"{to} {name}", {name: f"static_cast<{ctype.name}>({name})"})
+            value = f"static_cast<{ctype.name}>({name})"
+            if ctype.name in UNSIGNED:
+                given = f'{name}, "{name}"' + (f", {initial}" if initial else "")
+                value = f"unsigned_of<{ctype.name}>({given})"
+            return Slot(f"{to} {name}", {name: value})
         if ctype.name == "double" and not ctype.pointers:
             return Slot(f"double {name}", {name: name})
         if ctype.name == "char" and ctype.const and ctype.pointers == 1:

@@ -2,19 +2,25 @@
 import java.lang.ref.Reference;
 import java.lang.ref.WeakReference;
 import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.nio.FloatBuffer;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 import java.util.Random;
+import org.meron.CheckpointTensor;
 import org.meron.Context;
 import org.meron.Dtype;
 import org.meron.Future;
 import org.meron.Gather;
+import org.meron.MeronException;
 import org.meron.Optimizer;
 import org.meron.Param;
 import org.meron.Plan;
+import org.meron.SaveOptions;
 import org.meron.Unit;
 import org.meron.Update;
 
@@ -32,6 +38,7 @@ public final class LifetimeTest {
         suite.test("memory of a dropped operation is kept until that has ended", LifetimeTest::kept);
         suite.test("a dropped update is published, not undone", LifetimeTest::droppedUpdate);
         suite.test("try with resources", LifetimeTest::resources);
+        suite.test("a failed save that was closed is raised by the next", LifetimeTest::failedSave);
         suite.finish();
     }
 
@@ -185,6 +192,44 @@ public final class LifetimeTest {
         }
         Suite.check(leaked.toString().contains("closed"), "closed");
         gather.close();
+    }
+
+    private static void failedSave() throws Exception {
+        final Path folder = Files.createTempDirectory("meron");
+        try (Context context = Suite.alone("zero3")) {
+            final Unit unit = context.unit("u", context.param("w", Dtype.F32, 8));
+            unit.update().close();
+            final FloatBuffer own = ByteBuffer.allocateDirect(4000)
+                    .order(ByteOrder.nativeOrder()).asFloatBuffer();
+            final SaveOptions options =
+                    new SaveOptions().tensors(new CheckpointTensor("own", own, 1000));
+            limitFiles("16");
+            final Future dropped;
+            try {
+                dropped = context.save(folder, "one", options);
+                while (context.saveProgress().saving) Thread.sleep(1);
+            } finally {
+                limitFiles("unlimited");
+            }
+            dropped.close();
+            try {
+                context.save(folder, "two", options).finish();
+                throw new AssertionError("the failure of \"one\" is lost");
+            } catch (MeronException told) {
+                Suite.check(!Files.exists(folder.resolve("two")), "the save told, and did nothing");
+            }
+            context.save(folder, "three", options).finish();
+        } finally {
+            Suite.removeAll(folder);
+        }
+    }
+
+    /** No file of this process grows beyond so many bytes. */
+    private static void limitFiles(String bytes) throws Exception {
+        final String process = Long.toString(ProcessHandle.current().pid());
+        final Process limiter = new ProcessBuilder("prlimit", "--pid", process,
+                "--fsize=" + bytes + ":").inheritIO().start(); // the soft limit
+        Suite.equal(0, limiter.waitFor());
     }
 
     interface Condition {

@@ -5,11 +5,13 @@ import java.io.StringWriter;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Comparator;
 import java.util.List;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.FutureTask;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.stream.Stream;
 import org.meron.Context;
 import org.meron.MeronException;
 import org.meron.Plan;
@@ -133,6 +135,13 @@ final class Suite {
         try (Plan chosen = Plan.preset(plan)) {
             return Context.options().rank(0, 1).transport("self").threads(1).arenaReserve(1 << 26)
                     .plan(chosen).open();
+        }
+    }
+
+    /** Removes a folder and all that is in it. */
+    static void removeAll(Path folder) throws IOException {
+        try (Stream<Path> files = Files.walk(folder)) {
+            files.sorted(Comparator.reverseOrder()).forEach(each -> each.toFile().delete());
         }
     }
 

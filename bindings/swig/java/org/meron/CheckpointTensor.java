@@ -70,7 +70,7 @@ public final class CheckpointTensor {
      * tensor once.
      */
     public CheckpointTensor partFrom(long value) {
-        begin = value;
+        begin = ContextOptions.notNegative("partFrom", value);
         return this;
     }
 

@@ -20,7 +20,7 @@ public final class ExportOptions {
 
     /** A file is closed before it would exceed so many bytes; 0, the default: 5 GB. */
     public ExportOptions maxFileBytes(long value) {
-        maxFileBytes = value;
+        maxFileBytes = ContextOptions.notNegative("maxFileBytes", value);
         return this;
     }
 

@@ -54,18 +54,10 @@ final class Lifetime extends Handle.Release {
         synchronized (abandoned) {
             for (Iterator<Abandoned> each = abandoned.iterator(); each.hasNext(); ) {
                 final long future = each.next().future;
-                if (get() != 0 && underWay(future)) continue;
+                if (get() != 0 && !Abi.abandoned_future_ended(future)) continue;
                 each.remove();
                 new Handle.Release(future, Abi::meron_future_release).run();
             }
-        }
-    }
-
-    private static boolean underWay(long future) {
-        try {
-            return Abi.meron_future_poll(future) == Abi.MERON_IN_PROGRESS;
-        } catch (MeronException ended) {
-            return false; // by its own error, which nobody has asked for
         }
     }
 }

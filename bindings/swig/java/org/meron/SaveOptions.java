@@ -16,15 +16,15 @@ public final class SaveOptions {
     /** Everything is saved, and nothing happens to others. */
     public SaveOptions() {}
 
-    /** The program's count, by default 0: the newest checkpoint has the highest. */
+    /** The program's count, 0 (the default) or more: the newest checkpoint has the highest. */
     public SaveOptions step(long value) {
-        step = value;
+        step = ContextOptions.notNegative("step", value);
         return this;
     }
 
     /** So many complete checkpoints stay in the folder; 0, the default: all. */
     public SaveOptions keep(long value) {
-        keep = value;
+        keep = ContextOptions.notNegative("keep", value);
         return this;
     }
 

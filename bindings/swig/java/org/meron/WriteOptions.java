@@ -11,9 +11,9 @@ public final class WriteOptions {
     /** Step 0, and nothing else. */
     public WriteOptions() {}
 
-    /** The program's count. */
+    /** The program's count, 0 or more. */
     public WriteOptions step(long value) {
-        step = value;
+        step = ContextOptions.notNegative("step", value);
         return this;
     }
 
