@@ -331,8 +331,10 @@ Result<LoadReport> Context::load_checkpoint(
   given.timeout_ns = rank_->timeout_ns;
   if (given.per_node) given.nodes = nodes_by_rank();
   MERON_ASSIGN(LoadReport report, load(exchange, states, given, *names, update_unit, check));
+  auto held = lock();
+  const std::string skipped = checkpoint::words_of_skipped(report.checkpoint);
+  if (!skipped.empty()) rank_->notices.push_back("load: " + skipped);
   if (!options.values_only) {
-    auto held = lock();
     for (size_t i = 0; i < optimizers.size(); ++i) {
       restore(report.checkpoint.manifest.optimizers[i], *optimizers[i]);
     }
