@@ -75,6 +75,8 @@ Result<std::vector<std::string>> export_model(TensorReader& from, const ModelOpt
     for (const ModelFile::Place& place : file.places) {
       MERON_TRY(write_tensor(from, list[place.tensor], place, to, progress));
     }
+    // A descriptor that is opened later may miss the error of an earlier write.
+    MERON_TRY(to.sync());
   }
   MERON_TRY(model->publish(layout));
   return layout.names();
