@@ -319,7 +319,8 @@ Result<Checkpoint> resolve(const std::string& root, const std::string& name,
 
 Result<std::vector<std::string>> prune(const std::string& root, size_t keep,
                                        const std::vector<std::string>& protect,
-                                       std::optional<uint32_t> node) {
+                                       std::optional<uint32_t> node,
+                                       const std::function<void()>& progress) {
   if (keep == 0) {
     return Error(MERON_E_ARGUMENT, "keep is 0", "keep 1 or more").on(root);
   }
@@ -336,7 +337,7 @@ Result<std::vector<std::string>> prune(const std::string& root, size_t keep,
     }
     if (!names.empty()) MERON_TRY(sync_directory_step(root));
   }
-  for (const std::string& path : aside) MERON_TRY(remove_tree_step(path));
+  for (const std::string& path : aside) MERON_TRY(remove_tree_step(path, progress));
   return names;
 }
 
