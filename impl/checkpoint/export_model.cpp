@@ -8,6 +8,7 @@
 #include "checkpoint/floats.h"
 #include "checkpoint/model_folder.h"
 #include "checkpoint/model_layout.h"
+#include "checkpoint/range_writer.h"
 
 namespace meron::checkpoint {
 namespace {
