@@ -74,7 +74,8 @@ Status Saving::prepare() {
   }
   // Removing takes as long as they are large: not under the lock. Nobody takes them up again, and
   // what cannot be removed, another user's say, is no reason not to save.
-  for (const std::string& path : leftovers.directories) (void)remove_tree_step(path).ok();
+  for (const std::string& path : leftovers.directories)
+    (void)remove_tree_step(path, options_.progress).ok();
   for (const std::string& path : leftovers.files) (void)remove_file_step(path).ok();
   return Ok{};
 }
@@ -150,7 +151,7 @@ void Saving::finish() {
   if (state_ != State::published) return;
   state_ = State::finished;
   owner_.release();
-  if (replaced_ == directory_) warn(remove_tree_step(replaced_));
+  if (replaced_ == directory_) warn(remove_tree_step(replaced_, options_.progress));
 }
 
 Status Saving::withdraw() {
@@ -166,7 +167,7 @@ Status Saving::withdraw() {
     // Unless the name is durable, the files must stay: after a power cut it may lead to them.
     MERON_TRY(sync_directory_step(root_));
   }
-  MERON_TRY(remove_tree_step(aside));
+  MERON_TRY(remove_tree_step(aside, options_.progress));
   return latest;
 }
 
@@ -265,7 +266,7 @@ void Saving::warn(const Status& status) {
 Status Saving::abandon() {
   if (state_ != State::writing && state_ != State::sealed) return Ok{};
   state_ = State::abandoned;
-  Status removed = remove_tree_step(directory_);
+  Status removed = remove_tree_step(directory_, options_.progress);
   owner_.release();
   return removed;
 }

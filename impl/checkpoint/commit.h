@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +20,8 @@ struct SavingOptions {
   bool overwrite = false;             // replace a checkpoint that has the name
   std::optional<uint32_t> node = {};  // that this directory is of, where each node has its own
   std::string suffix = {};            // of the temporary directory; empty: a random one
+  // Called before each file that is removed, which takes as long as it is large. May be empty.
+  std::function<void()> progress = {};
 };
 
 // Used by one thread. At every moment, also if the process is killed or the host loses power, the

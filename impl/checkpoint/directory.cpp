@@ -267,27 +267,42 @@ Result<std::vector<Entry>> list(const std::string& root, std::optional<uint32_t>
   return std::move(found.entries);
 }
 
+std::string words_of_skipped(const Checkpoint& checkpoint) {
+  if (checkpoint.skipped.empty()) return {};
+  std::string words = fmt::format("{} was taken, and these were passed over:", checkpoint.path);
+  for (const Skipped& each : checkpoint.skipped) {
+    words += fmt::format("{} {}: {}", &each == checkpoint.skipped.data() ? "" : ";", each.name,
+                         each.reason);
+  }
+  return words;
+}
+
 Result<Checkpoint> newest_complete(const std::string& root, std::optional<uint32_t> node,
-                                   std::vector<Skipped>* skipped) {
+                                   size_t* incomplete) {
   MERON_ASSIGN(Scan found, scan(root, node));
+  std::vector<Skipped> skipped;
   std::string why;
   for (const Entry& entry : found.entries) {
     if (entry.complete()) continue;
-    if (skipped != nullptr) skipped->push_back({.name = entry.name, .reason = entry.defect});
+    skipped.push_back({.name = entry.name, .reason = entry.defect});
     why += fmt::format("; {} was skipped: {}", entry.name, entry.defect);
   }
-  if (found.newest) return *std::move(found.newest);
+  if (incomplete != nullptr) *incomplete = skipped.size();
+  if (found.newest) {
+    found.newest->skipped = std::move(skipped);
+    return *std::move(found.newest);
+  }
   return Error(MERON_E_NOT_FOUND, "no complete checkpoint is in the directory" + why,
                "look at the path, or save one first")
       .on(root);
 }
 
 Result<Checkpoint> resolve(const std::string& root, const std::string& name,
-                           std::optional<uint32_t> node, std::vector<Skipped>* skipped) {
+                           std::optional<uint32_t> node) {
   if (name.empty()) {
     MERON_ASSIGN(const bool itself, has_manifest(root));
     if (itself) return open_checkpoint(root, node);
-    return newest_complete(root, node, skipped);
+    return newest_complete(root, node);
   }
   MERON_TRY(check_checkpoint_name(name));
   const std::string path = fmt::format("{}/{}", root, name);
@@ -304,7 +319,8 @@ Result<Checkpoint> resolve(const std::string& root, const std::string& name,
 
 Result<std::vector<std::string>> prune(const std::string& root, size_t keep,
                                        const std::vector<std::string>& protect,
-                                       std::optional<uint32_t> node) {
+                                       std::optional<uint32_t> node,
+                                       const std::function<void()>& progress) {
   if (keep == 0) {
     return Error(MERON_E_ARGUMENT, "keep is 0", "keep 1 or more").on(root);
   }
@@ -321,7 +337,7 @@ Result<std::vector<std::string>> prune(const std::string& root, size_t keep,
     }
     if (!names.empty()) MERON_TRY(sync_directory_step(root));
   }
-  for (const std::string& path : aside) MERON_TRY(remove_tree_step(path));
+  for (const std::string& path : aside) MERON_TRY(remove_tree_step(path, progress));
   return names;
 }
 

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,11 +27,18 @@ inline constexpr size_t kMaxCheckpointName = 200;  // bytes
 // characters, and not "latest". Else MERON_E_ARGUMENT.
 Status check_checkpoint_name(const std::string& name);
 
+struct Skipped {
+  std::string name;
+  std::string reason;
+};
+
 struct Checkpoint {
   std::string path;  // of its directory, or of its one file
   Manifest manifest;
   bool foreign = false;  // a model of Hugging Face (source.h): no checksums, and links are followed
   std::string files_in = {};  // where the files are, if that is not `path`
+  std::vector<Skipped> skipped =
+      {};  // incomplete ones, if it was chosen as the newest complete one
 
   const std::string& directory() const { return files_in.empty() ? path : files_in; }
 };
@@ -64,31 +72,30 @@ Result<std::optional<Entry>> find_entry(const std::string& root, const std::stri
 // Newest first: by step, then time, then name; the incomplete ones last. Links are not followed.
 Result<std::vector<Entry>> list(const std::string& root, std::optional<uint32_t> node = {});
 
-struct Skipped {
-  std::string name;
-  std::string reason;
-};
+// "'step-2' was taken, and these were passed over: step-3: ..."; empty if none was.
+std::string words_of_skipped(const Checkpoint& checkpoint);
 
-// MERON_E_NOT_FOUND if there is none, saying why others were skipped. `skipped`, which may be null,
-// receives the incomplete ones.
+// With Checkpoint::skipped. MERON_E_NOT_FOUND if there is none, saying why others were skipped.
+// `incomplete`, which may be null, receives how many were.
 Result<Checkpoint> newest_complete(const std::string& root, std::optional<uint32_t> node = {},
-                                   std::vector<Skipped>* skipped = nullptr);
+                                   size_t* incomplete = nullptr);
 
 // The checkpoint of that name in `root`; if `name` is empty, `root` itself if it is a checkpoint,
 // else the newest complete one in it. Errors: MERON_E_ARGUMENT for what is no name;
 // MERON_E_NOT_FOUND, naming the existing ones; those of open_checkpoint.
 Result<Checkpoint> resolve(const std::string& root, const std::string& name,
-                           std::optional<uint32_t> node = {},
-                           std::vector<Skipped>* skipped = nullptr);
+                           std::optional<uint32_t> node = {});
 
 // Removes complete checkpoints, the oldest first, until `keep` are left. Never removes the newest
 // one, the newest one of complete states, those named in `protect`, incomplete ones, links, and
 // directories of others. A checkpoint loses its name before its first file, so a process that is
 // killed leaves none that is half removed. The names that were removed. Errors: MERON_E_ARGUMENT
-// if `keep` is 0; MERON_E_TIMEOUT if another process holds the directory's lock.
+// if `keep` is 0; MERON_E_TIMEOUT if another process holds the directory's lock. `progress`, which
+// may be empty, is called before each file that is removed.
 Result<std::vector<std::string>> prune(const std::string& root, size_t keep,
                                        const std::vector<std::string>& protect = {},
-                                       std::optional<uint32_t> node = {});
+                                       std::optional<uint32_t> node = {},
+                                       const std::function<void()>& progress = {});
 
 // The names that prune() would remove.
 Result<std::vector<std::string>> would_prune(const std::string& root, size_t keep,

@@ -8,6 +8,7 @@
 #include "checkpoint/floats.h"
 #include "checkpoint/model_folder.h"
 #include "checkpoint/model_layout.h"
+#include "checkpoint/range_writer.h"
 
 namespace meron::checkpoint {
 namespace {
@@ -75,6 +76,8 @@ Result<std::vector<std::string>> export_model(TensorReader& from, const ModelOpt
     for (const ModelFile::Place& place : file.places) {
       MERON_TRY(write_tensor(from, list[place.tensor], place, to, progress));
     }
+    // A descriptor that is opened later may miss the error of an earlier write.
+    MERON_TRY(to.sync());
   }
   MERON_TRY(model->publish(layout));
   return layout.names();

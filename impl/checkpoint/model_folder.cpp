@@ -14,6 +14,7 @@
 #include "checkpoint/root_lock.h"
 #include "checkpoint/steps.h"
 #include "io/kill_point.h"
+#include "os/direct_file.h"
 #include "os/directory.h"
 #include "os/file.h"
 #include "os/host.h"
@@ -283,19 +284,6 @@ void ModelExport::abandon() {
   if (sweep(folder_, directory_).ok()) (void)remove_tree_step(directory_).ok();
   owner_.release();
   directory_.clear();
-}
-
-Result<RangeWriter> RangeWriter::open(const std::string& path) {
-  MERON_ASSIGN(DirectFile file, DirectFile::open(path));
-  return RangeWriter(std::move(file));
-}
-
-Status RangeWriter::write(std::span<const std::byte> data, uint64_t offset) {
-  return write_step(file_.buffered_fd(), data, offset, file_.path());
-}
-
-Status RangeWriter::sync() {
-  return sync_file_step(file_.buffered_fd(), file_.path());
 }
 
 }  // namespace meron::checkpoint

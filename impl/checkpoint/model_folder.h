@@ -18,7 +18,6 @@
 
 #include "base/result.h"
 #include "checkpoint/model_layout.h"
-#include "os/direct_file.h"
 #include "os/file_lock.h"
 
 namespace meron::checkpoint {
@@ -64,21 +63,6 @@ class ModelExport {
   std::string directory_;  // empty: there is none
   std::set<std::string> former_;
   FileLock owner_;
-};
-
-// A file that exists with its full size, into which several processes write at different places.
-class RangeWriter {
- public:
-  static Result<RangeWriter> open(const std::string& path);
-  // Through the page cache.
-  Status write(std::span<const std::byte> data, uint64_t offset);
-  // Waits until what was written is on the device.
-  Status sync();
-
- private:
-  explicit RangeWriter(DirectFile file) : file_(std::move(file)) {}
-
-  DirectFile file_;
 };
 
 }  // namespace meron::checkpoint

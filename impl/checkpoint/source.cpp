@@ -32,9 +32,9 @@ Result<Checkpoint> open_source(const std::string& path, const std::string& name,
   if (info && info->kind == EntryKind::file) return open_hf_file(path);
   MERON_ASSIGN(const bool ours, is_checkpoint(path));
   if (!info || ours) return resolve(path, name, node);
-  std::vector<Skipped> skipped;
-  auto newest = newest_complete(path, node, &skipped);
-  if (newest.ok() || newest.error().code() != MERON_E_NOT_FOUND || !skipped.empty()) return newest;
+  size_t incomplete = 0;
+  auto newest = newest_complete(path, node, &incomplete);
+  if (newest.ok() || newest.error().code() != MERON_E_NOT_FOUND || incomplete != 0) return newest;
   return open_hf_directory(path);
 }
 

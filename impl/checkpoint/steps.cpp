@@ -108,8 +108,11 @@ Status remove_file_step(const std::string& path) {
   return remove_file(path);
 }
 
-Status remove_tree_step(const std::string& path) {
-  return remove_tree(path, [] { kill_point("unlink"); });
+Status remove_tree_step(const std::string& path, const std::function<void()>& before_each) {
+  return remove_tree(path, [&] {
+    kill_point("unlink");
+    if (before_each) before_each();
+  });
 }
 
 Result<BeneathFile> open_beneath_step(const std::string& directory, const std::string& name) {

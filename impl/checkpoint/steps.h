@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -36,7 +37,8 @@ Status rename_step(const std::string& from, const std::string& to);
 // False where the file system cannot do it.
 Result<bool> exchange_step(const std::string& a, const std::string& b);
 Status remove_file_step(const std::string& path);
-Status remove_tree_step(const std::string& path);
+// `before_each`: as of remove_tree().
+Status remove_tree_step(const std::string& path, const std::function<void()>& before_each = {});
 
 // Changes nothing.
 Result<BeneathFile> open_beneath_step(const std::string& directory, const std::string& name);

@@ -139,6 +139,13 @@ uint64_t hash_of_place(const std::string& root, bool per_node) {
   return per_node ? hash_text("a folder per node") : hash_text(root);
 }
 
+// Two optimizers with equal options may be given in another order on another rank.
+uint64_t hash_of_units(const Optimizer& optimizer) {
+  uint64_t hash = 0;
+  for (const auto& unit : optimizer.units()) hash = hash_combine(hash, unit->name_hash());
+  return hash;
+}
+
 // As files name a rule, in lower case: "adamw".
 std::string rule_of(std::string_view name) {
   std::string rule(name);
@@ -244,6 +251,7 @@ Result<std::shared_ptr<Operation>> Context::begin_save(
       detail = hash_combine(detail, state.unit().version());
     }
     for (const auto& optimizer : optimizers) {
+      detail = hash_combine(detail, hash_of_units(*optimizer));
       detail = hash_combine(detail, optimizer->fingerprint());
       options.optimizers.push_back(describe(*optimizer));
     }
@@ -296,6 +304,8 @@ Result<LoadReport> Context::load_checkpoint(
     for (const UnitState& state : states) detail = hash_combine(detail, state.unit().name_hash());
     for (const auto& optimizer : optimizers) {
       detail = hash_combine(detail, hash_of(optimizer->options()));
+      detail = hash_combine(detail, hash_of_units(*optimizer));
+      detail = hash_combine(detail, optimizer->groups());
     }
     MERON_TRY(post(world(), {CallKind::load, options.name, 0, detail}));
   }
@@ -331,8 +341,10 @@ Result<LoadReport> Context::load_checkpoint(
   given.timeout_ns = rank_->timeout_ns;
   if (given.per_node) given.nodes = nodes_by_rank();
   MERON_ASSIGN(LoadReport report, load(exchange, states, given, *names, update_unit, check));
+  auto held = lock();
+  const std::string skipped = checkpoint::words_of_skipped(report.checkpoint);
+  if (!skipped.empty()) rank_->notices.push_back("load: " + skipped);
   if (!options.values_only) {
-    auto held = lock();
     for (size_t i = 0; i < optimizers.size(); ++i) {
       restore(report.checkpoint.manifest.optimizers[i], *optimizers[i]);
     }

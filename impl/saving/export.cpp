@@ -12,6 +12,7 @@
 #include "checkpoint/commit.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/model_folder.h"
+#include "checkpoint/range_writer.h"
 #include "kernels/cpu/accumulate.h"
 #include "saving/export_names.h"
 
@@ -84,14 +85,17 @@ class PartWriter {
     const uint64_t width = checkpoint::element_bytes(to);
     const uint64_t piece =
         kExportPiece / std::max<uint64_t>(width, checkpoint::element_bytes(from));
-    for (uint64_t at = 0; at < count; at += piece) {
-      const uint64_t now = std::min(piece, count - at);
+    for (uint64_t at = 0, now = 0; at < count; at += now) {
+      const uint64_t offset = place.offset + (first + at) * width;
+      now = std::min(piece, count - at);
+      // Partial pages may be slow to write: only the ends of a shard are.
+      if (now < count - at) now = checkpoint::end_at_page(offset, now, width);
       MERON_ASSIGN(const std::byte* data, read(at, now));
       if (from != to) {
         kernels::convert(converted_.data(), type_of(to), data, type_of(from), now);
         data = converted_.data();
       }
-      MERON_TRY(file.write({data, now * width}, place.offset + (first + at) * width));
+      MERON_TRY(file.write({data, now * width}, offset));
     }
     return Ok{};
   }

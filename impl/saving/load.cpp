@@ -62,15 +62,17 @@ Result<checkpoint::Checkpoint> unpacked(std::string_view text) {
 
 // Rank 0 reads the manifest for all.
 Result<NodeCheckpoint> find_for_all(Exchange& exchange, const LoadOptions& options) {
+  std::vector<checkpoint::Skipped> skipped;
   const auto find = [&]() -> Result<std::string> {
-    MERON_ASSIGN(const checkpoint::Checkpoint found,
-                 checkpoint::open_source(options.root, options.name));
+    MERON_ASSIGN(checkpoint::Checkpoint found, checkpoint::open_source(options.root, options.name));
+    skipped = std::move(found.skipped);
     return packed(found);
   };
   MERON_ASSIGN(const std::string shared,
                share(exchange, exchange.rank() == 0 ? find() : Result<std::string>(std::string())));
   NodeCheckpoint found;
   MERON_ASSIGN(found.checkpoint, unpacked(shared));
+  found.checkpoint.skipped = std::move(skipped);
   if (options.rank0_only) found.readers.assign(found.checkpoint.manifest.files.size(), 0);
   return found;
 }

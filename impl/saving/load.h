@@ -29,7 +29,7 @@ struct LoadOptions {
 };
 
 struct LoadReport {
-  checkpoint::Checkpoint checkpoint;
+  checkpoint::Checkpoint checkpoint;  // `skipped` only on rank 0
   Differences differences;
   uint64_t bytes_read = 0;  // by this rank
 };

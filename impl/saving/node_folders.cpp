@@ -110,19 +110,22 @@ Result<std::vector<Candidate>> gather_candidates(Exchange& exchange, const std::
   return candidates_of(texts);
 }
 
+std::string defect_of(const Candidate& candidate) {
+  if (!candidate.defect.empty()) {
+    return fmt::format("in rank {}'s folder: {}", candidate.rank, candidate.defect);
+  }
+  std::vector<uint32_t> absent;
+  for (const uint32_t node : candidate.nodes) {
+    if (candidate.holders.count(node) == 0) absent.push_back(node);
+  }
+  return fmt::format("lacks the files of node {}", fmt::join(absent, ", "));
+}
+
 Error none_whole(const std::vector<Candidate>& candidates, const std::string& root,
                  const std::string& name) {
   std::string why;
   for (const Candidate& each : candidates) {
-    if (!each.defect.empty()) {
-      why += fmt::format("; {} in rank {}'s folder: {}", each.name, each.rank, each.defect);
-      continue;
-    }
-    std::vector<uint32_t> absent;
-    for (const uint32_t node : each.nodes) {
-      if (each.holders.count(node) == 0) absent.push_back(node);
-    }
-    why += fmt::format("; {} lacks the files of node {}", each.name, fmt::join(absent, ", "));
+    why += fmt::format("; {} {}", each.name, defect_of(each));
   }
   return Error(MERON_E_NOT_FOUND,
                name.empty() ? "the nodes' folders together have no complete checkpoint" + why
@@ -189,6 +192,10 @@ Result<NodeCheckpoint> find_on_nodes(Exchange& exchange, const std::string& root
   NodeCheckpoint found;
   found.checkpoint.path = path;
   MERON_ASSIGN(found.checkpoint.manifest, checkpoint::parse_manifest(shared));
+  for (const Candidate& each : candidates) {
+    if (rank != 0 || !name.empty() || each.complete()) continue;
+    found.checkpoint.skipped.push_back({.name = each.name, .reason = defect_of(each)});
+  }
   for (const checkpoint::File& file : found.checkpoint.manifest.files) {
     found.readers.push_back(chosen->holders.at(file.node));
   }

@@ -51,8 +51,10 @@ Result<SaveFolder> SaveFolder::begin(Exchange& exchange, const SaveOptions& opti
 Status SaveFolder::begin_shared(Exchange& exchange) {
   const auto make = [&]() -> Result<std::string> {
     MERON_ASSIGN(const std::string id, new_id());
-    MERON_ASSIGN(saving_, checkpoint::Saving::begin(options_->root, options_->name,
-                                                    {.overwrite = options_->overwrite}));
+    MERON_ASSIGN(saving_,
+                 checkpoint::Saving::begin(options_->root, options_->name,
+                                           {.overwrite = options_->overwrite,
+                                            .progress = [&exchange] { exchange.progressed(); }}));
     return id + saving_->directory();
   };
   MERON_ASSIGN(const std::string begun,
@@ -82,7 +84,8 @@ Status SaveFolder::begin_per_node(Exchange& exchange) {
         options_->root, options_->name,
         {.overwrite = options_->overwrite || free,
          .node = node_numbers(options_->nodes)[static_cast<size_t>(rank_)],
-         .suffix = suffix});
+         .suffix = suffix,
+         .progress = [&exchange] { exchange.progressed(); }});
     if (saving.ok()) {
       saving_ = std::move(saving).value();
     } else {
@@ -107,7 +110,7 @@ Status SaveFolder::commit(Exchange& exchange, const Result<checkpoint::Manifest>
 Status SaveFolder::commit_shared(Exchange& exchange, const Result<checkpoint::Manifest>& manifest) {
   Status done = status_of(manifest);
   if (saving_ && done.ok()) done = saving_->commit(checkpoint::to_json(*manifest));
-  if (saving_ && done.ok()) prune_and_warn();
+  if (saving_ && done.ok()) prune_and_warn(exchange);
   return agree(exchange, done);
 }
 
@@ -128,9 +131,10 @@ Status SaveFolder::commit_per_node(Exchange& exchange,
   }
   if (saving_) {
     saving_->finish();
-    prune_and_warn();
+    prune_and_warn(exchange);
   }
-  return Ok{};
+  // What comes next on another rank would not know that this one is still removing files.
+  return agree(exchange, Ok{});
 }
 
 void SaveFolder::withdraw() {
@@ -144,10 +148,11 @@ void SaveFolder::withdraw() {
 }
 
 // The checkpoint is there: nothing here makes it a failure.
-void SaveFolder::prune_and_warn() {
+void SaveFolder::prune_and_warn(Exchange& exchange) {
   std::vector<std::string> warnings = saving_->warnings();
   if (options_->keep > 0) {
-    const auto pruned = checkpoint::prune(options_->root, options_->keep, {options_->name});
+    const auto pruned = checkpoint::prune(options_->root, options_->keep, {options_->name}, {},
+                                          [&exchange] { exchange.progressed(); });
     if (!pruned.ok()) {
       const ErrorInfo& info = pruned.error().info();
       warnings.push_back(fmt::format("older checkpoints stay: {}: {}", info.subject, info.what));

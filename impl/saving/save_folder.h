@@ -38,7 +38,7 @@ class SaveFolder {
   Status commit_shared(Exchange& exchange, const Result<checkpoint::Manifest>& manifest);
   Status commit_per_node(Exchange& exchange, const Result<checkpoint::Manifest>& manifest);
   void withdraw();
-  void prune_and_warn();
+  void prune_and_warn(Exchange& exchange);
 
   const SaveOptions* options_;
   int rank_;

@@ -207,5 +207,36 @@ TEST(CheckpointLoad, AChangedByteIsFoundInALargeBlock) {
   }));
 }
 
+// ---- Arguments ----------------------------------------------------------------------------------
+
+// The others would wait for that rank for twice the timeout.
+TEST(CheckpointLoad, AParamGroupOnOneRankAloneIsAMismatchOnAll) {
+  const Folder folder;
+  EXPECT_TRUE(run_world({"shm", 2, "zero3"}, [&](int rank, meron_context context) {
+    const OneParam model(context, 600);
+    meron_optimizer optimizer{};
+    const meron_optimizer_options options = MERON_OPTIMIZER_OPTIONS_INIT;
+    CALL(meron_optimizer_create, &optimizer, &model.unit, 1, &options);
+    model.write(std::vector<float>(600, 1.0f));
+    meron_checkpoint_save_options saving = MERON_CHECKPOINT_SAVE_OPTIONS_INIT;
+    saving.optimizers = &optimizer;
+    saving.optimizer_count = 1;
+    std::string words = try_save(context, folder.path, "one", saving);
+    require(words.empty(), words.c_str());
+    if (rank == 1) {
+      const meron_param_group group = MERON_PARAM_GROUP_INIT;
+      uint32_t number = 0;
+      CALL(meron_optimizer_add_param_group, &number, optimizer, &model.param, 1, &group);
+    }
+    Loaded loaded;
+    const meron_checkpoint_load_options loading = MERON_CHECKPOINT_LOAD_OPTIONS_INIT;
+    words = test::try_load(context, &optimizer, folder.path, nullptr, loading, &loaded);
+    require(words.find("checkpoint_load") != std::string::npos, words.c_str());
+    require(words.find("rank 0") != std::string::npos, words.c_str());
+    require(words.find("rank 1") != std::string::npos, words.c_str());
+    _exit(0);  // the group is broken
+  }));
+}
+
 }  // namespace
 }  // namespace meron::test

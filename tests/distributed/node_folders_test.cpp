@@ -302,5 +302,48 @@ TEST(NodeFolders, ACheckpointWithoutFilesLoads) {
   save_and_load_few(0);
 }
 
+// What the log was told, in the process of a rank.
+std::string& told() {
+  static std::string text;
+  return text;
+}
+
+// The newest is damaged: a load takes the one before, and says so.
+void load_past_a_damaged_one(bool per_node) {
+  const Folder folder;
+  const Nodes nodes = of_nodes("zero3", MERON_F32, 2, 1);
+  World world = world_of(nodes.way, 2);
+  world.log = [](void*, meron_log_level, const char* message, size_t) {
+    told().append(message).append("\n");
+  };
+  EXPECT_TRUE(run_world(world, [&](int rank, meron_context context) {
+    Trainer trainer(context, MERON_F32);
+    const std::string own = per_node ? folder_of(folder, nodes, rank) : folder.path;
+    for (const uint64_t step : {1, 2}) {
+      train(trainer, rank, 2, static_cast<int>(step) - 1, 1);
+      meron_checkpoint_save_options options = save_options(trainer, step);
+      options.per_node = per_node ? 1 : 0;
+      const std::string words =
+          test::try_save(trainer, own, "step-" + std::to_string(step), options);
+      require(words.empty(), rank, words);
+    }
+    if (rank == 1) fs::resize_file(own + "/step-2/values-00001-of-00002.safetensors", 10);
+    std::string words;
+    require(try_load(trainer, own, "step-1", &words, per_node) == 1, rank, words);
+    require(told().find("passed over") == std::string::npos, rank, told());
+    require(try_load(trainer, own, nullptr, &words, per_node) == 1, rank, words);
+    train(trainer, rank, 2, 1, 1);  // what the engine has to say comes with a call
+    const bool logged = told().find("step-1 was taken") != std::string::npos &&
+                        told().find("passed over: step-2: ") != std::string::npos &&
+                        told().find("the file has 10 bytes") != std::string::npos;
+    require(logged == (rank == 0), rank, told());
+  }));
+}
+
+TEST(NodeFolders, ALoadLogsWhichOnesItPassedOver) {
+  load_past_a_damaged_one(true);
+  load_past_a_damaged_one(false);
+}
+
 }  // namespace
 }  // namespace meron::test

@@ -84,6 +84,31 @@ def test_list_names_complete_and_incomplete_ones(tmp_path: Path) -> None:
     assert [row["complete"] for row in rows] == [True, True, False]
 
 
+def test_what_is_passed_over_is_named(tmp_path: Path) -> None:
+    for step in (1, 2):
+        write_checkpoint(tmp_path / f"runs/s{step}", some_tensors(), step=step)
+    path = tmp_path / "runs/s2/state-00000-of-00001.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    runs = str(tmp_path / "runs")
+    new, model = str(tmp_path / "new"), str(tmp_path / "model")
+    for words in (
+        ("inspect", runs),
+        ("export", runs, model),
+        ("reshard", runs, new, "--ranks", "2"),
+        ("verify", runs),
+    ):
+        done = meron("checkpoint", *words)
+        assert done.returncode == (1 if words[0] == "verify" else 0), (words, done.stderr)
+        assert "runs/s1 was taken" in done.stderr and "s2:" in done.stderr, words
+        assert "and by the manifest it has" in done.stderr
+    done = meron("checkpoint", "verify", runs, "--json")
+    assert done.returncode == 1
+    (skipped,) = json.loads(done.stdout)["skipped"]
+    assert skipped["name"] == "s2" and path.name in skipped["reason"]
+    done = meron("checkpoint", "verify", runs, "--name", "s1")
+    assert done.returncode == 0 and done.stderr == ""
+
+
 # ---- verify -------------------------------------------------------------------------------------
 
 

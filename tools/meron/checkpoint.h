@@ -86,6 +86,7 @@ inline void must(const Status& status) {
   if (!status.ok()) fail(status.error());
 }
 
+// Says on stderr which incomplete ones it passed over.
 checkpoint::Checkpoint open_checkpoint(const Which& which);
 
 uint64_t elements_of(const checkpoint::Tensor& tensor);

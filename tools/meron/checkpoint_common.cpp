@@ -35,7 +35,10 @@ void fail(const Error& error) {
 }
 
 checkpoint::Checkpoint open_checkpoint(const Which& which) {
-  return must(checkpoint::open_source(which.path, which.name));
+  checkpoint::Checkpoint found = must(checkpoint::open_source(which.path, which.name));
+  const std::string skipped = checkpoint::words_of_skipped(found);
+  if (!skipped.empty()) fmt::print(stderr, "meron: {}\n", skipped);
+  return found;
 }
 
 uint64_t elements_of(const checkpoint::Tensor& tensor) {

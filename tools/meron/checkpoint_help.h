@@ -7,8 +7,9 @@ namespace meron::tools {
 inline constexpr const char* kCheckpointFooter =
     R"(A CHECKPOINT is a directory with a meron.json, or a directory of several: then the newest complete
 one is meant, or the one of --name. inspect, diff, export and verify also take a model as Hugging Face
-publishes it: its directory, or one safetensors file. Files are never changed in place: what is new is
-written beside, synced, and renamed when it is whole.
+publishes it: its directory, or one safetensors file. If incomplete checkpoints are passed over, stderr
+names them. Files are never changed in place: what is new is written beside, synced, and renamed when it
+is whole.
 
 Examples:
   meron checkpoint list runs/a                        which there are, and which are complete
@@ -30,9 +31,10 @@ values (params and buffers), master (f32 values of 16-bit params), exp_avg and e
 the optimizer), residual.R (what replica R's codec has lost), gradient, state.KEY, extra.)";
 
 inline constexpr const char* kVerifyFooter =
-    R"(Reads all files and compares sizes and checksums. Goes on after a damage, and names file, byte and
-tensors of each. A checkpoint of which files are missing is looked at too. A model of Hugging Face has no
-checksums: headers, index and sizes are compared. Exit code 1 if anything is damaged.)";
+    R"(Reads the manifest and all files, and compares sizes and checksums. Goes on after a damage, and names
+file, byte and tensors of each. A checkpoint of which files are missing is looked at too. A model of
+Hugging Face has no checksums: headers, index and sizes are compared. Exit code 1 if anything is damaged,
+or an incomplete checkpoint was passed over.)";
 
 inline constexpr const char* kDiffFooter =
     R"(Compares the tensors of both, whatever the number of ranks, bit by bit. For each that is not equal:

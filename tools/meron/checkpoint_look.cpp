@@ -249,7 +249,12 @@ int verify_checkpoint(const Which& which, bool json) {
       must(checkpoint::verify(found, [&](uint64_t bytes) { progress.add(bytes); }));
   const double seconds = std::max(progress.seconds(), 1e-9);
   progress.clear();
+  const bool good = result.damages.empty() && found.skipped.empty();
   if (json) {
+    Json skipped = Json::array();
+    for (const auto& each : found.skipped) {
+      skipped.push_back({{"name", each.name}, {"reason", each.reason}});
+    }
     Json damages = Json::array();
     for (const auto& damage : result.damages) {
       damages.push_back({{"file", damage.file},
@@ -269,8 +274,9 @@ int verify_checkpoint(const Which& which, bool json) {
                                    {"blocks", result.blocks},
                                    {"absent_nodes", result.absent_nodes},
                                    {"checksums", !found.foreign},
+                                   {"skipped", skipped},
                                    {"damages", damages}}));
-    return result.damages.empty() ? kSuccess : kRuntimeError;
+    return good ? kSuccess : kRuntimeError;
   }
   for (const auto& damage : result.damages) {
     fmt::print("damaged  {} at byte {} ({}): {}\n", damage.file, damage.offset,
@@ -295,7 +301,7 @@ int verify_checkpoint(const Which& which, bool json) {
                            : fmt::format("all {} blocks of {} files are as they were written",
                                          result.blocks, found.manifest.files.size()),
              rate);
-  return kSuccess;
+  return good ? kSuccess : kRuntimeError;
 }
 
 int list_checkpoints(const ListOptions& options) {

@@ -212,12 +212,15 @@ class PublishedTest : public CommitTest {
   static std::unique_ptr<Saving> sealed(const std::string& root, uint64_t step) {
     auto saving = Saving::begin(root, "last", {.overwrite = true});
     EXPECT_TRUE(saving.ok()) << test::text_of(saving.error());
-    test::write_text((*saving)->directory() + "/file", "12345");
+    EXPECT_OK(seal(**saving, step));
+    return std::move(*saving);
+  }
+  static Status seal(Saving& saving, uint64_t step) {
+    test::write_text(saving.directory() + "/file", "12345");
     checkpoint::Manifest manifest = test::make_manifest("last", step);
     manifest.id = id_of(step);
     test::add_file(manifest, "file", 5, {1});
-    EXPECT_OK((*saving)->seal(checkpoint::to_json(manifest)));
-    return std::move(*saving);
+    return saving.seal(checkpoint::to_json(manifest));
   }
   static void save_last(const std::string& root, uint64_t step) {
     const auto saving = sealed(root, step);
@@ -261,6 +264,31 @@ TEST_F(PublishedTest, AFailedLastSyncLeavesTheFormerCheckpoint) {
   EXPECT_EQ(id_in(root_), id_of(2));
   EXPECT_OK(saving->withdraw());
   EXPECT_EQ(id_in(root_), id_of(1));
+}
+
+// Peers wait longer for a rank that reports progress: removing takes as long as the files are
+// large.
+TEST_F(PublishedTest, RemovingReportsProgress) {
+  int removed = 0;
+  const auto progress = [&] { ++removed; };
+  save_last(root_, 1);
+  for (const bool stays : {true, false}) {
+    auto saving = Saving::begin(root_, "last", {.overwrite = true, .progress = progress});
+    ASSERT_TRUE(saving.ok());
+    EXPECT_OK(seal(**saving, 2));
+    EXPECT_OK((*saving)->publish());
+    removed = 0;
+    if (stays) {
+      (*saving)->finish();
+    } else {
+      EXPECT_OK((*saving)->withdraw());
+    }
+    EXPECT_GE(removed, 3) << "a file, a manifest and their directory";
+  }
+  EXPECT_OK(save("later", 5));
+  removed = 0;
+  EXPECT_EQ(checkpoint::prune(root_, 1, {}, {}, progress)->size(), 1U);
+  EXPECT_GE(removed, 3);
 }
 
 TEST_F(PublishedTest, ANewNameThatIsWithdrawnIsFree) {

@@ -22,7 +22,6 @@ namespace fs = std::filesystem;
 
 using checkpoint::Entry;
 using checkpoint::Manifest;
-using checkpoint::Skipped;
 
 class CheckpointDirectory : public ::testing::Test {
  protected:
@@ -101,15 +100,18 @@ TEST_F(CheckpointDirectory, AnIncompleteCheckpointIsNamedWithItsReasonAndSkipped
   fs::remove(at("linked/file"));
   fs::create_symlink(at("old/file"), at("linked/file"));
   test::write_text(at("garbled/meron.json"), "{");
-  std::vector<Skipped> skipped;
-  const auto newest = checkpoint::newest_complete(root(), {}, &skipped);
+  const auto newest = checkpoint::newest_complete(root());
   ASSERT_TRUE(newest.ok());
   EXPECT_EQ(newest->path, at("old"));
   EXPECT_EQ(newest->manifest.name, "old");
-  ASSERT_EQ(skipped.size(), 4U);
-  for (const Skipped& one : skipped) {
+  ASSERT_EQ(newest->skipped.size(), 4U);
+  const std::string words = checkpoint::words_of_skipped(*newest);
+  EXPECT_THAT(words, testing::HasSubstr(at("old") + " was taken"));
+  for (const auto& one : newest->skipped) {
     EXPECT_THAT(one.reason, testing::HasSubstr(at(one.name) + "/")) << one.reason;
+    EXPECT_THAT(words, testing::HasSubstr(one.name + ": " + one.reason));
   }
+  EXPECT_EQ(checkpoint::words_of_skipped(*checkpoint::resolve(root(), "old")), "");
   for (const char* name : {"cut", "missing", "linked"}) {
     EXPECT_EQ(checkpoint::resolve(root(), name).error().code(), MERON_E_CORRUPT) << name;
   }

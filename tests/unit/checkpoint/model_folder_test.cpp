@@ -14,6 +14,7 @@
 
 #include "../os/child_process.h"
 #include "checkpoint/hf_index.h"
+#include "checkpoint/range_writer.h"
 #include "checkpoint/source.h"
 #include "checkpoint/tensor_reader.h"
 #include "io/fault_plan.h"
