@@ -60,6 +60,7 @@ std::optional<Error> find_unmade(const Channel& world, const Channel& group, con
   const ErrorInfo& info = whole.error().info();
   for (const int m : missing) {
     const int rank = axis.members().world_rank(m);
+    if (rank != info.peer) continue;
     const auto ranks = group.members().ranks();
     const auto place = std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
     if (group.member(static_cast<int>(place)).posted.load(std::memory_order_seq_cst) != 0) continue;

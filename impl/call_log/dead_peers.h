@@ -40,9 +40,8 @@ std::optional<Error> find_departure(const Channel& channel, const Departures& go
                                     const std::vector<int>& missing,
                                     const std::function<bool()>& certain);
 
-// The same in a group, or on an axis of it, where the world is broken, and one of the missing has
-// made no call in the group so far: it may be the rank that broke the world when it could not make
-// the group.
+// The same in a group, or on an axis of it, where one of the missing is to blame for a broken world
+// and has made no call in the group so far: it may be that it could not make the group.
 std::optional<Error> find_unmade(const Channel& world, const Channel& group, const Channel& axis,
                                  const std::vector<int>& missing);
 
