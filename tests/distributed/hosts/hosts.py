@@ -174,7 +174,7 @@ class Hosts:
 
     def _start_guard(self) -> None:
         self._guard = subprocess.Popen(
-            [sys.executable, "-I", namespaces.__file__, self.prefix],
+            [sys.executable, "-I", namespaces.__file__, "--guard", self.prefix],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )

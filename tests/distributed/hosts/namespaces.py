@@ -106,5 +106,5 @@ def guard(prefix: str) -> NoReturn:
     os._exit(0)
 
 
-if __name__ == "__main__":
-    guard(sys.argv[1])
+if __name__ == "__main__" and sys.argv[1:2] == ["--guard"]:
+    guard(sys.argv[2])
