@@ -82,12 +82,17 @@ Drive::Drive(const std::string& directory, uint64_t size)
   }
 }
 
-Measurement Drive::measure(const Setting& setting, double seconds) const {
-  const auto engine = take(IoEngine::create({.block = setting.block,
-                                             .depth = setting.depth,
-                                             .threads = setting.threads,
-                                             .backend = setting.backend}));
+std::shared_ptr<IoEngine> Drive::start(const Setting& setting) const {
+  auto engine = take(IoEngine::create({.block = setting.block,
+                                       .depth = setting.depth,
+                                       .threads = setting.threads,
+                                       .backend = setting.backend}));
   engine->register_buffer(memory_.data(), kMemory);
+  return engine;
+}
+
+Measurement Drive::measure(const Setting& setting, double seconds) const {
+  const auto engine = start(setting);
   const auto file = open(*engine);
   const auto limit = static_cast<int64_t>(seconds * 1e9);
   const uint64_t ahead = setting.requests() * setting.block;
@@ -99,11 +104,7 @@ Measurement Drive::measure(const Setting& setting, double seconds) const {
 }
 
 Rate Drive::both(const Setting& setting, double seconds) const {
-  const auto engine = take(IoEngine::create({.block = setting.block,
-                                             .depth = setting.depth,
-                                             .threads = setting.threads,
-                                             .backend = setting.backend}));
-  engine->register_buffer(memory_.data(), kMemory);
+  const auto engine = start(setting);
   const auto file = open(*engine);
   const auto limit = static_cast<int64_t>(seconds * 1e9);
   const size_t most = 2 * (setting.requests() * setting.block / kTicket + 2);

@@ -63,6 +63,7 @@ class Drive {
   const DirectFile& file() const { return file_; }
 
  private:
+  std::shared_ptr<IoEngine> start(const Setting& setting) const;
   std::shared_ptr<IoFile> open(IoEngine& engine) const;
   Rate move(IoEngine& engine, const std::shared_ptr<IoFile>& file, bool write, uint64_t ahead,
             int64_t limit_ns) const;
