@@ -6,6 +6,19 @@
 namespace meron::test {
 namespace {
 
+// A gather that has ended, of one param of two.
+meron_future gather_bias_into(const Objects& o, float (&bias)[5]) {
+  const meron_destination to = {o.a->params[1], bias, sizeof(bias)};
+  meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
+  options.mode = MERON_GATHER_INTO;
+  options.destinations = &to;
+  options.destination_count = 1;
+  meron_future gather{};
+  MUST(meron_gather_begin, &gather, &o.a->units[0], 1, &options);
+  MUST(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);
+  return gather;
+}
+
 CallFailed while_entered(Objects& o, const std::function<CallFailed()>& call) {
   MUST(meron_schedule_enter, o.schedule, 0, MERON_TIMEOUT_DEFAULT);
   const CallFailed failed = call();
@@ -212,14 +225,7 @@ std::vector<Misuse> misuses_of_order() {
       misuse("meron_gather_dlpack: the caller's memory", MERON_E_UNSUPPORTED,
              [](Objects& o) {
                float bias[5];
-               const meron_destination to = {o.a->params[1], bias, sizeof(bias)};
-               meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
-               options.mode = MERON_GATHER_INTO;
-               options.destinations = &to;
-               options.destination_count = 1;
-               meron_future gather{};
-               MUST(meron_gather_begin, &gather, &o.a->units[0], 1, &options);
-               MUST(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);
+               const meron_future gather = gather_bias_into(o, bias);
                DLManagedTensorVersioned* tensor = nullptr;
                const CallFailed failed =
                    FAILURE_OF(meron_gather_dlpack, &tensor, gather, o.a->params[1]);
@@ -229,14 +235,7 @@ std::vector<Misuse> misuses_of_order() {
       misuse("meron_gather_view: not among the destinations", MERON_E_ARGUMENT,
              [](Objects& o) {
                float bias[5];
-               const meron_destination to = {o.a->params[1], bias, sizeof(bias)};
-               meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
-               options.mode = MERON_GATHER_INTO;
-               options.destinations = &to;
-               options.destination_count = 1;
-               meron_future gather{};
-               MUST(meron_gather_begin, &gather, &o.a->units[0], 1, &options);
-               MUST(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);
+               const meron_future gather = gather_bias_into(o, bias);
                meron_view view{};
                const CallFailed failed =
                    FAILURE_OF(meron_gather_view, &view, gather, o.a->params[0]);
