@@ -255,8 +255,8 @@ Status ReduceOperation::take_sums() {
 
 // ---- Details -----------------------------------------------------------------------------------
 
-template <class Fill>
-ExchangeStep ReduceOperation::step_along(Step step, Channel& axis, Fill&& fill) {
+ExchangeStep ReduceOperation::step_along(Step step, Channel& axis,
+                                         const std::function<void(Piece&)>& fill) {
   ExchangeStep made;
   made.step = step;
   made.axis = &axis;

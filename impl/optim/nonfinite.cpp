@@ -5,6 +5,9 @@
 
 #include <cmath>
 
+#include "gradient/gradient.h"
+#include "gradient/memory.h"
+
 namespace meron {
 namespace {
 

@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "base/layout.h"
+#include "os/host.h"
 
 namespace meron {
 namespace {

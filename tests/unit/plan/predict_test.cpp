@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "plan/plan_json.h"
 #include "predict_model.h"
 
 namespace meron {
