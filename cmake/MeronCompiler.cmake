@@ -30,8 +30,12 @@ endif()
 # The standard library checks its own preconditions where speed is not the point.
 add_compile_definitions($<$<CONFIG:Debug>:_GLIBCXX_ASSERTIONS>)
 
+# For every file, because headers ask for them: an inline function must be the same everywhere.
 if(MERON_LOCK_CHECKS)
   add_compile_definitions(MERON_LOCK_CHECKS)
+endif()
+if(MERON_FAULT_POINTS)
+  add_compile_definitions(MERON_FAULT_POINTS)
 endif()
 
 if(MERON_SANITIZE)

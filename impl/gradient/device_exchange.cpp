@@ -17,7 +17,7 @@ Status DeviceExchange::begin(ExchangeStep step) {
   if (step_.same) return share(axis);
   std::vector<meron_exchange_piece> pieces;
   pieces.reserve(step_.pieces.size());
-  for (const Piece& piece : step_.pieces) {
+  for (const ExchangePiece& piece : step_.pieces) {
     pieces.push_back({piece.member, 0, piece.give, piece.give_bytes, piece.to, piece.take_bytes});
   }
   return axes.devices->exchange(axis, pieces, call_);

@@ -14,7 +14,7 @@
 namespace meron {
 
 // What one rank and a peer have of each other.
-struct Piece {
+struct ExchangePiece {
   size_t flat = 0;
   int member = 0;                   // the peer, by its place on the axis
   const std::byte* give = nullptr;  // what it reads of this rank
@@ -31,10 +31,10 @@ struct ExchangeStep {
   Channel* axis = nullptr;
   bool same = false;  // every peer reads the same of this rank
   // Flat by flat; of each the members of the axis, without this rank, in their order.
-  std::vector<Piece> pieces;
+  std::vector<ExchangePiece> pieces;
   std::vector<size_t> first;  // by flat: which of them is its first
 
-  const Piece& of(size_t flat, int member) const {
+  const ExchangePiece& of(size_t flat, int member) const {
     const bool behind = member > axis->index();
     return pieces[first[flat] + static_cast<size_t>(member) - (behind ? 1 : 0)];
   }

@@ -60,9 +60,9 @@ Status HostExchange::send() {
   batch_ = std::make_shared<Batch>(channel_.transport().world_size());
   const auto others = static_cast<size_t>(axis.size() - 1);
   for (size_t first = 0; first < step_.pieces.size(); first += others) {
-    const std::span<Piece> pieces(&step_.pieces[first], others);
+    const std::span<ExchangePiece> pieces(&step_.pieces[first], others);
     MERON_ASSIGN(const std::shared_ptr<Staging> received, take_room(pieces));
-    for (Piece& piece : pieces) {
+    for (ExchangePiece& piece : pieces) {
       if (axis.is_local(piece.member)) continue;
       const int peer = axis.members().world_rank(piece.member);
       link.receive(batch_, peer, tag, piece.to, piece.take_bytes, received);
@@ -73,20 +73,21 @@ Status HostExchange::send() {
 }
 
 // For what arrives of a flat and has no place yet.
-Result<std::shared_ptr<Staging>> HostExchange::take_room(std::span<Piece> pieces) {
+Result<std::shared_ptr<Staging>> HostExchange::take_room(std::span<ExchangePiece> pieces) {
   const Channel& axis = *step_.axis;
-  const auto placeless = [&](const Piece& piece) {
+  const auto placeless = [&](const ExchangePiece& piece) {
     return piece.to == nullptr && !axis.is_local(piece.member);
   };
   uint64_t bytes = 0;
-  for (const Piece& piece : pieces) bytes += placeless(piece) ? aligned(piece.take_bytes) : 0;
+  for (const ExchangePiece& piece : pieces)
+    bytes += placeless(piece) ? aligned(piece.take_bytes) : 0;
   if (bytes == 0) return std::shared_ptr<Staging>();
   MERON_ASSIGN(
       received_.emplace_back(),
       Staging::allocate(channel_.transport().shared_arena(), bytes,
                         fmt::format("the peers' gradients of unit '{}'", gradient_.unit().name())));
   std::byte* place = received_.back()->data();
-  for (Piece& piece : pieces) {
+  for (ExchangePiece& piece : pieces) {
     if (!placeless(piece)) continue;
     piece.to = place;
     place += aligned(piece.take_bytes);
@@ -103,7 +104,7 @@ Result<bool> HostExchange::done() {
   return gradient_.unit().reached(peers(), reduction_, word());
 }
 
-const std::byte* HostExchange::in_place(const Piece& piece) const {
+const std::byte* HostExchange::in_place(const ExchangePiece& piece) const {
   const Unit& unit = gradient_.unit();
   const GradientOnHost::Region region = memory_.region_of(piece.flat, piece.alike);
   const Axes& axes = unit.axes();
@@ -115,7 +116,7 @@ const std::byte* HostExchange::in_place(const Piece& piece) const {
 }
 
 const std::byte* HostExchange::at(size_t flat, int member) const {
-  const Piece& piece = step_.of(flat, member);
+  const ExchangePiece& piece = step_.of(flat, member);
   return step_.axis->is_local(member) ? in_place(piece) : piece.to;
 }
 

@@ -27,11 +27,11 @@ class HostExchange final : public GradientExchange {
 
  private:
   Status send();
-  Result<std::shared_ptr<Staging>> take_room(std::span<Piece> pieces);
+  Result<std::shared_ptr<Staging>> take_room(std::span<ExchangePiece> pieces);
   // Members of the group whose memory is read in the step.
   const std::vector<int>& peers() const;
   std::atomic<uint64_t> UnitSlot::*word() const;
-  const std::byte* in_place(const Piece& piece) const;
+  const std::byte* in_place(const ExchangePiece& piece) const;
 
   Gradient& gradient_;
   GradientOnHost& memory_;

@@ -162,7 +162,7 @@ Status ReduceOperation::begin_shards() {
     step.axis = axes.shard;
     return exchange_->begin(std::move(step));
   }
-  return exchange_->begin(step_along(Step::shards, *axes.shard, [&](Piece& piece) {
+  return exchange_->begin(step_along(Step::shards, *axes.shard, [&](ExchangePiece& piece) {
     const Flat& flat = unit_->flats()[piece.flat];
     const uint64_t size = size_of(unit_->gradient_type(flat));
     const Range row = row_range(flat.desc.elements, static_cast<uint64_t>(piece.member), axes.mesh);
@@ -205,7 +205,7 @@ Status ReduceOperation::begin_sums() {
   if (pass_.between && coded()) MERON_TRY(encode_sums());
   const Axes& axes = unit_->axes();
   Channel& axis = pass_.between ? *axes.replica : *axes.shard;
-  ExchangeStep step = step_along(Step::sums, axis, [&](Piece& piece) {
+  ExchangeStep step = step_along(Step::sums, axis, [&](ExchangePiece& piece) {
     const Flat& flat = unit_->flats()[piece.flat];
     const Range& own = pass_.between ? flat.part : flat.row;
     const Range other = pass_.between ? part_of_replica(flat, piece.member)
@@ -256,7 +256,7 @@ Status ReduceOperation::take_sums() {
 // ---- Details -----------------------------------------------------------------------------------
 
 ExchangeStep ReduceOperation::step_along(Step step, Channel& axis,
-                                         const std::function<void(Piece&)>& fill) {
+                                         const std::function<void(ExchangePiece&)>& fill) {
   ExchangeStep made;
   made.step = step;
   made.axis = &axis;
@@ -267,7 +267,7 @@ ExchangeStep ReduceOperation::step_along(Step step, Channel& axis,
     if (!unit_->flats()[f].desc.trainable) continue;
     for (int member = 0; member < axis.size(); ++member) {
       if (member == axis.index()) continue;
-      Piece& piece = made.pieces.emplace_back();
+      ExchangePiece& piece = made.pieces.emplace_back();
       piece.flat = f;
       piece.member = member;
       fill(piece);

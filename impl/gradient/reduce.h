@@ -61,7 +61,8 @@ class ReduceOperation final : public Operation {
 
   // What is given and taken of each trainable flat along an axis: `piece` fills in all but the flat
   // and the member.
-  ExchangeStep step_along(Step step, Channel& axis, const std::function<void(Piece&)>& fill);
+  ExchangeStep step_along(Step step, Channel& axis,
+                          const std::function<void(ExchangePiece&)>& fill);
   Range part_of_replica(const Flat& flat, int replica) const;
   bool coded() const;
   uint64_t bytes_of_part(size_t flat, const Range& part) const;

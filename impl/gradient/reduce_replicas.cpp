@@ -57,21 +57,22 @@ Status ReduceOperation::begin_replicas() {
   }
   if (coded()) MERON_TRY(encode_rows());
   const int own = unit_->axes().own_replica();
-  return exchange_->begin(step_along(Step::replicas, *unit_->axes().replica, [&](Piece& piece) {
-    const Flat& flat = unit_->flats()[piece.flat];
-    const Range part = part_of_replica(flat, piece.member);
-    if (coded()) {
-      piece.give = memory_.encoded(piece.flat, piece.member);
-      // Its row is as long as this rank's, and so is its way to this part.
-      piece.alike = memory_.encoded(piece.flat, own);
-    } else {
-      piece.give = row_from(piece.flat, part.begin);
-      piece.alike = row_from(piece.flat, flat.part.begin);
-    }
-    piece.give_bytes = bytes_of_part(piece.flat, part);
-    piece.take_bytes = bytes_of_part(piece.flat, flat.part);
-    piece.to = memory_.room(pass_, Step::replicas, piece.flat, piece.member);
-  }));
+  return exchange_->begin(
+      step_along(Step::replicas, *unit_->axes().replica, [&](ExchangePiece& piece) {
+        const Flat& flat = unit_->flats()[piece.flat];
+        const Range part = part_of_replica(flat, piece.member);
+        if (coded()) {
+          piece.give = memory_.encoded(piece.flat, piece.member);
+          // Its row is as long as this rank's, and so is its way to this part.
+          piece.alike = memory_.encoded(piece.flat, own);
+        } else {
+          piece.give = row_from(piece.flat, part.begin);
+          piece.alike = row_from(piece.flat, flat.part.begin);
+        }
+        piece.give_bytes = bytes_of_part(piece.flat, part);
+        piece.take_bytes = bytes_of_part(piece.flat, flat.part);
+        piece.to = memory_.room(pass_, Step::replicas, piece.flat, piece.member);
+      }));
 }
 
 Status ReduceOperation::encode_rows() {
