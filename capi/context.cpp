@@ -42,14 +42,14 @@ Result<OpenOptions> translate(const meron_context_options& given) {
   if (given.timeout_ns < 0) return unknown_enum("timeout_ns", given.timeout_ns);
   if (given.threads > 1024) return unknown_enum("threads", given.threads);
   OpenOptions options;
-  options.rank = given.rank;
-  options.world_size = given.world_size;
-  if (given.transport != nullptr) options.transport = given.transport;
-  if (given.job != nullptr) options.job = given.job;
+  options.join.rank = given.rank;
+  options.join.world_size = given.world_size;
+  if (given.transport != nullptr) options.join.transport = given.transport;
+  if (given.job != nullptr) options.join.job = given.job;
   if (given.custom != nullptr) {
-    MERON_ASSIGN(options.custom, read_options(given.custom, kNoTransport, "custom transport"));
-    if (options.custom->reserved_0 != 0) {
-      return unknown_enum("reserved_0", options.custom->reserved_0);
+    MERON_ASSIGN(options.join.custom, read_options(given.custom, kNoTransport, "custom transport"));
+    if (options.join.custom->reserved_0 != 0) {
+      return unknown_enum("reserved_0", options.join.custom->reserved_0);
     }
   }
   if (given.device != nullptr) options.device = given.device;
@@ -66,7 +66,7 @@ Result<OpenOptions> translate(const meron_context_options& given) {
       allocator.release(allocator.user, data, bytes, stream);
     };
   }
-  options.token = given.token;
+  options.join.token = given.token;
   options.timeout_ns = given.timeout_ns;
   options.host_memory_limit = given.host_memory_limit;
   options.arena_reserve = given.arena_reserve;
@@ -181,12 +181,12 @@ meron_status meron_context_stats(meron_stats* out, meron_context context, meron_
     stats.arena_pages_bytes = arena.file().allocated_bytes();
     stats.far_gather_bytes = own.counters.far_gather.load();
     stats.far_reduce_bytes = own.counters.far_reduced.load();
-    stats.nvme_read_bytes = own.counters.nvme_read.load();
-    stats.nvme_written_bytes = own.counters.nvme_written.load();
-    stats.nvme_bytes = own.counters.nvme_held.load();
-    stats.device_up_bytes = own.counters.device_up.load();
-    stats.device_down_bytes = own.counters.device_down.load();
-    stats.device_bytes = own.counters.device_held.load();
+    stats.nvme_read_bytes = own.counters.nvme.read.load();
+    stats.nvme_written_bytes = own.counters.nvme.written.load();
+    stats.nvme_bytes = own.counters.nvme.held.load();
+    stats.device_up_bytes = own.counters.device.up.load();
+    stats.device_down_bytes = own.counters.device.down.load();
+    stats.device_bytes = own.counters.device.held.load();
     return write_info(out, stats, "out");
   });
 }

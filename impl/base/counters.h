@@ -9,6 +9,19 @@
 namespace meron {
 
 struct Counters {
+  // To and from this rank's file on tier nvme.
+  struct Nvme {
+    std::atomic<uint64_t> read{0};
+    std::atomic<uint64_t> written{0};
+    std::atomic<uint64_t> held{0};  // of that file, in use now
+  };
+  // Between the host and this rank's device: values up, gradients down.
+  struct Device {
+    std::atomic<uint64_t> up{0};
+    std::atomic<uint64_t> down{0};
+    std::atomic<uint64_t> held{0};  // on the device at all times, by the plan
+  };
+
   std::atomic<uint64_t> gather_mapped{0};  // bytes of peers made visible in place
   std::atomic<uint64_t> gather_copied{0};  // bytes of peers copied
   std::atomic<uint64_t> reduced{0};        // bytes of gradients read from peers
@@ -16,14 +29,8 @@ struct Counters {
   std::atomic<uint64_t> far_gather{0};
   std::atomic<uint64_t> far_reduced{0};
   std::atomic<uint64_t> collective{0};  // bytes read from peers by broadcast and all-reduce
-  // To and from this rank's file on tier nvme.
-  std::atomic<uint64_t> nvme_read{0};
-  std::atomic<uint64_t> nvme_written{0};
-  std::atomic<uint64_t> nvme_held{0};  // of that file, in use now
-  // Between the host and this rank's device: values up, gradients down.
-  std::atomic<uint64_t> device_up{0};
-  std::atomic<uint64_t> device_down{0};
-  std::atomic<uint64_t> device_held{0};  // on the device at all times, by the plan
+  Nvme nvme;
+  Device device;
   std::atomic<uint64_t> operations{0};
   std::atomic<uint64_t> wait_ns{0};
 };

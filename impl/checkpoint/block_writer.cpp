@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "checkpoint/steps.h"
+#include "checkpoint/file_steps.h"
 #include "io/drive_error.h"
 #include "io/kill_point.h"
 #include "os/file.h"

@@ -9,8 +9,8 @@
 
 #include "base/clock.h"
 #include "checkpoint/directory.h"
+#include "checkpoint/file_steps.h"
 #include "checkpoint/root_lock.h"
-#include "checkpoint/steps.h"
 #include "os/directory.h"
 #include "os/file.h"
 #include "os/process.h"

@@ -10,8 +10,8 @@
 #include <tuple>
 #include <utility>
 
+#include "checkpoint/file_steps.h"
 #include "checkpoint/root_lock.h"
-#include "checkpoint/steps.h"
 #include "os/directory.h"
 #include "plan/text.h"
 
@@ -53,7 +53,7 @@ Status check_files(const std::string& path, const Manifest& manifest,
   };
   std::map<uint32_t, OfNode> nodes;
   for (const File& file : manifest.files) {
-    if (node && manifest.nodes > 1 && file.node != *node) continue;
+    if (node && manifest.origin.nodes > 1 && file.node != *node) continue;
     OfNode& of = nodes[file.node];
     std::optional<Error> defect = defect_of(path, file);
     if (!defect) {
@@ -64,11 +64,11 @@ Status check_files(const std::string& path, const Manifest& manifest,
     if (!found.ok() || *found) of.absent = false;
     if (!of.defect) of.defect = std::move(defect);
   }
-  const bool others_may_lack = manifest.nodes > 1 && !node;
+  const bool others_may_lack = manifest.origin.nodes > 1 && !node;
   const auto is_there = [](const auto& of) { return of.second.there != 0; };
   // Without any, the directory may be that of a node that has none.
   const bool may_be_elsewhere = std::any_of(nodes.begin(), nodes.end(), is_there) ||
-                                nodes_of(manifest).size() < manifest.nodes;
+                                nodes_of(manifest).size() < manifest.origin.nodes;
   for (const auto& [number, of] : nodes) {
     if (!of.defect) continue;
     if (others_may_lack && may_be_elsewhere && of.there == 0 && of.absent) continue;
@@ -86,7 +86,7 @@ Entry entry_of(const std::string& name, const Checkpoint& checkpoint) {
   const Manifest& manifest = checkpoint.manifest;
   Entry entry{.name = name,
               .step = manifest.step,
-              .created = manifest.created,
+              .created = manifest.origin.created,
               .whole_state = manifest.complete,
               .id = manifest.id,
               .nodes = nodes_of(manifest)};
@@ -163,25 +163,6 @@ Result<Scan> scan(const std::string& root, std::optional<uint32_t> node) {
   }
 }
 
-// Those that prune() removes, oldest first.
-std::vector<std::string> superfluous(const std::vector<Entry>& entries, size_t keep,
-                                     const std::vector<std::string>& protect) {
-  std::vector<std::string> names;
-  size_t complete = 0;
-  bool whole_state_kept = false;
-  for (const Entry& entry : entries) {
-    if (!entry.complete()) break;
-    ++complete;
-    const bool newest_whole = entry.whole_state && !whole_state_kept;
-    whole_state_kept = whole_state_kept || entry.whole_state;
-    if (complete <= keep || newest_whole) continue;
-    if (std::find(protect.begin(), protect.end(), entry.name) != protect.end()) continue;
-    names.push_back(entry.name);
-  }
-  std::reverse(names.begin(), names.end());
-  return names;
-}
-
 }  // namespace
 
 Status check_checkpoint_name(const std::string& name) {
@@ -231,14 +212,14 @@ Result<Checkpoint> open_checkpoint(const std::string& path, std::optional<uint32
 }
 
 std::vector<uint32_t> nodes_of(const Manifest& manifest) {
-  if (manifest.nodes <= 1) return {0};
+  if (manifest.origin.nodes <= 1) return {0};
   std::set<uint32_t> nodes;
   for (const File& file : manifest.files) nodes.insert(file.node);
   return {nodes.begin(), nodes.end()};
 }
 
 Result<std::vector<uint32_t>> nodes_there(const std::string& path, const Manifest& manifest) {
-  if (manifest.nodes <= 1) return std::vector<uint32_t>{0};
+  if (manifest.origin.nodes <= 1) return std::vector<uint32_t>{0};
   std::set<uint32_t> there;
   for (const File& file : manifest.files) {
     if (there.count(file.node) != 0) continue;
@@ -315,40 +296,6 @@ Result<Checkpoint> resolve(const std::string& root, const std::string& name,
                names.empty() ? "the directory has none"
                              : fmt::format("there are {}", fmt::join(names, ", ")))
       .on(root);
-}
-
-Result<std::vector<std::string>> prune(const std::string& root, size_t keep,
-                                       const std::vector<std::string>& protect,
-                                       std::optional<uint32_t> node,
-                                       const std::function<void()>& progress) {
-  if (keep == 0) {
-    return Error(MERON_E_ARGUMENT, "keep is 0", "keep 1 or more").on(root);
-  }
-  std::vector<std::string> names, aside;
-  {
-    // Under the lock no save puts a new checkpoint in the place of one that was found to be old.
-    MERON_ASSIGN(const FileLock lock, lock_root(root));
-    MERON_ASSIGN(const Scan found, scan(root, node));
-    names = superfluous(found.entries, keep, protect);
-    for (const std::string& name : names) {
-      MERON_ASSIGN(const std::string suffix, random_suffix());
-      aside.push_back(fmt::format("{}/{}{}-{}", root, kAsidePrefix, name, suffix));
-      MERON_TRY(rename_step(fmt::format("{}/{}", root, name), aside.back()));
-    }
-    if (!names.empty()) MERON_TRY(sync_directory_step(root));
-  }
-  for (const std::string& path : aside) MERON_TRY(remove_tree_step(path, progress));
-  return names;
-}
-
-Result<std::vector<std::string>> would_prune(const std::string& root, size_t keep,
-                                             const std::vector<std::string>& protect,
-                                             std::optional<uint32_t> node) {
-  if (keep == 0) {
-    return Error(MERON_E_ARGUMENT, "keep is 0", "keep 1 or more").on(root);
-  }
-  MERON_ASSIGN(const Scan found, scan(root, node));
-  return superfluous(found.entries, keep, protect);
 }
 
 }  // namespace meron::checkpoint

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A directory of checkpoints (ROOT): its checkpoints, which are complete, and which are to be
-// removed. A checkpoint is a directory in ROOT that has a manifest; it is complete if the manifest
-// can be read and each of its files exists with its size. Other files in ROOT are left alone.
+// A directory of checkpoints (ROOT): its checkpoints, and which are complete. A checkpoint is a
+// directory in ROOT that has a manifest; it is complete if the manifest can be read and each of its
+// files exists with its size. Other files in ROOT are left alone.
 //
 // Where each node saves on its own disk (Manifest::nodes > 1), a node's directory holds the files
 // of its ranks: none if its ranks own no elements. If a `node` is given its files must exist; else
@@ -11,7 +11,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -85,21 +84,5 @@ Result<Checkpoint> newest_complete(const std::string& root, std::optional<uint32
 // MERON_E_NOT_FOUND, naming the existing ones; those of open_checkpoint.
 Result<Checkpoint> resolve(const std::string& root, const std::string& name,
                            std::optional<uint32_t> node = {});
-
-// Removes complete checkpoints, the oldest first, until `keep` are left. Never removes the newest
-// one, the newest one of complete states, those named in `protect`, incomplete ones, links, and
-// directories of others. A checkpoint loses its name before its first file, so a process that is
-// killed leaves none that is half removed. The names that were removed. Errors: MERON_E_ARGUMENT
-// if `keep` is 0; MERON_E_TIMEOUT if another process holds the directory's lock. `progress`, which
-// may be empty, is called before each file that is removed.
-Result<std::vector<std::string>> prune(const std::string& root, size_t keep,
-                                       const std::vector<std::string>& protect = {},
-                                       std::optional<uint32_t> node = {},
-                                       const std::function<void()>& progress = {});
-
-// The names that prune() would remove.
-Result<std::vector<std::string>> would_prune(const std::string& root, size_t keep,
-                                             const std::vector<std::string>& protect = {},
-                                             std::optional<uint32_t> node = {});
 
 }  // namespace meron::checkpoint

@@ -11,11 +11,11 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/file_steps.h"
 #include "checkpoint/hf_index.h"
 #include "checkpoint/piece_name.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/staging.h"
-#include "checkpoint/steps.h"
 #include "os/directory.h"
 #include "os/file.h"
 #include "plan/model_desc.h"
@@ -74,9 +74,9 @@ Manifest empty_manifest(const std::string& path) {
   manifest.id = std::string(32, '0');
   const std::string name = base_of(path);
   manifest.name = check_file_name(name).ok() ? name : "model";
-  manifest.created = "1970-01-01T00:00:00Z";
-  manifest.writer = "safetensors";
-  manifest.plan = "{}";
+  manifest.origin.created = "1970-01-01T00:00:00Z";
+  manifest.origin.writer = "safetensors";
+  manifest.origin.plan = "{}";
   manifest.extra = "{}";
   manifest.block_bytes = kStagingBlock;
   manifest.complete = false;

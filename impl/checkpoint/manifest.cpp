@@ -83,11 +83,12 @@ std::string to_json(const Manifest& manifest) {
   fmt::format_to(out, "{{\n\"format\": \"meron-checkpoint\",\n\"version\": {},\n\"id\": {},\n",
                  manifest.version, json_string(manifest.id));
   fmt::format_to(out, "\"name\": {},\n\"step\": {},\n\"created\": {},\n\"writer\": {},\n",
-                 json_string(manifest.name), manifest.step, json_string(manifest.created),
-                 json_string(manifest.writer));
+                 json_string(manifest.name), manifest.step, json_string(manifest.origin.created),
+                 json_string(manifest.origin.writer));
   fmt::format_to(out, "\"world\": {},\n\"nodes\": {},\n\"complete\": {},\n\"block_bytes\": {},\n",
-                 manifest.world, manifest.nodes, manifest.complete, manifest.block_bytes);
-  fmt::format_to(out, "\"plan\": {},\n\"extra\": {},\n", manifest.plan, manifest.extra);
+                 manifest.origin.world, manifest.origin.nodes, manifest.complete,
+                 manifest.block_bytes);
+  fmt::format_to(out, "\"plan\": {},\n\"extra\": {},\n", manifest.origin.plan, manifest.extra);
   print_lines(out, "optimizers", manifest.optimizers, print_optimizer);
   text += ",\n";
   print_lines(out, "files", manifest.files, print_file);

@@ -78,16 +78,23 @@ struct Optimizer {
   bool operator==(const Optimizer&) const = default;
 };
 
-struct Manifest {
-  uint32_t version = kVersion;
-  std::string id;       // 32 hexadecimal digits, random, also in the header of every file
-  std::string name;     // of the checkpoint
-  uint64_t step = 0;    // the caller's count
+// Who saved it.
+struct Origin {
   std::string created;  // "2026-11-25T08:00:00Z"
   std::string writer;   // "meron 0.2.0"
   uint32_t world = 1;
   uint32_t nodes = 1;  // > 1: each node's directory holds the files of its ranks only
   std::string plan;    // JSON text of the plan
+
+  bool operator==(const Origin&) const = default;
+};
+
+struct Manifest {
+  uint32_t version = kVersion;
+  std::string id;     // 32 hexadecimal digits, random, also in the header of every file
+  std::string name;   // of the checkpoint
+  uint64_t step = 0;  // the caller's count
+  Origin origin;
   uint64_t block_bytes = kMinBlock;
   bool complete = true;  // false: values only ("weights_only"), or frozen params left out
   std::vector<File> files;

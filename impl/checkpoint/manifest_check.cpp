@@ -37,7 +37,7 @@ std::vector<uint32_t> sorted_indices(size_t size, Less less) {
 
 Status check_nodes(const Manifest& manifest, const std::vector<JsonValue>& places) {
   constexpr uint32_t kUnknown = UINT32_MAX;
-  std::vector<uint32_t> node_of(manifest.world, kUnknown);
+  std::vector<uint32_t> node_of(manifest.origin.world, kUnknown);
   for (size_t i = 0; i < places.size(); ++i) {
     const File& file = manifest.files[i];
     uint32_t& node = node_of[file.rank];
@@ -184,7 +184,7 @@ Status check_manifest_tensors(const Manifest& manifest, const std::vector<JsonVa
       return contradiction(places[i],
                            fmt::format("all tensors have more than {} pieces", kMaxPieces));
     }
-    MERON_TRY(check_rank_of_kind(tensor, manifest.world, places[i]));
+    MERON_TRY(check_rank_of_kind(tensor, manifest.origin.world, places[i]));
     MERON_TRY(check_pieces(manifest, tensor, aligned, places[i]));
   }
   const auto key = [&](uint32_t i) {

@@ -115,8 +115,8 @@ Result<File> read_file_line(JsonValue value, const Manifest& manifest) {
   MERON_TRY(value.object({"name", "rank", "node", "bytes", "crc"}));
   File file;
   MERON_TRY(read_file_name(value, "name", file.name));
-  MERON_TRY(read_count(value, "rank", 0, manifest.world - 1, file.rank));
-  MERON_TRY(read_count(value, "node", 0, manifest.nodes - 1, file.node));
+  MERON_TRY(read_count(value, "rank", 0, manifest.origin.world - 1, file.rank));
+  MERON_TRY(read_count(value, "node", 0, manifest.origin.nodes - 1, file.node));
   MERON_TRY(read_count(value, "bytes", 0, kMaxFileBytes, file.bytes));
   MERON_TRY(read_checksums(value, file.crc));
   return file;
@@ -229,10 +229,10 @@ Status read_top(JsonValue root, Manifest& out) {
   MERON_TRY(read_id(root, out.id));
   MERON_TRY(read_file_name(root, "name", out.name));
   MERON_TRY(read_count(root, "step", 0, UINT64_MAX, out.step));
-  MERON_TRY(read_time(root, out.created));
-  MERON_TRY(read_text(root, "writer", out.writer));
-  MERON_TRY(read_count(root, "world", 1, kMaxPlanRanks, out.world));
-  MERON_TRY(read_count(root, "nodes", 1, out.world, out.nodes));
+  MERON_TRY(read_time(root, out.origin.created));
+  MERON_TRY(read_text(root, "writer", out.origin.writer));
+  MERON_TRY(read_count(root, "world", 1, kMaxPlanRanks, out.origin.world));
+  MERON_TRY(read_count(root, "nodes", 1, out.origin.world, out.origin.nodes));
   MERON_ASSIGN(const JsonValue complete, root.require("complete"));
   MERON_ASSIGN(out.complete, complete.boolean());
   MERON_ASSIGN(const JsonValue block, root.require("block_bytes"));
@@ -242,7 +242,7 @@ Status read_top(JsonValue root, Manifest& out) {
                        "correct the value");
   }
   MERON_ASSIGN(const JsonValue plan, root.require("plan"));
-  MERON_ASSIGN(out.plan, plan.object_text());
+  MERON_ASSIGN(out.origin.plan, plan.object_text());
   MERON_ASSIGN(const JsonValue extra, root.require("extra"));
   MERON_ASSIGN(out.extra, extra.object_text());
   return Ok{};

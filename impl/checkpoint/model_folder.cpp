@@ -7,12 +7,12 @@
 #include <optional>
 #include <vector>
 
+#include "checkpoint/file_steps.h"
 #include "checkpoint/hf_index.h"
 #include "checkpoint/hf_source.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/piece_name.h"
 #include "checkpoint/root_lock.h"
-#include "checkpoint/steps.h"
 #include "io/kill_point.h"
 #include "os/direct_file.h"
 #include "os/directory.h"

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "checkpoint/steps.h"
+#include "checkpoint/file_steps.h"
 #include "os/direct_file.h"
 
 namespace meron::checkpoint {

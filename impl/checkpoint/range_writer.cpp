@@ -2,7 +2,7 @@
 #include "checkpoint/range_writer.h"
 
 #include "base/layout.h"
-#include "checkpoint/steps.h"
+#include "checkpoint/file_steps.h"
 #include "os/network_file.h"
 
 namespace meron::checkpoint {

@@ -150,10 +150,10 @@ class Resharding {
     to_ = from_.manifest();
     MERON_ASSIGN(to_.id, fresh_id());
     to_.name = options.name;
-    to_.nodes = 1;
+    to_.origin.nodes = 1;
     to_.files.clear();
     for (Tensor& tensor : to_.tensors) tensor.pieces.clear();
-    to_.world = world_of(to_, options.ranks);
+    to_.origin.world = world_of(to_, options.ranks);
     auto values = shares(to_, true, options.ranks), states = shares(to_, false, options.ranks);
     uint64_t all = 0;
     for (uint32_t rank = 0; rank < options.ranks; ++rank) {

@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "checkpoint/directory.h"
-#include "checkpoint/steps.h"
+#include "checkpoint/file_steps.h"
 #include "os/directory.h"
 #include "os/file.h"
 #include "os/host.h"

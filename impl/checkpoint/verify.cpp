@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "checkpoint/file_steps.h"
 #include "checkpoint/open_files.h"
-#include "checkpoint/steps.h"
 #include "kernels/cpu/crc32c.h"
 #include "os/direct_file.h"
 #include "os/directory.h"
@@ -70,11 +70,11 @@ class Verifier {
  private:
   // Where each node saved on its own disk, this directory may have the files of some.
   Status find_absent_nodes() {
-    if (manifest_.nodes <= 1) return Ok{};
+    if (manifest_.origin.nodes <= 1) return Ok{};
     MERON_ASSIGN(const std::vector<uint32_t> there, nodes_there(checkpoint_.path, manifest_));
     const std::vector<uint32_t> nodes = nodes_of(manifest_);
     // All of them are missing, unless this may be the directory of a node that has none.
-    if (there.empty() && nodes.size() == manifest_.nodes) return Ok{};
+    if (there.empty() && nodes.size() == manifest_.origin.nodes) return Ok{};
     for (const uint32_t node : nodes) {
       if (!std::binary_search(there.begin(), there.end(), node)) out_.absent_nodes.push_back(node);
     }

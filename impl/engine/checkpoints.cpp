@@ -241,10 +241,10 @@ Result<std::shared_ptr<Operation>> Context::begin_save(
     MERON_TRY(await_room(held, world()));
     MERON_TRY(check_window_settled());
     MERON_ASSIGN(states, saved_states(held, optimizers));
-    uint64_t detail = hash_of_place(options.root, options.per_node);
+    uint64_t detail = hash_of_place(options.target.root, options.target.per_node);
     detail = hash_combine(detail, options.step);
-    detail = hash_combine(detail, options.values_only ? 1 : 0);
-    detail = hash_combine(detail, options.skip_frozen ? 1 : 0);
+    detail = hash_combine(detail, options.what.values_only ? 1 : 0);
+    detail = hash_combine(detail, options.what.skip_frozen ? 1 : 0);
     detail = hash_combine(detail, SavedNames::hash_of(names, options.mapping));
     for (const UnitState& state : states) {
       detail = hash_combine(detail, state.unit().name_hash());
@@ -257,13 +257,13 @@ Result<std::shared_ptr<Operation>> Context::begin_save(
     }
     // Before the others count on this rank: the system may refuse the thread.
     if (!threads_.saves) threads_.saves = std::make_unique<SaveThread>(*this);
-    MERON_TRY(post(world(), {CallKind::save, options.name, 0, detail}));
+    MERON_TRY(post(world(), {CallKind::save, options.target.name, 0, detail}));
     if (!names.ok()) return names.error();  // the same text on all ranks
-    options.names = *names;
+    options.what.names = *names;
     if (threads_.saves->last() && threads_.saves->last()->error()) before = threads_.saves->last();
     options.plan = to_json(rank_->plan, -1);
     options.timeout_ns = rank_->timeout_ns;
-    if (options.per_node) options.nodes = nodes_by_rank();
+    if (options.target.per_node) options.target.nodes = nodes_by_rank();
     // The log is the trainer's, and not for the engine's threads.
     options.warn = [this](const std::string& text) {
       const Lock held(*this, Lock::Quietly{});

@@ -27,6 +27,7 @@
 #include "base/result.h"
 #include "call_log/channel.h"
 #include "device/device_group.h"
+#include "engine/open_options.h"
 #include "engine/pending_operations.h"
 #include "engine/releases.h"
 #include "engine/turn.h"
@@ -53,24 +54,6 @@ class SaveOperation;
 class SaveThread;
 struct SchedulePlace;
 class UnitSchedule;
-
-struct OpenOptions {
-  int rank = -1;
-  int world_size = -1;
-  std::string transport = "auto";
-  std::optional<meron_transport> custom;
-  std::string job;
-  const char* token = nullptr;
-  int64_t timeout_ns = 0;
-  uint64_t host_memory_limit = 0;
-  uint64_t arena_reserve = 0;
-  int threads = 0;
-  Plan plan;
-  LogSink log;
-  std::function<bool()> should_stop;
-  std::string device;  // empty: none
-  DeviceAllocator allocator;
-};
 
 class Context : public std::enable_shared_from_this<Context> {
  public:

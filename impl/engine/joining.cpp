@@ -16,7 +16,7 @@
 namespace meron {
 namespace {
 
-bool has_token(const OpenOptions& options) {
+bool has_token(const JoinOptions& options) {
   return options.token != nullptr || std::getenv("MERON_TOKEN") != nullptr ||
          std::getenv("MERON_TOKEN_FD") != nullptr;
 }
@@ -27,7 +27,7 @@ std::string store_directory() {
   return directory != nullptr ? directory : "";
 }
 
-Result<std::string> choose_transport(const OpenOptions& options, const Identity& identity) {
+Result<std::string> choose_transport(const JoinOptions& options, const Identity& identity) {
   std::string name = options.transport;
   if (name == "auto") {
     // mpirun gives no token, and may have started ranks on several hosts.
@@ -62,7 +62,7 @@ Result<Joined> join_world_of_mpi(const MeetingOptions& meeting, bool& any_thread
 
 // Ranks that have found each other by the store, or need none.
 Result<Joined> join(const std::string& name, const MeetingOptions& meeting,
-                    const OpenOptions& options, const std::optional<Outcome>& found) {
+                    const JoinOptions& options, const std::optional<Outcome>& found) {
   if (name == "self") {
     if (meeting.world_size == 1) return join_self(meeting);
     return Error(
@@ -103,7 +103,7 @@ Result<Joined> join(const std::string& name, const MeetingOptions& meeting,
 }
 
 // Whether ranks look for each other in the store: not where they have met already.
-bool uses_store(const std::string& name, const OpenOptions& options, int world_size) {
+bool uses_store(const std::string& name, const JoinOptions& options, int world_size) {
   if (store_directory().empty() || world_size == 1) return false;
   return name == "shm" ? !has_token(options)
                        : (name == "custom" || name == "cluster") && options.custom.has_value();
@@ -117,7 +117,7 @@ int count_on_this_node(const Outcome& found) {
 
 }  // namespace
 
-Result<Met> join_world(const OpenOptions& options, const Identity& identity,
+Result<Met> join_world(const JoinOptions& options, const Identity& identity,
                        const MeetingOptions& meeting) {
   MERON_ASSIGN(const std::string name, choose_transport(options, identity));
   Met met;

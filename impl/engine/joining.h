@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/result.h"
-#include "engine/context.h"
+#include "engine/open_options.h"
 #include "rendezvous/join.h"
 #include "topology/identity.h"
 
@@ -15,7 +15,7 @@ struct Met {
   int local_size = 1;       // ranks of this host, as far as is known
 };
 
-Result<Met> join_world(const OpenOptions& options, const Identity& identity,
+Result<Met> join_world(const JoinOptions& options, const Identity& identity,
                        const MeetingOptions& meeting);
 
 }  // namespace meron

@@ -29,7 +29,8 @@ constexpr uint64_t kPlanText = 4096;
 }  // namespace
 
 Status Context::start() {
-  MERON_ASSIGN(const Identity identity, find_identity(options_.rank, options_.world_size));
+  MERON_ASSIGN(const Identity identity,
+               find_identity(options_.join.rank, options_.join.world_size));
   MeetingOptions meeting;
   meeting.rank = identity.rank;
   meeting.world_size = identity.world_size;
@@ -56,7 +57,7 @@ Status Context::start() {
     if (!opened.ok()) return std::move(opened).error().on(options_.device).at(identity.rank);
     device = std::move(opened).value();
   }
-  auto met = join_world(options_, identity, meeting);
+  auto met = join_world(options_.join, identity, meeting);
   if (!met.ok()) return std::move(met).error().at(identity.rank);
   const bool any_thread = met->any_thread;
 

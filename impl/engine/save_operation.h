@@ -38,7 +38,7 @@ class SaveOperation final : public Operation {
   std::vector<int> missing() const override { return {}; }
   std::shared_ptr<Operation> behind() const override { return agreement; }
   std::string waits_for_drive() const override { return "files are being written"; }
-  std::string describe() const override { return fmt::format("save of '{}'", options.name); }
+  std::string describe() const override { return fmt::format("save of '{}'", options.target.name); }
   bool looked_after() const override { return true; }
 
   bool copied() const { return copied_; }

@@ -25,7 +25,7 @@ constexpr int64_t kSignNs = 50 * kNanosPerMilli;
 Error abandoned_error(const SaveOperation& save) {
   return Error(MERON_E_CLOSED, "the context was closed while it saved",
                "wait for the save before the context is closed")
-      .on(save.options.name);
+      .on(save.options.target.name);
 }
 
 }  // namespace
@@ -86,7 +86,7 @@ class SaveThread::Peers final : public Exchange {
       Context::Lock held(context_, Context::Lock::Quietly{});
       MERON_TRY(going_on());
       MERON_ASSIGN(const uint64_t sequence,
-                   context_.post(channel_, {CallKind::agree, save_.options.name, bytes, 0}));
+                   context_.post(channel_, {CallKind::agree, save_.options.target.name, bytes, 0}));
       operation->set_sequence(sequence);
       save_.agreement = operation;
     }
@@ -140,7 +140,7 @@ class SaveThread::Peers final : public Exchange {
         Error(MERON_E_TIMEOUT,
               fmt::format("rank {} has not got on with the save of '{}' for {:.1f} s, twice the "
                           "timeout",
-                          rank, save_.options.name,
+                          rank, save_.options.target.name,
                           static_cast<double>(now - waiting_since_) / kNanosPerSecond),
               "look what that rank and its drive do, or raise the timeout")
             .during("checkpoint_save")
@@ -223,7 +223,7 @@ void SaveThread::run() {
       // What this rank does not say any more, peers must not wait for.
       status = channel_->fail(Error(MERON_E_NO_MEMORY, "the process has no memory left to save",
                                     "free memory, or save less often")
-                                  .on(save->options.name)
+                                  .on(save->options.target.name)
                                   .during("checkpoint_save"));
     }
     Context::Lock held(context_, Context::Lock::Quietly{});

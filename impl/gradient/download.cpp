@@ -49,7 +49,7 @@ Status Download::copy(std::span<const GivenGradient> from, void* stream) {
     // From here memory of the host is being written: see the destructor.
     under_way_ = true;
     MERON_TRY(device.copy(to, each.data, bytes, side.down()));
-    add(unit.rank().counters.device_down, bytes);
+    add(unit.rank().counters.device.down, bytes);
   }
   MERON_ASSIGN(copied_, device.record(side.down()));
   return side.wake_after(side.down());

@@ -36,7 +36,7 @@ GradientOnDevice::GradientOnDevice(Gradient& gradient)
 Status GradientOnDevice::hold(DeviceMemory& room, uint64_t bytes, const char* what) {
   MERON_TRY(take(room, bytes, what));
   held_ += bytes;
-  ::meron::add(unit().rank().counters.device_held, bytes);
+  ::meron::add(unit().rank().counters.device.held, bytes);
   return place_.zero(room.data(), bytes);
 }
 
@@ -70,7 +70,7 @@ GradientOnDevice::~GradientOnDevice() {
   Rank& rank = unit().rank();
   // The copy of the squares may be under way.
   (void)side().device().synchronize(side().work());
-  rank.counters.device_held.fetch_sub(held_);
+  rank.counters.device.held.fetch_sub(held_);
   for (const Rooms& rooms : flats_) {
     if (rooms.shown) rank.arena().release(rooms.shown);
   }
@@ -121,7 +121,7 @@ Result<const std::byte*> GradientOnDevice::on_device_now(const GivenGradient& gr
                side().device().allocate(bytes, side().work(),
                                         fmt::format("the gradient of '{}'", param.desc.name)));
   MERON_TRY(side().device().copy(copy.data(), gradient.data, bytes, side().work()));
-  ::meron::add(unit().rank().counters.device_up, bytes);
+  ::meron::add(unit().rank().counters.device.up, bytes);
   copies_.push_back(std::move(copy));
   return copies_.back().data();
 }
@@ -310,7 +310,7 @@ Result<float*> GradientOnDevice::show(size_t flat) {
       MERON_ASSIGN(rooms.shown, allocate());
     }
     MERON_TRY(device.copy(rooms.shown.data, rooms.sum.data(), bytes, side().work()));
-    ::meron::add(rank.counters.device_down, bytes);
+    ::meron::add(rank.counters.device.down, bytes);
   }
   MERON_TRY(device.synchronize(side().work()));
   showing_ = true;
@@ -324,7 +324,7 @@ Status GradientOnDevice::take_back() {
     if (!rooms.sum) continue;
     const uint64_t bytes = unit().flats()[f].summed.size() * sizeof(float);
     MERON_TRY(side().device().copy(rooms.sum.data(), rooms.shown.data, bytes, side().work()));
-    ::meron::add(unit().rank().counters.device_up, bytes);
+    ::meron::add(unit().rank().counters.device.up, bytes);
   }
   return Ok{};
 }
@@ -335,7 +335,7 @@ Status GradientOnDevice::read_feedback(size_t flat, const Range& range, std::byt
   Device& device = side().device();
   MERON_TRY(device.copy(out, residual(flat) + (range.begin - unit().flats()[flat].row.begin), bytes,
                         side().work()));
-  ::meron::add(unit().rank().counters.device_down, bytes);
+  ::meron::add(unit().rank().counters.device.down, bytes);
   return device.synchronize(side().work());
 }
 
@@ -345,7 +345,7 @@ Status GradientOnDevice::write_feedback(size_t flat, const Range& range, const s
   Device& device = side().device();
   MERON_TRY(device.copy(residual(flat) + (range.begin - unit().flats()[flat].row.begin), data,
                         bytes, side().work()));
-  ::meron::add(unit().rank().counters.device_up, bytes);
+  ::meron::add(unit().rank().counters.device.up, bytes);
   return device.synchronize(side().work());
 }
 

@@ -46,12 +46,12 @@ Status GradientOnHost::reserve_whole(size_t flat, uint64_t bucket, uint64_t exch
                                      uint64_t* bucket_offset) {
   UnitSlot& slot = unit().own_slot();
   MERON_ASSIGN(flats_[flat].bucket, promise(bucket, "the gradient bucket", bucket_offset));
-  for (auto& offsets : slot.bucket_offset) {
+  for (auto& offsets : slot.offsets.buckets) {
     offsets[flat].store(*bucket_offset, std::memory_order_relaxed);
   }
   uint64_t offset = 0;
   MERON_ASSIGN(flats_[flat].exchange, promise(exchange, "what replicas exchange", &offset));
-  for (auto& offsets : slot.exchange_offset) {
+  for (auto& offsets : slot.offsets.rows) {
     offsets[flat].store(offset, std::memory_order_relaxed);
   }
   return Ok{};
@@ -94,7 +94,7 @@ Status GradientOnHost::reserve() {
                    promise(flat.summed.size() * sizeof(float), "the reduced gradient", &offset));
       buffers.sum = reinterpret_cast<float*>(sum);
     }
-    unit.own_slot().sum_offset[f].store(offset, std::memory_order_relaxed);
+    unit.own_slot().offsets.sums[f].store(offset, std::memory_order_relaxed);
   }
   if (!whole) rank.ring.require(ring_bytes);
   return Ok{};
@@ -145,8 +145,8 @@ void GradientOnHost::take(GradientRing::Bucket& bucket) {
   bucket.held = true;
   bucket.last_user = &gradient_;
   ring_ = &bucket;
-  auto& offsets = unit.own_slot().bucket_offset[(gradient_.reductions + 1) % 2];
-  auto& exchange_offsets = unit.own_slot().exchange_offset[(gradient_.reductions + 1) % 2];
+  auto& offsets = unit.own_slot().offsets.buckets[(gradient_.reductions + 1) % 2];
+  auto& exchange_offsets = unit.own_slot().offsets.rows[(gradient_.reductions + 1) % 2];
   uint64_t displacement = 0;
   for (size_t f = 0; f < flats_.size(); ++f) {
     const Flat& flat = unit.flats()[f];
@@ -207,18 +207,18 @@ GradientOnHost::Region GradientOnHost::region_of(size_t flat, const std::byte* d
   if (within(buffers.bucket, target.desc.elements * size_of(unit.gradient_type(target)))) {
     return {buffers.bucket,
             [](const UnitSlot& slot, uint64_t reduction, size_t f) -> const std::atomic<uint64_t>& {
-              return slot.bucket_offset[reduction % 2][f];
+              return slot.offsets.buckets[reduction % 2][f];
             }};
   }
   const auto* const sum = reinterpret_cast<const std::byte*>(buffers.sum);
   if (within(sum, target.summed.size() * sizeof(float))) {
     return {sum, [](const UnitSlot& slot, uint64_t, size_t f) -> const std::atomic<uint64_t>& {
-              return slot.sum_offset[f];
+              return slot.offsets.sums[f];
             }};
   }
   return {buffers.exchange,
           [](const UnitSlot& slot, uint64_t reduction, size_t f) -> const std::atomic<uint64_t>& {
-            return slot.exchange_offset[reduction % 2][f];
+            return slot.offsets.rows[reduction % 2][f];
           }};
 }
 

@@ -30,6 +30,19 @@ struct Registered {
   std::vector<uint32_t> slots;
 };
 
+// What the engine's thread is asked to do with the ring, beside transfers.
+using Action = std::function<void(IoRing&)>;
+struct Actions {
+  std::vector<Action> waiting;
+  uint64_t posted = 0, done = 0;
+};
+
+// Of requests to the kernel.
+struct Tags {
+  std::vector<Piece> pieces;  // by tag; what is under way has a transfer
+  std::vector<uint32_t> free;
+};
+
 class RingBackend final : public IoBackend, public std::enable_shared_from_this<RingBackend> {
  public:
   RingBackend(const IoOptions& options, std::shared_ptr<IoShared> shared)
@@ -99,8 +112,6 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
   }
 
  private:
-  using Action = std::function<void(IoRing&)>;
-
   void wake_if(std::unique_lock<std::mutex>& lock, bool sleeps) {
     if (!sleeps) return;
     asleep_ = false;
@@ -114,13 +125,13 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
     if (process_id() != owner_pid_) return;
     std::unique_lock lock(mutex_);
     if (left_) return;
-    actions_.push_back(std::move(action));
-    const uint64_t number = ++actions_posted_;
+    actions_.waiting.push_back(std::move(action));
+    const uint64_t number = ++actions_.posted;
     if (asleep_) {
       asleep_ = false;
       ring_->wake();
     }
-    if (and_wait) answered_.wait(lock, [&] { return actions_done_ >= number || left_; });
+    if (and_wait) answered_.wait(lock, [&] { return actions_.done >= number || left_; });
   }
 
   // The rest runs on the engine's thread.
@@ -140,14 +151,14 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
     }
     answered_.notify_all();
     if (!ring_) return;
-    pieces_.resize(options_.depth);
-    for (uint32_t tag = options_.depth; tag-- > 0;) free_tags_.push_back(tag);
+    tags_.pieces.resize(options_.depth);
+    for (uint32_t tag = options_.depth; tag-- > 0;) tags_.free.push_back(tag);
     while (step()) {
     }
     leave();
   }
 
-  uint32_t under_way() const { return options_.depth - static_cast<uint32_t>(free_tags_.size()); }
+  uint32_t under_way() const { return options_.depth - static_cast<uint32_t>(tags_.free.size()); }
 
   // Takes requests, begins as many as it can, and waits for a completion. False once there
   // is nothing left to do and closing has begun.
@@ -157,7 +168,8 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
     int64_t timeout_ns = -1;
     {
       const std::lock_guard lock(mutex_);
-      if (!actions_.empty() || (!requested_.empty() && !free_tags_.empty() && waiting_.empty())) {
+      if (!actions_.waiting.empty() ||
+          (!requested_.empty() && !tags_.free.empty() && waiting_.empty())) {
         return true;
       }
       if (closing_) {
@@ -165,7 +177,7 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
         if (idle || closing_->passed()) return false;
         timeout_ns = closing_->remaining();
       }
-      has_room_ = waiting_.empty() && !free_tags_.empty();
+      has_room_ = waiting_.empty() && !tags_.free.empty();
       asleep_ = true;
     }
     Status waited = ring_->submit_and_wait(timeout_ns);
@@ -191,30 +203,30 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
     {
       const std::lock_guard lock(mutex_);
       requested.swap(requested_);
-      actions.swap(actions_);
+      actions.swap(actions_.waiting);
     }
     for (auto& transfer : requested) waiting_.push_back(std::move(transfer));
     if (actions.empty()) return;
     for (const Action& action : actions) action(*ring_);
     {
       const std::lock_guard lock(mutex_);
-      actions_done_ += actions.size();
+      actions_.done += actions.size();
     }
     answered_.notify_all();
   }
 
   void begin() {
     if (!options_.overlap_events && under_way() != 0) return;
-    while (!waiting_.empty() && !free_tags_.empty()) {
+    while (!waiting_.empty() && !tags_.free.empty()) {
       const std::shared_ptr<Transfer> transfer = waiting_.front();
       // It may have failed since its last piece was cut.
       if (transfer->cut()) {
         waiting_.pop_front();
         continue;
       }
-      const uint32_t tag = free_tags_.back();
-      free_tags_.pop_back();
-      pieces_[tag] = cut_piece(transfer, options_.block);
+      const uint32_t tag = tags_.free.back();
+      tags_.free.pop_back();
+      tags_.pieces[tag] = cut_piece(transfer, options_.block);
       if (transfer->cut()) waiting_.pop_front();
       request(tag);
     }
@@ -222,7 +234,7 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
 
   // The queue of the ring has room for every tag.
   void request(uint32_t tag) {
-    const Piece& piece = pieces_[tag];
+    const Piece& piece = tags_.pieces[tag];
     const IoFile& file = *piece.transfer->file;
     const int fd = piece.fd();
     (void)ring_->prepare({.write = piece.transfer->write,
@@ -238,7 +250,7 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
 
   void complete(const IoRing::Completion& completion) {
     if (file_fault(FileCall::reap) != 0) return;
-    Piece& piece = pieces_[completion.tag];
+    Piece& piece = tags_.pieces[completion.tag];
     shared_->count_request(piece.direct);
     std::optional<Error> error;
     const int64_t result = with_fault(piece.transfer->write, piece.bytes, completion.result);
@@ -248,7 +260,7 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
       return request(completion.tag);
     }
     const std::shared_ptr<Transfer> transfer = std::exchange(piece.transfer, nullptr);
-    free_tags_.push_back(completion.tag);
+    tags_.free.push_back(completion.tag);
     if (finish_piece(*transfer, std::move(error))) shared_->end(*transfer);
   }
 
@@ -264,7 +276,7 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
     for (auto& transfer : waiting_) left.push_back(std::move(transfer));
     waiting_.clear();
     // A transfer may be both waiting to be cut further and have pieces under way.
-    for (Piece& piece : pieces_) {
+    for (Piece& piece : tags_.pieces) {
       if (piece.transfer) left.push_back(std::exchange(piece.transfer, nullptr));
     }
     ring_.reset();
@@ -342,8 +354,7 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
   // when the ring is there.
   std::unique_ptr<IoRing> ring_;
   std::deque<std::shared_ptr<Transfer>> waiting_;  // not cut; the front is being cut
-  std::vector<Piece> pieces_;                      // by tag; what is under way has a transfer
-  std::vector<uint32_t> free_tags_;
+  Tags tags_;
   std::map<const std::byte*, Registered, std::less<>> buffers_;
   bool warned_unregistered_ = false;
   std::optional<Error> broken_;  // why the ring takes no more; does not change once left_
@@ -352,8 +363,7 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
   std::condition_variable answered_;
   std::optional<Status> started_;
   std::deque<std::shared_ptr<Transfer>> requested_;
-  std::vector<Action> actions_;
-  uint64_t actions_posted_ = 0, actions_done_ = 0;
+  Actions actions_;
   bool asleep_ = false, has_room_ = false;
   bool left_ = false;  // the thread does nothing more
   std::optional<Deadline> closing_;

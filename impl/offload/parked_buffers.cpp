@@ -25,7 +25,7 @@ Result<std::unique_ptr<ParkedBuffers>> ParkedBuffers::write(Storage& storage, Co
                  storage.swap().allocate(buffer.bytes, Deadline::after(timeout_ns)));
     parked->extents_.push_back(extent);
     parked->bytes_ += extent.bytes;
-    add(counters.nvme_held, extent.bytes);
+    add(counters.nvme.held, extent.bytes);
   }
   MERON_TRY(parked->move(true, buffers));
   return parked;
@@ -35,7 +35,7 @@ ParkedBuffers::~ParkedBuffers() {
   // A drive that has not answered may still write there.
   if (held_) return;
   for (const Extent& extent : extents_) storage_.swap().free(extent);
-  counters_.nvme_held.fetch_sub(bytes_);
+  counters_.nvme.held.fetch_sub(bytes_);
 }
 
 Status ParkedBuffers::read(const std::vector<Buffer>& buffers) {
@@ -63,7 +63,7 @@ Status ParkedBuffers::move(bool out, const std::vector<Buffer>& buffers) {
       if (ended.ok() && !out) {
         ended = storage_.swap().verify(piece.offset, piece.data, piece.bytes);
       }
-      add(out ? counters_.nvme_written : counters_.nvme_read, piece.bytes);
+      add(out ? counters_.nvme.written : counters_.nvme.read, piece.bytes);
       if (!ended.ok() && first.ok()) {
         first = std::move(ended);
         most_left = 0;  // nothing may be under way where this returns

@@ -35,7 +35,7 @@ StateFile::~StateFile() {
   arena_.release(memory_);
   if (extent_.bytes == 0) return;
   storage_.swap().free(extent_);
-  counters_.nvme_held.fetch_sub(extent_.bytes);
+  counters_.nvme.held.fetch_sub(extent_.bytes);
 }
 
 Result<std::unique_ptr<StateFile>> StateFile::create(Storage& storage, Arena& arena,
@@ -68,7 +68,7 @@ Result<std::unique_ptr<StateFile>> StateFile::create(Storage& storage, Arena& ar
                arena.allocate(state_buffers_bytes(plan, largest), MemoryKind::optimizer,
                               "the buffers of optimizer states on nvme", Arena::Starts::at_page));
   MERON_ASSIGN(file->extent_, storage.swap().allocate(bytes));
-  add(counters.nvme_held, file->extent_.bytes);
+  add(counters.nvme.held, file->extent_.bytes);
   for (SubGroup& group : file->sub_groups_) group.offset += file->extent_.offset;
   storage.engine().register_buffer(file->memory_.data, file->memory_.bytes);
   return file;
@@ -124,7 +124,7 @@ Status StateFile::visit(size_t region, uint64_t first, uint64_t count, bool writ
       const auto ticket = out ? engine.write(file, group.offset, memory_.data, group.bytes)
                               : engine.read(file, group.offset, memory_.data, group.bytes);
       MERON_TRY(await(*ticket));
-      add(out ? counters_.nvme_written : counters_.nvme_read, group.bytes);
+      add(out ? counters_.nvme.written : counters_.nvme.read, group.bytes);
       return Ok{};
     };
     MERON_TRY(transfer(false));
@@ -225,8 +225,8 @@ void StatePass::pop() {
   slot.phase = Phase::writing;
   slot.transfer =
       file_.storage_.engine().write(file_.storage_.file(), group.offset, data(slot), group.bytes);
-  if (kind_ == Kind::update) add(file_.counters_.nvme_read, group.bytes);
-  add(file_.counters_.nvme_written, group.bytes);
+  if (kind_ == Kind::update) add(file_.counters_.nvme.read, group.bytes);
+  add(file_.counters_.nvme.written, group.bytes);
   ++next_;
 }
 

@@ -33,7 +33,7 @@ Result<std::unique_ptr<DeviceStates>> DeviceStates::create(Unit& unit, size_t fl
   Rank& rank = unit.rank();
   const uint64_t elements = states->flat().owned.size();
   const auto take = [&](uint64_t bytes, const char* what) -> Result<DeviceMemory> {
-    add(rank.counters.device_held, bytes);
+    add(rank.counters.device.held, bytes);
     states->bytes_ += bytes;
     return rank.device->device().allocate(bytes, rank.device->work(),
                                           fmt::format("{} of unit '{}'", what, unit.name()));
@@ -49,7 +49,7 @@ Result<std::unique_ptr<DeviceStates>> DeviceStates::create(Unit& unit, size_t fl
 }
 
 DeviceStates::~DeviceStates() {
-  unit_.rank().counters.device_held.fetch_sub(bytes_);
+  unit_.rank().counters.device.held.fetch_sub(bytes_);
 }
 
 // The rank's values on the device may be a full shard of which it updates a sub-shard.
@@ -81,7 +81,7 @@ Result<const float*> DeviceStates::gradient(DeviceMemory& room) const {
                                fmt::format("the reduced gradient of unit '{}'", unit_.name())));
   // Memory that is not pinned: it has been read when this returns.
   MERON_TRY(device.copy(room.data(), sum, bytes, side().work()));
-  add(unit_.rank().counters.device_up, bytes);
+  add(unit_.rank().counters.device.up, bytes);
   return reinterpret_cast<const float*>(room.data());
 }
 
@@ -125,14 +125,14 @@ DeviceStates::Slice DeviceStates::slice_of(int state, const Range& range) const 
 Status DeviceStates::read(int state, const Range& range, std::byte* record) const {
   const Slice slice = slice_of(state, range);
   MERON_TRY(side().device().copy(record + slice.offset, slice.data, slice.bytes, side().work()));
-  add(unit_.rank().counters.device_down, slice.bytes);
+  add(unit_.rank().counters.device.down, slice.bytes);
   return side().device().synchronize(side().work());
 }
 
 Status DeviceStates::write(int state, const Range& range, const std::byte* record) {
   const Slice slice = slice_of(state, range);
   MERON_TRY(side().device().copy(slice.data, record + slice.offset, slice.bytes, side().work()));
-  add(unit_.rank().counters.device_up, slice.bytes);
+  add(unit_.rank().counters.device.up, slice.bytes);
   return side().device().synchronize(side().work());
 }
 

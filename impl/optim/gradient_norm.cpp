@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The global norm of the gradients that a step begins with: exact, and so with the same bits for
 // every number of ranks and every plan.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -70,18 +68,7 @@ Result<bool> StepOperation::agree_on_norm() {
   const double norm = std::sqrt(total.value());
   optimizer_->norm_ = norm;
   norm_known_ = true;
-  if (!std::isfinite(norm)) {
-    const std::string places = nonfinite_places();
-    for (const auto& unit : optimizer_->units_) {
-      MERON_TRY(unit->gradient().enter(GradientState::empty));
-      MERON_TRY(unit->gradient().drop_feedback());
-    }
-    end();
-    return Error(MERON_E_NONFINITE, fmt::format("the global gradient norm is {}: {}", norm, places),
-                 "nothing was changed and the gradients were discarded, on all ranks: skip this "
-                 "step, or lower the learning rate or loss scale")
-        .during("optimizer_step");
-  }
+  if (!std::isfinite(norm)) return skip(norm);
   const double max_norm = optimizer_->options_.max_norm;
   // As torch.nn.utils.clip_grad_norm_: the small term keeps a zero norm from dividing.
   const double clip = max_norm > 0.0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
@@ -90,27 +77,6 @@ Result<bool> StepOperation::agree_on_norm() {
   numbers_ = optimizer_->numbers(groups_, clip);
   channel_.transport().ring();
   return true;
-}
-
-// The first place, and how many ranks have found others.
-std::string StepOperation::nonfinite_places() const {
-  std::string first;
-  int others = 0;
-  for (int m = 0; m < channel_.size(); ++m) {
-    NonFinitePlace place;
-    std::memcpy(&place,
-                channel_.member(m).norm[norm_number_ % 2].data() + sizeof(kernels::ExactSum),
-                sizeof(place));
-    if (place.unit == NonFinitePlace::kNone) continue;
-    if (!first.empty()) {
-      ++others;
-    } else {
-      first = text_of(place, optimizer_->units_, channel_.members().world_rank(m));
-    }
-  }
-  if (first.empty()) return "the sum of finite squares is too large";
-  return "the gradient is not finite: " + first +
-         (others > 0 ? fmt::format(", and in the shards of {} other ranks", others) : "");
 }
 
 }  // namespace meron

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "offload/parked_buffers.h"
+#include "optim/master_and_moments.h"
 #include "optim/options.h"
-#include "optim/states.h"
 #include "unit/unit.h"
 
 namespace meron {

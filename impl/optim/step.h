@@ -39,6 +39,7 @@ class StepOperation final : public Operation {
   static Status take_squares(Unit& unit);
   Status share_norm();
   Result<bool> agree_on_norm();
+  Error skip(double norm);
   std::string nonfinite_places() const;
   // The first unit that a save still copies; null: none.
   const Unit* first_held() const;

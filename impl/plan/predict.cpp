@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include "base/layout.h"
-#include "plan/flat_cost.h"
+#include "plan/predict_flat.h"
 #include "plan/state_layout.h"
 #include "plan/value_layout.h"
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "plan/candidate_plans.h"
-#include "plan/flat_cost.h"
+#include "plan/predict_flat.h"
 
 namespace meron {
 namespace {
@@ -210,9 +210,9 @@ Result<Estimate> estimate(const Plan& plan, const ModelDesc& model, const Cluste
     out.computing = kFlopsPerElement * static_cast<double>(prediction.elements) * load.tokens *
                     load.micro_batches / cluster.flops;
   }
-  out.states = prediction.peak_host;
-  out.gathered = gathered_bytes(plan, model, cluster);
-  out.available = static_cast<uint64_t>(cluster.memory - cluster.reserved);
+  out.memory.states = prediction.peak_host;
+  out.memory.gathered = gathered_bytes(plan, model, cluster);
+  out.memory.available = static_cast<uint64_t>(cluster.memory - cluster.reserved);
   return out;
 }
 
@@ -228,7 +228,8 @@ Result<Ranking> rank_strategies(const ModelDesc& model, const Cluster& cluster,
   }
   std::stable_sort(ranking.estimates.begin(), ranking.estimates.end(),
                    [](const Estimate& a, const Estimate& b) {
-                     if (a.lacking() != b.lacking()) return a.lacking() < b.lacking();
+                     if (a.memory.lacking() != b.memory.lacking())
+                       return a.memory.lacking() < b.memory.lacking();
                      return a.middle() < b.middle();
                    });
   return ranking;

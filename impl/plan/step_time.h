@@ -43,24 +43,30 @@ struct LinkCost {
   bool operator==(const LinkCost&) const = default;
 };
 
+// Bytes on the fullest device.
+struct MemoryNeed {
+  uint64_t states = 0;     // as predicted
+  uint64_t gathered = 0;   // of unsharded units: the largest, and the next one
+  uint64_t available = 0;  // what the device has for both
+
+  uint64_t total() const { return states + gathered; }
+  bool fits() const { return total() <= available; }
+  uint64_t lacking() const { return fits() ? 0 : total() - available; }
+  bool operator==(const MemoryNeed&) const = default;
+};
+
 struct Estimate {
   Plan plan;
   MeshShape mesh;
-  bool lossy = false;      // values are rounded between replicas
-  LinkCost between = {};   // of the busiest node
-  LinkCost inside = {};    // of the busiest device
-  uint64_t copied = 0;     // bytes of memory traffic, of the busiest device, without the update
-  uint64_t updated = 0;    // the same of the update
-  double copying = 0;      // seconds
-  double updating = 0;     // seconds
-  double computing = 0;    // seconds
-  uint64_t states = 0;     // bytes on the fullest device, as predicted
-  uint64_t gathered = 0;   // and of unsharded units: the largest, and the next one
-  uint64_t available = 0;  // bytes that the device has for both
-
-  uint64_t memory() const { return states + gathered; }
-  bool fits() const { return memory() <= available; }
-  uint64_t lacking() const { return fits() ? 0 : memory() - available; }
+  bool lossy = false;     // values are rounded between replicas
+  LinkCost between = {};  // of the busiest node
+  LinkCost inside = {};   // of the busiest device
+  uint64_t copied = 0;    // bytes of memory traffic, of the busiest device, without the update
+  uint64_t updated = 0;   // the same of the update
+  double copying = 0;     // seconds
+  double updating = 0;    // seconds
+  double computing = 0;   // seconds
+  MemoryNeed memory = {};
   double with_overlap() const;
   double without_overlap() const;
   // By which plans are ranked: real steps take between the two.

@@ -148,16 +148,17 @@ std::vector<std::string> explain(const Ranking& ranking) {
   std::vector<std::string> out;
   std::vector<const Estimate*> fitting;
   for (const Estimate& cost : ranking.estimates) {
-    if (cost.fits()) fitting.push_back(&cost);
+    if (cost.memory.fits()) fitting.push_back(&cost);
   }
   const size_t all = ranking.estimates.size();
   if (all == 0) return out;
   if (fitting.empty()) {
     const Estimate& nearest = ranking.estimates.front();
-    out.push_back(fmt::format(
-        "None of the {} fits. {} is closest: it lacks {} of {} on each "
-        "device. Take more devices, or smaller units.",
-        all, nearest.plan.name, human_bytes(nearest.lacking()), human_bytes(nearest.memory())));
+    out.push_back(
+        fmt::format("None of the {} fits. {} is closest: it lacks {} of {} on each "
+                    "device. Take more devices, or smaller units.",
+                    all, nearest.plan.name, human_bytes(nearest.memory.lacking()),
+                    human_bytes(nearest.memory.total())));
     return out;
   }
   out.push_back(first_sentence(*fitting.front()));
@@ -168,7 +169,7 @@ std::vector<std::string> explain(const Ranking& ranking) {
     const Estimate& nearest = ranking.estimates[fitting.size()];
     out.push_back(fmt::format("{} of {} do not fit: {} lacks least, {} on each device.",
                               all - fitting.size(), all, nearest.plan.name,
-                              human_bytes(nearest.lacking())));
+                              human_bytes(nearest.memory.lacking())));
   }
   if (fitting.front()->computing == 0) {
     out.push_back("No computation is given: a step is only transfers and the update.");

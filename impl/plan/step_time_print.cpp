@@ -59,7 +59,7 @@ Json step_json(double step, double computing) {
 
 Json estimate_json(const Estimate& cost) {
   return {{"name", cost.plan.name},
-          {"fits", cost.fits()},
+          {"fits", cost.memory.fits()},
           {"lossy", cost.lossy},
           {"perfect_overlap", step_json(cost.with_overlap(), cost.computing)},
           {"no_overlap", step_json(cost.without_overlap(), cost.computing)},
@@ -69,11 +69,11 @@ Json estimate_json(const Estimate& cost) {
           {"update", {{"traffic", bytes_json(cost.updated)}, {"time", seconds(cost.updating)}}},
           {"computation", seconds(cost.computing)},
           {"memory",
-           {{"states", bytes_json(cost.states)},
-            {"gathered", bytes_json(cost.gathered)},
-            {"total", bytes_json(cost.memory())},
-            {"available", bytes_json(cost.available)},
-            {"lacking", bytes_json(cost.lacking())}}},
+           {{"states", bytes_json(cost.memory.states)},
+            {"gathered", bytes_json(cost.memory.gathered)},
+            {"total", bytes_json(cost.memory.total())},
+            {"available", bytes_json(cost.memory.available)},
+            {"lacking", bytes_json(cost.memory.lacking())}}},
           {"mesh", {{"replicas", cost.mesh.replicas}, {"shards", cost.mesh.shards}}},
           {"plan", Json::parse(to_json(cost.plan, -1))}};
 }
@@ -98,8 +98,8 @@ std::string by_time(const Ranking& ranking) {
     rows.push_back(
         {cost.plan.name, human_seconds(cost.with_overlap()),
          human_seconds(cost.with_overlap() - cost.computing), human_seconds(cost.without_overlap()),
-         human_seconds(cost.without_overlap() - cost.computing), human_bytes(cost.memory()),
-         cost.fits() ? "yes" : "lacks " + human_bytes(cost.lacking())});
+         human_seconds(cost.without_overlap() - cost.computing), human_bytes(cost.memory.total()),
+         cost.memory.fits() ? "yes" : "lacks " + human_bytes(cost.memory.lacking())});
   }
   return in_columns(rows, 1);
 }

@@ -17,7 +17,7 @@
 
 #include "base/result.h"
 #include "rendezvous/join.h"
-#include "rendezvous/store_file.h"
+#include "rendezvous/store_json.h"
 
 namespace meron {
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "checkpoint/directory.h"
+#include "checkpoint/prune.h"
 #include "os/directory.h"
 #include "os/random.h"
 #include "saving/node_folders.h"
@@ -41,10 +42,9 @@ Status status_of(const auto& result) {
 
 }  // namespace
 
-Result<SaveFolder> SaveFolder::begin(Exchange& exchange, const SaveOptions& options) {
-  SaveFolder folder(exchange, options);
-  MERON_TRY(options.nodes.empty() ? folder.begin_shared(exchange)
-                                  : folder.begin_per_node(exchange));
+Result<SaveFolder> SaveFolder::begin(Exchange& exchange, const SaveTarget& target, Warn warn) {
+  SaveFolder folder(exchange, target, std::move(warn));
+  MERON_TRY(target.nodes.empty() ? folder.begin_shared(exchange) : folder.begin_per_node(exchange));
   return folder;
 }
 
@@ -52,8 +52,8 @@ Status SaveFolder::begin_shared(Exchange& exchange) {
   const auto make = [&]() -> Result<std::string> {
     MERON_ASSIGN(const std::string id, new_id());
     MERON_ASSIGN(saving_,
-                 checkpoint::Saving::begin(options_->root, options_->name,
-                                           {.overwrite = options_->overwrite,
+                 checkpoint::Saving::begin(target_->root, target_->name,
+                                           {.overwrite = target_->overwrite,
                                             .progress = [&exchange] { exchange.progressed(); }}));
     return id + saving_->directory();
   };
@@ -67,7 +67,7 @@ Status SaveFolder::begin_shared(Exchange& exchange) {
 
 // The suffix is this save's alone.
 bool SaveFolder::made_by_another(const std::string& suffix) const {
-  const auto path = checkpoint::Saving::directory_of(options_->root, options_->name, suffix);
+  const auto path = checkpoint::Saving::directory_of(target_->root, target_->name, suffix);
   if (!path.ok()) return false;
   const auto there = look_at(*path);
   return there.ok() && there->has_value();
@@ -76,24 +76,24 @@ bool SaveFolder::made_by_another(const std::string& suffix) const {
 Status SaveFolder::begin_per_node(Exchange& exchange) {
   MERON_ASSIGN(id_, share(exchange, rank_ == 0 ? new_id() : Result<std::string>(std::string())));
   MERON_ASSIGN(const bool free,
-               name_is_free(exchange, options_->root, options_->name, options_->nodes));
+               name_is_free(exchange, target_->root, target_->name, target_->nodes));
   const std::string suffix = id_.substr(0, kSuffixDigits);
   Status made = Ok{};
-  if (leads_node(options_->nodes, rank_)) {
-    auto saving = checkpoint::Saving::begin(
-        options_->root, options_->name,
-        {.overwrite = options_->overwrite || free,
-         .node = node_numbers(options_->nodes)[static_cast<size_t>(rank_)],
-         .suffix = suffix,
-         .progress = [&exchange] { exchange.progressed(); }});
+  if (leads_node(target_->nodes, rank_)) {
+    auto saving =
+        checkpoint::Saving::begin(target_->root, target_->name,
+                                  {.overwrite = target_->overwrite || free,
+                                   .node = node_numbers(target_->nodes)[static_cast<size_t>(rank_)],
+                                   .suffix = suffix,
+                                   .progress = [&exchange] { exchange.progressed(); }});
     if (saving.ok()) {
       saving_ = std::move(saving).value();
     } else {
-      made = made_by_another(suffix) ? shared_folder_error(options_->root) : saving.error();
+      made = made_by_another(suffix) ? shared_folder_error(target_->root) : saving.error();
     }
   }
   MERON_TRY(agree(exchange, made));
-  auto directory = checkpoint::Saving::directory_of(options_->root, options_->name, suffix);
+  auto directory = checkpoint::Saving::directory_of(target_->root, target_->name, suffix);
   Status seen = status_of(directory);
   if (directory.ok()) {
     directory_ = std::move(directory).value();
@@ -103,8 +103,8 @@ Status SaveFolder::begin_per_node(Exchange& exchange) {
 }
 
 Status SaveFolder::commit(Exchange& exchange, const Result<checkpoint::Manifest>& manifest) {
-  return options_->nodes.empty() ? commit_shared(exchange, manifest)
-                                 : commit_per_node(exchange, manifest);
+  return target_->nodes.empty() ? commit_shared(exchange, manifest)
+                                : commit_per_node(exchange, manifest);
 }
 
 Status SaveFolder::commit_shared(Exchange& exchange, const Result<checkpoint::Manifest>& manifest) {
@@ -140,18 +140,18 @@ Status SaveFolder::commit_per_node(Exchange& exchange,
 void SaveFolder::withdraw() {
   if (!saving_) return;
   const Status withdrawn = saving_->withdraw();
-  if (withdrawn.ok() || !options_->warn) return;
+  if (withdrawn.ok() || !warn_) return;
   const ErrorInfo& info = withdrawn.error().info();
-  options_->warn(fmt::format(
+  warn_(fmt::format(
       "save of '{}': it failed on another node, and undoing it on this one failed too: {}: {}",
-      options_->name, info.subject, info.what));
+      target_->name, info.subject, info.what));
 }
 
 // The checkpoint is there: nothing here makes it a failure.
 void SaveFolder::prune_and_warn(Exchange& exchange) {
   std::vector<std::string> warnings = saving_->warnings();
-  if (options_->keep > 0) {
-    const auto pruned = checkpoint::prune(options_->root, options_->keep, {options_->name}, {},
+  if (target_->keep > 0) {
+    const auto pruned = checkpoint::prune(target_->root, target_->keep, {target_->name}, {},
                                           [&exchange] { exchange.progressed(); });
     if (!pruned.ok()) {
       const ErrorInfo& info = pruned.error().info();
@@ -159,7 +159,7 @@ void SaveFolder::prune_and_warn(Exchange& exchange) {
     }
   }
   for (const std::string& warning : warnings) {
-    if (options_->warn) options_->warn(fmt::format("save of '{}': {}", options_->name, warning));
+    if (warn_) warn_(fmt::format("save of '{}': {}", target_->name, warning));
   }
 }
 

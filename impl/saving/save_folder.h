@@ -3,8 +3,10 @@
 // all see, or on each node in a folder of its own.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "base/result.h"
 #include "checkpoint/commit.h"
@@ -16,9 +18,12 @@ namespace meron {
 
 class SaveFolder {
  public:
+  // Receives what did not succeed after the commit and need not. May be empty.
+  using Warn = std::function<void(const std::string&)>;
+
   // Makes the temporary directories, and waits until each rank sees its own. Every rank's, as
-  // commit(): an error of one is that of all. `options` must stay.
-  static Result<SaveFolder> begin(Exchange& exchange, const SaveOptions& options);
+  // commit(): an error of one is that of all. `target` must stay.
+  static Result<SaveFolder> begin(Exchange& exchange, const SaveTarget& target, Warn warn);
 
   const std::string& id() const { return id_; }  // Manifest::id
   // Where this rank writes.
@@ -30,8 +35,8 @@ class SaveFolder {
   Status commit(Exchange& exchange, const Result<checkpoint::Manifest>& manifest);
 
  private:
-  explicit SaveFolder(Exchange& exchange, const SaveOptions& options)
-      : options_(&options), rank_(exchange.rank()) {}
+  SaveFolder(Exchange& exchange, const SaveTarget& target, Warn warn)
+      : target_(&target), warn_(std::move(warn)), rank_(exchange.rank()) {}
   Status begin_shared(Exchange& exchange);
   Status begin_per_node(Exchange& exchange);
   bool made_by_another(const std::string& suffix) const;
@@ -40,7 +45,8 @@ class SaveFolder {
   void withdraw();
   void prune_and_warn(Exchange& exchange);
 
-  const SaveOptions* options_;
+  const SaveTarget* target_;
+  Warn warn_;
   int rank_;
   std::string id_, directory_;
   std::unique_ptr<checkpoint::Saving> saving_;  // null: of another rank

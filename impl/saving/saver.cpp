@@ -180,19 +180,19 @@ Result<checkpoint::Manifest> manifest_of(const SaveLayout& layout, const World& 
                                          std::span<const uint32_t> checksums, uint64_t stride) {
   checkpoint::Manifest manifest;
   manifest.id = id;
-  manifest.name = options.name;
+  manifest.name = options.target.name;
   manifest.step = options.step;
-  manifest.created = time_text();
-  manifest.writer =
+  manifest.origin.created = time_text();
+  manifest.origin.writer =
       fmt::format("meron {}.{}.{}", MERON_VERSION_MAJOR, MERON_VERSION_MINOR, MERON_VERSION_PATCH);
-  manifest.world = static_cast<uint32_t>(world.files.size());
-  const std::vector<uint32_t> nodes = node_numbers(options.nodes);
-  if (!nodes.empty()) manifest.nodes = *std::max_element(nodes.begin(), nodes.end()) + 1;
-  manifest.plan = options.plan;
+  manifest.origin.world = static_cast<uint32_t>(world.files.size());
+  const std::vector<uint32_t> nodes = node_numbers(options.target.nodes);
+  if (!nodes.empty()) manifest.origin.nodes = *std::max_element(nodes.begin(), nodes.end()) + 1;
+  manifest.origin.plan = options.plan;
   manifest.block_bytes = block;
-  manifest.complete = !options.values_only && !options.skip_frozen;
+  manifest.complete = !options.what.values_only && !options.what.skip_frozen;
   manifest.optimizers =
-      options.values_only ? std::vector<checkpoint::Optimizer>() : options.optimizers;
+      options.what.values_only ? std::vector<checkpoint::Optimizer>() : options.optimizers;
   MERON_TRY(layout.describe(world.files, &manifest));
   std::vector<uint64_t> used(world.files.size(), 0);
   for (checkpoint::File& file : manifest.files) {
@@ -219,16 +219,15 @@ Status save(Exchange& exchange, std::span<const UnitState> units, const SaveOpti
     }
     ~Copied() { now(); }
   } at_end{copied};
-  const SaveLayout::Options how{options.values_only, options.skip_frozen, options.names};
   Result<std::string> extra(std::string("{}"));
   if (!options.extra.empty()) extra = checkpoint::object_text(options.extra, "extra");
   auto own = extra.ok() ? options.tensors : extra.error();
-  if (const Status named = options.names.check(units); !named.ok()) own = named.error();
+  if (const Status named = options.what.names.check(units); !named.ok()) own = named.error();
   MERON_ASSIGN(const auto given, share_given(exchange, std::move(own), [&](const auto& all) {
-                 return SaveLayout(units, all, how).check();
+                 return SaveLayout(units, all, options.what).check();
                }));
-  const SaveLayout layout(units, given, how);
-  MERON_ASSIGN(SaveFolder folder, SaveFolder::begin(exchange, options));
+  const SaveLayout layout(units, given, options.what);
+  MERON_ASSIGN(SaveFolder folder, SaveFolder::begin(exchange, options.target, options.warn));
   auto world = world_of(layout, exchange, folder.id());
   MERON_TRY(agree(exchange, world.ok() ? Status(Ok{}) : Status(world.error())));
   MERON_TRY(share_sizes(exchange, *world));

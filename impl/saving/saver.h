@@ -28,20 +28,23 @@ struct SaveWatch {
   std::atomic<bool> cancelled{false};  // if set, this rank's save fails soon
 };
 
-struct SaveOptions {
+// The directory that a save makes, and what it does to those beside it.
+struct SaveTarget {
   std::string root;             // directory of checkpoints
   bool per_node = false;        // each node has a `root` of its own
   std::vector<int> nodes = {};  // with that, by rank: its node
   std::string name;
-  uint64_t step = 0;
   uint64_t keep = 0;  // complete checkpoints that stay; 0: all
   bool overwrite = false;
-  bool values_only = false;
-  bool skip_frozen = false;
-  std::string mapping = {};  // the caller's text of `names`; empty: params keep theirs
-  SavedNames names = {};     // of params
-  std::string plan;          // JSON text of the plan
-  std::string extra = {};    // the caller's JSON text, an object, or empty
+};
+
+struct SaveOptions {
+  SaveTarget target;
+  SaveLayout::Options what = {};
+  std::string mapping = {};  // the caller's text of `what.names`; empty: params keep theirs
+  uint64_t step = 0;
+  std::string plan;        // JSON text of the plan
+  std::string extra = {};  // the caller's JSON text, an object, or empty
   // The caller's own, or why this rank cannot give them: then all ranks report it.
   Result<std::vector<GivenTensor>> tensors = std::vector<GivenTensor>();
   std::vector<checkpoint::Optimizer> optimizers = {};

@@ -41,10 +41,10 @@ class SoloExchange final : public Exchange {
 
 Status write_checkpoint(WriteOptions options) {
   SaveOptions saving;
-  saving.root = std::move(options.root);
-  saving.name = std::move(options.name);
+  saving.target.root = std::move(options.root);
+  saving.target.name = std::move(options.name);
   saving.step = options.step;
-  saving.overwrite = options.overwrite;
+  saving.target.overwrite = options.overwrite;
   saving.plan = "{}";
   saving.tensors = std::move(options.tensors);
   saving.extra = std::move(options.extra);

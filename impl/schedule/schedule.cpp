@@ -25,7 +25,7 @@ Schedule::Schedule(Gatherer& gatherer, std::vector<uint64_t> elements,
 Status Schedule::begin(size_t kind) {
   MERON_TRY(check_left("before a pass begins"));
   if (!recorded_.empty() && recorded_ != order().uses()) {
-    orders_[kind_] = Order(std::exchange(recorded_, {}), elements_);
+    orders_[kind_] = OrderIndex(std::exchange(recorded_, {}), elements_);
   }
   recorded_.clear();
   kind_ = kind;
@@ -164,7 +164,7 @@ Status Schedule::follow(size_t unit) {
   }
   ++counts_.deviations;
   const size_t next = order().next(unit, std::min(before_skip_, position_));
-  if (next == Order::kNever) return Ok{};
+  if (next == OrderIndex::kNever) return Ok{};
   const size_t left = position_;
   position_ = window_ = next + 1;
   if (next < left) {  // the skip was none
@@ -188,7 +188,7 @@ Status Schedule::skip(size_t from, size_t to) {
 }
 
 Status Schedule::look_ahead() {
-  const Order& uses = order();
+  const OrderIndex& uses = order();
   window_ = std::max(window_, position_);
   while (window_ < uses.size() && uses.distance(position_, window_) < options_.prefetch_elements) {
     const size_t unit = uses[window_];
@@ -204,7 +204,8 @@ Status Schedule::look_ahead() {
 
 bool Schedule::kept(size_t unit) const {
   const size_t next = order().next(unit, position_);
-  if (next == Order::kNever || counts_.live_elements > options_.max_live_elements) return false;
+  if (next == OrderIndex::kNever || counts_.live_elements > options_.max_live_elements)
+    return false;
   // What lies in the window would be begun again at once.
   const uint64_t distance = order().distance(position_, next);
   return distance <= options_.max_reuse_elements || distance < options_.prefetch_elements;

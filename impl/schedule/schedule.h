@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "schedule/order.h"
+#include "schedule/order_index.h"
 
 namespace meron {
 
@@ -106,7 +106,7 @@ class Schedule {
   bool kept(size_t unit) const;
   bool fits(uint64_t elements) const;
   Status check_left(const char* before) const;
-  const Order& order() const { return orders_[kind_]; }
+  const OrderIndex& order() const { return orders_[kind_]; }
 
   Gatherer& gatherer_;
   const ScheduleOptions options_;
@@ -115,7 +115,7 @@ class Schedule {
   ScheduleCounts counts_;
 
   // One per kind, and an empty one for uses outside of a pass.
-  std::array<Order, kKinds + 1> orders_;
+  std::array<OrderIndex, kKinds + 1> orders_;
   size_t kind_ = kKinds;            // of the pass; kKinds outside of one
   std::vector<uint32_t> recorded_;  // the uses of the pass so far
   size_t position_ = 0;             // in order(): the use that is expected next

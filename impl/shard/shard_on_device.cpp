@@ -16,14 +16,14 @@ Result<std::unique_ptr<ShardOnDevice>> ShardOnDevice::create(Rank& rank, std::by
   DeviceSide& side = *rank.device;
   MERON_ASSIGN(values->memory_, side.device().allocate(room, side.work(), name));
   values->room_ = room;
-  add(rank.counters.device_held, room);
+  add(rank.counters.device.held, room);
   MERON_TRY(side.device().fill(values->data(), 0, room, side.work()));
   if (mirrored) rank.pin(host, bytes);
   return values;
 }
 
 ShardOnDevice::~ShardOnDevice() {
-  rank_.counters.device_held.fetch_sub(room_ + copy_room_);
+  rank_.counters.device.held.fetch_sub(room_ + copy_room_);
 }
 
 Status ShardOnDevice::hold_copy(uint64_t room, const std::string& name) {
@@ -31,7 +31,7 @@ Status ShardOnDevice::hold_copy(uint64_t room, const std::string& name) {
   DeviceSide& side = *rank_.device;
   MERON_ASSIGN(copy_, side.device().allocate(room, side.up(), name));
   copy_room_ = room;
-  add(rank_.counters.device_held, room);
+  add(rank_.counters.device.held, room);
   return Ok{};
 }
 
@@ -68,7 +68,7 @@ Result<bool> ShardOnDevice::stage() {
     return true;
   }
   // Behind what is still being written, in the order of the stream.
-  if (Status begun = transfer(host_, data(), rank_.counters.device_down); !begun.ok()) {
+  if (Status begun = transfer(host_, data(), rank_.counters.device.down); !begun.ok()) {
     error_ = std::move(begun).error();
     return *error_;
   }
@@ -98,7 +98,7 @@ void ShardOnDevice::store() {
     here_ = false;
     return;
   }
-  if (Status begun = transfer(data(), host_, rank_.counters.device_up); !begun.ok()) {
+  if (Status begun = transfer(data(), host_, rank_.counters.device.up); !begun.ok()) {
     error_ = std::move(begun).error();
     return;
   }
@@ -123,7 +123,7 @@ Status ShardOnDevice::read(uint64_t offset, uint64_t bytes, std::byte* out) {
   const Recess recess;
   DeviceSide& side = *rank_.device;
   MERON_TRY(side.device().copy(out, data() + offset, bytes, side.work()));
-  add(rank_.counters.device_down, bytes);
+  add(rank_.counters.device.down, bytes);
   return side.device().synchronize(side.work());
 }
 

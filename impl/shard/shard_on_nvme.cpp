@@ -38,14 +38,14 @@ Result<std::unique_ptr<Shard>> ShardOnNvme::create(Rank& rank, std::byte* data, 
   };
   MERON_ASSIGN(values->extent_, allocate());
   values->offset_ = values->extent_.offset + phase;
-  add(rank.counters.nvme_held, values->extent_.bytes);
+  add(rank.counters.nvme.held, values->extent_.bytes);
   return std::unique_ptr<Shard>(std::move(values));
 }
 
 void ShardOnNvme::give_back() {
   if (bytes_ == 0) return;
   rank_.drive.storage->swap().free(extent_);
-  rank_.counters.nvme_held.fetch_sub(extent_.bytes);
+  rank_.counters.nvme.held.fetch_sub(extent_.bytes);
 }
 
 Status ShardOnNvme::settle() {
@@ -65,7 +65,7 @@ void ShardOnNvme::begin_read() {
   transfer_ =
       rank_.drive.storage->engine().read(rank_.drive.storage->file(), offset_, data_, bytes_);
   writing_ = false;
-  add(rank_.counters.nvme_read, bytes_);
+  add(rank_.counters.nvme.read, bytes_);
 }
 
 Result<bool> ShardOnNvme::stage() {
@@ -130,7 +130,7 @@ Status ShardOnNvme::read(uint64_t offset, uint64_t bytes, std::byte* out) {
     return drive_silent_error(rank_.drive.storage->path(), rank_.timeout_ns);
   }
   MERON_TRY(ticket->status());
-  add(rank_.counters.nvme_read, room.size());
+  add(rank_.counters.nvme.read, room.size());
   for (uint64_t at = begin; at < end; at += kChecked) {
     MERON_TRY(check_block(at / kChecked, room.data() + (at - begin), std::min(kChecked, end - at)));
   }
@@ -157,7 +157,7 @@ void ShardOnNvme::store() {
   transfer_ =
       rank_.drive.storage->engine().write(rank_.drive.storage->file(), offset_, data_, bytes_);
   writing_ = true;
-  add(rank_.counters.nvme_written, bytes_);
+  add(rank_.counters.nvme.written, bytes_);
 }
 
 template <class Body>

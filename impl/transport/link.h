@@ -148,13 +148,19 @@ class Link {
     std::vector<std::byte> bytes;
     uint64_t request = 0;
   };
-  struct Peer {
-    // Of the pumping thread.
+  struct ControlReceive {
+    std::vector<std::byte> bytes;
+    uint64_t request = 0;
+    bool under_way = false;
+  };
+  struct Controls {
     std::deque<ControlSend> sends;   // under way, in order
     std::vector<std::byte> sending;  // the next, which the transport would not take yet
-    std::vector<std::byte> receiving;
-    uint64_t receive_request = 0;
-    bool receive_under_way = false;
+    ControlReceive receive;
+  };
+  struct Peer {
+    // Of the pumping thread.
+    Controls control;
     std::vector<UnderWay> going, coming;  // transfers, by tag
     // A rank from which nothing can be received may still be told why its group breaks.
     bool takes_nothing = false, gives_nothing = false;

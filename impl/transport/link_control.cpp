@@ -24,24 +24,25 @@ bool Link::receive_control(int rank) {
   Peer& peer = *peers_[static_cast<size_t>(rank)];
   // What follows the greeting is for the window.
   if (window_ == nullptr && peer.met.load()) return false;
-  if (!peer.receive_under_way) {
-    peer.receiving.resize(control_bytes_);
-    const meron_status status = table_.receive(table_.user, &peer.receive_request, rank,
-                                               kControlTag, peer.receiving.data(), control_bytes_);
+  if (!peer.control.receive.under_way) {
+    peer.control.receive.bytes.resize(control_bytes_);
+    const meron_status status =
+        table_.receive(table_.user, &peer.control.receive.request, rank, kControlTag,
+                       peer.control.receive.bytes.data(), control_bytes_);
     if (status == MERON_IN_PROGRESS) return false;
     if (status < 0) {
       peer.gives_nothing = true;
       failed(rank, status, false);
       return true;
     }
-    peer.receive_under_way = true;
+    peer.control.receive.under_way = true;
   }
   uint64_t bytes = 0;
-  const meron_status status = table_.test(table_.user, peer.receive_request, &bytes);
+  const meron_status status = table_.test(table_.user, peer.control.receive.request, &bytes);
   if (status == MERON_IN_PROGRESS) return false;
-  peer.receive_under_way = false;
+  peer.control.receive.under_way = false;
   if (status < 0 || bytes > control_bytes_ ||
-      !apply(rank, std::span(peer.receiving).first(static_cast<size_t>(bytes)))) {
+      !apply(rank, std::span(peer.control.receive.bytes).first(static_cast<size_t>(bytes)))) {
     peer.gives_nothing = true;
     failed(rank, status < 0 ? status : MERON_E_PARSE, false);
   }
@@ -54,11 +55,12 @@ bool Link::receive_control(int rank) {
 bool Link::send_control(int rank) {
   Peer& peer = *peers_[static_cast<size_t>(rank)];
   bool moved = false;
-  while (!peer.sends.empty()) {
+  while (!peer.control.sends.empty()) {
     uint64_t bytes = 0;
-    const meron_status status = table_.test(table_.user, peer.sends.front().request, &bytes);
+    const meron_status status =
+        table_.test(table_.user, peer.control.sends.front().request, &bytes);
     if (status == MERON_IN_PROGRESS) break;
-    peer.sends.pop_front();
+    peer.control.sends.pop_front();
     moved = true;
     if (status < 0) {
       failed(rank, status, true);
@@ -66,19 +68,20 @@ bool Link::send_control(int rank) {
     }
   }
   while (true) {
-    if (peer.sending.empty()) take_from_outbox(peer);
-    if (peer.sending.empty()) return moved;
+    if (peer.control.sending.empty()) take_from_outbox(peer);
+    if (peer.control.sending.empty()) return moved;
     // Before the transport has the bytes: they must stay until the request has ended.
-    ControlSend& next = peer.sends.emplace_back();
-    const meron_status status = table_.send(table_.user, &next.request, rank, kControlTag,
-                                            peer.sending.data(), peer.sending.size());
+    ControlSend& next = peer.control.sends.emplace_back();
+    const meron_status status =
+        table_.send(table_.user, &next.request, rank, kControlTag, peer.control.sending.data(),
+                    peer.control.sending.size());
     if (status == MERON_IN_PROGRESS || status < 0) {
-      peer.sends.pop_back();
+      peer.control.sends.pop_back();
       if (status == MERON_IN_PROGRESS) return moved;
       failed(rank, status, true);
       return true;
     }
-    next.bytes = std::exchange(peer.sending, {});
+    next.bytes = std::exchange(peer.control.sending, {});
     moved = true;
   }
 }
@@ -95,7 +98,7 @@ void Link::take_from_outbox(Peer& peer) {
     end = next;
   }
   const auto split = peer.outbox.begin() + static_cast<ptrdiff_t>(end);
-  peer.sending.assign(peer.outbox.begin(), split);
+  peer.control.sending.assign(peer.outbox.begin(), split);
   peer.outbox.erase(peer.outbox.begin(), split);
 }
 

@@ -95,8 +95,8 @@ void Link::close(int64_t patience_ns) {
   const auto unsent = [this] {
     const std::lock_guard queues(queue_mutex_);
     return std::any_of(peers_.begin(), peers_.end(), [](const auto& peer) {
-      return !peer->takes_nothing &&
-             (!peer->outbox.empty() || !peer->sends.empty() || !peer->sending.empty());
+      return !peer->takes_nothing && (!peer->outbox.empty() || !peer->control.sends.empty() ||
+                                      !peer->control.sending.empty());
     });
   };
   // Others may still be pumping; all that is asked here is settled under pump_mutex_.
@@ -122,8 +122,8 @@ void Link::close(int64_t patience_ns) {
 
 void Link::cancel_all() {
   for (const auto& peer : peers_) {
-    for (const ControlSend& send : peer->sends) table_.cancel(table_.user, send.request);
-    if (peer->receive_under_way) table_.cancel(table_.user, peer->receive_request);
+    for (const ControlSend& send : peer->control.sends) table_.cancel(table_.user, send.request);
+    if (peer->control.receive.under_way) table_.cancel(table_.user, peer->control.receive.request);
   }
   for (const Transfer& transfer : active_) table_.cancel(table_.user, transfer.request);
   active_.clear();

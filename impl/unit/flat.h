@@ -9,7 +9,7 @@
 #include "base/dtype.h"
 #include "base/layout.h"
 #include "plan/unit_layout.h"
-#include "shard/master.h"
+#include "shard/master_access.h"
 #include "shard/shard_on_device.h"
 
 namespace meron {
@@ -59,7 +59,7 @@ struct Flat : FlatCut, FlatVersions {
   uint64_t window_offset = 0;  // sharded values: where they begin in the window
 
   // f32 values of `owned` where params have 16 bits and an optimizer holds them; else null.
-  Master* master = nullptr;
+  MasterAccess* master = nullptr;
 
   bool coded() const { return exact != nullptr; }
   // Where this rank's exact value of an element of `owned` is.

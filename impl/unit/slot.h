@@ -12,6 +12,19 @@ namespace meron {
 // dtypes times (trainable, frozen)
 inline constexpr size_t kMaxFlats = 6;
 
+using FlatOffsets = std::array<std::atomic<uint64_t>, kMaxFlats>;
+
+// Where a member's buffers lie in its arena, by flat. The bucket's are set before `contributed` is,
+// in turn for odd and even reductions: a rank that is ahead fills the bucket of reduction r + 1
+// while a peer may still read that of r, and cannot begin r + 2 before every peer has begun r + 1.
+struct SlotOffsets {
+  FlatOffsets values{};
+  std::array<FlatOffsets, 2> buckets{};
+  FlatOffsets sums{};
+  FlatOffsets encoded{};
+  std::array<FlatOffsets, 2> rows{};  // behind its bucket, a flat's row for the replicas
+};
+
 // A member's side of a unit, in the window. Words only grow. Each is stored seq_cst after the data
 // that it announces, and followed by Transport::ring.
 struct alignas(128) UnitSlot {
@@ -23,15 +36,7 @@ struct alignas(128) UnitSlot {
   std::atomic<uint64_t> shard_ready{0};     // reductions whose row replicas may read
   std::atomic<uint64_t> summed{0};    // reductions whose part, that others need, it has summed
   std::atomic<uint64_t> consumed{0};  // reductions for which it reads no bucket any more
-  // Where its buffers lie in its arena. The bucket's are set before `contributed` is, in turn for
-  // odd and even reductions: a rank that is ahead fills the bucket of reduction r + 1 while a peer
-  // may still read that of r, and cannot begin r + 2 before every peer has begun r + 1.
-  std::array<std::atomic<uint64_t>, kMaxFlats> value_offset{};
-  std::array<std::array<std::atomic<uint64_t>, kMaxFlats>, 2> bucket_offset{};
-  std::array<std::atomic<uint64_t>, kMaxFlats> sum_offset{};
-  std::array<std::atomic<uint64_t>, kMaxFlats> encoded_offset{};
-  // Where, behind its bucket, a flat's row for the replicas lies.
-  std::array<std::array<std::atomic<uint64_t>, kMaxFlats>, 2> exchange_offset{};
+  SlotOffsets offsets{};
   // What encoding lost, as the bits of a float: of values in turn for the versions, of gradients in
   // turn for the exchanges. Read by peers before they encode the next time. A rank of another shard
   // and replica does not wait for this one's publish: it may be two versions ahead, not three.

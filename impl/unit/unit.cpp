@@ -99,7 +99,7 @@ Status Unit::reserve_values() {
     MERON_ASSIGN(flat.writable,
                  allocate(flat.value_bytes(), MemoryKind::param, "the values", &offset));
     flat.values = flat.writable;
-    own_slot().value_offset[f].store(offset, std::memory_order_relaxed);
+    own_slot().offsets.values[f].store(offset, std::memory_order_relaxed);
   }
   return Ok{};
 }
@@ -173,7 +173,7 @@ Status Unit::reserve_encoded(size_t index) {
   }
   uint64_t offset = 0;
   MERON_ASSIGN(flat.encoded, allocate(bytes, MemoryKind::param, "the encoded values", &offset));
-  own_slot().encoded_offset[index].store(offset, std::memory_order_relaxed);
+  own_slot().offsets.encoded[index].store(offset, std::memory_order_relaxed);
   return Ok{};
 }
 

@@ -23,11 +23,11 @@ void clear_slot(UnitSlot& slot) {
                      &slot.contributed, &slot.shard_ready, &slot.summed, &slot.consumed}) {
     word->store(0, std::memory_order_seq_cst);
   }
-  clear_words(slot.value_offset);
-  for (auto& offsets : slot.bucket_offset) clear_words(offsets);
-  clear_words(slot.sum_offset);
-  clear_words(slot.encoded_offset);
-  for (auto& offsets : slot.exchange_offset) clear_words(offsets);
+  clear_words(slot.offsets.values);
+  for (auto& offsets : slot.offsets.buckets) clear_words(offsets);
+  clear_words(slot.offsets.sums);
+  clear_words(slot.offsets.encoded);
+  for (auto& offsets : slot.offsets.rows) clear_words(offsets);
   clear_words(slot.value_error);
   clear_words(slot.gradient_error);
 }

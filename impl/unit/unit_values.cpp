@@ -283,7 +283,7 @@ Status Unit::lease_device() {
     pieces.push_back({flat.writable, flat.value_bytes(), !stages_values()});
   uint64_t copied = 0;
   Status leased = on_device_->lease(pieces, &copied);
-  add(rank_.counters.device_up, copied);
+  add(rank_.counters.device.up, copied);
   return leased;
 }
 

@@ -131,7 +131,7 @@ void GatherOperation::refresh(Unit& unit) {
       std::byte* const to = flat.writable + part.begin * size;
       add(rank.counters.gather_copied, part.size() * size);
       if (flat.coded()) {
-        const uint64_t offset = unit.slot(m).encoded_offset[f].load(std::memory_order_relaxed);
+        const uint64_t offset = unit.slot(m).offsets.encoded[f].load(std::memory_order_relaxed);
         const Wire wire(unit.codec_of(flat), rank.threads);
         wire.decode(to, flat.desc.dtype, unit.channel().memory(m, offset), part.size(), true,
                     flat.difference);
@@ -200,7 +200,7 @@ void GatherOperation::copy_from_holders(Unit& unit) {
       const Range range = world ? part_range(flat.desc.elements, place, axes.mesh)
                                 : row_range(flat.desc.elements, place, axes.mesh);
       const int member = world ? holder : axes.of_shard(holder);
-      const uint64_t offset = unit.slot(member).value_offset[f].load(std::memory_order_relaxed);
+      const uint64_t offset = unit.slot(member).offsets.values[f].load(std::memory_order_relaxed);
       parallel_copy(rank, flat.writable + range.begin * size,
                     unit.channel().memory(member, offset + range.begin * size),
                     range.size() * size);

@@ -92,7 +92,7 @@ Status GatherOperation::ask_for_copies() {
       } else {
         MERON_TRY(unit.on_device()->copy_out(target.data, values, param.count * size));
       }
-      add(rank.counters.device_up, param.count * size);
+      add(rank.counters.device.up, param.count * size);
     } else {
       copy_to_caller(rank, target.data, flat.values + offset, param.count * size);
       if (given_up_) return Ok{};

@@ -21,7 +21,7 @@ using checkpoint::Tensor;
 using Json = nlohmann::ordered_json;
 
 std::string plan_name(const Manifest& manifest) {
-  const Json plan = Json::parse(manifest.plan, nullptr, false);
+  const Json plan = Json::parse(manifest.origin.plan, nullptr, false);
   if (!plan.is_object() || !plan.contains("name") || !plan["name"].is_string()) return {};
   return plan["name"];
 }
@@ -123,11 +123,13 @@ void print_head(const checkpoint::Checkpoint& found) {
     const std::string plan = plan_name(manifest);
     lines.push_back({"checkpoint", found.path});
     lines.push_back({"step", fmt::format("{}", manifest.step)});
-    lines.push_back({"saved", fmt::format("{} by {}", manifest.created, manifest.writer)});
     lines.push_back(
-        {"ranks",
-         fmt::format("{}{}{}", manifest.world, plan.empty() ? "" : fmt::format(", plan {}", plan),
-                     manifest.nodes > 1 ? fmt::format(", on {} nodes", manifest.nodes) : "")});
+        {"saved", fmt::format("{} by {}", manifest.origin.created, manifest.origin.writer)});
+    lines.push_back({"ranks", fmt::format("{}{}{}", manifest.origin.world,
+                                          plan.empty() ? "" : fmt::format(", plan {}", plan),
+                                          manifest.origin.nodes > 1
+                                              ? fmt::format(", on {} nodes", manifest.origin.nodes)
+                                              : "")});
     for (const auto& optimizer : manifest.optimizers) {
       lines.push_back({"optimizer", fmt::format("{}, {} steps, {} group{}", optimizer.rule,
                                                 optimizer.steps, optimizer.groups.size(),
@@ -171,13 +173,13 @@ Json json_of(const checkpoint::Checkpoint& found) {
           {"format", found.foreign ? "safetensors" : "meron"},
           {"name", manifest.name},
           {"step", manifest.step},
-          {"created", manifest.created},
-          {"writer", manifest.writer},
-          {"world", manifest.world},
-          {"nodes", manifest.nodes},
+          {"created", manifest.origin.created},
+          {"writer", manifest.origin.writer},
+          {"world", manifest.origin.world},
+          {"nodes", manifest.origin.nodes},
           {"complete", manifest.complete},
           {"bytes", file_bytes(manifest)},
-          {"plan", Json::parse(manifest.plan, nullptr, false)},
+          {"plan", Json::parse(manifest.origin.plan, nullptr, false)},
           {"optimizers", optimizers},
           {"extra", Json::parse(manifest.extra, nullptr, false)},
           {"files", files},

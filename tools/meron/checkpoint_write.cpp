@@ -11,6 +11,7 @@
 #include <map>
 
 #include "checkpoint/export_model.h"
+#include "checkpoint/prune.h"
 #include "checkpoint/reshard.h"
 #include "checkpoint/tensor_reader.h"
 #include "tools/meron/checkpoint.h"

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "../os/child_process.h"
+#include "checkpoint/prune.h"
 #include "io/fault_plan.h"
 #include "io/kill_point.h"
 #include "os/file.h"
@@ -84,10 +85,10 @@ TEST_F(CheckpointDirectory, IsListedNewestFirstWithoutWhatIsOfOthers) {
 
 TEST_F(CheckpointDirectory, OfEqualStepsTheLaterIsNewer) {
   Manifest manifest = test::make_manifest("a", 5);
-  manifest.created = "2026-11-25T08:00:01Z";
+  manifest.origin.created = "2026-11-25T08:00:01Z";
   put("a", manifest);
   manifest.name = "b";
-  manifest.created = "2026-11-25T08:00:00Z";
+  manifest.origin.created = "2026-11-25T08:00:00Z";
   put("b", manifest);
   EXPECT_EQ(listed(), (std::vector<std::string>{"a", "b"}));
 }
@@ -185,7 +186,7 @@ TEST_F(CheckpointDirectory, ACopyIsAsCompleteAsItsOriginal) {
 
 TEST_F(CheckpointDirectory, OfNodesWithDisksOfTheirOwnEachHasItsFiles) {
   Manifest manifest = test::make_manifest("a", 1);
-  manifest.nodes = 2;
+  manifest.origin.nodes = 2;
   for (uint32_t i = 0; i < 4; ++i) test::add_file(manifest, std::to_string(i), 5, {1}, i / 2);
   put("a", manifest);
   const std::vector<std::string> complete = {"a"}, incomplete = {"a is incomplete"};

@@ -46,7 +46,7 @@ TEST(Manifest, EmptyOne) {
   manifest.files.clear();
   manifest.tensors.clear();
   manifest.optimizers.clear();
-  manifest.plan = manifest.extra = "{}";
+  manifest.origin.plan = manifest.extra = "{}";
   const Result<Manifest> read = parse_manifest(to_json(manifest));
   ASSERT_TRUE(read.ok()) << error_text(read);
   EXPECT_EQ(*read, manifest);
@@ -279,15 +279,15 @@ Manifest random_manifest(std::mt19937_64& random) {
   const char* const kinds[] = {"values",     "master",   "exp_avg",
                                "exp_avg_sq", "gradient", "state.9"};  // 9: no rank
   Manifest m = some_manifest();
-  m.world = static_cast<uint32_t>(1 + below(5));
-  m.nodes = static_cast<uint32_t>(1 + below(m.world));
+  m.origin.world = static_cast<uint32_t>(1 + below(5));
+  m.origin.nodes = static_cast<uint32_t>(1 + below(m.origin.world));
   m.step = random();
   m.block_bytes = kMinBlock << below(3);
   m.complete = below(2) == 0;
   m.files.clear();
   m.tensors.clear();
-  for (uint32_t rank = 0; rank < m.world; ++rank) {
-    m.files.push_back({"values-" + std::to_string(rank), rank, rank % m.nodes, 4096, {}});
+  for (uint32_t rank = 0; rank < m.origin.world; ++rank) {
+    m.files.push_back({"values-" + std::to_string(rank), rank, rank % m.origin.nodes, 4096, {}});
   }
   for (uint64_t i = below(30); i > 0; --i) {
     Tensor tensor{"t" + std::to_string(i) + (below(2) == 0 ? "\xc3\xa9\"\\" : ""),
@@ -302,7 +302,7 @@ Manifest random_manifest(std::mt19937_64& random) {
     }
     for (uint64_t begin = 0; begin < elements;) {
       const uint64_t count = below(2) == 0 ? elements - begin : 1 + below(elements - begin);
-      tensor.pieces.push_back({static_cast<uint32_t>(below(m.world)), begin, count, 0});
+      tensor.pieces.push_back({static_cast<uint32_t>(below(m.origin.world)), begin, count, 0});
       begin += count;
     }
     m.tensors.push_back(std::move(tensor));

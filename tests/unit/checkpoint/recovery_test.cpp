@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "../os/child_process.h"
+#include "checkpoint/prune.h"
 #include "io/fault_plan.h"
 #include "io/kill_point.h"
 #include "saved.h"

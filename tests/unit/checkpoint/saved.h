@@ -92,9 +92,9 @@ inline checkpoint::Manifest make_manifest(const std::string& name, uint64_t step
   manifest.id = "0123456789abcdef0123456789abcdef";
   manifest.name = name;
   manifest.step = step;
-  manifest.created = fmt::format("2026-11-25T{:02}:{:02}:00Z", step / 60 % 24, step % 60);
-  manifest.writer = "meron test";
-  manifest.plan = "{}";
+  manifest.origin.created = fmt::format("2026-11-25T{:02}:{:02}:00Z", step / 60 % 24, step % 60);
+  manifest.origin.writer = "meron test";
+  manifest.origin.plan = "{}";
   manifest.extra = "{}";
   return manifest;
 }
@@ -104,7 +104,7 @@ inline void add_file(checkpoint::Manifest& manifest, const std::string& name, ui
   const auto file = static_cast<uint32_t>(manifest.files.size());
   manifest.files.push_back(
       {.name = name, .rank = file, .node = node, .bytes = bytes, .crc = std::move(crc)});
-  manifest.world = std::max(manifest.world, file + 1);
+  manifest.origin.world = std::max(manifest.origin.world, file + 1);
   checkpoint::Tensor tensor;
   tensor.name = "tensor-" + name;
   tensor.kind = "values";

@@ -18,11 +18,11 @@ inline Manifest some_manifest() {
   m.id = "0123456789abcdef0123456789abcdef";
   m.name = "step-000012";
   m.step = 12;
-  m.created = "2026-11-25T08:00:00Z";
-  m.writer = "meron 0.1.0";
-  m.world = 2;
-  m.nodes = 2;
-  m.plan = R"({"name":"zero2"})";
+  m.origin.created = "2026-11-25T08:00:00Z";
+  m.origin.writer = "meron 0.1.0";
+  m.origin.world = 2;
+  m.origin.nodes = 2;
+  m.origin.plan = R"({"name":"zero2"})";
   m.extra = R"({"epoch":-3,"note":"a b"})";
   m.files = {{"values-00000-of-00002.safetensors", 0, 0, 4096 + 32, {0xDEADBEEF}},
              {"values-00001-of-00002.safetensors", 1, 1, 4096 + 24, {0x00000001}}};

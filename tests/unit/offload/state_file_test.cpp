@@ -100,17 +100,17 @@ TEST_P(StateFileTest, RoundsReadWhatTheLastOneWrote) {
     make(
         {{kWithMaster, elements, "a"}, {kEightBits, 5 * kRecord + 32, "b"}, {kEightBits, 64, "c"}});
     fill_all();
-    EXPECT_EQ(counters_.nvme_read.load(), 0u);
-    EXPECT_EQ(counters_.nvme_written.exchange(0), file_->bytes());
+    EXPECT_EQ(counters_.nvme.read.load(), 0u);
+    EXPECT_EQ(counters_.nvme.written.exchange(0), file_->bytes());
     for (int round = 1; round <= 4; ++round) {
       file_->pass().begin_round();
       go_over(file_->pass(), round);
       // Read ahead of a round and written after it: a round counts its own.
-      EXPECT_EQ(counters_.nvme_read.exchange(0), file_->bytes());
-      EXPECT_EQ(counters_.nvme_written.exchange(0), file_->bytes());
+      EXPECT_EQ(counters_.nvme.read.exchange(0), file_->bytes());
+      EXPECT_EQ(counters_.nvme.written.exchange(0), file_->bytes());
     }
     file_.reset();
-    EXPECT_EQ(counters_.nvme_held.load(), 0u);
+    EXPECT_EQ(counters_.nvme.held.load(), 0u);
     EXPECT_EQ(arena_->total_usage(), 0u);
   }
 }

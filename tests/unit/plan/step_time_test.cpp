@@ -85,7 +85,7 @@ TEST(EstimateByHand, SecondCopiesSaveTheSecondGather) {
   const Estimate hpz = of("hpz", two_by_two());
   EXPECT_EQ(by_nodes.between.bytes - hpz.between.bytes, 2 * kMiB);
   EXPECT_EQ(by_nodes.between.messages - hpz.between.messages, 1u);
-  EXPECT_EQ(hpz.states - by_nodes.states, kMiB);
+  EXPECT_EQ(hpz.memory.states - by_nodes.memory.states, kMiB);
 }
 
 // Each rank has the other three's parts refreshed once: one from its own node, two from far.
@@ -103,8 +103,8 @@ TEST(EstimateByHand, InPlaceParametersCrossNothing) {
   EXPECT_EQ(copied.inside.bytes - in_place.inside.bytes, 4 * kMiB);
   EXPECT_EQ(copied.copied - in_place.copied, 8 * kMiB);
   EXPECT_EQ(copied.between, in_place.between);
-  EXPECT_EQ(copied.gathered, 4 * kMiB);
-  EXPECT_EQ(in_place.gathered, 2 * kMiB);
+  EXPECT_EQ(copied.memory.gathered, 4 * kMiB);
+  EXPECT_EQ(in_place.memory.gathered, 2 * kMiB);
 }
 
 TEST(EstimateByHand, SixteenBitsWriteTheResultToo) {
@@ -263,12 +263,12 @@ TEST(Ranking, WhatDoesNotFitComesLastAndSaysByHowMuch) {
   cluster.memory = 4e9;
   cluster.reserved = 1e9;
   const Ranking got = ranked(cluster);
-  EXPECT_TRUE(got.estimates.front().fits());
+  EXPECT_TRUE(got.estimates.front().memory.fits());
   const Estimate& last = got.estimates.back();
   EXPECT_EQ(last.plan.name, "zero0");
-  EXPECT_EQ(last.lacking(), last.memory() - 3'000'000'000);
+  EXPECT_EQ(last.memory.lacking(), last.memory.total() - 3'000'000'000);
   for (size_t i = 1; i < got.estimates.size(); ++i) {
-    EXPECT_GE(got.estimates[i].lacking(), got.estimates[i - 1].lacking());
+    EXPECT_GE(got.estimates[i].memory.lacking(), got.estimates[i - 1].memory.lacking());
   }
   EXPECT_THAT(text_of(got), HasSubstr("do not fit: "));
   EXPECT_THAT(to_table(got), HasSubstr("lacks "));

@@ -174,10 +174,10 @@ TEST(SaveLayout, GivenTensorsMakeAValidManifest) {
     checkpoint::Manifest manifest;
     manifest.id = std::string(32, 'a');
     manifest.name = "one";
-    manifest.created = "2026-11-25T08:00:00Z";
-    manifest.writer = "meron";
-    manifest.world = static_cast<uint32_t>(ranks);
-    manifest.plan = manifest.extra = "{}";
+    manifest.origin.created = "2026-11-25T08:00:00Z";
+    manifest.origin.writer = "meron";
+    manifest.origin.world = static_cast<uint32_t>(ranks);
+    manifest.origin.plan = manifest.extra = "{}";
     std::vector<std::vector<SavedFile>> files;
     for (size_t r = 0; r < ranks; ++r) {
       auto of_rank = layout.files(static_cast<uint32_t>(r), manifest.id);

@@ -10,9 +10,9 @@
 
 namespace meron {
 
-class Master {
+class MasterAccess {
  public:
-  virtual ~Master() = default;
+  virtual ~MasterAccess() = default;
   // Takes over `count` values from the flat's element `first` on, which are owned here. May read
   // and write a drive, and fail by it.
   virtual Status put(uint64_t first, const std::byte* values, DType dtype, uint64_t count) = 0;

@@ -10,13 +10,13 @@
 
 namespace meron {
 
-class Order {
+class OrderIndex {
  public:
   static constexpr size_t kNever = SIZE_MAX;
 
-  Order() = default;
+  OrderIndex() = default;
   // `uses`: units, as numbers below elements.size().
-  Order(std::vector<uint32_t> uses, std::span<const uint64_t> elements);
+  OrderIndex(std::vector<uint32_t> uses, std::span<const uint64_t> elements);
 
   size_t size() const { return uses_.size(); }
   uint32_t operator[](size_t place) const { return uses_[place]; }

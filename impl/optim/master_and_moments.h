@@ -13,7 +13,7 @@
 #include "optim/device_states.h"
 #include "optim/options.h"
 #include "plan/state_layout.h"
-#include "shard/master.h"
+#include "shard/master_access.h"
 #include "unit/unit.h"
 
 namespace meron {
@@ -34,7 +34,7 @@ struct GroupRun {
   uint32_t group = 0;
 };
 
-class FlatStates final : public Master {
+class FlatStates final : public MasterAccess {
  public:
   FlatStates(Unit& unit, size_t flat, const OptimizerOptions& options);
   // Memory for the states on the host, appended to `buffers`, or on the device.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "optim/states.h"
+#include "optim/master_and_moments.h"
 
 #include <fmt/format.h>
 

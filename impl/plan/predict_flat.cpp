@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/flat_cost.h"
+#include "plan/predict_flat.h"
 
 #include <algorithm>
 #include <map>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rendezvous/store_file.h"
+#include "rendezvous/store_json.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

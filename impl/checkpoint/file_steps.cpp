@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/steps.h"
+#include "checkpoint/file_steps.h"
 
 #include <fmt/format.h>
 

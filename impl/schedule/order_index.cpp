@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "schedule/order.h"
+#include "schedule/order_index.h"
 
 #include <algorithm>
 
 namespace meron {
 
-Order::Order(std::vector<uint32_t> uses, std::span<const uint64_t> elements)
+OrderIndex::OrderIndex(std::vector<uint32_t> uses, std::span<const uint64_t> elements)
     : uses_(std::move(uses)), places_(uses_.size()), first_(elements.size() + 1, 0) {
   before_.reserve(uses_.size() + 1);
   for (const uint32_t unit : uses_) {
@@ -19,7 +19,7 @@ Order::Order(std::vector<uint32_t> uses, std::span<const uint64_t> elements)
   }
 }
 
-size_t Order::next(size_t unit, size_t from) const {
+size_t OrderIndex::next(size_t unit, size_t from) const {
   if (uses_.empty()) return kNever;
   const auto begin = places_.begin() + first_[unit];
   const auto end = places_.begin() + first_[unit + 1];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "schedule/order.h"
+#include "schedule/order_index.h"
 
 #include <gtest/gtest.h>
 
@@ -10,9 +10,9 @@ namespace meron {
 namespace {
 
 TEST(OrderTest, AnEmptyOneHasNothing) {
-  const Order order;
+  const OrderIndex order;
   EXPECT_EQ(0u, order.size());
-  EXPECT_EQ(Order::kNever, order.next(3, 0));
+  EXPECT_EQ(OrderIndex::kNever, order.next(3, 0));
   EXPECT_EQ(0u, order.distance(0, 0));
 }
 
@@ -25,12 +25,12 @@ TEST(OrderTest, NextAndDistanceAreThoseOfASearch) {
     for (uint64_t& each : elements) each = random() % 100;
     std::vector<uint32_t> uses(random() % 30);
     for (uint32_t& each : uses) each = static_cast<uint32_t>(random() % units);
-    const Order order(uses, elements);
+    const OrderIndex order(uses, elements);
     for (size_t from = 0; from <= uses.size(); ++from) {
       for (uint32_t unit = 0; unit < units; ++unit) {
         const auto found = std::find(uses.begin() + static_cast<ptrdiff_t>(from), uses.end(), unit);
         const size_t expected =
-            found == uses.end() ? Order::kNever : static_cast<size_t>(found - uses.begin());
+            found == uses.end() ? OrderIndex::kNever : static_cast<size_t>(found - uses.begin());
         EXPECT_EQ(expected, order.next(unit, from));
       }
       uint64_t sum = 0;

@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/accumulate.h"
 #include "kernels/cpu/copy.h"
-#include "optim/states.h"
+#include "optim/master_and_moments.h"
 
 namespace meron {
 
