@@ -29,9 +29,20 @@ def test_gradient_hooks_of_tensors_and_of_subclasses() -> None:
     seen: list[Any] = []
     x = torch.ones(2, requires_grad=True)
     for tensor in (x * 2, (x * 2).as_subclass(type("Own", (torch.Tensor,), {}))):
-        torch_internals.hook_gradient(tensor, seen.append)
+        torch_internals.hook_gradient(tensor, tensor.grad_fn, seen.append)
         tensor.sum().backward()
     assert len(seen) == 2
+
+
+def test_hooks_of_others_join_a_gradient_hook() -> None:
+    seen: list[str] = []
+    x = torch.ones(2, requires_grad=True)
+    y = x * 2
+    torch_internals.hook_gradient(y, y.grad_fn, lambda _: seen.append("own"))
+    y.register_hook(lambda _: seen.append("kept"))
+    y.register_hook(lambda _: seen.append("removed")).remove()
+    y.sum().backward()
+    assert seen == ["own", "kept"]
 
 
 @pytest.mark.parametrize("module", [unit, accumulation])

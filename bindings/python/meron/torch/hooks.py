@@ -125,8 +125,9 @@ class Scope:
                 else:
                     output = self.call_compiled(compiler, args, kwargs)
                 use.last = passes.clock + 1
-                if type(output) is torch.Tensor and graded and not output.is_leaf:
-                    hook_gradient(output, use.begin)
+                node = output.grad_fn if graded and type(output) is torch.Tensor else None
+                if node is not None:
+                    hook_gradient(output, node, use.begin)
                 else:
                     self.watch_outputs(use, output, graded)
                 for unit in entered:
@@ -176,7 +177,7 @@ class Scope:
             if graded and tensor.is_leaf:
                 self.passes.temporary.append(tensor.register_hook(use.begin_at_leaf))
             elif graded:
-                hook_gradient(tensor, use.begin)
+                hook_gradient(tensor, tensor.grad_fn, use.begin)
             place = unit_of(tensor)
             if place is not None and len(self.passes.active) > 1:  # a param was returned
                 self.passes.active[-2].use_of_other(place[0])

@@ -132,9 +132,10 @@ class Passes:
         self.sharding = sharding
         self.looked_for_writes = False  # since the last pass
         self.active: list[Active] = []
-        # Modules whose forward began a pass: a number, and the units below, as of so many units.
+        # Modules whose forward began a pass: a number, how many units there were, those below, and
+        # which of these may not be used as they are.
         self.roots: weakref.WeakKeyDictionary[
-            torch.nn.Module, tuple[int, int, list[ShardedUnit]]
+            torch.nn.Module, tuple[int, int, list[ShardedUnit], list[ShardedUnit]]
         ] = weakref.WeakKeyDictionary()
         self.passed = 0  # roots so far: ranks drop those that are gone at different times
         self.uses: list[Use] = []
@@ -159,14 +160,15 @@ class Passes:
         self.recover_if_stale()
         self.end_kept()
         sharding = self.sharding
-        number, count, units = self.roots.get(root, (-1, 0, []))
+        number, count, units, checked = self.roots.get(root, (-1, 0, [], []))
         if number < 0:
             number = self.passed
             self.passed += 1
         if count != len(sharding.units):
             units = units_below(root)
-            self.roots[root] = (number, len(sharding.units), units)
-        for unit in units:
+            checked = [unit for unit in units if unit.frozen or unit.unmade]
+            self.roots[root] = (number, len(sharding.units), units, checked)
+        for unit in checked:
             unit.check()
         # A step looks before it changes values: between two steps one pass need not.
         if not self.looked_for_writes:

@@ -8,7 +8,6 @@ raises UnsupportedError, which says what for; in place of the others something p
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
@@ -108,15 +107,21 @@ def call_after_backward(function: Callable[[], None]) -> None:
     engine.queue_callback(function)
 
 
-def hook_gradient(tensor: torch.Tensor, hook: Callable[[torch.Tensor], None]) -> None:
-    """register_hook of a tensor that is no leaf, at half its price: without a handle."""
-    node: Any = tensor.grad_fn
+class Hooks(dict[int, Any]):
+    """In place of an OrderedDict, which takes thrice as long to make: a later handle refers to it
+    weakly."""
+
+    __slots__ = ("__weakref__",)
+
+
+def hook_gradient(tensor: torch.Tensor, node: Any, hook: Callable[[torch.Tensor], None]) -> None:
+    """register_hook of a tensor with that grad_fn, at half its price: without a handle."""
     if (
         type(tensor) is torch.Tensor
         and tensor._backward_hooks is None
         and hasattr(node, "_register_hook_dict")
     ):
-        tensor._backward_hooks = OrderedDict(((-1, hook),))  # handles count from 0
+        tensor._backward_hooks = Hooks({-1: hook})  # handles count from 0
         node._register_hook_dict(tensor)
     else:
         tensor.register_hook(hook)

@@ -26,10 +26,10 @@ import torch
 from meron import errors
 from meron._native import (
     DEFAULT_TIMEOUT,
-    ERROR_OUT,
     NULL,
     call,
-    ffi,
+    error_slot,
+    free_slots,
     initial,
     interrupts,
     lib,
@@ -225,7 +225,8 @@ class GradientReducer:
             place[0] = grad.data_ptr()
         else:
             self._begin(reduce_begin, unit.unit._handle, sources.table, own.wanted, options)
-            own.seen.update(own.trainable)
+            if len(own.seen) < own.wanted:
+                own.seen.update(own.trainable)
             # Only what the engine has taken is gone: an interrupt while it waits loses nothing.
             for param, _, _ in sources.places:
                 param.grad = None
@@ -259,11 +260,12 @@ class GradientReducer:
 
         An interrupt of one that has begun is left to `wait`: what it took has to be released first.
         """
-        slot = ffi.new(ERROR_OUT)
+        slot = error_slot()
         self.under_way = True
         status = function(NULL, *arguments, slot)
         if status < 0:
             settle(status, slot)
+        free_slots.append(slot)
 
     def wait(self) -> None:
         """Waits for what was begun. An interrupt leaves the rest for the next wait."""
@@ -274,10 +276,11 @@ class GradientReducer:
         if count != len(units):
             count, table = len(units), new("meron_unit[]", [unit.unit._handle for unit in units])
             self._table = (count, table)
-        slot = ffi.new(ERROR_OUT)
+        slot = error_slot()
         status = lib.meron_reduce_wait(table, count, DEFAULT_TIMEOUT, slot)
         if status < 0 or interrupts:
             settle(status, slot)
+        free_slots.append(slot)
         self.under_way = False
 
     def forget_units(self) -> None:
@@ -377,10 +380,11 @@ class GradientReducer:
                     self._discard(unit)
 
     def _discard(self, unit: ShardedUnit) -> None:
-        slot = ffi.new(ERROR_OUT)
+        slot = error_slot()
         status = reduce_discard(unit.unit._handle, slot)
         if status < 0 or interrupts:
             settle(status, slot)
+        free_slots.append(slot)
         unit.gradients.clear()
 
     def discard(self, units: Iterable[ShardedUnit]) -> None:

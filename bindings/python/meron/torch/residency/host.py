@@ -18,7 +18,7 @@ import torch
 
 import meron
 from meron import errors
-from meron._native import DEFAULT_TIMEOUT, ERROR_OUT, call, ffi, lib, new, settle
+from meron._native import DEFAULT_TIMEOUT, call, error_slot, free_slots, lib, new, settle
 from meron.torch.gradients.reducer import GradientReducer
 from meron.torch.guard import WRITE
 from meron.torch.residency import Memory, Owner
@@ -198,16 +198,24 @@ class HostResidency:
         """Unit `index` is unsharded until `leave`. Blocks on peers."""
         if self.schedule is None:
             self.require()
-        slot = ffi.new(ERROR_OUT)
+        try:
+            slot = free_slots.pop()
+        except IndexError:
+            slot = error_slot()
         status = schedule_enter(self.handle, index, DEFAULT_TIMEOUT, slot)
         if status:
             settle(status, slot)
+        free_slots.append(slot)
 
     def leave(self, index: int) -> None:
-        slot = ffi.new(ERROR_OUT)
+        try:
+            slot = free_slots.pop()
+        except IndexError:
+            slot = error_slot()
         status = schedule_leave(self.handle, index, slot)
         if status:
             settle(status, slot)
+        free_slots.append(slot)
 
     def view(self, handle: meron.Param) -> Any:
         """The unsharded tensor of a param whose unit is entered, as a meron_view."""
