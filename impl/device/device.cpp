@@ -3,17 +3,50 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "base/clock.h"
 #include "base/held.h"
 #include "device/failure.h"
 #include "os/host.h"
 
 namespace meron {
+namespace {
+
+// To ask takes longer than most of what is waited for, and keeps other threads from the device.
+constexpr int64_t kLookAgainNs = 10'000;
+
+}  // namespace
+
+uint64_t StreamEvents::record() {
+  const std::lock_guard lock(mutex_);
+  return ++recorded_;
+}
+
+std::optional<bool> StreamEvents::known(uint64_t number) const {
+  const std::lock_guard lock(mutex_);
+  if (number <= come_) return true;
+  if (number >= awaited_ && now_ns() < look_again_ns_) return false;
+  return {};
+}
+
+void StreamEvents::note(uint64_t number, bool come) {
+  const std::lock_guard lock(mutex_);
+  if (come) {
+    come_ = std::max(come_, number);
+    return;
+  }
+  awaited_ = number;
+  look_again_ns_ = now_ns() + kLookAgainNs;
+}
 
 DeviceEvent& DeviceEvent::operator=(DeviceEvent&& other) noexcept {
   if (this == &other) return *this;
   reset();
   device_ = std::move(other.device_);
   event_ = std::exchange(other.event_, nullptr);
+  stream_ = other.stream_;
+  number_ = other.number_;
   return *this;
 }
 
@@ -25,11 +58,12 @@ void DeviceEvent::reset() {
 
 Result<bool> DeviceEvent::come() const {
   if (event_ == nullptr) return true;
+  if (const std::optional<bool> known = stream_->known(number_)) return *known;
   meron_backend_failure failure = no_failure();
   const meron_status status = device_->table_.event_query(device_->handle_, event_, &failure);
-  if (status == MERON_IN_PROGRESS) return false;
   MERON_TRY(device_->check(status, failure, "work that was asked of it failed"));
-  return true;
+  stream_->note(number_, status != MERON_IN_PROGRESS);
+  return status != MERON_IN_PROGRESS;
 }
 
 DeviceStream& DeviceStream::operator=(DeviceStream&& other) noexcept {
@@ -243,8 +277,11 @@ Result<DeviceEvent> Device::record(void* stream, DeviceEvent again) {
         check(table_.event_create(&event, handle_, &failure), failure, "an event cannot be made"));
     again = DeviceEvent(shared_from_this(), event);
   }
+  const std::lock_guard in_order(recording_);
   MERON_TRY(check(table_.event_record(handle_, again.get(), stream, &failure), failure,
                   "an event cannot be recorded"));
+  again.stream_ = &streams_[stream];
+  again.number_ = again.stream_->record();
   return again;
 }
 

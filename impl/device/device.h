@@ -5,7 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -18,6 +21,23 @@ namespace meron {
 
 class Device;
 
+// What is known of the events of one stream, which come in the order of their recording.
+class StreamEvents {
+ public:
+  // The number of the next one.
+  uint64_t record();
+  // Whether it has come, if that is known without asking.
+  std::optional<bool> known(uint64_t number) const;
+  void note(uint64_t number, bool come);
+
+ private:
+  mutable std::mutex mutex_;  // a leaf
+  uint64_t recorded_ = 0;
+  uint64_t come_ = 0;          // it and those before have come
+  uint64_t awaited_ = 0;       // it and those behind had not come
+  int64_t look_again_ns_ = 0;  // when that is asked again
+};
+
 // A point in a stream's work, or nothing that would have to be waited for.
 class DeviceEvent {
  public:
@@ -26,18 +46,25 @@ class DeviceEvent {
       : device_(std::move(device)), event_(event) {}
   ~DeviceEvent() { reset(); }
   DeviceEvent(DeviceEvent&& other) noexcept
-      : device_(std::move(other.device_)), event_(std::exchange(other.event_, nullptr)) {}
+      : device_(std::move(other.device_)),
+        event_(std::exchange(other.event_, nullptr)),
+        stream_(other.stream_),
+        number_(other.number_) {}
   DeviceEvent& operator=(DeviceEvent&& other) noexcept;
 
   explicit operator bool() const { return event_ != nullptr; }
   void* get() const { return event_; }
-  // Whether it has come; without waiting.
+  // Whether it has come; without waiting. The device is not asked where its answer for another
+  // event of the same stream says it, nor a moment after it said no.
   Result<bool> come() const;
   void reset();
 
  private:
+  friend class Device;
   std::shared_ptr<Device> device_;
   void* event_ = nullptr;
+  StreamEvents* stream_ = nullptr;  // where it was recorded
+  uint64_t number_ = 0;             // among the events of that stream
 };
 
 // A stream of the engine's own.
@@ -196,6 +223,9 @@ class Device final : public DeviceMemoryOwner, public std::enable_shared_from_th
   void* const handle_;
   const DeviceAllocator allocator_;
   meron_device_info info_{};
+  std::mutex recording_;  // guards streams_; held while an event is recorded, so that numbers
+                          // have the order of the stream
+  std::map<void*, StreamEvents> streams_;
 };
 
 }  // namespace meron

@@ -14,11 +14,35 @@ Result<std::unique_ptr<DeviceSide>> DeviceSide::create(std::shared_ptr<Device> d
   MERON_ASSIGN(DeviceStream up, device->create_stream(true));
   MERON_ASSIGN(DeviceStream down, device->create_stream(false));
   MERON_ASSIGN(DeviceStream work, device->create_stream(false));
-  return std::unique_ptr<DeviceSide>(new DeviceSide(std::move(device), transport, std::move(up),
-                                                    std::move(down), std::move(work)));
+  std::unique_ptr<DeviceSide> side(new DeviceSide(std::move(device), transport, std::move(up),
+                                                  std::move(down), std::move(work)));
+  transport.before_sleep([made = side.get()] { made->ask_to_be_woken(); });
+  return side;
 }
 
+DeviceSide::~DeviceSide() {
+  transport_.before_sleep({});
+  synchronize();
+}
+
+// Either the thread that goes to sleep sees the mark, or this sees that it sleeps.
 Status DeviceSide::wake_after(void* stream) {
+  std::atomic<bool>& asked = stream == up()     ? up_asked_
+                             : stream == down() ? down_asked_
+                                                : work_asked_;
+  asked.store(true, std::memory_order_seq_cst);
+  if (!transport_.sleeps() || !asked.exchange(false)) return Ok{};
+  return wake_right_after(stream);
+}
+
+// A device that cannot do it has failed: whoever sleeps looks after its work from time to time.
+void DeviceSide::ask_to_be_woken() {
+  if (up_asked_.exchange(false)) (void)wake_right_after(up());
+  if (down_asked_.exchange(false)) (void)wake_right_after(down());
+  if (work_asked_.exchange(false)) (void)wake_right_after(work());
+}
+
+Status DeviceSide::wake_right_after(void* stream) {
   return device_->notify(
       stream, [](void* user) { static_cast<Transport*>(user)->ring(); }, &transport_);
 }

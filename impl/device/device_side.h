@@ -2,6 +2,7 @@
 // The device that this rank computes on, with the engine's own streams.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -19,7 +20,7 @@ class DeviceSide {
  public:
   static Result<std::unique_ptr<DeviceSide>> create(std::shared_ptr<Device> device,
                                                     Transport& transport);
-  ~DeviceSide() { synchronize(); }
+  ~DeviceSide();
   DeviceSide(const DeviceSide&) = delete;
   DeviceSide& operator=(const DeviceSide&) = delete;
 
@@ -30,8 +31,12 @@ class DeviceSide {
   // What lies on the device is written here, and summed and updated.
   void* work() const { return work_.get(); }
 
-  // Wakes whoever waits on this rank when the stream has come so far.
+  // Wakes whoever waits on this rank when the stream, one of the above, has come so far. Where
+  // nobody waits the device is asked for that once somebody does: it takes as long as a launch, and
+  // most of what a trainer asks for is done before it waits.
   Status wake_after(void* stream);
+  // The same at once, for a thread that is to have work as soon as there is.
+  Status wake_right_after(void* stream);
   // Pins memory that is mapped as long as this lives, or until unpin(). Where that is refused
   // copies are slower; the first refusal is said, as *notice. Both take milliseconds per GiB, in a
   // Recess: no other thread may use the memory yet, or any more.
@@ -54,7 +59,10 @@ class DeviceSide {
 
   const std::shared_ptr<Device> device_;
   Transport& transport_;
+  void ask_to_be_woken();
+
   DeviceStream up_, down_, work_;
+  std::atomic<bool> up_asked_{false}, down_asked_{false}, work_asked_{false};
   PinnedRing ring_;
   std::mutex pinned_mutex_;  // guards both; a leaf
   std::map<const std::byte*, PinnedRange> pinned_;

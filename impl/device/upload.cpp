@@ -48,7 +48,7 @@ Status Upload::ask(ThreadPool& threads, PinnedRing& ring) {
         });
       }
       MERON_TRY(ring.send(copy.to, bytes, side_.up()));
-      if (ring.half_sent()) MERON_TRY(side_.wake_after(side_.up()));
+      if (ring.half_sent()) MERON_TRY(side_.wake_right_after(side_.up()));
       copy.to += bytes;
       copy.from += bytes;
       copy.bytes -= bytes;

@@ -91,11 +91,16 @@ Transport::Sleeper::~Sleeper() {
 
 void Transport::Sleeper::sleep(int64_t timeout_ns) {
   expect_unheld("a sleep");
+  if (transport_.before_sleep_) transport_.before_sleep_();
   // Ranks of other nodes cannot ring; those of this one can, where it has others.
   Link* const link = transport_.link();
   if (link != nullptr && transport_.ranks_here() == 1) return link->idle(timeout_ns);
   if (link != nullptr) timeout_ns = std::min(timeout_ns, kBetweenPumpsNs);
   futex_wait(&transport_.ranks_[transport_.joined_.rank].bell, ticket_, timeout_ns);
+}
+
+bool Transport::sleeps() const {
+  return ranks_[joined_.rank].sleeping.load(std::memory_order_seq_cst) > 0;
 }
 
 void Transport::leave() {

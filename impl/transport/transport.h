@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -117,6 +118,11 @@ class Transport {
     uint32_t ticket_;
   };
 
+  // What is to be done before this rank sleeps; empty: nothing. Set while it does not.
+  void before_sleep(std::function<void()> hook) { before_sleep_ = std::move(hook); }
+  // Whether a thread of this rank sleeps, or is about to.
+  bool sleeps() const;
+
   // Whether spinning is sensible: no more ranks than cores.
   bool may_spin() const { return may_spin_; }
 
@@ -129,6 +135,7 @@ class Transport {
   RankBlock* ranks_;
   WindowRegions regions_;
   const bool may_spin_;
+  std::function<void()> before_sleep_;
 };
 
 }  // namespace meron

@@ -123,6 +123,58 @@ TEST_F(EmulatedTest, AStreamTellsWhenItHasComeSoFar) {
   EXPECT_EQ(told, 1);
 }
 
+// Of a device that counts how often it is asked whether an event has come.
+std::atomic<int> asked{0};
+
+TEST_F(EmulatedTest, EventsOfAStreamComeInOrderAndAreAskedForOnce) {
+  static meron_device_table counting;
+  counting = emulated_device_table();
+  counting.event_query = [](void* device, void* event, meron_backend_failure* failure) {
+    ++asked;
+    return emulated_device_table().event_query(device, event, failure);
+  };
+  const auto device = Device::open("emulated", counting, 0).value();
+  const auto stream = device->create_stream(false).value();
+  const auto other = device->create_stream(false).value();
+  auto memory = device->allocate(64, stream.get(), "a test").value();
+  std::vector<DeviceEvent> events;
+  for (int i = 0; i < 8; ++i) {
+    ASSERT_TRUE(device->fill(memory.data(), 1, 64, stream.get()).ok());
+    events.push_back(device->record(stream.get()).value());
+  }
+  ASSERT_TRUE(device->synchronize(stream.get()).ok());
+  asked = 0;
+  for (auto event = events.rbegin(); event != events.rend(); ++event) {
+    EXPECT_TRUE(event->come().value());
+  }
+  EXPECT_EQ(asked, 1);
+
+  // Recorded again, an event means what was asked of the stream until then; on another stream it is
+  // one of that stream's.
+  events[0] = device->record(stream.get(), std::move(events[0])).value();
+  ASSERT_TRUE(device->synchronize(stream.get()).ok());
+  EXPECT_TRUE(events[0].come().value());
+  EXPECT_EQ(asked, 2);
+  events[0] = device->record(other.get(), std::move(events[0])).value();
+  ASSERT_TRUE(device->synchronize(other.get()).ok());
+  EXPECT_TRUE(events[0].come().value());
+  EXPECT_EQ(asked, 3);
+}
+
+TEST_F(EmulatedTest, WhatIsBehindAnEventThatHasNotComeIsNotAskedFor) {
+  StreamEvents events;
+  const uint64_t first = events.record(), second = events.record(), third = events.record();
+  EXPECT_FALSE(events.known(first).has_value());
+  events.note(second, false);
+  EXPECT_FALSE(events.known(first).has_value()) << "it may have come";
+  while (events.known(third).has_value()) EXPECT_FALSE(*events.known(third));
+  EXPECT_FALSE(events.known(second).has_value()) << "asked again, after a moment";
+  events.note(second, true);
+  EXPECT_EQ(events.known(first), std::optional(true));
+  EXPECT_EQ(events.known(second), std::optional(true));
+  EXPECT_FALSE(events.known(third).has_value());
+}
+
 TEST_F(EmulatedTest, MemoryIsCountedAndGoesBackInTheOrderOfItsStream) {
   const auto device = open("memory=1000");
   auto stream = device->create_stream(false).value();

@@ -256,10 +256,7 @@ class GradientReducer:
         unit.gradients.seen.update(present)
 
     def _begin(self, function: Any, *arguments: Any) -> None:
-        """Begins an operation, for which `wait` waits.
-
-        An interrupt of one that has begun is left to `wait`: what it took has to be released first.
-        """
+        """Begins an operation, for which `wait` waits; an interrupt of it is left to that too."""
         slot = error_slot()
         self.under_way = True
         status = function(NULL, *arguments, slot)
