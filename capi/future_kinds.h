@@ -4,7 +4,10 @@
 // handle's kind.
 #pragma once
 
-#include "capi/guard.h"
+#include <cstdint>
+
+#include "base/result.h"
+#include "meron/future.h"
 
 namespace meron::capi {
 

@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include "capi/call.h"
 #include "capi/future_kinds.h"
-#include "capi/guard.h"
+#include "capi/objects.h"
+#include "io/file_io.h"
 
 using namespace meron;        // NOLINT: this file is the C side of that namespace
 using namespace meron::capi;  // NOLINT

@@ -5,7 +5,7 @@
 #include "engine/context.h"
 
 #include "engine/device_watch.h"
-#include "engine/handles.h"
+#include "base/handles.h"
 #include "engine/progress_thread.h"
 #include "engine/save_thread.h"
 

@@ -9,12 +9,11 @@
 #include "call_log/flight_record.h"    // IWYU pragma: export
 #include "engine/blame.h"              // IWYU pragma: export
 #include "engine/context.h"            // IWYU pragma: export
-#include "engine/handles.h"            // IWYU pragma: export
+#include "base/handles.h"            // IWYU pragma: export
 #include "engine/opened_checkpoint.h"  // IWYU pragma: export
 #include "engine/system_info.h"        // IWYU pragma: export
 #include "engine/unit_schedule.h"      // IWYU pragma: export
 #include "gradient/gradient.h"         // IWYU pragma: export
-#include "io/file_io.h"                // IWYU pragma: export
 #include "os/fork_guard.h"             // IWYU pragma: export
 #include "plan/model_desc.h"           // IWYU pragma: export
 #include "plan/plan_json.h"            // IWYU pragma: export

@@ -116,6 +116,12 @@ class CheckTree(unittest.TestCase):
     def test_kernels_are_not_for_the_bottom(self) -> None:
         self.assert_offence("impl/os/a.cpp", '"kernels/cpu/adamw.h"')
 
+    def test_the_part_for_io_sees_no_engine(self) -> None:
+        for header in ('"engine/engine.h"', '"capi/guard.h"', '"plan/plan.h"'):
+            self.assert_offence("capi/io.cpp", header)
+        for header in ('"io/file_io.h"', '"capi/call.h"', '"base/handles.h"', '"meron/io.h"'):
+            self.assertEqual(self.include("capi/io.cpp", header), [])
+
     def test_capi_sees_the_engine_alone(self) -> None:
         self.assert_offence("capi/param.cpp", '"unit/unit.h"')
 

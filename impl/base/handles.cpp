@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/handles.h"
+#include "base/handles.h"
 
 #include <fmt/format.h>
 
