@@ -31,6 +31,7 @@ from meron.torch.torch_internals import (
     call_of,
     current_graph_task,
     hook_gradient,
+    node_of,
     not_compiled,
     own_params,
     set_eval_frame,
@@ -125,7 +126,7 @@ class Scope:
                 else:
                     output = self.call_compiled(compiler, args, kwargs)
                 use.last = passes.clock + 1
-                node = output.grad_fn if graded and type(output) is torch.Tensor else None
+                node = node_of(output) if graded and type(output) is torch.Tensor else None
                 if node is not None:
                     hook_gradient(output, node, use.begin)
                 else:
@@ -177,7 +178,7 @@ class Scope:
             if graded and tensor.is_leaf:
                 self.passes.temporary.append(tensor.register_hook(use.begin_at_leaf))
             elif graded:
-                hook_gradient(tensor, tensor.grad_fn, use.begin)
+                hook_gradient(tensor, node_of(tensor), use.begin)
             place = unit_of(tensor)
             if place is not None and len(self.passes.active) > 1:  # a param was returned
                 self.passes.active[-2].use_of_other(place[0])

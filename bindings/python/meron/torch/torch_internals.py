@@ -107,6 +107,9 @@ def call_after_backward(function: Callable[[], None]) -> None:
     engine.queue_callback(function)
 
 
+node_of = attrgetter("grad_fn")
+
+
 class Hooks(dict[int, Any]):
     """In place of an OrderedDict, which takes thrice as long to make: a later handle refers to it
     weakly."""
