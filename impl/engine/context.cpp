@@ -4,8 +4,8 @@
 // waiting.cpp.
 #include "engine/context.h"
 
-#include "engine/device_watch.h"
 #include "base/handles.h"
+#include "engine/device_watch.h"
 #include "engine/progress_thread.h"
 #include "engine/save_thread.h"
 

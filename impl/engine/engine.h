@@ -4,12 +4,12 @@
 #pragma once
 
 #include "base/dtype.h"                // IWYU pragma: export
+#include "base/handles.h"              // IWYU pragma: export
 #include "base/result.h"               // IWYU pragma: export
 #include "base/status_name.h"          // IWYU pragma: export
 #include "call_log/flight_record.h"    // IWYU pragma: export
 #include "engine/blame.h"              // IWYU pragma: export
 #include "engine/context.h"            // IWYU pragma: export
-#include "base/handles.h"            // IWYU pragma: export
 #include "engine/opened_checkpoint.h"  // IWYU pragma: export
 #include "engine/system_info.h"        // IWYU pragma: export
 #include "engine/unit_schedule.h"      // IWYU pragma: export
