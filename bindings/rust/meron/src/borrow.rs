@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::{Error, Result};
-use crate::operation::Operation;
+use crate::raw_future::RawFuture;
 
 /// What the objects around a unit know of it together.
 pub(crate) struct UnitState {
@@ -21,7 +21,7 @@ pub(crate) struct UnitState {
     /// The values where they lie: updates write, an optimizer's master states of f32 read.
     values: AtomicUsize,
     /// The last optimizer step that the unit took part in.
-    step: Mutex<Option<Operation>>,
+    step: Mutex<Option<RawFuture>>,
 }
 
 /// What a guard stands for.
@@ -53,11 +53,12 @@ impl UnitState {
         }
     }
 
-    /// An error while an optimizer's step may use the unit's reduced gradient.
+    /// An error while an optimizer's step may use the unit's reduced gradient. The caller keeps the
+    /// context's closures alive, which asking for the step may call.
     pub fn require_no_step(&self) -> Result<()> {
         let step = self.step.lock().unwrap_or_else(PoisonError::into_inner);
         match &*step {
-            Some(operation) if operation.is_under_way() => Err(Error::state(
+            Some(step) if step.is_under_way() => Err(Error::state(
                 &self.name,
                 &format!("a step of unit '{}' is under way", self.name),
                 "wait for the step",
@@ -67,8 +68,8 @@ impl UnitState {
     }
 
     /// Notes the step that uses the unit from now on.
-    pub fn set_step(&self, operation: &Operation) {
-        *self.step.lock().unwrap_or_else(PoisonError::into_inner) = Some(operation.clone());
+    pub fn set_step(&self, step: &RawFuture) {
+        *self.step.lock().unwrap_or_else(PoisonError::into_inner) = Some(step.clone());
     }
 
     /// An error unless the param with this handle is in the unit.

@@ -12,7 +12,8 @@ use meron_sys as sys;
 use crate::call::{c_string, check, receive};
 use crate::dtype::{Element, Plain};
 use crate::error::Result;
-use crate::home::{ForCall, Owned, Shared};
+use crate::handle::Owned;
+use crate::home::{ForCall, Shared};
 use crate::operation::{Operation, Transfer};
 use crate::values::ReduceOp;
 

@@ -20,14 +20,14 @@ use crate::call::check;
 use crate::callbacks::Callbacks;
 use crate::device::Memory;
 use crate::error::{Error, Result};
-use crate::operation::Operation;
+use crate::raw_future::RawFuture;
 
 pub(crate) struct Shared {
     open: Weak<Open>,
     closed: AtomicBool,
     /// Arrays of operations that nobody waits for any more. They are freed when the operation has
     /// ended, or after the context is closed: with the last `Arc<Shared>`, of which `Open` has one.
-    abandoned: Mutex<Vec<(Operation, Box<dyn Any + Send>)>>,
+    abandoned: Mutex<Vec<(RawFuture, Box<dyn Any + Send>)>>,
     /// Units that are not gone: what a load writes.
     units: Mutex<Vec<Weak<UnitState>>>,
     /// Of views that are on the device, where there is one.
@@ -118,19 +118,19 @@ impl Shared {
     }
 
     /// Keeps an array for as long as the operation may use it.
-    pub fn abandon(&self, operation: Operation, array: Box<dyn Any + Send>) {
+    pub fn abandon(&self, future: RawFuture, array: Box<dyn Any + Send>) {
         self.sweep();
-        self.list().push((operation, array));
+        self.list().push((future, array));
     }
 
     /// Frees arrays of operations that have ended.
     pub fn sweep(&self) {
         let mut list = std::mem::take(&mut *self.list());
-        list.retain(|(operation, _)| operation.may_use_memory());
+        list.retain(|(future, _)| future.may_use_memory());
         self.list().append(&mut list);
     }
 
-    fn list(&self) -> std::sync::MutexGuard<'_, Vec<(Operation, Box<dyn Any + Send>)>> {
+    fn list(&self) -> std::sync::MutexGuard<'_, Vec<(RawFuture, Box<dyn Any + Send>)>> {
         self.abandoned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -141,76 +141,4 @@ pub(crate) trait ForCall {
 
     /// The handle, for a call; an error when the context was closed.
     fn for_call(&self) -> Result<Self::Raw>;
-}
-
-/// A handle of the C interface and the function that releases it.
-pub(crate) trait Handle: Copy {
-    /// # Safety
-    ///
-    /// None is needed: handles are values, and a wrong one gives an error. The functions are `unsafe`
-    /// because they are foreign.
-    unsafe fn release(self, err: *mut *mut sys::meron_error) -> sys::meron_status;
-}
-
-macro_rules! handles {
-    ($($kind:ident: $release:ident),* $(,)?) => {
-        $(impl Handle for sys::$kind {
-            #[inline]
-            unsafe fn release(self, err: *mut *mut sys::meron_error) -> sys::meron_status {
-                sys::$release(self, err)
-            }
-        })*
-    };
-}
-
-handles! {
-    meron_plan: meron_plan_release,
-    meron_future: meron_future_release,
-    meron_group: meron_group_release,
-    meron_param: meron_param_release,
-    meron_unit: meron_unit_release,
-    meron_optimizer: meron_optimizer_release,
-    meron_schedule: meron_schedule_release,
-    meron_checkpoint: meron_checkpoint_release,
-    meron_io_buffer: meron_io_buffer_release,
-}
-
-/// A handle that is released when it is dropped, on any thread.
-pub(crate) struct Owned<H: Handle>(H);
-
-impl<H: Handle> Owned<H> {
-    #[inline]
-    pub fn new(handle: H) -> Owned<H> {
-        Owned(handle)
-    }
-
-    #[inline]
-    pub fn raw(&self) -> H {
-        self.0
-    }
-
-    /// Releases it now, and says how that went.
-    #[inline]
-    pub fn release(self) -> Result<()> {
-        let handle = self.into_raw();
-        // SAFETY: see Handle::release.
-        check(|err| unsafe { handle.release(err) })
-    }
-
-    /// Gives the handle to a call that ends it.
-    #[inline]
-    pub fn into_raw(self) -> H {
-        let handle = self.0;
-        std::mem::forget(self);
-        handle
-    }
-}
-
-impl<H: Handle> Drop for Owned<H> {
-    #[inline]
-    fn drop(&mut self) {
-        // SAFETY: see Handle::release. What is stale by now (its context was closed) gives an error,
-        // and there is nothing left to do.
-        unsafe { self.0.release(std::ptr::null_mut()) };
-    }
 }

@@ -10,7 +10,7 @@ use meron_sys as sys;
 use crate::call::{receive, sized};
 use crate::dtype::Plain;
 use crate::error::Result;
-use crate::home::Owned;
+use crate::handle::Owned;
 
 mod sealed {
     use std::os::raw::c_void;

@@ -12,7 +12,7 @@ use meron_sys as sys;
 use crate::call::{call, check, nanoseconds, NO_TIMEOUT};
 use crate::error::{Error, Result};
 use crate::error_kind::ErrorKind;
-use crate::home::Owned;
+use crate::handle::Owned;
 use crate::io_memory::IoMemory;
 
 /// An io, which outlives its owner as long as requests are held.

@@ -70,6 +70,7 @@ mod gather;
 mod gather_into;
 mod gradient;
 mod group;
+mod handle;
 mod home;
 mod io;
 mod io_memory;
@@ -81,6 +82,7 @@ mod optimizer;
 mod options;
 mod param;
 mod plan;
+mod raw_future;
 #[rustfmt::skip]
 mod rules;
 mod saved_tensor;

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use meron_sys as sys;
 
-use crate::call::{call, nanoseconds, NO_TIMEOUT};
+use crate::call::{nanoseconds, NO_TIMEOUT};
 use crate::dtype::Plain;
 use crate::error::Result;
-use crate::error_kind::ErrorKind;
-use crate::home::{Owned, Shared};
+use crate::home::Shared;
+use crate::raw_future::RawFuture;
 
 /// An operation that was begun and yields nothing but its end.
 ///
@@ -26,88 +26,53 @@ use crate::home::{Owned, Shared};
 /// is to be done, [`wait`](Operation::wait) sleeps instead.
 #[must_use = "an operation has to be waited for before its result is used"]
 #[derive(Clone)]
-pub struct Operation(Arc<Inner>);
-
-struct Inner {
-    handle: Owned<sys::meron_future>,
+pub struct Operation {
+    future: RawFuture,
     // Keeps the closures alive that waiting may call.
     _shared: Arc<Shared>,
 }
 
 impl Operation {
     pub(crate) fn new(handle: sys::meron_future, shared: &Arc<Shared>) -> Operation {
-        Operation(Arc::new(Inner { handle: Owned::new(handle), _shared: shared.clone() }))
+        Operation { future: RawFuture::new(handle), _shared: shared.clone() }
     }
 
     /// Waits until the operation has ended.
     ///
     /// Blocks on peers, at most until the operation's deadline. Several threads may wait for one
     /// operation (clone it). When `should_stop` ends the wait
-    /// ([`Cancelled`](ErrorKind::Cancelled)), the operation goes on, and may be waited for again.
+    /// ([`Cancelled`](crate::ErrorKind::Cancelled)), the operation goes on, and may be waited for again.
     ///
     /// # Errors
     ///
-    /// Those of the operation; [`Timeout`](ErrorKind::Timeout), [`PeerDead`](ErrorKind::PeerDead),
-    /// [`PeerClosed`](ErrorKind::PeerClosed), [`Mismatch`](ErrorKind::Mismatch),
-    /// [`Aborted`](ErrorKind::Aborted), [`Cancelled`](ErrorKind::Cancelled).
+    /// Those of the operation; [`Timeout`](crate::ErrorKind::Timeout),
+    /// [`PeerDead`](crate::ErrorKind::PeerDead), [`PeerClosed`](crate::ErrorKind::PeerClosed),
+    /// [`Mismatch`](crate::ErrorKind::Mismatch), [`Aborted`](crate::ErrorKind::Aborted),
+    /// [`Cancelled`](crate::ErrorKind::Cancelled).
     pub fn wait(&self) -> Result<()> {
-        self.wait_ns(NO_TIMEOUT).map(drop)
+        self.future.wait(NO_TIMEOUT).map(drop)
     }
 
     /// Waits at most so long. `false` when that has passed first; the operation goes on. Errors as
     /// [`wait`](Operation::wait).
     pub fn wait_timeout(&self, timeout: Duration) -> Result<bool> {
-        self.wait_ns(nanoseconds(timeout))
+        self.future.wait(nanoseconds(timeout))
     }
 
     /// Whether the operation has ended; never blocks on peers. Errors as [`wait`](Operation::wait).
     pub fn is_done(&self) -> Result<bool> {
-        // SAFETY: a call with a handle by value; a wrong one gives an error.
-        call(|err| unsafe { sys::meron_future_poll(self.0.handle.raw(), err) })
+        self.future.poll()
     }
 
     /// The handle of the C interface, for calls of `meron-sys`.
     pub fn as_raw(&self) -> sys::meron_future {
-        self.0.handle.raw()
+        self.future.raw()
     }
 
-    fn wait_ns(&self, timeout: i64) -> Result<bool> {
-        // SAFETY: as in `is_done`; the closures that it calls live as long as `self.0`.
-        call(|err| unsafe { sys::meron_future_wait(self.0.handle.raw(), timeout, err) })
+    /// The future without the context's closures, for units and `Shared` to keep.
+    pub(crate) fn future(&self) -> &RawFuture {
+        &self.future
     }
-
-    /// Whether memory that was given to the operation may still be read or written by it. Errors that
-    /// say nothing about the operation itself (a stale handle of a context that another thread is
-    /// closing) leave that open.
-    pub(crate) fn may_use_memory(&self) -> bool {
-        let status = self.status();
-        status == sys::MERON_IN_PROGRESS || (status < 0 && !ends_operation(ErrorKind::of(status)))
-    }
-
-    /// Whether it is still under way, as far as this can be known.
-    pub(crate) fn is_under_way(&self) -> bool {
-        self.status() == sys::MERON_IN_PROGRESS
-    }
-
-    /// What a poll says to nobody: it takes no error, so a failure counts as not reported yet.
-    fn status(&self) -> sys::meron_status {
-        // SAFETY: as in `is_done`; the place for an error may be null.
-        unsafe { sys::meron_future_poll(self.0.handle.raw(), std::ptr::null_mut()) }
-    }
-}
-
-/// Whether an error of a wait or a poll means that the operation has ended.
-pub(crate) fn ends_operation(kind: ErrorKind) -> bool {
-    !matches!(
-        kind,
-        ErrorKind::Cancelled
-            | ErrorKind::Handle
-            | ErrorKind::Stale
-            | ErrorKind::Closed
-            | ErrorKind::Forked
-            | ErrorKind::NoMemory
-            | ErrorKind::Internal
-    )
 }
 
 /// What a poll has found, as an executor wants to hear it.
@@ -148,12 +113,12 @@ impl<T: Plain> Transfer<T> {
 
     /// Waits until the operation has ended, and gives its array back.
     ///
-    /// Blocks as [`Operation::wait`]. After an error of kind [`Cancelled`](ErrorKind::Cancelled) it may
-    /// be waited for again.
+    /// Blocks as [`Operation::wait`]. After an error of kind
+    /// [`Cancelled`](crate::ErrorKind::Cancelled) it may be waited for again.
     ///
     /// # Errors
     ///
-    /// Those of [`Operation::wait`]; [`State`](ErrorKind::State) when the array was given back
+    /// Those of [`Operation::wait`]; [`State`](crate::ErrorKind::State) when the array was given back
     /// already.
     pub fn wait(&mut self) -> Result<Vec<T>> {
         self.require_array()?;
@@ -182,8 +147,9 @@ impl<T: Plain> Transfer<T> {
 impl<T: Plain> Drop for Transfer<T> {
     fn drop(&mut self) {
         if let Some(array) = self.array.take() {
-            if self.operation.may_use_memory() {
-                self.shared.abandon(self.operation.clone(), Box::new(array));
+            let future = self.operation.future();
+            if future.may_use_memory() {
+                self.shared.abandon(future.clone(), Box::new(array));
             }
         }
     }

@@ -11,7 +11,8 @@ use crate::call::{c_string, check, receive, sized};
 use crate::context::{home_of, raw_units};
 use crate::error::{Error, Result};
 use crate::group::table;
-use crate::home::{ForCall, Open, Owned, Shared};
+use crate::handle::Owned;
+use crate::home::{ForCall, Open, Shared};
 use crate::operation::Operation;
 use crate::param::Param;
 use crate::saving::is_copied;
@@ -105,7 +106,7 @@ impl Optimizer {
         })?;
         let step = Operation::new(handle, &self.shared);
         for unit in &self.units {
-            unit.set_step(&step);
+            unit.set_step(step.future());
         }
         self.last_step = Some(step.clone());
         Ok(step)
@@ -256,7 +257,7 @@ impl Optimizer {
     pub fn states(&mut self) -> Result<States<'_>> {
         let open = self.shared.open()?;
         let in_use = InUse::begin_all(&self.units, Use::ReadValues)?;
-        if self.last_step.as_ref().map_or(false, Operation::is_under_way) {
+        if self.last_step.as_ref().map_or(false, |step| step.future().is_under_way()) {
             return Err(Error::state("", "a step is under way", "wait for the step"));
         }
         self.last_step = None;

@@ -12,7 +12,8 @@ use crate::context::Context;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::group::{raw_group, table, Group};
-use crate::home::{ForCall, Owned, Shared};
+use crate::handle::Owned;
+use crate::home::{ForCall, Shared};
 
 /// What a param is, for [`Context::register`](crate::Context::register).
 ///

@@ -9,7 +9,8 @@ use meron_sys as sys;
 
 use crate::call::{c_string, receive, receive_text};
 use crate::error::{Error, Result};
-use crate::home::{ForCall, Owned};
+use crate::handle::Owned;
+use crate::home::ForCall;
 use crate::system::require_version;
 use crate::values::Workload;
 

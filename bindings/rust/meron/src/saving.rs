@@ -119,7 +119,7 @@ impl Context {
         let save = Operation::new(handle, self.shared());
         let owners = owners(&options.tensors);
         if !owners.is_empty() {
-            self.shared().abandon(save.clone(), Box::new(owners));
+            self.shared().abandon(save.future().clone(), Box::new(owners));
         }
         Ok(save)
     }

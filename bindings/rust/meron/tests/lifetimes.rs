@@ -4,10 +4,10 @@
 mod common;
 
 use std::any::Any;
-use std::sync::mpsc;
+use std::sync::{mpsc, Arc, Barrier};
 use std::thread;
 
-use common::{alone, job_name, modest, ranks, Random};
+use common::{alone, job_name, modest, ranks, ranks_with, Random};
 use meron::dlpack::ManagedTensor;
 use meron::{
     AdamW, Buffer, Context, DlpackTensor, Error, ErrorKind, Gather, GatherCopy, Operation,
@@ -206,6 +206,31 @@ fn a_thread_that_waits_is_woken_by_the_close() {
         let kind = waiter.join().unwrap().unwrap_err().kind();
         assert!(matches!(kind, ErrorKind::Closed | ErrorKind::Stale), "{kind:?}");
     });
+}
+
+#[test]
+fn closures_and_arrays_are_freed_after_a_close_with_operations_under_way() {
+    let kept = Arc::new(());
+    let closure = Arc::downgrade(&kept);
+    let closed = Barrier::new(2);
+    ranks_with(
+        2,
+        "zero3",
+        move |options, _rank| {
+            let kept = kept.clone();
+            options.log(move |_level, _message| drop(kept.clone()))
+        },
+        move |context| {
+            if context.rank() == 0 {
+                let world = context.world().unwrap();
+                // Rank 1 takes no part, so the transfer cannot end before the close.
+                drop(world.all_reduce_begin(vec![1.0f32; 100], ReduceOp::Sum).unwrap());
+                context.close().unwrap();
+            }
+            closed.wait();
+        },
+    );
+    assert!(closure.upgrade().is_none());
 }
 
 #[test]
