@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use meron_sys as sys;
 
-use crate::callbacks;
 use crate::error::{self, Error, Result};
+use crate::failures::{take_panic, take_transport_failure};
 
 /// Runs a call that returns a status and leaves its error in the place that it is given.
 ///
@@ -31,12 +31,12 @@ fn failed(status: sys::meron_status, raw: *mut sys::meron_error) -> Error {
     // SAFETY: the call that failed has just set it, and handed it to its caller.
     let mut error = unsafe { Error::take(status, raw) };
     if status == sys::MERON_E_CANCELLED {
-        if let Some(panic) = callbacks::take_panic() {
+        if let Some(panic) = take_panic() {
             error.amend(&format!("should_stop panicked ({panic})"));
         }
     }
     if status == sys::MERON_E_PEER_DEAD {
-        if let Some(why) = callbacks::take_transport_failure() {
+        if let Some(why) = take_transport_failure() {
             error.amend(&format!("the transport failed ({why})"));
         }
     }

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The closures that the library calls while a context is open.
 
-// Clippy of Rust 1.63 takes a thread's initial value for a constant.
-#![allow(clippy::declare_interior_mutable_const)]
-
-use std::any::Any;
-use std::cell::RefCell;
 use std::os::raw::{c_char, c_void};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::slice;
@@ -13,6 +8,7 @@ use std::slice;
 use meron_sys as sys;
 
 use crate::device::Allocator;
+use crate::failures::{describe, note_panic};
 use crate::transport::Bridge;
 use crate::values::LogLevel;
 
@@ -44,39 +40,6 @@ impl Callbacks {
     }
 }
 
-thread_local! {
-    /// What `should_stop` panicked with on this thread, until the wait that it ended has returned.
-    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
-}
-
-thread_local! {
-    /// What the program's transport failed with last on this thread.
-    static TRANSPORT: RefCell<Option<String>> = const { RefCell::new(None) };
-}
-
-/// Keeps why the program's transport failed, for the error that will come of it.
-pub(crate) fn note_transport_failure(why: String) {
-    TRANSPORT.with(|failure| *failure.borrow_mut() = Some(why));
-}
-
-/// What the program's transport failed with on this thread since the last call.
-pub(crate) fn take_transport_failure() -> Option<String> {
-    TRANSPORT.with(|failure| failure.borrow_mut().take())
-}
-
-/// What `should_stop` panicked with on this thread since the last call.
-pub(crate) fn take_panic() -> Option<String> {
-    PANIC.with(|panic| panic.borrow_mut().take())
-}
-
-pub(crate) fn describe(payload: &(dyn Any + Send)) -> String {
-    payload
-        .downcast_ref::<&str>()
-        .map(|text| text.to_string())
-        .or_else(|| payload.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "with a value that is no text".to_string())
-}
-
 /// A panic ends here: the panic hook has reported it, and the message was only to be logged.
 unsafe extern "C" fn log(
     user: *mut c_void,
@@ -102,8 +65,7 @@ unsafe extern "C" fn should_stop(user: *mut c_void) -> i32 {
     })) {
         Ok(stop) => i32::from(stop),
         Err(payload) => {
-            let text = describe(&*payload);
-            PANIC.with(|panic| *panic.borrow_mut() = Some(text));
+            note_panic(describe(&*payload));
             1
         }
     }

@@ -66,6 +66,7 @@ mod dtype;
 mod error;
 #[rustfmt::skip] // generated, as are methods and values
 mod error_kind;
+mod failures;
 mod gather;
 mod gather_into;
 mod gradient;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use meron_sys as sys;
 
-use crate::callbacks::{describe, note_transport_failure};
+use crate::failures::{describe, note_transport_failure};
 
 /// Moves messages between ranks; everything else Meron makes from that. Given to
 /// [`ContextOptions::custom`](crate::ContextOptions::custom).
