@@ -60,6 +60,7 @@ mod callbacks;
 mod checkpoint;
 mod checkpoint_options;
 mod context;
+mod copied;
 mod device;
 pub mod dlpack;
 mod dtype;

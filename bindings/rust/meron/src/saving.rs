@@ -7,10 +7,11 @@ use std::time::Duration;
 use meron_sys as sys;
 
 use crate::borrow::{InUse, Use};
-use crate::call::{c_string, call, check, nanoseconds, receive, sized, NO_TIMEOUT};
+use crate::call::{c_string, check, nanoseconds, receive, sized, NO_TIMEOUT};
 use crate::checkpoint::{optional, pointer, Checkpoint};
 use crate::checkpoint_options::{ExportOptions, LoadOptions, SaveOptions};
 use crate::context::Context;
+use crate::copied::wait_copied;
 use crate::error::Result;
 use crate::group::table;
 use crate::io::c_path;
@@ -18,16 +19,6 @@ use crate::operation::Operation;
 use crate::optimizer::Optimizer;
 use crate::saved_tensor::{owners, RawTensors};
 use crate::values::SaveProgress;
-
-fn wait_copied(context: sys::meron_context, timeout: i64) -> Result<bool> {
-    // SAFETY: a call with a handle by value; a wrong one gives an error.
-    call(|err| unsafe { sys::meron_checkpoint_wait_copied(context, timeout, err) })
-}
-
-/// Whether no save of the context reads states; never blocks.
-pub(crate) fn is_copied(context: sys::meron_context) -> Result<bool> {
-    wait_copied(context, 0)
-}
 
 /// Checkpoints: the states of all units, saved and loaded by all ranks together.
 ///
