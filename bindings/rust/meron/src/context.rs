@@ -15,12 +15,8 @@ use crate::error::Result;
 use crate::gather::PendingGather;
 use crate::group::{table, Group};
 use crate::home::{ForCall, Open, Shared};
-use crate::options::ContextOptions;
-use crate::param::{Param, ParamDesc};
-use crate::schedule::Schedule;
-use crate::unit::Unit;
-use crate::update::{PendingUpdate, Update};
-use crate::values::{Place, Prediction, ScheduleOptions, Stats, Workload};
+use crate::unit::{home_of, raw_units, Unit};
+use crate::values::{Place, Prediction, Stats, Workload};
 
 /// This rank's engine: what all params, units and operations are made from.
 ///
@@ -64,19 +60,6 @@ impl ForCall for Context {
 }
 
 impl Context {
-    /// Opens a context with the defaults: rank and number of ranks from the environment (`meron run`,
-    /// torchrun, Slurm, Open MPI), plan `"zero3"`. [`options`](Context::options) sets others.
-    ///
-    /// Blocks until all ranks have come. Errors as [`ContextOptions::open`].
-    pub fn open() -> Result<Context> {
-        Context::options().open()
-    }
-
-    /// How to open a context, to be filled in.
-    pub fn options() -> ContextOptions {
-        ContextOptions::default()
-    }
-
     pub(crate) fn new(open: Arc<Open>) -> Result<Context> {
         let handle = open.handle();
         // SAFETY: `out` is valid during the calls; the transport's name is a static string.
@@ -168,34 +151,6 @@ impl Context {
         Ok(if handle.id == 0 { None } else { Some(Group::new(handle, self.shared())) })
     }
 
-    /// Registers a param of f32 that is trained and that all ranks share. Else as
-    /// [`register`](Context::register).
-    pub fn param(&self, name: &str, shape: &[i64]) -> Result<Param> {
-        self.register(&ParamDesc::new(name, shape))
-    }
-
-    /// Registers a param. Collective over its group: all ranks register the same params in the same
-    /// order. Never blocks.
-    ///
-    /// # Errors
-    ///
-    /// [`Argument`](crate::ErrorKind::Argument) (a negative or overflowing shape, a name with NUL),
-    /// [`Duplicate`](crate::ErrorKind::Duplicate), [`Mismatch`](crate::ErrorKind::Mismatch).
-    pub fn register(&self, desc: &ParamDesc<'_>) -> Result<Param> {
-        Param::register(self, desc)
-    }
-
-    /// Puts params of one group together into a unit, and reserves the memory that the plan gives it on
-    /// this rank. Values are zero at version 0. Collective over the params' group; never blocks on peers.
-    ///
-    /// # Errors
-    ///
-    /// [`Duplicate`](crate::ErrorKind::Duplicate) (a param twice, or in a unit already, or the name),
-    /// [`NoMemory`](crate::ErrorKind::NoMemory) with figures, [`Argument`](crate::ErrorKind::Argument).
-    pub fn unit(&self, name: &str, params: &[&Param]) -> Result<Unit> {
-        Unit::create(self, name, params)
-    }
-
     /// Begins to gather several units as one operation. Else as
     /// [`Unit::gather_begin`](Unit::gather_begin).
     pub fn gather_begin(&self, units: &[&Unit]) -> Result<PendingGather> {
@@ -207,26 +162,6 @@ impl Context {
     pub fn gather_begin_at(&self, units: &[&Unit], place: Place) -> Result<PendingGather> {
         let shared = home_of(units).unwrap_or_else(|| self.shared());
         PendingGather::begin(shared, &raw_units(units), place)
-    }
-
-    /// Opens units for writing, and waits until every rank has released the present version.
-    /// Collective over the units' group.
-    ///
-    /// Blocks on peers, at most until the deadline. When `should_stop` ends the wait, the update is
-    /// given up, and that breaks the group, because its peers go on with it;
-    /// [`update_begin`](Context::update_begin) can wait in portions instead.
-    ///
-    /// # Errors
-    ///
-    /// [`State`](crate::ErrorKind::State) when a unit is gathered on this rank or being updated,
-    /// [`Duplicate`](crate::ErrorKind::Duplicate); errors of the group.
-    pub fn update(&self, units: &[&Unit]) -> Result<Update> {
-        self.update_begin(units)?.wait()
-    }
-
-    /// Begins an update and returns at once. Else as [`update`](Context::update).
-    pub fn update_begin(&self, units: &[&Unit]) -> Result<PendingUpdate> {
-        PendingUpdate::begin(self.shared(), units)
     }
 
     /// Waits until the last reduction, and the last end of an accumulation, that were begun of each of
@@ -255,18 +190,6 @@ impl Context {
         // SAFETY: the handles are only read, during the call; what is borrowed keeps the closures alive
         // that waiting may call.
         call(|err| unsafe { sys::meron_reduce_wait(first, count, timeout, err) })
-    }
-
-    /// Makes a schedule of some units, which are used by their place in `units` from then on. Collective
-    /// over the units' group: units and options are equal on all ranks. Never blocks.
-    ///
-    /// # Errors
-    ///
-    /// [`Argument`](crate::ErrorKind::Argument) (no unit, units of several groups),
-    /// [`Duplicate`](crate::ErrorKind::Duplicate) (a unit twice),
-    /// [`Mismatch`](crate::ErrorKind::Mismatch).
-    pub fn schedule(&self, units: &[&Unit], options: &ScheduleOptions) -> Result<Schedule> {
-        Schedule::create(self.shared(), units, options)
     }
 
     // ---- Life ----------------------------------------------------------------------------------
@@ -302,17 +225,6 @@ impl Drop for Context {
     fn drop(&mut self) {
         self.shared().set_closed();
     }
-}
-
-/// The handles of some units, as the library takes them.
-pub(crate) fn raw_units(units: &[&Unit]) -> Vec<sys::meron_unit> {
-    units.iter().map(|unit| unit.as_raw()).collect()
-}
-
-/// What the context that some units are of shares: its memory is what will be seen. (None without
-/// units, and with units of several contexts any of them, is good enough for the library's error.)
-pub(crate) fn home_of<'u>(units: &[&'u Unit]) -> Option<&'u Arc<Shared>> {
-    units.first().map(|unit| unit.shared())
 }
 
 impl fmt::Debug for Context {

@@ -8,7 +8,6 @@ use meron_sys as sys;
 
 use crate::borrow::{InUse, UnitState, Use};
 use crate::call::{c_string, check, receive, sized};
-use crate::context::{home_of, raw_units};
 use crate::copied::is_copied;
 use crate::error::{Error, Result};
 use crate::group::table;
@@ -16,7 +15,7 @@ use crate::handle::Owned;
 use crate::home::{ForCall, Open, Shared};
 use crate::operation::Operation;
 use crate::param::Param;
-use crate::unit::Unit;
+use crate::unit::{home_of, raw_units, Unit};
 use crate::values::{OptimizerInfo, ParamGroup, State};
 use crate::view::{View, ViewMut};
 

@@ -235,6 +235,21 @@ impl ContextOptions {
     }
 }
 
+impl Context {
+    /// Opens a context with the defaults: rank and number of ranks from the environment (`meron run`,
+    /// torchrun, Slurm, Open MPI), plan `"zero3"`. [`options`](Context::options) sets others.
+    ///
+    /// Blocks until all ranks have come. Errors as [`ContextOptions::open`].
+    pub fn open() -> Result<Context> {
+        Context::options().open()
+    }
+
+    /// How to open a context, to be filled in.
+    pub fn options() -> ContextOptions {
+        ContextOptions::default()
+    }
+}
+
 impl fmt::Debug for ContextOptions {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter

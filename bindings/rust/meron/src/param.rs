@@ -161,6 +161,25 @@ impl Param {
     }
 }
 
+impl Context {
+    /// Registers a param of f32 that is trained and that all ranks share. Else as
+    /// [`register`](Context::register).
+    pub fn param(&self, name: &str, shape: &[i64]) -> Result<Param> {
+        self.register(&ParamDesc::new(name, shape))
+    }
+
+    /// Registers a param. Collective over its group: all ranks register the same params in the same
+    /// order. Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument) (a negative or overflowing shape, a name with NUL),
+    /// [`Duplicate`](crate::ErrorKind::Duplicate), [`Mismatch`](crate::ErrorKind::Mismatch).
+    pub fn register(&self, desc: &ParamDesc<'_>) -> Result<Param> {
+        Param::register(self, desc)
+    }
+}
+
 fn read_info(param: sys::meron_param) -> Result<sys::meron_param_info> {
     // SAFETY: `out` says its size, and is valid during the call.
     receive(sized!(meron_param_info), |out, err| unsafe {

@@ -10,14 +10,14 @@ use meron_sys as sys;
 
 use crate::borrow::UnitState;
 use crate::call::{call, check, nanoseconds, receive, sized, NO_TIMEOUT};
-use crate::context::{home_of, raw_units};
+use crate::context::Context;
 use crate::device::Memory;
 use crate::error::{Error, Result};
 use crate::group::table;
 use crate::handle::Owned;
 use crate::home::{ForCall, Open, Shared};
 use crate::param::Param;
-use crate::unit::Unit;
+use crate::unit::{home_of, raw_units, Unit};
 use crate::values::{Place, ScheduleInfo, ScheduleOptions};
 use crate::view::View;
 
@@ -162,6 +162,20 @@ impl Schedule {
     /// crate shows of its units invalid.
     pub fn as_raw(&self) -> sys::meron_schedule {
         self.0.raw()
+    }
+}
+
+impl Context {
+    /// Makes a schedule of some units, which are used by their place in `units` from then on. Collective
+    /// over the units' group: units and options are equal on all ranks. Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument) (no unit, units of several groups),
+    /// [`Duplicate`](crate::ErrorKind::Duplicate) (a unit twice),
+    /// [`Mismatch`](crate::ErrorKind::Mismatch).
+    pub fn schedule(&self, units: &[&Unit], options: &ScheduleOptions) -> Result<Schedule> {
+        Schedule::create(self.shared(), units, options)
     }
 }
 

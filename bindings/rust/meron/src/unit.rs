@@ -367,6 +367,30 @@ impl Unit {
     }
 }
 
+impl Context {
+    /// Puts params of one group together into a unit, and reserves the memory that the plan gives it on
+    /// this rank. Values are zero at version 0. Collective over the params' group; never blocks on peers.
+    ///
+    /// # Errors
+    ///
+    /// [`Duplicate`](crate::ErrorKind::Duplicate) (a param twice, or in a unit already, or the name),
+    /// [`NoMemory`](crate::ErrorKind::NoMemory) with figures, [`Argument`](crate::ErrorKind::Argument).
+    pub fn unit(&self, name: &str, params: &[&Param]) -> Result<Unit> {
+        Unit::create(self, name, params)
+    }
+}
+
+/// The handles of some units, as the library takes them.
+pub(crate) fn raw_units(units: &[&Unit]) -> Vec<sys::meron_unit> {
+    units.iter().map(|unit| unit.as_raw()).collect()
+}
+
+/// What the context that some units are of shares: its memory is what will be seen. (None without
+/// units, and with units of several contexts any of them, is good enough for the library's error.)
+pub(crate) fn home_of<'u>(units: &[&'u Unit]) -> Option<&'u Arc<Shared>> {
+    units.first().map(|unit| unit.shared())
+}
+
 impl fmt::Debug for Unit {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "Unit({:?}, {} params)", self.state.name, self.state.params.len())

@@ -9,13 +9,13 @@ use meron_sys as sys;
 
 use crate::borrow::{InUse, Use};
 use crate::call::{call, check, nanoseconds, receive, NO_TIMEOUT};
-use crate::context::{home_of, raw_units};
+use crate::context::Context;
 use crate::dtype::Element;
 use crate::error::Result;
 use crate::handle::Owned;
 use crate::home::{Open, Shared};
 use crate::param::Param;
-use crate::unit::Unit;
+use crate::unit::{home_of, raw_units, Unit};
 use crate::view::ViewMut;
 
 /// An update that was begun: every rank is asked to release the present version.
@@ -138,5 +138,27 @@ impl Update {
     /// The handle of the C interface, for calls of `meron-sys`.
     pub fn as_raw(&self) -> sys::meron_future {
         self.handle.raw()
+    }
+}
+
+impl Context {
+    /// Opens units for writing, and waits until every rank has released the present version.
+    /// Collective over the units' group.
+    ///
+    /// Blocks on peers, at most until the deadline. When `should_stop` ends the wait, the update is
+    /// given up, and that breaks the group, because its peers go on with it;
+    /// [`update_begin`](Context::update_begin) can wait in portions instead.
+    ///
+    /// # Errors
+    ///
+    /// [`State`](crate::ErrorKind::State) when a unit is gathered on this rank or being updated,
+    /// [`Duplicate`](crate::ErrorKind::Duplicate); errors of the group.
+    pub fn update(&self, units: &[&Unit]) -> Result<Update> {
+        self.update_begin(units)?.wait()
+    }
+
+    /// Begins an update and returns at once. Else as [`update`](Context::update).
+    pub fn update_begin(&self, units: &[&Unit]) -> Result<PendingUpdate> {
+        PendingUpdate::begin(self.shared(), units)
     }
 }
