@@ -12,11 +12,10 @@ use meron_sys as sys;
 
 use crate::call::{call, check, nanoseconds, receive, sized, NO_TIMEOUT};
 use crate::error::Result;
-use crate::gather::PendingGather;
 use crate::group::{table, Group};
 use crate::home::{ForCall, Open, Shared};
-use crate::unit::{home_of, raw_units, Unit};
-use crate::values::{Place, Prediction, Stats, Workload};
+use crate::unit::{raw_units, Unit};
+use crate::values::{Prediction, Stats, Workload};
 
 /// This rank's engine: what all params, units and operations are made from.
 ///
@@ -149,19 +148,6 @@ impl Context {
             sys::meron_group_create(out, self.as_raw(), ranks.as_ptr(), ranks.len(), err)
         })?;
         Ok(if handle.id == 0 { None } else { Some(Group::new(handle, self.shared())) })
-    }
-
-    /// Begins to gather several units as one operation. Else as
-    /// [`Unit::gather_begin`](Unit::gather_begin).
-    pub fn gather_begin(&self, units: &[&Unit]) -> Result<PendingGather> {
-        self.gather_begin_at(units, Place::Device)
-    }
-
-    /// Begins to gather several units as one operation, with views that are in `place`. Else as
-    /// [`Unit::gather_begin`](Unit::gather_begin).
-    pub fn gather_begin_at(&self, units: &[&Unit], place: Place) -> Result<PendingGather> {
-        let shared = home_of(units).unwrap_or_else(|| self.shared());
-        PendingGather::begin(shared, &raw_units(units), place)
     }
 
     /// Waits until the last reduction, and the last end of an accumulation, that were begun of each of

@@ -11,85 +11,18 @@ use std::time::Duration;
 
 use meron_sys as sys;
 
-use crate::call::{call, check, nanoseconds, receive, NO_TIMEOUT};
+use crate::call::{nanoseconds, NO_TIMEOUT};
+use crate::context::Context;
 use crate::device::{Memory, Stream};
 use crate::dlpack::DlpackTensor;
 use crate::error::{Error, Result};
-use crate::handle::Owned;
-use crate::home::{Open, Shared};
+use crate::home::Shared;
+use crate::lease::Lease;
 use crate::operation::poll_state;
 use crate::param::Param;
+use crate::unit::{home_of, raw_units, Unit};
 use crate::values::Place;
-use crate::view::{View, ViewMut};
-
-/// A gather's handle, and what keeps its memory mapped. (The handle is released first: fields are
-/// dropped in their order.)
-pub(crate) struct Lease {
-    handle: Owned<sys::meron_future>,
-    open: Arc<Open>,
-    /// Where its views are.
-    memory: Memory,
-}
-
-impl Lease {
-    #[inline]
-    pub(crate) fn begin(
-        shared: &Arc<Shared>,
-        units: &[sys::meron_unit],
-        options: *const sys::meron_gather_options,
-        memory: Memory,
-    ) -> Result<Lease> {
-        let open = shared.open()?;
-        let (first, count) = (crate::group::table(units), units.len());
-        // SAFETY: units and options are only read, during the call; destinations that the options name
-        // are kept by PendingGatherInto.
-        let handle = receive(sys::meron_future::default(), |out, err| unsafe {
-            sys::meron_gather_begin(out, first, count, options, err)
-        })?;
-        Ok(Lease { handle: Owned::new(handle), open, memory })
-    }
-
-    #[inline]
-    pub(crate) fn wait(&self, timeout: i64) -> Result<bool> {
-        // SAFETY: a call with a handle by value; the closures that it calls live as long as `open`.
-        call(|err| unsafe { sys::meron_future_wait(self.handle.raw(), timeout, err) })
-    }
-
-    fn wait_stream(&self, stream: Stream) -> Result<bool> {
-        // SAFETY: as in `wait`; the stream is one of the device, as `Stream::from_raw` was promised.
-        call(|err| unsafe {
-            sys::meron_gather_wait_stream(self.handle.raw(), stream.as_raw(), NO_TIMEOUT, err)
-        })
-    }
-
-    pub(crate) fn poll(&self) -> Result<bool> {
-        // SAFETY: as in `wait`.
-        call(|err| unsafe { sys::meron_future_poll(self.handle.raw(), err) })
-    }
-
-    pub(crate) fn as_raw(&self) -> sys::meron_future {
-        self.handle.raw()
-    }
-
-    fn view(&self, param: &Param) -> Result<sys::meron_view> {
-        // SAFETY: `out` is valid during the call; zero is a value of a view.
-        unsafe {
-            receive(std::mem::zeroed(), |out, err| {
-                sys::meron_gather_view(out, self.handle.raw(), param.as_raw(), err)
-            })
-        }
-    }
-
-    fn dlpack(&self, param: &Param) -> Result<DlpackTensor> {
-        // SAFETY: `out` is valid during the call, and what it receives is ours.
-        unsafe {
-            let raw = receive(ptr::null_mut(), |out, err| {
-                sys::meron_gather_dlpack(out, self.handle.raw(), param.as_raw(), err)
-            })?;
-            DlpackTensor::of_context(raw, self.open.clone())
-        }
-    }
-}
+use crate::view::View;
 
 /// Units on their way to full. It holds leases on them already: none of them can be updated on this rank
 /// until it, or the [`Gather`] that becomes of it, is dropped.
@@ -267,8 +200,7 @@ impl Gather {
     /// Gives the leases back, as dropping it does, and says how that went.
     #[inline]
     pub fn release(self) -> Result<()> {
-        let Lease { handle, open: _open, .. } = self.0;
-        handle.release()
+        self.0.release()
     }
 
     /// As [`release`](Gather::release), where work that was asked of `stream` so far still uses the tensors:
@@ -280,65 +212,49 @@ impl Gather {
     /// [`Device`](crate::ErrorKind::Device) as [`wait_stream`](PendingGather::wait_stream). The leases are
     /// given back then as by dropping it, whatever the stream still does.
     pub fn release_on_stream(self, stream: Stream) -> Result<()> {
-        let handle = self.0.as_raw();
-        // SAFETY: a call with a handle by value; the stream is as in `wait_stream`.
-        check(|err| unsafe { sys::meron_gather_release_on_stream(handle, stream.as_raw(), err) })?;
-        let Lease { handle, open: _open, .. } = self.0;
-        handle.into_raw(); // which is gone
-        Ok(())
+        self.0.release_on_stream(stream)
     }
 }
 
-/// A private copy of a unit's whole tensors, to read and write. It holds no lease: the unit may be
-/// updated meanwhile.
-///
-/// ```compile_fail,E0499
-/// # let context = meron::Context::open()?;
-/// # let table = context.param("table", &[8])?;
-/// # let unit = context.unit("table", &[&table])?;
-/// let mut copy = unit.gather_copy()?;
-/// let mut first = copy.view_mut(&table)?;
-/// let mut second = copy.view_mut(&table)?; // error: `copy` is mutably borrowed already
-/// first.as_mut_slice::<f32>()?[0] = second.as_mut_slice::<f32>()?[0];
-/// # Ok::<(), meron::Error>(())
-/// ```
-pub struct GatherCopy(Lease);
-
-impl GatherCopy {
-    pub(crate) fn make(shared: &Arc<Shared>, unit: sys::meron_unit) -> Result<GatherCopy> {
-        let options = sys::meron_gather_options {
-            mode: sys::MERON_GATHER_COPY,
-            ..sys::MERON_GATHER_OPTIONS_INIT
-        };
-        let lease = Lease::begin(shared, &[unit], &options, Memory::Host)?;
-        lease.wait(NO_TIMEOUT)?;
-        Ok(GatherCopy(lease))
-    }
-
-    /// A param's whole tensor.
+impl Unit {
+    /// The unit's whole tensors to read, in place where the plan allows it: begins and waits.
+    /// Collective over the unit's group; whether ranks view or copy may differ.
+    ///
+    /// Blocks on peers until every owner has published, at most until the deadline.
     ///
     /// # Errors
     ///
-    /// [`Argument`](crate::ErrorKind::Argument) when the param is not in the unit.
-    pub fn view(&self, param: &Param) -> Result<View<'_>> {
-        // SAFETY: the copy is ours and writing it takes `&mut self`; `self` keeps the mapping.
-        unsafe { View::new(self.0.view(param)?) }
+    /// [`State`](crate::ErrorKind::State) when the unit is being updated on this rank; those of
+    /// [`Operation::wait`](crate::Operation::wait).
+    #[inline]
+    pub fn gather(&self) -> Result<Gather> {
+        self.gather_begin()?.wait()
     }
 
-    /// A param's whole tensor, to write. Errors as [`view`](GatherCopy::view).
-    pub fn view_mut(&mut self, param: &Param) -> Result<ViewMut<'_>> {
-        // SAFETY: as in `view`; the borrow is exclusive.
-        unsafe { ViewMut::new(self.0.view(param)?) }
+    /// Begins a gather and returns at once (unless this rank is 1,024 operations ahead of a peer).
+    #[inline]
+    pub fn gather_begin(&self) -> Result<PendingGather> {
+        self.gather_begin_at(Place::Device)
     }
 
-    /// The handle of the C interface, for calls of `meron-sys`.
-    pub fn as_raw(&self) -> sys::meron_future {
-        self.0.as_raw()
+    /// Begins a gather whose views are in `place`. Else as [`gather_begin`](Unit::gather_begin).
+    #[inline]
+    pub fn gather_begin_at(&self, place: Place) -> Result<PendingGather> {
+        PendingGather::begin(self.shared(), &[self.as_raw()], place)
+    }
+}
+
+impl Context {
+    /// Begins to gather several units as one operation. Else as
+    /// [`Unit::gather_begin`](Unit::gather_begin).
+    pub fn gather_begin(&self, units: &[&Unit]) -> Result<PendingGather> {
+        self.gather_begin_at(units, Place::Device)
     }
 
-    /// Gives a param's tensor to other libraries, which may write it. The copies of the unit's other
-    /// params go.
-    pub fn into_dlpack(self, param: &Param) -> Result<DlpackTensor> {
-        self.0.dlpack(param)
+    /// Begins to gather several units as one operation, with views that are in `place`. Else as
+    /// [`Unit::gather_begin`](Unit::gather_begin).
+    pub fn gather_begin_at(&self, units: &[&Unit], place: Place) -> Result<PendingGather> {
+        let shared = home_of(units).unwrap_or_else(|| self.shared());
+        PendingGather::begin(shared, &raw_units(units), place)
     }
 }

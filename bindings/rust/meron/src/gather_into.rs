@@ -10,9 +10,11 @@ use crate::buffer::Buffer;
 use crate::call::{nanoseconds, NO_TIMEOUT};
 use crate::device::Memory;
 use crate::error::{Error, Result};
-use crate::gather::Lease;
+use crate::group::table;
 use crate::home::Shared;
+use crate::lease::Lease;
 use crate::param::Param;
+use crate::unit::Unit;
 
 /// A gather into the program's arrays, which it owns while it is under way.
 #[must_use = "the values are only there when the gather has been waited for"]
@@ -51,7 +53,7 @@ impl PendingGatherInto {
         }
         let options = sys::meron_gather_options {
             mode: sys::MERON_GATHER_INTO,
-            destinations: crate::group::table(&destinations),
+            destinations: table(&destinations),
             destination_count: destinations.len() as u64,
             ..sys::MERON_GATHER_OPTIONS_INIT
         };
@@ -83,5 +85,17 @@ impl PendingGatherInto {
     /// Whether the tensors are full; never blocks on peers.
     pub fn is_done(&self) -> Result<bool> {
         self.lease.poll()
+    }
+}
+
+impl Unit {
+    /// Begins to gather whole tensors into the program's arrays: one per param that is wanted, of
+    /// exactly its size and dtype. They come back when it is waited for.
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument) for another size or dtype.
+    pub fn gather_into_begin(&self, arrays: Vec<(&Param, Buffer)>) -> Result<PendingGatherInto> {
+        PendingGatherInto::begin(self.shared(), self.as_raw(), arrays)
     }
 }

@@ -8,21 +8,18 @@ use std::sync::Arc;
 use meron_sys as sys;
 
 use crate::borrow::{InUse, UnitState, Use};
-use crate::buffer::Buffer;
 use crate::call::{c_string, check, receive, sized};
 use crate::context::Context;
 use crate::device::Memory;
 use crate::dtype::{Dtype, Element};
 use crate::error::Result;
-use crate::gather::{Gather, GatherCopy, PendingGather};
-use crate::gather_into::PendingGatherInto;
 use crate::gradient::{Gradients, Reduced};
 use crate::group::table;
 use crate::handle::Owned;
 use crate::home::{ForCall, Shared};
 use crate::operation::Operation;
 use crate::param::Param;
-use crate::values::{Activity, Codec, Place, ReduceOptions};
+use crate::values::{Activity, Codec, ReduceOptions};
 
 /// Params that are gathered and reduced together, such as a layer's. Made by
 /// [`Context::unit`](crate::Context::unit).
@@ -172,54 +169,6 @@ impl Unit {
         })
     }
 
-    // ---- Whole tensors -------------------------------------------------------------------------
-
-    /// The unit's whole tensors to read, in place where the plan allows it: begins and waits.
-    /// Collective over the unit's group; whether ranks view or copy may differ.
-    ///
-    /// Blocks on peers until every owner has published, at most until the deadline.
-    ///
-    /// # Errors
-    ///
-    /// [`State`](crate::ErrorKind::State) when the unit is being updated on this rank; those of
-    /// [`Operation::wait`].
-    #[inline]
-    pub fn gather(&self) -> Result<Gather> {
-        self.gather_begin()?.wait()
-    }
-
-    /// Begins a gather and returns at once (unless this rank is 1,024 operations ahead of a peer).
-    #[inline]
-    pub fn gather_begin(&self) -> Result<PendingGather> {
-        self.gather_begin_at(Place::Device)
-    }
-
-    /// Begins a gather whose views are in `place`. Else as [`gather_begin`](Unit::gather_begin).
-    #[inline]
-    pub fn gather_begin_at(&self, place: Place) -> Result<PendingGather> {
-        PendingGather::begin(&self.shared, &[self.as_raw()], place)
-    }
-
-    /// The unit's whole tensors as a private, writable copy, which belongs to what is returned. Else as
-    /// [`gather`](Unit::gather).
-    ///
-    /// # Errors
-    ///
-    /// [`NoMemory`](crate::ErrorKind::NoMemory) besides.
-    pub fn gather_copy(&self) -> Result<GatherCopy> {
-        GatherCopy::make(&self.shared, self.as_raw())
-    }
-
-    /// Begins to gather whole tensors into the program's arrays: one per param that is wanted, of
-    /// exactly its size and dtype. They come back when it is waited for.
-    ///
-    /// # Errors
-    ///
-    /// [`Argument`](crate::ErrorKind::Argument) for another size or dtype.
-    pub fn gather_into_begin(&self, arrays: Vec<(&Param, Buffer)>) -> Result<PendingGatherInto> {
-        PendingGatherInto::begin(&self.shared, self.as_raw(), arrays)
-    }
-
     // ---- Gradients -----------------------------------------------------------------------------
 
     /// The unit's gradients to add to, where peers read them: nothing is copied.
@@ -347,6 +296,7 @@ impl Unit {
         check(|err| unsafe { sys::meron_unit_destroy(self.as_raw(), err) })
     }
 
+    #[inline]
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
