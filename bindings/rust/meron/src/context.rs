@@ -6,15 +6,13 @@ use std::fmt;
 use std::os::raw::c_char;
 use std::ptr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use meron_sys as sys;
 
-use crate::call::{call, check, nanoseconds, receive, sized, NO_TIMEOUT};
+use crate::call::{check, receive, sized};
 use crate::error::Result;
-use crate::group::{table, Group};
+use crate::group::Group;
 use crate::home::{ForCall, Open, Shared};
-use crate::unit::{raw_units, Unit};
 use crate::values::{Prediction, Stats, Workload};
 
 /// This rank's engine: what all params, units and operations are made from.
@@ -124,7 +122,7 @@ impl Context {
         Ok(Prediction::of(&raw))
     }
 
-    // ---- Making things -------------------------------------------------------------------------
+    // ---- Groups --------------------------------------------------------------------------------
 
     /// The group of all ranks.
     pub fn world(&self) -> Result<Group> {
@@ -148,34 +146,6 @@ impl Context {
             sys::meron_group_create(out, self.as_raw(), ranks.as_ptr(), ranks.len(), err)
         })?;
         Ok(if handle.id == 0 { None } else { Some(Group::new(handle, self.shared())) })
-    }
-
-    /// Waits until the last reduction, and the last end of an accumulation, that were begun of each of
-    /// these units have ended; also where nobody kept their [`Operation`](crate::Operation)s. One call for
-    /// many units, also of several groups; one of which nothing was begun is done.
-    ///
-    /// Blocks on peers, at most until each operation's deadline.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Operation::wait`](crate::Operation::wait); [`Argument`](crate::ErrorKind::Argument) for
-    /// no unit, [`Handle`](crate::ErrorKind::Handle) for units of several contexts.
-    pub fn wait_reductions(&self, units: &[&Unit]) -> Result<()> {
-        self.wait_reductions_ns(units, NO_TIMEOUT).map(drop)
-    }
-
-    /// Waits at most so long for all of them. `false` when that has passed first; all go on. Else as
-    /// [`wait_reductions`](Context::wait_reductions).
-    pub fn wait_reductions_timeout(&self, units: &[&Unit], timeout: Duration) -> Result<bool> {
-        self.wait_reductions_ns(units, nanoseconds(timeout))
-    }
-
-    fn wait_reductions_ns(&self, units: &[&Unit], timeout: i64) -> Result<bool> {
-        let handles = raw_units(units);
-        let (first, count) = (table(&handles), handles.len());
-        // SAFETY: the handles are only read, during the call; what is borrowed keeps the closures alive
-        // that waiting may call.
-        call(|err| unsafe { sys::meron_reduce_wait(first, count, timeout, err) })
     }
 
     // ---- Life ----------------------------------------------------------------------------------

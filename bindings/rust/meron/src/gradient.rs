@@ -148,6 +148,28 @@ impl<'u> Reduced<'u> {
     }
 }
 
+impl Unit {
+    /// The unit's gradients to add to, where peers read them: nothing is copied.
+    ///
+    /// # Errors
+    ///
+    /// [`State`](crate::ErrorKind::State) when they are in use already: the guard of an earlier call,
+    /// or of [`reduced`](Unit::reduced), is alive.
+    pub fn gradients(&self) -> Result<Gradients<'_>> {
+        Gradients::begin(self)
+    }
+
+    /// The reduced gradients of the parts that this rank updates, for an optimizer of the program's own.
+    ///
+    /// # Errors
+    ///
+    /// [`State`](crate::ErrorKind::State) when they are in use already, or an optimizer's step uses
+    /// them.
+    pub fn reduced(&self) -> Result<Reduced<'_>> {
+        Reduced::begin(self)
+    }
+}
+
 fn require_distinct(params: &[&Param]) -> Result<()> {
     for (i, param) in params.iter().enumerate() {
         if params[..i].iter().any(|other| other.as_raw() == param.as_raw()) {

@@ -2,7 +2,6 @@
 //! Units: params that are gathered and reduced together.
 
 use std::fmt;
-use std::os::raw::c_void;
 use std::sync::Arc;
 
 use meron_sys as sys;
@@ -10,16 +9,12 @@ use meron_sys as sys;
 use crate::borrow::{InUse, UnitState, Use};
 use crate::call::{c_string, check, receive, sized};
 use crate::context::Context;
-use crate::device::Memory;
-use crate::dtype::{Dtype, Element};
 use crate::error::Result;
-use crate::gradient::{Gradients, Reduced};
 use crate::group::table;
 use crate::handle::Owned;
 use crate::home::{ForCall, Shared};
-use crate::operation::Operation;
 use crate::param::Param;
-use crate::values::{Activity, Codec, ReduceOptions};
+use crate::values::{Activity, Codec};
 
 /// Params that are gathered and reduced together, such as a layer's. Made by
 /// [`Context::unit`](crate::Context::unit).
@@ -58,66 +53,6 @@ pub struct UnitInfo {
     pub gradient_error: f64,
     /// The same of the block that lost most.
     pub gradient_worst_block: f64,
-}
-
-/// A gradient in the program's memory, for [`Unit::reduce_from`].
-#[derive(Clone, Copy, Debug)]
-pub struct Source<'a> {
-    raw: sys::meron_source,
-    on_device: bool,
-    lifetime: std::marker::PhantomData<&'a [u8]>,
-}
-
-impl<'a> Source<'a> {
-    /// The whole gradient of a param, row-major; converted to the plan's gradient dtype.
-    pub fn new<T: Element>(param: &Param, values: &'a [T]) -> Source<'a> {
-        let raw = sys::meron_source {
-            param: param.as_raw(),
-            data: values.as_ptr() as *const c_void,
-            count: values.len() as u64,
-            dtype: T::DTYPE.code(),
-            reserved_0: 0,
-        };
-        Source { raw, on_device: false, lifetime: std::marker::PhantomData }
-    }
-
-    /// The whole gradient of a param in memory of the context's device: `count` elements from `data` on,
-    /// row-major. It is read after what was asked of [`ReduceOptions::stream`] so far.
-    ///
-    /// # Safety
-    ///
-    /// From [`Unit::reduce_from`] on until the reduction has ended (as its [`Operation`], or
-    /// [`Context::wait_reductions`], says) the memory stays valid, and nobody writes it.
-    pub unsafe fn on_device(
-        param: &Param,
-        data: *const c_void,
-        count: u64,
-        dtype: Dtype,
-    ) -> Source<'static> {
-        let raw = sys::meron_source {
-            param: param.as_raw(),
-            data,
-            count,
-            dtype: dtype.code(),
-            reserved_0: 0,
-        };
-        Source { raw, on_device: true, lifetime: std::marker::PhantomData }
-    }
-
-    /// A copy of the elements, in memory that is aligned for all of them.
-    fn copy(&self) -> Vec<u64> {
-        let bytes = self.raw.count as usize * Dtype::of(self.raw.dtype).map_or(0, Dtype::size);
-        let mut copy = vec![0_u64; (bytes + 7) / 8];
-        // SAFETY: the source is a slice of so many bytes, and the copy has room for them.
-        unsafe {
-            std::ptr::copy_nonoverlapping(
-                self.raw.data as *const u8,
-                copy.as_mut_ptr() as *mut u8,
-                bytes,
-            );
-        }
-        copy
-    }
 }
 
 impl ForCall for Unit {
@@ -168,116 +103,6 @@ impl Unit {
             gradient_worst_block: raw.gradient_worst_block,
         })
     }
-
-    // ---- Gradients -----------------------------------------------------------------------------
-
-    /// The unit's gradients to add to, where peers read them: nothing is copied.
-    ///
-    /// # Errors
-    ///
-    /// [`State`](crate::ErrorKind::State) when they are in use already: the guard of an earlier call,
-    /// or of [`reduced`](Unit::reduced), is alive.
-    pub fn gradients(&self) -> Result<Gradients<'_>> {
-        Gradients::begin(self)
-    }
-
-    /// Begins the reduction of gradients that are the program's arrays. They are read during the call;
-    /// params without one count as zero. Collective over the unit's group.
-    ///
-    /// Blocks on peers that still read the bucket's last contents, at most until the deadline.
-    ///
-    /// # Errors
-    ///
-    /// [`Argument`](crate::ErrorKind::Argument) (a wrong count, a param of another unit),
-    /// [`Duplicate`](crate::ErrorKind::Duplicate), [`State`](crate::ErrorKind::State) (reduced already
-    /// and not used, in use, or all params frozen).
-    pub fn reduce_from(
-        &self,
-        sources: &[Source<'_>],
-        options: &ReduceOptions,
-    ) -> Result<Operation> {
-        let _use = InUse::begin(&self.state, Use::Gradient)?;
-        let mut raw: Vec<_> = sources.iter().map(|source| source.raw).collect();
-        // A slice may be of the emulated device's memory, which is read for longer than the call.
-        let mut copies = Vec::new();
-        if self.shared.memory == Memory::Readable {
-            for (entry, source) in raw.iter_mut().zip(sources).filter(|(_, from)| !from.on_device) {
-                copies.push(source.copy());
-                entry.data =
-                    copies.last().map_or(entry.data, |copy| copy.as_ptr() as *const c_void);
-            }
-        }
-        self.begin_reduce(&raw, options)
-    }
-
-    pub(crate) fn begin_reduce(
-        &self,
-        sources: &[sys::meron_source],
-        options: &ReduceOptions,
-    ) -> Result<Operation> {
-        self.shared.require_open()?;
-        let options = options.raw();
-        let (first, count) = (table(sources), sources.len());
-        // SAFETY: the arrays behind `sources` live as long as the borrows that they were made from; all
-        // is only read, during the call, but for memory of the device, of which `Source::on_device` was
-        // promised more.
-        receive(sys::meron_future::default(), |out, err| unsafe {
-            sys::meron_reduce_begin(out, self.as_raw(), first, count, &options, err)
-        })
-        .map(|handle| Operation::new(handle, &self.shared))
-    }
-
-    /// Begins the end of an accumulation whose micro-batches were all reduced with `boundary` false: the
-    /// result has the same bits as if the last one had been the boundary. A rank without a gradient takes
-    /// part with zeros. Collective over the unit's group.
-    ///
-    /// Blocks, under a plan that keeps whole gradients, on peers that still read the bucket's last
-    /// contents.
-    ///
-    /// # Errors
-    ///
-    /// [`State`](crate::ErrorKind::State) (a gradient was written and not reduced, reduced already and not
-    /// used, in use, or all params frozen), [`Argument`](crate::ErrorKind::Argument) for options that are
-    /// not of a boundary.
-    pub fn reduce_finish(&self, options: &ReduceOptions) -> Result<Operation> {
-        let _use = InUse::begin(&self.state, Use::Gradient)?;
-        self.shared.require_open()?;
-        let options = options.raw();
-        // SAFETY: `out` and options are valid during the call.
-        receive(sys::meron_future::default(), |out, err| unsafe {
-            sys::meron_reduce_finish_begin(out, self.as_raw(), &options, err)
-        })
-        .map(|handle| Operation::new(handle, &self.shared))
-    }
-
-    /// The reduced gradients of the parts that this rank updates, for an optimizer of the program's own.
-    ///
-    /// # Errors
-    ///
-    /// [`State`](crate::ErrorKind::State) when they are in use already, or an optimizer's step uses
-    /// them.
-    pub fn reduced(&self) -> Result<Reduced<'_>> {
-        Reduced::begin(self)
-    }
-
-    /// Declares the reduced gradient as used, without a step of Meron's optimizer; or gives an accumulation
-    /// up whose boundary has not come, as all ranks then must.
-    ///
-    /// # Errors
-    ///
-    /// [`State`](crate::ErrorKind::State) when there is none, or it is in use.
-    pub fn discard_reduced(&self) -> Result<()> {
-        let _use = InUse::begin(&self.state, Use::Gradient)?;
-        self.discard()
-    }
-
-    pub(crate) fn discard(&self) -> Result<()> {
-        self.shared.require_open()?;
-        // SAFETY: a call with a handle by value; a wrong one gives an error.
-        check(|err| unsafe { sys::meron_reduce_discard(self.as_raw(), err) })
-    }
-
-    // ---- Life ----------------------------------------------------------------------------------
 
     /// Gives back the memory and the names of the unit and its params, which are over then. Collective
     /// over their group; no rank makes units or groups meanwhile.
