@@ -13,6 +13,7 @@ mod train;
 
 use std::fs::OpenOptions;
 use std::process::exit;
+use std::time::Instant;
 
 use meron::{Context, Plan, Result, Stats, Workload};
 
@@ -156,7 +157,10 @@ fn run(context: &Context, plan: &str, options: &Options, text: &[u8]) -> Result<
 
     let before = context.stats()?;
     let mut saver = Saver::new(context, options);
-    let (losses, seconds) = trainer.train(&mut saver)?;
+    let begin = Instant::now();
+    let losses = trainer.train(|trainer, step, loss| saver.after_step(trainer, step, loss))?;
+    saver.finish()?;
+    let seconds = begin.elapsed().as_secs_f64();
     let steps = losses.len();
     summary.losses = losses;
     summary.seconds = seconds;

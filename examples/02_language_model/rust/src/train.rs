@@ -13,7 +13,6 @@ use meron::{
     ReduceOp, ReduceOptions, Result, Unit, View, ViewMut, F16,
 };
 
-use crate::checkpoint::Saver;
 use crate::model::{random_bits, Model, MAX_TENSORS};
 use crate::options::Options;
 use crate::report;
@@ -248,9 +247,12 @@ impl Trainer<'_> {
         Ok(loss)
     }
 
-    /// Takes the steps from `first` on, shows progress on rank 0, and saves. The losses, one per step, are
-    /// means over all ranks; then the seconds that it took.
-    pub fn train(&mut self, saver: &mut Saver<'_>) -> Result<(Vec<f32>, f64)> {
+    /// Takes the steps from `first` on, and shows progress on rank 0. After each it calls `after_step` with
+    /// the step's number and this rank's loss. The losses, one per step, are means over all ranks.
+    pub fn train(
+        &mut self,
+        mut after_step: impl FnMut(&Self, usize, f32) -> Result<()>,
+    ) -> Result<Vec<f32>> {
         let (first, steps) = (self.first, self.options.steps);
         let every = report::steps_per_report(steps);
         let micro_batches = (self.options.accumulate * self.ranks) as f32;
@@ -261,7 +263,7 @@ impl Trainer<'_> {
         for step in first + 1..=steps {
             let loss = self.train_step(step - 1)?;
             losses.push(loss);
-            saver.after_step(self, step, loss / self.options.accumulate as f32)?;
+            after_step(self, step, loss / self.options.accumulate as f32)?;
             if step % every != 0 && step != steps {
                 continue;
             }
@@ -279,8 +281,7 @@ impl Trainer<'_> {
                 progress.show(step, mean, begin.elapsed().as_secs_f64());
             }
         }
-        saver.finish()?;
-        Ok((losses, begin.elapsed().as_secs_f64()))
+        Ok(losses)
     }
 }
 
