@@ -206,13 +206,6 @@ void restore(const checkpoint::Optimizer& saved, Optimizer& optimizer) {
 
 }  // namespace
 
-Status Context::save_checkpoint(const std::vector<std::shared_ptr<Optimizer>>& optimizers,
-                                SaveOptions options) {
-  MERON_ASSIGN(const auto save, begin_save(optimizers, std::move(options)));
-  const Result<bool> ended = wait_for_user(save, -1);
-  return ended.ok() ? Status(Ok{}) : Status(ended.error());
-}
-
 // The error of a save that has failed, if some rank has not waited for it.
 Status Context::tell_failure(SaveOperation& save) {
   EngineExchange exchange(*this, 2 * rank_->timeout_ns);

@@ -187,8 +187,6 @@ class Context : public std::enable_shared_from_this<Context> {
   // block until all ranks have ended, well or not.
   Result<std::shared_ptr<Operation>> begin_save(
       const std::vector<std::shared_ptr<Optimizer>>& optimizers, SaveOptions options);
-  Status save_checkpoint(const std::vector<std::shared_ptr<Optimizer>>& optimizers,
-                         SaveOptions options);
   Result<LoadReport> load_checkpoint(const std::vector<std::shared_ptr<Optimizer>>& optimizers,
                                      const LoadOptions& options);
   Status export_model(ExportOptions options);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <new>
 
 #include "device/device_group.h"
 #include "engine/context.h"
@@ -39,7 +40,11 @@ void DeviceWatch::run() {
   std::unique_lock lock(mutex_);
   while (!stopped_.wait_for(lock, kPeriod, [this] { return stop_; })) {
     lock.unlock();
-    context_.look_after_devices();
+    try {
+      context_.look_after_devices();
+    } catch (const std::bad_alloc&) {
+      // The next look may find memory.
+    }
     lock.lock();
   }
 }

@@ -2,6 +2,8 @@
 #include "engine/progress_thread.h"
 
 #include <chrono>
+#include <new>
+#include <thread>
 
 #include "engine/context.h"
 #include "os/threads.h"
@@ -33,8 +35,13 @@ void ProgressThread::run() {
       continue;
     }
     // What fails here fails the operation, whose waiter hears of it.
-    if (!context_.progress().ok()) return;
-    context_.transport().link()->idle(kIdleNs);
+    try {
+      if (!context_.progress().ok()) return;
+      context_.transport().link()->idle(kIdleNs);
+    } catch (const std::bad_alloc&) {
+      // An operation that lacks memory ends by itself; what else does is tried again.
+      std::this_thread::sleep_for(std::chrono::nanoseconds(kIdleNs));
+    }
   }
 }
 

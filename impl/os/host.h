@@ -29,9 +29,6 @@ struct HostMemory {
 };
 HostMemory host_memory();
 
-// The least of the host's RAM and the cgroup limit: the limit for all ranks of the host together.
-uint64_t usable_memory_total();
-
 struct ShmSpace {
   uint64_t total = 0;
   uint64_t available = 0;

@@ -164,9 +164,4 @@ HostMemory host_memory() {
   return result;
 }
 
-uint64_t usable_memory_total() {
-  const HostMemory memory = host_memory();
-  return std::min(memory.total == 0 ? kNoLimit : memory.total, memory.cgroup_limit);
-}
-
 }  // namespace meron

@@ -187,10 +187,6 @@ std::string IoRing::text() const {
   return state_->buffers ? "registered buffers" : "nothing registered";
 }
 
-bool IoRing::takes_files() const {
-  return state_->files;
-}
-
 bool IoRing::takes_buffers() const {
   return state_->buffers;
 }

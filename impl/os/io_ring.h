@@ -48,7 +48,6 @@ class IoRing {
 
   // What the kernel granted, for people: "registered files and buffers".
   std::string text() const;
-  bool takes_files() const;
   bool takes_buffers() const;
 
   // Files and buffers that the kernel looks up and pins once instead of at each request: a slot, or

@@ -6,11 +6,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <vector>
-
-#include "os/numa.h"
-#include "os/process.h"
-
 namespace meron {
 
 MaskSignalsScope::MaskSignalsScope() {
@@ -31,15 +26,6 @@ void yield_to_other_threads() {
   // A thread's own, on Linux. Not the lowest: one that holds a lock must get on.
   constexpr int kNice = 10;
   (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), kNice);
-}
-
-Status pin_thread(int index) {
-  const std::vector<int> cpus = allowed_cpus();
-  if (cpus.empty() || index < 0) {
-    return Error(MERON_E_ARGUMENT, "no CPU to pin the thread to");
-  }
-  const int cpu = cpus[static_cast<size_t>(index) % cpus.size()];
-  return pin_thread_to({cpu});
 }
 
 }  // namespace meron

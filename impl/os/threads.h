@@ -25,10 +25,6 @@ class MaskSignalsScope {
 // Names the calling thread for debuggers; cut to 15 bytes.
 void set_thread_name(const std::string& name);
 
-// Runs the calling thread on one CPU only, the `index`-th of those the process may use (modulo
-// their number).
-Status pin_thread(int index);
-
 // Lets all other threads of the process go first, permanently: for work that no thread waits for.
 void yield_to_other_threads();
 

@@ -36,11 +36,6 @@ int Transport::ranks_here() const {
   return here;
 }
 
-void Transport::prefault_peer(int rank, uint64_t offset, uint64_t bytes) const {
-  const auto& arena = joined_.peers[static_cast<size_t>(rank)].arena;
-  if (arena) arena->prefault(offset, bytes);
-}
-
 bool Transport::alive(int rank) {
   if (rank == joined_.rank) return true;
   if (!is_local(rank)) return !joined_.link->gone(rank);

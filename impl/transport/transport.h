@@ -70,7 +70,6 @@ class Transport {
   const std::byte* peer(int rank, uint64_t offset) const {
     return joined_.peers[static_cast<size_t>(rank)].base + offset;
   }
-  void prefault_peer(int rank, uint64_t offset, uint64_t bytes) const;
   // 0 where it is not known.
   int32_t pid(int rank) const { return joined_.pids[static_cast<size_t>(rank)]; }
   // "rank 2 (pid 4711) has died", or why the link cannot reach it.

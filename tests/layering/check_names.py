@@ -39,7 +39,8 @@ TYPE_OR_ALIAS = re.compile(
     r"\b(?:struct|class|union|enum(?:\s+class)?|using)\s+([A-Z]\w*)\s*(?:$|[:={]|final)"
 )
 CALLED = re.compile(r"(?<![.\w:>~])([a-z]\w*_\w+)\s*\(")
-USED_TYPE = re.compile(r"(?<![.\w:>])(?<![A-Z]\()([A-Z][a-z]\w*)\b")  # not what a macro names
+USED_TYPE = re.compile(r"(?<![.\w:>])([A-Z][a-z]\w*)\b")
+NAMES_OF_TESTS = re.compile(r"^(?:TEST|INSTANTIATE)\w*\([^)\n]*", re.M)
 NO_TYPE = {"return", "throw", "co_return", "case", "else", "new", "delete", "goto", "not"}
 NO_FUNCTION = {"static_assert", "static_cast", "reinterpret_cast", "const_cast", "dynamic_cast"}
 
@@ -89,7 +90,7 @@ def read_sources(root: Path) -> dict[Path, Source]:
             places = [path.parent / target, *(Path(top, target) for top in INCLUDE_ROOTS)]
             there = [Path(os.path.normpath(p)) for p in places if (root / p).is_file()]
             includes += there[:1] or (of_tests.get(target, []) if path.parts[0] == "tests" else [])
-        text = cxx_text.bare(raw)
+        text = NAMES_OF_TESTS.sub(lambda named: " " * len(named.group()), cxx_text.bare(raw))
         sources[path] = Source(
             path,
             text,

@@ -11,7 +11,7 @@ COMMENT_OR_STRING = re.compile(
     r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<!\w)\'(?:\\.|[^\'\\\n])+\'', re.S
 )
 DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.M)
-MACRO = re.compile(r"\b[A-Z][A-Z0-9_]{3,}\s*\((?:[^()]|\([^()]*\))*\)|\balignas\s*\([^()]*\)")
+ALIGNMENT = re.compile(r"\balignas\s*\([^()]*\)")
 ATTRIBUTE = re.compile(r"\[\[.*?\]\]", re.S)
 NAMESPACE = re.compile(r"\bnamespace(?:\s+([\w:]+))?\s*$")
 TYPE = re.compile(
@@ -36,12 +36,12 @@ class Scope(NamedTuple):
 
 
 def bare(text: str) -> str:
-    """Without comments, strings, directives, annotations and attributes. Lines keep numbers."""
+    """Without comments, strings, directives, alignments and attributes. Lines keep numbers."""
 
     def blank(match: re.Match[str]) -> str:
         return re.sub(r"[^\n]", " ", match.group())
 
-    for pattern in (COMMENT_OR_STRING, DIRECTIVE, MACRO, ATTRIBUTE):
+    for pattern in (COMMENT_OR_STRING, DIRECTIVE, ALIGNMENT, ATTRIBUTE):
         text = pattern.sub(blank, text)
     return text
 

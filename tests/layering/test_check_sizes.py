@@ -56,7 +56,7 @@ class Full final : public Base {
  private:
   friend class Other;
   int a_ = 0, b_ = 1;  // two
-  std::map<int, std::vector<int>> rows_ GUARDED_BY(mutex_);  // one
+  std::map<int, std::vector<int>> rows_;  // one
   std::atomic<bool> done_{false};  // one
 };
 """

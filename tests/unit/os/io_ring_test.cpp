@@ -48,7 +48,7 @@ class IoRingTest : public testing::Test {
 TEST_F(IoRingTest, MovesBytesRegisteredOrNot) {
   std::vector<std::byte> from(8192, std::byte{3}), to(8192);
   const uint32_t file = ring_->add_file(file_.get());
-  EXPECT_EQ(file == IoRing::kNone, !ring_->takes_files());
+  EXPECT_EQ(file != IoRing::kNone, ring_->text().find("files") != std::string::npos);
   for (const uint32_t file_slot : {IoRing::kNone, file}) {
     for (const bool registered : {false, true}) {
       const auto slot_for = [&](std::vector<std::byte>& memory) {

@@ -44,17 +44,5 @@ TEST(ThreadName, IsCutToWhatTheKernelTakes) {
   }).join();
 }
 
-TEST(PinThread, RunsOnTheChosenCpu) {
-  const std::vector<int> cpus = allowed_cpus();
-  ASSERT_FALSE(cpus.empty());
-  for (int index = 0; index < static_cast<int>(cpus.size()) + 1; ++index) {
-    std::thread([&] {
-      ASSERT_TRUE(pin_thread(index).ok());
-      EXPECT_EQ(::sched_getcpu(), cpus[static_cast<size_t>(index) % cpus.size()]);
-    }).join();
-  }
-  EXPECT_FALSE(pin_thread(-1).ok());
-}
-
 }  // namespace
 }  // namespace meron
