@@ -33,11 +33,12 @@ GatherOperation::GatherOperation(Prepared /*by*/, std::vector<std::shared_ptr<Un
       only_on_device_(
           view_on_device_ ||
           (targets_on_device_ && std::all_of(targets_.begin(), targets_.end(),
-                                             [](const auto& each) { return each.on_device; }))),
-      by_devices_(only_on_device_ &&
-                  std::all_of(units_.begin(), units_.end(),
-                              [](const auto& unit) { return unit->gathers_on_device(); })) {
+                                             [](const auto& each) { return each.on_device; }))) {
   items_.reserve(units_.size());
+  if (only_on_device_ && std::all_of(units_.begin(), units_.end(),
+                                     [](const auto& unit) { return unit->gathers_on_device(); })) {
+    by_devices_.emplace(units_);
+  }
 }
 
 namespace {
@@ -73,7 +74,7 @@ Result<std::shared_ptr<GatherOperation>> GatherOperation::prepare(
       return std::move(allocated).error();
     }
   }
-  if (gather->by_devices_) MERON_TRY(gather->reserve());
+  if (gather->by_devices_) MERON_TRY(gather->by_devices_->reserve());
   return gather;
 }
 
@@ -101,7 +102,7 @@ Status GatherOperation::begin(uint64_t sequence, Deadline deadline) {
     items_.push_back(std::move(item));
   }
   if (units_.front()->axes().devices == nullptr) return Ok{};
-  Status launched = by_devices_ ? launch() : refresh_rows();
+  Status launched = begin_on_devices();
   if (launched.ok()) return launched;
   return fail_devices(channel_, std::move(launched).error().during(describe()), sequence);
 }

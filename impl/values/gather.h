@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "collective/operation.h"
-#include "device/device_group.h"
 #include "device/upload.h"
 #include "unit/unit.h"
+#include "values/gather_by_devices.h"
 #include "values/import_from_nodes.h"
 
 namespace meron {
@@ -69,7 +69,7 @@ class GatherOperation final : public Operation {
 
   GatherMode mode() const { return mode_; }
   // Whether devices gather the values themselves: the same on all ranks.
-  bool by_devices() const { return by_devices_; }
+  bool by_devices() const { return by_devices_.has_value(); }
   // Where in the window whole values come, the first of them, of those that do; of all of them
   // `detail` gets a hash. Equal on all ranks too.
   std::optional<uint64_t> place_in_window(uint64_t* detail) const;
@@ -129,20 +129,8 @@ class GatherOperation final : public Operation {
   void copy_to_caller(Rank& rank, std::byte* to, const std::byte* from, uint64_t bytes) const;
   Status note_copies();
   Result<bool> lease_device();
-  Status reserve();
-  Status launch();
-  Status move_into_window(std::vector<DeviceGroup::Part>& rows) const;
-  // Where replicas hold rows alike: what the others have updated comes into this rank's.
-  void add_refresh(Unit& unit, std::vector<DeviceGroup::Part>& parts) const;
-  struct EncodedRow;
-  void add_parts(size_t unit, std::vector<DeviceGroup::Part>& parts,
-                 std::vector<EncodedRow>& encoded) const;
-  static Status encode_part(const EncodedRow& row);
-  static Status decode_row(const EncodedRow& row);
-  // Where a whole row lies, of those by whose rows whole values are gathered.
-  std::byte* row_of(size_t unit, size_t flat) const;
+  Status begin_on_devices();
   void count(Unit& unit) const;
-  Status refresh_rows();
 
   std::vector<std::shared_ptr<Unit>> units_;
   std::vector<Item> items_;  // one per unit
@@ -150,10 +138,7 @@ class GatherOperation final : public Operation {
   std::vector<GatherTarget> targets_;
   bool view_on_device_ = false, targets_on_device_ = false;
   bool only_on_device_ = false;  // the host sees nothing of it
-  bool by_devices_ = false;
-  // By unit and flat, until they are launched: whole values; where this rank has parts, rows, and
-  // parts as they travel with a codec.
-  std::vector<std::vector<DeviceMemory>> rooms_, rows_, slots_;
+  std::optional<GatherByDevices> by_devices_;
   std::unique_ptr<Upload> upload_;  // to targets, from values that are not pinned
   bool asked_ = false;              // for copies to targets
   std::vector<void*> joined_;       // streams that wait for the device
