@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "device/device.h"
@@ -167,7 +168,7 @@ TEST_F(EmulatedTest, WhatIsBehindAnEventThatHasNotComeIsNotAskedFor) {
   EXPECT_FALSE(events.known(first).has_value());
   events.note(second, false);
   EXPECT_FALSE(events.known(first).has_value()) << "it may have come";
-  while (events.known(third).has_value()) EXPECT_FALSE(*events.known(third));
+  while (const std::optional<bool> known = events.known(third)) EXPECT_FALSE(*known);
   EXPECT_FALSE(events.known(second).has_value()) << "asked again, after a moment";
   events.note(second, true);
   EXPECT_EQ(events.known(first), std::optional(true));
