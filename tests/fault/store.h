@@ -60,8 +60,13 @@ class StoreTest : public testing::Test {
     return {std::istreambuf_iterator<char>(file), {}};
   }
   void write(const fs::path& path, const std::string& text) const { std::ofstream(path) << text; }
+  // Not for ranks that may meet meanwhile: then it goes, maybe before this has looked.
   void await(const fs::path& path) const {
-    while (!fs::exists(path)) sleep_ns(kMilli);
+    const int64_t end = now_ns() + 20 * kSecond;
+    while (!fs::exists(path)) {
+      ASSERT_LT(now_ns(), end) << path << " does not come";
+      sleep_ns(kMilli);
+    }
   }
   // What rank 0 says that it is, as an answer of rank 1 that differs in `from`.
   std::string answer_of_rank_1(const std::string& from, const std::string& to) const {

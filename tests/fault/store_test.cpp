@@ -91,12 +91,17 @@ TEST_F(StoreTest, TakesInARankThatIsStartedAgain) {
 // What killed jobs left, of this name and at any point, is nobody's.
 TEST_F(StoreTest, IsNotMisledByWhatWasLeft) {
   for (int trial = 0; trial < 10; ++trial) {
-    Job killed(3, [&](int rank, Report&) {
+    Job killed(3, [&](int rank, Report& report) {
       set(rank, trial % 2 == 0 ? 4 : 3);
       Session session(by_environment(trial % 2 == 0 ? 4 : 3), rank);
+      report.mark = 1;
       while (true) pause();
     });
-    await(card(trial % 3));
+    const int looked_at = trial % 3;
+    while (!fs::exists(card(looked_at)) && killed[looked_at].mark == 0 &&
+           killed[looked_at].ended == 0) {
+      sleep_ns(kMilli);
+    }
     sleep_ns(trial * 2 * kMilli);
     for (int rank = 0; rank < 3; ++rank) killed.signal(rank, SIGKILL);
     (void)killed.wait(5 * kSecond);
