@@ -31,9 +31,9 @@ class DeviceSide {
   // What lies on the device is written here, and summed and updated.
   void* work() const { return work_.get(); }
 
-  // Wakes whoever waits on this rank when the stream, one of the above, has come so far. Where
-  // nobody waits the device is asked for that once somebody does: it takes as long as a launch, and
-  // most of what a trainer asks for is done before it waits.
+  // Wakes the threads of this rank that sleep when the stream, one of the above, has done what it
+  // was asked so far. If none sleeps, the device's callback is enqueued by the first that does: to
+  // enqueue one takes as long as a launch, and most work ends before a trainer waits.
   Status wake_after(void* stream);
   // The same at once, for a thread that is to have work as soon as there is.
   Status wake_right_after(void* stream);

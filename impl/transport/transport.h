@@ -117,7 +117,7 @@ class Transport {
     uint32_t ticket_;
   };
 
-  // What is to be done before this rank sleeps; empty: nothing. Set while it does not.
+  // Called by each thread of this rank before it sleeps; empty: nothing. Set it while none sleeps.
   void before_sleep(std::function<void()> hook) { before_sleep_ = std::move(hook); }
   // Whether a thread of this rank sleeps, or is about to.
   bool sleeps() const;

@@ -51,7 +51,7 @@ void add_refresh(Unit& unit, std::vector<DeviceGroup::Part>& parts) {
 }  // namespace
 
 // This rank's part of a row, from the exact values; and the whole row of what has come of all.
-// All ranks see what comes of decoding, also of their own part.
+// All ranks use the decoded values, also of their own part.
 Status GatherByDevices::encode_part(const EncodedRow& row) {
   const Unit& unit = *row.unit;
   const Flat& flat = *row.flat;

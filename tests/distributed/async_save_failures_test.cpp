@@ -65,7 +65,7 @@ TEST(AsyncSave, AFailureThatARankHasNotWaitedForIsRaisedByTheNext) {
   EXPECT_TRUE(fs::exists(folder.path + "/three/meron.json"));
 }
 
-// As bindings release what nobody holds any more: nobody has been told of the failure then.
+// As bindings release futures that were dropped: the failure has not been reported then.
 TEST(AsyncSave, AFailureThatWasOnlyPolledForIsRaisedByTheNext) {
   const Folder folder;
   EXPECT_TRUE(run_world({"shm", 2, "zero3"}, [&](int, meron_context context) {

@@ -52,7 +52,7 @@ impl RawFuture {
         self.status() == sys::MERON_IN_PROGRESS
     }
 
-    /// What a poll says to nobody: it takes no error, so a failure counts as not reported yet.
+    /// The status of a poll without a place for its error: a failure still counts as not reported.
     fn status(&self) -> sys::meron_status {
         // SAFETY: as in `wait`; the place for an error may be null.
         unsafe { sys::meron_future_poll(self.raw(), std::ptr::null_mut()) }

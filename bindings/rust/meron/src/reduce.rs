@@ -45,7 +45,7 @@ impl<'a> Source<'a> {
     /// # Safety
     ///
     /// From [`Unit::reduce_from`] on until the reduction has ended (as its [`Operation`], or
-    /// [`Context::wait_reductions`], says) the memory stays valid, and nobody writes it.
+    /// [`Context::wait_reductions`], says) the memory stays valid, and is not written.
     pub unsafe fn on_device(
         param: &Param,
         data: *const c_void,
@@ -168,7 +168,7 @@ impl Unit {
 
 impl Context {
     /// Waits until the last reduction, and the last end of an accumulation, that were begun of each of
-    /// these units have ended; also where nobody kept their [`Operation`](crate::Operation)s. One call for
+    /// these units have ended; also if their [`Operation`](crate::Operation)s were dropped. One call for
     /// many units, also of several groups; one of which nothing was begun is done.
     ///
     /// Blocks on peers, at most until each operation's deadline.
