@@ -167,7 +167,7 @@ def beside(
     step()
     alone, stalls, after = [], [], []
     for number in range(saves):
-        alone += [step()[0] for _ in range(10)]
+        alone += [step()[0] for _ in range(4)]
         begin = functools.partial(context.save_begin, folder, f"async-{number}", [model.optimizer])
         seconds, saving = step(begin)
         stalls.append(seconds)
@@ -178,6 +178,7 @@ def beside(
         "copy_seconds": copy_seconds(context, model),
         "step_seconds": usual,
         "stall_seconds": statistics.median(stalls) - usual,
+        "stalls_seconds": [seconds - usual for seconds in stalls],
         "next_steps_ratio": statistics.fmean(after) / statistics.fmean(alone),
     }
 

@@ -23,6 +23,8 @@ MIB = 1 << 20
 GB = 1e9
 # Two blocks of what passes through memory at a time; the staging of checkpoints.
 BUCKET = 32 * MIB
+# Beside a device a step varies by as much as the goal allows; the median of many by less.
+SAVES_BESIDE = {"device": 9, "processor": 3}
 TORCH_ARMS = ("torch.save", "torch.save per rank", "dcp", "torchsnapshot")
 ARMS = ("meron", "drive", *TORCH_ARMS)
 
@@ -127,13 +129,9 @@ class Bench:
                 size,
                 Path(folder),
                 step_seconds=max(0.2, 1.5 * save_seconds),
-                saves=1 if self.arguments.quick else self.saves_beside(size, compute),
+                saves=1 if self.arguments.quick else SAVES_BESIDE[compute],
                 compute=compute,
             )
-
-    def saves_beside(self, size: int, compute: str) -> int:
-        """A step varies by more than the goal where a copy is short; the median of many by less."""
-        return 9 if compute == "device" and size <= 1024 * MIB else 3
 
 
 def rate(runs: list[Json], what: str) -> float:
