@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "io/drive_error.h"
 #include "os/host.h"
-#include "os/memory_file.h"
 
 namespace meron::checkpoint {
 namespace {
@@ -35,10 +34,7 @@ Result<std::shared_ptr<Staging>> Staging::create(std::shared_ptr<IoEngine> engin
   }
   std::shared_ptr<Staging> staging(new Staging(std::move(engine), block_bytes, blocks));
   const uint64_t bytes = block_bytes * blocks;
-  // Pages of a new memory file are zero, and the mapping is aligned.
-  MERON_ASSIGN(const MemoryFile file, MemoryFile::create("meron-staging", bytes));
-  MERON_ASSIGN(staging->memory_, Mapping::map_file(file.fd(), bytes, Access::read_write));
-  MERON_TRY(staging->memory_.populate(0, bytes));
+  MERON_ASSIGN(staging->memory_, PrivateMemory::create(bytes));
   (void)staging->engine_->register_buffer(staging->memory_.data(), bytes);
   return staging;
 }
@@ -50,7 +46,7 @@ Staging::~Staging() {
   for (const auto& transfer : transfers_) {
     if (!transfer || transfer->wait(deadline.remaining())) continue;
     // The drive, or the engine's thread, may still use the memory.
-    (void)new Mapping(std::move(memory_));
+    (void)new PrivateMemory(std::move(memory_));
     return;
   }
 }

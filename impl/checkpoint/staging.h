@@ -11,7 +11,7 @@
 
 #include "base/result.h"
 #include "io/io_engine.h"
-#include "os/mapping.h"
+#include "os/private_memory.h"
 
 namespace meron::checkpoint {
 
@@ -58,7 +58,7 @@ class Staging {
 
   std::shared_ptr<IoEngine> engine_;
   uint64_t block_bytes_;
-  Mapping memory_;
+  PrivateMemory memory_;
   std::vector<std::shared_ptr<IoTicket>> transfers_;  // by block
   size_t next_ = 0;
 };

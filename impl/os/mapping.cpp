@@ -4,13 +4,13 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <utility>
 
 #include "base/layout.h"
+#include "os/address_space.h"
 #include "os/host.h"
 #include "os/memory_file.h"
 #include "os/memory_guard.h"
@@ -29,18 +29,6 @@ constexpr size_t kPiece = 64ull << 20;
 
 constexpr uint64_t round_down(uint64_t value, uint64_t multiple) {
   return value / multiple * multiple;
-}
-
-Error no_address_space(size_t bytes, int error) {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-    return Error(MERON_E_NO_MEMORY,
-                 fmt::format("cannot map {}: the limit on address space is {}",
-                             readable_bytes(bytes), readable_bytes(limit.rlim_cur)),
-                 "raise the limit on address space (ulimit -v)");
-  }
-  return system_error(fmt::format("cannot map {}", readable_bytes(bytes)), error,
-                      "check vm.max_map_count and vm.overcommit_memory of the host");
 }
 
 }  // namespace
@@ -65,27 +53,16 @@ Result<Mapping> Mapping::map_file(int fd, size_t bytes, Access access) {
   mapping.fd_.reset(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
   if (!mapping.fd_.valid()) return system_error("cannot keep a descriptor for a mapping", errno);
 
-  // Huge pages need an aligned start, so: take more address space than needed, map the file over
-  // the aligned part of it, give the rest back.
   const size_t size = round_up(bytes, page_size());
-  const size_t span = size + kHugePage;
-  void* const space =
-      ::mmap(nullptr, span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (space == MAP_FAILED) return no_address_space(size, errno);
-  const auto begin = reinterpret_cast<uintptr_t>(space);
-  const uintptr_t aligned = round_up(begin, kHugePage);
+  MERON_ASSIGN(std::byte* const space, take_address_space(size));
   const int protection = access == Access::read ? PROT_READ : PROT_READ | PROT_WRITE;
-  void* const mapped = ::mmap(reinterpret_cast<void*>(aligned), size, protection,
-                              MAP_SHARED | MAP_NORESERVE | MAP_FIXED, mapping.fd_.get(), 0);
+  void* const mapped =
+      ::mmap(space, size, protection, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, mapping.fd_.get(), 0);
   if (mapped == MAP_FAILED) {
     const int error = errno;
-    ::munmap(space, span);
+    ::munmap(space, size);
     if (error == ENOMEM) return no_address_space(size, error);
     return memory_error(fmt::format("cannot map {} of shared memory", readable_bytes(size)), error);
-  }
-  if (aligned > begin) ::munmap(space, aligned - begin);
-  if (const size_t tail = begin + span - (aligned + size); tail > 0) {
-    ::munmap(reinterpret_cast<void*>(aligned + size), tail);
   }
   mapping.data_ = static_cast<std::byte*>(mapped);
   mapping.size_ = size;
@@ -147,16 +124,7 @@ Status Mapping::populate_piece(size_t begin, size_t end) {
     } while (error == EINTR);
   }
   if (error == 0) return Ok{};
-  // EFAULT: a touch of the page would have been a SIGBUS, because no page could be had.
-  if (error == ENOMEM || error == ENOSPC || error == EFAULT) {
-    const HostMemory memory = host_memory();
-    return Error(MERON_E_NO_MEMORY,
-                 fmt::format("the host refused {} of memory ({}); it has {} available of {}",
-                             readable_bytes(end - begin), errno_text(error),
-                             readable_bytes(memory.available), readable_bytes(memory.total)),
-                 "end other programs, run on a larger host, or shard more of the state");
-  }
-  return memory_error("cannot give memory to a mapping", error);
+  return refused_memory(end - begin, error);
 }
 
 void Mapping::prefault(size_t offset, size_t bytes) const {

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 
 #include "os/host.h"
+#include "os/system_error.h"
 
 namespace meron {
 namespace {
@@ -56,6 +58,19 @@ Status require_memory(uint64_t bytes) {
                   readable_bytes(bytes), readable_bytes(margin), readable_bytes(on_host),
                   readable_bytes(memory.total)),
       "end other programs, run on a larger host, or shard more of the state");
+}
+
+Error refused_memory(uint64_t bytes, int error) {
+  // EFAULT: a touch of the page would have been a SIGBUS, because no page could be had.
+  if (error != ENOMEM && error != ENOSPC && error != EFAULT) {
+    return memory_error("cannot give memory to a mapping", error);
+  }
+  const HostMemory memory = host_memory();
+  return Error(MERON_E_NO_MEMORY,
+               fmt::format("the host refused {} of memory ({}); it has {} available of {}",
+                           readable_bytes(bytes), errno_text(error),
+                           readable_bytes(memory.available), readable_bytes(memory.total)),
+               "end other programs, run on a larger host, or shard more of the state");
 }
 
 }  // namespace meron

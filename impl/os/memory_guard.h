@@ -15,4 +15,7 @@ namespace meron {
 // takes much memory looks again after every piece.
 Status require_memory(uint64_t bytes);
 
+// What the kernel's refusal to give `bytes` by `error` says.
+Error refused_memory(uint64_t bytes, int error);
+
 }  // namespace meron
