@@ -102,11 +102,20 @@ class Bench:
             for arm in self.arms[first:] + self.arms[:first]:
                 self.show(f"{report.readable_bytes(size)}, turn {number + 1}: {arm}")
                 try:
-                    self.runs[size, arm].append(self.turn(arm, size, number))
+                    self.runs[size, arm].append(self.attempt(arm, size, number))
                 except BenchError as error:
                     if arm in ("meron", "drive"):
                         raise
-                    self.leave_out((arm,), str(error).strip().splitlines()[-1])
+                    self.leave_out((arm,), last_words(str(error)))
+
+    def attempt(self, arm: str, size: int, number: int) -> Json:
+        """A turn. A peer's process that dies as it ends is no reason to do without the peer."""
+        try:
+            return self.turn(arm, size, number)
+        except BenchError:
+            if arm in ("meron", "drive"):
+                raise
+            return self.turn(arm, size, number)
 
     def other_worlds(self, size: int) -> list[Json]:
         """Loads at other numbers of ranks than saved, and at the same."""
@@ -132,6 +141,12 @@ class Bench:
                 saves=1 if self.arguments.quick else SAVES_BESIDE[compute],
                 compute=compute,
             )
+
+
+def last_words(text: str) -> str:
+    """The last line that has any."""
+    lines = [line.strip() for line in text.splitlines()]
+    return next((line for line in reversed(lines) if any(map(str.isalpha, line))), "it failed")
 
 
 def rate(runs: list[Json], what: str) -> float:

@@ -12,6 +12,8 @@
 namespace meron::checkpoint {
 namespace {
 
+constexpr size_t kAnnounced = 32;  // reads, from the first that was not begun
+
 Status check_checksums(const File& file, uint64_t block_bytes, const std::string& path) {
   const uint64_t blocks = blocks_of(file.bytes, block_bytes);
   if (file.crc.size() == blocks) return Ok{};
@@ -118,7 +120,19 @@ void BlockReader::pop_front() {
   slots_.pop_front();
 }
 
+Status BlockReader::announce() {
+  const size_t end = std::min(reads_.size(), begun_ + kAnnounced);
+  for (announced_ = std::max(announced_, begun_); announced_ < end; ++announced_) {
+    const PlannedRead& read = reads_[announced_];
+    if (!read.shared || read.repeat) continue;
+    MERON_ASSIGN(const auto file, open_files_.get(read.file, true));
+    file->file().will_need(read.offset, read.bytes);
+  }
+  return Ok{};
+}
+
 Status BlockReader::read_ahead() {
+  MERON_TRY(announce());
   while (begun_ < reads_.size() && slots_.size() < staging_->blocks()) {
     if (reads_[begun_].repeat) {
       slots_.push_back({.read = reads_[begun_], .block = {}, .verified = true});

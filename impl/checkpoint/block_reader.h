@@ -75,6 +75,9 @@ class BlockReader {
   Result<std::span<const std::byte>> next_piece();
   // Begins reads as far ahead as there are blocks.
   Status read_ahead();
+  // Lets the system read what goes through its page cache: a read from there is begun when the one
+  // before it has ended, so that the drive would wait between.
+  Status announce();
   Status await_front();
   Status verify(const PlannedRead& read, const std::byte* data) const;
 
@@ -97,6 +100,7 @@ class BlockReader {
   OpenFiles open_files_;
   std::vector<PlannedRead> reads_;
   size_t begun_ = 0;                                 // of reads_
+  size_t announced_ = 0;                             // of reads_
   std::deque<Slot> slots_;                           // begun; bytes of the first are being returned
   std::map<uint32_t, std::vector<std::byte>> kept_;  // by file: PlannedRead::keep
   size_t range_ = 0;                                 // the present one

@@ -381,4 +381,9 @@ void DirectFile::stop_read_ahead() const {
   (void)::posix_fadvise(buffered_.get(), 0, 0, POSIX_FADV_RANDOM);  // advice: nothing depends on it
 }
 
+void DirectFile::will_need(uint64_t offset, uint64_t bytes) const {
+  (void)::posix_fadvise(buffered_.get(), static_cast<off_t>(offset), static_cast<off_t>(bytes),
+                        POSIX_FADV_WILLNEED);
+}
+
 }  // namespace meron

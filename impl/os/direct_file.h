@@ -51,6 +51,8 @@ class DirectFile {
   int buffered_fd() const { return buffered_.get(); }
   // The system reads no more through the page cache than is requested.
   void stop_read_ahead() const;
+  // Lets the system begin to read the range into the page cache. Does not wait for the drive.
+  void will_need(uint64_t offset, uint64_t bytes) const;
 
   // What offset and length, and what the address in memory must be multiples of for fd(). The
   // first is at least the page, so that no page is ever used through both descriptors.
