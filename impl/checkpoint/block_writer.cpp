@@ -88,7 +88,9 @@ Status BlockWriter::commit(uint64_t bytes) {
                       .on(path_));
   }
   filled_ += bytes;
-  if (block_ && filled_ == staging_->block_bytes()) write_block();
+  // The last one too: what has no transfer yet, another writer would overwrite.
+  const bool complete = submitted_ + filled_ == options_.total_bytes;
+  if (block_ && filled_ != 0 && (complete || filled_ == staging_->block_bytes())) write_block();
   return settle(collect());
 }
 
