@@ -71,6 +71,31 @@ TEST_P(BlockFiles, TheWriterCountsItsBytesAndHandsOutBoundedRoom) {
   EXPECT_EQ(content("file"), Content(100'000, std::byte{7}));
 }
 
+// As a rank's save does it: all files are written before the first one is synced.
+TEST_P(BlockFiles, AFileThatIsFinishedLaterKeepsItsLastBlock) {
+  constexpr uint64_t kBlock = 16 << 10;
+  const auto staging = this->staging(kBlock);
+  const std::vector<uint64_t> sizes = {kBlock + 4096, 20 * kBlock, 1, 20 * kBlock + 1};
+  std::vector<std::unique_ptr<BlockWriter>> writers;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    auto writer = BlockWriter::create(staging, at(std::to_string(i)), {.total_bytes = sizes[i]});
+    ASSERT_TRUE(writer.ok());
+    const Content given = content_of(sizes[i], i);
+    for (uint64_t done = 0; done < sizes[i];) {
+      const auto room = (*writer)->space(sizes[i] - done);
+      ASSERT_TRUE(room.ok());
+      std::copy_n(given.begin() + static_cast<ptrdiff_t>(done), room->size(), room->begin());
+      EXPECT_OK((*writer)->commit(room->size()));
+      done += room->size();
+    }
+    writers.push_back(std::move(*writer));
+  }
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    ASSERT_TRUE(writers[i]->finish().ok());
+    EXPECT_EQ(content(std::to_string(i)), content_of(sizes[i], i)) << i;
+  }
+}
+
 TEST_P(BlockFiles, MisuseOfTheWriterIsAnError) {
   const auto staging = this->staging();
   const auto begin = [&](const std::string& name) {
