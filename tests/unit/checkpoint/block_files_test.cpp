@@ -80,7 +80,7 @@ TEST_P(BlockFiles, AFileThatIsFinishedLaterKeepsItsLastBlock) {
   for (size_t i = 0; i < sizes.size(); ++i) {
     auto writer = BlockWriter::create(staging, at(std::to_string(i)), {.total_bytes = sizes[i]});
     ASSERT_TRUE(writer.ok());
-    const Content given = content_of(sizes[i], i);
+    const Content given = content_of(i, sizes[i]);
     for (uint64_t done = 0; done < sizes[i];) {
       const auto room = (*writer)->space(sizes[i] - done);
       ASSERT_TRUE(room.ok());
@@ -92,7 +92,7 @@ TEST_P(BlockFiles, AFileThatIsFinishedLaterKeepsItsLastBlock) {
   }
   for (size_t i = 0; i < sizes.size(); ++i) {
     ASSERT_TRUE(writers[i]->finish().ok());
-    EXPECT_EQ(content(std::to_string(i)), content_of(sizes[i], i)) << i;
+    EXPECT_EQ(content(std::to_string(i)), content_of(i, sizes[i])) << i;
   }
 }
 
