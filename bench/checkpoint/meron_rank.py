@@ -20,6 +20,7 @@ import meron
 
 ELEMENTS = 4 << 20  # of a unit
 BYTES = 14  # of an element: value, master and two states
+STATES = {"exp_avg": 1000, "exp_avg_sq": 2000}  # and by how much they are other than the values
 
 
 class Model:
@@ -42,23 +43,32 @@ class Model:
         for number, (unit, param) in enumerate(zip(self.units, self.params, strict=True)):
             with self.context.update([unit]) as update:
                 update.write(param, np.roll(self.block, number))
-            owned = param.owned
-            part = np.roll(self.block, 1000 + number)[owned.start : owned.stop]
-            for state in ("exp_avg", "exp_avg_sq"):
-                self.optimizer.write_state(param, state, part)
+            for state, shift in STATES.items():
+                self.optimizer.write_state(param, state, self.part(param, number + shift))
+
+    def part(self, param: meron.Param, shift: int) -> Any:
+        owned = param.owned
+        return np.roll(self.block, shift)[owned.start : owned.stop]
 
     def check(self) -> None:
-        """A state of each unit, after a load."""
-        for number, param in enumerate(self.params):
-            owned = param.owned
-            part = np.roll(self.block, 1000 + number)[owned.start : owned.stop]
-            if not np.array_equal(self.optimizer.read_state(param, "exp_avg_sq"), part):
-                raise SystemExit(f"{param}: other bytes were loaded than saved")
+        """That a load gave every state, master and value what was saved."""
+        for number, (unit, param) in enumerate(zip(self.units, self.params, strict=True)):
+            for state, shift in {"master": 0, **STATES}.items():
+                found = self.optimizer.read_state(param, state)
+                if not np.array_equal(found, self.part(param, number + shift)):
+                    raise SystemExit(f"{param}: another {state} was loaded than saved")
+            with unit.gather() as full:
+                saved = meron.from_float32(np.roll(self.block, number), "bf16")
+                if not np.array_equal(full[param], saved):
+                    raise SystemExit(f"{param}: other values were loaded than saved")
 
     def clear(self) -> None:
-        for param in self.params:
+        for unit, param in zip(self.units, self.params, strict=True):
+            with self.context.update([unit]) as update:
+                update.write(param, np.zeros(len(self.block), np.float32))
             zero = np.zeros(len(param.owned), np.float32)
-            self.optimizer.write_state(param, "exp_avg_sq", zero)
+            for state in STATES:
+                self.optimizer.write_state(param, state, zero)
 
     def compute(self, work: int) -> float:
         """Arithmetic in place of forward and backward; its seconds."""
