@@ -58,12 +58,15 @@ Result<std::unique_ptr<BlockReader>> BlockReader::create(std::shared_ptr<Staging
     MERON_TRY(check_checksums(files[range.file], options.block_bytes,
                               reader->open_files_.path(range.file)));
   }
-  MERON_ASSIGN(reader->reads_,
-               plan_reads(files, reader->ranges_, options.block_bytes, options.verify));
+  MERON_ASSIGN(reader->reads_, plan_reads(files, reader->ranges_,
+                                          {.block_bytes = options.block_bytes,
+                                           .read_bytes = reader->staging_->block_bytes(),
+                                           .whole_blocks = options.verify}));
   for (PlannedRead& read : reader->reads_) {
-    const BlockPlace place{read.file, read.offset / options.block_bytes};
-    read.shared =
-        read.shared || std::binary_search(options.shared.begin(), options.shared.end(), place);
+    const BlockPlace first{read.file, read.offset / options.block_bytes};
+    const auto at = std::lower_bound(options.shared.begin(), options.shared.end(), first);
+    read.shared = read.shared || (at != options.shared.end() && at->file == read.file &&
+                                  at->block * options.block_bytes < read.offset + read.bytes);
   }
   return reader;
 }
@@ -97,9 +100,14 @@ Result<std::span<const std::byte>> BlockReader::next_piece() {
         .on(open_files_.path(range.file));
   }
   MERON_TRY(await_front());
-  const Slot& front = slots_.front();
+  Slot& front = slots_.front();
   const uint64_t past = at - front.read.offset;
-  const uint64_t bytes = std::min(range.bytes - position_, front.read.bytes - past);
+  uint64_t bytes = std::min(range.bytes - position_, front.read.bytes - past);
+  if (options_.verify) {
+    MERON_TRY(verify(&front, at));
+    // No further than that block, so that the caller finds the bytes in the processor's cache.
+    bytes = std::min(bytes, front.verified - past);
+  }
   position_ += bytes;
   return std::span<const std::byte>(front_data() + past, bytes);
 }
@@ -135,7 +143,8 @@ Status BlockReader::read_ahead() {
   MERON_TRY(announce());
   while (begun_ < reads_.size() && slots_.size() < staging_->blocks()) {
     if (reads_[begun_].repeat) {
-      slots_.push_back({.read = reads_[begun_], .block = {}, .verified = true});
+      slots_.push_back(
+          {.read = reads_[begun_], .block = {}, .arrived = true, .verified = reads_[begun_].bytes});
       ++begun_;
       continue;
     }
@@ -155,7 +164,7 @@ Status BlockReader::read_ahead() {
 
 Status BlockReader::await_front() {
   Slot& front = slots_.front();
-  if (front.verified) return Ok{};
+  if (front.arrived) return Ok{};
   MERON_TRY(wait_for(*front.ticket, front.file->path(), options_.timeout_ns, cancelled_));
   if (Status ended = front.ticket->status(); !ended.ok()) {
     const auto size = front.file->file().size();
@@ -168,21 +177,29 @@ Status BlockReader::await_front() {
         .on(front.file->path());
   }
   read_.fetch_add(front.read.bytes, std::memory_order_relaxed);
-  if (options_.verify) MERON_TRY(verify(front.read, front.block.data));
-  front.verified = true;
+  front.arrived = true;
   return Ok{};
 }
 
-Status BlockReader::verify(const PlannedRead& read, const std::byte* data) const {
-  const uint32_t found = kernels::crc32c(data, read.bytes);
-  const uint32_t expected = files_[read.file].crc[read.offset / options_.block_bytes];
-  if (found == expected) return Ok{};
-  return Error(MERON_E_CORRUPT,
-               fmt::format("the block of {} bytes at offset {} is not what was saved: its CRC-32C "
-                           "is {:08x}, not {:08x}",
-                           read.bytes, read.offset, found, expected),
-               "the drive or a copy has changed it: copy the file anew, or load another checkpoint")
-      .on(open_files_.path(read.file));
+Status BlockReader::verify(Slot* slot, uint64_t at) const {
+  const PlannedRead& read = slot->read;
+  while (read.offset + slot->verified <= at) {
+    const uint64_t offset = read.offset + slot->verified;
+    const uint64_t bytes = std::min(options_.block_bytes, read.bytes - slot->verified);
+    const uint32_t found = kernels::crc32c(slot->block.data + slot->verified, bytes);
+    const uint32_t expected = files_[read.file].crc[offset / options_.block_bytes];
+    if (found != expected) {
+      return Error(MERON_E_CORRUPT,
+                   fmt::format("the block of {} bytes at offset {} is not what was saved: its "
+                               "CRC-32C is {:08x}, not {:08x}",
+                               bytes, offset, found, expected),
+                   "the drive or a copy has changed it: copy the file anew, or load another "
+                   "checkpoint")
+          .on(open_files_.path(read.file));
+    }
+    slot->verified += bytes;
+  }
+  return Ok{};
 }
 
 }  // namespace meron::checkpoint

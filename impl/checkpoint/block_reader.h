@@ -32,7 +32,7 @@ struct BlockPlace {
 };
 
 struct ReaderOptions {
-  uint64_t block_bytes = 1 << 20;  // Manifest::block_bytes, at most the block of the staging
+  uint64_t block_bytes = 1 << 20;  // Manifest::block_bytes; a read has as many as the staging's has
   bool verify = true;              // false: the files have no checksums
   bool links = false;              // true: links are followed
   int64_t timeout_ns = -1;         // of a read that does not end; negative: none
@@ -41,7 +41,7 @@ struct ReaderOptions {
 };
 
 // Used by one thread, but for cancel() and bytes_read(). The first failure is final: every later
-// call returns it again. Reads as many blocks ahead as the staging has.
+// call returns it again. Begins as many reads ahead as the staging has blocks.
 class BlockReader {
  public:
   // `files` must stay. Each file of a range must exist, beneath the directory, with its size.
@@ -72,6 +72,15 @@ class BlockReader {
               std::span<const File> files, std::vector<WantedRange> ranges,
               const ReaderOptions& options);
 
+  struct Slot {
+    PlannedRead read;
+    Staging::Block block;
+    std::shared_ptr<IoTicket> ticket = nullptr;
+    std::shared_ptr<IoFile> file = nullptr;
+    bool arrived = false;
+    uint64_t verified = 0;  // of its first bytes: whole blocks
+  };
+
   Result<std::span<const std::byte>> next_piece();
   // Begins reads as far ahead as there are blocks.
   Status read_ahead();
@@ -79,15 +88,9 @@ class BlockReader {
   // before it has ended, so that the drive would wait between.
   Status announce();
   Status await_front();
-  Status verify(const PlannedRead& read, const std::byte* data) const;
+  // The checksums of its blocks up to that of byte `at` of the file.
+  Status verify(Slot* slot, uint64_t at) const;
 
-  struct Slot {
-    PlannedRead read;
-    Staging::Block block;
-    std::shared_ptr<IoTicket> ticket = nullptr;
-    std::shared_ptr<IoFile> file = nullptr;
-    bool verified = false;
-  };
   // The bytes of the slot in front, once await_front() was well.
   const std::byte* front_data() const;
   // Takes the front off, and keeps its block if it is wanted again.

@@ -36,11 +36,13 @@ bool may_extend(const PlannedRead& read, const WantedRange& range, uint64_t at, 
 // The last read of each of the files that were read last.
 class LastReads {
  public:
-  // The number of a read of that block, if it is the last one of its file; it counts as used.
-  std::optional<size_t> find(std::span<const PlannedRead> reads, uint32_t file, uint64_t block) {
-    for (auto it = numbers_.begin(); it != numbers_.end(); ++it) {
-      if (reads[*it].file != file) continue;
-      return reads[*it].offset == block ? std::optional(*it) : std::nullopt;
+  // The number of a read of the same bytes, if it is the last one of its file; it counts as used.
+  std::optional<size_t> find(std::span<const PlannedRead> reads, const PlannedRead& read) const {
+    for (const size_t number : numbers_) {
+      const PlannedRead& last = reads[number];
+      if (last.file != read.file) continue;
+      const bool same = last.offset == read.offset && last.bytes == read.bytes;
+      return same ? std::optional(number) : std::nullopt;
     }
     return std::nullopt;
   }
@@ -55,43 +57,87 @@ class LastReads {
   std::deque<size_t> numbers_;  // the front was used last
 };
 
+class Planner {
+ public:
+  Planner(std::span<const File> files, std::span<const WantedRange> ranges, const ReadSizes& sizes)
+      : files_(files), ranges_(ranges), sizes_(sizes) {}
+
+  Result<std::vector<PlannedRead>> run() && {
+    for (const WantedRange& range : ranges_) MERON_TRY(check_range(files_, range));
+    for (size_t i = 0; i < ranges_.size(); ++i) {
+      const WantedRange& range = ranges_[i];
+      if (i == 0 || !follows(i)) find_run(i);
+      const uint64_t end = range.offset + range.bytes;
+      for (uint64_t at = range.offset; at < end;) {
+        if (reads_.empty() || !reads_.back().covers(range.file, at)) {
+          sizes_.whole_blocks ? add_blocks(range, at) : add_pages(range, at);
+        }
+        at = std::min(end, reads_.back().offset + reads_.back().bytes);
+      }
+    }
+    return std::move(reads_);
+  }
+
+ private:
+  bool follows(size_t i) const {
+    const WantedRange &before = ranges_[i - 1], &range = ranges_[i];
+    return before.file == range.file && before.shared == range.shared &&
+           before.offset + before.bytes == range.offset;
+  }
+  // The bytes that the ranges from `i` on want in one piece.
+  void find_run(size_t i) {
+    run_begin_ = ranges_[i].offset;
+    run_end_ = run_begin_ + ranges_[i].bytes;
+    while (++i < ranges_.size() && follows(i)) run_end_ += ranges_[i].bytes;
+  }
+  uint64_t end_of_block(const WantedRange& range, uint64_t block) const {
+    return block + std::min(sizes_.block_bytes, files_[range.file].bytes - block);
+  }
+  void add_blocks(const WantedRange& range, uint64_t at) {
+    const uint64_t begin = at / sizes_.block_bytes * sizes_.block_bytes;
+    uint64_t end = end_of_block(range, begin);
+    while (begin >= run_begin_ && end < run_end_) {
+      const uint64_t next = end_of_block(range, end);
+      if (next > run_end_ || next - begin > sizes_.read_bytes) break;
+      end = next;
+    }
+    PlannedRead read{
+        .file = range.file, .offset = begin, .bytes = end - begin, .shared = range.shared};
+    if (const auto before = last_.find(reads_, read)) {
+      reads_[*before].keep = true;
+      read.repeat = true;
+    }
+    reads_.push_back(read);
+    last_.add(reads_);
+  }
+  void add_pages(const WantedRange& range, uint64_t at) {
+    const uint64_t block = at / sizes_.block_bytes * sizes_.block_bytes;
+    const uint64_t end =
+        std::min(end_of_block(range, block), round_up(range.offset + range.bytes, kReadPage));
+    if (!reads_.empty() && may_extend(reads_.back(), range, at, sizes_.block_bytes)) {
+      reads_.back().bytes = end - reads_.back().offset;
+      return;
+    }
+    const uint64_t begin = at / kReadPage * kReadPage;
+    reads_.push_back(
+        {.file = range.file, .offset = begin, .bytes = end - begin, .shared = range.shared});
+  }
+
+  const std::span<const File> files_;
+  const std::span<const WantedRange> ranges_;
+  const ReadSizes sizes_;
+  uint64_t run_begin_ = 0;
+  uint64_t run_end_ = 0;
+  std::vector<PlannedRead> reads_;
+  LastReads last_;
+};
+
 }  // namespace
 
 Result<std::vector<PlannedRead>> plan_reads(std::span<const File> files,
                                             std::span<const WantedRange> ranges,
-                                            uint64_t block_bytes, bool whole_blocks) {
-  std::vector<PlannedRead> reads;
-  LastReads last;
-  for (const WantedRange& range : ranges) {
-    MERON_TRY(check_range(files, range));
-    const uint64_t end = range.offset + range.bytes;
-    for (uint64_t at = range.offset; at < end;) {
-      const uint64_t block = at / block_bytes * block_bytes;
-      const uint64_t block_end = block + std::min(block_bytes, files[range.file].bytes - block);
-      const uint64_t read_end =
-          whole_blocks ? block_end : std::min(block_end, round_up(end, kReadPage));
-      if (reads.empty() || !reads.back().covers(range.file, at)) {
-        if (!whole_blocks && !reads.empty() && may_extend(reads.back(), range, at, block_bytes)) {
-          reads.back().bytes = read_end - reads.back().offset;
-        } else {
-          const uint64_t begin = whole_blocks ? block : at / kReadPage * kReadPage;
-          reads.push_back({.file = range.file,
-                           .offset = begin,
-                           .bytes = read_end - begin,
-                           .shared = range.shared});
-          if (whole_blocks) {
-            if (const auto before = last.find(reads, range.file, block)) {
-              reads[*before].keep = true;
-              reads.back().repeat = true;
-            }
-            last.add(reads);
-          }
-        }
-      }
-      at = std::min(end, reads.back().offset + reads.back().bytes);
-    }
-  }
-  return reads;
+                                            const ReadSizes& sizes) {
+  return Planner(files, ranges, sizes).run();
 }
 
 }  // namespace meron::checkpoint

@@ -11,7 +11,7 @@
 
 namespace meron::checkpoint {
 
-// Files of which the last block may be kept.
+// Files of which the last read may be kept.
 inline constexpr size_t kKeptFiles = 16;
 
 // Bytes of a file that somebody wants.
@@ -23,29 +23,38 @@ struct WantedRange {
   bool shared = false;
 };
 
-// One read of a file, within a block.
+// One read of a file.
 struct PlannedRead {
   uint32_t file = 0;
   uint64_t offset = 0;
   uint64_t bytes = 0;
   bool shared = false;
-  bool keep = false;    // the block is needed again later: a copy of it is kept
-  bool repeat = false;  // it is that block: the copy serves, and nothing is read
+  bool keep = false;    // the same bytes are needed again later: a copy of them is kept
+  bool repeat = false;  // it is those bytes: the copy serves, and nothing is read
 
   bool covers(uint32_t which, uint64_t at) const {
     return file == which && at >= offset && at - offset < bytes;
   }
 };
 
+struct ReadSizes {
+  uint64_t block_bytes = 0;  // of a checksum
+  uint64_t read_bytes = 0;   // of the longest read: at least a block
+  bool whole_blocks = true;  // false: there are no checksums
+};
+
 // The reads that give all bytes of the ranges in their order: going through the ranges byte by
-// byte, each byte is in the present read or in the one after it. With `whole_blocks` each read is a
-// block, so that its checksum can be compared; else reads are as long as the ranges need, rounded
-// outward to pages, and one read serves ranges that are close together. A full block in which one
-// range of a file ends and the next range of that file begins is read once, although ranges of up
-// to kKeptFiles - 1 other files are between: so are consecutive units, each in several
-// files. Errors: MERON_E_ARGUMENT for a range outside of its file.
+// byte, each byte is in the present read or in the one after it. With `whole_blocks` each read is
+// one or more blocks, so that their checksums can be compared; else reads are as long as the ranges
+// need, rounded outward to pages, and one read serves ranges that are close together.
+//
+// A block in which wanted bytes begin or end is a read of its own, because a local peer or a later
+// range may want the rest of it. If one range of a file ends in it and the next range
+// of that file begins, it is read once, although ranges of up to kKeptFiles - 1 other files are
+// between: so are consecutive units, each in several files. Errors: MERON_E_ARGUMENT for a range
+// outside of its file.
 Result<std::vector<PlannedRead>> plan_reads(std::span<const File> files,
                                             std::span<const WantedRange> ranges,
-                                            uint64_t block_bytes, bool whole_blocks);
+                                            const ReadSizes& sizes);
 
 }  // namespace meron::checkpoint

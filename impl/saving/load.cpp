@@ -95,12 +95,13 @@ Error naming_the_one_before(Error error, const std::string& root,
   return error;
 }
 
-// As many of the checkpoint's blocks as the staging of a save has bytes: each is one read.
+// As many bytes as the staging of a save has. Each block is one read.
 Result<std::shared_ptr<checkpoint::Staging>> staging_for(uint64_t block_bytes) {
   constexpr uint64_t kBytes = checkpoint::kStagingBlock * checkpoint::kStagingBlocks;
+  constexpr uint64_t kRead = 1 << 20;
+  const uint64_t read = std::max(kRead, block_bytes);
   MERON_ASSIGN(auto engine, IoEngine::create());
-  return checkpoint::Staging::create(std::move(engine), block_bytes,
-                                     std::max<uint64_t>(3, kBytes / block_bytes));
+  return checkpoint::Staging::create(std::move(engine), read, std::max<uint64_t>(3, kBytes / read));
 }
 
 }  // namespace

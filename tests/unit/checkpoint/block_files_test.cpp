@@ -273,6 +273,24 @@ TEST_P(BlockFiles, AFlippedBitIsFoundInItsBlockBeforeAnyByteOfIt) {
   }
 }
 
+TEST_P(BlockFiles, AReadOfManyBlocksNamesTheDamagedOneAndGivesAllBefore) {
+  constexpr uint64_t kBlock = 8192;
+  const Content content = content_of(1, 16 * kBlock);
+  const std::vector<File> files = {write("file", content, kBlock)};
+  test::flip_bit(at("file"), 11 * kBlock + 5, 3);
+  auto reader = BlockReader::create(staging(8 * kBlock), directory_.path(), files,
+                                    {{0, 0, 11 * kBlock}, {0, 11 * kBlock, 5 * kBlock}},
+                                    {.block_bytes = kBlock});
+  ASSERT_TRUE(reader.ok());
+  const auto before = test::read_range(**reader);
+  ASSERT_TRUE(before.ok()) << "the damage is in another range";
+  EXPECT_EQ(*before, Content(content.begin(), content.begin() + 11 * kBlock));
+  const auto damaged = (*reader)->next();
+  ASSERT_FALSE(damaged.ok());
+  EXPECT_THAT(damaged.error().info().what,
+              testing::HasSubstr("block of 8192 bytes at offset 90112"));
+}
+
 TEST_P(BlockFiles, AnotherLengthIsFoundBeforeAnythingIsRead) {
   const Content content = content_of(1, 20'000);
   const std::vector<File> files = {write("file", content, 8192)};

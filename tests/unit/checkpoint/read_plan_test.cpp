@@ -9,6 +9,7 @@
 #include <map>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace meron::checkpoint {
@@ -27,8 +28,10 @@ std::vector<File> files_of(size_t count, uint64_t bytes) {
 }
 
 std::vector<PlannedRead> plan(const std::vector<File>& files, std::vector<WantedRange> ranges,
-                              bool whole_blocks = true) {
-  const auto reads = plan_reads(files, ranges, kBlock, whole_blocks);
+                              bool whole_blocks = true, uint64_t read_bytes = kBlock) {
+  const auto reads =
+      plan_reads(files, ranges,
+                 {.block_bytes = kBlock, .read_bytes = read_bytes, .whole_blocks = whole_blocks});
   EXPECT_TRUE(reads.ok());
   return reads.ok() ? *reads : std::vector<PlannedRead>();
 }
@@ -48,6 +51,29 @@ TEST(ReadPlan, WholeBlocksCoverARangeAndTheLastOneEndsWithTheFile) {
   EXPECT_EQ(text_of(plan(files, {{0, kBlock - 1, kBlock + 51}})),
             "0:0+65536; 0:65536+65536; 0:131072+100; ");
   EXPECT_EQ(text_of(plan(files, {{0, 2 * kBlock, 0}})), "") << "an empty range needs nothing";
+}
+
+TEST(ReadPlan, AReadHasAsManyBlocksAsMayBeButNoneInWhichWantedBytesBeginOrEnd) {
+  const auto files = files_of(2, 6 * kBlock + 100);
+  const auto text = [&](std::vector<WantedRange> ranges) {
+    return text_of(plan(files, std::move(ranges), true, 2 * kBlock + kPage));
+  };
+  EXPECT_EQ(text({{0, 0, 6 * kBlock + 100}}), "0:0+131072; 0:131072+131072; 0:262144+131172; ");
+  EXPECT_EQ(text({{0, kPage, 4 * kBlock}}),
+            "0:0+65536; 0:65536+131072; 0:196608+65536; 0:262144+65536; ");
+  // Ranges that follow one another are as one.
+  EXPECT_EQ(text({{0, 0, kBlock + 1}, {0, kBlock + 1, 0}, {0, kBlock + 1, kBlock - 1}, {1, 0, 1}}),
+            "0:0+131072; 1:0+65536; ");
+  EXPECT_EQ(text({{0, 0, kBlock + 1}, {1, 0, 1}, {0, kBlock + 1, 2 * kBlock - 1}}),
+            "0:0+65536; 0:65536+65536 keep; 1:0+65536; 0:65536+65536 repeat; 0:131072+65536; ");
+}
+
+TEST(ReadPlan, SharedBytesAreReadsOfTheirOwn) {
+  const auto reads = plan(files_of(1, 4 * kBlock),
+                          {{0, 0, kBlock, false}, {0, kBlock, kBlock, true}}, true, 4 * kBlock);
+  ASSERT_EQ(reads.size(), 2U);
+  EXPECT_FALSE(reads[0].shared);
+  EXPECT_TRUE(reads[1].shared);
 }
 
 TEST(ReadPlan, ABlockInWhichOneRangeEndsAndTheNextBeginsIsReadOnce) {
@@ -103,7 +129,8 @@ TEST(ReadPlan, ARangeOutsideOfItsFileIsRefused) {
   const auto files = files_of(1, 100);
   for (const WantedRange& range : std::vector<WantedRange>{
            {1, 0, 1}, {0, 101, 0}, {0, 0, 101}, {0, 50, 51}, {0, 1, UINT64_MAX}}) {
-    const auto reads = plan_reads(files, std::vector<WantedRange>{range}, kBlock, true);
+    const auto reads = plan_reads(files, std::vector<WantedRange>{range},
+                                  {.block_bytes = kBlock, .read_bytes = kBlock});
     ASSERT_FALSE(reads.ok());
     EXPECT_EQ(reads.error().code(), MERON_E_ARGUMENT);
   }
@@ -112,18 +139,17 @@ TEST(ReadPlan, ARangeOutsideOfItsFileIsRefused) {
 // What the reader relies on: the bytes of the ranges are in the present read or in the next one,
 // and a copy is there when a read counts on it.
 void expect_usable(const std::vector<PlannedRead>& reads, const std::vector<WantedRange>& ranges) {
-  std::map<uint32_t, uint64_t> kept;  // by file, the block of which there is a copy
+  std::map<uint32_t, std::pair<uint64_t, uint64_t>> kept;  // by file, offset and length of a copy
   const auto begin = [&](const PlannedRead& read) {
-    if (read.repeat) {
-      ASSERT_TRUE(kept.count(read.file) == 1 && kept[read.file] == read.offset);
-    }
+    ASSERT_TRUE(!read.repeat || (kept.count(read.file) == 1 &&
+                                 kept[read.file] == std::pair(read.offset, read.bytes)));
   };
   size_t at = 0;
   if (!reads.empty()) begin(reads[0]);
   for (const WantedRange& range : ranges) {
     for (uint64_t byte = range.offset; byte < range.offset + range.bytes;) {
       if (!reads[at].covers(range.file, byte)) {
-        if (reads[at].keep) kept[reads[at].file] = reads[at].offset;
+        if (reads[at].keep) kept[reads[at].file] = {reads[at].offset, reads[at].bytes};
         if (!reads[at].keep && reads[at].repeat) kept.erase(reads[at].file);
         ASSERT_LT(++at, reads.size());
         begin(reads[at]);
@@ -153,9 +179,10 @@ TEST(ReadPlan, EveryPlanGivesAllBytesInTheirOrder) {
       ranges.push_back({file, offset, length});
       next[file] = offset + length;
     }
+    const uint64_t read_bytes = kBlock + draw(4 * kBlock);
     for (const bool whole : {true, false}) {
       SCOPED_TRACE(std::to_string(round) + (whole ? " blocks" : " pages"));
-      ASSERT_NO_FATAL_FAILURE(expect_usable(plan(files, ranges, whole), ranges));
+      ASSERT_NO_FATAL_FAILURE(expect_usable(plan(files, ranges, whole, read_bytes), ranges));
     }
   }
 }

@@ -46,7 +46,7 @@ inline std::shared_ptr<checkpoint::Staging> make_staging(uint64_t block = 16 << 
   return *staging;
 }
 
-inline constexpr uint64_t kTestBlock = 1 << 20;
+inline constexpr uint64_t kTestBlock = checkpoint::kMinBlock;
 
 // Writes it in pieces of a length that fits neither blocks nor pages.
 inline Result<std::vector<uint32_t>> write_content(

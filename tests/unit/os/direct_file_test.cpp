@@ -7,12 +7,15 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "child_process.h"
@@ -190,6 +193,33 @@ TEST_F(DirectFileTest, OpensWhatIsThere) {
   EXPECT_EQ(DirectFile::open(path_ + "/none").error().code(), MERON_E_NOT_FOUND);
   EXPECT_FALSE(DirectFile::open(path_).ok());
   EXPECT_EQ(DirectFile::open("/dev/null").error().code(), MERON_E_ARGUMENT);
+}
+
+// Whether byte `at` is in the page cache.
+bool is_cached(const DirectFile& file, uint64_t at) {
+  char byte = 0;
+  const iovec to = {.iov_base = &byte, .iov_len = 1};
+  return ::preadv2(file.buffered_fd(), &to, 1, static_cast<off_t>(at), RWF_NOWAIT) == 1;
+}
+
+TEST_F(DirectFileTest, WhatWillBeNeededIsReadIntoThePageCache) {
+  constexpr uint64_t kBytes = 1 << 20, kFrom = 512 << 10, kCount = 64 << 10;
+  ASSERT_TRUE(write_file(path_ + "/file", std::string(kBytes, 'x')).ok());
+  const auto file = DirectFile::open(path_ + "/file");
+  ASSERT_TRUE(file.ok());
+  file->stop_read_ahead();
+  ASSERT_EQ(::fsync(file->buffered_fd()), 0);
+  ASSERT_EQ(::posix_fadvise(file->buffered_fd(), 0, 0, POSIX_FADV_DONTNEED), 0);
+  if (is_cached(*file, kFrom)) GTEST_SKIP() << "this file system keeps its files in memory";
+  errno = 0;
+  file->will_need(kFrom, kCount);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!is_cached(*file, kFrom + kCount - 1) && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_TRUE(is_cached(*file, kFrom));
+  EXPECT_TRUE(is_cached(*file, kFrom + kCount - 1));
+  EXPECT_FALSE(is_cached(*file, 0)) << "what was not announced is not read";
 }
 
 }  // namespace
