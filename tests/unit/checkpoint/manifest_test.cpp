@@ -141,9 +141,9 @@ TEST(Manifest, TextThatIsNoManifest) {
       {"\"world\": 2", "\"world\": 0", MERON_E_PARSE, "from 1 to 65536"},
       {"\"nodes\": 2", "\"nodes\": 3", MERON_E_PARSE, "from 1 to 2"},
       {"\"complete\": true", "\"complete\": 1", MERON_E_PARSE, "must be true or false"},
-      {"262144", "262145", MERON_E_PARSE, "no power of two"},
-      {"262144", "131072", MERON_E_PARSE, "from 262144"},
-      {"262144", "2147483648", MERON_E_PARSE, "from 262144"},
+      {"131072", "131073", MERON_E_PARSE, "no power of two"},
+      {"131072", "65536", MERON_E_PARSE, "from 131072"},
+      {"131072", "2147483648", MERON_E_PARSE, "from 131072"},
       {"{\"name\":\"zero2\"}", "\"zero2\"", MERON_E_PARSE, "key \"plan\": must be an object"},
       {"{\"epoch\":", "[{\"epoch\":", MERON_E_PARSE, "malformed"},
       {"\"rule\": \"adamw\", ", "", MERON_E_PARSE, "\"rule\" is missing"},
@@ -206,7 +206,7 @@ TEST(Manifest, FilesThatContradict) {
       {"deadbeef", "", MERON_E_CORRUPT, "4128 bytes, which are 1 blocks, and 0 checksums"},
       {"deadbeef", "deadbeefdeadbeef", MERON_E_CORRUPT, "and 2 checksums"},
       {"\"bytes\": 4128", "\"bytes\": 1152921504606846976", MERON_E_CORRUPT,
-       "4398046511104 blocks"},
+       "8796093022208 blocks"},
       {"\"rank\": 1", "\"rank\": 0", MERON_E_CORRUPT, "rank 0 is on node 1 here and on node 0"},
   });
   // A block more than one, and an empty file.
