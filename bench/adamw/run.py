@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import report
+from arguments import whole
 from report import BenchError, Goal, Json, median
 
 RULES = {"AdamW": 0, "Lion": 3, "SGD": 4}
@@ -210,21 +211,21 @@ def main() -> None:
     parser = report.parser("adamw", __doc__ or "")
     cores = len(os.sched_getaffinity(0))
     parser.add_argument(
-        "--elements", type=int, metavar="N", help="parameters (64 Mi; with --quick 1 Mi)"
+        "--elements", type=whole, metavar="N", help="parameters (64 Mi; with --quick 1 Mi)"
     )
     parser.add_argument(
-        "--threads", type=int, default=cores, metavar="N", help=f"of each system ({cores})"
+        "--threads", type=whole, default=cores, metavar="N", help=f"of each system ({cores})"
     )
     parser.add_argument(
-        "--repeats", type=int, metavar="N", help="turns of each variant (15; with --quick 3)"
+        "--repeats", type=whole, metavar="N", help="turns of each variant (15; with --quick 3)"
     )
     arguments = parser.parse_args()
     if arguments.elements is None:
         arguments.elements = 1 << 20 if arguments.quick else 64 << 20
     if arguments.repeats is None:
         arguments.repeats = 3 if arguments.quick else 15
-    if arguments.elements < 1024 or arguments.threads < 1 or arguments.repeats < 1:
-        parser.error("--elements is from 1024, --threads and --repeats are from 1")
+    if arguments.elements < 1024:
+        parser.error("--elements is from 1024")
     os.environ["OMP_NUM_THREADS"] = str(arguments.threads)  # read when OpenMP is loaded
 
     bounds = program(arguments)

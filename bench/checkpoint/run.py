@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import report
+from arguments import existing_folder, names_of, whole, wholes
 from drive import raw_turn, read_seconds
 from peers import install_torchsnapshot, snapshot_folder
 from report import BenchError, Goal, Json, median
@@ -220,17 +221,24 @@ def goals_of_training(size: int, row: Json) -> list[Goal]:
 
 def main() -> None:
     parser = report.parser("checkpoint", __doc__ or "")
-    parser.add_argument("--dir", type=Path, default=Path("."), help="a directory on the disk (.)")
     parser.add_argument(
-        "--size", metavar="MIB,...", default="1024,4096", help="of the state (1024,4096)"
+        "--dir", type=existing_folder, default=".", help="a directory on the disk (.)"
     )
-    parser.add_argument("--turns", type=int, default=5, metavar="N", help="of every arm (5)")
-    parser.add_argument("--ranks", type=int, default=2, metavar="N", help="(2)")
-    parser.add_argument("--arms", default=",".join(ARMS), help="(%(default)s)")
+    parser.add_argument(
+        "--size",
+        type=wholes,
+        metavar="MIB,...",
+        default="1024,4096",
+        help="of the state (1024,4096)",
+    )
+    parser.add_argument("--turns", type=whole, default=5, metavar="N", help="of every arm (5)")
+    parser.add_argument("--ranks", type=whole, default=2, metavar="N", help="(2)")
+    parser.add_argument(
+        "--arms", type=names_of(ARMS), metavar="A,B", default=",".join(ARMS), help="(%(default)s)"
+    )
     arguments = parser.parse_args()
     arguments.build = arguments.build.resolve()
-    arguments.arms = [arm.strip() for arm in arguments.arms.split(",")]
-    sizes = [int(size) * MIB for size in ("32" if arguments.quick else arguments.size).split(",")]
+    sizes = [size * MIB for size in ([32] if arguments.quick else arguments.size)]
     arguments.turns = 1 if arguments.quick else arguments.turns
     if "meron" not in arguments.arms:
         parser.error("--arms has meron")

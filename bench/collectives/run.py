@@ -11,6 +11,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import report
+from arguments import whole
 from report import Goal, Json, median
 
 KIB, MIB = 1024, 1024 * 1024
@@ -168,13 +169,11 @@ def mpi_for_json(collected: Collected) -> list[Json]:
 
 def main() -> None:
     parser = report.parser("collectives", __doc__ or "")
-    parser.add_argument("-n", dest="ranks", type=int, default=2, metavar="N", help="ranks (2)")
+    parser.add_argument("-n", dest="ranks", type=whole, default=2, metavar="N", help="ranks (2)")
     parser.add_argument(
-        "--rounds", type=int, default=3, metavar="N", help="turns of all arms (default 3)"
+        "--rounds", type=whole, default=3, metavar="N", help="turns of all arms (default 3)"
     )
     arguments = parser.parse_args()
-    if arguments.ranks < 1 or arguments.rounds < 1:
-        parser.error("-n and --rounds are whole numbers from 1")
     sizes = QUICK_SIZES if arguments.quick else SIZES
     reason = why_no_mpi(arguments)
     if reason is not None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import deepspeed_package
 import report
+from arguments import names_of, whole
 from report import Goal, Json, median
 from torch_arms import free_port
 
@@ -27,7 +28,7 @@ def run_arm(arm: str, arguments: argparse.Namespace) -> Json:
     words += ["--master-port", str(free_port()), SCRIPT, "--steps", str(arguments.steps)]
     words += ["--rows", str(arguments.rows)]
     # Without an engine all stages are one.
-    words += ["--stages", arguments.stages.split(",")[0] if arm == FLOOR else arguments.stages]
+    words += ["--stages", ",".join(arguments.stages[: 1 if arm == FLOOR else None])]
     words += ["--floor"] if arm == FLOOR else []
     path = os.environ.get("PYTHONPATH")
     if arm == MERON:
@@ -79,31 +80,36 @@ def compare(found: Found, stages: list[str]) -> tuple[str, list[Goal]]:
 
 def main() -> None:
     parser = report.parser("dropin", __doc__ or "")
-    parser.add_argument("--ranks", type=int, default=2, metavar="N", help="processes (default: 2)")
     parser.add_argument(
-        "--stages", default="1,2,3", metavar="A,B", help="of ZeRO (default: %(default)s)"
-    )
-    parser.add_argument("--steps", type=int, default=50, metavar="N", help="a stage (default: 50)")
-    parser.add_argument(
-        "--rounds", type=int, default=1, metavar="N", help="turns of each arm (default: 1)"
+        "--ranks", type=whole, default=2, metavar="N", help="processes (default: 2)"
     )
     parser.add_argument(
-        "--rows", type=int, default=2, metavar="N", help="of a rank's batch (default: 2)"
+        "--stages",
+        type=names_of("123"),
+        default="1,2,3",
+        metavar="A,B",
+        help="of ZeRO (default: %(default)s)",
     )
     parser.add_argument(
-        "--arms", default="floor,deepspeed,meron", metavar="A,B", help="(default: %(default)s)"
+        "--steps", type=whole, default=50, metavar="N", help="a stage (default: 50)"
+    )
+    parser.add_argument(
+        "--rounds", type=whole, default=1, metavar="N", help="turns of each arm (default: 1)"
+    )
+    parser.add_argument(
+        "--rows", type=whole, default=2, metavar="N", help="of a rank's batch (default: 2)"
+    )
+    parser.add_argument(
+        "--arms",
+        type=names_of((FLOOR, DEEPSPEED, MERON)),
+        default=",".join((FLOOR, DEEPSPEED, MERON)),
+        metavar="A,B",
+        help="(default: %(default)s)",
     )
     arguments = parser.parse_args()
-    stages = arguments.stages.split(",")
-    if not set(stages) <= {"1", "2", "3"}:
-        raise report.BenchError(f"--stages {arguments.stages}: stages are 1, 2 and 3")
-    if min(arguments.ranks, arguments.steps, arguments.rounds, arguments.rows) < 1:
-        raise report.BenchError("--ranks, --steps, --rounds and --rows must be 1 or more")
-    arms = arguments.arms.split(",")
-    if not {FLOOR, MERON} <= set(arms) <= {FLOOR, DEEPSPEED, MERON}:
-        raise report.BenchError(
-            f"--arms {arguments.arms}: floor and meron, and deepspeed beside them"
-        )
+    stages, arms = arguments.stages, arguments.arms
+    if not {FLOOR, MERON} <= set(arms):
+        parser.error("--arms has floor and meron, and deepspeed beside them")
     for module in PACKAGES:
         if not report.has_module(module):
             raise report.BenchError(
@@ -119,9 +125,9 @@ def main() -> None:
         arms.remove(DEEPSPEED)
     found = measure(arms, arguments)
     table, goals = compare(found, stages)
-    count = found[MERON][stages[0]][0]["params"]
+    params = found[MERON][stages[0]][0]["params"]
     print(
-        f"A GPT-2 of {count / 1e6:.1f} million parameters, {arguments.rows} x 64 tokens a rank, ",
+        f"A GPT-2 of {params / 1e6:.1f} million parameters, {arguments.rows} x 64 tokens a rank, ",
         end="",
     )
     print(f"{arguments.ranks} ranks, one thread each; medians.")

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import report
+from arguments import duration, names_of, whole
 from report import BenchError, Goal, Json
 from torch_arms import host_us, run_arm
 
@@ -201,10 +202,8 @@ def parts_of(arguments: argparse.Namespace) -> list[str]:
     cuda = arguments.device.startswith("cuda")
     if arguments.parts is None:
         return [part for part in PARTS if cuda or part not in NEED_CUDA]
-    chosen: list[str] = arguments.parts.split(",")
+    chosen: list[str] = arguments.parts
     for part in chosen:
-        if part not in PARTS:
-            raise BenchError(f"there is no part {part!r}: {', '.join(PARTS)}")
         if part in NEED_CUDA and not cuda:
             raise BenchError(f"{part} has nothing to measure on {arguments.device}")
     return chosen
@@ -213,7 +212,10 @@ def parts_of(arguments: argparse.Namespace) -> list[str]:
 def main() -> None:
     parser = report.parser("gpu", __doc__ or "")
     parser.add_argument(
-        "--parts", metavar="A,B", help=f"only these of {', '.join(PARTS)} (default: all)"
+        "--parts",
+        type=names_of(PARTS),
+        metavar="A,B",
+        help=f"only these of {', '.join(PARTS)} (default: all)",
     )
     parser.add_argument(
         "--device",
@@ -221,12 +223,12 @@ def main() -> None:
         metavar="DEVICE",
         help="cuda (default), cuda:N, or emulated: without a GPU; all but kernels, and --quick",
     )
-    parser.add_argument("--elements", type=int, metavar="N", help="of each array, at most (2^30)")
-    parser.add_argument("--parameters", type=int, metavar="N", help="of the step's model (1e9)")
-    parser.add_argument("--repeats", type=int, default=15, metavar="N", help="turns (15)")
+    parser.add_argument("--elements", type=whole, metavar="N", help="of each array, at most (2^30)")
+    parser.add_argument("--parameters", type=whole, metavar="N", help="of the step's model (1e9)")
+    parser.add_argument("--repeats", type=whole, default=15, metavar="N", help="turns (15)")
     parser.add_argument(
         "--seconds",
-        type=float,
+        type=duration,
         default=120.0,
         metavar="S",
         help="for offload and for host: they measure less rather than take longer (120)",

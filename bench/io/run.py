@@ -15,6 +15,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import report
+from arguments import existing_folder, whole
 from report import BenchError, Goal, Json, median
 
 MIB = 1024 * 1024
@@ -188,8 +189,6 @@ def file_system_of(path: Path) -> str:
 
 
 def check_directory(arguments: argparse.Namespace) -> None:
-    if not arguments.dir.is_dir():
-        raise BenchError(f"{arguments.dir} is no directory")
     kind = file_system_of(arguments.dir)
     if kind in ("tmpfs", "ramfs"):
         raise BenchError(f"{arguments.dir} lies in memory ({kind}): name a disk with --dir")
@@ -200,14 +199,13 @@ def check_directory(arguments: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = report.parser("io", __doc__ or "")
-    parser.add_argument("--dir", type=Path, default=Path("."), help="a directory on the disk (.)")
-    parser.add_argument("--size", type=int, metavar="MIB", help="of the file (1024)")
-    parser.add_argument("--turns", type=int, default=25, metavar="N", help="of every arm (25)")
+    parser.add_argument(
+        "--dir", type=existing_folder, default=".", help="a directory on the disk (.)"
+    )
+    parser.add_argument("--size", type=whole, metavar="MIB", help="of the file (1024)")
+    parser.add_argument("--turns", type=whole, default=25, metavar="N", help="of every arm (25)")
     arguments = parser.parse_args()
-    mebibytes = arguments.size or (32 if arguments.quick else 1024)
-    if mebibytes < 1 or arguments.turns < 1:
-        parser.error("--size and --turns are whole numbers from 1")
-    arguments.size = mebibytes * MIB
+    arguments.size = (arguments.size or (32 if arguments.quick else 1024)) * MIB
     if arguments.quick:
         arguments.turns = 1
     check_directory(arguments)

@@ -14,6 +14,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import report
+from arguments import existing_folder, names_of, whole
 from deepspeed_package import folder_of, install_deepspeed
 from drive import read_once
 from layout import Llama, write_llama
@@ -150,17 +151,20 @@ def goals_of(bench: Bench, size: int) -> list[Goal]:
 
 def main() -> None:
     parser = report.parser("pretrained", __doc__ or "")
-    parser.add_argument("--dir", type=Path, default=Path("."), help="a directory on the disk (.)")
     parser.add_argument(
-        "--size", type=int, metavar="M", help="millions of params (1100; with --quick 4)"
+        "--dir", type=existing_folder, default=".", help="a directory on the disk (.)"
     )
-    parser.add_argument("--turns", type=int, default=5, metavar="N", help="of every arm (5)")
-    parser.add_argument("--ranks", type=int, default=4, metavar="N", help="(4)")
-    parser.add_argument("--arms", default=",".join(ARMS), help="(%(default)s)")
+    parser.add_argument(
+        "--size", type=whole, metavar="M", help="millions of params (1100; with --quick 4)"
+    )
+    parser.add_argument("--turns", type=whole, default=5, metavar="N", help="of every arm (5)")
+    parser.add_argument("--ranks", type=whole, default=4, metavar="N", help="(4)")
+    parser.add_argument(
+        "--arms", type=names_of(ARMS), metavar="A,B", default=",".join(ARMS), help="(%(default)s)"
+    )
     arguments = parser.parse_args()
     arguments.build = arguments.build.resolve()
     arguments.size = arguments.size or (4 if arguments.quick else 1100)
-    arguments.arms = [arm.strip() for arm in arguments.arms.split(",")]
     if shutil.disk_usage(arguments.dir).free < 4_000_000 * arguments.size:
         raise BenchError(f"{arguments.dir} has not twice the model's size free")
     bench = Bench(arguments)

@@ -9,6 +9,7 @@ import sys
 from collections import defaultdict
 
 import report
+from arguments import duration, names_of, whole
 from deepspeed_package import DEEPSPEED, folder_of, install_deepspeed
 from report import Goal, Json, median
 from torch_arms import host_us, run_arm
@@ -119,28 +120,24 @@ class Bench:
 
 def main() -> None:
     parser = report.parser("torch", __doc__ or "")
-    parser.add_argument("--ranks", type=int, default=2, metavar="N", help="processes (default: 2)")
     parser.add_argument(
-        "--rounds", type=int, default=2, metavar="N", help="turns of each arm (default: 2)"
+        "--ranks", type=whole, default=2, metavar="N", help="processes (default: 2)"
     )
     parser.add_argument(
-        "--seconds", type=float, default=5, help="per model, arm and round (default: 5)"
+        "--rounds", type=whole, default=2, metavar="N", help="turns of each arm (default: 2)"
+    )
+    parser.add_argument(
+        "--seconds", type=duration, default=5, help="per model, arm and round (default: 5)"
     )
     parser.add_argument(
         "--arms",
+        type=names_of(ARMS),
         default=",".join(ARMS),
         metavar="A,B",
         help="only these, and always meron and plain (default: %(default)s)",
     )
     arguments = parser.parse_args()
-    if arguments.ranks < 1 or arguments.rounds < 1:
-        raise report.BenchError("--ranks and --rounds must be 1 or more")
-    if arguments.json is not None and not arguments.json.resolve().parent.is_dir():
-        raise report.BenchError(f"cannot write {arguments.json}: there is no such folder")
-    arguments.arms = [*arguments.arms.split(","), "meron", "plain"]
-    unknown = sorted(set(arguments.arms) - set(ARMS))
-    if unknown:
-        raise report.BenchError(f"there is no arm {unknown[0]!r}: {', '.join(ARMS)}")
+    arguments.arms = [*arguments.arms, "meron", "plain"]
     arguments.build = arguments.build.resolve()
     if not report.has_module("torch"):
         raise report.BenchError(report.WITHOUT_TORCH)

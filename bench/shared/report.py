@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from arguments import new_file
+
 Json = dict[str, Any]
 
 
@@ -48,7 +50,7 @@ def parser(name: str, description: str) -> argparse.ArgumentParser:
         epilog="Exit code 0: it ran and its results were right, whether or not goals were met.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("--json", type=Path, metavar="FILE", help="write every number to FILE")
+    made.add_argument("--json", type=new_file, metavar="FILE", help="write every number to FILE")
     made.add_argument(
         "--quick", action="store_true", help="a short run that only shows that everything works"
     )

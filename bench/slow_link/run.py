@@ -9,11 +9,11 @@ import shutil
 import sys
 from argparse import Namespace
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 import report
+from arguments import duration, names_of, whole
 from plans import ARMS
 from predicted import Predicted, step_times
 from report import BenchError, Goal, Json, median
@@ -39,8 +39,8 @@ class Bench:
     def __init__(self, arguments: Namespace) -> None:
         self.arguments = arguments
         self.rates: list[str] = arguments.rates.split(",")
-        self.cases: list[str] = arguments.cases.split(",")
-        self.arms: list[str] = arguments.arms.split(",")
+        self.cases: list[str] = arguments.cases
+        self.arms: list[str] = arguments.arms
         self.steps: dict[tuple[str, str, str], list[Json]] = defaultdict(list)  # rate, case, arm
         self.units: dict[tuple[str, str, str], list[Json]] = defaultdict(list)  # codec last
         self.traffic: list[Json] = []
@@ -251,31 +251,33 @@ def why_not(build: Path) -> str | None:
     return namespaces.why_not()
 
 
-def chosen(given: str, known: Sequence[str], what: str) -> str:
-    unknown = sorted(set(given.split(",")) - set(known))
-    if unknown:
-        raise BenchError(f"there is no {what} {unknown[0]!r}: {', '.join(known)}")
-    return given
-
-
 def main() -> None:
     parser = report.parser("slow-link", __doc__ or "")
     parser.add_argument("--rates", default="1gbit,200mbit", help="of the link (%(default)s)")
-    parser.add_argument("--cases", default=",".join(CASES), help="batches (%(default)s)")
-    parser.add_argument("--arms", default=",".join(ARMS), metavar="A,B", help="and what they need")
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="turns of all arms (3)")
     parser.add_argument(
-        "--seconds", type=float, default=3, help="of steps per arm and round; 3 steps at least (3)"
+        "--cases", type=names_of(CASES), default=",".join(CASES), help="batches (%(default)s)"
+    )
+    parser.add_argument(
+        "--arms",
+        type=names_of(ARMS),
+        default=",".join(ARMS),
+        metavar="A,B",
+        help="and what they need",
+    )
+    parser.add_argument(
+        "--rounds", type=whole, default=3, metavar="N", help="turns of all arms (3)"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=duration,
+        default=3,
+        help="of steps per arm and round; 3 steps at least (3)",
     )
     arguments = parser.parse_args()
-    if arguments.rounds < 1:
-        parser.error("--rounds is a whole number from 1")
     arguments.build = arguments.build.resolve()
     arguments.patience = 3600.0
-    chosen(arguments.cases, list(CASES), "case")
-    names = chosen(arguments.arms, list(ARMS), "arm").split(",")
-    wanted = {*names, *(ARMS[name].base for name in names), "zero3"}
-    arguments.arms = ",".join(name for name in ARMS if name in wanted)
+    wanted = {*arguments.arms, *(ARMS[name].base for name in arguments.arms), "zero3"}
+    arguments.arms = [name for name in ARMS if name in wanted]
     if arguments.quick:
         arguments.rates, arguments.rounds, arguments.seconds = "1gbit", 1, 0.1
     try:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import report
+from arguments import names_of, whole
 from report import Goal, Json, median
 
 RANK = Path(__file__).with_name("rank.py")
@@ -64,27 +65,32 @@ def compare(stage: int, runs: list[Json], steps: int) -> tuple[list[str], list[G
 
 def main() -> None:
     parser = report.parser("lightning", __doc__ or "")
-    parser.add_argument("--ranks", type=int, default=2, metavar="N", help="processes (default: 2)")
     parser.add_argument(
-        "--stages", default="1,2,3", metavar="A,B", help="of ZeRO (default: %(default)s)"
+        "--ranks", type=whole, default=2, metavar="N", help="processes (default: 2)"
     )
     parser.add_argument(
-        "--rows", type=int, default=8, metavar="N", help="of a rank's batch (default: 8)"
+        "--stages",
+        type=names_of("0123"),
+        default="1,2,3",
+        metavar="A,B",
+        help="of ZeRO (default: %(default)s)",
     )
-    parser.add_argument("--steps", type=int, default=2, metavar="N", help="a turn (default: 2)")
     parser.add_argument(
-        "--rounds", type=int, default=12, metavar="N", help="turns of each arm (default: 12)"
+        "--rows", type=whole, default=8, metavar="N", help="of a rank's batch (default: 8)"
+    )
+    parser.add_argument("--steps", type=whole, default=2, metavar="N", help="a turn (default: 2)")
+    parser.add_argument(
+        "--rounds", type=whole, default=12, metavar="N", help="turns of each arm (default: 12)"
     )
     parser.add_argument(
-        "--runs", type=int, default=3, metavar="N", help="of all ranks, at each stage (default: 3)"
+        "--runs",
+        type=whole,
+        default=3,
+        metavar="N",
+        help="of all ranks, at each stage (default: 3)",
     )
     arguments = parser.parse_args()
-    stages = arguments.stages.split(",")
-    if not set(stages) <= {"0", "1", "2", "3"}:
-        raise report.BenchError(f"--stages {arguments.stages}: stages are 0, 1, 2 and 3")
-    for name in ("ranks", "rows", "steps", "rounds", "runs"):
-        if getattr(arguments, name) < 1:
-            raise report.BenchError(f"--{name} must be 1 or more")
+    stages = arguments.stages
     for module in ("torch", "lightning"):
         if not report.has_module(module):
             raise report.BenchError(

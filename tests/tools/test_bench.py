@@ -302,3 +302,35 @@ def test_pretrained_without_peers(tmp_path):
     assert "reading the files once" in text
     runs = {row["arm"]: row["runs"] for row in report["series"]}
     assert ("meron" in runs) != ("meron" in report["without"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("checkpoint --dir {tmp}/none", "none is missing: name a folder"),
+        ("checkpoint --size 1024,x", "'x' is no whole number from 1"),
+        ("checkpoint --turns 0", "'0' is no whole number from 1"),
+        ("checkpoint --arms meron,tourch", "there is no 'tourch': "),
+        ("checkpoint --arms drive", "--arms has meron"),
+        ("pretrained --dir {tmp}/file", "file is a file: name a folder"),
+        ("pretrained --arms mern", "did you mean 'meron'?"),
+        ("io --json {tmp}/none/report.json", "report.json cannot be made: there is no folder "),
+        ("io --json {tmp}", "is a folder: name a file"),
+        ("slow-link --seconds -1", "'-1' is no number of seconds above 0"),
+        ("dropin --stages 4", "there is no '4': 1, 2, 3"),
+        ("lightning --runs two", "'two' is no whole number from 1"),
+        ("torch --arms fsdp3", "did you mean 'fsdp2'?"),
+    ],
+)
+def test_what_is_wrong_with_an_argument_is_said_before_anything_is_measured(tmp_path, words, said):
+    (tmp_path / "file").touch()
+    name, *options = words.format(tmp=tmp_path).split()
+    done = subprocess.run(
+        run_bench.command_of(name, options, BUILD),
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr.splitlines()[-1]
