@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 
 #include "kernels/cpu/crc32c.h"
@@ -37,6 +38,11 @@ void print_tensor(TextOut out, const Tensor& tensor) {
   fmt::format_to(out, "]}}");
 }
 
+// The shortest text that is read as the same number. "-0" would be a whole number, which is 0.
+std::string json_number(double value) {
+  return value == 0 && std::signbit(value) ? "-0.0" : fmt::format("{}", value);
+}
+
 void print_optimizer(TextOut out, const Optimizer& optimizer) {
   fmt::format_to(out, R"({{"rule": {}, "steps": {}, "groups": [)", json_string(optimizer.rule),
                  optimizer.steps);
@@ -45,8 +51,9 @@ void print_optimizer(TextOut out, const Optimizer& optimizer) {
     fmt::format_to(out,
                    R"({}{{"learning_rate": {}, "beta1": {}, "beta2": {}, "epsilon": {}, )"
                    R"("weight_decay": {}}})",
-                   comma, group.learning_rate, group.beta1, group.beta2, group.epsilon,
-                   group.weight_decay);
+                   comma, json_number(group.learning_rate), json_number(group.beta1),
+                   json_number(group.beta2), json_number(group.epsilon),
+                   json_number(group.weight_decay));
     comma = ", ";
   }
   fmt::format_to(out, "]}}");

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <random>
 
@@ -335,6 +336,20 @@ TEST(Manifest, RandomOnesSurviveTheRoundTrip) {
     ASSERT_TRUE(read.ok()) << error_text(read) << '\n' << text;
     ASSERT_EQ(*read, manifest) << text;
   }
+}
+
+TEST(Manifest, ANegativeZeroStaysOne) {
+  Manifest manifest = some_manifest();
+  ASSERT_FALSE(manifest.optimizers.empty());
+  manifest.optimizers[0].groups = {{-0.0, 0.0, -0.0, -0.0, -0.0}};
+  const std::string text = to_json(manifest);
+  const Result<Manifest> read = parse_manifest(text);
+  ASSERT_TRUE(read.ok()) << error_text(read);
+  const Group& group = read->optimizers[0].groups[0];
+  EXPECT_TRUE(std::signbit(group.learning_rate) && std::signbit(group.beta2));
+  EXPECT_TRUE(std::signbit(group.epsilon) && std::signbit(group.weight_decay));
+  EXPECT_FALSE(std::signbit(group.beta1));
+  EXPECT_EQ(to_json(*read), text) << "or the checksum of its text is another one";
 }
 
 // Whatever number of a piece changes, the manifest contradicts itself.
