@@ -190,7 +190,7 @@ TEST(CheckpointLoad, BlocksLargerThanThoseOfASaveAreRead) {
 
 // Its files share memory on their way to the drive, and pass through all of it several times.
 TEST(CheckpointLoad, StatesOfManyTimesTheStagingComeBackAsTheyWere) {
-  constexpr int64_t kMany = 16'000'003;
+  constexpr int64_t kMany = 10'000'003;
   const Folder folder;
   Shared<float> saved(kArrays * kMany);
   ASSERT_TRUE(save_large(folder.path, 2, saved));
