@@ -5,9 +5,11 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "bench/workers.h"
@@ -26,6 +28,16 @@ struct Report {
   nlohmann::ordered_json json;
   std::vector<Goal> goals;
 };
+
+// What is wrong with a file that a report is to be written to, before anything is measured; "" if
+// it is well.
+inline std::string why_no_file(const std::string& file) {
+  std::error_code failed;
+  const std::filesystem::path path = std::filesystem::absolute(file, failed);
+  if (std::filesystem::is_directory(path, failed)) return file + " is a folder: name a file";
+  if (std::filesystem::is_directory(path.parent_path(), failed)) return {};
+  return file + " cannot be made: there is no folder " + path.parent_path().string();
+}
 
 // Prints the goals, unless the run was a quick one, and writes the JSON file, if one is named.
 // Returns the exit status.

@@ -250,7 +250,9 @@ int main(int argc, char** argv) {
                  "drive takes as long as the update)")
       ->check(CLI::Range(1e-6, 1.0));
   app.add_option("--threads", options.threads, "Of the update (default: all CPUs)");
-  app.add_option("--json", json_file, "Write every number to FILE")->type_name("FILE");
+  app.add_option("--json", json_file, "Write every number to FILE")
+      ->type_name("FILE")
+      ->check(why_no_file);
   app.add_flag("--quick", quick, "A short run that only shows that everything works");
   CLI11_PARSE(app, argc, argv);
   if (quick) {

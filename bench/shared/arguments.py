@@ -59,7 +59,7 @@ def existing_folder(text: str) -> Path:
         what = "a file" if path.exists() else "missing"
         raise ArgumentTypeError(f"{text} is {what}: name a folder")
     if not os.access(path, os.W_OK | os.X_OK):
-        raise ArgumentTypeError(f"no files can be made in {text}: permission denied")
+        raise ArgumentTypeError(f"no files can be made in {text}: it is not writable")
     return path
 
 
@@ -72,5 +72,5 @@ def new_file(text: str) -> Path:
     if not parent.is_dir():
         raise ArgumentTypeError(f"{text} cannot be made: there is no folder {parent}")
     if not os.access(path if path.exists() else parent, os.W_OK):
-        raise ArgumentTypeError(f"{text} cannot be written: permission denied")
+        raise ArgumentTypeError(f"{text} is not writable")
     return path

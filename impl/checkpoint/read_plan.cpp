@@ -36,7 +36,7 @@ bool may_extend(const PlannedRead& read, const WantedRange& range, uint64_t at, 
 // The last read of each of the files that were read last.
 class LastReads {
  public:
-  // The number of a read of the same bytes, if it is the last one of its file; it counts as used.
+  // The number of a read of the same bytes, if it is the last one of its file.
   std::optional<size_t> find(std::span<const PlannedRead> reads, const PlannedRead& read) const {
     for (const size_t number : numbers_) {
       const PlannedRead& last = reads[number];
@@ -57,6 +57,7 @@ class LastReads {
   std::deque<size_t> numbers_;  // the front was used last
 };
 
+// Goes through the ranges. A run is what ranges that follow one another want in one piece.
 class Planner {
  public:
   Planner(std::span<const File> files, std::span<const WantedRange> ranges, const ReadSizes& sizes)

@@ -305,6 +305,18 @@ def test_pretrained_without_peers(tmp_path):
     assert ("meron" in runs) != ("meron" in report["without"])
 
 
+def run_with(tmp_path, words: str) -> subprocess.CompletedProcess:
+    (tmp_path / "file").touch()
+    name, *options = words.format(tmp=tmp_path).split()
+    return subprocess.run(
+        run_bench.command_of(name, options, BUILD),
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -324,14 +336,19 @@ def test_pretrained_without_peers(tmp_path):
     ],
 )
 def test_what_is_wrong_with_an_argument_is_said_before_anything_is_measured(tmp_path, words, said):
-    (tmp_path / "file").touch()
-    name, *options = words.format(tmp=tmp_path).split()
-    done = subprocess.run(
-        run_bench.command_of(name, options, BUILD),
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
+    done = run_with(tmp_path, words)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("quant --json {tmp}/none/report.json", "report.json cannot be made: there is no folder "),
+        ("offload-step --json {tmp}", "is a folder: name a file"),
+    ],
+)
+def test_so_do_programs_that_are_no_scripts(tmp_path, words, said):
+    done = run_with(tmp_path, words)
+    assert done.returncode not in (0, 1) and done.stdout == ""
+    assert said in done.stderr

@@ -211,7 +211,6 @@ TEST_F(DirectFileTest, WhatWillBeNeededIsReadIntoThePageCache) {
   ASSERT_EQ(::fsync(file->buffered_fd()), 0);
   ASSERT_EQ(::posix_fadvise(file->buffered_fd(), 0, 0, POSIX_FADV_DONTNEED), 0);
   if (is_cached(*file, kFrom)) GTEST_SKIP() << "this file system keeps its files in memory";
-  errno = 0;
   file->will_need(kFrom, kCount);
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (!is_cached(*file, kFrom + kCount - 1) && std::chrono::steady_clock::now() < end) {
