@@ -1681,14 +1681,15 @@ inline ::meron_checkpoint_load_options meron_checkpoint_load_options_init() {
  * Loads a checkpoint into all units: values, masters, states, counts of steps and numbers of groups
  * of the optimizers. Collective over the world. Before anything changes, all ranks have compared
  * names, shapes and optimizers, and opened the files; such an error leaves everything as it was. An
- * error after that breaks the group, because states are of two checkpoints. With `per_node` the
- * newest is the newest of which the nodes' folders together have all files; the numbers of nodes
- * and ranks may be others than at the save, and a node may have the files of several. Ownership:
- * the caller releases *out. Blocks: on the drive and on all ranks; other threads of this rank that
- * begin something wait. A rank that does not go on for twice the context's timeout ends the load
- * (MERON_E_TIMEOUT, which names it); raise the timeout for drives so slow. Threads: any. Errors:
- * MERON_E_NOT_FOUND, MERON_E_CORRUPT (names tensor, file and offset), MERON_E_VERSION (of a newer
- * version), MERON_E_ARGUMENT (it does not fit: missing, unexpected and other shapes are listed),
+ * error after that is one on all ranks and breaks the group, because states are of two checkpoints.
+ * When it ends on one rank, no rank reads the files any more. With `per_node` the newest is the
+ * newest of which the nodes' folders together have all files; the numbers of nodes and ranks may be
+ * others than at the save, and a node may have the files of several. Ownership: the caller releases
+ * *out. Blocks: on the drive and on all ranks; other threads of this rank that begin something
+ * wait. A rank that does not go on for twice the context's timeout ends the load (MERON_E_TIMEOUT,
+ * which names it); raise the timeout for drives so slow. Threads: any. Errors: MERON_E_NOT_FOUND,
+ * MERON_E_CORRUPT (names tensor, file and offset), MERON_E_VERSION (of a newer version),
+ * MERON_E_ARGUMENT (it does not fit: missing, unexpected and other shapes are listed),
  * MERON_E_STATE and MERON_E_UNSUPPORTED as meron_checkpoint_save_begin, MERON_E_IO,
  * MERON_E_NO_MEMORY, MERON_E_AUTH (a link), MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */

@@ -134,6 +134,8 @@ Result<LoadReport> load(Exchange& exchange, std::span<const UnitState> units,
       return naming_the_one_before(std::move(loaded).error(), options.root, checkpoint);
     }));
   }
+  // No rank goes on by states that another could not read, or removes files that it still reads.
+  MERON_TRY(agree(exchange, Ok{}));
   LoadReport report;
   report.differences = matching.differences();
   report.bytes_read = (*loader)->bytes_read();

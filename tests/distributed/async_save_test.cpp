@@ -180,14 +180,6 @@ TEST(AsyncSave, UnitsAndOptimizersMayGoWhileItIsUnderWay) {
   }));
 }
 
-void barrier(meron_context context) {
-  meron_group world{};
-  CALL(meron_context_world, &world, context);
-  meron_future all{};
-  CALL(meron_barrier_begin, &all, world);
-  finish(all);
-}
-
 TEST(AsyncSave, EndsWhenAPeerDiesOrStops) {
   for (const int signal : {SIGKILL, SIGSTOP}) {
     SCOPED_TRACE(signal);

@@ -228,6 +228,57 @@ TEST(CheckpointLoad, AChangedByteIsFoundInALargeBlock) {
   }));
 }
 
+// ---- The end of a load --------------------------------------------------------------------------
+
+void spoil_last_byte(const std::string& checkpoint) {
+  for (const auto& entry : std::filesystem::directory_iterator(checkpoint)) {
+    if (entry.path().filename().string().find("-00001") == std::string::npos) continue;
+    std::fstream file(entry.path(), std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(-1, std::ios::end);
+    file.put('\x5A');
+  }
+}
+
+// Rank 0 has read what it owns.
+TEST(CheckpointLoad, WhatOneRankCannotReadIsAnErrorOnAll) {
+  const Folder folder;
+  EXPECT_TRUE(run_world({"shm", 2, "zero3"}, [&](int rank, meron_context context) {
+    const OneParam model(context, kElements);
+    model.write(std::vector<float>(kElements, 1.0f));
+    const meron_checkpoint_save_options saving = MERON_CHECKPOINT_SAVE_OPTIONS_INIT;
+    std::string words = try_save(context, folder.path, "one", saving);
+    require(words.empty(), words.c_str());
+    if (rank == 1) spoil_last_byte(folder.path + "/one");
+    barrier(context);
+    Loaded loaded;
+    const meron_checkpoint_load_options loading = MERON_CHECKPOINT_LOAD_OPTIONS_INIT;
+    words = test::try_load(context, nullptr, folder.path, nullptr, loading, &loaded);
+    require(words.find("rank 1") != std::string::npos, ("no error: " + words).c_str());
+    _exit(0);  // the group is broken
+  }));
+}
+
+// When it ends on one rank, no other reads files any more: they may go.
+TEST(CheckpointLoad, FilesMayGoWhenItEnds) {
+  const Folder folder;
+  EXPECT_TRUE(run_world({"shm", 3, "zero0"}, [&](int rank, meron_context context) {
+    const OneParam model(context, 3000);
+    model.write(std::vector<float>(3000, 1.0f));
+    for (int i = 0; i < 40; ++i) {
+      const std::string name = "save-" + std::to_string(i);
+      const meron_checkpoint_save_options saving = MERON_CHECKPOINT_SAVE_OPTIONS_INIT;
+      std::string words = try_save(context, folder.path, name, saving);
+      require(words.empty(), words.c_str());
+      Loaded loaded;
+      const meron_checkpoint_load_options loading = MERON_CHECKPOINT_LOAD_OPTIONS_INIT;
+      words = test::try_load(context, nullptr, folder.path, name.c_str(), loading, &loaded);
+      require(words.empty(), words.c_str());
+      if (rank == i % 3) std::filesystem::remove_all(folder.path + "/" + name);
+      barrier(context);
+    }
+  }));
+}
+
 // ---- Arguments ----------------------------------------------------------------------------------
 
 // The others would wait for that rank for twice the timeout.

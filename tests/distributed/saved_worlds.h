@@ -25,6 +25,14 @@ struct Folder {
   ~Folder() { std::filesystem::remove_all(path); }
 };
 
+inline void barrier(meron_context context) {
+  meron_group world{};
+  CALL(meron_context_world, &world, context);
+  meron_future all{};
+  CALL(meron_barrier_begin, &all, world);
+  finish(all);
+}
+
 // How a world trains.
 struct Way {
   std::string plan;
