@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tally import ONE_PASSED, ONE_SKIPPED, Tally, count_ctest, fail, failures, say
+from tally import ONE_PASSED, ONE_SKIPPED, Tally, count_ctest, fail, say, say_failures
 
 ROOT = Path(__file__).resolve().parents[1]
 PRESETS = ("release", "asan", "tsan")
@@ -375,8 +375,7 @@ def main() -> int:
     if builds.is_built("release"):
         tally += test_alone("release", arguments)
     say(f"\n{', '.join(presets)} in {time.monotonic() - begin:.0f} s")
-    for failure in failures:
-        say(f"failed: {failure}")
+    say_failures()
     if tally == Tally():
         say("no test was found to run")
     say(str(tally))

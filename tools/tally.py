@@ -25,8 +25,18 @@ class Tally:
 
 ONE_PASSED, ONE_FAILED, ONE_SKIPPED = Tally(passed=1), Tally(failed=1), Tally(skipped=1)
 
-# What failed, to be named again at the end, where it is seen.
-failures: list[str] = []
+LAST_LINES = 60  # of what a test that failed has written
+LINE = 400  # characters
+
+
+@dataclass(frozen=True)
+class Failure:
+    name: str
+    output: str = ""
+
+
+# What failed, to be said again at the end, where it is seen.
+failures: list[Failure] = []
 
 
 def say(text: str = "") -> None:
@@ -34,8 +44,19 @@ def say(text: str = "") -> None:
 
 
 def fail(name: str) -> Tally:
-    failures.append(name)
+    failures.append(Failure(name))
     return ONE_FAILED
+
+
+def say_failures() -> None:
+    """The ends of what they have written, and then all names together."""
+    for failure in failures:
+        lines = [line[:LINE] for line in failure.output.splitlines() if line.strip()]
+        if lines:
+            say(f"== {failure.name}: the last lines")
+            say("\n".join(f"  {line}" for line in lines[-LAST_LINES:]))
+    for failure in failures:
+        say(f"failed: {failure.name}")
 
 
 def count_ctest(preset: str, report: Path, results: Path) -> Tally:
@@ -50,7 +71,8 @@ def count_ctest(preset: str, report: Path, results: Path) -> Tally:
         outcome = outcome_of_ctest(test_case)
         cases = count_cases(results / f"{name}.xml")
         if outcome.failed:
-            failures.append(f"{preset}: {name}")
+            output = test_case.findtext("system-out") or ""
+            failures.append(Failure(f"{preset}: {name}", output))
         if cases is None or outcome.skipped:
             tally += outcome
         elif outcome.failed and not cases.failed:

@@ -68,7 +68,22 @@ class Counting(unittest.TestCase):
     def test_cases_are_counted_one_by_one(self) -> None:
         report = ctest(case("g", "fail", "<failure/>"), case("p", "fail", "<failure/>"))
         self.assertEqual(self.count(report, g=GOOGLETEST, p=PYTEST), Tally(2, 3, 3))
-        self.assertEqual(tally.failures, ["release: g", "release: p"])
+        self.assertEqual([each.name for each in tally.failures], ["release: g", "release: p"])
+
+    def test_what_failed_is_said_again_at_the_end(self) -> None:
+        lines = "\n".join(f"line {i}" for i in range(100))
+        report = ctest(
+            case("a", "run", "<system-out>well</system-out>"),
+            case("b", "fail", f"<failure/><system-out>{lines}\n\n</system-out>"),
+            case("c", "fail", "<failure/>"),
+        )
+        self.count(report)
+        with contextlib.redirect_stdout(io.StringIO()) as shown:
+            tally.say_failures()
+        said = shown.getvalue().splitlines()
+        self.assertEqual(said[0], "== release: b: the last lines")
+        self.assertEqual(said[1], f"  line {100 - tally.LAST_LINES}")
+        self.assertEqual(said[-3:], ["  line 99", "failed: release: b", "failed: release: c"])
 
     def test_a_program_without_a_report_counts_as_one(self) -> None:
         skipped = '<skipped message="SKIP_RETURN_CODE=77"/>'
