@@ -45,7 +45,8 @@ TARGETS = {
 # Where the folder has another name than the benchmark: torch/ could be imported as
 # PyTorch, and lightning/ as Lightning.
 FOLDERS = {"torch": "pytorch", "lightning": "trainer"}
-CHART = ROOT / "bench" / "shared" / "chart.py"
+# Programs that are no benchmarks.
+PROGRAMS = {name: ROOT / "bench" / "shared" / f"{name}.py" for name in ("beside", "chart")}
 # What --help prints for those that are one program, which may not have been built yet.
 OPTIONS = {
     "quant": """\
@@ -87,6 +88,7 @@ Builds what is needed (build/release), runs a benchmark, and prints a table. Nam
   --quick       a short run that only shows that everything works
   --help        after a name: the other options of that benchmark
 
+`tools/bench beside FOLDER NAME` runs the benchmark of another checkout and of this one in turn.
 `tools/bench chart` draws the README's chart from what bench/results keeps; it measures nothing.
 bench/README.md says how to read the figures.
 """
@@ -137,8 +139,9 @@ def main() -> int:
         print(HELP.format(names=names), end="")
         return 0
     name, *options = words
-    if name == "chart":
-        os.execv(sys.executable, [sys.executable, "-B", str(CHART), *options])
+    if name in PROGRAMS:
+        command = [sys.executable, "-B", str(PROGRAMS[name]), *options]
+        os.execve(command[0], command, environment_of())
     if name not in BENCHES:
         print(f"tools/bench: there is no benchmark {name!r}. There are:\n{names}", file=sys.stderr)
         return 2

@@ -138,12 +138,14 @@ def huge_pages() -> str:
     return chosen[1] if chosen else "unknown"
 
 
-def commit() -> str:
+def commit(checkout: Path | None = None) -> str:
+    """Of the checkout, or of the one that lies around the working directory."""
     git = shutil.which("git")
     if git is None:
         return "unknown"
     words = [git, "describe", "--always", "--dirty", "--abbrev=12"]
-    return subprocess.run(words, capture_output=True, text=True).stdout.strip() or "unknown"
+    done = subprocess.run(words, cwd=checkout, capture_output=True, text=True)
+    return done.stdout.strip() or "unknown"
 
 
 def finish(
