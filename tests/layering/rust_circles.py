@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Fails if modules of the Rust crate use each other in a circle.
+"""Fails if modules of a Rust crate use each other in a circle.
 
-    python3 tests/layering/rust_circles.py [FOLDER]
+    python3 tests/layering/rust_circles.py [FOLDER ...]
 
-FOLDER holds a crate's sources (bindings/rust/meron/src). Every path to another module counts: in
-`use` and in code. `crate::Name` counts as a path to the module from which lib.rs exports the name.
-lib.rs itself is left out, because it names all modules, and so are items under `#[cfg(test)]`.
-Calls of methods are not seen, because they need no path. A circle is printed with one line per
-module that is used.
+Each FOLDER holds a crate's sources; without one, all crates of the project are looked at. Every
+path to another module counts: in `use` and in code. `crate::Name` counts as a path to the module
+from which lib.rs exports the name. lib.rs itself is left out, because it names all modules, and so
+are items under `#[cfg(test)]`. Calls of methods are not seen, because they need no path. A circle
+is printed with one line per module that is used.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 from python_circles import circles_of  # beside this file
 
 ROOT = Path(__file__).resolve().parents[2]
+HOMES = ("bench", "bindings", "examples", "tests")  # of crates
 
 # Comments, strings and characters. A lifetime such as 'a has no closing quote.
 NO_CODE = re.compile(
@@ -180,12 +181,15 @@ def graph_of(folder: Path) -> dict[str, dict[str, int]]:
     return graph
 
 
-def main(words: list[str]) -> int:
-    folder = Path(words[0]) if words else ROOT / "bindings" / "rust" / "meron" / "src"
+def crates() -> list[Path]:
+    """The sources of all crates of the project that have modules."""
+    found = {path.parent for home in HOMES for path in (ROOT / home).rglob("src/*.rs")}
+    return sorted(folder for folder in found if modules_of(folder))
+
+
+def check(folder: Path) -> int:
+    """Prints the circles of a crate, and how many there are."""
     modules = modules_of(folder)
-    if not modules:
-        print(f"there are no modules in {folder}")
-        return 2
     graph = graph_of(folder)
     circles = circles_of(graph)
     for circle in circles:
@@ -194,8 +198,17 @@ def main(words: list[str]) -> int:
             for other, line in sorted(graph[name].items()):
                 if other in circle:
                     print(f"  {modules[name].relative_to(folder)}:{line} uses {other}")
-    print(f"{len(modules)} modules, {len(circles)} circles")
-    return 1 if circles else 0
+    print(f"{folder}: {len(modules)} modules, {len(circles)} circles")
+    return len(circles)
+
+
+def main(words: list[str]) -> int:
+    folders = [Path(word) for word in words] or crates()
+    for folder in folders:
+        if not modules_of(folder):
+            print(f"there are no modules in {folder}")
+            return 2
+    return 1 if sum([check(folder) for folder in folders]) else 0
 
 
 if __name__ == "__main__":

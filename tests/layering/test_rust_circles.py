@@ -125,12 +125,20 @@ class RustCircles(unittest.TestCase):
                 "a circle of 2 modules:",
                 "  a.rs:2 uses b",
                 "  b.rs:1 uses a",
-                "2 modules, 1 circles",
+                f"{self.folder}: 2 modules, 1 circles",
             ],
         )
 
     def test_the_tree_has_none(self) -> None:
-        self.assertEqual(rust_circles.main([]), 0)
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            self.assertEqual(rust_circles.main([]), 0)
+        for crate in ("bindings/rust/meron/src", "tests/conformance/rust/src"):
+            self.assertIn(f"{crate}: ", said.getvalue())
+
+    def test_a_folder_without_modules_is_refused(self) -> None:
+        self.plant(a="")
+        with contextlib.redirect_stdout(io.StringIO()):
+            self.assertEqual(rust_circles.main([str(self.folder), str(self.folder / "x")]), 2)
 
 
 if __name__ == "__main__":

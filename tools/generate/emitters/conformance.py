@@ -212,8 +212,7 @@ RUST = """\
 // {note}
 //! The operation `call`. `../README.md` defines it.
 
-use crate::operations::{{{uses}}};
-use crate::session::{{wrong, Object, Session}};
+{uses}use crate::session::{{Object, Session}};
 use crate::table::Statement;
 
 pub fn execute(session: &mut Session, s: &Statement) -> Done {{
@@ -227,7 +226,7 @@ PATTERNS = {"group": "Object::Group(Some(it))", "schedule": "Object::Schedule((i
 
 
 def rust(common: list[Method]) -> str:
-    arms, uses = "", {"Done"}
+    arms, failure, checking = "", {"wrong", "Done"}, set()
     for method in common:
         passed = [
             f's.require("{item.name}")?'
@@ -239,10 +238,10 @@ def rust(common: list[Method]) -> str:
         ]
         call = f"it.{method.name('rust')}({', '.join(passed)})?"
         if method.result == TEXT:
-            uses.add("has")
+            checking.add("has")
             call = f"has(&{call}, s)"
         elif method.result:
-            uses.add("check")
+            failure.add("check")
             call = (
                 "{\n"
                 f"            let result = {call};\n"
@@ -254,8 +253,10 @@ def rust(common: list[Method]) -> str:
         pattern = PATTERNS.get(method.noun, f"Object::{class_name(method.noun)}(it)")
         end = "" if call.endswith("}") else ","
         arms += f'        ("{method.function.name}", {pattern}) => {call}{end}\n'
-    order = sorted(uses, key=lambda word: (word[0].isupper(), word))
-    return RUST.format(license=LICENSE, note=NOTE, uses=", ".join(order), arms=arms)
+    order = ", ".join(sorted(failure, key=lambda word: (word[0].isupper(), word)))
+    uses = "".join(f"use crate::checking::{name};\n" for name in checking)
+    uses += f"use crate::failure::{{{order}}};\n"
+    return RUST.format(license=LICENSE, note=NOTE, uses=uses, arms=arms)
 
 
 # ---- Julia ---------------------------------------------------------------------------------------

@@ -2,8 +2,9 @@
 // Generated from capi/api.json by tools/generate/generate.py: do not edit.
 //! The operation `call`. `../README.md` defines it.
 
-use crate::operations::{has, Done};
-use crate::session::{wrong, Object, Session};
+use crate::checking::has;
+use crate::failure::{wrong, Done};
+use crate::session::{Object, Session};
 use crate::table::Statement;
 
 pub fn execute(session: &mut Session, s: &Statement) -> Done {

@@ -9,10 +9,12 @@ use meron::{
     LoadOptions, SaveOptions, WriteOptions,
 };
 
-use crate::operations::{check, compare, finish, has, Done};
-use crate::session::{wrong, Failure, Object, Session};
+use crate::checking::{compare, has};
+use crate::failure::{check, wrong, Done, Failure};
+use crate::session::{Object, Session};
 use crate::table::Statement;
 use crate::values::{dtype_of, Values};
+use crate::waiting::finish;
 
 pub fn execute(session: &mut Session, s: &Statement) -> Done {
     match s.operation.as_str() {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use meron::{sys, Context, Plan, Stats, Workload};
 
 use crate::counters;
-use crate::operations::{check, Done};
-use crate::session::{raw, wrong, Failure, Object, Session};
+use crate::failure::{check, raw, wrong, Done, Failure};
+use crate::session::{Object, Session};
 use crate::sockets::Sockets;
 use crate::table::Statement;
 

@@ -3,8 +3,7 @@
 
 use meron::{Buffer, Dtype, View, ViewMut};
 
-use crate::operations::Done;
-use crate::session::Failure;
+use crate::failure::{Done, Failure};
 use crate::values::Values;
 
 pub fn seen(view: &View<'_>) -> Result<Buffer, Failure> {

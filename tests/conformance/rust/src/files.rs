@@ -3,20 +3,14 @@
 
 use std::path::PathBuf;
 
-use meron::{Bf16, Buffer, Dtype, Io, IoBackend, IoBuffer, IoOptions, IoRequest, F16};
+use meron::{Bf16, Buffer, Dtype, Io, IoBackend, IoBuffer, IoOptions, F16};
 
+use crate::checking::{compare, has};
 use crate::checkpoints;
-use crate::operations::{check, compare, has, Done};
-use crate::session::{wrong, Failure, Object, Session};
+use crate::failure::{check, wrong, Done, Failure};
+use crate::session::{Begun, Object, Session};
 use crate::table::Statement;
 use crate::values::{dtype_of, Values};
-
-/// A request, and what it was on once that was given back.
-pub enum Begun {
-    Own(IoRequest<Vec<u8>>, Option<Vec<u8>>),
-    /// With the name of the buffer, which comes back there.
-    Pinned(IoRequest<IoBuffer>, String, usize),
-}
 
 fn io<'s>(session: &'s mut Session, name: &str) -> Result<&'s Io, Failure> {
     match session.object(name)? {

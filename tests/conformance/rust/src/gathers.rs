@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use meron::{sys, Buffer, Dtype, Param, Place, ReduceOp, Stream};
 
+use crate::checking::compare;
 use crate::elements::{seen, store, values_for};
+use crate::failure::{check, raw, wrong, Done, Failure};
 use crate::gradients;
-use crate::operations::{check, compare, Done};
-use crate::session::{raw, wrong, Failure, Full, Object, Session};
+use crate::session::{Full, Object, Session};
 use crate::table::Statement;
 use crate::values::{checksum, Values};
 

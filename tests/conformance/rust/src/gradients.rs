@@ -5,13 +5,15 @@ use std::ptr;
 
 use meron::{sys, Buffer, Dtype, ReduceOp, ReduceOptions, Source};
 
+use crate::checking::compare;
 use crate::elements::{seen_mut, store, values_for};
+use crate::failure::{check, raw, wrong, Done};
 use crate::groups::reduce_op;
-use crate::operations::{check, check_ended, compare, finish, timeout_of, Done};
 use crate::optimizers;
-use crate::session::{raw, wrong, Full, Object, Session};
+use crate::session::{Full, Object, Session};
 use crate::table::Statement;
 use crate::values::{dtype_of, floats, Values};
+use crate::waiting::{check_ended, finish, timeout_of};
 
 pub fn execute(session: &mut Session, s: &Statement) -> Done {
     match s.operation.as_str() {

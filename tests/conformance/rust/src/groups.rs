@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use meron::{Buffer, Group, ReduceOp};
 
-use crate::operations::{check, compare, Done};
-use crate::session::{wrong, Failure, Object, Session};
+use crate::checking::compare;
+use crate::failure::{check, wrong, Done, Failure};
+use crate::session::{Object, Session};
 use crate::table::Statement;
 use crate::values::{dtype_of, Values};
 

@@ -3,11 +3,13 @@
 
 #[rustfmt::skip] // generated
 mod calls;
+mod checking;
 mod checkpoints;
 mod contexts;
 #[rustfmt::skip] // generated
 mod counters;
 mod elements;
+mod failure;
 mod files;
 mod gathers;
 mod gradients;
@@ -22,13 +24,15 @@ mod session;
 mod sockets;
 mod table;
 mod values;
+mod waiting;
 
 use std::io::Write;
 use std::process::exit;
 use std::sync::Arc;
 use std::thread;
 
-use session::{Failure, Session, Setup, RAW};
+use failure::{Failure, RAW};
+use session::{Session, Setup};
 use table::{Case, Statement};
 use values::holds;
 

@@ -5,12 +5,14 @@ use std::ptr;
 
 use meron::{sys, Adagrad, Adam, AdamW, Buffer, Dtype, Lion, ParamGroup, Sgd, State};
 
+use crate::checking::compare;
 use crate::elements::{seen, store, values_for};
-use crate::operations::{check, compare, finish, Done};
+use crate::failure::{check, raw, wrong, Done, Failure};
 use crate::schedules;
-use crate::session::{raw, wrong, Failure, Object, Session};
+use crate::session::{Object, Session};
 use crate::table::Statement;
 use crate::values::Values;
+use crate::waiting::finish;
 
 pub fn execute(session: &mut Session, s: &Statement) -> Done {
     match s.operation.as_str() {

@@ -6,9 +6,9 @@ use std::ptr;
 use meron::{sys, Activity, Buffer, Param, ParamDesc, ReduceOp};
 
 use crate::elements::{seen_mut, store, values_for};
+use crate::failure::{check, raw, wrong, Done, Failure};
 use crate::gathers;
-use crate::operations::{check, Done};
-use crate::session::{raw, wrong, Failure, Object, Session};
+use crate::session::{Object, Session};
 use crate::table::Statement;
 use crate::values::{dtype_of, floats, same, Values};
 

@@ -3,7 +3,8 @@
 
 use meron::{Computation, Plan, Workload};
 
-use crate::operations::{has, Done};
+use crate::checking::has;
+use crate::failure::Done;
 use crate::session::{Object, Session};
 use crate::table::Statement;
 

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use meron::{sys, Entered, Place, Schedule, ScheduleOptions};
 
+use crate::checking::compare;
 use crate::elements::seen;
+use crate::failure::{check, raw, wrong, Done, Failure};
 use crate::files;
-use crate::operations::{check, compare, Done};
-use crate::session::{raw, wrong, Failure, Object, Session};
+use crate::session::{Object, Session};
 use crate::table::Statement;
 
 fn found<'s>(

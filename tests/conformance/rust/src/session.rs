@@ -10,46 +10,18 @@ use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
 use meron::{
-    sys, Buffer, Checkpoint, Context, DlpackTensor, Entered, Error, Gather, GatherCopy, Group, Io,
-    IoBuffer, Operation, Optimizer, Param, PendingGather, PendingGatherInto, Plan, Schedule, Stats,
-    Unit, Update,
+    sys, Buffer, Checkpoint, Context, DlpackTensor, Entered, Gather, GatherCopy, Group, Io,
+    IoBuffer, IoRequest, Operation, Optimizer, Param, PendingGather, PendingGatherInto, Plan,
+    Schedule, Stats, Unit, Update,
 };
 
-use crate::files::Begun;
+use crate::failure::{wrong, Failure};
 
-pub enum Failure {
-    /// Of the library, or of the crate.
-    Meron(Error),
-    /// Something was not as the case demands.
-    Wrong(String),
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        Failure::Meron(error)
-    }
-}
-
-pub fn wrong(what: impl Into<String>) -> Failure {
-    Failure::Wrong(what.into())
-}
-
-/// An error of a raw call, of which the natural layer has no word.
-pub fn raw(status: sys::meron_status) -> Result<(), Failure> {
-    if status >= 0 {
-        return Ok(());
-    }
-    Err(Failure::Wrong(RAW.to_string() + &status_name(status)))
-}
-
-/// Marks what `raw` has made of a status.
-pub const RAW: &str = "raw ";
-
-pub fn status_name(status: sys::meron_status) -> String {
-    // SAFETY: the library hands out a static string.
-    unsafe { std::ffi::CStr::from_ptr(sys::meron_status_name(status)) }
-        .to_string_lossy()
-        .into_owned()
+/// A request, and what it was on once that was given back.
+pub enum Begun {
+    Own(IoRequest<Vec<u8>>, Option<Vec<u8>>),
+    /// With the name of the buffer, which comes back there.
+    Pinned(IoRequest<IoBuffer>, String, usize),
 }
 
 /// The rank that runs.

@@ -3,7 +3,7 @@
 
 use std::str::FromStr;
 
-use crate::session::{wrong, Failure};
+use crate::failure::{wrong, Failure};
 
 pub struct Case {
     pub name: String,

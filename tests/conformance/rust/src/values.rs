@@ -3,7 +3,7 @@
 
 use meron::{Bf16, Buffer, Dtype, F16};
 
-use crate::session::{wrong, Failure};
+use crate::failure::{wrong, Failure};
 
 /// A sum of terms; a function from the row-major index in the whole tensor to a number.
 pub struct Values {
@@ -97,7 +97,8 @@ pub fn near(seen: &Buffer, wanted: &Buffer, within: f64) -> Result<(), Failure> 
     }
     for (i, (a, b)) in floats(seen).iter().zip(floats(wanted)).enumerate() {
         let near = *a == b || (f64::from(*a) - f64::from(b)).abs() <= within;
-        if !near && !(a.is_nan() && b.is_nan()) {
+        let both_nan = a.is_nan() && b.is_nan();
+        if !near && !both_nan {
             return Err(wrong(format!("element {i} is {a} instead of {b}")));
         }
     }
