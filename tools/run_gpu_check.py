@@ -172,7 +172,7 @@ def run_ctest(check: Check, seconds: float) -> Outcome:
     if not report.exists():  # ctest was ended itself: what the tests have left still counts
         for path in sorted(RESULTS.glob("*.xml")):
             check.tests += tally.count_cases(path) or tally.ONE_FAILED
-    check.failures += tally.failures[known:]
+    check.failures += [each.name for each in tally.failures[known:]]
     if check.tests.failed or ended.status != 0:
         fault = str(check.tests) if check.tests.failed else ended.fault("ctest")
         return Outcome("failed", fault)

@@ -27,7 +27,10 @@ TYPED = (
     *(f"tests/distributed/hosts/{name}.py" for name in ("hosts", "launchers", "namespaces")),
 )
 # Of those, what cannot be checked where torch is not installed.
-NEED_TORCH = tuple(f"bindings/python/meron/{name}/" for name in ("torch", "zero", "lightning"))
+NEED_TORCH = tuple(
+    f"bindings/python/meron/{name}/"
+    for name in ("checkpointing", "convert", "lightning", "torch", "zero")
+)
 # Of these the tests run a share; their tables are in bench/results.
 CAMPAIGNS = {"fault": "tests/fault/checkpoint/campaign.py"}
 

@@ -4,6 +4,7 @@
 // that.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -109,11 +110,16 @@ void train(meron_context context, const Shape& shape) {
   }
 }
 
-void expect_peak_as_planned(const Shape& shape) {
-  SCOPED_TRACE(plan_of(shape) + " on " + std::to_string(shape.ranks) + " ranks, " +
-               std::to_string(shape.widths.size()) + " units");
-  const auto ranks = static_cast<size_t>(shape.ranks);
-  Shared<uint64_t> counted(ranks), planned(ranks);
+struct Peaks {
+  Shared<uint64_t> counted, planned;  // by rank
+  explicit Peaks(int ranks)
+      : counted(static_cast<size_t>(ranks)), planned(static_cast<size_t>(ranks)) {}
+  bool equal() {
+    return std::equal(counted.data(), counted.data() + counted.size(), planned.data());
+  }
+};
+
+void measure(const Shape& shape, Peaks& peaks) {
   const World world{shape.transport, shape.ranks, plan_of(shape)};
   ASSERT_TRUE(run_world(world, [&](int rank, meron_context context) {
     train(context, shape);
@@ -121,14 +127,27 @@ void expect_peak_as_planned(const Shape& shape) {
     plan.struct_size = sizeof(plan);
     const meron_workload workload = MERON_WORKLOAD_INIT;
     CALL(meron_context_predict, &plan, context, &workload);
-    counted[static_cast<size_t>(rank)] = stats_of(context).peak_bytes;
-    planned[static_cast<size_t>(rank)] = plan.peak_bytes;
+    peaks.counted[static_cast<size_t>(rank)] = stats_of(context).peak_bytes;
+    peaks.planned[static_cast<size_t>(rank)] = plan.peak_bytes;
   }));
-  for (size_t rank = 0; rank < ranks; ++rank) {
-    if (exact(shape)) {
-      EXPECT_EQ(counted[rank], planned[rank]) << "rank " << rank;
-    } else {
-      EXPECT_LE(counted[rank], planned[rank]) << "rank " << rank;
+  for (size_t rank = 0; rank < peaks.counted.size(); ++rank) {
+    EXPECT_LE(peaks.counted[rank], peaks.planned[rank]) << "rank " << rank;
+  }
+}
+
+// The drive may have stored one unit before a rank that waits for a CPU opens the next: then its
+// buffers are never all in use, in that run.
+constexpr int kTries = 10;
+
+void expect_peak_as_planned(const Shape& shape) {
+  SCOPED_TRACE(plan_of(shape) + " on " + std::to_string(shape.ranks) + " ranks, " +
+               std::to_string(shape.widths.size()) + " units");
+  for (int i = 1; i <= kTries; ++i) {
+    Peaks peaks(shape.ranks);
+    measure(shape, peaks);
+    if (!exact(shape) || peaks.equal() || testing::Test::HasFailure()) return;
+    for (size_t rank = 0; i == kTries && rank < peaks.counted.size(); ++rank) {
+      EXPECT_EQ(peaks.counted[rank], peaks.planned[rank]) << "rank " << rank;
     }
   }
 }

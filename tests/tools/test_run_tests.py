@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import sys
 import tempfile
 import threading
@@ -114,6 +115,14 @@ class Counting(unittest.TestCase):
         for found, wanted in ((object(), True), (None, False)):
             with mock.patch("importlib.util.find_spec", return_value=found):
                 self.assertEqual(needy in run_tests.typed_sources(), wanted)
+
+    def test_what_is_checked_without_torch_does_not_import_it(self) -> None:
+        with mock.patch("importlib.util.find_spec", return_value=None):
+            found = run_tests.typed_sources()
+        self.assertIn("bindings/python/meron/checkpoint.py", found)
+        importing = re.compile(r"^(import|from) torch\b", re.MULTILINE)
+        texts = {name: (run_tests.ROOT / name).read_text("utf-8") for name in found}
+        self.assertEqual([name for name, text in texts.items() if importing.search(text)], [])
 
 
 class Building(unittest.TestCase):
