@@ -47,7 +47,7 @@ inline int kernel_main(const KernelProgram& program, int argc, char** argv) {
   CLI::App app(program.description + " Exit status 0: it ran, whether or not the goals were met.");
   app.add_option("--json", json_file, "Write every number to FILE")
       ->type_name("FILE")
-      ->check(why_no_file);
+      ->check(report_file_error);
   app.add_option("--elements", arguments.elements, program.elements)
       ->check(CLI::Range(program.least_elements, size_t{1} << 33));
   app.add_option("--threads", threads, "Threads, pinned to the CPUs this process may use, in order")

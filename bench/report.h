@@ -29,9 +29,8 @@ struct Report {
   std::vector<Goal> goals;
 };
 
-// What is wrong with a file that a report is to be written to, before anything is measured; "" if
-// it is well.
-inline std::string why_no_file(const std::string& file) {
+// The error of a report's file that cannot be written, before anything is measured; "" if it can.
+inline std::string report_file_error(const std::string& file) {
   std::error_code failed;
   const std::filesystem::path path = std::filesystem::absolute(file, failed);
   if (std::filesystem::is_directory(path, failed)) return file + " is a folder: name a file";

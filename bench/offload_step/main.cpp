@@ -252,7 +252,7 @@ int main(int argc, char** argv) {
   app.add_option("--threads", options.threads, "Of the update (default: all CPUs)");
   app.add_option("--json", json_file, "Write every number to FILE")
       ->type_name("FILE")
-      ->check(why_no_file);
+      ->check(report_file_error);
   app.add_flag("--quick", quick, "A short run that only shows that everything works");
   CLI11_PARSE(app, argc, argv);
   if (quick) {

@@ -71,6 +71,14 @@ def program_of(checkout: Path) -> Path:
     return program
 
 
+def require_bench(checkout: Path, name: str) -> None:
+    """Before anything is measured: `--help` of a benchmark builds nothing."""
+    words = [sys.executable, "-B", str(program_of(checkout)), name, "--help"]
+    done = subprocess.run(words, cwd=checkout, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise BenchError(f"{name} in {checkout}: {(done.stderr or done.stdout).strip()}")
+
+
 def run(checkout: Path, name: str, options: list[str]) -> Json:
     with tempfile.TemporaryDirectory(prefix="meron-beside-") as folder:
         file = Path(folder, "report.json")
@@ -136,8 +144,9 @@ def write(arguments: argparse.Namespace, benches: dict[str, list[Figure]]) -> No
 
 def main() -> None:
     arguments = parse_arguments(sys.argv[1:])
-    for checkout in (arguments.folder, ROOT):
-        program_of(checkout)
+    for name in arguments.names:
+        for checkout in (arguments.folder, ROOT):
+            require_bench(checkout, name)
     benches = {}
     for name in arguments.names:
         benches[name] = compare(arguments, name)

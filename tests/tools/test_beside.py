@@ -17,6 +17,8 @@ from report import BenchError  # noqa: E402
 # Each run takes its values off the front of a list.
 STAND_IN = """
 import json, pathlib, sys
+if "--help" in sys.argv:
+    sys.exit(None if sys.argv[1] in "xy" else f"there is no benchmark {sys.argv[1]!r}")
 file = sys.argv[sys.argv.index("--json") + 1]
 runs = pathlib.Path("runs.json")
 values, *rest = json.loads(runs.read_text())
@@ -39,10 +41,11 @@ def checkout(folder: Path, runs: list[dict[str, float] | None]) -> Path:
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capsys):
-    def run(before, now, *words):
+    def run(before, now, *words, names=("x",)):
         checkout(tmp_path / "before", before)
         monkeypatch.setattr(beside, "ROOT", checkout(tmp_path / "now", now))
-        given = [str(tmp_path / "before"), "x", "--json", str(tmp_path / "report.json"), *words]
+        report = str(tmp_path / "report.json")
+        given = [str(tmp_path / "before"), *names, "--json", report, *words]
         monkeypatch.setattr(sys, "argv", ["beside.py", *given])
         beside.main()
         return capsys.readouterr().out, json.loads((tmp_path / "report.json").read_text())
@@ -87,6 +90,12 @@ def test_options_reach_both(run, tmp_path):
 def test_a_run_that_fails_is_named_with_its_words(run):
     with pytest.raises(BenchError, match=r"x in .*now ended with 1:\nno room on the drive"):
         run([{"rate": 1}] * 3, [None])
+
+
+def test_a_name_that_is_none_is_refused_before_anything_runs(run, tmp_path):
+    with pytest.raises(BenchError, match="there is no benchmark 'speed'"):
+        run([{"rate": 1}], [{"rate": 1}], "--turns", "1", names=("x", "speed"))
+    assert not (tmp_path / "before" / "options").exists()
 
 
 def test_a_folder_that_is_no_checkout_is_refused(tmp_path, monkeypatch):

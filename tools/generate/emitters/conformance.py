@@ -254,7 +254,7 @@ def rust(common: list[Method]) -> str:
         end = "" if call.endswith("}") else ","
         arms += f'        ("{method.function.name}", {pattern}) => {call}{end}\n'
     order = ", ".join(sorted(failure, key=lambda word: (word[0].isupper(), word)))
-    uses = "".join(f"use crate::checking::{name};\n" for name in checking)
+    uses = "".join(f"use crate::checking::{name};\n" for name in sorted(checking))
     uses += f"use crate::failure::{{{order}}};\n"
     return RUST.format(license=LICENSE, note=NOTE, uses=uses, arms=arms)
 
