@@ -128,7 +128,7 @@ class Scope:
                 use.last = passes.clock + 1
                 node = node_of(output) if graded and type(output) is torch.Tensor else None
                 if node is not None:
-                    hook_gradient(output, node, use.begin)
+                    hook_gradient(output, node, use)
                 else:
                     self.watch_outputs(use, output, graded)
                 for unit in entered:
@@ -147,6 +147,7 @@ class Scope:
                         unit.leave()
                 if not graded:
                     passes.end_ungraded(use)
+                del use.entered  # the use lives as long as its graph
         finally:
             set_eval_frame(compiler)
 
@@ -178,7 +179,7 @@ class Scope:
             if graded and tensor.is_leaf:
                 self.passes.temporary.append(tensor.register_hook(use.begin_at_leaf))
             elif graded:
-                hook_gradient(tensor, node_of(tensor), use.begin)
+                hook_gradient(tensor, node_of(tensor), use)
             place = unit_of(tensor)
             if place is not None and len(self.passes.active) > 1:  # a param was returned
                 self.passes.active[-2].use_of_other(place[0])

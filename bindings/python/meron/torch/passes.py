@@ -46,7 +46,7 @@ class Use:
 
     def __init__(self, scope: Scope, first: int) -> None:
         self.scope = scope
-        self.entered: list[ShardedUnit] = []  # by its forward
+        self.entered: list[ShardedUnit] = []  # by its forward, until its end
         self.units: Sequence[ShardedUnit] = ()  # entered by its backward
         # By Passes.clock: its number; and that of the first use that may begin after its forward.
         self.first = self.last = first
@@ -61,8 +61,9 @@ class Use:
         if unit not in scope.units:
             scope.units.append(unit)
 
-    def begin(self, gradient: Any) -> None:
-        """The gradient of an output that has a node has arrived."""
+    def __call__(self, gradient: Any) -> None:
+        """The gradient of an output that has a node has arrived. (Not a method with a name: that
+        would be one more object for Python's garbage collector to look at.)"""
         if self.units:
             return
         passes = self.scope.passes
@@ -75,7 +76,7 @@ class Use:
         self.enter()
 
     def begin_at_leaf(self, _gradient: Any) -> None:
-        """As `begin`, of an output that is a leaf: its gradient is complete as soon as its last use
+        """As the call, of an output that is a leaf: its gradient is complete as soon as its last use
         has ended its backward, whatever else has not."""
         if self.units:
             return

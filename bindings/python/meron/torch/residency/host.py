@@ -60,8 +60,18 @@ class MappedMemory:
             self.addresses = [*map(address_of, self.wholes)]
 
     def enter(self) -> None:
+        # (Each use comes here: calls of Python are what it costs.)
         residency = self.residency
-        residency.enter(self.unit.index)
+        if residency.schedule is None:
+            residency.require()
+        try:
+            slot = free_slots.pop()
+        except IndexError:
+            slot = error_slot()
+        status = schedule_enter(residency.handle, self.unit.index, DEFAULT_TIMEOUT, slot)
+        if status:
+            settle(status, slot)
+        free_slots.append(slot)
         self.entered = True
         if self.ahead is not None:
             self.end_prefetch()
@@ -74,7 +84,14 @@ class MappedMemory:
     def leave(self) -> None:
         if self.entered:
             self.entered = False
-            self.residency.leave(self.unit.index)
+            try:
+                slot = free_slots.pop()
+            except IndexError:
+                slot = error_slot()
+            status = schedule_leave(self.residency.handle, self.unit.index, slot)
+            if status:
+                settle(status, slot)
+            free_slots.append(slot)
 
     def abandon(self) -> None:
         self.entered = False
@@ -134,10 +151,10 @@ class CopiedMemory(MappedMemory):
                 whole.detach().copy_(tensor_of(view(handle), handle.shape, None))
 
     def enter(self) -> None:
-        self.residency.enter(self.unit.index)
-        self.entered = True
-        self.end_prefetch()
-        self.load(self.residency.view)
+        filled = not self.wholes  # by the first enter
+        super().enter()
+        if not filled:
+            self.load(self.residency.view)
         super().leave()
 
     def leave(self) -> None:
@@ -193,29 +210,6 @@ class HostResidency:
             self.schedule = self.owner.context.schedule(units, **limits)
             self.handle = self.schedule._handle
         return self.schedule
-
-    def enter(self, index: int) -> None:
-        """Unit `index` is unsharded until `leave`. Blocks on peers."""
-        if self.schedule is None:
-            self.require()
-        try:
-            slot = free_slots.pop()
-        except IndexError:
-            slot = error_slot()
-        status = schedule_enter(self.handle, index, DEFAULT_TIMEOUT, slot)
-        if status:
-            settle(status, slot)
-        free_slots.append(slot)
-
-    def leave(self, index: int) -> None:
-        try:
-            slot = free_slots.pop()
-        except IndexError:
-            slot = error_slot()
-        status = schedule_leave(self.handle, index, slot)
-        if status:
-            settle(status, slot)
-        free_slots.append(slot)
 
     def view(self, handle: meron.Param) -> Any:
         """The unsharded tensor of a param whose unit is entered, as a meron_view."""
