@@ -76,8 +76,8 @@ class Use:
         self.enter()
 
     def begin_at_leaf(self, _gradient: Any) -> None:
-        """As the call, of an output that is a leaf: its gradient is complete as soon as its last use
-        has ended its backward, whatever else has not."""
+        """As the call, of an output that is a leaf: its gradient is complete as soon as its last
+        use has ended its backward, whatever else has not."""
         if self.units:
             return
         if not self.scope.passes.in_backward:

@@ -119,13 +119,10 @@ class Hooks(dict[int, Any]):
 
 def hook_gradient(tensor: torch.Tensor, node: Any, hook: Callable[[torch.Tensor], None]) -> None:
     """register_hook of a tensor with that grad_fn, at half its price: without a handle."""
-    if (
-        type(tensor) is torch.Tensor
-        and tensor._backward_hooks is None
-        and hasattr(node, "_register_hook_dict")
-    ):
+    register = getattr(node, "_register_hook_dict", None)
+    if register is not None and type(tensor) is torch.Tensor and tensor._backward_hooks is None:
         tensor._backward_hooks = Hooks({-1: hook})  # handles count from 0
-        node._register_hook_dict(tensor)
+        register(tensor)
     else:
         tensor.register_hook(hook)
 

@@ -109,6 +109,7 @@ def make_scope(
         units.insert(0, unit)
     if scope is not None:
         scope.units.extend(unit for unit in units if unit not in scope.units)
+        scope.named = []
     else:
         scope = Scope(sharding, module, units, reshard_after_forward, input_dtype)
         module.__dict__["_meron_scope"] = scope

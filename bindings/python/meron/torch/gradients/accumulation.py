@@ -86,10 +86,6 @@ class Accumulation:
 
     # ---- Transitions ---------------------------------------------------------------------------
 
-    def begin_backward(self) -> None:
-        if self.progress is GIVEN:
-            self.progress = ARRIVING
-
     def give(self, last: bool) -> None:
         """The engine has taken what has arrived; `last` ends the accumulation."""
         self.arrived.clear()

@@ -37,7 +37,15 @@ from meron._native import (
     settle,
 )
 from meron.torch.gradients import Owner
-from meron.torch.gradients.accumulation import BEGUN, COMPLETE, EMPTY, ENDED, FINISHED
+from meron.torch.gradients.accumulation import (
+    ARRIVING,
+    BEGUN,
+    COMPLETE,
+    EMPTY,
+    ENDED,
+    FINISHED,
+    GIVEN,
+)
 from meron.torch.gradients.flags import LEFT, gradient_flags
 from meron.torch.gradients.sources import sources_of_some
 from meron.torch.guard import plain
@@ -115,12 +123,16 @@ class GradientReducer:
     # ---- A backward pass -----------------------------------------------------------------------
 
     def begin_backward(self, entered: dict[ShardedUnit, int], since: int) -> None:
-        self.order = [item for item in reversed(entered.items()) if item[0].trainable]
+        self.order = order = []
         self.position = 0
         self.complete_from = NEVER
         self.since = since
-        for unit, _ in self.order:
-            unit.gradients.begin_backward()
+        for item in reversed(entered.items()):
+            own = item[0].gradients
+            if own.wanted:
+                order.append(item)
+                if own.progress is GIVEN:
+                    own.progress = ARRIVING
 
     def pass_by(self, last: int) -> None:
         """Uses of the number `last` and above have ended their backward."""
@@ -224,7 +236,15 @@ class GradientReducer:
                 break
             place[0] = grad.data_ptr()
         else:
-            self._begin(reduce_begin, unit.unit._handle, sources.table, own.wanted, options)
+            try:
+                slot = free_slots.pop()
+            except IndexError:
+                slot = error_slot()
+            self.under_way = True  # `wait` waits, also where an interrupt comes
+            status = reduce_begin(NULL, unit.unit._handle, sources.table, own.wanted, options, slot)
+            if status < 0:
+                settle(status, slot)
+            free_slots.append(slot)
             if len(own.seen) < own.wanted:
                 own.seen.update(own.trainable)
             # Only what the engine has taken is gone: an interrupt while it waits loses nothing.
