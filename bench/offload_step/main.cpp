@@ -9,10 +9,10 @@
 #include <string>
 #include <thread>
 
+#include "base/human_bytes.h"
 #include "bench/report.h"
 #include "bench/workers.h"
 #include "drive.h"
-#include "os/host.h"
 #include "plan/state_layout.h"
 #include "trainer.h"
 
@@ -161,7 +161,7 @@ nlohmann::ordered_json show(Measurement& measured, const std::string& title, dou
       {&measured.read_, &measured.update_, &measured.write_, &measured.both_, &measured.beside_});
   const double gain = 1.0 / over_largest(measured.step_, {&measured.serial_});
   fmt::print("\n{}: {:.3g} % of {:.1f}M parameters' states on nvme, {}\n\n", title, 100 * fraction,
-             static_cast<double>(options.model.all()) / 1e6, readable_bytes(measured.bytes()));
+             static_cast<double>(options.model.all()) / 1e6, human_bytes(measured.bytes()));
   nlohmann::ordered_json rows = nlohmann::ordered_json::object();
   for (const Arm* arm : measured.arms()) {
     fmt::print("  {:<40}{:>10.1f} ms\n", arm->title, arm->middle() * 1e3);

@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/human_bytes.h"
 #include "checkpoint/file_steps.h"
 #include "io/drive_error.h"
 #include "io/kill_point.h"
 #include "os/file.h"
-#include "os/host.h"
 
 namespace meron::checkpoint {
 namespace {
@@ -20,8 +20,8 @@ Status take_room(const DirectFile& file, uint64_t bytes) {
   const uint64_t free = file.free_bytes();
   if (free != 0 && free < bytes) {
     return Error(MERON_E_NO_SPACE,
-                 fmt::format("the file system has {} free, and {} are needed", readable_bytes(free),
-                             readable_bytes(bytes)),
+                 fmt::format("the file system has {} free, and {} are needed", human_bytes(free),
+                             human_bytes(bytes)),
                  "free some space, or save to another disk")
         .on(file.path());
   }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/human_bytes.h"
 #include "checkpoint/file_steps.h"
 #include "checkpoint/hf_index.h"
 #include "checkpoint/hf_source.h"
@@ -19,7 +20,6 @@
 #include "os/file.h"
 #include "os/host.h"
 #include "os/process.h"
-#include "plan/text.h"
 
 namespace meron::checkpoint {
 namespace {
@@ -221,7 +221,7 @@ Status ModelExport::make_files(const ModelLayout& layout) {
   if (const uint64_t free = disk.free_bytes(); free != 0 && free < needed) {
     return Error(MERON_E_NO_SPACE,
                  fmt::format("the file system has {} free, and the model needs {}",
-                             readable_bytes(free), readable_bytes(needed)),
+                             human_bytes(free), human_bytes(needed)),
                  "free some space, or export to another disk")
         .on(folder_);
   }

@@ -7,8 +7,8 @@
 
 #include "base/clock.h"
 #include "base/held.h"
+#include "base/human_bytes.h"
 #include "device/failure.h"
-#include "os/host.h"
 
 namespace meron {
 namespace {
@@ -202,9 +202,9 @@ Result<DeviceMemory> Device::allocate(uint64_t bytes, void* stream, const std::s
   }
   const auto free = free_bytes();
   return Error(MERON_E_NO_MEMORY,
-               fmt::format("device {} has no {} for {}{}{}", name(), readable_bytes(bytes), what,
-                           free.ok() ? fmt::format(": {} of {} are free", readable_bytes(*free),
-                                                   readable_bytes(info_.memory_bytes))
+               fmt::format("device {} has no {} for {}{}{}", name(), human_bytes(bytes), what,
+                           free.ok() ? fmt::format(": {} of {} are free", human_bytes(*free),
+                                                   human_bytes(info_.memory_bytes))
                                      : std::string(),
                            allocator_.allocate ? " (asked of the trainer's allocator)" : ""),
                "hold fewer units at a time, or let the plan move states to the host");

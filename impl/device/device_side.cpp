@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/held.h"
+#include "base/human_bytes.h"
 #include "os/host.h"
 
 namespace meron {
@@ -62,7 +63,7 @@ void DeviceSide::pin(std::byte* data, uint64_t bytes, std::string* notice) {
     *notice = fmt::format(
         "{} of host memory cannot be pinned for device {}: {}; copies to and from it are slower. "
         "Raising the limit of locked memory may help (ulimit -l)",
-        readable_bytes(bytes), device_->name(), refused);
+        human_bytes(bytes), device_->name(), refused);
   }
 }
 

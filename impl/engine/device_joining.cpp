@@ -8,13 +8,13 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/human_bytes.h"
 #include "device/device_group.h"
 #include "device/modules.h"
 #include "engine/context.h"
 #include "engine/device_trial.h"
 #include "engine/device_verdict.h"
 #include "engine/device_watch.h"
-#include "plan/text.h"
 
 namespace meron {
 namespace {

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/human_bytes.h"
 #include "engine/context.h"
 #include "io/drive_error.h"
-#include "os/host.h"
 
 namespace meron {
 namespace {
@@ -63,12 +63,12 @@ Result<std::shared_ptr<Optimizer>> Context::create_optimizer(
       const double seconds = static_cast<double>(now - begun) / kNanosPerSecond;
       options_.log(
           LogLevel::info,
-          fmt::format(
-              "rank {} has written {:.0f} % of the {} of optimizer states to {}, "
-              "at {}/s",
-              transport_->rank(), 100.0 * static_cast<double>(written) / static_cast<double>(bytes),
-              readable_bytes(bytes), rank_->plan.nvme.path,
-              readable_bytes(static_cast<uint64_t>(static_cast<double>(written) / seconds))));
+          fmt::format("rank {} has written {:.0f} % of the {} of optimizer states to {}, "
+                      "at {}/s",
+                      transport_->rank(),
+                      100.0 * static_cast<double>(written) / static_cast<double>(bytes),
+                      human_bytes(bytes), rank_->plan.nvme.path,
+                      human_bytes(static_cast<uint64_t>(static_cast<double>(written) / seconds))));
     }
     if (done) break;
     optimizer->wait_for_drive(kTellEveryNs);

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/human_bytes.h"
 #include "base/layout.h"
-#include "os/host.h"
 #include "os/memory_file.h"
 
 namespace meron {
@@ -279,7 +279,7 @@ Result<FileIo::Info> FileIo::info() {
 Result<std::string> FileIo::describe() {
   MERON_ASSIGN(const std::shared_ptr<IoEngine> engine, this->engine());
   std::string text = fmt::format(
-      "{}; blocks of {}, {} at a time\n", engine->backend(), readable_bytes(options_.block),
+      "{}; blocks of {}, {} at a time\n", engine->backend(), human_bytes(options_.block),
       engine->kind() == IoOptions::Backend::uring ? options_.depth
                                                   : static_cast<uint32_t>(options_.threads));
   const std::lock_guard lock(mutex_);

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/human_bytes.h"
 #include "io/fault_plan.h"
 #include "io/io_backend.h"
 #include "os/host.h"
@@ -341,7 +342,7 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
         "{} of memory cannot be registered with the kernel, for at most {} may be locked "
         "(RLIMIT_MEMLOCK); storage works without, at a little more CPU time. Raise the limit: "
         "ulimit -l",
-        readable_bytes(bytes), limit == kNoLimit ? "what is free" : readable_bytes(limit)));
+        human_bytes(bytes), limit == kNoLimit ? "what is free" : human_bytes(limit)));
   }
 
   const IoOptions options_;

@@ -7,8 +7,8 @@
 #include <cerrno>
 
 #include "base/clock.h"
+#include "base/human_bytes.h"
 #include "base/layout.h"
-#include "os/host.h"
 #include "os/system_error.h"
 
 namespace meron {
@@ -38,7 +38,7 @@ Error failure(const Piece& piece, int error) {
                   piece.bytes, piece.file_offset());
   if (error == ENOSPC) {
     what += fmt::format(", where the file system has {} free",
-                        readable_bytes(piece.transfer->file->file().free_bytes()));
+                        human_bytes(piece.transfer->file->file().free_bytes()));
   }
   return system_error(what, error, std::string(advice_for(error))).on(piece.transfer->file->path());
 }

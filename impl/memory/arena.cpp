@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/held.h"
+#include "base/human_bytes.h"
 #include "base/layout.h"
 #include "memory/reserve.h"
 #include "memory/sanitizer.h"
@@ -88,11 +89,10 @@ Result<Arena::Block> Arena::take_block(uint64_t bytes, MemoryKind kind, std::str
   MERON_TRY(check_limit(charge, bytes, kind, name));
   const auto begin = fits ? offsets_.allocate(charge, kPage) : std::nullopt;
   if (!begin) {
-    return no_room(
-        bytes, kind, name,
-        fmt::format("of the address space of {} the largest free range has {}",
-                    readable_bytes(mapping_.size()), readable_bytes(offsets_.largest_free())),
-        "open the context with a larger arena_reserve, or shard more of the state");
+    return no_room(bytes, kind, name,
+                   fmt::format("of the address space of {} the largest free range has {}",
+                               human_bytes(mapping_.size()), human_bytes(offsets_.largest_free())),
+                   "open the context with a larger arena_reserve, or shard more of the state");
   }
   Block block{.begin = *begin, .charge = charge, .start = *begin};
   if (bytes >= kColorThreshold) {
@@ -237,8 +237,8 @@ Status Arena::check_limit(uint64_t charge, uint64_t bytes, MemoryKind kind,
   const uint64_t taken = total_.usage + pending_;
   if (limit_ == 0 || (taken <= limit_ && charge <= limit_ - taken)) return Ok{};
   return no_room(bytes, kind, name,
-                 fmt::format("the memory budget of {} has {} left", readable_bytes(limit_),
-                             readable_bytes(limit_ - std::min(limit_, taken))),
+                 fmt::format("the memory budget of {} has {} left", human_bytes(limit_),
+                             human_bytes(limit_ - std::min(limit_, taken))),
                  "raise the context's host_memory_limit, or shard more of the state");
 }
 
@@ -249,8 +249,8 @@ Error Arena::no_room(uint64_t bytes, MemoryKind kind, std::string_view name, con
 Error Arena::no_room(uint64_t bytes, MemoryKind kind, std::string_view name, std::string_view why,
                      std::string_view advice) {
   return Error(MERON_E_NO_MEMORY,
-               fmt::format("cannot allocate {} of {} memory: {}", readable_bytes(bytes),
-                           name_of(kind), why),
+               fmt::format("cannot allocate {} of {} memory: {}", human_bytes(bytes), name_of(kind),
+                           why),
                std::string(advice))
       .on(std::string(name));
 }

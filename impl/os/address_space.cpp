@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdint>
 
+#include "base/human_bytes.h"
 #include "base/layout.h"
 #include "os/host.h"
 #include "os/system_error.h"
@@ -33,11 +34,11 @@ Error no_address_space(size_t bytes, int error) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
     return Error(MERON_E_NO_MEMORY,
-                 fmt::format("cannot map {}: the limit on address space is {}",
-                             readable_bytes(bytes), readable_bytes(limit.rlim_cur)),
+                 fmt::format("cannot map {}: the limit on address space is {}", human_bytes(bytes),
+                             human_bytes(limit.rlim_cur)),
                  "raise the limit on address space (ulimit -v)");
   }
-  return system_error(fmt::format("cannot map {}", readable_bytes(bytes)), error,
+  return system_error(fmt::format("cannot map {}", human_bytes(bytes)), error,
                       "check vm.max_map_count and vm.overcommit_memory of the host");
 }
 

@@ -17,6 +17,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/human_bytes.h"
 #include "base/layout.h"
 #include "os/file.h"
 #include "os/host.h"
@@ -42,7 +43,7 @@ uint64_t free_bytes_of(const std::string& directory) {
 Error no_room(const std::string& directory, uint64_t need) {
   return Error(MERON_E_NO_SPACE,
                fmt::format("the file system has {} free, and {} are needed",
-                           readable_bytes(free_bytes_of(directory)), readable_bytes(need)),
+                           human_bytes(free_bytes_of(directory)), human_bytes(need)),
                std::string(kFreeSome))
       .on(directory);
 }
@@ -308,9 +309,8 @@ Status DirectFile::reserve(uint64_t offset, uint64_t bytes) const {
   }
   if (error == ENOSPC) return no_room(directory_, bytes);
   if (error != EOPNOTSUPP && error != ENOSYS) {
-    return system_error(
-               fmt::format("cannot give {} room at offset {}", readable_bytes(bytes), offset),
-               error, error == EDQUOT ? std::string(kFreeSome) : "")
+    return system_error(fmt::format("cannot give {} room at offset {}", human_bytes(bytes), offset),
+                        error, error == EDQUOT ? std::string(kFreeSome) : "")
         .on(path_);
   }
   if (free_bytes() < bytes) return no_room(directory_, bytes);
@@ -357,7 +357,7 @@ Status DirectFile::extend(uint64_t offset, uint64_t bytes) const {
     return no_room(directory_, end - begin);
   }
   return system_error(
-             fmt::format("cannot give {} room at offset {}", readable_bytes(end - begin), begin),
+             fmt::format("cannot give {} room at offset {}", human_bytes(end - begin), begin),
              error)
       .on(path_);
 }

@@ -13,8 +13,8 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "base/human_bytes.h"
 #include "os/fd.h"
-#include "os/host.h"
 #include "os/poll.h"
 #include "os/random.h"
 #include "os/system_error.h"
@@ -114,8 +114,8 @@ Status check_size_of_file(uint64_t bytes, const std::string& path) {
     return Ok{};
   }
   return Error(MERON_E_NO_SPACE,
-               fmt::format("{} exceed the limit on file sizes of {}", readable_bytes(bytes),
-                           readable_bytes(limit.rlim_cur)),
+               fmt::format("{} exceed the limit on file sizes of {}", human_bytes(bytes),
+                           human_bytes(limit.rlim_cur)),
                "raise the limit on file sizes (ulimit -f)")
       .on(path);
 }

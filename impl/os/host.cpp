@@ -136,17 +136,4 @@ std::string node_identity() {
                      known ? network.st_ino : 0);
 }
 
-std::string readable_bytes(uint64_t bytes) {
-  constexpr std::array<std::string_view, 5> kUnits = {"KiB", "MiB", "GiB", "TiB", "PiB"};
-  if (bytes < 1024) return fmt::format("{} B", bytes);
-  double value = static_cast<double>(bytes) / 1024;
-  size_t unit = 0;
-  // Compared with what prints as 1024.0, so that the figure stays below it.
-  while (value >= 1023.95 && unit + 1 < kUnits.size()) {
-    value /= 1024;
-    ++unit;
-  }
-  return fmt::format("{:.1f} {}", value, kUnits[unit]);
-}
-
 }  // namespace meron

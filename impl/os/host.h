@@ -59,7 +59,4 @@ std::string host_name();  // MERON_HOST, where it is set, or what the kernel say
 // sockets by which they meet have their names. MERON_NODE, where it is set, says it instead.
 std::string node_identity();
 
-// "512 B", "3.5 MiB", "24.0 GiB".
-std::string readable_bytes(uint64_t bytes);
-
 }  // namespace meron

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/human_bytes.h"
 #include "os/fd.h"
 #include "os/host.h"
 #include "os/system_error.h"
@@ -151,7 +152,7 @@ Result<std::unique_ptr<IoRing>> IoRing::create(uint32_t depth) {
     const uint64_t limit = memlock_limit();
     return system_error("cannot set io_uring up", error,
                         fmt::format("raise the limit on locked memory, {} (ulimit -l)",
-                                    limit == kNoLimit ? "none" : readable_bytes(limit)));
+                                    limit == kNoLimit ? "none" : human_bytes(limit)));
   }
   if (error == EMFILE || error == ENFILE) return system_error("cannot set io_uring up", error);
   if (error != 0) {
@@ -214,7 +215,7 @@ Result<uint32_t> IoRing::add_buffer(std::byte* data, uint64_t bytes) {
   if (result == 1) return slot;
   state_->buffer_slots.give_back(slot);
   return system_error(
-      fmt::format("cannot register {} of memory with the kernel", readable_bytes(bytes)),
+      fmt::format("cannot register {} of memory with the kernel", human_bytes(bytes)),
       result < 0 ? -result : EIO);
 }
 

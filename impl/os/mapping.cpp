@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/human_bytes.h"
 #include "base/layout.h"
 #include "os/address_space.h"
 #include "os/host.h"
@@ -62,7 +63,7 @@ Result<Mapping> Mapping::map_file(int fd, size_t bytes, Access access) {
     const int error = errno;
     ::munmap(space, size);
     if (error == ENOMEM) return no_address_space(size, error);
-    return memory_error(fmt::format("cannot map {} of shared memory", readable_bytes(size)), error);
+    return memory_error(fmt::format("cannot map {} of shared memory", human_bytes(size)), error);
   }
   mapping.data_ = static_cast<std::byte*>(mapped);
   mapping.size_ = size;

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/human_bytes.h"
 #include "base/layout.h"
 #include "os/host.h"
 #include "os/process.h"
@@ -42,7 +43,7 @@ Status check_file_size_limit(uint64_t bytes) {
   }
   return Error(MERON_E_NO_MEMORY,
                fmt::format("{} of shared memory exceed the limit on file sizes of {}",
-                           readable_bytes(bytes), readable_bytes(limit.rlim_cur)),
+                           human_bytes(bytes), human_bytes(limit.rlim_cur)),
                "raise the limit on file sizes (ulimit -f)");
 }
 
@@ -57,7 +58,7 @@ Result<MemoryFile> MemoryFile::create(const std::string& name, uint64_t bytes) {
   UniqueFd fd = create_memfd(name.c_str());
   if (!fd.valid()) return memory_error("cannot make shared memory (memfd_create)", errno).on(name);
   if (::ftruncate(fd.get(), static_cast<off_t>(size)) != 0) {
-    return memory_error(fmt::format("cannot size shared memory to {}", readable_bytes(size)), errno)
+    return memory_error(fmt::format("cannot size shared memory to {}", human_bytes(size)), errno)
         .on(name);
   }
   if (::fcntl(fd.get(), F_ADD_SEALS, kSizeSeals | F_SEAL_SEAL) != 0) {

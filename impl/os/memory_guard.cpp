@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cerrno>
 
+#include "base/human_bytes.h"
 #include "os/host.h"
 #include "os/system_error.h"
 
@@ -47,16 +48,16 @@ Status require_memory(uint64_t bytes) {
     return Error(MERON_E_NO_MEMORY,
                  fmt::format("{} of memory are needed beside {} that must stay free for everything "
                              "else, and the memory cgroup {} has {} left of its limit of {}",
-                             readable_bytes(bytes), readable_bytes(margin), memory.cgroup,
-                             readable_bytes(in_cgroup), readable_bytes(memory.cgroup_limit)),
+                             human_bytes(bytes), human_bytes(margin), memory.cgroup,
+                             human_bytes(in_cgroup), human_bytes(memory.cgroup_limit)),
                  "raise the memory limit of the container or service, or shard more of the state");
   }
   return Error(
       MERON_E_NO_MEMORY,
       fmt::format("{} of memory are needed beside {} that must stay free for everything else, and "
                   "the host has {} free of {}",
-                  readable_bytes(bytes), readable_bytes(margin), readable_bytes(on_host),
-                  readable_bytes(memory.total)),
+                  human_bytes(bytes), human_bytes(margin), human_bytes(on_host),
+                  human_bytes(memory.total)),
       "end other programs, run on a larger host, or shard more of the state");
 }
 
@@ -68,8 +69,8 @@ Error refused_memory(uint64_t bytes, int error) {
   const HostMemory memory = host_memory();
   return Error(MERON_E_NO_MEMORY,
                fmt::format("the host refused {} of memory ({}); it has {} available of {}",
-                           readable_bytes(bytes), errno_text(error),
-                           readable_bytes(memory.available), readable_bytes(memory.total)),
+                           human_bytes(bytes), errno_text(error), human_bytes(memory.available),
+                           human_bytes(memory.total)),
                "end other programs, run on a larger host, or shard more of the state");
 }
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 
-#include "plan/text.h"
+#include "base/human_bytes.h"
 
 namespace meron {
 

@@ -4,11 +4,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/human_bytes.h"
 #include "plan/bytes_json.h"
 #include "plan/columns.h"
 #include "plan/plan_json.h"
 #include "plan/predict.h"
-#include "plan/text.h"
 
 namespace meron {
 namespace {

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "base/human_bytes.h"
 #include "plan/quantity.h"
 #include "plan/step_time.h"
 #include "plan/text.h"

@@ -4,12 +4,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/human_bytes.h"
 #include "plan/bytes_json.h"
 #include "plan/columns.h"
 #include "plan/plan_json.h"
 #include "plan/quantity.h"
 #include "plan/step_time.h"
-#include "plan/text.h"
 
 namespace meron {
 namespace {

@@ -27,7 +27,4 @@ std::optional<std::string_view> nearest(std::string_view word,
 std::string suggestion(std::string_view word, std::string_view known_what,
                        std::span<const std::string_view> known);
 
-// "0 B", "1023 B", "1.5 GiB": one decimal, powers of 1024.
-std::string human_bytes(uint64_t bytes);
-
 }  // namespace meron

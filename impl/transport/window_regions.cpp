@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/human_bytes.h"
 #include "base/layout.h"
-#include "os/host.h"
 
 namespace meron {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 Error no_room(std::string_view what, uint64_t bytes, uint64_t left, uint64_t window) {
   return Error(MERON_E_NO_MEMORY,
                fmt::format("{} needs {} of the host's shared window, which has {} left of {}", what,
-                           readable_bytes(bytes), readable_bytes(left), readable_bytes(window)),
+                           human_bytes(bytes), human_bytes(left), human_bytes(window)),
                "use more ranks or hosts, a smaller model, or raise arena_reserve where the host's "
                "memory allows it");
 }

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "base/human_bytes.h"
 #include "checkpoint/source.h"
 #include "tools/meron/checkpoint.h"
 #include "tools/meron/failure.h"
@@ -70,8 +71,8 @@ void ProgressLine::add(uint64_t bytes) {
   shown_ns_ = at;
   const double part = total_ == 0 ? 1 : static_cast<double>(done_) / static_cast<double>(total_);
   const double rate = static_cast<double>(done_) / std::max(seconds(), 1e-3);
-  fmt::print(stderr, "\r\033[K{} {} of {} ({:.0f} %), {}/s", verb_, readable_bytes(done_),
-             readable_bytes(total_), 100 * part, readable_bytes(static_cast<uint64_t>(rate)));
+  fmt::print(stderr, "\r\033[K{} {} of {} ({:.0f} %), {}/s", verb_, human_bytes(done_),
+             human_bytes(total_), 100 * part, human_bytes(static_cast<uint64_t>(rate)));
   std::fflush(stderr);
   on_line_ = true;
 }

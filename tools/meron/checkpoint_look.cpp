@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/human_bytes.h"
 #include "checkpoint/verify.h"
 #include "tools/meron/checkpoint.h"
 #include "tools/meron/failure.h"
@@ -139,11 +140,11 @@ void print_head(const checkpoint::Checkpoint& found) {
                                                 : "in part (values only, or without "
                                                   "frozen params)"});
     if (manifest.extra != "{}") {
-      lines.push_back({"extra", fmt::format("{} of JSON", readable_bytes(manifest.extra.size()))});
+      lines.push_back({"extra", fmt::format("{} of JSON", human_bytes(manifest.extra.size()))});
     }
   }
   lines.push_back(
-      {"size", fmt::format("{} in {} file{}", readable_bytes(file_bytes(manifest)),
+      {"size", fmt::format("{} in {} file{}", human_bytes(file_bytes(manifest)),
                            manifest.files.size(), manifest.files.size() == 1 ? "" : "s")});
   lines.push_back({"values", fmt::format("{} in {} tensors", grouped(values), grouped(tensors))});
   fmt::print("{}\n", in_columns(lines, 2));
@@ -238,7 +239,7 @@ int inspect_checkpoint(const InspectOptions& options) {
       {"tensor", "dtype", "shape", "kinds", "count", "bytes"}};
   for (const Group& group : groups_of(found.manifest, options.all)) {
     table.push_back({group.name, group.row.dtype, group.row.shape, group.row.kinds,
-                     fmt::format("{}", group.count), readable_bytes(group.row.bytes)});
+                     fmt::format("{}", group.count), human_bytes(group.row.bytes)});
   }
   fmt::print("{}", in_columns(table, 4));
   return kSuccess;
@@ -282,7 +283,7 @@ int verify_checkpoint(const Which& which, bool json) {
   }
   for (const auto& damage : result.damages) {
     fmt::print("damaged  {} at byte {} ({}): {}\n", damage.file, damage.offset,
-               readable_bytes(damage.bytes), damage.what);
+               human_bytes(damage.bytes), damage.what);
     if (damage.file == checkpoint::kManifestFile) continue;
     fmt::print("         tensors: {}\n", first_few(damage.tensors));
   }
@@ -290,9 +291,9 @@ int verify_checkpoint(const Which& which, bool json) {
   for (const uint32_t node : result.absent_nodes) {
     fmt::print("absent   the files of node {}: verify them where they are\n", node);
   }
-  const std::string rate = fmt::format(
-      "{} in {:.1f} s, {}/s", readable_bytes(result.bytes), seconds,
-      readable_bytes(static_cast<uint64_t>(static_cast<double>(result.bytes) / seconds)));
+  const std::string rate =
+      fmt::format("{} in {:.1f} s, {}/s", human_bytes(result.bytes), seconds,
+                  human_bytes(static_cast<uint64_t>(static_cast<double>(result.bytes) / seconds)));
   if (!result.damages.empty()) {
     fmt::print("{}: {} damaged place{} ({})\n", found.path, result.damages.size(),
                result.damages.size() == 1 ? "" : "s", rate);
@@ -330,7 +331,7 @@ int list_checkpoints(const ListOptions& options) {
   for (const checkpoint::Entry& entry : entries) {
     if (entry.complete()) {
       table.push_back({entry.name, entry.created, entry.whole_state ? "whole" : "in part",
-                       fmt::format("{}", entry.step), readable_bytes(entry.bytes)});
+                       fmt::format("{}", entry.step), human_bytes(entry.bytes)});
     } else {
       table.push_back({entry.name, "", "incomplete: " + entry.defect, "", ""});
     }

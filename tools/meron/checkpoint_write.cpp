@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <map>
 
+#include "base/human_bytes.h"
 #include "checkpoint/export_model.h"
 #include "checkpoint/prune.h"
 #include "checkpoint/reshard.h"
@@ -96,7 +97,7 @@ int reshard_checkpoint(const ReshardWords& words) {
                            [&](uint64_t bytes) { progress.add(bytes); }));
   progress.clear();
   fmt::print("{}: {} rank{} of {}, in {:.1f} s\n", words.to, ranks, ranks == 1 ? "" : "s",
-             readable_bytes(all_bytes(from.manifest(), false) / ranks), progress.seconds());
+             human_bytes(all_bytes(from.manifest(), false) / ranks), progress.seconds());
   return kSuccess;
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/human_bytes.h"
 #include "os/memory_file.h"
 #include "tools/meron/failure.h"
 #include "tools/meron/text.h"
@@ -38,7 +39,7 @@ void finish(const std::shared_ptr<IoTicket>& ticket) {
 }  // namespace
 
 std::string Setting::text() const {
-  return fmt::format("{} x {}{}", readable_bytes(block), requests(), uring() ? "" : " threads");
+  return fmt::format("{} x {}{}", human_bytes(block), requests(), uring() ? "" : " threads");
 }
 
 double Rate::gigabytes() const {

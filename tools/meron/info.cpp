@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/human_bytes.h"
 #include "meron/base.h"
 #include "tools/meron/commands.h"
 #include "tools/meron/failure.h"
@@ -37,7 +38,7 @@ std::string text_of(const std::string& key, const Json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
   if (value.is_number_unsigned() && key.ends_with("_bytes")) {
-    return readable_bytes(value.get<uint64_t>());
+    return human_bytes(value.get<uint64_t>());
   }
   if (value.is_array()) {
     std::string words;

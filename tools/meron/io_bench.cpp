@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/human_bytes.h"
 #include "io/io_engine.h"
 #include "tools/meron/commands.h"
 #include "tools/meron/drive.h"
@@ -167,7 +168,7 @@ std::string table_of(const std::vector<Measurement>& measured) {
       {"backend", "block", "under way", "read GB/s", "write GB/s", "both GB/s"}};
   for (const Measurement& each : measured) {
     rows.push_back(
-        {each.setting.uring() ? "io_uring" : "threads", readable_bytes(each.setting.block),
+        {each.setting.uring() ? "io_uring" : "threads", human_bytes(each.setting.block),
          fmt::format("{}", each.setting.requests()), fmt::format("{:.2f}", each.read.gigabytes()),
          fmt::format("{:.2f}", each.write.gigabytes()), fmt::format("{:.2f}", each.both())});
   }
@@ -217,7 +218,7 @@ int io_bench(IoBenchOptions options) {
   const std::vector<Setting> all = settings(ring.ok());
 
   Progress progress;
-  progress.show(fmt::format("writing {} for the first time", readable_bytes(options.size)));
+  progress.show(fmt::format("writing {} for the first time", human_bytes(options.size)));
   const Drive drive(options.directory, options.size);
   std::vector<Measurement> measured;
   for (const Setting& setting : all) {
@@ -243,7 +244,7 @@ int io_bench(IoBenchOptions options) {
   out["update"] = {{"elements_per_second", rates.update}};
   out["best"] = best;
 
-  fmt::print("{}: {}, read and written\n\n{}\n", options.directory, readable_bytes(options.size),
+  fmt::print("{}: {}, read and written\n\n{}\n", options.directory, human_bytes(options.size),
              table_of(measured));
   if (!ring.ok()) fmt::print("There is no io_uring here: {}\n", ring.error().info().what);
   if (!drive.file().direct()) {

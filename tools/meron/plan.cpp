@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/human_bytes.h"
 #include "meron/plan.h"
 #include "tools/meron/commands.h"
 #include "tools/meron/failure.h"
@@ -164,7 +165,7 @@ std::string largest(const Json& prediction, const Quantities& quantities) {
     }
     most = std::max(most, bytes);
   }
-  return readable_bytes(most);
+  return human_bytes(most);
 }
 
 struct Comparison {

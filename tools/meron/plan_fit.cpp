@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/human_bytes.h"
 #include "tools/meron/text.h"
 
 namespace meron::tools {
@@ -38,13 +39,13 @@ std::string sentence(const Fit& fit) {
                               ? "a rank's device holds"
                               : fmt::format("the {} rank{} of a machine hold{}", fit.ranks,
                                             fit.ranks == 1 ? "" : "s", fit.ranks == 1 ? "s" : "");
-  const std::string needed = readable_bytes(fit.needed), given = readable_bytes(fit.available);
+  const std::string needed = human_bytes(fit.needed), given = human_bytes(fit.available);
   if (fit.fits()) {
     return fmt::format("It fits: {} {} of {}; {} remain for activations and all else.\n", who,
-                       needed, given, readable_bytes(fit.available - fit.needed));
+                       needed, given, human_bytes(fit.available - fit.needed));
   }
   return fmt::format("It does not fit: {} {}, {} more than {}.\n", who, needed,
-                     readable_bytes(fit.needed - fit.available), given);
+                     human_bytes(fit.needed - fit.available), given);
 }
 
 Json with_fit(Json prediction, const meron_workload& workload, uint64_t available) {

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
 namespace meron::tools {
 
@@ -27,18 +26,6 @@ std::string rank_names(const std::vector<int>& ranks) {
 
 std::string readable_seconds(std::chrono::nanoseconds duration) {
   return fmt::format("{:.4g} s", std::chrono::duration<double>(duration).count());
-}
-
-std::string readable_bytes(uint64_t bytes) {
-  constexpr std::array kUnits = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  if (bytes < 1024) return fmt::format("{} B", bytes);
-  double value = static_cast<double>(bytes) / 1024;
-  size_t unit = 0;
-  while (value >= 1023.95 && unit + 1 < kUnits.size()) {
-    value /= 1024;
-    ++unit;
-  }
-  return fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
 std::string in_columns(const std::vector<std::vector<std::string>>& rows, size_t left) {

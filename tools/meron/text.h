@@ -13,7 +13,6 @@ namespace meron::tools {
 std::string rank_names(const std::vector<int>& ranks);
 
 std::string readable_seconds(std::chrono::nanoseconds duration);  // "2.5 s"
-std::string readable_bytes(uint64_t bytes);                       // "512 B", "3.5 MiB"
 
 // Rows as columns that are as wide as their widest cell: the first `left` columns flush left, the
 // others flush right.

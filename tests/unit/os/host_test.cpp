@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/human_bytes.h"
 #include "os/memory_guard.h"
 #include "tests/unit/os/child_process.h"
 
@@ -43,7 +44,7 @@ TEST(Host, RefusesMemoryThatIsNotThere) {
     const auto refused = require_memory(bytes);
     ASSERT_FALSE(refused.ok()) << bytes;
     EXPECT_EQ(refused.error().code(), MERON_E_NO_MEMORY);
-    EXPECT_NE(refused.error().info().what.find(readable_bytes(bytes)), std::string::npos);
+    EXPECT_NE(refused.error().info().what.find(human_bytes(bytes)), std::string::npos);
     EXPECT_FALSE(refused.error().info().advice.empty());
   }
 }
@@ -88,16 +89,6 @@ TEST(Host, DescribesItself) {
 #endif
   EXPECT_FALSE(thp_shmem_mode().empty());
   EXPECT_LE(shm_space().available, shm_space().total);
-}
-
-TEST(Host, ReadableBytes) {
-  EXPECT_EQ(readable_bytes(0), "0 B");
-  EXPECT_EQ(readable_bytes(1023), "1023 B");
-  EXPECT_EQ(readable_bytes(1024), "1.0 KiB");
-  EXPECT_EQ(readable_bytes((1 << 20) - 1), "1.0 MiB");
-  EXPECT_EQ(readable_bytes(3670016), "3.5 MiB");
-  EXPECT_EQ(readable_bytes(24ull << 30), "24.0 GiB");
-  EXPECT_EQ(readable_bytes(kNoLimit), "16384.0 PiB");
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "base/human_bytes.h"
 #include "os/host.h"
 #include "os/memory_file.h"
 #include "tests/unit/os/child_process.h"
@@ -127,7 +128,7 @@ TEST(Mapping, MoreThanTheHostHasIsRefusedWithFigures) {
   Mapped m(need);
   const auto refused = m.mapping.populate(0, need);
   ASSERT_EQ(code_of(refused), MERON_E_NO_MEMORY);
-  EXPECT_NE(refused.error().info().what.find(readable_bytes(need)), std::string::npos);
+  EXPECT_NE(refused.error().info().what.find(human_bytes(need)), std::string::npos);
   EXPECT_EQ(m.file.allocated_bytes(), 0u);
 }
 

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/human_bytes.h"
 #include "os/host.h"
 #include "tests/unit/os/child_process.h"
 
@@ -87,7 +88,7 @@ TEST(PrivateMemory, RefusesBadSizes) {
   const uint64_t need = host_memory().total * 2;
   const auto refused = PrivateMemory::create(need);
   ASSERT_EQ(code_of(refused), MERON_E_NO_MEMORY);
-  EXPECT_NE(refused.error().info().what.find(readable_bytes(need)), std::string::npos);
+  EXPECT_NE(refused.error().info().what.find(human_bytes(need)), std::string::npos);
 }
 
 TEST(PrivateMemory, WorksWithoutWhatOlderKernelsLack) {

@@ -46,15 +46,5 @@ TEST(Nearest, CountsEdits) {
   EXPECT_EQ(nearest(std::string(100'000, 'x'), kWords), std::nullopt);
 }
 
-TEST(HumanBytes, PowersOf1024WithOneDecimal) {
-  EXPECT_EQ(human_bytes(0), "0 B");
-  EXPECT_EQ(human_bytes(1023), "1023 B");
-  EXPECT_EQ(human_bytes(1024), "1.0 KiB");
-  EXPECT_EQ(human_bytes(1536), "1.5 KiB");
-  EXPECT_EQ(human_bytes((1 << 20) - 1), "1.0 MiB");
-  EXPECT_EQ(human_bytes(1 << 20), "1.0 MiB");
-  EXPECT_EQ(human_bytes(UINT64_MAX), "16.0 EiB");
-}
-
 }  // namespace
 }  // namespace meron
