@@ -16,7 +16,8 @@ from typing import Any, Protocol
 import torch
 
 from meron.torch.gradients.accumulation import GIVEN
-from meron.torch.gradients.reducer import NEVER, GradientReducer
+from meron.torch.gradients.backward import NEVER
+from meron.torch.gradients.reducer import GradientReducer
 from meron.torch.residency import Residency
 from meron.torch.torch_internals import call_after_backward, current_graph_task
 from meron.torch.unit import ShardedUnit
