@@ -148,10 +148,6 @@ function(meron_set_test_properties_ name labels default_labels timeout default_t
   if("gpu" IN_LIST labels AND TARGET test_${name})
     add_dependencies(gpu_checks test_${name})
   endif()
-  # Ranks of a distributed test run at the same time: leave them two cores rather than one.
-  if("distributed" IN_LIST labels)
-    set_tests_properties(${name} PROPERTIES PROCESSORS 2)
-  endif()
 endfunction()
 
 # When every folder has been read: what gpu_checks has besides its tests.

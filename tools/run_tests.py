@@ -31,6 +31,9 @@ NEED_TORCH = tuple(
     f"bindings/python/meron/{name}/"
     for name in ("checkpointing", "convert", "lightning", "torch", "zero")
 )
+CORES = len(os.sched_getaffinity(0))
+# Most tests wait most of their time: for ranks, for drives, for deadlines.
+TESTS_AT_A_TIME = CORES + (CORES + 1) // 2
 # Of these the tests run a share; their tables are in bench/results.
 CAMPAIGNS = {"fault": "tests/fault/checkpoint/campaign.py"}
 
@@ -312,7 +315,7 @@ def run_ctest(preset: str, arguments: argparse.Namespace, words: list[str]) -> T
     handle, name = tempfile.mkstemp(prefix="ctest-", suffix=".xml", dir=binary_dir)
     os.close(handle)
     report = Path(name)
-    command = ["ctest", "--preset", preset, "--parallel", str(arguments.jobs)]
+    command = ["ctest", "--preset", preset, "--parallel", str(arguments.jobs or TESTS_AT_A_TIME)]
     command += ["--output-junit", str(report), *words]
     if arguments.regex:
         command += ["-R", arguments.regex, "--no-tests=ignore"]
@@ -353,8 +356,7 @@ def parse_arguments() -> argparse.Namespace:
         dest="jobs",
         type=int,
         metavar="N",
-        default=len(os.sched_getaffinity(0)),
-        help="parallel jobs (default: one per core, %(default)s here)",
+        help=f"compilers, and tests, at a time (default: {CORES} and {TESTS_AT_A_TIME} here)",
     )
     return parser.parse_args()
 
@@ -369,7 +371,7 @@ def main() -> int:
     tally = Tally()
     if not arguments.regex and not arguments.preset:
         tally += run_checks()
-    builds = Builds(presets, arguments.jobs)
+    builds = Builds(presets, arguments.jobs or CORES)
     for preset in presets:
         if builds.wait(preset):
             tally += test(preset, arguments)
