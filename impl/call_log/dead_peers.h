@@ -40,8 +40,11 @@ std::optional<Error> find_departure(const Channel& channel, const Departures& go
                                     const std::vector<int>& missing,
                                     const std::function<bool()>& certain);
 
-// The same in a group, or on an axis of it, where one of the missing is to blame for a broken world
-// and has made no call in the group so far: it may be that it could not make the group.
+// The operation of a rank's error that it could not make a group.
+inline constexpr std::string_view kMakingAGroup = "group_create";
+
+// The same in a group, or on an axis of it, where one of the missing has broken the world as it
+// made a group, and has made no call in this one so far: it may be that it does not have it.
 std::optional<Error> find_unmade(const Channel& world, const Channel& group, const Channel& axis,
                                  const std::vector<int>& missing);
 

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/hash.h"
+#include "call_log/dead_peers.h"
 #include "collective/collective.h"
 #include "engine/context.h"
 #include "engine/unit_schedule.h"
@@ -60,7 +61,8 @@ Result<Context::Group*> Context::create_group(Held& held, std::span<const int> r
   auto made = make_group(std::move(members));
   if (!made.ok()) {
     // The peers have the group, and the next one's channels and offsets would differ from theirs.
-    Error error = std::move(made).error().during("group_create").blaming(transport_->rank());
+    Error error =
+        std::move(made).error().during(std::string(kMakingAGroup)).blaming(transport_->rank());
     if (world().size() > 1) return world().fail(error);
     return error;
   }

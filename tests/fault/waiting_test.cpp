@@ -208,6 +208,39 @@ TEST(Waiting, TheEndOfAnAccumulationThatWasGivenUpCanBeAskedForAgain) {
   }
 }
 
+// A world that a rank left waiting until the deadline is broken; a group that both had made before
+// goes on, also if that rank calls nothing in it for a while.
+TEST(Waiting, InAGroupGoesOnWhereTheWorldsDeadlineHasPassed) {
+  Open open;
+  open.token = fresh_token();
+  open.timeout_ns = 2 * kSecond;
+  Shared<std::atomic<int>> heard(1);
+  Job job(2, [&](int rank, Report& report) {
+    Session session(open, rank);
+    const int32_t members[] = {0, 1};
+    meron_group group{};
+    MUST(meron_group_create, &group, session.context, members, 2);
+    if (rank == 0) {
+      try {
+        session.barrier();
+      } catch (const CallFailed& failed) {
+        report.numbers[0] = failed.status;
+      }
+      ++heard[0];
+    } else {
+      while (heard[0].load() == 0) sleep_ns(kMilli);
+      sleep_ns(kSecond);
+      report.numbers[0] = meron_group_status(session.world, nullptr);
+    }
+    session.barrier(group);
+  });
+  ASSERT_TRUE(job.wait(30 * kSecond));
+  for (int rank = 0; rank < 2; ++rank) {
+    ASSERT_EQ(MERON_OK, job[rank].status) << job[rank].message;
+    EXPECT_EQ(MERON_E_TIMEOUT, job[rank].numbers[0]);
+  }
+}
+
 TEST(Waiting, ForRanksToComeEndsWhenShouldStopSays) {
   for (const char* transport : {"shm", "local"}) {
     for (const int rank : {0, 1}) {
