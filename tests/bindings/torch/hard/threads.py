@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -123,9 +124,11 @@ def case_each_thread_has_the_words_of_its_own_errors() -> None:
 
     def texts() -> set[str]:
         seen = set()
+        memory = sharding.residency.memory(SimpleNamespace(index=1 << 20))  # of no unit
         for _ in range(500):
+            memory.entered = True
             try:
-                sharding.residency.leave(1 << 20)
+                memory.leave()
             except meron.errors.Error as error:
                 seen.add(str(error))
         return seen
