@@ -57,7 +57,7 @@ processors. Tests that measure time come last, one at a time.
 
 EXAMPLES = """\
 examples:
-  tools/test                      everything; on two cores plan for half an hour
+  tools/test                      everything; on two cores plan for 40 minutes
   tools/test --quick              checks and release, without the tests labelled slow: 5 minutes
   tools/test --preset asan        one preset (may be given more than once)
   tools/test --full fault         2,000 kills, 300 power cuts, ... of savers: half an hour
