@@ -68,7 +68,9 @@ class Scope:
         self.units = units
         self.reshard_after_forward = reshard_after_forward
         self.input_dtype = input_dtype
-        self.named: list[tuple[str, Any, ShardedUnit]] = []
+        # The module's own sharded params: name, unit, and number in it. (It holds none of them: a
+        # module may give one up.)
+        self.named: list[tuple[str, ShardedUnit, int]] = []
         # In place of hooks, which torch.nn.Module calls in a slower way; and it lies around the
         # hooks of others, which so see whole params.
         self.call: Callable[..., Any] = call_of(module)
@@ -118,8 +120,8 @@ class Scope:
                 if self.input_dtype is not None:
                     cast = functools.partial(cast_floating, dtype=self.input_dtype)
                     args, kwargs = map_tensors(args, cast), map_tensors(kwargs, cast)
-                for name, param, unit in self.named or self.name_params(own):
-                    if unit.uses and own.get(name) is param:
+                for name, unit, i in self.named or self.name_params(own):
+                    if unit.uses and (param := own.get(name)) is unit.data.params[i]:
                         attributes[name] = param
                 if compiler is None and self.compiled is None:
                     output = self.call(*args, **kwargs)
@@ -151,10 +153,10 @@ class Scope:
         finally:
             set_eval_frame(compiler)
 
-    def name_params(self, own: dict[str, Any]) -> list[tuple[str, Any, ShardedUnit]]:
-        """The sharded ones of the module's own params, as they are now."""
-        found = [(name, param, unit_of(param)) for name, param in own.items()]
-        self.named = [(name, param, place[0]) for name, param, place in found if place is not None]
+    def name_params(self, own: dict[str, Any]) -> list[tuple[str, ShardedUnit, int]]:
+        """Sets `named` to what is true now."""
+        places = [(name, unit_of(param)) for name, param in own.items()]
+        self.named = [(name, *place) for name, place in places if place is not None]
         return self.named
 
     def run_unsharded(self, args: Any, kwargs: Any) -> Any:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import copy
 import functools
+import gc
 import sys
+import weakref
 from typing import Any
 
 import torch
@@ -264,6 +266,19 @@ def a_param_tied_after_sharding_is_trained() -> None:
         assert torch.equal(model.state_dict()["2.weight"], model.state_dict()["0.weight"])
         mt.destroy(model)
         model[0].weight = nn.Parameter(torch.ones(8, 8))  # not refused any more
+
+
+def a_param_whose_place_another_took_is_not_kept() -> None:
+    model = mt.shard(mlp(), units=nn.Linear, plan="zero3")
+    loss(model, RANK).backward()
+    weight = model[2].weight
+    unit, _ = weight._meron
+    model[2].weight = model[0].weight
+    replaced = weakref.ref(weight)
+    unit.let_go()  # as what looks for units that nobody uses
+    del weight
+    gc.collect()
+    assert replaced() is None
 
 
 def pruning_works_where_values_can_be_read() -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ends the accumulation of gradients: a step, or that they are dropped.
 
-`finish` divides the sums by the number of ranks, and ranks agree on which params have a gradient at
-all, because one that has none anywhere is to be left alone by optimizers.
+`finish` divides the sums by the number of ranks. Ranks agree on which params have a gradient on
+any rank: optimizers skip the others, as in plain torch.
 """
 
 from __future__ import annotations
