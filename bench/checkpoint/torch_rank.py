@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import late_threads  # noqa: F401 - at the end
 import torch
 import torch.distributed as dist
 from rank_memory import evict, measured

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import late_threads  # noqa: F401 - at the end
 import numpy as np
 from layout import Llama, elements, values_of
 from rank_memory import measured, status_bytes

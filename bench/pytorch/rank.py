@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import late_threads  # noqa: F401 - at the end
 import torch
 from torch import nn
 

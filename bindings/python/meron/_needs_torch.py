@@ -12,3 +12,5 @@ if importlib.util.find_spec("torch") is None:
         "--torch` installs it into .venv.",
         name="torch",
     )
+
+from meron import _gloo_threads  # noqa: F401 - at the interpreter's end

@@ -92,6 +92,44 @@ def test_partitioned_activations(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+ANEW = """
+import os, sys
+sys.path.insert(0, {here!r})
+import torch, torch.distributed as dist
+import meron, checkpointed as tests
+from meron import checkpointing
+
+rank, ranks = int(os.environ["MERON_RANK"]), int(os.environ["MERON_WORLD_SIZE"])
+
+class Mpu:
+    def get_model_parallel_group(self):
+        return dist.group.WORLD
+
+checkpointing.configure(Mpu(), partition_activations=True)
+model = tests.Model()
+expected = tests.gradients(model, tests.plain)
+for file in "first", "second":
+    dist.init_process_group("gloo", init_method="file://{folder}/" + file, rank=rank,
+                            world_size=ranks)
+    assert tests.equal(expected, tests.gradients(model, checkpointing.checkpoint)), file
+    output = model(checkpointing.checkpoint).square().sum()
+    dist.barrier()
+    dist.destroy_process_group()
+try:
+    output.backward()  # its parts can be gathered no more
+except meron.StateError as error:
+    assert "model-parallel group" in str(error) and "backward" in str(error), error
+else:
+    raise AssertionError("no error")
+"""
+
+
+def test_a_group_of_after_another(tmp_path: Path) -> None:
+    source = ANEW.format(here=str(Path(__file__).parent), folder=tmp_path)
+    done = run_ranks(2, source=source)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 SHARDED = """
 import torch
 import meron.torch as mt

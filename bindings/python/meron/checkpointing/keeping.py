@@ -64,10 +64,23 @@ class Partition:
         return torch.cat([own, own.new_zeros(length - own.numel())])
 
     def gather(self, shard: torch.Tensor, size: int) -> torch.Tensor:
-        """The full flat tensor. Collective over the group, in the order of recomputations."""
+        """The full flat tensor. Collective over the group, in the order of recomputations.
+        StateError if the group was destroyed since the forward."""
+        self.check_group()
         full = torch.empty(shard.numel() * self.ranks, dtype=shard.dtype, device=shard.device)
         gather_single(full.view(torch.uint8), shard.view(torch.uint8), group=self.group)
         return full[:size]
+
+    def check_group(self) -> None:
+        try:
+            dist.get_process_group_ranks(self.group)
+        except (KeyError, RuntimeError, ValueError):  # torch has forgotten it
+            raise errors.StateError(
+                "partition_activations: the model-parallel group was destroyed between a forward "
+                "and its backward, which needs the other ranks' parts of the activations",
+                subject="partition_activations",
+                advice="Call torch.distributed.destroy_process_group after the last backward.",
+            ) from None
 
     def check(self, flat: torch.Tensor) -> None:
         """At the first activation: MismatchError if the ranks' values differ. Collective.
@@ -186,9 +199,11 @@ class Keeper:
     def partition(self) -> Partition | None:
         if not self.settings.partition:
             return None
-        if self._partition is None:
-            group = self.settings.group()
-            self._partition = None if group is None else Partition(group)
+        group = self.settings.group()  # another one where torch.distributed was initialised anew
+        if group is None:
+            self._partition = None
+        elif self._partition is None or self._partition.group is not group:
+            self._partition = Partition(group)
         return self._partition
 
     def keep(self, tensor: torch.Tensor, position: int) -> tuple[torch.Tensor, Recipe | None]:

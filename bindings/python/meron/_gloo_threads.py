@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lets gloo's threads end what they are at before the interpreter ends.
+
+A thread of gloo that has done a collective gives its tensors back, for which it needs the
+interpreter. Where that ends meanwhile, the thread takes the process with it: SIGABRT after all
+work was done (pytorch/pytorch#190489). destroy_process_group does not help, as modules of PyTorch
+keep the group as the default of an argument.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import time
+
+TASKS = "/proc/self/task"
+NAME = "pt_gloo_runloop"  # as PyTorch calls these threads
+# Longer than a thread sleeps at a time that waits for the interpreter, which is 5 ms.
+INTERVAL = 0.02  # seconds
+PATIENCE = 1.0  # seconds
+
+
+def threads() -> dict[str, str]:
+    """For each thread of gloo, by its number: its state, and how often it slept and was stopped."""
+    found = {}
+    with contextlib.suppress(OSError):  # no /proc, or a thread that ended
+        for number in os.listdir(TASKS):
+            with open(f"{TASKS}/{number}/comm", encoding="ascii") as file:
+                if not file.read().startswith(NAME):
+                    continue
+            with open(f"{TASKS}/{number}/status", encoding="ascii") as file:
+                found[number] = "".join(
+                    line for line in file if line.startswith("State") or "ctxt_switches" in line
+                )
+    return found
+
+
+def at_rest(before: dict[str, str], after: dict[str, str]) -> bool:
+    """Whether all have slept all the time in between."""
+    return before == after and not any("R (" in each for each in after.values())
+
+
+@atexit.register
+def let_finish() -> None:
+    """Gives gloo's threads the interpreter until they rest. Blocks for 20 ms where there are any,
+    at most a second. One whose collective waits for another process rests too."""
+    until = time.monotonic() + PATIENCE
+    before = threads()
+    while before and time.monotonic() < until:
+        time.sleep(INTERVAL)
+        after = threads()
+        if at_rest(before, after):
+            return
+        before = after
