@@ -9,10 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
-from conftest import complaints, needs_torch, start
+from conftest import complaints, needs_torch, program, start
 
 pytestmark = needs_torch
+SCRIPT = program("gpt", "torch")[-1]
 SMALL = ("--width", 48, "--layers", 2, "--heads", 2, "--context", 32, "--lr", 0.003)
 
 
@@ -22,7 +24,7 @@ def train(
     """What --json wrote."""
     file = folder / "run.json"
     options = (*SMALL, "--steps", steps, "--api", api, "--quiet", "--json", file, *arguments)
-    done = start("gpt", "torch", *options, ranks=ranks)
+    done = forked.run(ranks, SCRIPT, *options)
     assert (done.returncode, done.stdout, complaints(done)) == (0, "", [])
     run: dict[str, Any] = json.loads(file.read_text())
     return run
@@ -204,7 +206,7 @@ def test_bad_input_is_answered_once() -> None:
 
 
 def complain(ranks: int, arguments: tuple[object, ...], words: str) -> None:
-    done = start("gpt", "torch", *arguments, ranks=ranks)
+    done = forked.run(ranks, SCRIPT, *arguments)
     assert done.returncode == 2
-    lines = [line for line in done.stderr.splitlines() if not line.startswith("meron run:")]
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("forked:")]
     assert len(lines) == 1 and words in lines[0]

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 from conftest import run_ranks
 from promises import check_promise, promises_of
@@ -20,7 +21,7 @@ def run(ranks: int, folder: Path, job: Job) -> list[Job]:
     out = folder / job["action"]
     out.mkdir()
     whole = {"first": 3, "last": 6, "total": 2, **job, "folder": str(folder), "out": str(out)}
-    done = run_ranks(ranks, HERE / "training.py", json.dumps(whole))
+    done = forked.run(ranks, HERE / "training.py", json.dumps(whole))
     assert done.returncode == 0, done.stderr[-3000:]
     return [json.loads((out / str(rank)).read_text()) for rank in range(ranks)]
 

@@ -7,15 +7,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
-from conftest import run_ranks
 
 HERE = Path(__file__).parent / "checkpoint"
 
 
 def run(ranks: int, folder: Path, action: str, **job: Any) -> None:
     whole = {"plan": "zero3", "total": 2, **job, "folder": str(folder), "action": action}
-    done = run_ranks(ranks, HERE / "dcp_world.py", json.dumps(whole))
+    done = forked.run(ranks, HERE / "dcp_world.py", json.dumps(whole))
     assert done.returncode == 0, done.stderr[-3000:]
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import forked
 import pytest
 import torch
-from conftest import run_ranks
 from twin import compare
 
 import meron
@@ -80,7 +80,7 @@ def test_a_model_on_the_device_is_saved_and_loaded(
 
 def run_program(program: str, ranks: int, **environment: str) -> None:
     path = os.pathsep.join([str(HERE / "zero"), os.environ.get("PYTHONPATH", "")])
-    done = run_ranks(ranks, HERE / f"{program}.py", PYTHONPATH=path, **environment)
+    done = forked.run(ranks, HERE / f"{program}.py", PYTHONPATH=path, **environment)
     # Not an assertion's own display: what the ranks wrote says it all.
     if done.returncode != 0:
         raise AssertionError(f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}")

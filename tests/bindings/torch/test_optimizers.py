@@ -7,8 +7,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import forked
 import pytest
-from conftest import run_ranks
 
 HERE = Path(__file__).parent
 
@@ -29,7 +29,7 @@ HERE = Path(__file__).parent
 def test_a_program(program: str, ranks: int) -> None:
     # The programs of zero lend how cases run.
     path = os.pathsep.join([str(HERE / "zero"), os.environ.get("PYTHONPATH", "")])
-    done = run_ranks(ranks, HERE / "optimizers" / f"{program}.py", PYTHONPATH=path)
+    done = forked.run(ranks, HERE / "optimizers" / f"{program}.py", PYTHONPATH=path)
     # Not an assertion's own display: what the ranks wrote says it all.
     if done.returncode != 0:
         raise AssertionError(f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}")

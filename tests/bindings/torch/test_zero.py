@@ -6,8 +6,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import forked
 import pytest
-from conftest import run_ranks
 
 PROGRAMS = Path(__file__).parent / "zero"
 
@@ -65,7 +65,7 @@ def test_models_of_transformers(tmp_path: Path) -> None:
 
 def run_program(program: str, ranks: int, tmp_path: Path) -> None:
     path = f"{PROGRAMS}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    done = run_ranks(
+    done = forked.run(
         ranks, PROGRAMS / f"{program}.py", PYTHONPATH=path, MEETING=str(tmp_path / "meeting")
     )
     # Not an assertion's own display: what the ranks wrote says it all.

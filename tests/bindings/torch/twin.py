@@ -81,7 +81,7 @@ def compare(
         model: a path below this folder, or the text of a Python file.
         device: that the ranks compute on.
     """
-    from conftest import run_ranks
+    import forked
 
     with tempfile.TemporaryDirectory() as folder:
         if "\n" in model:
@@ -96,7 +96,7 @@ def compare(
             "steps": steps,
             "folder": folder,
         }
-        done = run_ranks(ranks, __file__, json.dumps(job), MERON_TORCH_DEVICE=device)
+        done = forked.run(ranks, __file__, json.dumps(job), MERON_TORCH_DEVICE=device)
         if done.returncode != 0:
             # Not chained to a caller's frame: what the ranks wrote says it all.
             raise AssertionError(f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
