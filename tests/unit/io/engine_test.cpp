@@ -63,9 +63,8 @@ TEST_P(IoEngineTest, ReadsWhatItWroteWhereverItLies) {
         const uint64_t bytes = std::min(kSize - offset, random() % (round % 2 == 0 ? 9000 : kSize));
         // Half of them lie in memory as they lie in the file, as far as pages go.
         const uint64_t at = random() % 2 == 0 ? offset % 4096 : random() % 4096;
-        for (uint64_t i = 0; i < bytes; ++i) {
-          memory.data()[at + i] = model.data()[offset + i] = static_cast<std::byte>(random());
-        }
+        model.draw(random, offset, bytes);
+        std::memcpy(memory.data() + at, model.data() + offset, bytes);
         EXPECT_OK(finish(engine->write(file, offset, memory.data() + at, bytes)));
         EXPECT_OK(finish(engine->read(file, offset, back.data() + at, bytes)));
         ASSERT_EQ(std::memcmp(back.data() + at, memory.data() + at, bytes), 0)

@@ -78,9 +78,8 @@ TEST_P(FileIoTest, ReadsWhatItWroteWhereverItLies) {
     const uint64_t offset = random() % (kSize - 1) / grain * grain;
     const uint64_t bytes = std::min(kSize - offset, random() % (round % 3 == 0 ? 9000 : kSize));
     const uint64_t at = random() % 2 == 0 ? offset % 4096 : random() % 4096;
-    for (uint64_t i = 0; i < bytes; ++i) {
-      memory[at + i] = model.data()[offset + i] = static_cast<std::byte>(random());
-    }
+    model.draw(random, offset, bytes);
+    std::memcpy(memory + at, model.data() + offset, bytes);
     EXPECT_OK(write(*io, path("f"), offset, memory + at, bytes));
     std::memset(memory, 0, kSize + 8192);
     EXPECT_OK(read(*io, path("f"), offset, memory + at, bytes));
