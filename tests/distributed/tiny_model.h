@@ -3,6 +3,7 @@
 // units smaller than the world. Plain loops, so that the same inputs give the same bits everywhere.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -53,16 +54,30 @@ inline std::vector<float> initial_values(const TinyParam& param) {
   return values;
 }
 
-// values and gradients: one pointer per param, in the order of tiny_units(). Adds to the gradients.
-// Returns the loss (mean squared error) of one micro-batch.
-inline float tiny_step(uint64_t micro_batch, const std::array<const float*, 7>& values,
-                       const std::array<float*, 7>& gradients) {
-  const float* w1 = values[0];
-  const float* b1 = values[1];
-  const float* w2 = values[3];
-  const float gain = *values[4];
-  const float* w3 = values[5];
-  const float* b3 = values[6];
+// One array per param, in the order of tiny_units().
+struct TinyArrays {
+  float w1[kIn * kHidden], b1[kHidden], w2[kHidden * kHidden], gain, w3[kHidden * kOut], b3[kOut];
+};
+
+// Calls `copy` for each param: where it is in the arrays, its number, and how many elements it has.
+template <typename Copy>
+void for_each_tiny_param(TinyArrays& arrays, const Copy& copy) {
+  copy(arrays.w1, 0, kIn * kHidden);
+  copy(arrays.b1, 1, kHidden);
+  copy(arrays.w2, 3, kHidden * kHidden);
+  copy(&arrays.gain, 4, 1);
+  copy(arrays.w3, 5, kHidden * kOut);
+  copy(arrays.b3, 6, kOut);
+}
+
+// Memory of a rank's own, so that no sanitizer has to look at every access: it would take most of a
+// test.
+#if defined(__GNUC__)
+__attribute__((no_sanitize_address, no_sanitize_thread))
+#endif
+inline float
+tiny_arithmetic(uint64_t micro_batch, const TinyArrays& values, TinyArrays& gradients) {
+  const auto& [w1, b1, w2, gain, w3, b3] = values;
   uint64_t state = micro_batch * 977 + 5;
   float loss = 0.0f;
   for (int sample = 0; sample < kBatch; ++sample) {
@@ -89,28 +104,46 @@ inline float tiny_step(uint64_t micro_batch, const std::array<const float*, 7>& 
       const float error = y[o] - target[o];
       loss += error * error;
       const float dy = 2.0f * error / (kBatch * kOut);
-      gradients[6][o] += dy;
+      gradients.b3[o] += dy;
       for (int j = 0; j < kHidden; ++j) {
-        gradients[5][j * kOut + o] += dy * h2[j];
+        gradients.w3[j * kOut + o] += dy * h2[j];
         dh2[j] += dy * w3[j * kOut + o];
       }
     }
     for (int j = 0; j < kHidden; ++j) {
       const float dz = dh2[j] * (h2[j] > 0.0f ? 1.0f : 0.1f);
-      *gradients[4] += dz * s2[j];
+      gradients.gain += dz * s2[j];
       const float ds = dz * (1.0f + gain);
       for (int i = 0; i < kHidden; ++i) {
-        gradients[3][i * kHidden + j] += ds * h1[i];
+        gradients.w2[i * kHidden + j] += ds * h1[i];
         dh1[i] += ds * w2[i * kHidden + j];
       }
     }
     for (int j = 0; j < kHidden; ++j) {
       const float ds = dh1[j] * (h1[j] > 0.0f ? 1.0f : 0.1f);
-      gradients[1][j] += ds;
-      for (int i = 0; i < kIn; ++i) gradients[0][i * kHidden + j] += ds * x[i];
+      gradients.b1[j] += ds;
+      for (int i = 0; i < kIn; ++i) gradients.w1[i * kHidden + j] += ds * x[i];
     }
   }
   return loss / (kBatch * kOut);
+}
+
+// values and gradients: one pointer per param, in the order of tiny_units(). Adds to the gradients.
+// Returns the loss (mean squared error) of one micro-batch.
+inline float tiny_step(uint64_t micro_batch, const std::array<const float*, 7>& values,
+                       const std::array<float*, 7>& gradients) {
+  TinyArrays own_values, sums;
+  for_each_tiny_param(own_values, [&](float* own, size_t param, size_t count) {
+    std::copy_n(values[param], count, own);
+  });
+  for_each_tiny_param(sums, [&](float* own, size_t param, size_t count) {
+    std::copy_n(gradients[param], count, own);
+  });
+  const float loss = tiny_arithmetic(micro_batch, own_values, sums);
+  for_each_tiny_param(sums, [&](const float* own, size_t param, size_t count) {
+    std::copy_n(own, count, gradients[param]);
+  });
+  return loss;
 }
 
 }  // namespace meron::test
