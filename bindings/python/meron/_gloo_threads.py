@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import os
+import glob
 import time
 
-TASKS = "/proc/self/task"
 NAME = "pt_gloo_runloop"  # as PyTorch calls these threads
 # Longer than a thread sleeps at a time that waits for the interpreter, which is 5 ms.
 INTERVAL = 0.02  # seconds
@@ -22,17 +21,18 @@ PATIENCE = 1.0  # seconds
 
 
 def threads() -> dict[str, str]:
-    """For each thread of gloo, by its number: its state, and how often it slept and was stopped."""
+    """For each thread of gloo: its state, and how often it slept and was stopped."""
     found = {}
-    with contextlib.suppress(OSError):  # no /proc, or a thread that ended
-        for number in os.listdir(TASKS):
-            with open(f"{TASKS}/{number}/comm", encoding="ascii") as file:
+    for task in glob.glob("/proc/self/task/*"):
+        with contextlib.suppress(OSError):  # it has ended
+            with open(f"{task}/comm", encoding="utf-8", errors="replace") as file:
                 if not file.read().startswith(NAME):
                     continue
-            with open(f"{TASKS}/{number}/status", encoding="ascii") as file:
-                found[number] = "".join(
-                    line for line in file if line.startswith("State") or "ctxt_switches" in line
-                )
+            with open(f"{task}/status", encoding="utf-8", errors="replace") as file:
+                lines = file.readlines()
+            found[task] = "".join(
+                line for line in lines if line.startswith("State") or "ctxt_switches" in line
+            )
     return found
 
 
