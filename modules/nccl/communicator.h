@@ -73,7 +73,7 @@ class Communicator {
                     meron_backend_failure* failure);
   // What keeps work from being asked for; MERON_OK: nothing.
   meron_status check_usable(meron_backend_failure* failure) const;
-  // Waits until the last call is no longer in progress. Lets go of the lock meanwhile.
+  // Waits until the last call is no longer in progress. Releases the lock meanwhile.
   meron_status settle(Lock& lock, const char* what, meron_backend_failure* failure);
   Result issue(const Note& note) const;
   meron_status finalize(Lock& lock, meron_backend_failure* failure);

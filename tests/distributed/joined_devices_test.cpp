@@ -62,7 +62,7 @@ TEST(JoinedDevicesTest, AStreamThatWaitsForAPeerIsLetGo) {
     const auto begun = std::chrono::steady_clock::now();
     device.synchronize();
     const auto took = std::chrono::steady_clock::now() - begun;
-    require(took < std::chrono::milliseconds(3000), "the stream is let go");
+    require(took < std::chrono::milliseconds(3000), "the stream is released");
     const Failure failure = failure_of([&](meron_error** error) {
       meron_future again{};
       return meron_gather_begin(&again, &model.unit, 1, nullptr, error);

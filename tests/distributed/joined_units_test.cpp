@@ -107,7 +107,7 @@ TEST(JoinedDevicesTest, ARankWithoutRoomEndsTheAccumulationAgain) {
   expect_retried_sum(rows, 170'000, true);
 }
 
-// Overlapping gathers of one unit, whatever the order in which ranks let go of them.
+// Overlapping gathers of one unit, whatever the order in which ranks release them.
 TEST(JoinedDevicesTest, GathersOfAUnitOverlap) {
   EXPECT_TRUE(run_joined(joined_world(3), "", [](int rank, meron_context context) {
     const OneParam model(context, 10'000);

@@ -120,7 +120,7 @@ out_pointer(owner::Owner, ::Type{T}) where {T} = Ptr{T}(pointer_from_objref(owne
 """
     release(object)
 
-Lets go of a gather, future, update, optimizer, param, unit, group, plan, checkpoint or DLPack
+Releases a gather, future, update, optimizer, param, unit, group, plan, checkpoint or DLPack
 tensor; doing so twice is fine. Never blocks. What is not released by hand is released some time after
 nobody holds it any more, by the next call.
 """

@@ -4,7 +4,7 @@
 An operation that was begun and yields nothing but its end. `wait(future)` waits, `isready(future)`
 asks.
 
-Letting go of it does not stop the operation, because the ranks must stay in step; an array that the
+Releasing it does not stop the operation, because the ranks must stay in step; an array that the
 operation uses is kept alive until it has ended, whoever still holds the future.
 """
 mutable struct Future <: Owner

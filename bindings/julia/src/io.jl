@@ -96,7 +96,7 @@ function close_io(id, error)
 end
 
 """
-A read or write that was begun. `wait(request)` waits, `isready(request)` asks. Letting go of it does
+A read or write that was begun. `wait(request)` waits, `isready(request)` asks. Releasing it does
 not stop it: `wait(io)` or `close(io)` tells how it ended.
 """
 mutable struct IoRequest <: Owner

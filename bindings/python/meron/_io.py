@@ -290,7 +290,7 @@ class IO(IoMethods, Owner):
 
 
 class Request(Owner):
-    """A read or write that was begun. Letting go of it does not stop it."""
+    """A read or write that was begun. Releasing it does not stop it."""
 
     _release_function = lib.meron_future_release
     _wait_function: ClassVar[Any] = lib.meron_future_wait
@@ -338,7 +338,7 @@ class Request(Owner):
         return self.wait(0)
 
     def release(self) -> None:
-        """Lets go of the request; doing so twice is fine."""
+        """Releases the request; doing so twice is fine."""
         self.__del__()
 
     def __del__(self) -> None:

@@ -144,7 +144,7 @@ class Checkpoint(CheckpointMethods, Owner):
         )
 
     def release(self) -> None:
-        """Lets go of it; doing so twice is fine."""
+        """Releases it; doing so twice is fine."""
         self.__del__()
 
     def __enter__(self) -> Checkpoint:

@@ -24,7 +24,7 @@ CANCELLED = lib.MERON_E_CANCELLED
 class Future(Owner):
     """An operation that was begun and yields nothing but its end.
 
-    Waiting for it advances every operation of the context. Letting go of it does not stop the
+    Waiting for it advances every operation of the context. Releasing it does not stop the
     operation, because the ranks must stay in step; an array that the operation still uses is kept
     alive until it has ended.
     """
@@ -65,7 +65,7 @@ class Future(Owner):
         return self._look(lib.meron_future_poll)
 
     def release(self) -> None:
-        """Lets go of the future; doing so twice is fine."""
+        """Releases the future; doing so twice is fine."""
         self.__del__()
 
     def _look(self, function: Any, *arguments: Any) -> bool:

@@ -271,7 +271,7 @@ class AsyncIOHandle:
         return made
 
     def free_cpu_locked_tensor(self, tensor: Any) -> bool:
-        """Lets go of pinned memory, which goes with the last tensor that shows it.
+        """Releases pinned memory, which goes with the last tensor that shows it.
 
         Returns:
             Whether it was this handle's.

@@ -174,7 +174,7 @@ class Schedule(ScheduleMethods, Owner):
         return ScheduleInfo(*(getattr(out, name) for name in names))
 
     def release(self) -> None:
-        """Lets go of the schedule and all that it holds; doing so twice is fine."""
+        """Releases the schedule and all that it holds; doing so twice is fine."""
         handle, self._handle = self._handle, None
         if handle is not None:
             self._release_function(handle, NULL)

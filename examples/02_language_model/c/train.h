@@ -2,10 +2,10 @@
 /*
  * Training with parameters, gradients and optimizer states partitioned over the ranks.
  *
- * Every layer is a unit. It is gathered before its forward pass and let go after it, gathered again
- * for its backward pass, which adds the gradients to the unit's bucket; their reduction runs while
- * the layers below compute. Which states are cut and which are whole is the plan's business: no
- * line of train.c depends on it.
+ * Every layer is a unit. It is gathered before its forward pass and released after it, gathered
+ * again for its backward pass, which adds the gradients to the unit's bucket; their reduction runs
+ * while the layers below compute. Which states are cut and which are whole is the plan's business:
+ * no line of train.c depends on it.
  */
 #ifndef LANGUAGE_MODEL_TRAIN_H
 #define LANGUAGE_MODEL_TRAIN_H

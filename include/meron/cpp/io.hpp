@@ -15,7 +15,7 @@
 namespace meron {
 inline namespace v1 {
 
-// A read or write that was begun. Letting go of it does not stop it: its memory must stay until it
+// A read or write that was begun. Releasing it does not stop it: its memory must stay until it
 // has ended, and Io::wait or Io::close tells how it did.
 class IoRequest : public Handle<meron_future, meron_future_release> {
  public:

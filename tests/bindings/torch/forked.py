@@ -106,12 +106,23 @@ starters: list[Starter] = []
 
 @atexit.register
 def end() -> None:
-    for starter in starters:
-        starter.process.kill()
+    """Ends the starters, and with them the ranks that run."""
+    while starters:
+        starters.pop().process.kill()
 
 
 def run(count: int, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs a script with its arguments on `count` ranks. What they write is sorted by rank."""
+    try:
+        return run_to_end(count, *arguments, **environment)
+    except BaseException:  # such as Ctrl-C: what a starter says next would be of this run
+        end()
+        raise
+
+
+def run_to_end(
+    count: int, *arguments: object, **environment: str
+) -> subprocess.CompletedProcess[str]:
     while len(starters) < count:
         starters.append(Starter())
     words = [str(argument) for argument in arguments]

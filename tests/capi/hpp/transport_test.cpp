@@ -55,7 +55,7 @@ TEST(Transports, TrainToTheSameBitsAsSharedMemory) {
   for (int32_t rank = 0; rank < kRanks; ++rank) {
     EXPECT_EQ(shared[0], mailed[rank]);
     EXPECT_EQ(1, boxes[rank]->closings);
-    EXPECT_EQ(1, boxes[rank].use_count()) << "the context has died and let go";
+    EXPECT_EQ(1, boxes[rank].use_count()) << "the context has released it";
   }
 }
 

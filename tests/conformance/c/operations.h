@@ -22,7 +22,7 @@ Operations schedule_operations();    // schedules
 Operations io_operations();          // files
 Operations checkpoint_operations();  // checkpoints
 Operations call_operations();        // plain calls (generated)
-Operations future_operations();      // waiting, letting go
+Operations future_operations();      // waiting, releasing
 
 // A figure of meron_stats (generated).
 struct Counter {

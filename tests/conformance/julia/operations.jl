@@ -241,7 +241,7 @@ operation("all_reduce") do session, statement
     check_data(session.place, statement, array)
 end
 
-# ---- Waiting and letting go ------------------------------------------------------------------------
+# ---- Waiting and releasing -------------------------------------------------------------------------
 
 check_ended(statement, ended) =
     check(ended != (get(statement, "pending", "0") == "1"), "ended: $ended")

@@ -315,7 +315,7 @@ def all_reduce(session: Session, statement: Statement) -> None:
     session.place.check_data(statement, array)
 
 
-# ---- Waiting and letting go ----------------------------------------------------------------------
+# ---- Waiting and releasing -----------------------------------------------------------------------
 
 
 def timeout_of(statement: Statement) -> float | None:

@@ -232,7 +232,7 @@ TEST_P(FileIoTest, CloseEndsWhatIsUnderWayAndTellsWhatNobodyWaitedFor) {
   EXPECT_EQ(closed.error().info().subject, path("g"));
 }
 
-// A buffer that is let go of while a request is under way goes with the request.
+// A buffer that is released while a request is under way lives as long as the request.
 TEST_P(FileIoTest, RequestsKeepPinnedMemory) {
   const auto io = open({.block = 65536});
   for (int round = 0; round < 20; ++round) {

@@ -155,7 +155,7 @@ class Session:
         if not self.closed:
             self.closed = True
             self.engine._owns_optimizer = False
-            self.engine._let_go()
+            self.engine._release_model()
 
     def release(self) -> None:
         """Ends the engine's optimizers, of which a unit has one at a time. Local."""

@@ -48,7 +48,7 @@ def destroy(model: torch.nn.Module) -> None:
     optimizers = agree_to_end(model, units, "destroy")
     # Nothing is refused from here on.
     for optimizer in optimizers:
-        optimizer._let_go()
+        optimizer._release_engine()
     remove_all(units)
     for part in model.modules():
         scope = part.__dict__.pop("_meron_scope", None)
@@ -76,7 +76,7 @@ def agree_to_end(
         check_owned(model, units)
         optimizers = optimizers_of(units)
         for sharding in shardings:
-            let_go_of_values(sharding, units)
+            release_values(sharding, units)
         check_unused(units)
     except errors.Error as error:
         refusal = error
@@ -109,7 +109,7 @@ def check_owned(model: torch.nn.Module, units: list[ShardedUnit]) -> None:
             )
 
 
-def let_go_of_values(sharding: Sharding, units: list[ShardedUnit]) -> None:
+def release_values(sharding: Sharding, units: list[ShardedUnit]) -> None:
     """Releases the gathers that passes keep, which the next pass takes again."""
     sharding.drop([unit for unit in units if unit.sharding is sharding and not unit.uses])
     # The schedule has gathers of all units; the next pass makes another one.
@@ -117,7 +117,7 @@ def let_go_of_values(sharding: Sharding, units: list[ShardedUnit]) -> None:
 
 
 def check_unused(units: list[ShardedUnit]) -> None:
-    """StateError for what the engine would refuse after `let_go_of_values`."""
+    """StateError for what the engine would refuse after `release_values`."""
     for unit in units:
         info = unit.unit.info()
         if info.leases > unit.memory.leases() or info.state == "updating":
@@ -182,7 +182,7 @@ def remove(sharding: Sharding, units: list[ShardedUnit]) -> None:
     """Destroys unused units. Collective; in the same order on all ranks."""
     for unit in units:
         unit.unpin()
-    let_go_of_values(sharding, units)
+    release_values(sharding, units)
     sharding.reducer.discard(units)
     sharding.passes.forget_uses()
     gone: set[ShardedUnit] = set()
@@ -230,7 +230,7 @@ def is_lost(unit: ShardedUnit) -> bool:
     with plain():
         frees = [param.requires_grad for param in unit.params]
     kinds = unit.data.kinds
-    unit.let_go()
+    unit.release_params()
     if all(param() is None for param in params):
         unit.lost = True
         return True

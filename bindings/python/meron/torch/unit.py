@@ -284,10 +284,10 @@ class ShardedUnit:
 
     # ---- Its end -------------------------------------------------------------------------------
 
-    def let_go(self) -> None:
+    def release_params(self) -> None:
         """Holds its params no more."""
         self.data.hold([], [])
-        self.gradients.let_go()
+        self.gradients.release_params()
 
     def take_again(
         self, params: list[torch.nn.Parameter], kinds: list[type[torch.nn.Parameter]]
@@ -299,7 +299,7 @@ class ShardedUnit:
     def end(self) -> None:
         """The engine's unit was destroyed."""
         self.forget_memory()
-        self.let_go()
+        self.release_params()
         self.masters = {}
         self.owner = None
 

@@ -325,9 +325,9 @@ class Engine(Accumulation, Checkpoints, Phases):
         self.reload_states()
         self.zero_grad()
         self.sharding.drop()
-        self._let_go()
+        self._release_model()
 
-    def _let_go(self) -> None:
+    def _release_model(self) -> None:
         """What another engine of the model must not find. Local."""
         self._destroyed = True
         optimizer = self.optimizer

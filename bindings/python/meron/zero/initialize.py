@@ -124,7 +124,7 @@ def initialize(
         if training_data is not None:
             engine.training_dataloader = make_dataloader(engine, training_data, collate_fn)
     except BaseException:
-        engine._let_go()
+        engine._release_model()
         raise
     return engine, engine.optimizer, engine.training_dataloader, engine.lr_scheduler
 

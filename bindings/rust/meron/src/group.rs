@@ -133,7 +133,7 @@ impl Group {
         self.handle.raw()
     }
 
-    /// Lets go of the group, as dropping it does. Params and operations keep it while they need it.
+    /// Releases the group, as dropping it does. Params and operations keep it while they need it.
     pub fn release(self) -> Result<()> {
         self.handle.release()
     }

@@ -271,7 +271,7 @@ impl Optimizer {
         self.handle.raw()
     }
 
-    /// Lets go of the optimizer and its states, as dropping it does. A step under way keeps them until it
+    /// Releases the optimizer and its states, as dropping it does. A step under way keeps them until it
     /// has ended.
     pub fn release(self) -> Result<()> {
         self.handle.release()

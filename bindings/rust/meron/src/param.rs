@@ -155,7 +155,7 @@ impl Param {
         self.handle.raw()
     }
 
-    /// Lets go of the param, as dropping it does. One that is in a unit lives as long as the unit.
+    /// Releases the param, as dropping it does. One that is in a unit lives as long as the unit.
     pub fn release(self) -> Result<()> {
         self.handle.release()
     }

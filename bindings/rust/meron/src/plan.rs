@@ -105,7 +105,7 @@ impl Plan {
         self.0.raw()
     }
 
-    /// Lets go of the plan, as dropping it does. A context that was opened with it keeps it.
+    /// Releases the plan, as dropping it does. A context that was opened with it keeps it.
     pub fn release(self) -> Result<()> {
         self.0.release()
     }

@@ -136,7 +136,7 @@ impl Unit {
         self.handle.raw()
     }
 
-    /// Lets go of the handle, as dropping it does.
+    /// Releases the handle, as dropping it does.
     pub fn release(self) -> Result<()> {
         self.handle.release()
     }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training with parameters, gradients and optimizer states partitioned over the ranks.
 
-Every layer is a unit. It is gathered before its forward pass and let go after it, gathered again
+Every layer is a unit. It is gathered before its forward pass and released after it, gathered again
 for its backward pass, which adds the gradients to the unit's bucket; their reduction runs while the
 layers below compute. Which states are cut and which are whole is the plan's business: no line here
 depends on it.

@@ -275,7 +275,7 @@ def a_param_whose_place_another_took_is_not_kept() -> None:
     unit, _ = weight._meron
     model[2].weight = model[0].weight
     replaced = weakref.ref(weight)
-    unit.let_go()  # as what looks for units that nobody uses
+    unit.release_params()  # as the search for unused units does
     del weight
     gc.collect()
     assert replaced() is None

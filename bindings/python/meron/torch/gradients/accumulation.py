@@ -81,7 +81,7 @@ class Accumulation:
         """The params whose gradients it takes."""
         self.sources: Sources = sources_of(params, self.handles, self.trainable)
 
-    def let_go(self) -> None:
+    def release_params(self) -> None:
         self.sources = Sources(self.sources.table, [])
 
     # ---- Transitions ---------------------------------------------------------------------------

@@ -212,7 +212,7 @@ class EngineOptimizer(torch.optim.Optimizer):
         try:
             self._furnish(first, whole)
         except BaseException:
-            self._let_go()
+            self._release_engine()
             raise
 
     def _furnish(self, first: dict[str, Any], whole: bool) -> None:
@@ -255,9 +255,9 @@ class EngineOptimizer(torch.optim.Optimizer):
             for i in unit.trainable:
                 if unit.handles[i].dtype != "f32":
                     unit.masters[i] = read_state(self, unit, i, "master")
-        self._let_go()
+        self._release_engine()
 
-    def _let_go(self) -> None:
+    def _release_engine(self) -> None:
         self.engine.__del__()  # now: an error that somebody keeps may hold it
         del self.engine
 

@@ -30,7 +30,7 @@ class DeviceReducer(GradientReducer):
     def give(self, unit: ShardedUnit, ending: bool = False) -> None:
         """As of the host, but in the order of the current stream, without waiting for it."""
         while len(self.going) >= MOST:
-            if not self.let_go_of_oldest(DEFAULT_TIMEOUT if self.bytes > MOST_BYTES else 0):
+            if not self.release_oldest(DEFAULT_TIMEOUT if self.bytes > MOST_BYTES else 0):
                 break
         stream = ffi.cast("void *", self.device.stream())
         self._options.stream = self._ending.stream = stream
@@ -44,7 +44,7 @@ class DeviceReducer(GradientReducer):
         self.going.append((unit, held))
         self.bytes += sum(gradient.nbytes for gradient in held)
 
-    def let_go_of_oldest(self, timeout: int) -> bool:
+    def release_oldest(self, timeout: int) -> bool:
         """Whether the engine has the oldest unit's gradients, or has them within `timeout` ns."""
         unit, held = self.going[0]
         slot = ffi.new(ERROR_OUT)
