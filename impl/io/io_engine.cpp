@@ -38,10 +38,10 @@ Status check(const IoOptions& options) {
 }  // namespace
 
 void IoShared::end(Transfer& transfer) {
-  if (!transfer.error) {
+  if (!transfer.failed()) {
     (transfer.write ? bytes_written_ : bytes_read_).fetch_add(transfer.bytes);
   }
-  transfer.ticket->end(std::move(transfer.error));
+  transfer.ticket->end(std::move(transfer.error), transfer.unsaid);
   const std::lock_guard lock(wake_mutex_);
   if (wake_) wake_();
 }

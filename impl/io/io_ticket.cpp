@@ -26,7 +26,9 @@ bool IoTicket::wait(int64_t timeout_ns) const {
 Status IoTicket::status() const {
   if (done()) {
     if (error_) return *error_;
-    return Ok{};
+    if (unsaid_ == MERON_OK) return Ok{};
+    return Error(unsaid_, "a request to a drive failed, and there was no memory left to say how",
+                 "free memory, and look at the kernel's log");
   }
   if (process_id() != owner_pid_) {
     return Error(MERON_E_FORKED, "the transfer belongs to the process that this one is a fork of");
@@ -34,8 +36,9 @@ Status IoTicket::status() const {
   return Error(MERON_E_STATE, "the transfer has not ended", "wait for it first");
 }
 
-void IoTicket::end(std::optional<Error> error) {
+void IoTicket::end(std::optional<Error> error, meron_status unsaid) {
   error_ = std::move(error);
+  unsaid_ = unsaid;
   ended_.store(1, std::memory_order_release);
   futex_wake(&ended_, kWakeAll);
 }

@@ -26,12 +26,13 @@ class IoTicket {
 
   const uint64_t bytes;  // requested
 
-  // For the engine, once.
-  void end(std::optional<Error> error);
+  // For the engine, once. `unsaid`: the code of an error that there was no memory for.
+  void end(std::optional<Error> error, meron_status unsaid = MERON_OK);
 
  private:
-  std::atomic<uint32_t> ended_{0};  // error_ does not change once this is 1
+  std::atomic<uint32_t> ended_{0};  // the next two do not change once this is 1
   std::optional<Error> error_;
+  meron_status unsaid_ = MERON_OK;
   const int32_t owner_pid_;
 };
 

@@ -7,29 +7,21 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <deque>
-#include <map>
+#include <new>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include "base/clock.h"
-#include "base/human_bytes.h"
 #include "io/fault_plan.h"
 #include "io/io_backend.h"
-#include "os/host.h"
+#include "io/registered_buffers.h"
 #include "os/io_ring.h"
 #include "os/process.h"
 #include "os/threads.h"
 
 namespace meron {
 namespace {
-
-// A registered range, in as many slots as the kernel's limit per slot requires.
-struct Registered {
-  uint64_t bytes = 0;
-  std::vector<uint32_t> slots;
-};
 
 // What the engine's thread is asked to do with the ring, beside transfers.
 using Action = std::function<void(IoRing&)>;
@@ -76,7 +68,7 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
       lock.unlock();
       return transfer->ticket->end(broken_ ? *broken_ : closed_error(*transfer));
     }
-    requested_.push_back(std::move(transfer));
+    requested_.push(std::move(transfer));
     // With all requests under way a new transfer has to wait anyway.
     wake_if(lock, asleep_ && has_room_);
   }
@@ -86,8 +78,13 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
     if (file.slot == IoRing::kNone) return;
     file.on_close([weak = weak_from_this(), slot = file.slot] {
       const auto self = weak.lock();
-      // Transfers end on the engine's thread, and a file with them: it cannot wait for itself.
-      if (self) self->run_on_ring_thread([slot](IoRing& ring) { ring.remove_file(slot); }, false);
+      if (!self) return;
+      try {
+        // Transfers end on the engine's thread, and a file with them: it cannot wait for itself.
+        self->run_on_ring_thread([slot](IoRing& ring) { ring.remove_file(slot); }, false);
+      } catch (const std::bad_alloc&) {
+        // The slot, and the kernel's hold of the file, go with the ring.
+      }
     });
   }
 
@@ -95,12 +92,19 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
     // Shared, because a ring that breaks ends this wait before the action has run.
     const auto pinned = std::make_shared<std::atomic<bool>>(false);
     run_on_ring_thread(
-        [this, pinned, data, bytes](IoRing& ring) { *pinned = pin(ring, data, bytes); }, true);
+        [this, pinned, data, bytes](IoRing& ring) {
+          try {
+            *pinned = buffers_.add(ring, data, bytes);
+          } catch (const std::bad_alloc&) {
+            // It is used unregistered.
+          }
+        },
+        true);
     return *pinned;
   }
 
   void unregister_buffer(std::byte* data) override {
-    run_on_ring_thread([&](IoRing& ring) { unpin(ring, data); }, true);
+    run_on_ring_thread([&](IoRing& ring) { buffers_.remove(ring, data); }, true);
   }
 
   void close() override {
@@ -120,7 +124,7 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
     lock.unlock();
   }
 
-  // Runs it on the engine's thread, before any transfer that is requested later.
+  // Runs it on the engine's thread, before any transfer that is requested later. It does not throw.
   void run_on_ring_thread(Action action, bool and_wait) {
     // In a fork there is no such thread, and a lock may be held for ever.
     if (process_id() != owner_pid_) return;
@@ -138,25 +142,37 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
   // The rest runs on the engine's thread.
 
   void run() {
-    auto made = IoRing::create(options_.depth);
+    Status made = Ok{};
+    try {
+      made = set_up();
+    } catch (const std::bad_alloc&) {
+      made = std::move(no_memory_);
+    }
+    const bool well = made.ok();
+    if (!well) ring_.reset();
     {
       const std::lock_guard lock(mutex_);
-      if (made.ok()) {
-        ring_ = std::move(made).value();
-        name_ = fmt::format("io_uring with {}", ring_->text());
-        started_.emplace(Ok{});
-      } else {
-        started_.emplace(std::move(made).error());
-      }
-      left_ = !started_->ok();
+      started_.emplace(std::move(made));
+      left_ = !well;
     }
     answered_.notify_all();
-    if (!ring_) return;
-    tags_.pieces.resize(options_.depth);
-    for (uint32_t tag = options_.depth; tag-- > 0;) tags_.free.push_back(tag);
-    while (step()) {
+    if (!well) return;
+    try {
+      while (step()) {
+      }
+    } catch (const std::bad_alloc&) {
+      broken_ = std::move(no_memory_);
     }
     leave();
+  }
+
+  // Takes all memory that the thread needs while nothing fails.
+  Status set_up() {
+    tags_.pieces.resize(options_.depth);
+    for (uint32_t tag = options_.depth; tag-- > 0;) tags_.free.push_back(tag);
+    MERON_ASSIGN(ring_, IoRing::create(options_.depth));
+    name_ = fmt::format("io_uring with {}", ring_->text());
+    return Ok{};
   }
 
   uint32_t under_way() const { return options_.depth - static_cast<uint32_t>(tags_.free.size()); }
@@ -199,14 +215,12 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
   }
 
   void take() {
-    std::deque<std::shared_ptr<Transfer>> requested;
     std::vector<Action> actions;
     {
       const std::lock_guard lock(mutex_);
-      requested.swap(requested_);
+      waiting_.append(requested_);
       actions.swap(actions_.waiting);
     }
-    for (auto& transfer : requested) waiting_.push_back(std::move(transfer));
     if (actions.empty()) return;
     for (const Action& action : actions) action(*ring_);
     {
@@ -222,13 +236,13 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
       const std::shared_ptr<Transfer> transfer = waiting_.front();
       // It may have failed since its last piece was cut.
       if (transfer->cut()) {
-        waiting_.pop_front();
+        waiting_.pop();
         continue;
       }
       const uint32_t tag = tags_.free.back();
       tags_.free.pop_back();
       tags_.pieces[tag] = cut_piece(transfer, options_.block);
-      if (transfer->cut()) waiting_.pop_front();
+      if (transfer->cut()) waiting_.pop();
       request(tag);
     }
   }
@@ -241,7 +255,7 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
     (void)ring_->prepare({.write = piece.transfer->write,
                           .fd = fd,
                           .file_slot = fd == file.file().fd() ? file.slot : IoRing::kNone,
-                          .buffer_slot = slot_of(piece.data(), piece.bytes),
+                          .buffer_slot = buffers_.slot_of(piece.data(), piece.bytes),
                           .offset = piece.file_offset(),
                           .data = piece.data(),
                           .bytes = static_cast<uint32_t>(piece.bytes),
@@ -255,94 +269,45 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
     shared_->count_request(piece.direct);
     std::optional<Error> error;
     const int64_t result = with_fault(piece.transfer->write, piece.bytes, completion.result);
-    if (settle(piece, result, error) == Settled::again) {
+    const Settled how = settle(piece, result, error);
+    if (how == Settled::again) {
       const int64_t pause = retry_pause_ns(piece.retries);
       if (pause != 0) std::this_thread::sleep_for(std::chrono::nanoseconds(pause));
       return request(completion.tag);
     }
     const std::shared_ptr<Transfer> transfer = std::exchange(piece.transfer, nullptr);
     tags_.free.push_back(completion.tag);
-    if (finish_piece(*transfer, std::move(error))) shared_->end(*transfer);
+    if (finish_piece(*transfer, how, std::move(error))) shared_->end(*transfer);
   }
 
   // Ends the remaining transfers with an error, and wakes all that wait for this thread.
   void leave() {
-    std::deque<std::shared_ptr<Transfer>> left;
     {
       const std::lock_guard lock(mutex_);
       left_ = true;
-      left.swap(requested_);
+      asleep_ = false;
+      waiting_.append(requested_);
     }
     answered_.notify_all();
-    for (auto& transfer : waiting_) left.push_back(std::move(transfer));
-    waiting_.clear();
-    // A transfer may be both waiting to be cut further and have pieces under way.
-    for (Piece& piece : tags_.pieces) {
-      if (piece.transfer) left.push_back(std::exchange(piece.transfer, nullptr));
-    }
     ring_.reset();
-    for (const auto& transfer : left) {
-      if (transfer->ticket->done()) continue;
-      if (transfer->under_way != 0) {
-        // The kernel may still use its memory: callers know that by the code alone.
-        transfer->error = held_error(*transfer, transfer->error ? transfer->error : broken_);
-      } else if (!transfer->error) {
-        transfer->error = broken_ ? *broken_ : closed_error(*transfer);
-      }
-      shared_->end(*transfer);
+    while (const auto transfer = waiting_.pop()) end_early(*transfer);
+    // A transfer may have been waiting to be cut further and have pieces under way.
+    for (Piece& piece : tags_.pieces) {
+      if (const auto transfer = std::exchange(piece.transfer, nullptr)) end_early(*transfer);
     }
   }
 
-  uint32_t slot_of(const std::byte* data, uint64_t bytes) const {
-    const auto after = buffers_.upper_bound(data);
-    if (after == buffers_.begin()) return IoRing::kNone;
-    const auto& [start, range] = *std::prev(after);
-    const auto at = static_cast<uint64_t>(data - start);
-    if (at + bytes > range.bytes) return IoRing::kNone;
-    const uint64_t slot = at / IoRing::kMaxBufferBytes;
-    if ((at + bytes - 1) / IoRing::kMaxBufferBytes != slot) return IoRing::kNone;
-    return range.slots[slot];
-  }
-
-  // Whether all of it was registered.
-  bool pin(IoRing& ring, std::byte* data, uint64_t bytes) {
-    if (!ring.takes_buffers()) return false;
-    unpin(ring, data);
-    Registered range{.bytes = bytes, .slots = {}};
-    bool all = true;
-    for (uint64_t at = 0; at < bytes; at += IoRing::kMaxBufferBytes) {
-      auto slot = ring.add_buffer(data + at, std::min(bytes - at, IoRing::kMaxBufferBytes));
-      // If one slot is refused, the others remain useful.
-      range.slots.push_back(slot.ok() ? *slot : IoRing::kNone);
-      all = all && slot.ok() && *slot != IoRing::kNone;
-      if (!slot.ok()) tell_unregistered(slot.error(), bytes);
+  void end_early(Transfer& transfer) {
+    if (transfer.ticket->done()) return;
+    if (transfer.under_way != 0) {
+      // The kernel may still use its memory: callers know that by the code alone.
+      fail(transfer, MERON_E_CLOSED,
+           [&] { return held_error(transfer, transfer.error ? transfer.error : broken_); });
+    } else if (!transfer.failed()) {
+      fail(transfer, broken_ ? broken_->code() : MERON_E_CLOSED,
+           [&] { return broken_ ? *broken_ : closed_error(transfer); });
     }
-    buffers_.emplace(data, std::move(range));
-    return all;
-  }
-
-  void unpin(IoRing& ring, std::byte* data) {
-    const auto found = buffers_.find(data);
-    if (found == buffers_.end()) return;
-    for (const uint32_t slot : found->second.slots) {
-      if (slot != IoRing::kNone) ring.remove_buffer(slot);
-    }
-    buffers_.erase(found);
-  }
-
-  // Only the first refusal is logged.
-  void tell_unregistered(const Error& error, uint64_t bytes) {
-    if (std::exchange(warned_unregistered_, true)) return;
-    if (error.code() != MERON_E_NO_MEMORY) {
-      return shared_->notice(
-          fmt::format("{}; storage works without, at a little more CPU time", error.info().what));
-    }
-    const uint64_t limit = memlock_limit();
-    shared_->notice(fmt::format(
-        "{} of memory cannot be registered with the kernel, for at most {} may be locked "
-        "(RLIMIT_MEMLOCK); storage works without, at a little more CPU time. Raise the limit: "
-        "ulimit -l",
-        human_bytes(bytes), limit == kNoLimit ? "what is free" : human_bytes(limit)));
+    shared_->end(transfer);
   }
 
   const IoOptions options_;
@@ -350,20 +315,21 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
   const int32_t owner_pid_ = process_id();
   std::thread thread_;
   std::string name_;  // does not change after start()
+  Error no_memory_{MERON_E_NO_MEMORY, "the process has no memory left to read and write files",
+                   "free memory"};  // made before it is needed; of the engine's thread
 
   // The engine's thread alone, but for IoRing::wake. Others call that under mutex_ while asleep_,
   // when the ring is there.
   std::unique_ptr<IoRing> ring_;
-  std::deque<std::shared_ptr<Transfer>> waiting_;  // not cut; the front is being cut
+  TransferQueue waiting_;  // not cut; the front is being cut
   Tags tags_;
-  std::map<const std::byte*, Registered, std::less<>> buffers_;
-  bool warned_unregistered_ = false;
+  RegisteredBuffers buffers_{*shared_};
   std::optional<Error> broken_;  // why the ring takes no more; does not change once left_
 
   std::mutex mutex_;  // guards all below
   std::condition_variable answered_;
   std::optional<Status> started_;
-  std::deque<std::shared_ptr<Transfer>> requested_;
+  TransferQueue requested_;
   Actions actions_;
   bool asleep_ = false, has_room_ = false;
   bool left_ = false;  // the thread does nothing more

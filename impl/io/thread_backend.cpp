@@ -4,7 +4,7 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <deque>
+#include <new>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -29,6 +29,7 @@ class ThreadBackend final : public IoBackend, public std::enable_shared_from_thi
   Status start() {
     const MaskSignalsScope masked;
     const std::lock_guard lock(mutex_);
+    threads_.reserve(static_cast<size_t>(options_.threads));
     try {
       for (; working_ < options_.threads; ++working_) {
         threads_.emplace_back([self = shared_from_this()] {
@@ -39,6 +40,8 @@ class ThreadBackend final : public IoBackend, public std::enable_shared_from_thi
     } catch (const std::system_error& error) {
       // Fewer do the same, in more time.
       if (threads_.empty()) return no_thread_error(error.code().value());
+    } catch (const std::bad_alloc&) {
+      if (threads_.empty()) throw;
     }
     return Ok{};
   }
@@ -48,7 +51,7 @@ class ThreadBackend final : public IoBackend, public std::enable_shared_from_thi
   void submit(std::shared_ptr<Transfer> transfer) override {
     {
       const std::lock_guard lock(mutex_);
-      waiting_.push_back(std::move(transfer));
+      waiting_.push(std::move(transfer));
     }
     changed_.notify_one();
   }
@@ -58,7 +61,7 @@ class ThreadBackend final : public IoBackend, public std::enable_shared_from_thi
   void unregister_buffer(std::byte*) override {}
 
   void close() override {
-    std::vector<std::shared_ptr<Transfer>> late;
+    TransferQueue late;
     bool stuck = false;
     {
       std::unique_lock lock(mutex_);
@@ -66,12 +69,11 @@ class ThreadBackend final : public IoBackend, public std::enable_shared_from_thi
       closing_ = true;
       changed_.notify_all();
       if (!ended_.wait_for(lock, std::chrono::nanoseconds(kCloseNs), left)) {
-        for (const auto& transfer : waiting_) {
-          transfer->error = closed_error(*transfer);
+        while (auto transfer = waiting_.pop()) {
+          fail(*transfer, MERON_E_CLOSED, [&] { return closed_error(*transfer); });
           // One with pieces under way ends with them.
-          if (transfer->under_way == 0) late.push_back(transfer);
+          if (transfer->under_way == 0) late.push(std::move(transfer));
         }
-        waiting_.clear();
         stuck = !ended_.wait_for(lock, std::chrono::nanoseconds(kStuckNs), left);
       }
     }
@@ -82,7 +84,7 @@ class ThreadBackend final : public IoBackend, public std::enable_shared_from_thi
         thread.join();
       }
     }
-    for (const auto& transfer : late) shared_->end(*transfer);
+    while (const auto transfer = late.pop()) shared_->end(*transfer);
   }
 
  private:
@@ -93,13 +95,13 @@ class ThreadBackend final : public IoBackend, public std::enable_shared_from_thi
       if (waiting_.empty()) break;
       const std::shared_ptr<Transfer> transfer = waiting_.front();
       Piece piece = cut_piece(transfer, options_.block);
-      if (transfer->cut()) waiting_.pop_front();
+      if (transfer->cut()) waiting_.pop();
       lock.unlock();
-      std::optional<Error> error = move(piece);
+      std::optional<Error> error;
+      const Settled how = move(piece, error);
       lock.lock();
-      const bool failed = error.has_value();
-      const bool ended = finish_piece(*transfer, std::move(error));
-      if (failed && !waiting_.empty() && waiting_.front() == transfer) waiting_.pop_front();
+      const bool ended = finish_piece(*transfer, how, std::move(error));
+      if (how == Settled::failed && waiting_.front() == transfer) waiting_.pop();
       if (!ended) continue;
       lock.unlock();
       piece.transfer.reset();
@@ -109,8 +111,7 @@ class ThreadBackend final : public IoBackend, public std::enable_shared_from_thi
     if (--working_ == 0) ended_.notify_all();
   }
 
-  std::optional<Error> move(Piece& piece) {
-    std::optional<Error> error;
+  Settled move(Piece& piece, std::optional<Error>& error) {
     while (true) {
       const bool write = piece.transfer->write;
       const int64_t moved =
@@ -118,7 +119,7 @@ class ThreadBackend final : public IoBackend, public std::enable_shared_from_thi
                 : read_at(piece.fd(), piece.data(), piece.bytes, piece.file_offset());
       shared_->count_request(piece.direct);
       const Settled settled = settle(piece, with_fault(write, piece.bytes, moved), error);
-      if (settled != Settled::again) return error;
+      if (settled != Settled::again) return settled;
       const int64_t pause = piece.retries == 0 ? 0 : retry_pause_ns(piece.retries);
       if (pause != 0) std::this_thread::sleep_for(std::chrono::nanoseconds(pause));
     }
@@ -131,8 +132,8 @@ class ThreadBackend final : public IoBackend, public std::enable_shared_from_thi
 
   std::mutex mutex_;  // guards all below, and what the pieces of a transfer share
   std::condition_variable changed_, ended_;
-  std::deque<std::shared_ptr<Transfer>> waiting_;  // not cut; the front is being cut
-  int working_ = 0;                                // threads that have not left
+  TransferQueue waiting_;  // not cut; the front is being cut
+  int working_ = 0;        // threads that have not left
   bool closing_ = false;
 };
 

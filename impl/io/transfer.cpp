@@ -58,6 +58,25 @@ Error ended_early(const Piece& piece) {
 
 }  // namespace
 
+void TransferQueue::push(std::shared_ptr<Transfer> transfer) {
+  Transfer* const added = transfer.get();
+  (first_ ? last_->after : first_) = std::move(transfer);
+  last_ = added;
+}
+
+std::shared_ptr<Transfer> TransferQueue::pop() {
+  std::shared_ptr<Transfer> popped = std::move(first_);
+  first_ = popped ? std::move(popped->after) : nullptr;
+  return popped;
+}
+
+void TransferQueue::append(TransferQueue& others) {
+  if (others.empty()) return;
+  (first_ ? last_->after : first_) = std::move(others.first_);
+  last_ = others.last_;
+  others.first_ = nullptr;
+}
+
 Piece cut_piece(const std::shared_ptr<Transfer>& transfer, uint64_t block) {
   Piece piece;
   piece.transfer = transfer;
@@ -99,7 +118,7 @@ Settled settle(Piece& piece, int64_t result, std::optional<Error>& error) {
       piece.direct = false;
       return Settled::again;
     }
-    error = failure(piece, number);
+    error = say([&] { return failure(piece, number); });
     return Settled::failed;
   }
   auto moved = static_cast<uint64_t>(result);
@@ -111,7 +130,7 @@ Settled settle(Piece& piece, int64_t result, std::optional<Error>& error) {
     return Settled::done;
   }
   if (moved == 0) {
-    error = ended_early(piece);
+    error = say([&] { return ended_early(piece); });
     return Settled::failed;
   }
   if (piece.direct) {
@@ -131,8 +150,11 @@ int64_t retry_pause_ns(uint32_t retries) {
   return retries <= kRetriesAtOnce ? 0 : kNanosPerMilli;
 }
 
-bool finish_piece(Transfer& transfer, std::optional<Error> error) {
-  if (error && !transfer.error) transfer.error = std::move(error);
+bool finish_piece(Transfer& transfer, Settled how, std::optional<Error> error) {
+  if (how == Settled::failed && !transfer.failed()) {
+    transfer.error = std::move(error);
+    if (!transfer.error) transfer.unsaid = MERON_E_NO_MEMORY;
+  }
   --transfer.under_way;
   return transfer.ended();
 }

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -32,10 +33,54 @@ struct Transfer {
 
   uint64_t next = 0;  // where the next piece begins, from the transfer's start
   uint32_t under_way = 0;
-  std::optional<Error> error;  // the first; no piece is cut after it
+  std::optional<Error> error;      // the first; no piece is cut after it
+  meron_status unsaid = MERON_OK;  // its code in place of it, where memory for the error lacks
 
-  bool cut() const { return error.has_value() || next == bytes; }
+  std::shared_ptr<Transfer> after;  // in its TransferQueue
+
+  bool failed() const { return error.has_value() || unsaid != MERON_OK; }
+  bool cut() const { return failed() || next == bytes; }
   bool ended() const { return cut() && under_way == 0; }
+};
+
+// The error that `make` returns. None where the process has no memory for it: a thread of the
+// engine must outlive that.
+template <class Make>
+std::optional<Error> say(const Make& make) {
+  try {
+    return make();
+  } catch (const std::bad_alloc&) {
+    return std::nullopt;
+  }
+}
+
+// Gives a transfer the error that `make` returns, or `code` alone.
+template <class Make>
+void fail(Transfer& transfer, meron_status code, const Make& make) {
+  transfer.error = say(make);
+  transfer.unsaid = transfer.error ? MERON_OK : code;
+}
+
+// First in, first out, and without memory of its own. A transfer is in one queue at most.
+class TransferQueue {
+ public:
+  TransferQueue() = default;
+  ~TransferQueue() {
+    while (pop()) {
+    }
+  }
+  TransferQueue(const TransferQueue&) = delete;
+  TransferQueue& operator=(const TransferQueue&) = delete;
+
+  bool empty() const { return first_ == nullptr; }
+  const std::shared_ptr<Transfer>& front() const { return first_; }
+  void push(std::shared_ptr<Transfer> transfer);
+  std::shared_ptr<Transfer> pop();  // null where there is none
+  void append(TransferQueue& others);
+
+ private:
+  std::shared_ptr<Transfer> first_;
+  Transfer* last_ = nullptr;  // where there is a first
 };
 
 // One request to the kernel.
@@ -60,7 +105,7 @@ Piece cut_piece(const std::shared_ptr<Transfer>& transfer, uint64_t block);
 enum class Settled {
   done,    // all of it was moved
   again,   // repeat the request for what remains of `piece`
-  failed,  // with the error that settle() gave
+  failed,  // with the error that settle() gave, unless memory for it lacks
 };
 
 // What the kernel's result for `piece` (bytes moved, or -errno) means. Does not touch what the
@@ -72,6 +117,6 @@ Settled settle(Piece& piece, int64_t result, std::optional<Error>& error);
 int64_t retry_pause_ns(uint32_t retries);
 
 // Takes a piece that is done or failed off its transfer; whether the transfer ended with it.
-bool finish_piece(Transfer& transfer, std::optional<Error> error);
+bool finish_piece(Transfer& transfer, Settled how, std::optional<Error> error);
 
 }  // namespace meron

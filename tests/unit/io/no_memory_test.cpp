@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// A process without memory: the engine's threads go on, and every request ends.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "base/clock.h"
+#include "disk.h"
+#include "io/fault_plan.h"
+#include "io/io_engine.h"
+#include "tests/unit/transport/failing_allocation.h"
+
+namespace meron {
+namespace {
+
+using test::Bytes;
+using test::finish;
+
+constexpr uint64_t kBlock = 8192;
+
+class NoMemory : public test::OnDisk {
+ protected:
+  // From each end of a request on, the `number`th allocation of the thread that ends it fails.
+  void starve(IoEngine& engine, int64_t number) const {
+    engine.on_end([this, number] {
+      thread_local std::optional<FailingAllocation> failing;
+      failing.emplace(number);
+      ends_.fetch_add(1);
+    });
+  }
+  void await(int ends) const {
+    const Deadline deadline = Deadline::after(20 * kNanosPerSecond);
+    while (ends_.load() < ends && !deadline.passed()) std::this_thread::yield();
+    ASSERT_GE(ends_.load(), ends);
+  }
+  mutable std::atomic<int> ends_{0};
+};
+INSTANTIATE_TEST_SUITE_P(Backends, NoMemory,
+                         testing::Values(test::Backend::uring, test::Backend::threads),
+                         test::name_of);
+
+TEST_P(NoMemory, RequestsNeedNone) {
+  const auto engine = this->engine({.block = kBlock, .depth = 4, .threads = 1});
+  const auto file = this->file(engine);
+  Bytes from(1 << 20), to(1 << 20);
+  std::mt19937_64 random(3);
+  from.draw(random);
+  EXPECT_OK(finish(engine->write(file, 0, from.data(), kBlock)));
+  starve(*engine, 0);
+  for (int round = 0; round < 20; ++round) {
+    std::vector<std::shared_ptr<IoTicket>> tickets;
+    for (uint64_t at = 0; at < from.size(); at += 7 * kBlock) {
+      const uint64_t bytes = std::min(7 * kBlock, from.size() - at);
+      tickets.push_back(engine->write(file, at, from.data() + at, bytes));
+    }
+    for (const auto& ticket : tickets) EXPECT_OK(finish(ticket));
+    EXPECT_OK(finish(engine->read(file, 0, to.data(), to.size())));
+    ASSERT_EQ(std::memcmp(from.data(), to.data(), from.size()), 0);
+  }
+  engine->on_end(nullptr);
+}
+
+// The error of a request cannot be said. That it failed must be.
+TEST_P(NoMemory, ARequestThatFailsIsToldByItsCode) {
+  for (int64_t number = 0; number < 12; ++number) {
+    SCOPED_TRACE(number);
+    ends_ = 0;
+    const auto engine = this->engine({.block = kBlock, .depth = 4, .threads = 1});
+    const auto file = this->file(engine);
+    Bytes bytes(4 * kBlock);
+    starve(*engine, number);
+    EXPECT_OK(finish(engine->write(file, 0, bytes.data(), kBlock)));
+    await(1);
+    const Status status = finish(engine->read(file, 0, bytes.data(), bytes.size()));
+    ASSERT_FALSE(status.ok());
+    if (number < 2) {
+      EXPECT_EQ(status.error().code(), MERON_E_NO_MEMORY);
+      EXPECT_THAT(status.error().info().what, testing::HasSubstr("no memory left"));
+    } else {
+      EXPECT_THAT(status.error().code(), testing::AnyOf(MERON_E_NO_MEMORY, MERON_E_IO));
+    }
+    EXPECT_OK(finish(engine->read(file, 0, bytes.data(), kBlock)));
+    EXPECT_EQ(engine->counters().bytes_read, kBlock);
+    engine->on_end(nullptr);
+  }
+}
+
+TEST_P(NoMemory, BuffersAndFilesAreUsedUnregistered) {
+  for (int64_t number = 0; number < 8; ++number) {
+    SCOPED_TRACE(number);
+    ends_ = 0;
+    const auto engine = this->engine({.block = kBlock, .depth = 4, .threads = 1});
+    const auto file = this->file(engine);
+    Bytes bytes(4 * kBlock);
+    starve(*engine, number);
+    EXPECT_OK(finish(engine->write(file, 0, bytes.data(), bytes.size())));
+    await(1);
+    (void)engine->register_buffer(bytes.data(), bytes.size());
+    EXPECT_OK(finish(engine->write(file, 0, bytes.data(), bytes.size())));
+    EXPECT_OK(finish(engine->write(this->file(engine), 0, bytes.data(), bytes.size())));
+    engine->unregister_buffer(bytes.data());
+    EXPECT_OK(finish(engine->read(file, 0, bytes.data(), bytes.size())));
+    engine->on_end(nullptr);
+  }
+}
+
+// A drive that never answers, and nothing left to say so with: the code tells whose memory is held.
+TEST_P(NoMemory, WhatADriveHoldsIsClosed) {
+  if (!have_fault_points()) GTEST_SKIP() << "this build has no fault points";
+  auto engine = this->engine({.block = kBlock, .depth = 4, .threads = 1});
+  const auto file = this->file(engine);
+  Bytes bytes(4 * kBlock);
+  starve(*engine, 0);
+  EXPECT_OK(finish(engine->write(file, 0, bytes.data(), bytes.size())));
+  await(1);
+  const bool ring = GetParam() == test::Backend::uring;
+  const test::Faults faults(ring ? "reap:1:EIO" : "read:1:hang");
+  std::vector<std::shared_ptr<IoTicket>> tickets;
+  for (int i = 0; i < 3; ++i) {
+    tickets.push_back(engine->read(file, 0, bytes.data(), kBlock));
+  }
+  engine->on_end(nullptr);
+  engine.reset();
+  for (const auto& ticket : tickets) ASSERT_TRUE(ticket->done());
+  const Status held = tickets[0]->status();
+  if (ring) {
+    EXPECT_EQ(held.error().code(), MERON_E_CLOSED);
+    EXPECT_THAT(held.error().info().what, testing::HasSubstr("no memory left"));
+  } else {
+    EXPECT_OK(held);
+  }
+}
+
+}  // namespace
+}  // namespace meron
