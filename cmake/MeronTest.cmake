@@ -118,6 +118,14 @@ function(meron_add_python_test name)
   meron_set_test_properties_(${name} "${arg_LABELS}" python "${arg_TIMEOUT}" 300 ${arg_SERIAL})
 endfunction()
 
+# meron_test_takes_two_processors(<name>)
+# For a test of several ranks that compute most of the time: threads that others delay delay each other.
+# It counts as two of the tests that run at a time, and starts first. Else such tests would be
+# left for the end, one after the other, with nothing left to run beside them.
+function(meron_test_takes_two_processors name)
+  set_tests_properties(${name} PROPERTIES PROCESSORS 2 COST 200)
+endfunction()
+
 # What is tested is compiled as it is shipped; the tests themselves need no more than -O1, which takes
 # two thirds of the time.
 function(meron_set_test_options_ target libraries)

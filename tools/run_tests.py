@@ -211,24 +211,26 @@ class Progress:
 
 
 class Builds:
-    """The presets' builds, one after the other. The first is made when it is waited for; the others
-    then, while tests of those before leave a processor idle: many tests wait most of their time."""
+    """The presets' builds, one after the other. The first is made at once; the others while tests
+    of those before leave a processor idle: many tests wait most of their time."""
 
     def __init__(self, presets: list[str], jobs: int) -> None:
-        self.first, *self.rest = presets
+        self.presets = presets
         self.jobs = jobs
         self.wrong: dict[str, list[str] | None] = {}
         self.ended = {preset: threading.Event() for preset in presets}
         self.count = ""
-        self.behind_the_tests = threading.Thread(target=self.build_the_rest, daemon=True)
+        threading.Thread(target=self.build_all, daemon=True).start()
 
-    def build_the_rest(self) -> None:
-        for preset in self.rest:
+    def build_all(self) -> None:
+        prefix: list[str] = []
+        for preset in self.presets:
             try:
-                self.wrong[preset] = build(preset, self.jobs, self.take_count, idle_prefix())
+                self.wrong[preset] = build(preset, self.jobs, self.take_count, prefix)
             except Exception as error:  # no other code reports it
                 self.wrong[preset] = [f"{preset}: the build FAILED: {error}"]
             self.ended[preset].set()
+            prefix = idle_prefix()
 
     def is_built(self, preset: str) -> bool:
         return preset in self.wrong and self.wrong[preset] is None
@@ -241,10 +243,6 @@ class Builds:
         say(f"== {preset}: building")
         begin = time.monotonic()
         show = Progress()
-        if preset == self.first:
-            self.wrong[preset] = build(preset, self.jobs, show, [])
-            self.ended[preset].set()
-            self.behind_the_tests.start()
         while not self.ended[preset].wait(1):
             show(self.count)
         if sys.stdout.isatty():
@@ -369,9 +367,9 @@ def main() -> int:
     begin = time.monotonic()
     presets = arguments.preset or (["release"] if arguments.quick else list(PRESETS))
     tally = Tally()
+    builds = Builds(presets, arguments.jobs or CORES)
     if not arguments.regex and not arguments.preset:
         tally += run_checks()
-    builds = Builds(presets, arguments.jobs or CORES)
     for preset in presets:
         if builds.wait(preset):
             tally += test(preset, arguments)
