@@ -147,6 +147,9 @@ function(meron_set_test_properties_ name labels default_labels timeout default_t
   if(serial)
     list(APPEND labels alone)
   endif()
+  if(name IN_LIST MERON_NOT_QUICK)
+    list(APPEND labels slow)
+  endif()
   set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${timeout}
                                           RUN_SERIAL ${serial} SKIP_RETURN_CODE 77)
   # First what takes longest, so that nothing else is waited for in the end.
