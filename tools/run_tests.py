@@ -58,7 +58,8 @@ processors. Tests that measure time come last, one at a time.
 EXAMPLES = """\
 examples:
   tools/test                      everything; on two cores plan for 40 minutes
-  tools/test --quick              checks and release, without the tests labelled slow: 5 minutes
+  tools/test --quick              checks and release, without the tests labelled slow: 5 minutes,
+                                  and 8 more where the compiler's cache knows nothing yet
   tools/test --preset asan        one preset (may be given more than once)
   tools/test --full fault         2,000 kills, 300 power cuts, ... of savers: half an hour
   tools/test -R arena             tests whose name matches, under every preset
