@@ -93,6 +93,29 @@ Status finish(const BegunRequest& begun) {
   return Ok{};
 }
 
+// Begins a request by `begin` and hands out its future. That is made before: a request that is
+// under way in the caller's memory must not be lost because there is no memory for a handle.
+template <class Begin>
+Status hand_out_request(meron_future* out, const Begin& begin) {
+  MERON_TRY(need(out, "out"));
+  const auto holder = std::make_shared<IoRequestHolder>(nullptr, BegunRequest{});
+  HandleTable& table = HandleTable::instance();
+  MERON_ASSIGN(const uint64_t id, table.insert(holder));
+  try {
+    Result<BegunRequest> begun = begin();
+    if (begun.ok()) {
+      holder->value = *std::move(begun);
+      out->id = id;
+      return Ok{};
+    }
+    (void)table.erase(id, IoRequestHolder::kKind);
+    return std::move(begun).error();
+  } catch (...) {
+    (void)table.erase(id, IoRequestHolder::kKind);
+    throw;
+  }
+}
+
 }  // namespace
 
 extern "C" {
@@ -137,9 +160,7 @@ meron_status meron_io_write(meron_io io, const char* path, const void* data, uin
 meron_status meron_io_read_begin(meron_future* out, meron_io io, const char* path, void* data,
                                  uint64_t bytes, uint64_t offset, meron_error** err) {
   return guard("io_read_begin", err, [&]() -> Status {
-    MERON_TRY(need(out, "out"));
-    MERON_ASSIGN(BegunRequest begun, begin_read(io, path, data, bytes, offset));
-    return put<IoRequestHolder>(out, nullptr, std::move(begun));
+    return hand_out_request(out, [&] { return begin_read(io, path, data, bytes, offset); });
   });
 }
 
@@ -147,9 +168,7 @@ meron_status meron_io_write_begin(meron_future* out, meron_io io, const char* pa
                                   const void* data, uint64_t bytes, uint64_t offset,
                                   meron_error** err) {
   return guard("io_write_begin", err, [&]() -> Status {
-    MERON_TRY(need(out, "out"));
-    MERON_ASSIGN(BegunRequest begun, begin_write(io, path, data, bytes, offset));
-    return put<IoRequestHolder>(out, nullptr, std::move(begun));
+    return hand_out_request(out, [&] { return begin_write(io, path, data, bytes, offset); });
   });
 }
 

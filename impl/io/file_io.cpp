@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -74,7 +75,11 @@ FileIo::FileIo(const IoOptions& options, int64_t timeout_ns, std::shared_ptr<IoE
     : options_(options), timeout_ns_(timeout_ns), engine_(std::move(engine)) {}
 
 FileIo::~FileIo() {
-  (void)close();
+  try {
+    (void)close();
+  } catch (const std::bad_alloc&) {
+    // Of what nobody asks for.
+  }
 }
 
 Result<std::shared_ptr<IoEngine>> FileIo::engine() const {
@@ -108,14 +113,21 @@ Result<std::shared_ptr<IoRequest>> FileIo::begin(bool write, const std::string& 
   if (!engine_) return closed();
   MERON_ASSIGN(const std::shared_ptr<IoFile> file, engine_->add(std::move(opened)));
   const std::lock_guard pending_lock(mutex_);
-  request->ticket_ =
-      write ? engine_->write(file, offset, data, bytes) : engine_->read(file, offset, data, bytes);
-  request->number_ = next_number_++;
-  pending_.emplace(request->number_, request);
-  moved_ns_ = now_ns();
   if (!why_buffered.empty() && buffered_.size() < kMaxBuffered) {
     buffered_.emplace(path, why_buffered);
   }
+  // Nothing may fail once it is under way, in the caller's memory.
+  request->number_ = next_number_;
+  const auto added = pending_.emplace(request->number_, request).first;
+  try {
+    request->ticket_ = write ? engine_->write(file, offset, data, bytes)
+                             : engine_->read(file, offset, data, bytes);
+  } catch (const std::bad_alloc&) {
+    pending_.erase(added);
+    throw;
+  }
+  ++next_number_;
+  moved_ns_ = now_ns();
   return request;
 }
 
@@ -187,6 +199,7 @@ Status FileIo::take_ended() {
   std::vector<std::shared_ptr<IoRequest>> taken;  // destroyed without the lock
   {
     const std::lock_guard lock(mutex_);
+    taken.reserve(pending_.size());
     for (auto at = pending_.begin(); at != pending_.end();) {
       if (!at->second->done()) {
         ++at;

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "disk.h"
 #include "io/fault_plan.h"
+#include "io/file_io.h"
 #include "io/io_engine.h"
 #include "tests/unit/transport/failing_allocation.h"
 
@@ -106,6 +107,34 @@ TEST_P(NoMemory, BuffersAndFilesAreUsedUnregistered) {
     EXPECT_OK(finish(engine->read(file, 0, bytes.data(), bytes.size())));
     engine->on_end(nullptr);
   }
+}
+
+// What the caller is told has not begun must not be under way in its memory.
+TEST_P(NoMemory, ABeginThatFailsHasBegunNothing) {
+  const std::string path = directory_.path() + "/file";
+  const auto io = FileIo::open({.threads = 1, .backend = GetParam()}, 60 * kNanosPerSecond);
+  ASSERT_TRUE(io.ok());
+  Bytes bytes(kBlock);
+  uint64_t begun = 0;
+  for_each_allocation([&](int64_t number) {
+    SCOPED_TRACE(number);
+    std::shared_ptr<IoRequest> request;
+    try {
+      const FailingAllocation failing(number);
+      auto made = (*io)->write(path, 0, bytes.data(), bytes.size());
+      if (made.ok()) request = *std::move(made);
+    } catch (const std::bad_alloc&) {
+    }
+    if (request) ++begun;
+    EXPECT_TRUE((*io)->wait_all(-1).ok());
+    const auto info = (*io)->info();
+    ASSERT_TRUE(info.ok());
+    EXPECT_EQ(info->requests, begun);
+    EXPECT_EQ(info->pending, 0);
+    EXPECT_EQ(info->counters.bytes_written, begun * kBlock);
+  });
+  EXPECT_GE(begun, 1);
+  EXPECT_OK((*io)->close());
 }
 
 // A drive that never answers, and nothing left to say so with: the code tells whose memory is held.
