@@ -147,15 +147,15 @@ function(meron_set_test_properties_ name labels default_labels timeout default_t
   if(serial)
     list(APPEND labels alone)
   endif()
-  if(name IN_LIST MERON_NOT_QUICK)
+  # First what takes longest, so that nothing else is waited for in the end.
+  set(cost 0)
+  if("slow" IN_LIST labels)
+    set(cost 100)
+  elseif(name IN_LIST MERON_NOT_QUICK)
     list(APPEND labels slow)
   endif()
-  set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${timeout}
+  set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${timeout} COST ${cost}
                                           RUN_SERIAL ${serial} SKIP_RETURN_CODE 77)
-  # First what takes longest, so that nothing else is waited for in the end.
-  if("slow" IN_LIST labels)
-    set_tests_properties(${name} PROPERTIES COST 100)
-  endif()
   if("gpu" IN_LIST labels AND TARGET test_${name})
     add_dependencies(gpu_checks test_${name})
   endif()
