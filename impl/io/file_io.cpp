@@ -54,7 +54,8 @@ Status check_end(const DirectFile& file, uint64_t offset, uint64_t bytes) {
 
 IoMemory::~IoMemory() {
   const std::shared_ptr<IoEngine> engine = engine_.lock();
-  if (engine && registered_) engine->unregister_buffer(data());
+  // Also where only a part of it was registered: what is mapped here next must not meet its slots.
+  if (engine) engine->unregister_buffer(data());
 }
 
 IoRequest::~IoRequest() {
@@ -78,7 +79,7 @@ FileIo::~FileIo() {
   try {
     (void)close();
   } catch (const std::bad_alloc&) {
-    // Of what nobody asks for.
+    // There is no caller to tell which of the last requests failed; all of them have ended.
   }
 }
 

@@ -21,7 +21,7 @@ Parameters, gradients and optimizer states partitioned over ranks, whole on dema
 - **Views** show the library's memory. They are refused after what they belong to was released;
   `parent(view)` is a plain `Array` of the same memory, which is not.
 - **Errors** are `MeronError`s.
-- **Releasing.** Objects that nobody holds any more are released by the next call, not by the
+- **Releasing.** Objects without references are released by the next call, not by the
   garbage collector. What holds a lease (a gather) is better released at a known place: by a
   do-block, or `release`.
 - Ranks and roots count from 0, as everywhere in Meron.
