@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes that fork ranks. Started as a program, this file is a starter.
+
+Each rank number has a starter, so that ranks hash strings differently, as the ranks of a real run.
+It imports what `ranks_preload` names (PyTorch takes 2 s of a processor), starts no thread, and is
+never a rank itself. For each module with cases it forks a home, which imports the module as this
+rank of a world of this size. The home forks each case, which has its own process and context.
+Each of these ends when its parent does.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import faulthandler
+import gc
+import importlib
+import os
+import pickle
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from typing import Any, NoReturn
+
+import pytest
+
+from ranks.protocol import (
+    Case,
+    Ended,
+    Home,
+    Outcome,
+    Refused,
+    Started,
+    receive,
+    receive_with_fd,
+    send,
+)
+
+# The pool sends it to a rank that is late: the rank prints the stack of each thread to stderr.
+STACK_SIGNAL = signal.SIGRTMAX - 1
+
+
+def main() -> None:
+    """Serves the socket on the file descriptor argv[1]; argv[2:] are modules to import first."""
+    descriptor, *preloads = sys.argv[1:]
+    plugin = Starter(socket.socket(fileno=int(descriptor)), preloads)
+    # Within pytest, so that the modules of tests are imported with its assertions.
+    sys.exit(pytest.main(["--noconftest", "-p", "no:cacheprovider"], plugins=[plugin]))
+
+
+class Starter:
+    def __init__(self, connection: socket.socket, preloads: list[str]) -> None:
+        self.connection = connection
+        self.preloads = preloads
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_cmdline_main(self) -> int:
+        end_with_parent()
+        for name in self.preloads:
+            # A module that is not installed fails the tests that import it, in their words.
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
+        if "torch" in sys.modules:
+            import torch
+
+            torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)  # imports the rest of it
+        freeze()
+        while True:
+            try:
+                home, descriptor = receive_with_fd(self.connection)
+            except EOFError:
+                return 0
+            connection = socket.socket(fileno=descriptor)
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for homes
+            if fork(connection) == 0:
+                self.connection.close()
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                serve(home, connection)
+            connection.close()
+
+
+def serve(home: Home, connection: socket.socket) -> NoReturn:
+    """Imports the home's module and forks its cases."""
+    os.environ.clear()
+    os.environ.update(home.environment)
+    sys.path[:] = home.path
+    pytest.register_assert_rewrite(home.module)
+    try:
+        module = importlib.import_module(home.module)
+    except BaseException as error:
+        text = "".join(traceback.format_exception(error))
+        send(connection, Refused(f"cannot import {home.module}\n{text}"))
+        os._exit(1)
+    freeze()
+    send(connection, Started(os.getpid()))
+    while True:
+        try:
+            case = receive(connection)
+        except EOFError:
+            os._exit(0)
+        except (
+            Exception
+        ) as error:  # such as an argument whose class is in no module of this process
+            send(connection, Refused(f"cannot unpickle the arguments: {error!r}"))
+            continue
+        pid = fork(connection)
+        if pid == 0:
+            connection.close()
+            run_case(case, module, home)
+        if pid is not None:
+            send(connection, Started(pid))
+            send(connection, Ended(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
+
+
+def run_case(case: Case, module: Any, home: Home) -> NoReturn:
+    os.setpgid(0, 0)  # with what the case starts it can be killed as a group
+    redirect(case)
+    faulthandler.enable()
+    faulthandler.register(STACK_SIGNAL, all_threads=True)
+    os.environ.update(case.environment)
+    outcome = outcome_of(case, module, home)
+    write_outcome(case, outcome)
+    code = int(outcome.status == "failed")
+    if case.exits:
+        sys.exit(code or outcome.value)
+    # As at the end of a program, without freeing each object of the modules that were imported.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def outcome_of(case: Case, module: Any, home: Home) -> Outcome:
+    try:
+        function = module
+        for name in case.call.function.split("."):
+            function = getattr(function, name)
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            given = {"rank": home.rank, "world_size": home.world_size, "monkeypatch": monkeypatch}
+            keywords = {
+                name: given[name] if value is RANKS_OWN else value
+                for name, value in case.call.keywords.items()
+            }
+            return Outcome("passed", value=function(*case.call.arguments, **keywords))
+    except pytest.skip.Exception as skip:
+        return Outcome("skipped", text=str(skip))
+    except BaseException as error:
+        return failure(error)
+
+
+class _RanksOwn:
+    """In place of an argument that each rank makes for itself."""
+
+    def __reduce__(self) -> str:
+        return "RANKS_OWN"
+
+
+RANKS_OWN = _RanksOwn()
+
+
+def failure(error: BaseException) -> Outcome:
+    trace = (
+        error.__traceback__.tb_next if error.__traceback__ else None
+    )  # without this file's frame
+    text = "".join(traceback.format_exception(type(error), error, trace))
+    summary = "".join(traceback.format_exception_only(error)).strip().splitlines()
+    return Outcome("failed", text=text, summary=summary[0] if summary else "", at=time.monotonic())
+
+
+def write_outcome(case: Case, outcome: Outcome) -> None:
+    try:
+        data = pickle.dumps(outcome)
+    except Exception as error:
+        text = f"the value that the function returned cannot be pickled: {error!r}"
+        outcome.status, outcome.value, outcome.text, outcome.summary = "failed", None, text, text
+        data = pickle.dumps(outcome)
+    with open(case.outcome, "wb") as file:
+        file.write(data)
+
+
+def redirect(case: Case) -> None:
+    """Opens the standard files anew: input is empty, output goes to the case's files."""
+    write = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    for number, (name, flags) in enumerate(
+        [(os.devnull, os.O_RDONLY), (case.output, write), (case.errors, write)]
+    ):
+        file = os.open(name, flags)
+        os.dup2(file, number)
+        os.close(file)
+    # pytest may have replaced these.
+    sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__
+
+
+def fork(connection: socket.socket) -> int | None:
+    """Forks. Returns None, and reports the reason, if there is no memory for another process."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        pid = os.fork()
+    except OSError as error:
+        send(connection, Refused(f"cannot fork: {error}"))
+        return None
+    if pid == 0:
+        end_with_parent()
+    return pid
+
+
+def freeze() -> None:
+    """Keeps the garbage collector away from what exists, so that forks share its memory."""
+    gc.collect()
+    gc.freeze()
+
+
+def end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+if __name__ == "__main__":
+    # As a module of its package, so that classes have one name in all processes.
+    from ranks import server
+
+    server.main()
