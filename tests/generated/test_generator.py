@@ -117,6 +117,12 @@ def test_api_json_is_enough(api: Api) -> None:
     assert Api.from_json(text).to_json() == text
 
 
+def test_api_json_has_a_line_per_item(api: Api) -> None:
+    lines = api.to_json().splitlines()
+    for item in api.functions + api.structs + api.enums:
+        assert sum(line.startswith(f'{{"name": "{item.name}", ') for line in lines) == 1
+
+
 def test_functions_have_what_bindings_need(api: Api) -> None:
     functions = {function.name: function for function in api.functions}
     assert len(functions) == len(api.functions)

@@ -249,11 +249,23 @@ class Api:
         }
 
     def to_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False) + "\n"
+        """One line per item of each list, keys in the order of the fields."""
+        parts = []
+        for key, value in dataclasses.asdict(self).items():
+            head = f"{line_of(key)}: "
+            if isinstance(value, list):
+                parts.append(head + "[\n" + ",\n".join(map(line_of, value)) + "\n]")
+            else:
+                parts.append(head + line_of(value))
+        return "{\n" + ",\n".join(parts) + "\n}\n"
 
     @staticmethod
     def from_json(text: str) -> Api:
         return Api(**{key: build(key, value) for key, value in json.loads(text).items()})
+
+
+def line_of(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 ELEMENT_TYPES: dict[str, Any] = {
