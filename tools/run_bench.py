@@ -46,7 +46,9 @@ TARGETS = {
 # PyTorch, and lightning/ as Lightning.
 FOLDERS = {"torch": "pytorch", "lightning": "trainer"}
 # Programs that are no benchmarks.
-PROGRAMS = {name: ROOT / "bench" / "shared" / f"{name}.py" for name in ("beside", "chart")}
+PROGRAMS = {name: ROOT / "bench" / "shared" / f"{name}.py" for name in ("beside", "chart", "keep")}
+# Where reports with all samples are saved if --json does not say otherwise.
+SAVED = ROOT / "build" / "results"
 # What --help prints for those that are one program, which may not have been built yet.
 OPTIONS = {
     "quant": """\
@@ -84,11 +86,12 @@ Builds what is needed (build/release), runs a benchmark, and prints a table. Nam
 
 {names}
 
-  --json FILE   write every number to FILE
+  --json FILE   write every number to FILE (default: build/results/NAME.json; none with --quick)
   --quick       a short run that only shows that everything works
   --help        after a name: the other options of that benchmark
 
 `tools/bench beside FOLDER NAME` runs the benchmark of another checkout and of this one in turn.
+`tools/bench keep NAME` writes the medians of a run into bench/results; it measures nothing.
 `tools/bench chart` draws the README's chart from what bench/results keeps; it measures nothing.
 bench/README.md says how to read the figures.
 """
@@ -109,6 +112,15 @@ def build(targets: tuple[str, ...]) -> bool:
             print(f"tools/bench: {' '.join(command)} failed", file=sys.stderr)
             return False
     return True
+
+
+def with_report(name: str, options: list[str]) -> list[str]:
+    """The options, with a file for the report of a run that measures and has none yet."""
+    given = {option.partition("=")[0] for option in options}
+    if given & {"--json", "--quick", "--help", "-h"}:
+        return options
+    SAVED.mkdir(parents=True, exist_ok=True)
+    return [*options, "--json", str(SAVED / f"{name}.json")]
 
 
 def command_of(
@@ -140,6 +152,7 @@ def main() -> int:
         return 0
     name, *options = words
     if name in PROGRAMS:
+        options = with_report(name, options) if name == "beside" else options
         command = [sys.executable, "-B", str(PROGRAMS[name]), *options]
         os.execve(command[0], command, environment_of())
     if name not in BENCHES:
@@ -152,7 +165,7 @@ def main() -> int:
     targets = TARGETS[name] + (MPI_TARGETS.get(name, ()) if shutil.which("mpicc") else ())
     if not wants_help and not build(targets):
         return 1
-    command, environment = command_of(name, options), environment_of()
+    command, environment = command_of(name, with_report(name, options)), environment_of()
     sys.stdout.flush()
     os.execvpe(command[0], command, environment)
 

@@ -118,17 +118,17 @@ class Bench:
                 raise
             return self.turn(arm, size, number)
 
-    def other_worlds(self, size: int) -> list[Json]:
-        """Loads at other numbers of ranks than saved, and at the same."""
+    def other_worlds(self, size: int) -> dict[int, list[Json]]:
+        """Loads at other numbers of ranks than saved, and at the same, by number."""
         ranks = self.arguments.ranks
-        rows = []
+        loads: dict[int, list[Json]] = defaultdict(list)
         with tempfile.TemporaryDirectory(prefix="worlds-", dir=self.folder) as folder:
             self.meron("save", size, Path(folder))
             for _ in range(self.arguments.turns):
                 for world in (ranks, 1, ranks + 1):
                     self.show(f"{report.readable_bytes(size)}: a load by {world} ranks")
-                    rows.append(self.meron("load", size, Path(folder), world))
-        return rows
+                    loads[world].append(self.meron("load", size, Path(folder), world))
+        return loads
 
     def beside_training(self, size: int, save_seconds: float, compute: str) -> Json:
         self.show(f"{report.readable_bytes(size)}: saves beside training on a {compute}")
@@ -196,15 +196,12 @@ def goals_of(bench: Bench, size: int) -> list[Goal]:
     return goals
 
 
-def goals_of_worlds(bench: Bench, size: int, rows: list[Json]) -> list[Goal]:
+def goals_of_worlds(bench: Bench, size: int, loads: dict[int, list[Json]]) -> list[Goal]:
     head = f"{report.readable_bytes(size)}: "
     ranks = bench.arguments.ranks
-    seconds: dict[int, list[float]] = defaultdict(list)
-    for row in rows:
-        seconds[row["ranks"]].append(row["load_seconds"])
-    same = median(seconds[ranks])
+    seconds = {world: median(run["load_seconds"] for run in runs) for world, runs in loads.items()}
     return [
-        Goal(f"{head}load by {m} ranks of {ranks}'s, time", median(s) / same, 1.1, at_least=False)
+        Goal(f"{head}load by {m} ranks of {ranks}'s, time", s / seconds[ranks], 1.1, at_least=False)
         for m, s in seconds.items()
         if m != ranks
     ]
@@ -261,7 +258,9 @@ def main() -> None:
             print_rates(bench, size)
             goals += goals_of(bench, size) + goals_of_worlds(bench, size, worlds)
             goals += [goal for row in training for goal in goals_of_training(size, row)]
-            body["worlds"] += [{"size": size, **row} for row in worlds]
+            body["worlds"] += [
+                {"size": size, "ranks": world, "runs": runs} for world, runs in worlds.items()
+            ]
             body["training"] += [{"size": size, **row} for row in training]
     for arm, reason in bench.without.items():
         print(f"Without {arm}: {reason}")

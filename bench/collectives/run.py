@@ -159,11 +159,15 @@ def rows_for_json(collected: Collected, sizes: tuple[int, ...]) -> list[Json]:
 
 
 def mpi_for_json(collected: Collected) -> list[Json]:
+    """One row per arm and size, with the microseconds of each run by algorithm."""
+    rows: dict[tuple[str, int], Json] = defaultdict(dict)
+    for algorithm, medians in collected.mpi.items():
+        for (arm, size), runs in medians.items():
+            if runs:
+                rows[arm, size][algorithm] = runs
     return [
-        {"algorithm": algorithm, "arm": arm, "bytes": size, "us": median(runs), "runs": runs}
-        for algorithm, medians in collected.mpi.items()
-        for (arm, size), runs in sorted(medians.items())
-        if runs
+        {"arm": arm, "bytes": size, "us_by_algorithm": runs}
+        for (arm, size), runs in sorted(rows.items())
     ]
 
 

@@ -251,7 +251,12 @@ def main() -> None:
             for (arm, direction), measured in results.items()
         ],
         new_file=[
-            {"prewritten": prewrite, "seconds_by_pass": turns} for prewrite, turns in fresh.items()
+            {
+                "prewritten": prewrite,
+                "first_over_last": first_against_last(turns),
+                "seconds_by_pass": turns,
+            }
+            for prewrite, turns in fresh.items()
         ],
     )
 

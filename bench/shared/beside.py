@@ -13,7 +13,17 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from arguments import existing_folder, new_file, whole
-from report import BenchError, Json, columns, commit, exit_code_of, machine, median
+from report import (
+    BenchError,
+    Json,
+    columns,
+    command_line,
+    commit,
+    exit_code_of,
+    machine,
+    median,
+    today,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 MATTERS = 0.03  # of a figure: what is less is not told from noise
@@ -123,14 +133,18 @@ def table(figures: list[Figure]) -> str:
 
 
 def write(arguments: argparse.Namespace, benches: dict[str, list[Figure]]) -> None:
+    words = ["FOLDER" if Path(word) == arguments.folder else word for word in sys.argv[1:]]
     body = {
         "bench": "beside",
+        "date": today(),
+        "command": command_line("beside", words),
         "commits": {"before": commit(arguments.folder), "now": commit(ROOT)},
         "machine": machine(),
         "turns": arguments.turns,
         "benches": {
             name: [
-                asdict(each) | ({"verdict": each.verdict} if each.before and each.now else {})
+                asdict(each)
+                | ({"gain": each.gain, "verdict": each.verdict} if each.before and each.now else {})
                 for each in figures
             ]
             for name, figures in benches.items()

@@ -19,7 +19,7 @@ HELP = """\
 Draws docs/ratios.png, the chart in the README, from the measurements that bench/results keeps, and
 prints the ratios. Nothing is measured. To refresh the measurements first, on a quiet machine:
 
-  for name in torch collectives adamw; do tools/bench $name --json bench/results/$name.json; done
+  for name in torch collectives adamw; do tools/bench $name && tools/bench keep $name; done
 """
 
 

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import importlib.util
 import json
 import os
 import platform
 import re
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -148,6 +150,25 @@ def commit(checkout: Path | None = None) -> str:
     return done.stdout.strip() or "unknown"
 
 
+# Options whose values are paths of this machine.
+PATHS = ("--build", "--dir", "--json")
+
+
+def command_line(name: str, options: Sequence[str]) -> str:
+    """The command of a benchmark, without the paths among its options."""
+    kept, words = [], iter(options)
+    for word in words:
+        if word in PATHS:
+            next(words, None)
+        elif word.partition("=")[0] not in PATHS:
+            kept.append(word)
+    return shlex.join(["tools/bench", name, *kept])
+
+
+def today() -> str:
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
 def finish(
     name: str, arguments: argparse.Namespace, goals: Sequence[Goal], disturbed: float, **body: Any
 ) -> None:
@@ -167,6 +188,8 @@ def finish(
         return
     report = {
         "bench": name,
+        "date": today(),
+        "command": command_line(name, sys.argv[1:]),
         "quick": arguments.quick,
         "commit": commit(),
         "machine": machine(),

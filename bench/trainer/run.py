@@ -122,7 +122,8 @@ def main() -> None:
     print("strategy: what the step spends within it; the rest is Lightning's own.")
     print("held: what a rank holds between steps.\n")
     print(report.columns(rows), end="\n\n")
-    report.finish("lightning", arguments, goals, 0.0, series=series)
+    stages = [{"stage": stage, **figures(found, arguments.steps)} for stage, found in runs.items()]
+    report.finish("lightning", arguments, goals, 0.0, stages=stages, series=series)
 
 
 if __name__ == "__main__":

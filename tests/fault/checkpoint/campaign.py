@@ -8,8 +8,6 @@ tools/test: each class of faults counts as one.
 from __future__ import annotations
 
 import argparse
-import csv
-import datetime
 import json
 import os
 import subprocess
@@ -24,8 +22,9 @@ ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "bench" / "shared"))
 
 import report  # noqa: E402
+import results  # noqa: E402
 
-# By class: what is injected, and what must come of it.
+# By class: the injected fault, and the required outcome.
 CLASSES = {
     "killed": (
         "SIGKILL of one rank or all, at kill points of save and commit and at random times",
@@ -162,18 +161,18 @@ def write_table(path: Path, classes: list[Json], about: Json) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
-def write_csv(path: Path, classes: list[Json]) -> None:
-    with open(path, "w", newline="") as file:
-        rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(["class", "outcome", "count"])
-        for each in classes:
-            rows.writerow([each["class"], "trials", trials_of(each["counts"])])
-            rows.writerow([each["class"], "wrong", each["failures"]])
-            rows.writerows(
-                [each["class"], name, count]
-                for name, count in each["counts"].items()
-                if name != "trials"
-            )
+def write_summary(path: Path, classes: list[Json], about: Json) -> None:
+    """Writes what the table is made of as JSON, with one line per class."""
+    rows = [
+        {
+            "class": each["class"],
+            "trials": trials_of(each["counts"]),
+            "wrong": each["failures"],
+            "outcomes": {key: n for key, n in each["counts"].items() if key not in COUNTED},
+        }
+        for each in classes
+    ]
+    path.write_text(results.text_of({"bench": "fault", **about, "classes": rows}))
 
 
 def main() -> int:
@@ -190,8 +189,9 @@ def main() -> int:
     folder = ROOT / "build" / arguments.preset
     classes, wrong, seconds = run(folder, arguments.share, arguments.seed)
     about = {
+        "date": report.today(),
+        "command": "tools/test --full fault",
         "commit": commit,
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": report.machine(),
         "seed": arguments.seed,
         "seconds": round(seconds, 1),
@@ -199,8 +199,8 @@ def main() -> int:
     if arguments.share >= 1:
         arguments.results.mkdir(parents=True, exist_ok=True)
         write_table(arguments.results / "fault.md", classes, about)
-        write_csv(arguments.results / "fault.csv", classes)
-        print(f"The table is in {arguments.results}/fault.md and fault.csv.")
+        write_summary(arguments.results / "fault.json", classes, about)
+        print(f"The table is in {arguments.results}/fault.md and fault.json.")
     failed = sum(each["failures"] for each in classes)
     failed = max(failed, wrong)  # a crash leaves no line
     skipped = [name for name in CLASSES if name not in {each["class"] for each in classes}]
