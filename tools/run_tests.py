@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PRESETS = ("release", "asan", "tsan")
 # Folders whose Python is type-checked strictly. (Examples and tests are linted only.)
 TYPED = (
-    *("tools/*.py", "tests/layering/*.py", "bindings/python/*.py"),
+    *("tools/*.py", "tests/tidy/*.py", "bindings/python/*.py"),
     *(f"tests/distributed/hosts/{name}.py" for name in ("hosts", "launchers", "namespaces")),
 )
 # Of those, what cannot be checked where torch is not installed.

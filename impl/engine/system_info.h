@@ -5,7 +5,7 @@
 
 namespace meron {
 
-// What this host and this build offer, as JSON; docs/info.md names the keys.
+// Returns a JSON description of this host and this build, which `meron info --json` prints.
 std::string system_info_json();
 
 }  // namespace meron

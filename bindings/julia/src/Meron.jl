@@ -4,7 +4,7 @@ Parameters, gradients and optimizer states partitioned over ranks, whole on dema
 
     using Meron
 
-    Meron.open() do ctx                              # `meron run -n 2 -- julia this.jl`: two ranks
+    Meron.open() do ctx                              # `meron run -n 2 -- julia fit.jl`: two ranks
         weight = Param(ctx, "weight", (1024, 1024))
         layer = Unit(ctx, "layer", [weight])
         update(layer) do u                           # every rank writes its part

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """All module-level state of meron.torch: what lives as long as the process, or is of one thread.
 
-No other module of the package has any (tests/layering/python_rules.py). Constants and caches of
-pure functions are no state. Classes are not named here, so that every module can import this one.
+No other module of the package has any; `tests/tidy` checks it. Constants and caches of pure
+functions are no state. Classes are not named here, so that every module can import this one.
 """
 
 from __future__ import annotations

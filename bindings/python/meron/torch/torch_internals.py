@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every private name of PyTorch that meron.torch and meron.zero use. No other module uses one
-(tests/layering/python_rules.py).
+"""Every private name of PyTorch that meron.torch and meron.zero use. No other module uses one.
+`tests/tidy` checks it.
 
 All are looked up as this module is imported: a PyTorch without one that Meron cannot do without
 raises UnsupportedError, which says what for; in place of the others something public is used.
