@@ -17,7 +17,7 @@ from tree import File, Offence, Tree
 FOLDER = "docs/decisions"
 NUMBER = re.compile(r"(\d{4})-[\w-]+\.md")
 STATUS = re.compile(
-    r"^\*\*Status\.\*\* Superseded (?:in part )?by ((?:.+\n)+)", re.MULTILINE
+    r"^\*\*Status\.\*\* Superseded (?:in part )?by\s((?:.+\n)+)", re.MULTILINE
 )  # the whole paragraph
 SUPERSEDED = re.compile(r"\bsuperseded\b", re.IGNORECASE)
 SUPERSEDES = re.compile(
