@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 
+import text_blocks
 from layers import ALLOWED
 from tree import File, Offence, Tree
 
@@ -141,7 +142,8 @@ def named_paths(file: File, paths: Paths) -> Iterator[tuple[int, str]]:
             if word and paths.is_path(word, file):
                 yield text.count("\n", 0, at) + 1, word
         return
-    for block in file.blocks:
+    is_cmake = file.base == "CMakeLists.txt"
+    for block in text_blocks.blocks(".cmake", file.text) if is_cmake else file.blocks:
         if "/" not in block.text and "`" not in block.text:
             continue
         found = [word for _, word in words_in_backticks(block.text)]
