@@ -3,7 +3,7 @@
 
     import meron, numpy as np
 
-    with meron.open() as ctx:                       # `meron run -n 2 python fit.py` starts two ranks
+    with meron.open() as ctx:                       # `meron run -n 2 python fit.py`: two ranks
         weight = ctx.param("weight", (1024, 1024))
         unit = ctx.unit("layer", [weight])
         with ctx.update([unit]) as update:          # every rank writes its part
