@@ -6,6 +6,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator
+from functools import cache
 
 from tree import File, Offence, Tree
 
@@ -18,6 +19,7 @@ NOT_NEWLINE = re.compile(r"[^\n]")
 URL = re.compile(r"[a-z][a-z0-9+.-]*:")
 
 
+@cache
 def anchors(text: str) -> set[str]:
     """The fragments of the headings: lower case, hyphens for spaces, repeated ones numbered."""
     found: dict[str, int] = {}
