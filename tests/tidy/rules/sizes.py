@@ -74,7 +74,7 @@ def types_of(tree: Tree) -> list[Type]:
     """The structs and classes of the engine and its C interface."""
     found = []
     for file in tree.under("impl", "capi"):
-        if file.suffix in (".h", ".cpp") and not file.is_generated:
+        if file.suffix in (".h", ".cpp"):
             for scope in file.scopes:
                 if scope.kind in MOST_FIELDS:
                     own = fields(file.bare, scope.opening + 1, scope.closing)
