@@ -33,6 +33,7 @@ LINE = 400  # characters
 class Failure:
     name: str
     output: str = ""
+    cases: tuple[str, ...] = ()
 
 
 # What failed, to be said again at the end, where it is seen.
@@ -57,6 +58,8 @@ def say_failures() -> None:
             say("\n".join(f"  {line}" for line in lines[-LAST_LINES:]))
     for failure in failures:
         say(f"failed: {failure.name}")
+        for case in failure.cases:
+            say(f"  {case}")
 
 
 def count_ctest(preset: str, report: Path, results: Path) -> Tally:
@@ -72,7 +75,8 @@ def count_ctest(preset: str, report: Path, results: Path) -> Tally:
         cases = count_cases(results / f"{name}.xml")
         if outcome.failed:
             output = test_case.findtext("system-out") or ""
-            failures.append(Failure(f"{preset}: {name}", output))
+            cases_failed = failed_cases(results / f"{name}.xml")
+            failures.append(Failure(f"{preset}: {name}", output, cases_failed))
         if cases is None or outcome.skipped:
             tally += outcome
         elif outcome.failed and not cases.failed:
@@ -107,3 +111,16 @@ def count_cases(path: Path) -> Tally | None:
         else:
             tally += ONE_PASSED
     return tally
+
+
+def failed_cases(path: Path) -> tuple[str, ...]:
+    """Returns the names of the cases that failed, as their file has them."""
+    try:
+        root = ElementTree.parse(path).getroot()
+    except (OSError, ElementTree.ParseError):
+        return ()
+    return tuple(
+        f"{case.get('classname')}.{case.get('name')}"
+        for case in root.iter("testcase")
+        if case.find("failure") is not None or case.find("error") is not None
+    )

@@ -55,7 +55,9 @@ class Repository:
         return self.run("rev-parse", "--is-shallow-repository").stdout.strip() == "true"
 
     def commit(self, name: str) -> str | None:
-        done = self.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+        done = self.run(
+            "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"
+        )
         return done.stdout.strip() if done.returncode == 0 else None
 
 

@@ -177,9 +177,7 @@ def impact(changed: Iterable[str], graph: Graph) -> Selection:
     everything: list[str] = []
 
     def add(name: str, reach: Reach) -> None:
-        if name in graph.tests and (
-            name not in reached or reach.distance < reached[name].distance
-        ):
+        if name in graph.tests and (name not in reached or reach.distance < reached[name].distance):
             reached[name] = reach
 
     for file in sorted(set(changed)):

@@ -60,9 +60,7 @@ class Names:
         """Returns the files whose path is the text or ends with it."""
         name = text.rpartition("/")[2]
         return [
-            file
-            for file in self.by_name.get(name, ())
-            if file == text or file.endswith(f"/{text}")
+            file for file in self.by_name.get(name, ()) if file == text or file.endswith(f"/{text}")
         ]
 
     def module(self, base: str, dotted: str) -> Iterator[str]:
