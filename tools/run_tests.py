@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import time
+from functools import partial
 
 from tally import Tally, fail, say, say_failures
 from testing import changed, times
 from testing.builds import Builds, configure
 from testing.checks import run_checks
 from testing.ctest import forget_results, run_ctest
-from testing.processes import end_all_on_interrupt, mark
+from testing.processes import end_all, end_all_on_interrupt, mark
 from testing.project import CORES, PRESETS, ROOT, TESTS_AT_A_TIME, known_presets, labels
 from testing.stages import Stage, Stages
 
@@ -124,7 +126,7 @@ def run_stages(arguments: argparse.Namespace) -> int:
         return test(preset, arguments, checked)
 
     for preset in presets:
-        stages.run(Stage(preset, lambda preset=preset: build_and_test(preset)))  # type: ignore[misc]
+        stages.run(Stage(preset, partial(build_and_test, preset)))
     if "release" in presets and (builds is None or builds.is_built("release")):
         stages.run(Stage("timed", lambda: test_alone("release", arguments)))
     say(f"\n{', '.join(presets)} in {time.monotonic() - begin:.0f} s")
@@ -153,6 +155,14 @@ def seconds(text: str) -> float:
     if not value > 0:
         raise ValueError(text)
     return value
+
+
+def expression(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(text) from error
+    return text
 
 
 def parse_arguments(words: list[str] | None = None) -> argparse.Namespace:
@@ -188,7 +198,9 @@ def parse_arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--full", choices=sorted(CAMPAIGNS), help="all trials of a campaign, and its table"
     )
-    parser.add_argument("-R", dest="regex", metavar="REGEX", help="only tests whose name matches")
+    parser.add_argument(
+        "-R", dest="regex", type=expression, metavar="REGEX", help="only tests whose name matches"
+    )
     parser.add_argument(
         "--keep-going", action="store_true", help="run all stages even if one has failed"
     )
@@ -229,5 +241,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    end_all_on_interrupt(mark(), say)
-    sys.exit(main())
+    own = mark()
+    end_all_on_interrupt(own, say)
+    code = main()
+    end_all(own)  # a build behind the stage that failed
+    sys.exit(code)

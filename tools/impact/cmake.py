@@ -162,6 +162,8 @@ def add_targets(graph: Graph, targets: dict[str, Target]) -> None:
         for source in target.sources:
             graph.add_use(target_node(target.name), source)
         graph.folders_of_targets[target.folder].add(target.name)
+        if target.kind != "STATIC_LIBRARY":
+            graph.artifacts[target.name] = target.artifacts
         graph.add_use(target_node(target.name), f"{target.folder}/CMakeLists.txt")
     for name, used in direct_uses(targets).items():
         for each in used:
@@ -170,14 +172,17 @@ def add_targets(graph: Graph, targets: dict[str, Target]) -> None:
 
 def add_test(graph: Graph, listing: Listing, targets: dict[str, Target], places: Places) -> None:
     node = test_node(listing.name)
+    labels = frozenset(filter(None, listing.properties.get("LABELS", "").split(";")))
     needed: set[str] = set()
     needs_all = False
     for text in listing.paths():
         path = Path(text)
         if path == places.build:
+            if "source" in labels:
+                continue  # it reads what CMake wrote
             needs_all = True
-            for name in products(targets, listing.name):
-                graph.add_use(node, target_node(name))
+            for product in products(targets, listing.name):
+                graph.add_use(node, target_node(product))
         elif path.is_relative_to(places.build):
             name = places.target_at(str(path.relative_to(places.build)))
             if name:
@@ -189,7 +194,6 @@ def add_test(graph: Graph, listing: Listing, targets: dict[str, Target], places:
             inside = str(path.relative_to(places.root))
             if not inside.startswith(".venv"):
                 graph.add_use(node, folder_node(inside) if path.is_dir() else inside)
-    labels = frozenset(filter(None, listing.properties.get("LABELS", "").split(";")))
     folder = folder_of(listing, places.root)
     graph.add_use(node, f"{folder}/CMakeLists.txt")
     graph.add_test(
@@ -211,13 +215,9 @@ class Places:
 
     def target_at(self, path: str) -> str | None:
         """Returns the target of an artifact. A shared library has its version behind its name."""
-        while path:
-            if path in self.artifacts:
-                return self.artifacts[path]
-            path, dot, _ = path.rpartition(".")
-            if not dot:
-                return None
-        return None
+        while path and path not in self.artifacts:
+            path = path.rpartition(".")[0]
+        return self.artifacts.get(path)
 
 
 def add_build(graph: Graph, root: Path, build: Path) -> dict[str, Target]:

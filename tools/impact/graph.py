@@ -60,6 +60,7 @@ class Graph:
     tests: dict[str, Test] = field(default_factory=dict)
     users: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     folders_of_targets: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    artifacts: dict[str, list[str]] = field(default_factory=dict)  # of targets, in the build
     rules: tuple[Rule, ...] = ()
     layers_above: dict[str, set[str]] = field(default_factory=dict)
 

@@ -6,13 +6,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 
 from impact.graph import Selection, Test
 
 # In the order in which they run. A test belongs to the first tier that fits.
 SOURCE = "source checks"
 NEAREST = "nearest tests"
-UNIT = "unit tests"
+UNIT = "other unit tests"
 LINKED = "C API and ranks"
 LANGUAGES = "languages and commands"
 SLOW = "slow tests"
@@ -23,6 +24,7 @@ TIERS = (SOURCE, NEAREST, UNIT, LINKED, LANGUAGES, SLOW, TIMED)
 ASSUMED_SECONDS = {"slow": 30.0, "python": 4.0, "bindings": 4.0, "distributed": 4.0}
 ASSUMED_OTHERWISE = 2.0
 # Words of paths that say nothing of which test is near.
+SAME_FOLDER = 100
 COMMON = {"impl", "bindings", "python", "meron", "src", "tests", "test", "unit", "init"}
 
 
@@ -44,10 +46,14 @@ def words_of(text: str) -> set[str]:
 
 
 def affinity(test: Test, file: str) -> int:
-    """Returns the number of words that a test shares with a file: `torch_checkpoint` has two in
-    common with `meron/torch/checkpoint/save.py`."""
+    """Returns how close a test is by its names. If the folders have the same name, as impl/io and
+    tests/unit/io, that weighs most. Otherwise it is the number of common words: two, say, of
+    `torch_checkpoint` and `meron/torch/checkpoint/save.py`."""
     stem = file.rpartition(".")[0] or file
-    return len(words_of(stem.replace("_", "/")) & words_of(test.name.replace("_", "/")))
+    same_folder = PurePosixPath(file).parent.name == PurePosixPath(test.folder).name
+    return SAME_FOLDER * same_folder + len(
+        words_of(stem.replace("_", "/")) & words_of(test.name.replace("_", "/"))
+    )
 
 
 def nearest(selection: Selection, tests: Mapping[str, Test]) -> set[str]:

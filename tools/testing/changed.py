@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tools/test --changed`: builds and runs what a change can reach, the nearest and cheapest first."""
+"""`tools/test --changed`: builds and runs what a change can reach, the nearest first."""
 
 from __future__ import annotations
 
 import argparse
+import re
 import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 
 from impact.cmake import NotConfigured, ask, read_listings
@@ -32,6 +34,7 @@ from testing.project import (
 from testing.stages import Stage, Stages
 from testing.times import wall_seconds
 
+PAGES = (".md", ".png")
 MOST_NAMES = 12  # of a list in one line
 
 
@@ -66,6 +69,7 @@ class Plan:
     tiers: list[Tier]
     seconds: dict[str, float]
     left_out: LeftOut
+    builds: bool = True
 
 
 def abridge(names: list[str]) -> str:
@@ -133,11 +137,25 @@ def unreachable_reason(left_out: list[str], graph: Graph) -> str:
     return f"that the change cannot reach: {counts}"
 
 
-def make_plan(
-    arguments: argparse.Namespace, selection: Selection, preset: str, graph: Graph
-) -> Plan:
-    import re
+def is_page(file: str) -> bool:
+    return file.endswith(PAGES) or file.startswith("docs/")
 
+
+def is_built(graph: Graph, preset: str, name: str) -> bool:
+    """Returns True if the artifacts that a test needs exist."""
+    needed = graph.tests[name].targets
+    artifacts = graph.artifacts if needed is None else {n: graph.artifacts[n] for n in needed}
+    folder = build_folder(preset)
+    return all((folder / path).exists() for paths in artifacts.values() for path in paths)
+
+
+def make_plan(
+    arguments: argparse.Namespace,
+    files: list[str],
+    selection: Selection,
+    preset: str,
+    graph: Graph,
+) -> Plan:
     seconds = {**wall_seconds(build_folder("release")), **wall_seconds(build_folder(preset))}
     plan = Plan(preset, graph, arrange(selection, graph.tests, seconds), seconds, LeftOut())
     # Unit tests first: these are the layers that a change leaves alone.
@@ -151,6 +169,10 @@ def make_plan(
         drop(plan, "without a GPU", {n for n, t in graph.tests.items() if "gpu" in t.labels})
     if arguments.quick:
         drop(plan, "labelled slow", {n for n, t in graph.tests.items() if "slow" in t.labels})
+    if all(is_page(file) for file in files):
+        # Pages compile nothing: what runs their programs takes the library as it is.
+        plan.builds = False
+        drop(plan, "that need a build", {n for n in graph.tests if not is_built(graph, preset, n)})
     if preset != "release":
         elsewhere = set(read_listings(build_folder("release"))) - graph.tests.keys()
         plan.left_out.add("of the preset release only", elsewhere)
@@ -195,7 +217,7 @@ class Runner:
     def run_tier(self, tier: Tier) -> Tally:
         say(f"== {tier.name}: {abridge(tier.tests)}")
         names = self.fitting(tier.tests)
-        targets = targets_of(self.plan, names)
+        targets = targets_of(self.plan, names) if self.plan.builds else None
         if targets is not None:
             wrong = build(
                 self.plan.preset, self.arguments.jobs or CORES, Progress(), targets=targets
@@ -224,7 +246,7 @@ def run(arguments: argparse.Namespace) -> int:
         say(f"tools/test: {error}")
         return 2
     selection = impact(change.files, graph)
-    plan = make_plan(arguments, selection, preset, graph)
+    plan = make_plan(arguments, change.files, selection, preset, graph)
     deadline = None
     if arguments.within is not None:
         deadline = begin + arguments.within
@@ -261,7 +283,7 @@ def run_plan(
 
     stages.run(Stage("checks", check), at_once=True)
     for tier in plan.tiers:
-        stages.run(Stage(tier.name, lambda tier=tier: runner.run_tier(tier)), at_once=True)  # type: ignore[misc]
+        stages.run(Stage(tier.name, partial(runner.run_tier, tier)), at_once=True)
     say(f"\n{plan.preset}: changed since {change.base}, in {time.monotonic() - begin:.0f} s")
     if plan.left_out.line() != announced:
         say(plan.left_out.line())

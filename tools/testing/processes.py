@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -104,10 +105,8 @@ def end_all_on_interrupt(own: str, say: Callable[[str], None]) -> None:
     def interrupt(number: int, frame: FrameType | None) -> None:
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(each, signal.SIG_IGN)
-        try:
+        with contextlib.suppress(OSError, RuntimeError):  # the terminal may be gone
             say("\ninterrupted: ending all tests and builds")
-        except (OSError, RuntimeError):
-            pass  # the terminal is gone, or was being written to
         end_all(own)
         # No thread may start anything more, so nothing is unwound.
         os._exit(128 + number)

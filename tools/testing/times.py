@@ -121,7 +121,7 @@ class Sampler:
         while each is not None and each not in chain:
             known = self.owners.get((each.pid, each.started))
             if known is None and each.parent == ctest:
-                known = self.names.get(command_of(each.pid))
+                known = self.name_of(command_of(each.pid))
             chain.append(each)
             if known is not None:
                 found = known
@@ -131,6 +131,13 @@ class Sampler:
             for each in chain:
                 self.owners[(each.pid, each.started)] = found
         return found
+
+    def name_of(self, command: tuple[str, ...]) -> str | None:
+        """Of a script, the system puts the words of its first line before the command."""
+        for words in (command, command[1:], command[2:]):
+            if words in self.names:
+                return self.names[words]
+        return None
 
     def seconds(self, name: str) -> float:
         return self.ticks.get(name, 0) / TICKS_PER_SECOND
