@@ -47,10 +47,10 @@ examples:
   tools/test                      everything; on two cores plan for 40 minutes
   tools/test --quick              checks and release, without the tests labelled slow: 5 minutes,
                                   and 8 more if the compiler's cache is empty
-  tools/test --changed            what the work on this branch can reach, the nearest tests first
+  tools/test --changed            tests that this branch's changes can reach, nearest first
   tools/test --changed --list     the same, as a list: nothing is built or run
   tools/test --changed HEAD --within 60
-                                  what uncommitted changes can reach, as far as a minute suffices
+                                  the same for uncommitted changes, for about a minute
   tools/test --preset asan        one preset (may be given more than once)
   tools/test --full fault         2,000 kills, 300 power cuts, ... of savers: half an hour
   tools/test -R arena             tests whose name matches, under every preset
@@ -86,7 +86,7 @@ def check(arguments: argparse.Namespace) -> Tally:
 
 
 def test(preset: str, arguments: argparse.Namespace, checked: bool) -> Tally:
-    """Runs a preset's tests, except those that have run already and those that measure time."""
+    """Runs a preset's tests, without source checks that ran before and without timed tests."""
     say(f"== {preset}: testing")
     words: list[str] = []
     # The other presets choose by label, and ctest leaves out only what all its filters leave out.

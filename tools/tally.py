@@ -36,7 +36,7 @@ class Failure:
     cases: tuple[str, ...] = ()
 
 
-# What failed, to be said again at the end, where it is seen.
+# Printed again at the end of the run.
 failures: list[Failure] = []
 
 

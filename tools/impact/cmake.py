@@ -39,7 +39,7 @@ class Target:
 
 @dataclass
 class Listing:
-    """What CTestTestfile.cmake says of a test."""
+    """A test as CTestTestfile.cmake lists it."""
 
     name: str
     command: list[str] = field(default_factory=list)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What changes reach on ways that no include, import or link shows.
+"""Dependencies that no include, import or link shows.
 
 Every rule whose pattern matches applies. A file that has neither a rule nor a known user runs
 everything. The checks that read the whole tree run for any change and are not repeated here.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PRESETS = ("release", "asan", "tsan")
-# Where `--changed` builds: the first of these that exists.
+# `--changed` builds the first of these that exists.
 CHANGED_PRESETS = ("dev", "release")
 CORES = len(os.sched_getaffinity(0))
 # Most tests wait most of their time: for ranks, for drives, for deadlines.

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures the processor and wall seconds of each test, and keeps them in the build folder.
 
-CTest measures no processor time, and of its children it is the only one that could. So a thread
-reads /proc while ctest runs: a child of ctest is known by its command line, and every process
-below it counts for its test. What a process uses after the last sample is not seen: up to
-INTERVAL per process.
+CTest measures no processor time. So a thread reads /proc while ctest runs. It knows a child of
+ctest by its command line, and counts every process below the child for its test. The measured time
+is too small by at most INTERVAL per process, because the last sample precedes the process's end.
 """
 
 from __future__ import annotations
