@@ -30,13 +30,15 @@ from testing import changed
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build/release"
+# The check that reads every file of the tree.
+TREE = "tidy" if (ROOT / "tests/tidy").is_dir() else "layering"
 
 # A change, some tests that must run, and some that must not. Tests that this machine's build does
 # not have (no Java, no MPI) are not looked for.
 CHANGES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "impl/values/gather.cpp": (
         (
-            *("engine", "capi_misuse", "mesh", "twin", "fault_kill", "conformance_c", "names"),
+            *("engine", "capi_misuse", "mesh", "twin", "fault_kill", "conformance_c", TREE),
             *("python_context", "torch_twin", "command_run", "rust_library", "bench"),
         ),
         (
@@ -65,33 +67,33 @@ CHANGES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("base", "os", "plan", "schedule", "capi_headers", "hosts_self"),
     ),
     "bindings/python/meron/torch/api.py": (
-        ("torch_zero", "torch_twin", "torch_threads", "examples_torch", "python_rules", "sizes"),
+        ("torch_zero", "torch_twin", "torch_threads", "examples_torch", TREE),
         ("capi_misuse", "mesh", "engine", "python_context", "rust_library", "conformance_c"),
     ),
     "bindings/rust/meron/src/lib.rs": (
-        ("rust_library", "rust_lints", "conformance_rust", "rust_circles", "generated"),
+        ("rust_library", "rust_lints", "conformance_rust", "generated"),
         ("python_context", "torch_zero", "julia_threads", "capi_misuse", "engine", "twin"),
     ),
     "docs/checkpoints.md": (
-        ("torch_pages", "links"),
+        ("torch_pages", TREE),
         ("base", "capi_misuse", "twin", "python_context", "torch_zero", "capi_headers"),
     ),
     "CHANGELOG.md": (
-        ("links",),
+        (TREE,),
         ("torch_pages", "base", "capi_misuse", "generated", "capi_headers", "bench"),
     ),
     "tests/distributed/mesh_test.cpp": (
-        ("mesh", "names"),
+        ("mesh", TREE),
         ("twin", "tiers", "capi_misuse", "base", "python_context", "generated"),
     ),
     "tools/tally.py": (
-        ("run_tests_self", "gpu_check", "sizes"),
+        ("run_tests_self", "gpu_check", TREE),
         ("base", "capi_misuse", "twin", "command_run", "generated", "bench", "abi_gate"),
     ),
     "tests/unit/io/CMakeLists.txt": (("io",), ("plan", "checkpoint", "twin", "python_io")),
     "modules/emulated/stream.cpp": (
         ("device", "device_edge", "joined_devices", "torch_device"),
-        ("base", "plan", "twin", "rust_circles", "mesh"),
+        ("base", "plan", "twin", "hosts_self", "mesh"),
     ),
     "tests/bindings/torch/zero/steps.py": (
         ("torch_zero",),

@@ -138,7 +138,7 @@ def mentions_of(file: str, tree: ast.AST, names: Names) -> Iterator[str]:
                 found = [each for each in found if each.startswith(f"{folder}/")]
             yield from found
         if DOTTED.fullmatch(node.value):
-            yield from names.module(folder, node.value)
+            yield from resolve(file, node.value, names)
 
 
 def add_python(graph: Graph, file: str, text: str, names: Names) -> None:
