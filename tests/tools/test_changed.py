@@ -66,6 +66,10 @@ CHANGES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("kernels", "optim", "twin", "python_context"),
         ("base", "os", "plan", "schedule", "capi_headers", "hosts_self"),
     ),
+    "kernels/cuda/codes.cuh": (
+        ("kernels_cuda", "kernels_without_traps"),
+        ("kernels", "plan", "io", "capi_misuse", "python_context"),
+    ),
     "bindings/python/meron/torch/api.py": (
         ("torch_zero", "torch_twin", "torch_threads", "examples_torch", TREE),
         ("capi_misuse", "mesh", "engine", "python_context", "rust_library", "conformance_c"),

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from impact.graph import Graph, Test, folder_node, target_node, test_node
@@ -21,6 +22,8 @@ PROPERTY = re.compile(r'(\w+) "((?:[^"\\]|\\.)*)"')
 # Programs that a test finds by itself when it is given the build folder.
 NOT_FOUND_BY_OTHERS = re.compile(r"(test|replay|fuzz|bench|abi_client)_")
 BENCH = re.compile(r"bench_")
+# Modules for machines that have a device or MPI; packages contain them.
+PACKAGED = re.compile(r"meron_(cuda|nccl|mpi)")
 
 
 class NotConfigured(Exception):
@@ -56,7 +59,7 @@ class Listing:
         for text in texts:
             if text.startswith(("--junitxml=", "--gtest_output=")):
                 continue
-            found += re.split(r"[:=]", text) if not text.startswith("/") else text.split(":")
+            found += re.split(r"[:|]" if text.startswith("/") else r"[:|=]", text)
         return [text for text in found if text.startswith("/")]
 
 
@@ -90,7 +93,7 @@ def read_targets(build: Path, root: Path) -> dict[str, Target]:
                 for source in sources
                 if source.startswith(f"{root}/") and not source.startswith(f"{built}/")
             ],
-            artifacts=[artifact["path"] for artifact in data.get("artifacts", [])],
+            artifacts=[str(PurePosixPath(each["path"])) for each in data.get("artifacts", [])],
             uses={used["id"].split("::@")[0] for used in data.get("dependencies", [])},
         )
     return targets
@@ -143,13 +146,14 @@ def folder_of(listing: Listing, root: Path) -> str:
     return ""
 
 
-def products(targets: dict[str, Target], test: str) -> list[str]:
+def products(targets: dict[str, Target], test: str, labels: Collection[str]) -> list[str]:
     """Returns the targets that a test may use which is given the build folder as a whole."""
     return [
         target.name
         for target in targets.values()
         if target.artifacts
-        and target.kind != "STATIC_LIBRARY"
+        and target.kind not in ("STATIC_LIBRARY", "OBJECT_LIBRARY")
+        and ("package" in labels or not PACKAGED.fullmatch(target.name))
         and (
             not NOT_FOUND_BY_OTHERS.match(target.name)
             or (test.startswith("bench") and BENCH.match(target.name))
@@ -181,7 +185,7 @@ def add_test(graph: Graph, listing: Listing, targets: dict[str, Target], places:
             if "source" in labels:
                 continue  # it reads what CMake wrote
             needs_all = True
-            for product in products(targets, listing.name):
+            for product in products(targets, listing.name, labels):
                 graph.add_use(node, target_node(product))
         elif path.is_relative_to(places.build):
             name = places.target_at(str(path.relative_to(places.build)))

@@ -50,7 +50,8 @@ def affinity(test: Test, file: str) -> int:
     tests/unit/io, that weighs most. Otherwise it is the number of common words: two, say, of
     `torch_checkpoint` and `meron/torch/checkpoint/save.py`."""
     stem = file.rpartition(".")[0] or file
-    same_folder = PurePosixPath(file).parent.name == PurePosixPath(test.folder).name
+    folder = str(PurePosixPath(file).parent)
+    same_folder = words_of(folder.replace("_", "/")) == words_of(test.folder.replace("_", "/"))
     return SAME_FOLDER * same_folder + len(
         words_of(stem.replace("_", "/")) & words_of(test.name.replace("_", "/"))
     )

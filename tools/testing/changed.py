@@ -42,6 +42,10 @@ class BadRequest(Exception):
     """Something that the person who called has to change. The exit code is 2."""
 
 
+class ConfiguringFailed(Exception):
+    """CMake's message. The change itself may be the cause, so that this is a failed test."""
+
+
 @dataclass
 class LeftOut:
     """Tests that do not run, by the reason."""
@@ -91,7 +95,7 @@ def read_graph(preset: str) -> Graph:
     ask(folder)
     wrong = configure(preset)
     if wrong:
-        raise BadRequest("\n".join(wrong))
+        raise ConfiguringFailed("\n".join(wrong))
     try:
         return make_graph(ROOT, folder)
     except NotConfigured as error:
@@ -245,6 +249,10 @@ def run(arguments: argparse.Namespace) -> int:
     except (GitError, BadRequest) as error:
         say(f"tools/test: {error}")
         return 2
+    except ConfiguringFailed as error:
+        say(str(error))
+        say(str(fail(f"{preset}: configuring")))
+        return 1
     selection = impact(change.files, graph)
     plan = make_plan(arguments, change.files, selection, preset, graph)
     deadline = None
