@@ -254,7 +254,7 @@ class Branch(unittest.TestCase):
         self.assertEqual(found.files, ["one.txt", "staged.txt", "two.txt", "with space.txt"], found)
         self.assertEqual(found.uncommitted, 4)
         self.assertIn(
-            "uncommitted changes count too (4 files)",
+            "uncommitted changes count too: 4",
             changed.explain(found, Selection({}, [], [], []))[0],
         )
         self.assertEqual(git.find_change(self.root, "HEAD").files, found.files)

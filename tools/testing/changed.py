@@ -21,7 +21,7 @@ from impact.tiers import Tier, arrange, fit
 from impact.tree import make_graph
 from tally import Tally, fail, say, say_failures
 from testing.builds import Progress, build, configure
-from testing.checks import run_checks_of
+from testing.checks import CHECKED_SUFFIXES, run_checks_of
 from testing.ctest import forget_results, only, run_ctest
 from testing.project import (
     CHANGED_PRESETS,
@@ -111,7 +111,7 @@ def explain(change: Change, selection: Selection) -> list[str]:
     count = len(change.files)
     line = f"{count} file{'s differ' if count != 1 else ' differs'} from {change.base}"
     if change.uncommitted:
-        line += f"; uncommitted changes count too ({change.uncommitted} files)"
+        line += f"; uncommitted changes count too: {change.uncommitted}"
     lines = [f"{line}: {abridge(change.files)}"]
     if selection.in_doubt:
         names = abridge(selection.in_doubt)
@@ -289,7 +289,8 @@ def run_plan(
         say("== checks of the changed files")
         return run_checks_of(change.files)
 
-    stages.run(Stage("checks", check), at_once=True)
+    if any(file.endswith(CHECKED_SUFFIXES) for file in change.files):
+        stages.run(Stage("checks", check), at_once=True)
     for tier in plan.tiers:
         stages.run(Stage(tier.name, partial(runner.run_tier, tier)), at_once=True)
     say(f"\n{plan.preset}: changed since {change.base}, in {time.monotonic() - begin:.0f} s")

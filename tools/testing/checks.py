@@ -28,6 +28,7 @@ NEED_TORCH = tuple(
 )
 PYTHON = ("*.py",)
 CXX = ("*.h", "*.hpp", "*.c", "*.cpp", "*.cu", "*.cuh")
+CHECKED_SUFFIXES = tuple(pattern[1:] for pattern in (*PYTHON, *CXX))
 
 
 @dataclass(frozen=True)
