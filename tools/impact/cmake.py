@@ -7,10 +7,12 @@ import json
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from impact.graph import Graph, Test, folder_node, target_node, test_node
+from impact.rules import TARGETS_IN_BUILD_FOLDER
 
 # CMake answers this query whenever it configures.
 QUERY = ".cmake/api/v1/query/codemodel-v2"
@@ -161,6 +163,13 @@ def products(targets: dict[str, Target], test: str, labels: Collection[str]) -> 
     ]
 
 
+def targets_in_build_folder(test: str) -> tuple[str, ...] | None:
+    for pattern, targets in TARGETS_IN_BUILD_FOLDER:
+        if fnmatchcase(test, pattern):
+            return targets
+    return None
+
+
 def add_targets(graph: Graph, targets: dict[str, Target]) -> None:
     for target in targets.values():
         for source in target.sources:
@@ -184,16 +193,19 @@ def add_test(graph: Graph, listing: Listing, targets: dict[str, Target], places:
         if path == places.build:
             if "source" in labels:
                 continue  # it reads what CMake wrote
-            needs_all = True
-            for product in products(targets, listing.name, labels):
+            listed = targets_in_build_folder(listing.name)
+            found = products(targets, listing.name, labels) if listed is None else listed
+            needs_all |= listed is None
+            needed |= set(found) & targets.keys()
+            for product in found:
                 graph.add_use(node, target_node(product))
         elif path.is_relative_to(places.build):
             name = places.target_at(str(path.relative_to(places.build)))
             if name:
                 needed.add(name)
                 graph.add_use(node, target_node(name))
-            elif path.suffix:
-                needs_all = True  # a jar, say, that a command makes
+            elif path.suffix and targets_in_build_folder(listing.name) is None:
+                needs_all = True  # a file that a command makes
         elif path.is_relative_to(places.root):
             inside = str(path.relative_to(places.root))
             if not inside.startswith(".venv"):

@@ -16,6 +16,26 @@ JAVA = ("java_*", "swig", "conformance_java")
 CONFORMANCE = ("folder:tests/conformance", "rust_*", "julia_*", *JAVA)
 GENERATED = ("generated", "conformance_table")
 
+# Targets of tests that are given the build folder as a whole. The first pattern that matches
+# applies; a test without one needs everything that is built.
+LIBRARY = ("meron", "meron_cli", "meron_emulated")
+TARGETS_IN_BUILD_FOLDER = (
+    ("conformance_c", (*LIBRARY, "conformance_runner")),
+    ("conformance_java", (*LIBRARY, "conformance_java", "meron_java")),
+    ("conformance_rust", (*LIBRARY, "rust_conformance_runner")),
+    ("conformance_*", LIBRARY),
+    ("java_*", ("meron", "java_tests", "meron_java", "foreign_tensor")),
+    (
+        "swig",
+        (
+            *(*LIBRARY, "java_tests", "meron_java", "meron_swig_python", "other_version"),
+            *("example_language_model", "example_language_model_java"),
+        ),
+    ),
+    ("rust_*", (*LIBRARY, "rust_conformance_runner", "example_language_model")),
+    ("julia_*", (*LIBRARY, "example_language_model")),
+)
+
 RULES = (
     # Pages. Programs in them are run by torch_pages.
     Rule("*.md", ()),
@@ -31,6 +51,7 @@ RULES = (
     # The build, and the headers that every language is made from.
     Rule("CMakeLists.txt", (EVERYTHING,)),
     Rule("CMakePresets.json", (EVERYTHING,)),
+    Rule("pytest.ini", (EVERYTHING,)),
     Rule("tools/CMakeLists.txt", (EVERYTHING,)),
     Rule("tools/setup", (EVERYTHING,)),  # what it installs, everything uses
     Rule("tools/requirements*.txt", (EVERYTHING,)),

@@ -138,7 +138,10 @@ def mentions_of(file: str, tree: ast.AST, names: Names) -> Iterator[str]:
                 found = [each for each in found if each.startswith(f"{folder}/")]
             yield from found
         if DOTTED.fullmatch(node.value):
-            yield from resolve(file, node.value, names)
+            found = resolve(file, node.value, names)
+            path = node.value.replace(".", "/")
+            if any(each.endswith((f"{path}.py", f"{path}/__init__.py")) for each in found):
+                yield from found
 
 
 def add_python(graph: Graph, file: str, text: str, names: Names) -> None:
