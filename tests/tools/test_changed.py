@@ -31,7 +31,7 @@ from testing import changed
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build/release"
 # The check that reads every file of the tree.
-TREE = "tidy" if (ROOT / "tests/tidy").is_dir() else "layering"
+TREE = "tidy"
 
 # A change, some tests that must run, and some that must not. Tests that this machine's build does
 # not have (no Java, no MPI) are not looked for.

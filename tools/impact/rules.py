@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from impact.graph import EVERYTHING, Rule
 
+LABELS_OF_PYTEST = ("python", "bindings", "examples", "tools", "package", "mpi", "source")
 PAGES = ("torch_pages",)
 RUST = ("rust_*", "conformance_rust")
 JULIA = ("julia_*", "conformance_julia")
@@ -60,6 +61,8 @@ RULES = (
     Rule("cmake/*.cmake*", (EVERYTHING,)),
     Rule("include/meron/*", (EVERYTHING,)),
     Rule("tests/CMakeLists.txt", (EVERYTHING,)),
+    # Every run of pytest loads the plugin.
+    Rule("tests/ranks/*.py", tuple(f"label:{label}" for label in LABELS_OF_PYTEST)),
     # The edge of the library.
     Rule("capi/*.json", (*GENERATED, *CONFORMANCE)),
     Rule("capi/symbols.txt", ("capi_symbols", "capi_misuse", "abi_gate")),

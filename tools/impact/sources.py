@@ -21,7 +21,7 @@ INCLUDE_ROOTS = ("impl", "", "include")
 PACKAGES = "bindings/python"
 # Modules whose files begin a process by path or read each other as data.
 MENTIONING = ("tests", "examples", "bench", "tools")
-# A name with a suffix, as `"worker.py"` or `"matrix/case.json"`; pages are links, not data.
+# A name with a suffix. Pages are links, not data.
 FILE_NAME = re.compile(r"[\w./-]+\.(?!md$)[A-Za-z]\w*")
 DOTTED = re.compile(r"\w+(?:\.\w+)+")
 MOST_CANDIDATES = 4
@@ -129,8 +129,10 @@ def mentions_of(file: str, tree: ast.AST, names: Names) -> Iterator[str]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
             continue
-        if f"{folder}/{node.value}" in names.folders:
-            yield folder_node(f"{folder}/{node.value}")
+        inner = f"{folder}/{node.value}"
+        # A folder with a CMakeLists.txt has tests of its own.
+        if inner in names.folders and f"{inner}/CMakeLists.txt" not in names.files:
+            yield folder_node(inner)
         if FILE_NAME.fullmatch(node.value):
             found = names.ending(node.value.lstrip("./"))
             found = [each for each in found if each.partition("/")[0] in MENTIONING]

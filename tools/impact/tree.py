@@ -12,14 +12,14 @@ from impact.rules import RULES
 from impact.sources import add_sources, tracked
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests/layering"))
-import check_tree as layers  # noqa: E402
+sys.path.insert(0, str(ROOT / "tests/tidy"))
+from layers import ALLOWED  # noqa: E402
 
 
 def layers_above() -> dict[str, set[str]]:
     """Returns, for each layer, those that may include it, and itself."""
-    above: dict[str, set[str]] = {name: set() for name in layers.ALLOWED}
-    for name, allowed in layers.ALLOWED.items():
+    above: dict[str, set[str]] = {name: set() for name in ALLOWED}
+    for name, allowed in ALLOWED.items():
         for below in allowed:
             above[below].add(name)
     return above
