@@ -256,6 +256,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     selection = impact(change.files, graph)
     plan = make_plan(arguments, change.files, selection, preset, graph)
+    arguments.regex = None  # the plan has applied it, and ctest takes one expression
     deadline = None
     if arguments.within is not None:
         deadline = begin + arguments.within
