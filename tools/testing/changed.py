@@ -32,7 +32,7 @@ from testing.project import (
     tests_at_a_time,
 )
 from testing.stages import Stage, Stages
-from testing.times import wall_seconds
+from testing.times import report, wall_seconds
 
 PAGES = (".md", ".png")
 MOST_NAMES = 12  # of a list in one line
@@ -298,6 +298,9 @@ def run_plan(
     say(f"\n{plan.preset}: changed since {change.base}, in {time.monotonic() - begin:.0f} s")
     if plan.left_out.line() != announced:
         say(plan.left_out.line())
+    if arguments.times:
+        for line in report(arguments.run) or []:
+            say(line)
     say_failures()
     say(str(stages.tally))
     return 0 if stages.tally.failed == 0 else 1
