@@ -14,8 +14,8 @@ from types import FrameType
 
 # Children inherit it, so that one that lost its parent is found too.
 MARK = "MERON_TEST_RUN"
-GRACE_SECONDS = 0.7
-MOST_SECONDS = 1.6
+GRACE_SECONDS = 0.4
+MOST_SECONDS = 1.4
 
 
 @dataclass(frozen=True)
