@@ -26,6 +26,7 @@ BENCHES = {
     "slow-link": "what plans save where two hosts are joined by a slow link",
     "checkpoint": "saving and loading against the drive, torch.save, DCP and torchsnapshot",
     "pretrained": "published weights into sharded models: Meron, FSDP2 + DCP, DeepSpeed",
+    "loop": "a developer's wait: from a clone, or from a changed line, to the result of a test",
 }
 TARGETS = {
     "collectives": ("meron_cli", "bench_collectives"),
@@ -41,6 +42,7 @@ TARGETS = {
     "slow-link": ("meron_cli", "meron"),
     "checkpoint": ("meron_cli", "meron"),
     "pretrained": ("meron_cli", "meron"),
+    "loop": (),  # it builds in clones
 }
 # Where the folder has another name than the benchmark: torch/ could be imported as
 # PyTorch, and lightning/ as Lightning.
@@ -163,7 +165,7 @@ def main() -> int:
         print(OPTIONS[name], end="")
         return 0
     targets = TARGETS[name] + (MPI_TARGETS.get(name, ()) if shutil.which("mpicc") else ())
-    if not wants_help and not build(targets):
+    if targets and not wants_help and not build(targets):
         return 1
     command, environment = command_of(name, with_report(name, options)), environment_of()
     sys.stdout.flush()
