@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sharded model beside its plain twin: the same micro-batches, in one process of plain torch.
+"""Trains a sharded model beside its twin: one process of plain torch with the same micro-batches.
 
     runs = compare("models/transformer.py", ranks=2, plans=("zero1", "zero3"), accumulate=(1, 2))
     runs["zero3", 2].check()
@@ -10,29 +10,26 @@ A model is a Python file, or the text of one, that defines
     batch(generator)        a micro-batch of random data
     loss(model, batch)      a scalar
 
-and, where the default is not what is wanted,
+and, to replace a default,
 
     shard(model, plan)      default: meron.torch.shard(model, plan=plan)
     optimizer(model)        default: torch.optim.AdamW(model.parameters(), lr=1e-2)
 
-One start of processes serves all plans and accumulations of a call, because importing torch takes
-longer than they do; equal calls share it. Started as a program, this file is one rank.
+One world of ranks trains under all plans and accumulations of a call. Equal calls share it.
 """
 
 from __future__ import annotations
 
 import copy
 import functools
-import json
 import os
-import sys
-import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import ranks as ranks_plugin
 import torch
 
 import meron.torch as mt
@@ -47,8 +44,10 @@ Order = tuple[tuple[int, ...], ...]  # of micro-batches
 
 @dataclass
 class Run:
-    """How far the sharded run was from its twin; the largest over ranks. Relative to the largest
-    value of the same tensor."""
+    """Largest differences over ranks between a sharded run and its twin.
+
+    Relative to the largest value of the same tensor.
+    """
 
     ranks: int
     plan: str
@@ -59,11 +58,21 @@ class Run:
     worst: str  # param
 
     def check(self, tolerance: float = 1e-6) -> None:
-        """Equal bits where the mean over ranks is exact, else equal within the tolerance."""
+        """Demands equal bits if the mean over ranks is exact, else equality within the tolerance."""
         allowed = 0.0 if self.ranks in EXACT_RANKS else tolerance
         assert self.loss_difference <= allowed, self
         assert self.weight_difference <= allowed, self
         assert self.losses[-1] < self.losses[0], "it did not learn"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A call of compare(), as sent to the ranks."""
+
+    model: str
+    plans: tuple[str, ...]
+    accumulate: tuple[int, ...]
+    steps: int
 
 
 @functools.cache
@@ -75,33 +84,16 @@ def compare(
     steps: int = STEPS,
     device: str = "cpu",
 ) -> dict[tuple[str, int], Run]:
-    """Runs the model on `ranks` ranks, by plan and accumulation.
+    """Trains the model on `ranks` ranks. Returns its runs by plan and accumulation.
 
     Args:
         model: a path below this folder, or the text of a Python file.
-        device: that the ranks compute on.
+        device: on which the ranks compute.
     """
-    import forked
-
-    with tempfile.TemporaryDirectory() as folder:
-        if "\n" in model:
-            path = Path(folder, "model.py")
-            path.write_text(model)
-        else:
-            path = HERE / model
-        job = {
-            "model": str(path),
-            "plans": plans,
-            "accumulate": accumulate,
-            "steps": steps,
-            "folder": folder,
-        }
-        done = forked.run(ranks, __file__, json.dumps(job), MERON_TORCH_DEVICE=device)
-        if done.returncode != 0:
-            # Not chained to a caller's frame: what the ranks wrote says it all.
-            raise AssertionError(f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
-        files = [Path(folder, f"{rank}.json").read_text() for rank in range(ranks)]
-    by_rank = [[Run(**entry) for entry in json.loads(text)] for text in files]
+    job = Job(model, plans, accumulate, steps)
+    by_rank = ranks_plugin.call(
+        ranks, run_rank, job, environment={"MERON_TORCH_DEVICE": device}, deadline=240.0
+    )
     return {(runs[0].plan, runs[0].accumulate): merged(runs) for runs in zip(*by_rank)}
 
 
@@ -115,9 +107,10 @@ def merged(runs: Sequence[Run]) -> Run:
 # ---- One rank -----------------------------------------------------------------------------------
 
 
-def load(path: str) -> ModuleType:
+def load(model: str) -> ModuleType:
+    path, text = ("model", model) if "\n" in model else (model, (HERE / model).read_text())
     module = ModuleType("model")
-    exec(compile(Path(path).read_text(), path, "exec"), module.__dict__)
+    exec(compile(text, path, "exec"), module.__dict__)
     if not hasattr(module, "shard"):
         module.shard = lambda model, plan: mt.shard(model, plan=plan)  # type: ignore[attr-defined]
     if not hasattr(module, "optimizer"):
@@ -130,18 +123,18 @@ def adamw(model: torch.nn.Module) -> torch.optim.Optimizer:
 
 
 def batches(source: Any, step: int, count: int) -> list[Any]:
-    """The micro-batches of all ranks in a step; those of rank r are at r, r + ranks, ..."""
+    """Returns the micro-batches of a step. Rank r has those at r, r + ranks, ..."""
     generator = torch.Generator().manual_seed(1000 + step)
     return [source.batch(generator) for _ in range(count)]
 
 
 def order_of(plan: str, ranks: int, accumulate: int) -> Order:
-    """How a plan sums the micro-batches of a step: within each part one after the other, and then
-    the sums of the parts.
+    """Returns the order in which a plan sums the micro-batches of a step.
 
-    Where gradients are whole on every rank, each rank sums its own first; else those of all ranks
-    are summed one after the other. Over a mesh, those of each shard axis: of the whole accumulation
-    where replicas hold rows alike ("mics"), else of each turn. All in the order of the ranks.
+    It sums the micro-batches of each tuple, then the sums, in the order of the ranks. If gradients
+    are replicated, a tuple has the micro-batches of one rank, else those of all ranks. Over a mesh
+    it has those of a shard axis: of the whole accumulation if replicas shard alike ("mics"), else
+    of one turn.
     """
     name, _, size = plan.rstrip(")").partition("(")
     turns = [range(turn * ranks, (turn + 1) * ranks) for turn in range(accumulate)]
@@ -159,7 +152,7 @@ def order_of(plan: str, ranks: int, accumulate: int) -> Order:
 def train_plain(
     source: Any, model: torch.nn.Module, steps: int, ranks: int, accumulate: int, order: Order
 ) -> tuple[list[list[float]], Weights]:
-    """All micro-batches in one process: the losses of each step, and the weights at the end."""
+    """Trains on all micro-batches in one process. Returns each step's losses, and the weights."""
     optimizer = source.optimizer(model)
     losses = []
     for step in range(steps):
@@ -216,7 +209,7 @@ def train_sharded(
 
 
 def difference(values: Iterable[float], others: Iterable[float]) -> float:
-    """The largest, relative; infinite where one side alone is not a number."""
+    """Returns the largest relative difference; infinite if only one of two values is NaN."""
     worst = 0.0
     for value, other in zip(values, others, strict=True):
         if value != other:
@@ -232,17 +225,16 @@ def tensor_difference(value: torch.Tensor, other: torch.Tensor) -> float:
     return distance if distance == distance else float("inf")
 
 
-def run_rank(job: dict[str, Any]) -> list[Run]:
-    torch.set_num_threads(1)
+def run_rank(job: Job) -> list[Run]:
     rank, ranks = int(os.environ["MERON_RANK"]), int(os.environ["MERON_WORLD_SIZE"])
-    source = load(job["model"])
+    source = load(job.model)
     torch.manual_seed(0)
     model = source.build()
-    steps = job["steps"]
+    steps = job.steps
     plain: dict[tuple[int, Order], Any] = {}
     runs = []
-    for accumulate in job["accumulate"]:
-        for plan in job["plans"]:
+    for accumulate in job.accumulate:
+        for plan in job.plans:
             order = order_of(plan, ranks, accumulate)
             key = (accumulate, order)
             if key not in plain:
@@ -269,14 +261,3 @@ def run_rank(job: dict[str, Any]) -> list[Run]:
                 )
             )
     return runs
-
-
-def main() -> None:
-    job = json.loads(sys.argv[1])
-    runs = run_rank(job)
-    path = Path(job["folder"], f"{os.environ['MERON_RANK']}.json")
-    path.write_text(json.dumps([asdict(run) for run in runs]))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the programs of this folder train: a model in two param groups, by each rule, beside torch's
-rule and beside the engine's optimizer without torch."""
+"""A model in two param groups, and each rule in three implementations: meron.torch, torch, and the
+engine without torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import meron.torch as mt
 
 RANK = int(os.environ.get("MERON_RANK", "0"))
 RANKS = int(os.environ.get("MERON_WORLD_SIZE", "1"))
-EXACT = RANKS in (1, 2, 4)  # whether dividing by the ranks is exact
+EXACT = RANKS in (1, 2, 4)  # division by the ranks is exact
 
 
 class Block(torch.nn.Module):
@@ -56,7 +56,7 @@ def sharded(plan: Any = "zero3", **options: Any) -> Model:
 
 
 def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """A micro-batch of every rank: the first index is the rank."""
+    """Returns a micro-batch for each rank; the first index is the rank."""
     generator = torch.Generator().manual_seed(100 + step)
     x = torch.randint(0, 17, (RANKS, 4, 5), generator=generator)
     return x, (3 * x + 1) % 17
@@ -68,7 +68,7 @@ def loss_of(model: torch.nn.Module, step: int, rank: int = RANK) -> torch.Tensor
 
 
 class PlainLion(torch.optim.Optimizer):
-    """Algorithm 2 of arXiv 2302.06675, written from there."""
+    """Algorithm 2 of arXiv 2302.06675."""
 
     def __init__(
         self, params: Any, lr: float, betas: tuple[float, float], weight_decay: float = 0.0
@@ -86,8 +86,8 @@ class PlainLion(torch.optim.Optimizer):
                 m.mul_(beta2).add_(param.grad, alpha=1 - beta2)
 
 
-# The rule in meron.torch, in torch, by Context; its options; and those of the second group, which
-# have other names in Context.
+# By name: the rule of meron.torch, that of torch, its function of Context, the options of the first
+# param group, and those in which the second differs.
 Options = dict[str, Any]
 RULES: dict[str, tuple[Any, Any, str, Options, Options]] = {
     "AdamW": (
@@ -160,7 +160,7 @@ def make_plain(rule: str, model: torch.nn.Module) -> torch.optim.Optimizer:
 
 
 def schedule_of(optimizer: torch.optim.Optimizer) -> Any:
-    """Another factor for each group."""
+    """Decays the rate of each group by a factor of its own."""
     return torch.optim.lr_scheduler.LambdaLR(
         optimizer, [lambda step: 0.95**step, lambda step: 1 / (1 + step)]
     )
@@ -179,7 +179,7 @@ def train(model: torch.nn.Module, optimizer: Any, schedule: Any, steps: range) -
 
 
 def backward_of_all(plain: torch.nn.Module, step: int) -> float:
-    """The mean gradient over the ranks, summed in their order; this rank's loss."""
+    """Computes the mean gradient over all ranks, in their order. Returns this rank's loss."""
     own = 0.0
     plain.zero_grad()
     for rank in range(RANKS):
@@ -202,7 +202,7 @@ def train_plain(plain: torch.nn.Module, optimizer: Any, schedule: Any, steps: ra
 
 
 def numbers_of(options: Options) -> Options:
-    """Torch's options of a group as meron.Optimizer takes them."""
+    """Converts torch's options of a group to those of meron.Optimizer."""
     known = {key: options[key] for key in ("lr", "betas", "eps", "weight_decay") if key in options}
     if "momentum" in options:
         known["betas"] = (options["momentum"], 0.0)
@@ -210,7 +210,7 @@ def numbers_of(options: Options) -> Options:
 
 
 class WithoutTorch:
-    """One process, in which the engine's optimizer has the same groups, of NumPy arrays."""
+    """Trains in one process with the engine's optimizer on NumPy arrays, in the same groups."""
 
     def __init__(self, rule: str, model: torch.nn.Module, max_norm: float = 0.0) -> None:
         _, _, name, first, second = RULES[rule]
@@ -229,7 +229,7 @@ class WithoutTorch:
         self.groups = groups_of(model, second)
         rest = [self.params[param] for param in self.groups[1]["params"]]
         self.optimizer.add_param_group(rest, **numbers_of(second))
-        # What torch's schedulers take.
+        # Torch's schedulers require an optimizer of torch.
         self.schedule = schedule_of(make_plain(rule, model))
 
     def step(self) -> None:

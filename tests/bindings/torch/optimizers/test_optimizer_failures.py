@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import contextlib
-import sys
+import re
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
+import pytest
 import torch
 from rules import RANK, RULES, loss_of, sharded
 from torch import nn
@@ -18,11 +19,12 @@ import meron.torch as mt
 from meron import zero
 from meron._native import lib
 from meron.torch.optim import engine, still
-from model import raises, run_cases
+
+pytestmark = pytest.mark.ranks(1, 2)
 
 
 def interrupted(wait: Any, late: bool) -> Any:
-    """A wait that Ctrl-C ends once, before it or behind it."""
+    """Returns a wait that raises KeyboardInterrupt once, before or after it waits."""
     told = False
 
     def waits(*arguments: Any) -> Any:
@@ -38,14 +40,14 @@ def interrupted(wait: Any, late: bool) -> Any:
 
 
 def call_interrupted(function: Any, late: bool) -> Any:
-    """meron._native.call, which Ctrl-C ends once in a function of the library."""
+    """Returns meron._native.call with one KeyboardInterrupt in a function of the library."""
     plain, once = still.call, interrupted(still.call, late)
     return lambda called, *given: (once if called is function else plain)(called, *given)
 
 
 @contextlib.contextmanager
 def ctrl_c(where: str, late: bool) -> Iterator[None]:
-    """Ctrl-C on rank 0 alone, as a step begins, ends, or puts back what is frozen."""
+    """Interrupts rank 0 when a step begins or ends, or when it restores frozen params."""
     if RANK:
         yield
         return
@@ -60,12 +62,12 @@ def ctrl_c(where: str, late: bool) -> Iterator[None]:
         patch = mock.patch.object(still, "call", call_interrupted(lib.meron_future_wait, late))
     else:
         patch = mock.patch.object(still, "write_state", interrupted(still.write_state, late))
-    with patch, raises(KeyboardInterrupt, ""):
+    with patch, pytest.raises(KeyboardInterrupt):
         yield
 
 
-def case_an_interrupt_leaves_alone_what_is_frozen() -> None:
-    """And the rank that it is raised on stays in step with its peers."""
+def test_interrupted_step_keeps_frozen_params() -> None:
+    """The interrupted rank stays in step with its peers."""
 
     def under(name: str, plan: str, dtype: torch.dtype | None, where: str, late: bool) -> None:
         model = sharded(plan, mp=mt.MixedPrecision(dtype))
@@ -112,7 +114,7 @@ class Clamped(nn.Linear):
 
 
 class Spare(nn.Module):
-    """Has a layer that no forward uses."""
+    """A model with a layer that its forward does not use."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,8 +124,8 @@ class Spare(nn.Module):
         return self.used(x)
 
 
-def case_zero_grad_drops_what_a_failed_step_has_finished() -> None:
-    """Also of units that had no gradient, so that training goes on."""
+def test_zero_grad_drops_gradients_of_a_failed_step() -> None:
+    """Units without a gradient drop theirs too. Training then continues."""
 
     def under(plan: str, fails: Any) -> None:
         torch.manual_seed(0)
@@ -151,13 +153,15 @@ def case_zero_grad_drops_what_a_failed_step_has_finished() -> None:
         model.used.limit = 1e-3
         backward()
         model.used.limit = 1.0
-        with raises(meron.StateError, "used.weight': written to while in use"):
+        with pytest.raises(
+            meron.StateError, match=re.escape("used.weight': written to while in use")
+        ):
             optimizer.step()
 
     def by_a_gather(model: Any, optimizer: Any, backward: Any) -> None:
         backward()
         mt.unshard(model.used)
-        with raises(meron.StateError, "leased"):
+        with pytest.raises(meron.StateError, match="leased"):
             optimizer.step()
         mt.reshard(model.used)
 
@@ -165,19 +169,15 @@ def case_zero_grad_drops_what_a_failed_step_has_finished() -> None:
         backward()
         reducer = optimizer.sharding.reducer
         ends = interrupted(reducer.finish_rest, late=True)
-        with mock.patch.object(reducer, "finish_rest", ends), raises(KeyboardInterrupt, ""):
+        with mock.patch.object(reducer, "finish_rest", ends), pytest.raises(KeyboardInterrupt):
             optimizer.step()
 
     def by_an_interrupt_and_again(model: Any, optimizer: Any, backward: Any) -> None:
         by_an_interrupt(model, optimizer, backward)
         fails = mock.patch.object(engine, "Still", interrupted(None, late=False))
-        with fails, raises(KeyboardInterrupt, ""):
+        with fails, pytest.raises(KeyboardInterrupt):
             optimizer.step()
 
     for plan in ("zero3", "zero1", "zero0"):
         for fails in (by_a_write, by_a_gather, by_an_interrupt, by_an_interrupt_and_again):
             under(plan, fails)
-
-
-if __name__ == "__main__":
-    run_cases(sys.modules[__name__])

@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every rule on shards beside one process: bits of the engine's own, and what torch's rule does."""
+"""Each rule on shards: the bits of the engine without torch, and the values of torch's rule."""
 
 from __future__ import annotations
 
-import sys
-
+import pytest
 import torch
 from rules import (
     EXACT,
     RANK,
-    RANKS,
     RULES,
     WithoutTorch,
     assert_equal,
@@ -26,12 +24,13 @@ from rules import (
 
 import meron
 import meron.torch as mt
-from model import raises, run_cases
+
+pytestmark = pytest.mark.ranks(1, 2, 3, 4)
 
 STEPS = range(12)
 
 
-def case_one_process_without_torch_has_the_same_bits() -> None:
+def test_ranks_have_the_bits_of_one_process_without_torch() -> None:
     for rule in RULES:
         for plan in ("zero0", "zero1", "zero2", "zero3"):
             model, plain = sharded(plan), build()
@@ -45,13 +44,13 @@ def case_one_process_without_torch_has_the_same_bits() -> None:
             assert losses[-1] < losses[0], "it did not learn"
 
 
-def case_torchs_rule_learns_the_same() -> None:
+def test_rule_learns_as_torchs_rule_on_one_process() -> None:
     for rule in RULES:
         model, plain = sharded(), build()
         optimizer, twin = make(rule, model), make_plain(rule, plain)
         losses = train(model, optimizer, schedule_of(optimizer), STEPS)
         expected = train_plain(plain, twin, schedule_of(twin), STEPS)
-        # Lion takes the sign of a sum, which may be one of rounding.
+        # Lion takes the sign of a sum, which rounding may change.
         tolerance = 1e-3 if rule == "Lion" else 1e-5
         torch.testing.assert_close(losses, expected, rtol=tolerance, atol=0.0, msg=rule)
         if rule != "Lion":
@@ -62,9 +61,8 @@ def case_torchs_rule_learns_the_same() -> None:
                     assert group[key] == value, (rule, key)
 
 
-def case_replicas_of_a_mesh() -> None:
-    if RANKS != 4:
-        return
+@pytest.mark.ranks(4)
+def test_rule_learns_as_torchs_rule_over_a_mesh() -> None:
     for rule in RULES:
         for plan in ("mics(2)", "hpz(2)"):
             model, plain = sharded(plan), build()
@@ -73,7 +71,7 @@ def case_replicas_of_a_mesh() -> None:
             expected = train_plain(plain, twin, schedule_of(twin), STEPS)
             tolerance = 1e-3 if rule == "Lion" else 1e-5
             torch.testing.assert_close(losses, expected, rtol=tolerance, atol=0.0, msg=rule)
-            # Replicas own the same elements: each counts once.
+            # Replicas own the same elements; each element appears once.
             whole = optimizer.full_state_dict()["state"]
             again = sharded(plan)
             second = make(rule, again)
@@ -84,7 +82,7 @@ def case_replicas_of_a_mesh() -> None:
                     assert torch.equal(value, whole[index][key]), (rule, plan, key)
 
 
-def case_a_cycled_momentum_is_taken_over() -> None:
+def test_step_uses_the_momentum_that_a_schedule_sets() -> None:
     for rule in ("AdamW", "Adam", "momentum"):
         model, plain = sharded(), build()
         optimizer, twin = make(rule, model), make_plain(rule, plain)
@@ -97,7 +95,7 @@ def case_a_cycled_momentum_is_taken_over() -> None:
         assert_equal(model, plain, 1e-4, 1e-5)
 
 
-def case_the_norm_is_of_all_groups() -> None:
+def test_clips_by_the_norm_over_all_param_groups() -> None:
     model, plain = sharded(), build()
     optimizer = make("SGD", model, max_norm=0.5)
     twin = make_plain("SGD", plain)
@@ -111,7 +109,7 @@ def case_the_norm_is_of_all_groups() -> None:
     assert_equal(model, plain, 1e-4, 1e-5)
 
 
-def case_options_of_adagrad() -> None:
+def test_adagrad_applies_lr_decay_and_initial_accumulator() -> None:
     model, plain = sharded(), build()
     options = {"lr": 0.1, "lr_decay": 0.3, "initial_accumulator_value": 0.25, "eps": 1e-6}
     optimizer = mt.Adagrad(model, **options)
@@ -119,7 +117,7 @@ def case_options_of_adagrad() -> None:
     train(model, optimizer, schedule_of_one(optimizer), STEPS)
     train_plain(plain, twin, schedule_of_one(twin), STEPS)
     assert_equal(model, plain, 1e-4, 1e-5)
-    # Of a group that comes late too, and of params that wait for one.
+    # A later group has its own initial value, and params in no group have the default.
     model, plain = sharded(), build()
     half, others = list(model.parameters())[::2], list(model.parameters())[1::2]
     optimizer = mt.Adagrad(half, **options)
@@ -135,7 +133,7 @@ def schedule_of_one(optimizer: torch.optim.Optimizer) -> torch.optim.lr_schedule
     return torch.optim.lr_scheduler.StepLR(optimizer, 4, 0.5)
 
 
-def case_16_bit_params_follow_f32_values() -> None:
+def test_16_bit_params_follow_f32_master_values() -> None:
     for rule in RULES:
         model, plain = sharded(mp=mt.MixedPrecision(torch.bfloat16)), build()
         optimizer, twin = make(rule, model), make_plain(rule, plain)
@@ -148,19 +146,15 @@ def case_16_bit_params_follow_f32_values() -> None:
             assert state["master"].dtype == torch.float32, name
 
 
-def case_a_bad_gradient_changes_nothing() -> None:
+def test_step_with_a_non_finite_gradient_changes_nothing() -> None:
     for rule in RULES:
         model = sharded()
         optimizer = make(rule, model)
         train(model, optimizer, schedule_of(optimizer), range(2))
         before = [mt.full_param(param) for param in model.parameters()]
         (loss_of(model, 2) * (float("nan") if RANK == 0 else 1.0)).backward()
-        with raises(meron.NonFiniteError, "norm"):
+        with pytest.raises(meron.NonFiniteError, match="norm"):
             optimizer.step()
         assert optimizer.steps == 2
         for param, value in zip(model.parameters(), before):
             assert torch.equal(mt.full_param(param), value)
-
-
-if __name__ == "__main__":
-    run_cases(sys.modules[__name__])

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Param groups: how they are given, added and changed, and what is refused."""
+"""Param groups: how they are passed, added and changed; which are rejected."""
 
 from __future__ import annotations
 
 import json
 import logging
-import sys
+import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from rules import (
     RANK,
@@ -29,7 +30,8 @@ from torch import nn
 
 import meron
 import meron.torch as mt
-from model import raises, run_cases
+
+pytestmark = pytest.mark.ranks(1, 2, 3)
 
 
 def step_both(model: nn.Module, optimizer: Any, plain: nn.Module, twin: Any, step: int) -> None:
@@ -39,7 +41,7 @@ def step_both(model: nn.Module, optimizer: Any, plain: nn.Module, twin: Any, ste
     twin.step()
 
 
-def case_params_in_every_form() -> None:
+def test_accepts_params_in_each_form_of_torch() -> None:
     forms = (
         lambda model: model.parameters(),
         lambda model: list(model.named_parameters()),
@@ -58,7 +60,7 @@ def case_params_in_every_form() -> None:
     mt.SGD([*one.parameters(), *other.parameters()])
 
 
-def case_frozen_params_may_be_in_a_group() -> None:
+def test_frozen_params_in_a_group_stay() -> None:
     model = build()
     model.embed.weight.requires_grad_(False)
     mt.shard(model, units=Block)
@@ -71,7 +73,7 @@ def case_frozen_params_may_be_in_a_group() -> None:
     optimizer.load_state_dict(state)
 
 
-def case_params_of_no_group_stay_until_one_is_added() -> None:
+def test_params_of_no_group_stay_until_a_group_is_added() -> None:
     for rule in ("AdamW", "SGD"):
         model, plain = sharded(), build()
         own, torchs, _, first, _ = RULES[rule]
@@ -99,14 +101,14 @@ def case_params_of_no_group_stay_until_one_is_added() -> None:
             assert_equal(model, plain, 1e-4, 1e-5)
 
 
-def case_units_are_added_before_the_first_step() -> None:
+def test_adds_units_before_the_first_step() -> None:
     model, plain = sharded(), build()
     blocks = list(model.blocks.parameters())
     inside = {id(param) for param in blocks}
     outside = [param for param in model.parameters() if id(param) not in inside]
     optimizer = mt.AdamW(blocks, lr=0.01)
     assert len(optimizer.sharded) == 2
-    with raises(meron.ArgumentError, "param group 1 of AdamW: lr is -1"):
+    with pytest.raises(meron.ArgumentError, match="param group 1 of AdamW: lr is -1"):
         optimizer.add_param_group({"params": outside, "lr": -1.0})
     assert len(optimizer.sharded) == 2 and len(optimizer.param_groups) == 1
     optimizer.add_param_group({"params": outside, "lr": 0.02})
@@ -118,20 +120,20 @@ def case_units_are_added_before_the_first_step() -> None:
         step_both(model, optimizer, plain, twin, step)
     assert_equal(model, plain, 1e-4, 1e-5)
     extra = mt.shard(nn.Linear(3, 3))
-    with raises(meron.UnsupportedError, "lr=0"):
+    with pytest.raises(meron.UnsupportedError, match="lr=0"):
         optimizer.add_param_group({"params": extra.parameters()})
     assert len(optimizer.param_groups) == 2
     taken = mt.shard(nn.Linear(3, 3))
     keep = mt.SGD(taken)
     fresh = mt.SGD(extra)
-    with raises(meron.DuplicateError, "Linear"):
+    with pytest.raises(meron.DuplicateError, match="Linear"):
         fresh.add_param_group({"params": taken.parameters()})
     extra(torch.ones(3)).sum().backward()
     fresh.step()
     assert fresh.steps == 1 and keep.steps == 0
 
 
-def case_numbers_that_are_out_of_range_are_named() -> None:
+def test_rejects_numbers_out_of_range_by_group() -> None:
     model = sharded()
     wide, rest = groups_of(model, {})
     for kind, key, value, name in (
@@ -142,23 +144,27 @@ def case_numbers_that_are_out_of_range_are_named() -> None:
         (mt.Adagrad, "lr_decay", -1.0, "lr_decay"),
         (mt.Lion, "betas", (-0.1, 0.9), "betas[0]"),
     ):
-        with raises(meron.ArgumentError, f"param group 1 of {kind.__name__}: {name} is"):
+        with pytest.raises(
+            meron.ArgumentError, match=re.escape(f"param group 1 of {kind.__name__}: {name} is")
+        ):
             kind([{**wide}, {**rest, key: value}])
-        with raises(ValueError, f"param group 0 of {kind.__name__}: {name} is"):
+        with pytest.raises(
+            ValueError, match=re.escape(f"param group 0 of {kind.__name__}: {name} is")
+        ):
             kind([{**wide, key: value}, {**rest}])
-    with raises(meron.ArgumentError, "param group 0 of SGD: momentum is 1"):
+    with pytest.raises(meron.ArgumentError, match="param group 0 of SGD: momentum is 1"):
         mt.SGD(model, momentum=1.0)
     optimizer = mt.AdamW([wide, rest])
     loss_of(model, 0).backward()
     optimizer.param_groups[1]["lr"] = float("nan")
-    with raises(meron.ArgumentError, "param group 1 of AdamW: lr is nan"):
+    with pytest.raises(meron.ArgumentError, match="param group 1 of AdamW: lr is nan"):
         optimizer.step()
     optimizer.param_groups[1]["lr"] = 1e-3
-    optimizer.step()  # gradients have stayed
+    optimizer.step()  # with the gradients that it kept
     assert optimizer.steps == 1
 
 
-def case_options_that_the_engine_lacks_are_named() -> None:
+def test_rejects_options_that_the_engine_lacks() -> None:
     model = sharded()
     wide, rest = groups_of(model, {})
     for kind, key in (
@@ -168,22 +174,25 @@ def case_options_that_the_engine_lacks_are_named() -> None:
         (mt.Adagrad, "differentiable"),
         (mt.SGD, "maximize"),
     ):
-        with raises(meron.UnsupportedError, f"{kind.__name__} with {key}=True (param group 1)"):
+        with pytest.raises(
+            meron.UnsupportedError,
+            match=re.escape(f"{kind.__name__} with {key}=True (param group 1)"),
+        ):
             kind([{**wide}, {**rest, key: True}])
-        with raises(meron.UnsupportedError, f"{key}=True (param group 0)"):
+        with pytest.raises(meron.UnsupportedError, match=re.escape(f"{key}=True (param group 0)")):
             kind(model, **{key: True})
-    with raises(TypeError, "nonsense"):
+    with pytest.raises(TypeError, match="nonsense"):
         mt.AdamW(model, nonsense=1)
     for key, value in (("dampening", 0.1), ("nesterov", True), ("momentum", 0.0)):
-        with raises(meron.UnsupportedError, f"{key} of SGD"):
+        with pytest.raises(meron.UnsupportedError, match=re.escape(f"{key} of SGD")):
             mt.SGD([{**wide}, {**rest, key: value}], momentum=0.9)
     optimizer = mt.SGD([wide, rest], momentum=0.9)
     optimizer.param_groups[0]["nesterov"] = True
-    with raises(meron.UnsupportedError, "param group 0 has True"):
+    with pytest.raises(meron.UnsupportedError, match="param group 0 has True"):
         optimizer.step()
 
 
-def case_options_without_effect_are_told_once() -> None:
+def test_logs_options_without_effect_once() -> None:
     lines: list[str] = []
 
     class Keep(logging.Handler):
@@ -197,30 +206,30 @@ def case_options_without_effect_are_told_once() -> None:
     mt.AdamW(groups_of(model, {"capturable": True}), foreach=True, fused=True)
     mt.AdamW(sharded(), foreach=False, fused=None)
     logger.removeHandler(handler)
-    assert lines == ["AdamW: foreach, fused without effect"], lines
+    assert lines == ["AdamW: foreach, fused without effect"]
 
 
-def case_params_that_will_not_do() -> None:
-    with raises(meron.ArgumentError, "no sharded param"):
+def test_rejects_params_that_it_cannot_step() -> None:
+    with pytest.raises(meron.ArgumentError, match="no sharded param"):
         mt.AdamW(Model().parameters())
     model = sharded()
-    with raises(meron.ArgumentError, "(3,) that is no sharded param"):
+    with pytest.raises(meron.ArgumentError, match=re.escape("(3,) that is no sharded param")):
         mt.AdamW([*model.parameters(), nn.Parameter(torch.ones(3))])
     other = sharded("zero1")
-    with raises(meron.ArgumentError, "by another plan"):
+    with pytest.raises(meron.ArgumentError, match="by another plan"):
         mt.AdamW([{"params": model.parameters()}, {"params": other.parameters()}])
-    with raises(ValueError, "more than one parameter group"):
+    with pytest.raises(ValueError, match="more than one parameter group"):
         mt.AdamW([{"params": model.parameters()}, {"params": model.parameters()}])
-    with raises(meron.ArgumentError, "no trainable param"):
+    with pytest.raises(meron.ArgumentError, match="no trainable param"):
         mt.AdamW(mt.shard(nn.Linear(2, 2).requires_grad_(False)).parameters())
     optimizer = make("AdamW", model)
-    with raises(meron.DuplicateError, "optimizer already"):
+    with pytest.raises(meron.DuplicateError, match="optimizer already"):
         make("SGD", model)
     train(model, optimizer, schedule_of(optimizer), range(1))
 
 
-def case_torchs_own_have_f32_states_in_memory() -> None:
-    nvme = {"nvme": {"path": str(Path.cwd())}}
+def test_torchs_optimizer_rejects_plans_with_other_states(tmp_path: Path) -> None:
+    nvme = {"nvme": {"path": str(tmp_path)}}
     for states, drive, refused in (
         ({"dtype": "int8"}, {}, "optimizer states in int8"),
         ({"dtype": "bf16"}, {}, "optimizer states in bf16"),
@@ -229,12 +238,12 @@ def case_torchs_own_have_f32_states_in_memory() -> None:
         plan = meron.Plan.parse(json.dumps({"preset": "zero3", "optimizer": states, **drive}))
         model = sharded(plan)
         own = torch.optim.AdamW(model.parameters())
-        with raises(meron.UnsupportedError, refused):
+        with pytest.raises(meron.UnsupportedError, match=re.escape(refused)):
             mt.shard_optimizer(model, own)
         make("AdamW", model)
 
 
-def case_a_closure_and_hooks() -> None:
+def test_step_calls_closure_and_hooks() -> None:
     model = sharded()
     optimizer = make("Adam", model)
     seen = []
@@ -257,8 +266,8 @@ def kept_of(optimizer: Any, param: torch.Tensor, keys: Any) -> list[torch.Tensor
     return [mt.full_param(param), *(state for state in states if state is not None)]
 
 
-def case_what_is_frozen_at_a_step_stays() -> None:
-    """Bit for bit, with its states, by every rule and whatever it did before; in turns."""
+def test_step_keeps_params_and_states_that_are_frozen() -> None:
+    """Frozen params and their states keep their bits under each rule, and move again later."""
 
     def under(name: str, plan: Any, dtype: torch.dtype | None, engines: bool) -> None:
         model = sharded(plan, mp=mt.MixedPrecision(dtype))
@@ -282,7 +291,7 @@ def case_what_is_frozen_at_a_step_stays() -> None:
             for param in frozen if step != 1 else []:
                 param.requires_grad_(False)
             loss_of(model, step).backward()
-            for param in frozen:  # of the first turn after their gradient came
+            for param in frozen:  # on the first turn after their gradient arrived
                 param.requires_grad_(False)
             moving = [p for p in model.parameters() if not any(p is other for other in frozen)]
             before = [kept_of(optimizer, param, keys) for param in frozen]
@@ -301,7 +310,3 @@ def case_what_is_frozen_at_a_step_stays() -> None:
     under("momentum", {"preset": "zero3", "optimizer": {"dtype": "bf16"}}, None, True)
     under("AdamW", "zero3", None, False)
     under("momentum", "zero1", torch.bfloat16, False)
-
-
-if __name__ == "__main__":
-    run_cases(sys.modules[__name__])

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers that go on from a checkpoint."""
+"""Optimizers of meron.torch that resume from state dicts."""
 
 from __future__ import annotations
 
 import copy
 import io
 import itertools
-import sys
+import re
 from typing import Any
 
+import pytest
 import torch
 from rules import (
     RANK,
@@ -28,7 +29,8 @@ from rules import (
 
 import meron
 import meron.torch as mt
-from model import raises, run_cases
+
+pytestmark = pytest.mark.ranks(1, 2, 3)
 
 LOW = {"mp": mt.MixedPrecision(torch.bfloat16)}
 BF16_STATES = {"preset": "zero3", "optimizer": {"dtype": "bf16"}}
@@ -50,7 +52,7 @@ def same_states(optimizer: mt.EngineOptimizer, other: mt.EngineOptimizer) -> Non
         assert torch.equal(value, expected)
 
 
-def case_training_goes_on_with_the_same_bits() -> None:
+def test_resumes_with_the_same_bits() -> None:
     for rule in RULES:
         for options in ({}, {"plan": "zero1"}, LOW):
             model = sharded(**options)
@@ -76,7 +78,7 @@ def case_training_goes_on_with_the_same_bits() -> None:
                 same_states(second, optimizer)
 
 
-def case_whole_states_fit_every_plan() -> None:
+def test_full_states_load_under_another_plan() -> None:
     for rule in RULES:
         model = sharded("zero3")
         optimizer = make(rule, model)
@@ -92,7 +94,7 @@ def case_whole_states_fit_every_plan() -> None:
             again.load_state_dict(values)
             its.load_state_dict(counted)
             if RANKS > 1 and rule != "SGD" and plan != "zero1":
-                with raises(meron.ArgumentError, "unsharded it has"):
+                with pytest.raises(meron.ArgumentError, match="unsharded it has"):
                     second.load_state_dict(part)
             second.load_state_dict(whole)
             losses = train(again, second, its, range(4, 8))
@@ -101,8 +103,8 @@ def case_whole_states_fit_every_plan() -> None:
                 assert torch.equal(value, other), (rule, plan)
 
 
-def case_an_optimizer_goes_back() -> None:
-    """To a checkpoint of its own of before; and to one of before its first step."""
+def test_optimizer_reloads_its_own_earlier_checkpoints() -> None:
+    """Loads the checkpoint of step 3, then that of step 0, before its first step."""
     for rule, plan in itertools.product(RULES, ("zero3", BF16_STATES)):
         model = sharded(plan)
         optimizer = make(rule, model)
@@ -124,7 +126,7 @@ def case_an_optimizer_goes_back() -> None:
                 assert torch.equal(value, other), (rule, plan, step)
 
 
-def case_params_of_no_group_begin_anew() -> None:
+def test_load_resets_states_of_params_in_no_group() -> None:
     for rule, first in (("AdamW", 0.0), ("Adagrad", 0.5)):
         model = sharded()
         own, _, _, options, _ = RULES[rule]
@@ -141,8 +143,8 @@ def case_params_of_no_group_begin_anew() -> None:
         assert (mt.full_optimizer_state(optimizer, bias, key) == first).all()
 
 
-def case_states_in_bf16_go_on_in_another_optimizer() -> None:
-    """Of the same units, as the random rounding goes by their names."""
+def test_bf16_states_resume_in_a_new_optimizer_of_the_same_units() -> None:
+    """The units are the same because their names seed the stochastic rounding."""
     for rule, options in itertools.product(RULES, ({}, LOW)):
         model = sharded(BF16_STATES, **options)
         optimizer = make(rule, model)
@@ -171,7 +173,7 @@ def case_states_in_bf16_go_on_in_another_optimizer() -> None:
                 assert torch.equal(value, other), (rule, options)
 
 
-def case_torchs_checkpoints_are_taken_and_given() -> None:
+def test_exchanges_checkpoints_with_torchs_optimizer() -> None:
     for rule in RULES:
         model, plain = sharded(), build()
         optimizer, twin = make(rule, model), make_plain(rule, plain)
@@ -180,7 +182,7 @@ def case_torchs_checkpoints_are_taken_and_given() -> None:
         model.load_state_dict(plain.state_dict())
         optimizer.load_state_dict(through_a_file(twin.state_dict()))
         schedules[0].load_state_dict(schedules[1].state_dict())
-        # Others do not say how many steps there were, but whether there were any.
+        # The states of other rules only show if there was a step.
         counted = rule in ("AdamW", "Adam", "Adagrad")
         assert optimizer.steps == (4 if counted else 0 if rule == "SGD" else 1)
         train(model, optimizer, schedules[0], range(4, 6))
@@ -200,7 +202,7 @@ def case_torchs_checkpoints_are_taken_and_given() -> None:
             assert_equal(model, third, 1e-4, 1e-5)
 
 
-def case_many_steps_take_no_time() -> None:
+def test_loads_a_large_step_count() -> None:
     model = sharded()
     optimizer = make("AdamW", model)
     state = optimizer.state_dict()
@@ -211,8 +213,8 @@ def case_many_steps_take_no_time() -> None:
     assert int(optimizer.state_dict()["state"][0]["step"]) == 10**6 + 1
 
 
-def case_states_in_8_bits_go_on() -> None:
-    """They are rounded anew, so not with the same bits."""
+def test_int8_states_resume_within_rounding() -> None:
+    """A load rounds them again, so the bits differ."""
     plan = {"preset": "zero3", "optimizer": {"dtype": "int8"}}
     for rule in RULES:
         model = sharded(plan)
@@ -233,7 +235,7 @@ def case_states_in_8_bits_go_on() -> None:
         torch.testing.assert_close(losses, expected, rtol=0.02, atol=0.0)
 
 
-def case_what_does_not_fit_is_named() -> None:
+def test_load_names_states_that_do_not_fit() -> None:
     model = sharded()
     optimizer = make("AdamW", model)
     train(model, optimizer, schedule_of(optimizer), range(2))
@@ -247,23 +249,26 @@ def case_what_does_not_fit_is_named() -> None:
         ("exp_avg", torch.zeros(3), ".blocks.0.up.weight' has shape (3,)"),
         ("step", torch.tensor(7.0), "different numbers of steps"),
     ):
-        with raises(meron.ArgumentError, text):
+        with pytest.raises(meron.ArgumentError, match=re.escape(text)):
             optimizer.load_state_dict(wrong(key, value))
-    with raises(meron.ArgumentError, "is -1"):
+    with pytest.raises(meron.ArgumentError, match="is -1"):
         optimizer.load_state_dict({**state, "state": {0: {"step": torch.tensor(-1.0)}}})
-    with raises(ValueError, "different number of parameter groups"):
+    with pytest.raises(ValueError, match="different number of parameter groups"):
         optimizer.load_state_dict({**state, "param_groups": state["param_groups"][:1]})
     assert optimizer.state_dict()["param_groups"] == before["param_groups"]
     assert optimizer.steps == 2
     if RANKS > 1:
         part = {**before["state"][1], "exp_avg": torch.zeros(1)}
         state = {**before["state"], 1: part} if RANK == 1 else before["state"]
-        with raises(meron.ArgumentError, "on as many ranks" if RANK == 1 else "on ranks [1]"):
+        with pytest.raises(
+            meron.ArgumentError,
+            match=re.escape("on as many ranks" if RANK == 1 else "on ranks [1]"),
+        ):
             optimizer.load_state_dict({**before, "state": state})
     train(model, optimizer, schedule_of(optimizer), range(2, 3))
 
 
-def case_states_by_name() -> None:
+def test_full_states_are_read_and_set_by_name() -> None:
     for rule, keys in (
         ("Adam", ("exp_avg", "exp_avg_sq")),
         ("Adagrad", ("sum",)),
@@ -286,7 +291,3 @@ def case_states_by_name() -> None:
         assert mt.full_optimizer_state(optimizer, weight, "step") == 2
         for key in {"exp_avg", "exp_avg_sq", "sum", "momentum_buffer"} - set(keys):
             assert mt.full_optimizer_state(optimizer, weight, key) is None
-
-
-if __name__ == "__main__":
-    run_cases(sys.modules[__name__])
