@@ -29,8 +29,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import ranks as ranks_plugin
 import torch
+from ranks import call
 
 import meron.torch as mt
 from meron.torch.sharding import unit_of
@@ -58,7 +58,7 @@ class Run:
     worst: str  # param
 
     def check(self, tolerance: float = 1e-6) -> None:
-        """Demands equal bits if the mean over ranks is exact, else equality within the tolerance."""
+        """Demands equal bits if the mean over ranks is exact, else values within the tolerance."""
         allowed = 0.0 if self.ranks in EXACT_RANKS else tolerance
         assert self.loss_difference <= allowed, self
         assert self.weight_difference <= allowed, self
@@ -91,9 +91,8 @@ def compare(
         device: on which the ranks compute.
     """
     job = Job(model, plans, accumulate, steps)
-    by_rank = ranks_plugin.call(
-        ranks, run_rank, job, environment={"MERON_TORCH_DEVICE": device}, deadline=240.0
-    )
+    environment = {"MERON_TORCH_DEVICE": device}
+    by_rank = call(ranks, run_rank, job, environment=environment, deadline=240.0)
     return {(runs[0].plan, runs[0].accumulate): merged(runs) for runs in zip(*by_rank)}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stack of layers that the programs of this folder train."""
+"""A stack of layers that the tests of this folder train on the host and on the emulated device."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ import torch
 
 import meron.torch as mt
 
-RANK = int(os.environ["MERON_RANK"])
+RANK = int(os.environ.get("MERON_RANK", "0"))
+RANKS = int(os.environ.get("MERON_WORLD_SIZE", "1"))
 STEPS = 3
+# The emulated device delays copies by so many microseconds: a missing wait shows.
+SLOW = {"MERON_EMULATED_DEVICE": "delay=200"}
 
 
 def stack(**options: Any) -> torch.nn.Sequential:
@@ -43,7 +46,7 @@ def trained(
     accumulate: int = 1,
     clip: float = 0.0,
 ) -> list[torch.Tensor]:
-    """Losses, norms, and the values at the end."""
+    """Returns losses, norms, and the values at the end."""
     found = []
     for step in range(STEPS):
         for turn in range(accumulate):

@@ -1,32 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints of models on the emulated device: saved by one run, loaded by others.
-
-FOLDER: of the checkpoints and of what they must give. ACTION: save, or load.
-"""
+"""A model on the emulated device is saved, and loaded by another world or on another device."""
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+import ranks
 import torch
+from layers import SLOW
 from torch import nn
 
 import meron
 import meron.torch as mt
-from model import RANK, RANKS, run_cases
 
-FOLDER = Path(os.environ["FOLDER"])
-ACTION = os.environ["ACTION"]
 SAVED, STEPS = 2, 4
 KEYS = ("exp_avg", "exp_avg_sq")
 
 
 class Model(nn.Module):
-    """With a buffer, which is on the device as the params are."""
+    """Has a buffer, which is on the device of the params."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
@@ -37,7 +31,7 @@ class Model(nn.Module):
         return self.layers(x) * self.scale
 
 
-# What resides where, and on which device.
+# By name: the device, and the tier of each kind of value.
 THERE = {"tier": "device"}
 PLANS: dict[str, tuple[str, dict[str, Any]]] = {
     "host": ("cpu", {}),
@@ -46,6 +40,7 @@ PLANS: dict[str, tuple[str, dict[str, Any]]] = {
     "computes": ("emulated", {}),
 }
 Run = tuple[nn.Module, Any, torch.dtype]
+States = dict[str, torch.Tensor]
 
 
 def build(name: str, dtype: torch.dtype, seed: int) -> Run:
@@ -57,7 +52,7 @@ def build(name: str, dtype: torch.dtype, seed: int) -> Run:
 
 
 def train(run: Run, first: int, last: int) -> None:
-    """Every rank has the same micro-batches, so that any number of ranks has the same means."""
+    """All ranks have the same micro-batches, so that the means are those of any world size."""
     model, optimizer, dtype = run
     for step in range(first, last):
         x = torch.randn(4, 16, generator=torch.Generator().manual_seed(step)).to(dtype)
@@ -66,7 +61,7 @@ def train(run: Run, first: int, last: int) -> None:
         optimizer.zero_grad()
 
 
-def states(run: Run) -> dict[str, torch.Tensor]:
+def states_of(run: Run) -> States:
     model, optimizer, _ = run
     found = {name: value.cpu().clone() for name, value in model.state_dict().items()}
     for name, param in model.named_parameters():
@@ -77,54 +72,51 @@ def states(run: Run) -> dict[str, torch.Tensor]:
     return found
 
 
-def expect(run: Run, file: Path) -> None:
-    expected = torch.load(file)
-    found = states(run)
+def expect(run: Run, expected: States) -> None:
+    found = states_of(run)
     assert found.keys() == expected.keys()
     for name, value in found.items():
         assert value.dtype == expected[name].dtype and torch.equal(value, expected[name]), name
 
 
-def variants() -> Iterator[tuple[str, torch.dtype, bool, str]]:
-    for name in PLANS:
-        for dtype, background in ((torch.float32, False), (torch.bfloat16, True)):
-            yield name, dtype, background, f"{name}-{background}"
-
-
-def save(name: str, dtype: torch.dtype, background: bool, folder: Path) -> None:
+def save(name: str, dtype: torch.dtype, background: bool, folder: Path) -> tuple[States, States]:
+    """Saves and trains on. Returns the states that it saved, and those at the end."""
     run = build(name, dtype, 1)
     model, optimizer, _ = run
     train(run, 0, SAVED)
     with torch.no_grad():
         model.scale.fill_(0.5)
-    before = states(run)
+    before = states_of(run)
     saving = mt.save(folder, "it", model, optimizer, step=SAVED, background=background)
-    train(run, SAVED, STEPS)  # while it is copied, if in the background
+    train(run, SAVED, STEPS)  # during the copy, if in the background
     saving.wait()
-    after = states(run)
-    if RANK == 0:
-        torch.save(before, folder / "before.pt")
-        torch.save(after, folder / "after.pt")
+    return before, states_of(run)
 
 
-def case_what_is_saved_is_loaded() -> None:
-    for name, dtype, background, key in variants():
-        folder = FOLDER / key
-        if ACTION == "save":
-            save(name, dtype, background, folder)
-            continue
-        # From the device to the host too, and back.
-        for other in dict.fromkeys([name, "host", "all"]):
-            run = build(other, dtype, 2)
-            train(run, 7, 8)
-            loaded = mt.load(folder, "it", run[0], run[1])
-            assert loaded.step == SAVED
-            expect(run, folder / "before.pt")
-            assert float(run[0].scale.cpu()[0]) == 0.5
-            train(run, SAVED, STEPS)
-            expect(run, folder / "after.pt")
+def load(name: str, dtype: torch.dtype, folder: Path, before: States, after: States) -> None:
+    """Loads onto the device that saved, onto the host, and with all values on the device."""
+    for other in dict.fromkeys([name, "host", "all"]):
+        run = build(other, dtype, 2)
+        train(run, 7, 8)
+        loaded = mt.load(folder, "it", run[0], run[1])
+        assert loaded.step == SAVED
+        expect(run, before)
+        assert float(run[0].scale.cpu()[0]) == 0.5
+        train(run, SAVED, STEPS)
+        expect(run, after)
 
 
-if __name__ == "__main__":
-    assert RANKS > 0
-    run_cases(sys.modules[__name__])
+@pytest.mark.parametrize(
+    ("dtype", "background"),
+    [(torch.float32, False), (torch.bfloat16, True)],
+    ids=["f32", "bf16_in_background"],
+)
+@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize(
+    ("saving", "loading"), [(2, 2), (2, 1), (1, 2)], ids=["2to2", "2to1", "1to2"]
+)
+def test_resumes_on_another_device_and_world_size(
+    tmp_path: Path, saving: int, loading: int, name: str, dtype: torch.dtype, background: bool
+) -> None:
+    saved = ranks.call(saving, save, name, dtype, background, tmp_path, environment=SLOW)
+    ranks.call(loading, load, name, dtype, tmp_path, *saved[0], environment=SLOW)

@@ -1,21 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A config of DeepSpeed trains on the emulated device as on the host, and its rows lie there."""
+"""A config of DeepSpeed trains on the emulated device as on the host, with its shards there.
+
+DeepSpeed too keeps shards on the device unless they are offloaded.
+"""
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import Any
 
+import pytest
 import torch
+from layers import RANK, RANKS
 
 from meron import zero
 from meron.zero.config import parse
 from meron.zero.tiers import against, plan_for
-from model import RANK, RANKS, run_cases
 
-SHARED = "SHARED" in os.environ  # ranks share the device, and exchange by the host
+pytestmark = pytest.mark.ranks(1, 2, 4)
 ADAMW = {"optimizer": {"type": "AdamW", "params": {"lr": 0.01}}}
+
+
+@pytest.fixture(params=[False, True], ids=["own_devices", "shared_device"])
+def shared(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """True if ranks share one device and exchange through the host."""
+    if request.param:
+        monkeypatch.setenv("MERON_EMULATED_DEVICE", "shared=1")
+    return bool(request.param)
 
 
 def config(stage: int, offload: str = "none", **others: Any) -> dict[str, Any]:
@@ -48,29 +58,28 @@ def train(chosen: dict[str, Any], device: str, **others: Any) -> tuple[list[floa
     return [*losses, *state.values()], stats
 
 
-def case_every_stage_has_the_values_of_the_host() -> None:
+def test_each_stage_has_the_values_of_the_host(shared: bool) -> None:
     for stage in range(4):
         host, _ = train(config(stage), "cpu")
         rows, stats = train(config(stage), "emulated")
-        # Micro-batches are added in f32 on both; replicas are summed in rank order.
-        assert host == rows, (stage, host, rows)
-        on_device = RANKS == 1 or not SHARED or stage in (0, 3)
-        assert (stats.device_bytes > 0) == on_device, (stage, stats.device_bytes)
-        if on_device and not (SHARED and RANKS > 1):
+        # Both add micro-batches in f32, and sum replicas in rank order.
+        assert host == rows, stage
+        on_device = RANKS == 1 or not shared or stage in (0, 3)
+        assert (stats.device_bytes > 0) == on_device, stage
+        if on_device and not (shared and RANKS > 1):
             assert stats.device_down_bytes == 0
 
 
-def case_what_is_offloaded_is_on_the_host() -> None:
+def test_offloaded_states_are_in_host_memory(shared: bool) -> None:
     host, _ = train(config(3), "cpu")
     rows, stats = train(config(3, "cpu"), "emulated")
     assert host == rows
     assert RANK > 0 or (stats.device_bytes > 0 and stats.optimizer_bytes > 0)
 
 
-def case_groups_of_ranks_have_the_values_of_the_host() -> None:
-    """Second copies need devices that exchange; a group of all ranks has none."""
-    if RANKS == 1:
-        return
+@pytest.mark.ranks(2, 4)
+def test_groups_of_ranks_have_the_values_of_the_host(shared: bool) -> None:
+    """Secondary partitions need devices that exchange. A group of all ranks has none."""
     quantized = {
         "zero_quantized_weights": True,
         "zero_quantized_gradients": True,
@@ -83,19 +92,19 @@ def case_groups_of_ranks_have_the_values_of_the_host() -> None:
         chosen["zero_optimization"] |= keys
         host, _ = train(chosen, "cpu")
         rows, stats = train(chosen, "emulated")
-        assert host == rows, (keys, host, rows)
-        on_device = RANKS == 2 or not SHARED or keys is mics
-        assert (stats.device_bytes > 0) == on_device, (keys, stats.device_bytes)
+        assert host == rows, keys
+        on_device = RANKS == 2 or not shared or keys is mics
+        assert (stats.device_bytes > 0) == on_device, keys
 
 
-def case_an_optimizer_of_torch_steps_on_the_host() -> None:
+def test_optimizer_of_torch_steps_on_the_host(shared: bool) -> None:
     chosen = config(3)
     del chosen["optimizer"]
     _, stats = train(chosen, "emulated", optimizer=lambda params: torch.optim.AdamW(params))
     assert stats.device_bytes == 0
 
 
-def case_what_keeps_rows_on_the_host() -> None:
+def test_names_what_keeps_shards_on_the_host() -> None:
     def why(**zero_optimization: Any) -> str:
         return against(parse({"zero_optimization": zero_optimization, **ADAMW}))
 
@@ -109,7 +118,3 @@ def case_what_keeps_rows_on_the_host() -> None:
     assert "amsgrad" in against(parse(amsgrad))
     assert "no optimizer" in against(parse({}))
     assert plan_for(parse(config(2)), "") == parse(config(2)).plan()
-
-
-if __name__ == "__main__":
-    run_cases(sys.modules[__name__])

@@ -1,20 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank: what lies on the emulated device, and how long. Cases of training.py."""
+"""Memory of the emulated device: which storage is live, and when it is released."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+import pytest
 import torch
-from layers import STEPS, batch, equal_bits, sharding_of, stack, trained
+from layers import SLOW, STEPS, batch, equal_bits, sharding_of, stack, trained
 
 import meron
 import meron.torch as mt
 from meron.torch.passes import units_below
-from model import raises
+
+pytestmark = pytest.mark.ranks(1, 2, environment=SLOW)
 
 
-def case_nothing_is_held_between_gathers() -> None:
+def test_releases_storage_between_gathers() -> None:
     model = mt.shard(stack(), units=torch.nn.Linear, device="emulated", persist_elements=0)
     optimizer = mt.AdamW(model, lr=0.1)
     sharding = sharding_of(model)
@@ -40,19 +43,19 @@ def case_nothing_is_held_between_gathers() -> None:
         model(batch(step)).square().mean().backward()
         assert not any(unit.storage.nbytes() for unit in units)
         assert sharding.residency.live == 0 and not sharding.reducer.going
-        # Of the first pass nothing is known; then the next units are on their way.
+        # The first pass records the order of units; later ones prefetch the next units.
         assert (max(ahead) > 1) == (step > 0), (step, ahead)
         if step == 0:
-            assert all(sum(one) <= 2 for one in live), live  # a layer, and the root around it
+            assert all(sum(one) <= 2 for one in live), live  # a layer and the root
         optimizer.step()
     after = sharding.context.stats()
     size = 4 * sum(unit.elements for unit in units)
     assert after.device_down_bytes - before.device_down_bytes == STEPS * size
-    # The first pass gathers for the backward again; later ones keep what it needs in the window.
+    # The first backward gathers again; later passes keep the units that it needs.
     assert after.device_up_bytes - before.device_up_bytes == (STEPS + 1) * size
 
 
-def case_little_is_held_where_little_is_read_ahead() -> None:
+def test_small_prefetch_limits_live_units() -> None:
     limits = {"persist_elements": 0, "prefetch_elements": 16 * 17}
     model = mt.shard(stack(), units=torch.nn.Linear, plan="hpz(1)", device="emulated", **limits)
     optimizer = mt.AdamW(model, lr=0.1)
@@ -65,11 +68,10 @@ def case_little_is_held_where_little_is_read_ahead() -> None:
     for step in range(STEPS):
         model(batch(step)).square().mean().backward()
         optimizer.step()
-    assert max(live) <= 3, live  # a layer, the next one, and the root around them
+    assert max(live) <= 3, live  # a layer, the next one, and the root
 
 
-def case_small_units_stay_until_the_step() -> None:
-    # A plan whose units are these alone: the total counts those of all models.
+def test_small_units_stay_until_the_step() -> None:
     model = mt.shard(stack(), units=torch.nn.Linear, device="emulated", plan="mics(1)")
     sharding, units = sharding_of(model), units_below(model)
     sharding.limits = {"persist_elements": 16 * 17, "persist_total_elements": 2 * 16 * 17}
@@ -82,14 +84,14 @@ def case_small_units_stay_until_the_step() -> None:
     assert sharding.residency.live == 0
 
 
-def case_what_was_begun_ahead_is_not_stale() -> None:
+def test_write_after_prefetch_is_not_stale() -> None:
     model = mt.shard(stack(), units=torch.nn.Linear, device="emulated")
     mt.prefetch(model[0])
     value = torch.full((16, 16), 2.0)
     mt.set_full_param(model[0].weight, value)
     mt.unshard(model[0])
     assert torch.equal(model[0].weight.detach(), value)
-    with raises(meron.StateError, "gathered"):
+    with pytest.raises(meron.StateError, match="gathered"):
         mt.set_full_param(model[0].weight, value)
     mt.reshard(model[0])
     assert sharding_of(model).residency.live <= sum(
@@ -97,7 +99,7 @@ def case_what_was_begun_ahead_is_not_stale() -> None:
     )
 
 
-def case_after_an_exception_it_goes_on() -> None:
+def test_trains_on_after_a_failed_forward() -> None:
     def train(device: str) -> list[torch.Tensor]:
         model = mt.shard(stack(), units=torch.nn.Linear, device=device)
         optimizer = mt.AdamW(model, lr=0.1)
@@ -111,19 +113,19 @@ def case_after_an_exception_it_goes_on() -> None:
     equal_bits(train)
 
 
-def case_a_write_is_told() -> None:
+def test_rejects_writes_to_sharded_params() -> None:
     model = mt.shard(stack(), units=torch.nn.Linear, device="emulated")
-    with raises(meron.StateError, "0.weight' is sharded: a write"):
+    with pytest.raises(meron.StateError, match=re.escape("0.weight' is sharded: a write")):
         model[0].weight.data.zero_()
-    with raises(meron.StateError, "full_param"):
+    with pytest.raises(meron.StateError, match="full_param"):
         model[0].weight.sum()
     kept = mt.shard(stack(), units=torch.nn.Linear, plan="zero1", device="emulated")
     rule = mt.SGD(kept, lr=0.1)
     kept(batch(0)).sum().backward()
     rule.step()
-    for param in kept.parameters():  # in use and out of it, and after a step the new values
+    for param in kept.parameters():  # sharded and unsharded, and after a step the new values
         assert torch.equal(param.data.cpu(), mt.full_param(param))
-        with raises(meron.StateError, "a write"):
+        with pytest.raises(meron.StateError, match="a write"):
             param.data.zero_()
 
     def clamp(layer: torch.nn.Module, _inputs: Any) -> None:
@@ -131,24 +133,26 @@ def case_a_write_is_told() -> None:
             layer.weight.clamp_(-1, 1)
 
     hook = model[1].register_forward_pre_hook(clamp)
-    with raises(meron.StateError, "1.weight' is sharded: it was written to"):
+    with pytest.raises(
+        meron.StateError, match=re.escape("1.weight' is sharded: it was written to")
+    ):
         model(batch(0))
     hook.remove()
     model(batch(0))
 
 
-def case_one_model_on_each() -> None:
+def test_each_device_has_its_own_context() -> None:
     context = mt.context_for(meron.Plan.preset("zero3"), device="emulated")
     assert context.device == "emulated"
     assert mt.context_for(meron.Plan.preset("zero3"), device="cpu") is not context
     model = mt.shard(stack(), context=context)
     assert sharding_of(model).context is context
-    with raises(meron.ArgumentError, "emulated"):
+    with pytest.raises(meron.ArgumentError, match="emulated"):
         mt.shard(stack(), context=context, device="cpu")
     parts = stack()
     mt.shard(parts[0], device="emulated")
-    with raises(meron.ArgumentError, "was sharded for emulated"):
+    with pytest.raises(meron.ArgumentError, match="was sharded for emulated"):
         mt.shard(parts, device="cpu")
-    mt.shard(parts)  # as its part
+    mt.shard(parts)  # on the device of its part
     assert sharding_of(parts).context is context
     assert all(unit.sharding.context is context for unit in units_below(parts))

@@ -1,22 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank: what it trains on the emulated device has the bits of the host."""
+"""Training on the emulated device has the bits of training on the host."""
 
 from __future__ import annotations
 
 import copy
-import sys
 from collections.abc import Callable
 from typing import Any
 
-import memory
+import pytest
 import torch
-from layers import RANK, STEPS, batch, equal_bits, stack, trained
+from layers import RANK, SLOW, STEPS, batch, equal_bits, stack, trained
 from torch.utils.checkpoint import checkpoint
 
 import meron
 import meron.torch as mt
 from meron import zero
-from model import Model, config, data, loss_of, raises, run_cases
+from model import Model, config, data, loss_of
+
+pytestmark = pytest.mark.ranks(1, 2, environment=SLOW)
 
 
 def flat(state: dict[str, Any]) -> list[torch.Tensor]:
@@ -26,15 +27,15 @@ def flat(state: dict[str, Any]) -> list[torch.Tensor]:
 # ---- meron.torch --------------------------------------------------------------------------------
 
 
-def case_rows_on_the_device() -> None:
+def test_values_and_states_on_the_device_have_the_bits_of_the_host() -> None:
     there = {"tier": "device"}
     rows = {"param": there, "gradient": there, "optimizer": there}
     for dtype in (torch.float32, torch.bfloat16):
         for tiers in ({"param": there}, rows):
 
             def run(device: str, tiers: Any = tiers, dtype: torch.dtype = dtype) -> Any:
-                # A context of its own, on the host too: names, by which params on meta get their
-                # values, are counted by context.
+                # A context of its own, also on the host. A context counts names, from which params
+                # on meta get their values.
                 table = {"preset": "zero3", "name": "rows"}
                 table.update(tiers if device == "emulated" else {})
                 model = mt.shard(
@@ -54,11 +55,11 @@ def case_rows_on_the_device() -> None:
         plan=meron.Plan.parse({"preset": "zero3", **rows}),
         device="emulated",
     )
-    with raises(meron.UnsupportedError, "on device"):
+    with pytest.raises(meron.UnsupportedError, match="on device"):
         mt.shard_optimizer(model, torch.optim.SGD(model.parameters(), lr=0.1))
 
 
-def case_plans_and_rules() -> None:
+def test_each_plan_and_rule_has_the_bits_of_the_host() -> None:
     for plan in ("zero0", "zero1", "zero2", "zero3"):
 
         def engines(device: str, plan: str = plan) -> list[torch.Tensor]:
@@ -74,7 +75,7 @@ def case_plans_and_rules() -> None:
         equal_bits(torchs)
 
 
-def case_mixed_precision_and_autocast() -> None:
+def test_mixed_precision_and_autocast_have_the_bits_of_the_host() -> None:
     mp = mt.MixedPrecision(torch.bfloat16, torch.float32)
 
     def half(device: str) -> list[torch.Tensor]:
@@ -95,7 +96,7 @@ def case_mixed_precision_and_autocast() -> None:
     equal_bits(autocast)
 
 
-def case_checkpointing_gathers_again() -> None:
+def test_activation_checkpointing_has_the_bits_of_the_host() -> None:
     for reentrant in (True, False):
 
         def train(device: str, reentrant: bool = reentrant) -> list[torch.Tensor]:
@@ -125,7 +126,7 @@ class Around(torch.nn.Module):
         return self.run(x) * self.scale
 
 
-def case_frozen_params_and_no_sync() -> None:
+def test_frozen_params_and_no_sync_have_the_bits_of_the_host() -> None:
     def train(device: str) -> list[torch.Tensor]:
         model = stack()
         model[0].weight.requires_grad_(False)
@@ -145,7 +146,7 @@ def case_frozen_params_and_no_sync() -> None:
     equal_bits(train)
 
 
-def case_params_on_meta() -> None:
+def test_params_on_meta_get_the_values_of_the_host() -> None:
     def train(device: str) -> list[torch.Tensor]:
         model = mt.shard(stack(device="meta"), units=torch.nn.Linear, device=device, seed=3)
         return trained(model, mt.AdamW(model, lr=0.1))
@@ -156,7 +157,7 @@ def case_params_on_meta() -> None:
 # ---- meron.zero ---------------------------------------------------------------------------------
 
 
-def case_stages_and_settings() -> None:
+def test_each_stage_of_zero_has_the_bits_of_the_host() -> None:
     for stage in (0, 1, 2, 3):
         for others in (
             {"gradient_accumulation_steps": 2, "gradient_clipping": 0.1},
@@ -185,7 +186,7 @@ def case_stages_and_settings() -> None:
             equal_bits(train)
 
 
-def case_params_can_be_read_and_changed() -> None:
+def test_params_are_read_and_written_as_on_the_host() -> None:
     def train(device: str) -> list[torch.Tensor]:
         with zero.Init(config_dict_or_path=config(3), device=device):
             torch.manual_seed(0)
@@ -215,7 +216,7 @@ def case_params_can_be_read_and_changed() -> None:
     equal_bits(train)
 
 
-def case_leaf_modules() -> None:
+def test_leaf_modules_have_the_bits_of_the_host() -> None:
     def train(device: str) -> list[torch.Tensor]:
         torch.manual_seed(0)
         model = Model()
@@ -233,14 +234,11 @@ def case_leaf_modules() -> None:
     equal_bits(train)
 
 
-def case_init_and_initialize_agree() -> None:
+def test_initialize_keeps_the_device_of_init() -> None:
     with zero.Init(config_dict_or_path=config(3), device="emulated"):
         model = Model()
-    with raises(meron.ArgumentError, "was sharded for emulated"):
+    with pytest.raises(meron.ArgumentError, match="was sharded for emulated"):
         zero.initialize(model=model, config=config(3), device="cpu")
     engine, *_ = zero.initialize(model=model, config=config(3))  # as it was built
     assert engine.sharding.context.device == "emulated"
     engine.destroy()
-
-
-run_cases(sys.modules[__name__], memory)
