@@ -34,8 +34,7 @@ def test_values_and_states_on_the_device_have_the_bits_of_the_host() -> None:
         for tiers in ({"param": there}, rows):
 
             def run(device: str, tiers: Any = tiers, dtype: torch.dtype = dtype) -> Any:
-                # A context of its own, also on the host. A context counts names, from which params
-                # on meta get their values.
+                # The plan's name gives the run on the host a context of its own too.
                 table = {"preset": "zero3", "name": "rows"}
                 table.update(tiers if device == "emulated" else {})
                 model = mt.shard(

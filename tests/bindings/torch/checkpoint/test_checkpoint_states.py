@@ -1,24 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank: states of optimizers that a checkpoint lacks, has of several optimizers, or has of
-another's rule. As promised.py."""
+"""States of optimizers that a checkpoint lacks, or has for several optimizers or another rule."""
 
 from __future__ import annotations
 
-from functools import partial
+import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
-from promised import JOB, folder, main, raises, same, values_of
+from checkpoint_model import JOB, OPTIONS, WIDTH, build, digest, same, train, values_of
 from torch import nn
-from training import OPTIONS, WIDTH, build, digest, train
 
 import meron.torch as mt
 from meron.torch.checkpoint import LoadError, get_optimizer_state_dict
 
+pytestmark = pytest.mark.ranks(1, 2)
 NAME = "blocks.0.up.weight"
 RULES = ("torch AdamW", "torch SGD", "torch Adagrad", "engine AdamW", "engine SGD")
-CONSTANT = SimpleNamespace(step=lambda: None)  # a scheduler
+CONSTANT = SimpleNamespace(step=lambda: None)  # scheduler
 Run = tuple[nn.Module, torch.optim.Optimizer, Any]
 
 
@@ -33,33 +34,33 @@ def next_steps(run: Run) -> list[str]:
     return train(JOB, *run, 0, 2)
 
 
-def a_checkpoint_of_values_alone_has_no_states() -> None:
-    where = folder()
-    mt.save(where, "values", of_rule("torch AdamW", 1)[0], values_only=True)
-    mt.save(where, "alone", of_rule("torch AdamW", 1)[0])
+def test_load_without_states_resets_the_optimizer_only_if_lenient(tmp_path: Path) -> None:
+    mt.save(tmp_path, "values", of_rule("torch AdamW", 1)[0], values_only=True)
+    mt.save(tmp_path, "alone", of_rule("torch AdamW", 1)[0])
     for rule in RULES:
         for name in ("values", "alone"):
             run = of_rule(rule, 3)
             model, optimizer, _ = run
             before, trained = values_of(model), digest(model, optimizer)
             text = f"missing: the states of {rule.split()[1]}"
-            raises(LoadError, text, partial(mt.load, where, name, model, optimizer))
+            with pytest.raises(LoadError, match=re.escape(text)):
+                mt.load(tmp_path, name, model, optimizer)
             same(model, before)
             assert digest(model, optimizer) == trained
-            loaded = mt.load(where, name, model, optimizer, strict=False)
+            loaded = mt.load(tmp_path, name, model, optimizer, strict=False)
             assert loaded.missing == [text.removeprefix("missing: ")]
             fresh = of_rule(rule, 0, seed=1)
-            mt.load(where, name, fresh[0])
-            for group in optimizer.param_groups:  # which were left alone
+            mt.load(tmp_path, name, fresh[0])
+            for group in optimizer.param_groups:  # which keep their rates
                 group["lr"] = OPTIONS[rule.split()[1]]["lr"]
             after = next_steps((model, optimizer, CONSTANT))
             assert after == next_steps((*fresh[:2], CONSTANT)), rule
 
 
-def a_model_goes_back_to_before_its_first_step() -> None:
+def test_loads_a_checkpoint_from_before_the_first_step(tmp_path: Path) -> None:
     for rule in ("AdamW", "SGD", "Adagrad"):
         for home in ("torch", "engine"):
-            where = folder()
+            where = tmp_path / f"{home} {rule}"
             model, optimizer, scheduler = of_rule(f"{home} {rule}", 0)
             mt.save(where, "a", model, optimizer, scheduler=scheduler)
             for other in ("torch", "engine"):
@@ -71,12 +72,11 @@ def a_model_goes_back_to_before_its_first_step() -> None:
                 assert after == next_steps(fresh), (rule, home, other)
 
 
-def momentum_of_torch_counts_in_the_engine() -> None:
-    where = folder()
+def test_engine_continues_with_torchs_momentum(tmp_path: Path) -> None:
     model, optimizer, scheduler = of_rule("torch SGD", 2)
-    mt.save(where, "a", model, optimizer, scheduler=scheduler)
+    mt.save(tmp_path, "a", model, optimizer, scheduler=scheduler)
     run = of_rule("engine SGD", 0)
-    mt.load(where, None, *run[:2], scheduler=run[2])
+    mt.load(tmp_path, None, *run[:2], scheduler=run[2])
     assert run[1].steps == 1
     next_steps(run)
     next_steps((model, optimizer, scheduler))
@@ -97,14 +97,14 @@ def two_of(rule: str) -> tuple[dict[str, nn.Module], list[torch.optim.Optimizer]
     return models, optimizers
 
 
-def each_optimizer_has_its_own_number_of_steps() -> None:
+def test_each_optimizer_keeps_its_own_step_count(tmp_path: Path) -> None:
     for saved in ("engine AdamW", "torch AdamW"):
         models, optimizers = two_of(saved)
         for model, optimizer, steps in zip(models.values(), optimizers, (5, 2)):
             for _ in range(steps):
                 model(torch.ones(2, WIDTH)).sum().backward()
                 optimizer.step()
-        where = folder()
+        where = tmp_path / saved
         mt.save(where, "a", models, optimizers)
         for loaded in ("torch AdamW", "engine AdamW"):
             others, its = two_of(loaded)
@@ -114,10 +114,10 @@ def each_optimizer_has_its_own_number_of_steps() -> None:
                 assert int(found[f"{name}.weight"]["step"]) == steps, (saved, loaded, name)
 
 
-def rank_0_alone_sees_the_states_of_another_optimizer() -> None:
+def test_rank0_only_load_converts_states_of_another_optimizer(tmp_path: Path) -> None:
     for saved, loaded in (("torch AdamW", "engine AdamW"), ("engine AdamW", "torch AdamW")):
         model, optimizer, _ = of_rule(saved, 2)
-        where = folder()
+        where = tmp_path / saved
         mt.save(where, "a", model, optimizer)
         run = of_rule(loaded, 0, seed=1)
         mt.load(where, None, *run[:2], rank0_only=True)
@@ -125,7 +125,3 @@ def rank_0_alone_sees_the_states_of_another_optimizer() -> None:
         expected = get_optimizer_state_dict(model, optimizer)["state"][NAME]
         assert int(state["step"]) == 2
         assert torch.equal(state["exp_avg"].to_local(), expected["exp_avg"].to_local())
-
-
-if __name__ == "__main__":
-    main(globals())

@@ -1,19 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank: what state dicts of optimizers, with their models', promise, as dcp_promised.py."""
+"""State dicts of optimizers, with their models', for torch.distributed.checkpoint."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from functools import partial
+from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
-from dcp_promised import FULL, LENIENT, RANK0, refused, trained
-from promised import JOB, RANK, RANKS, folder, main, same, values_of
+from checkpoint_model import (
+    FULL,
+    JOB,
+    LENIENT,
+    RANK,
+    RANK0,
+    RANKS,
+    build,
+    same,
+    train,
+    trained,
+    values_of,
+)
 from torch import nn
 from torch.distributed.checkpoint import state_dict as of_torch
 from torch.distributed.checkpoint.state_dict import StateDictOptions
-from training import build, train
 
 import meron
 from meron.torch.checkpoint import (
@@ -28,6 +40,7 @@ from meron.torch.checkpoint import (
     set_state_dict,
 )
 
+pytestmark = pytest.mark.ranks(1, 2)
 NAME = "blocks.0.up.weight"
 
 
@@ -40,7 +53,7 @@ def same_states(one: dict[str, Any], other: dict[str, Any]) -> None:
     assert one["param_groups"] == other["param_groups"]
 
 
-def rank0_has_all_and_gives_all() -> None:
+def test_rank_0_collects_and_broadcasts_full_states() -> None:
     for rule in ("torch AdamW", "engine AdamW"):
         for low in (False, True):
             model, optimizer = trained(rule=rule, low=low)
@@ -60,7 +73,7 @@ def rank0_has_all_and_gives_all() -> None:
             )
 
 
-def what_rank0_cannot_send_is_told_to_all() -> None:
+def test_all_ranks_reject_values_that_rank_0_cannot_send() -> None:
     model, optimizer = trained()
     all_of_rank0 = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
     before = values_of(model)
@@ -74,23 +87,18 @@ def what_rank0_cannot_send_is_told_to_all() -> None:
     ):
         given = {**values, NAME: wrong} if RANK == 0 else {}
         for part in (NAME, text):
-            setting = partial(set_model_state_dict, model, given, options=all_of_rank0)
-            refused(meron.ArgumentError, part, setting)
+            with pytest.raises(meron.ArgumentError, match=re.escape(part)):
+                set_model_state_dict(model, given, options=all_of_rank0)
         given = {**states, "state": {**states["state"], NAME: {"exp_avg": wrong}}}
-        setting = partial(
-            set_optimizer_state_dict,
-            model,
-            optimizer,
-            given if RANK == 0 else {},
-            options=all_of_rank0,
-        )
-        refused(meron.ArgumentError, NAME, setting)
+        given = given if RANK == 0 else {}
+        with pytest.raises(meron.ArgumentError, match=re.escape(NAME)):
+            set_optimizer_state_dict(model, optimizer, given, options=all_of_rank0)
     same(model, before)
     set_model_state_dict(model, values if RANK == 0 else {}, options=all_of_rank0)
     same(model, before)
 
 
-def states_before_the_first_step_leave_the_optimizer_alone() -> None:
+def test_reading_states_before_the_first_step_changes_nothing() -> None:
     for rule, key in (
         ("torch AdamW", "exp_avg_sq"),
         ("torch SGD", "momentum_buffer"),
@@ -111,7 +119,7 @@ def states_before_the_first_step_leave_the_optimizer_alone() -> None:
         same(twin, values_of(model))
 
 
-def states_that_do_not_fit_change_nothing() -> None:
+def test_set_rejects_mismatched_states_and_changes_nothing() -> None:
     for rule in ("torch AdamW", "engine AdamW"):
         model, optimizer = trained(rule=rule)
         before = get_optimizer_state_dict(model, optimizer, options=FULL)
@@ -135,9 +143,11 @@ def states_that_do_not_fit_change_nothing() -> None:
             ("other params", lambda s: s["param_groups"][0]["params"].pop()),
         ):
             bad = changed(change)
-            refused(meron.ArgumentError, text, set_optimizer_state_dict, model, optimizer, bad)
+            with pytest.raises(meron.ArgumentError, match=re.escape(text)):
+                set_optimizer_state_dict(model, optimizer, bad)
             bad = bad if RANK == RANKS - 1 else changed(lambda s: None)
-            refused(meron.ArgumentError, text, set_optimizer_state_dict, model, optimizer, bad)
+            with pytest.raises(meron.ArgumentError, match=re.escape(text)):
+                set_optimizer_state_dict(model, optimizer, bad)
         same_states(get_optimizer_state_dict(model, optimizer, options=FULL), before)
         less = changed(lambda s: s["state"].pop(NAME))
         set_optimizer_state_dict(model, optimizer, less, options=LENIENT)
@@ -148,22 +158,24 @@ def states_that_do_not_fit_change_nothing() -> None:
         set_optimizer_state_dict(model, optimizer, flat, options=flat_options)
         same_states(get_optimizer_state_dict(model, optimizer, options=FULL), before)
         bad = {**flat, "a.b": 1}
-        refused(meron.ArgumentError, "'a.b'", set_optimizer_state_dict, model, optimizer, bad)
+        with pytest.raises(meron.ArgumentError, match=re.escape("'a.b'")):
+            set_optimizer_state_dict(model, optimizer, bad)
 
 
-def exact_values_of_low_params_go_with_the_optimizer() -> None:
+def test_optimizer_states_hold_f32_values_of_bf16_params() -> None:
     for rule in ("torch AdamW", "engine AdamW"):
         model, optimizer = trained(rule=rule, low=True)
         values, states = get_state_dict(model, optimizer)
         assert values["embed.weight"].dtype is torch.bfloat16
         assert states["state"]["embed.weight"]["master"].dtype is torch.float32
         other, its, _ = build({**JOB, "rule": rule, "low": True, "seed": 2})
-        refused(meron.ArgumentError, "do not round", set_optimizer_state_dict, other, its, states)
+        with pytest.raises(meron.ArgumentError, match="do not round"):
+            set_optimizer_state_dict(other, its, states)
         set_state_dict(other, its, model_state_dict=values, optim_state_dict=states)
         found = get_optimizer_state_dict(other, its)
         for name, state in states["state"].items():
             assert torch.equal(found["state"][name]["master"], state["master"])
-        # f32 values, as other checkpoints have them, are kept for the optimizer.
+        # The optimizer keeps the f32 values of other checkpoints.
         fine = {name: state["master"].clone() for name, state in states["state"].items()}
         for value in fine.values():
             value.to_local().add_(1e-5)
@@ -173,7 +185,7 @@ def exact_values_of_low_params_go_with_the_optimizer() -> None:
             assert torch.equal(found["state"][name]["master"], value), (rule, name)
 
 
-def torchs_functions_see_shards() -> None:
+def test_torchs_functions_return_and_accept_shards() -> None:
     for rule in ("torch AdamW", "engine AdamW"):
         model, optimizer = trained(rule=rule, low=True)
         for options in (None, FULL, RANK0):
@@ -195,7 +207,7 @@ def torchs_functions_see_shards() -> None:
     assert type(of_torch.get_model_state_dict(plain)["weight"]) is torch.Tensor
 
 
-def owners_values_are_saved_where_a_codec_is() -> None:
+def test_saves_unquantized_values_under_a_codec(tmp_path: Path) -> None:
     for rule in ("torch AdamW", "engine AdamW"):
         model, optimizer = trained(plan="zeropp(1)", rule=rule)
         exact = model.state_dict()
@@ -204,14 +216,10 @@ def owners_values_are_saved_where_a_codec_is() -> None:
             if isinstance(value, FlatShard):
                 own = exact[name].reshape(-1)[value.begin :][: value.to_local().numel()]
                 assert torch.equal(value.to_local(), own)
-        where = folder()
+        where = tmp_path / rule
         dcp_save({"m": values, "o": states}, checkpoint_id=where)
         other, its, _ = build({**JOB, "plan": "zero3", "rule": rule, "seed": 3})
         values, states = get_state_dict(other, its)
         dcp_load({"m": values, "o": states}, checkpoint_id=where)
         set_state_dict(other, its, model_state_dict=values, optim_state_dict=states)
         same(other, exact)
-
-
-if __name__ == "__main__":
-    main(globals())

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank: what state dicts for torch.distributed.checkpoint promise. Writes a line of JSON per
-function into folder/rank: its name, and what went wrong or null."""
+"""State dicts of models for torch.distributed.checkpoint: contents, loads, and what they reject."""
 
 from __future__ import annotations
 
@@ -8,16 +7,30 @@ import copy
 import io
 import itertools
 import math
-from collections.abc import Callable
+import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from promised import JOB, RANK, RANKS, folder, main, raises, same, values_of
+from checkpoint_model import (
+    FULL,
+    JOB,
+    LENIENT,
+    RANK,
+    RANKS,
+    WIDTH,
+    Block,
+    Model,
+    build,
+    same,
+    trained,
+    values_of,
+    wait_for_all,
+)
 from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions
-from training import WIDTH, Block, Model, build, train
 
 import meron
 import meron.torch as mt
@@ -34,23 +47,10 @@ from meron.torch.checkpoint import (
 )
 from meron.torch.flat_shard import boxes_of
 
-FULL = StateDictOptions(full_state_dict=True)
-RANK0 = StateDictOptions(full_state_dict=True, cpu_offload=True, broadcast_from_rank0=True)
-LENIENT = StateDictOptions(strict=False)
+pytestmark = pytest.mark.ranks(1, 2)
 
 
-def trained(**more: Any) -> tuple[nn.Module, torch.optim.Optimizer]:
-    job = {**JOB, **more}
-    model, optimizer, scheduler = build(job)
-    train(job, model, optimizer, scheduler, 0, 1)
-    return model, optimizer
-
-
-def refused(kind: type[Exception], text: str, function: Callable[..., Any], *args: Any) -> None:
-    raises(kind, text, lambda: function(*args))
-
-
-def ranges_are_few_boxes() -> None:
+def test_boxes_cover_each_range() -> None:
     for shape in ((), (7,), (3, 5), (2, 3, 4), (1, 4, 1, 3), (3, 0, 2)):
         size = math.prod(shape)
         numbers = torch.arange(size).view(shape)
@@ -64,7 +64,7 @@ def ranges_are_few_boxes() -> None:
             assert torch.cat(covered).tolist() == list(range(begin, end)), (shape, begin, end)
 
 
-def each_rank_has_its_range() -> None:
+def test_state_dict_has_the_shard_of_each_rank() -> None:
     for plan in ("zero3", "zero0"):
         model, _ = trained(plan=plan)
         whole = model.state_dict()
@@ -84,7 +84,7 @@ def each_rank_has_its_range() -> None:
         assert plan == "zero0" or own < total / RANKS + total / 4
 
 
-def shards_are_tensors_that_do_not_compute() -> None:
+def test_shards_copy_and_pickle_but_do_not_compute() -> None:
     model, _ = trained()
     value = get_model_state_dict(model)["blocks.0.up.weight"]
     for other in (value.clone(), copy.deepcopy(value), value.detach(), value.to(torch.float32)):
@@ -95,41 +95,45 @@ def shards_are_tensors_that_do_not_compute() -> None:
     again = torch.load(file, weights_only=False)
     assert torch.equal(again.to_local(), value.to_local())
     assert value.bfloat16().dtype is torch.bfloat16
-    refused(meron.UnsupportedError, "full_state_dict=True", lambda: value + 1)
-    refused(meron.UnsupportedError, "to_local", lambda: value.sum())
+    with pytest.raises(meron.UnsupportedError, match="full_state_dict=True"):
+        _ = value + 1
+    with pytest.raises(meron.UnsupportedError, match="to_local"):
+        value.sum()
     assert "FlatShard" in repr(value)
 
 
-def files_need_no_process_group() -> None:
+def test_saves_and_loads_without_a_process_group(tmp_path: Path) -> None:
     model, _ = trained()
-    where = folder()
     state = {"model": get_model_state_dict(model), "step": torch.tensor(3), "note": "x"}
     if RANKS > 1:
         try:
-            dcp.save(state, checkpoint_id=where)
+            dcp.save(state, checkpoint_id=tmp_path)
         except (Exception, dcp.api.CheckpointException) as error:
             assert "dcp_save" in str(error)
         else:
             raise AssertionError("each rank saved as if it were alone")
-    dcp_save(state, checkpoint_id=where)
+    dcp_save(state, checkpoint_id=tmp_path)
     expected = values_of(model)
     for load in (dcp_load, dcp.load):
         other, _, _ = build({**JOB, "seed": 8})
         found = {"model": get_model_state_dict(other), "step": torch.tensor(0), "note": ""}
-        load(found, checkpoint_id=where)
+        load(found, checkpoint_id=tmp_path)
         assert int(found["step"]) == 3 and found["note"] == "x"
         set_model_state_dict(other, found["model"])
         same(other, expected)
     found = {"model": {**found["model"], "more": torch.zeros(2)}}
     if RANK:
         found["model"].pop("more")
-    kind = meron.ArgumentError if RANK else RuntimeError  # the others are told of rank 0's
-    refused(kind, "more", lambda: dcp_load(found, checkpoint_id=where))
-    refused(meron.ArgumentError, "model=", lambda: dcp_save({"a": 1}, checkpoint_id=where))
-    refused(meron.ArgumentError, "checkpoint_id", lambda: dcp_save(state))
+    kind = meron.ArgumentError if RANK else RuntimeError  # rank 0 reports what torch raised
+    with pytest.raises(kind, match="more"):
+        dcp_load(found, checkpoint_id=tmp_path)
+    with pytest.raises(meron.ArgumentError, match="model="):
+        dcp_save({"a": 1}, checkpoint_id=tmp_path)
+    with pytest.raises(meron.ArgumentError, match="checkpoint_id"):
+        dcp_save(state)
 
 
-def objects_with_states_are_asked_for_them() -> None:
+def test_saves_and_loads_stateful_objects(tmp_path: Path) -> None:
     model, optimizer = trained()
 
     class App:
@@ -141,14 +145,14 @@ def objects_with_states_are_asked_for_them() -> None:
                 model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optim"]
             )
 
-    where, before = folder(), values_of(model)
-    dcp_save({"app": App()}, checkpoint_id=where, background=True).wait()
+    before = values_of(model)
+    dcp_save({"app": App()}, checkpoint_id=tmp_path, background=True).wait()
     mt.set_full_param(model.blocks[0].up.bias, torch.zeros(2 * WIDTH + 1))
-    dcp_load({"app": App()}, checkpoint_id=where)
+    dcp_load({"app": App()}, checkpoint_id=tmp_path)
     same(model, before)
 
 
-def values_that_do_not_fit_change_nothing() -> None:
+def test_set_rejects_mismatched_values_and_changes_nothing() -> None:
     model, _ = trained()
     other, _, _ = build({**JOB, "seed": 6, "units": False})
     before = values_of(other)
@@ -163,17 +167,20 @@ def values_that_do_not_fit_change_nothing() -> None:
         ("passes is a", {**good, "passes": good[name]}),
         ("head.weight has other values", {**good, "head.weight": torch.zeros(WIDTH, WIDTH)}),
     ):
-        refused(meron.ArgumentError, text, lambda bad=bad: set_model_state_dict(other, bad))
+        with pytest.raises(meron.ArgumentError, match=re.escape(text)):
+            set_model_state_dict(other, bad)
         on_one = bad if RANK == 0 else good
-        refused(meron.ArgumentError, text, lambda bad=on_one: set_model_state_dict(other, bad))
+        with pytest.raises(meron.ArgumentError, match=re.escape(text)):
+            set_model_state_dict(other, on_one)
     if RANKS > 1:
         shards = get_model_state_dict(model)
-        refused(meron.ArgumentError, "another plan", set_model_state_dict, other, shards)
-        refused(meron.ArgumentError, "elements", other.load_state_dict, shards)
+        with pytest.raises(meron.ArgumentError, match="another plan"):
+            set_model_state_dict(other, shards)
+        with pytest.raises(meron.ArgumentError, match="elements"):
+            other.load_state_dict(shards)
         bad = less if RANK == 0 else good
-        raises(
-            LoadError, "other tensors", lambda: set_model_state_dict(other, bad, options=LENIENT)
-        )
+        with pytest.raises(LoadError, match="other tensors"):
+            set_model_state_dict(other, bad, options=LENIENT)
     same(other, before)
     result = set_model_state_dict(other, {**less, "more": torch.zeros(1)}, options=LENIENT)
     assert result.missing_keys == [name] and result.unexpected_keys == ["more"]
@@ -181,11 +188,12 @@ def values_that_do_not_fit_change_nothing() -> None:
     same(other, before)
 
 
-def frozen_params_and_submodules_are_chosen() -> None:
+def test_selects_frozen_params_and_submodules() -> None:
     model, optimizer = trained()
     state = get_model_state_dict(model, options=StateDictOptions(ignore_frozen_params=True))
     assert not {"scale", "plain"} & state.keys() and "passes" in state
-    refused(LoadError, "missing: plain, scale", set_model_state_dict, model, state)
+    with pytest.raises(LoadError, match="missing: plain, scale"):
+        set_model_state_dict(model, state)
     set_model_state_dict(model, state, options=StateDictOptions(ignore_frozen_params=True))
     part = {model.blocks[0]}
     names = get_model_state_dict(model, submodules=part)
@@ -216,11 +224,12 @@ def frozen_params_and_submodules_are_chosen() -> None:
         ),
         ("options is a dict", lambda: get_model_state_dict(model, options={})),
     ):
-        refused(meron.ArgumentError, text, function)
+        with pytest.raises(meron.ArgumentError, match=re.escape(text)):
+            function()
 
 
 def deferred() -> nn.Module:
-    """A model whose sharded params have no values."""
+    """Returns a model whose sharded params have no values."""
     with torch.device("meta"):
         model = Model()
     model.plain = nn.Parameter(torch.zeros(5), requires_grad=False)
@@ -229,30 +238,32 @@ def deferred() -> nn.Module:
     return model
 
 
-def deferred_models_load() -> None:
+def test_deferred_model_loads(tmp_path: Path) -> None:
     model, _ = trained()
-    where = folder()
-    dcp_save(get_model_state_dict(model), checkpoint_id=where)
+    dcp_save(get_model_state_dict(model), checkpoint_id=tmp_path)
     other = deferred()
     state = get_model_state_dict(other)
-    refused(meron.StateError, "no values yet", lambda: dcp_save(state, checkpoint_id=folder()))
-    refused(meron.StateError, "no values yet", set_model_state_dict, other, state)
-    refused(meron.StateError, "no values yet", lambda: get_model_state_dict(other, options=FULL))
-    dcp_load(state, checkpoint_id=where)
+    with pytest.raises(meron.StateError, match="no values yet"):
+        dcp_save(state, checkpoint_id=tmp_path / "deferred")
+    with pytest.raises(meron.StateError, match="no values yet"):
+        set_model_state_dict(other, state)
+    with pytest.raises(meron.StateError, match="no values yet"):
+        get_model_state_dict(other, options=FULL)
+    dcp_load(state, checkpoint_id=tmp_path)
     set_model_state_dict(other, state)
     same(other, values_of(model))
 
 
-def deferred_models_have_no_values_after_a_load_that_failed() -> None:
+def test_deferred_model_has_no_values_after_a_failed_load(tmp_path: Path) -> None:
     model, _ = trained()
-    where = folder()
+    where = tmp_path / "saved"
     dcp_save(get_model_state_dict(model), checkpoint_id=where)
-    damaged = folder()
+    damaged = tmp_path / "damaged"
     dcp_save(get_model_state_dict(model), checkpoint_id=damaged)
     if RANK == 0:
-        for file in Path(damaged).glob("*.distcp"):
+        for file in damaged.glob("*.distcp"):
             file.write_bytes(b"")
-    folder()  # rank 0 is here
+    wait_for_all()
     other = deferred()
     state = get_model_state_dict(other)
     for load in (dcp_load, dcp.load):
@@ -261,18 +272,20 @@ def deferred_models_have_no_values_after_a_load_that_failed() -> None:
             try:
                 load(given, checkpoint_id=path)
             except (Exception, dcp.api.CheckpointException):
-                refused(meron.StateError, "no values yet", set_model_state_dict, other, state)
+                with pytest.raises(meron.StateError, match="no values yet"):
+                    set_model_state_dict(other, state)
             else:
                 raise AssertionError("it loaded")
     copy_of = state["embed.weight"].clone()
     copy_of.copy_(state["embed.weight"])
-    refused(meron.StateError, "no values", copy_of.require_values, "it")
+    with pytest.raises(meron.StateError, match="no values"):
+        copy_of.require_values("it")
     dcp.load(state, checkpoint_id=where)
     set_model_state_dict(other, state)
     same(other, values_of(model))
 
 
-def tensors_of_one_and_of_no_elements_are_saved() -> None:
+def test_saves_tensors_of_one_and_of_zero_elements(tmp_path: Path) -> None:
     class Odd(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -282,17 +295,12 @@ def tensors_of_one_and_of_no_elements_are_saved() -> None:
 
     model = mt.shard(Odd())
     optimizer = mt.shard_optimizer(model, torch.optim.AdamW(model.parameters()))
-    where = folder()
     values, states = get_state_dict(model, optimizer)
-    dcp_save({"m": values, "o": states}, checkpoint_id=where)
+    dcp_save({"m": values, "o": states}, checkpoint_id=tmp_path)
     mt.set_full_param(model.one, torch.tensor(5.0))
-    dcp_load({"m": values, "o": states}, checkpoint_id=where)
+    dcp_load({"m": values, "o": states}, checkpoint_id=tmp_path)
     set_state_dict(model, optimizer, model_state_dict=values, optim_state_dict=states)
     full = get_state_dict(model, optimizer, options=FULL)
     assert full[0]["one"] == 2.0 and full[0]["none"].shape == (3, 0, 2)
     set_state_dict(model, optimizer, model_state_dict=full[0], optim_state_dict=full[1])
     assert optimizer.state[optimizer.param_groups[0]["params"][0]]["exp_avg"].dim() == 1
-
-
-if __name__ == "__main__":
-    main(globals())

@@ -1,24 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank: trains a model, saves it, goes on; or loads it and goes on. Writes what came out.
+"""The model that the checkpoints of this folder hold, and its training.
 
-job: {"folder", "out", "action": "save" or "load", "plan", "rule": "engine AdamW" or "torch SGD",
-"low": bf16 compute, "first", "last": steps to train, "total": micro-batches of a step}
+A job is a dictionary: "plan", "rule" ("engine AdamW" or "torch SGD"), "total" (micro-batches of a
+step), and optionally "low" (computes in bf16), "units" (False: one unit) and "seed".
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import sys
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions
 
 import meron.torch as mt
 
+RANK = int(os.environ.get("MERON_RANK", "0"))
+RANKS = int(os.environ.get("MERON_WORLD_SIZE", "1"))
+FULL = StateDictOptions(full_state_dict=True)
+RANK0 = StateDictOptions(full_state_dict=True, cpu_offload=True, broadcast_from_rank0=True)
+LENIENT = StateDictOptions(strict=False)
+Job = dict[str, Any]
+JOB: Job = {"plan": "zero3", "rule": "torch AdamW", "total": 2}
 OPTIONS: dict[str, dict[str, Any]] = {
     "AdamW": {"lr": 1e-2},
     "Adam": {"lr": 1e-2},
@@ -43,7 +48,7 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
-    """With a tied weight, a frozen one, buffers of both kinds, and a param in no unit."""
+    """Has a tied weight, a frozen one, buffers of both kinds, and a param in no unit."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +66,7 @@ class Model(nn.Module):
         return self.head(self.blocks(self.embed(x) * self.scale[0] * self.table.to(x.dtype)))
 
 
-def build(job: dict[str, Any]) -> tuple[nn.Module, torch.optim.Optimizer, Any]:
+def build(job: Job) -> tuple[nn.Module, torch.optim.Optimizer, Any]:
     torch.manual_seed(job.get("seed", 0))
     model = Model()
     low = mt.MixedPrecision(torch.bfloat16) if job.get("low") else None
@@ -87,18 +92,19 @@ def build(job: dict[str, Any]) -> tuple[nn.Module, torch.optim.Optimizer, Any]:
 
 
 def train(
-    job: dict[str, Any], model: nn.Module, optimizer: Any, scheduler: Any, first: int, last: int
+    job: Job, model: nn.Module, optimizer: Any, scheduler: Any, first: int, last: int
 ) -> list[str]:
-    """Trains steps [first, last); digests after each. The same micro-batches at any number of
-    ranks."""
-    rank, ranks = int(os.environ["MERON_RANK"]), int(os.environ["MERON_WORLD_SIZE"])
-    turns = max(job["total"] // ranks, 1)
+    """Trains steps [first, last). Returns the digest after each.
+
+    The micro-batches of a step are the same for each number of ranks.
+    """
+    turns = max(job["total"] // RANKS, 1)
     after = []
     for step in range(first, last):
         generator = torch.Generator().manual_seed(100 + step)
-        data = torch.randn(ranks * turns, 4, WIDTH, generator=generator)
+        data = torch.randn(RANKS * turns, 4, WIDTH, generator=generator)
         for turn in range(turns):
-            x = data[turn * ranks + rank]
+            x = data[turn * RANKS + RANK]
             loss = model(x.bfloat16() if job.get("low") else x).float().square().mean() / turns
             loss.backward()
         optimizer.step()
@@ -108,8 +114,16 @@ def train(
     return after
 
 
+def trained(**more: Any) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """Builds JOB with these changes, and trains a step."""
+    job = {**JOB, **more}
+    model, optimizer, scheduler = build(job)
+    train(job, model, optimizer, scheduler, 0, 1)
+    return model, optimizer
+
+
 def digest(model: nn.Module, optimizer: Any) -> str:
-    """Of the bits of all params, and of the states of those that are trained."""
+    """Hashes the bits of all params, and of the states of those that are trained."""
     found = hashlib.sha256()
     for name, param in model.named_parameters():
         found.update(name.encode())
@@ -124,56 +138,15 @@ def digest(model: nn.Module, optimizer: Any) -> str:
     return found.hexdigest()[:16]
 
 
-def be_a_node(job: dict[str, Any], disk: int) -> None:
-    """This rank says that it is a node of its own, with the disk of that number."""
-    rank, ranks = int(os.environ["MERON_RANK"]), int(os.environ["MERON_WORLD_SIZE"])
-    os.environ["MERON_NODE"] = str(rank)
-    os.environ["MERON_TORCH_TRANSPORT"] = "group"
-    meeting = f"file://{job['out']}/meeting"
-    torch.distributed.init_process_group("gloo", meeting, rank=rank, world_size=ranks)
-    job["folder"] += f"/disk{disk}"
-    job["options"] = {"per_node": True}
+def values_of(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in model.state_dict().items()}
 
 
-def main() -> None:
-    job = json.loads(sys.argv[1])
-    torch.set_num_threads(1)
-    if "disks" in job:
-        be_a_node(job, job["disks"][int(os.environ["MERON_RANK"])])
-    model, optimizer, scheduler = build(job)
-    out: dict[str, Any] = {}
-    first, last = job["first"], job["last"]
-    if job["action"] == "save":
-        train(job, model, optimizer, scheduler, 0, first)
-        handle = mt.save(
-            job["folder"],
-            "it",
-            model,
-            optimizer,
-            step=first,
-            scheduler=scheduler,
-            extra={"position": 7},
-            tensors={"mine": torch.arange(5)},
-            background=job.get("background", False),
-            **job.get("options", {}),
-        )
-        out["digest"] = digest(model, optimizer)
-        out["random"] = torch.rand(1).item()
-        out["after"] = train(job, model, optimizer, scheduler, first, last)
-        handle.wait()
-    else:
-        loaded = mt.load(
-            job["folder"], None, model, optimizer, scheduler=scheduler, **job.get("options", {})
-        )
-        assert (loaded.step, loaded.extra) == (first, {"position": 7})
-        assert torch.equal(loaded.tensors["mine"], torch.arange(5))
-        assert int(model.passes) > 0
-        out["digest"] = digest(model, optimizer)
-        out["random"] = torch.rand(1).item() if loaded.rng else None
-        out["after"] = train(job, model, optimizer, scheduler, first, last)
-    out["rates"] = [group["lr"] for group in optimizer.param_groups]
-    Path(job["out"], os.environ["MERON_RANK"]).write_text(json.dumps(out))
+def same(model: nn.Module, values: dict[str, torch.Tensor]) -> None:
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, values[name]), name
 
 
-if __name__ == "__main__":
-    main()
+def wait_for_all() -> None:
+    """Waits until each rank calls this."""
+    mt.context_for("zero3").world.barrier()

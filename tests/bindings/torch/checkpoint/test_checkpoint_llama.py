@@ -1,26 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Llama of transformers: built on meta, loaded into shards, trained, saved, loaded, written out.
-
-llama.py FOLDER TIED    (on every rank)
-"""
+"""A Llama of transformers, from published weights to weights for transformers."""
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 
+import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
-from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
 import meron
 import meron.torch as mt
 
+pytest.importorskip("transformers", reason="transformers is not installed")
 
-def main() -> None:
-    folder, tied = Path(sys.argv[1]), sys.argv[2] == "tied"
-    rank = int(os.environ["MERON_RANK"])
+from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer
+
+
+@pytest.mark.ranks(2, deadline=240)
+@pytest.mark.parametrize("tied", [True, False], ids=["tied", "free"])
+def test_llama_loads_trains_resumes_and_exports(rank: int, tmp_path: Path, tied: bool) -> None:
     config = LlamaConfig(
         hidden_size=64,
         intermediate_size=128,
@@ -33,18 +32,14 @@ def main() -> None:
     tokens = torch.arange(12).reshape(1, 12)
     torch.manual_seed(0)
     reference = LlamaForCausalLM(config).eval()
-    if rank == 0:  # before the others come through shard()
-        reference.save_pretrained(folder / "published", max_shard_size="100KB")
+    if rank == 0:  # before the other rank passes shard()
+        reference.save_pretrained(tmp_path / "published", max_shard_size="100KB")
     with torch.device("meta"):
         model = LlamaForCausalLM(config)
     mt.shard(model, units=LlamaDecoderLayer, init="defer")
-    try:
+    with pytest.raises(meron.StateError, match="has no values yet"):
         model(tokens)
-    except meron.StateError as error:
-        assert "has no values yet" in str(error)
-    else:
-        raise AssertionError("a model without values ran")
-    mt.load_pretrained(model, folder / "published")
+    mt.load_pretrained(model, tmp_path / "published")
     model.eval()
     with torch.no_grad():
         assert torch.equal(model(tokens).logits, reference(tokens).logits)
@@ -54,24 +49,20 @@ def main() -> None:
     model(tokens, labels=tokens).loss.backward()
     optimizer.step()
     optimizer.zero_grad()
-    handle = mt.save(folder / "runs", "step-1", model, optimizer, step=1, background=True)
+    handle = mt.save(tmp_path / "runs", "step-1", model, optimizer, step=1, background=True)
     losses = []
     for turn in range(2):
         if turn == 1:
             handle.wait()
-            assert mt.load(folder / "runs", None, model, optimizer).step == 1
+            assert mt.load(tmp_path / "runs", None, model, optimizer).step == 1
         loss = model(tokens, labels=tokens).loss
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         losses.append((loss.item(), model(tokens, labels=tokens).loss.item()))
-    assert losses[0] == losses[1], losses
+    assert losses[0] == losses[1]
 
-    mt.save_pretrained(model, folder / "out")
+    mt.save_pretrained(model, tmp_path / "out")
     if rank == 0:
-        again = LlamaForCausalLM.from_pretrained(folder / "out")
+        again = LlamaForCausalLM.from_pretrained(tmp_path / "out")
         assert again(tokens, labels=tokens).loss.item() == losses[1][1]
-
-
-if __name__ == "__main__":
-    main()
