@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Generator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -14,9 +15,22 @@ from ranks.protocol import Call
 from ranks.server import RANKS_OWN
 
 MARK = (
-    "ranks(count, *counts, deadline=SECONDS, environment={}): run the test on that many ranks; "
-    "with several counts, once for each"
+    "ranks(count, *counts, deadline=SECONDS, environment={}, name=TEXT): run the test on that many "
+    "ranks; with several counts or several marks, once for each; the name is part of the test's id"
 )
+
+
+@dataclass(frozen=True)
+class World:
+    """The ranks of one run of a test, and the options of `Pool.run`."""
+
+    count: int
+    name: str
+    options: dict[str, Any]
+
+    @property
+    def id(self) -> str:
+        return f"{self.count}ranks" + (f"-{self.name}" if self.name else "")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -47,16 +61,21 @@ def world_size() -> Any:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    mark = metafunc.definition.get_closest_marker("ranks")
-    if mark is None:
-        return
-    counts = counts_of(mark, metafunc.definition.nodeid)
-    metafunc.fixturenames.append("_count_of_ranks")
-    metafunc.parametrize("_count_of_ranks", counts, ids=[f"{count}ranks" for count in counts])
+    test = metafunc.definition
+    worlds = [world for mark in marks_of(test) for world in worlds_of(mark, test.nodeid)]
+    if worlds:
+        metafunc.fixturenames.append("_world")
+        metafunc.parametrize("_world", worlds, ids=[world.id for world in worlds])
 
 
-def counts_of(mark: pytest.Mark, test: str) -> tuple[int, ...]:
-    known = {"deadline", "environment"}
+def marks_of(test: pytest.Item) -> list[pytest.Mark]:
+    """Returns the marks `ranks` of the test itself or, if it has none, of its class or module."""
+    found = list(test.iter_markers_with_node("ranks"))
+    return [mark for node, mark in found if node is found[0][0]]
+
+
+def worlds_of(mark: pytest.Mark, test: str) -> list[World]:
+    known = {"deadline", "environment", "name"}
     if not mark.args or not all(isinstance(each, int) and each > 0 for each in mark.args):
         raise pytest.UsageError(
             f"{test}: @pytest.mark.ranks takes numbers of ranks, as in ranks(2)"
@@ -64,14 +83,17 @@ def counts_of(mark: pytest.Mark, test: str) -> tuple[int, ...]:
     if unknown := ", ".join(sorted(set(mark.kwargs) - known)):
         names = ", ".join(sorted(known))
         raise pytest.UsageError(f"{test}: @pytest.mark.ranks has no {unknown}; it has {names}")
-    return mark.args
+    options = dict(mark.kwargs)
+    name = options.pop("name", "")
+    return [World(count, name, options) for count in mark.args]
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Runs a marked test on its ranks. Fixtures are made once, in this process, and pickled."""
-    mark = pyfuncitem.get_closest_marker("ranks")
-    if mark is None:
+    callspec = getattr(pyfuncitem, "callspec", None)
+    world: World | None = callspec.params.get("_world") if callspec else None
+    if world is None:
         return None
     names = pyfuncitem._fixtureinfo.argnames
     call = Call(
@@ -79,8 +101,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         pyfuncitem.function.__qualname__,
         keywords={name: argument(pyfuncitem, name) for name in names},
     )
-    count: Any = pyfuncitem.callspec.params["_count_of_ranks"]
-    endings = ranks.pool().run(count, call, **mark.kwargs)
+    endings = ranks.pool().run(world.count, call, **world.options)
     if text := ranks.failure_of(endings):
         pytest.fail(text, pytrace=False)
     return True

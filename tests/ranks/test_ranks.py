@@ -276,6 +276,25 @@ def test_b():
     assert "2 passed" in run(tmp_path, source)
 
 
+def test_runs_for_each_mark_and_names_it(tmp_path: Path) -> None:
+    source = """
+pytestmark = [
+    pytest.mark.ranks(1, 2),
+    pytest.mark.ranks(3, name="mine", environment={"MINE": "1"}),
+]
+@pytest.mark.parametrize("value", ["x"])
+def test_a(value, world_size):
+    assert (os.environ.get("MINE") == "1") == (world_size == 3)
+@pytest.mark.ranks(1)
+def test_b():
+    pass
+"""
+    out = run(tmp_path, source, "-k", "not mine")
+    assert "3 passed, 1 deselected" in out
+    out = run(tmp_path, source)
+    assert "test_a[3ranks-mine-x] PASSED" in out and "4 passed" in out
+
+
 # ---- Functions ----------------------------------------------------------------------------------
 
 
