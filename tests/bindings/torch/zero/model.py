@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the programs of this folder train, and how they compare it with plain torch."""
+"""The model that tests of meron.zero train, and its comparison with plain torch."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
 
@@ -18,6 +19,12 @@ from meron import zero
 
 RANK = int(os.environ.get("MERON_RANK", "0"))
 RANKS = int(os.environ.get("MERON_WORLD_SIZE", "1"))
+
+
+def on_device(*counts: int, **environment: str) -> pytest.MarkDecorator:
+    """Marks tests to run on so many ranks with their params on the emulated device."""
+    variables = {"MERON_TORCH_DEVICE": "emulated", **environment}
+    return pytest.mark.ranks(*counts, name="emulated", environment=variables)
 
 
 class Block(torch.nn.Module):
@@ -143,6 +150,30 @@ def config(stage: int = 3, **others: Any) -> dict[str, Any]:
 
 def sgd(model: torch.nn.Module) -> torch.optim.SGD:
     return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+class Scale(torch.nn.Module):
+    """Its loss is the sum of its weight, so each micro-batch has a gradient of 1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(5))
+
+    def forward(self) -> torch.Tensor:
+        return self.weight.sum()
+
+
+def scale_engine(stage: int, **others: Any) -> tuple[Scale, Any]:
+    model = Scale()
+    block = {"type": "SGD", "params": {"lr": 1.0}}
+    settings = config(stage, optimizer=block, **others)
+    return model, zero.initialize(model=model, config=settings)[0]
+
+
+def weight_of(model: Scale) -> float:
+    values = whole(model.weight)
+    assert bool((values == values[0]).all()), values
+    return float(values[0])
 
 
 def run_cases(*modules: ModuleType) -> None:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frozen and trained params in one module (BitFit, LoRA): training, and what there is to read."""
+"""Frozen and trained params in one module (BitFit, LoRA): training, and reads of their values."""
 
 from __future__ import annotations
 
 import copy
-import sys
+import re
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
@@ -22,9 +23,9 @@ from model import (
     engine_step,
     loss_of,
     plain_step,
-    raises,
-    run_cases,
 )
+
+pytestmark = pytest.mark.ranks(2)
 
 
 class Adapted(nn.Linear):
@@ -67,7 +68,7 @@ def rule(own: bool) -> dict[str, Any]:
     return {"type": "AdamW", "params": {"lr": 0.01, "eps": 1.0, "torch_adam": not own}}
 
 
-def case_frozen_and_trained_params_of_one_module_train() -> None:
+def test_trains_modules_with_some_frozen_params() -> None:
     for make in (bitfit, lora):
         for stage, dtype in ((0, "bf16"), (1, "fp16"), (2, "bf16"), (3, "bf16"), (3, "fp16")):
             for own in (True, False):
@@ -93,7 +94,7 @@ def case_frozen_and_trained_params_of_one_module_train() -> None:
                     engine.destroy()
 
 
-def case_an_optimizer_of_meron_torch_trains_them_too() -> None:
+def test_optimizers_of_meron_torch_skip_frozen_params() -> None:
     model = bitfit()
     mt.shard(model, mp=mt.MixedPrecision(param_dtype=torch.bfloat16))
     optimizer = mt.AdamW(model, lr=0.01)
@@ -108,7 +109,7 @@ def case_an_optimizer_of_meron_torch_trains_them_too() -> None:
 
 
 def check_frozen(param: nn.Parameter, value: torch.Tensor) -> None:
-    """What can be asked of a frozen param is answered, or refused by name."""
+    """Each access to a frozen param succeeds, or is rejected with the param's name."""
     unit, i = param._meron
     owned = unit.owned(i)
     own = value.reshape(-1)[owned.start : owned.stop]
@@ -122,17 +123,17 @@ def check_frozen(param: nn.Parameter, value: torch.Tensor) -> None:
         assert zero.safe_get_local_optimizer_state(param, key) is None
     zero.safe_update_full_grad_vectorized([param], lambda *_: 1 / 0)
     name = f"{unit.names[i]} is frozen"
-    with raises(meron.StateError, name):
+    with pytest.raises(meron.StateError, match=re.escape(name)):
         zero.safe_set_full_grad(param, value)
-    with raises(meron.StateError, name):
+    with pytest.raises(meron.StateError, match=re.escape(name)):
         zero.safe_set_local_grad(param, own)
-    with raises(meron.ArgumentError, name):
+    with pytest.raises(meron.ArgumentError, match=re.escape(name)):
         zero.safe_set_full_optimizer_state(param, value, "exp_avg")
-    with raises(meron.ArgumentError, name):
+    with pytest.raises(meron.ArgumentError, match=re.escape(name)):
         zero.safe_set_local_optimizer_state(param, own, "exp_avg")
 
 
-def case_what_there_is_to_read_of_frozen_params() -> None:
+def test_reads_frozen_params_and_rejects_writes_of_their_states() -> None:
     for stage in (1, 3):
         for own in (True, False):
             for block in DTYPES.values():
@@ -160,7 +161,7 @@ def case_what_there_is_to_read_of_frozen_params() -> None:
                 engine.destroy()
 
 
-def case_no_f32_values_are_kept_of_what_is_frozen() -> None:
+def test_keeps_no_f32_values_of_frozen_params() -> None:
     model = bitfit()
     with zero.Init(config_dict_or_path=config(**DTYPES["bf16"])):
         built = bitfit()
@@ -170,7 +171,3 @@ def case_no_f32_values_are_kept_of_what_is_frozen() -> None:
         for param in each.parameters():
             unit, i = param._meron
             assert i in unit.trainable or i not in unit.masters
-
-
-if __name__ == "__main__":
-    run_cases(sys.modules[__name__])

@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 import copy
-import sys
 from typing import Any
 
-import gathered
-import parents
+import pytest
 import torch
 from torch import nn
 
@@ -16,14 +14,16 @@ import meron
 from meron import zero
 from meron.torch.sharding import unit_of
 from meron.torch.wrap import scope_of
-from model import RANK, Model, assert_equal_weights, config, raises, run_cases, train, twins, whole
+from model import RANK, Model, assert_equal_weights, config, on_device, train, twins, whole
+
+pytestmark = [pytest.mark.ranks(1, 3), on_device(2)]
 
 
 def sharded(param: torch.Tensor) -> bool:
     return unit_of(param) is not None
 
 
-def case_a_model_is_sharded_as_it_is_built() -> None:
+def test_shards_a_model_while_it_is_built() -> None:
     torch.manual_seed(RANK)  # rank 0's values count
     plain_init = nn.Linear.__dict__["__init__"]
     with zero.Init(config_dict_or_path=config()):
@@ -41,7 +41,7 @@ def case_a_model_is_sharded_as_it_is_built() -> None:
     assert_equal_weights(model, plain, 1e-6)
 
 
-def case_nested_and_disabled_contexts() -> None:
+def test_nests_and_disables_init_contexts() -> None:
     with zero.Init():
         with zero.Init():
             inner = nn.Linear(2, 3)
@@ -53,21 +53,21 @@ def case_nested_and_disabled_contexts() -> None:
     assert [sharded(m.weight) for m in (inner, after, within, outside)] == [True, True, True, False]
 
 
-def case_an_exception_ends_the_context() -> None:
+def test_an_exception_ends_init() -> None:
     class Broken(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.part = nn.Linear(2, 2)
             raise KeyError("broken")
 
-    with raises(KeyError, "broken"), zero.Init():
+    with pytest.raises(KeyError, match="broken"), zero.Init():
         Broken()
     assert not sharded(nn.Linear(2, 2).weight)
     with zero.Init():
         assert sharded(nn.Linear(2, 2).weight)
 
 
-def case_parents_see_whole_params() -> None:
+def test_parents_see_full_params_of_their_parts() -> None:
     class Parent(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -96,14 +96,14 @@ def case_parents_see_whole_params() -> None:
         assert parent.seen == [("Linear", 18.0), ("Parent", 2.0)], parent.seen
 
 
-def case_apply_after_the_build() -> None:
+def test_apply_initializes_params_after_the_build() -> None:
     with zero.Init():
         model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1))
         model.apply(lambda m: nn.init.ones_(m.weight) if isinstance(m, nn.Linear) else None)
     assert torch.equal(whole(model[0].weight), torch.ones(2, 2))
 
 
-def case_meta_and_skip_init() -> None:
+def test_initializes_meta_and_skip_init_params() -> None:
     with torch.device("meta"), zero.Init():
         model = Model()
     value = whole(model.embed.weight)
@@ -118,7 +118,7 @@ def case_meta_and_skip_init() -> None:
     assert_equal_weights(model, plain, 1e-6)
 
 
-def case_layers_made_of_copies() -> None:
+def test_shards_layers_that_are_copies() -> None:
     torch.manual_seed(0)
     with zero.Init():
         layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
@@ -133,37 +133,37 @@ def case_layers_made_of_copies() -> None:
     assert torch.allclose(model(x), plain(x), atol=1e-6)
 
 
-def case_a_model_that_is_built_already() -> None:
+def test_shards_an_existing_model() -> None:
     model, _ = twins()
     zero.Init(module=model, dtype=torch.bfloat16)
     assert all(sharded(param) for param in model.parameters())
     assert model.shift.dtype == torch.bfloat16
-    with raises(meron.StateError, "zero3"):
+    with pytest.raises(meron.StateError, match="zero3"):
         zero.initialize(model=model, config=config(2))
 
 
-def case_arguments() -> None:
+def test_rejects_wrong_arguments_of_init() -> None:
     group = object()
-    with raises(meron.ArgumentError, "both given"):
+    with pytest.raises(meron.ArgumentError, match="both given"):
         zero.Init(data_parallel_group=group, sequence_data_parallel_group=group)
-    with raises(meron.ArgumentError, "both given"):
+    with pytest.raises(meron.ArgumentError, match="both given"):
         zero.Init(config={}, config_dict_or_path={})
-    with raises(meron.ArgumentError, "dtype"):
+    with pytest.raises(meron.ArgumentError, match="dtype"):
         zero.Init(dtype=torch.float64)
-    with raises(meron.ArgumentError, "names no folder for params"):
+    with pytest.raises(meron.ArgumentError, match="names no folder for params"):
         zero.Init(remote_device="nvme")
-    with raises(meron.UnsupportedError, "cuda"):
+    with pytest.raises(meron.UnsupportedError, match="cuda"):
         zero.Init(remote_device="cuda")
-    with raises(meron.UnsupportedError, "param_swapper"):
+    with pytest.raises(meron.UnsupportedError, match="param_swapper"):
         zero.Init(param_swapper=object())
-    with raises(meron.ArgumentError, "needs a config"):
+    with pytest.raises(meron.ArgumentError, match="needs a config"):
         zero.MiCS_Init()
-    with raises(meron.ArgumentError, "mics_shard_size"):
+    with pytest.raises(meron.ArgumentError, match="mics_shard_size"):
         zero.MiCS_Init(config=config())
     zero.Init(remote_device="cpu", pin_memory=True, mem_efficient_linear=False)
 
 
-def case_contexts_that_end_in_another_order() -> None:
+def test_init_contexts_may_end_in_any_order() -> None:
     plain_init = nn.Linear.__dict__["__init__"]
     first, second = zero.Init(), zero.Init()
     first.__enter__()
@@ -174,7 +174,7 @@ def case_contexts_that_end_in_another_order() -> None:
     assert "__init_subclass__" not in nn.Module.__dict__ and not sharded(nn.Linear(2, 2).weight)
 
 
-def case_initialize_within_init() -> None:
+def test_initializes_an_engine_within_init() -> None:
     torch.manual_seed(0)
     with zero.Init():
         model = Model()
@@ -186,7 +186,7 @@ def case_initialize_within_init() -> None:
     assert_equal_weights(model, plain, 1e-6)
 
 
-def case_leaves_of_a_config_within_init() -> None:
+def test_init_takes_leaf_modules_from_the_config() -> None:
     class Pair(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -200,7 +200,7 @@ def case_leaves_of_a_config_within_init() -> None:
     assert scope is not None and len(scope.units) == 2
 
 
-def case_copies_keep_external_params() -> None:
+def test_copies_keep_external_params() -> None:
     with zero.Init():
         table = nn.Embedding(3, 4)
         layer = nn.Linear(4, 4)
@@ -220,7 +220,7 @@ def case_copies_keep_external_params() -> None:
         assert scope.units == [copied.weight._meron[0]]
 
 
-def case_classes_of_params_stay() -> None:
+def test_keeps_classes_of_params() -> None:
     class Special(nn.Parameter):
         pass
 
@@ -231,14 +231,14 @@ def case_classes_of_params_stay() -> None:
     assert layer.weight.ds_shape == (4, 3) and torch.equal(whole(layer.weight), torch.ones(4, 3))
 
 
-def case_a_param_is_copied_whole() -> None:
+def test_copies_a_param_unsharded() -> None:
     with zero.Init():
         layer = nn.Linear(3, 4)
     alone = copy.deepcopy(layer.weight)
     assert type(alone) is nn.Parameter and torch.equal(alone, whole(layer.weight))
 
 
-def case_a_module_is_copied_unsharded_outside_of_init() -> None:
+def test_copies_a_module_unsharded_outside_of_init() -> None:
     with zero.Init():
         model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4))
     model[0].weight.requires_grad = False
@@ -251,7 +251,7 @@ def case_a_module_is_copied_unsharded_outside_of_init() -> None:
     assert torch.equal(again[0].weight, alone[0].weight)
 
 
-def case_an_rnn_is_copied_with_what_it_keeps_of_its_weights() -> None:
+def test_copies_an_rnn_with_its_flat_weights() -> None:
     with zero.Init():
         model = nn.LSTM(3, 4)
     alone = copy.deepcopy(model)
@@ -259,7 +259,3 @@ def case_an_rnn_is_copied_with_what_it_keeps_of_its_weights() -> None:
     assert torch.equal(alone(steps)[0], model(steps)[0])
     alone(steps)[0].sum().backward()
     assert all(param.grad is not None for param in alone.parameters())
-
-
-if __name__ == "__main__":
-    run_cases(sys.modules[__name__], parents, gathered)

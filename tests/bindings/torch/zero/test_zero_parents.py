@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parents that gather params of their parts while a model is built: cases of build.py."""
+"""Parents that gather params of their parts while a model is built."""
 
 from __future__ import annotations
 
 import contextlib
 
+import pytest
 import torch
 from torch import nn
 
 import meron
 from meron import zero
-from model import RANK, RANKS, raises, whole
+from model import RANK, RANKS, on_device, whole
+
+pytestmark = [pytest.mark.ranks(1, 3), on_device(2)]
 
 
 class Gathers(nn.Module):
@@ -26,7 +29,7 @@ class Gathers(nn.Module):
             with torch.no_grad():
                 self.part.weight.fill_(7.0 + RANK)
                 self.part.bias.add_(1.0)
-            with raises(meron.StateError, "gathered already"):
+            with pytest.raises(meron.StateError, match="gathered already"):
                 zero.GatheredParameters(self.part.weight).__enter__()
         with torch.no_grad():
             self.part.weight.mul_(2.0)
@@ -51,7 +54,7 @@ class Gathers(nn.Module):
                 module.weight.mul_(10.0)
 
 
-def case_parents_gather_params_of_their_parts() -> None:
+def test_parents_gather_params_of_their_parts() -> None:
     with contextlib.ExitStack() as stay:
         with zero.Init():
             model = Gathers(stay)
@@ -69,7 +72,7 @@ def case_parents_gather_params_of_their_parts() -> None:
         pass  # nothing is gathered still
 
 
-def case_a_parent_fails_while_it_gathers() -> None:
+def test_releases_a_gather_of_a_parent_that_fails() -> None:
     class Fails(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -80,7 +83,7 @@ def case_a_parent_fails_while_it_gathers() -> None:
                 raise KeyError("broken")
 
     parts: list[nn.Linear] = []
-    with raises(KeyError, "broken"), zero.Init():
+    with pytest.raises(KeyError, match="broken"), zero.Init():
         Fails()
     with zero.GatheredParameters(parts[0].parameters(), modifier_rank=0), torch.no_grad():
         parts[0].weight.fill_(4.0)

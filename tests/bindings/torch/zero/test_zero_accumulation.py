@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an accumulation sums, what it is divided by, what counts its micro-batches, and one
-reduction for all of them."""
+"""Gradient accumulation: sums, their divisor and dtype, counters, and coalesced reductions."""
 
 from __future__ import annotations
 
 import contextlib
-import sys
+import re
 from typing import Any
 
+import pytest
 import torch
-from torch import nn
 
 import meron
 from meron import zero
@@ -21,34 +20,12 @@ from model import (
     data,
     loss_of,
     plain_step,
-    raises,
-    run_cases,
+    scale_engine,
     twins,
+    weight_of,
 )
 
-
-class Scale(nn.Module):
-    """Its loss is its weight: every micro-batch has a gradient of 1."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(5))
-
-    def forward(self) -> torch.Tensor:
-        return self.weight.sum()
-
-
-def scale_engine(stage: int, **others: Any) -> tuple[Scale, Any]:
-    model = Scale()
-    block = {"type": "SGD", "params": {"lr": 1.0}}
-    settings = config(stage, optimizer=block, **others)
-    return model, zero.initialize(model=model, config=settings)[0]
-
-
-def weight_of(model: Scale) -> float:
-    values = zero.safe_get_full_fp32_param(model.weight)
-    assert values is not None and bool((values == values[0]).all()), values
-    return float(values[0])
+pytestmark = pytest.mark.ranks(2)
 
 
 UNMANAGED: dict[str, Any] = {
@@ -57,7 +34,7 @@ UNMANAGED: dict[str, Any] = {
 }
 
 
-def case_unmanaged_gradients_are_divided_by_the_configured_steps() -> None:
+def test_divides_unmanaged_gradients_by_the_configured_steps() -> None:
     for stage in range(4):
         model, engine = scale_engine(stage, **UNMANAGED)
         for _ in range(4):
@@ -78,7 +55,7 @@ def case_unmanaged_gradients_are_divided_by_the_configured_steps() -> None:
         engine.destroy()
 
 
-def case_samples_are_those_of_the_backward_passes() -> None:
+def test_counts_samples_by_backward_passes() -> None:
     model, engine = scale_engine(1, **UNMANAGED)
     samples = 0
     for count in (1, 3, 4):
@@ -109,11 +86,11 @@ def case_samples_are_those_of_the_backward_passes() -> None:
     assert engine.global_samples == 2 * 2 * 3 * RANKS
 
 
-def case_the_number_of_steps_stays_within_an_accumulation() -> None:
+def test_rejects_a_new_batch_size_during_an_accumulation() -> None:
     model, engine = scale_engine(3, **UNMANAGED)
     with engine.no_sync():
         engine.backward(engine())
-    with raises(meron.StateError, "1 micro-batch(es)"):
+    with pytest.raises(meron.StateError, match=re.escape("1 micro-batch(es)")):
         engine.set_train_batch_size(2 * RANKS)
     engine.backward(engine())
     engine.step()
@@ -124,7 +101,7 @@ def case_the_number_of_steps_stays_within_an_accumulation() -> None:
     assert weight_of(model) == -1.5
 
 
-def case_whether_the_last_step_was_applied() -> None:
+def test_reports_whether_the_last_step_was_applied() -> None:
     _, engine = scale_engine(2, gradient_accumulation_steps=2)
     assert not engine.was_step_applied()
     for _ in range(2):
@@ -134,7 +111,7 @@ def case_whether_the_last_step_was_applied() -> None:
             engine.step()
             seen.append(engine.was_step_applied())
         assert seen == [False, True]
-    with raises(meron.StateError, "without a backward"):
+    with pytest.raises(meron.StateError, match="without a backward"):
         engine.step()
     assert not engine.was_step_applied()
     engine.destroy()
@@ -144,7 +121,7 @@ def case_whether_the_last_step_was_applied() -> None:
         if applied:
             engine.step()
         else:
-            with raises(meron.NonFiniteError, "norm"):
+            with pytest.raises(meron.NonFiniteError, match="norm"):
                 engine.step()
         assert engine.was_step_applied() == applied
 
@@ -155,7 +132,7 @@ BF16: dict[str, Any] = {"bf16": {"enabled": True}}
 
 
 def uneven_sum(stage: int, unsynced: bool = False, **others: Any) -> float:
-    """What an accumulation sums of them."""
+    """Returns the sum that an accumulation makes of them."""
     model, engine = scale_engine(stage, gradient_accumulation_steps=len(UNEVEN), **others)
     engine.set_gradient_accumulation_boundary(True)
     with engine.no_sync() if unsynced else contextlib.nullcontext():
@@ -172,7 +149,7 @@ def accumulating(dtype: str, **others: Any) -> dict[str, Any]:
     return {"data_types": {"grad_accum_dtype": dtype}, **others}
 
 
-def case_gradients_are_accumulated_in_the_dtype_that_is_asked_for() -> None:
+def test_accumulates_gradients_in_the_configured_dtype() -> None:
     exact, rounded = sum(UNEVEN), UNEVEN[0]
     for stage in range(4):
         assert uneven_sum(stage, **accumulating("fp32", **BF16)) == exact, stage
@@ -186,7 +163,7 @@ def case_gradients_are_accumulated_in_the_dtype_that_is_asked_for() -> None:
         assert uneven_sum(stage, **accumulating("bf16", **BF16)) == rounded, stage
         assert uneven_sum(stage, **accumulating("bf16")) == rounded, stage
         assert uneven_sum(stage, **accumulating("fp16")) == exact, stage  # 11 bits suffice
-        # What travels is no narrower than what is accumulated.
+        # Gradients are sent in a dtype that is at least as wide as the sums.
         assert uneven_sum(stage, communication_data_type="bf16") == exact, stage
         assert uneven_sum(stage, communication_data_type="fp32", **BF16) == exact, stage
     # Without the key in DeepSpeed's: f32 at stage 0, the params' at stage 1.
@@ -194,15 +171,15 @@ def case_gradients_are_accumulated_in_the_dtype_that_is_asked_for() -> None:
     assert uneven_sum(0, communication_data_type="bf16", **BF16) == exact
 
 
-def case_a_sum_in_torch_is_refused_where_it_would_round() -> None:
+def test_rejects_unsynchronized_sums_that_would_round() -> None:
     for stage in (2, 3):
         assert uneven_sum(stage, unsynced=True) == sum(UNEVEN)
-        with raises(meron.UnsupportedError, "grad_accum_dtype"):
+        with pytest.raises(meron.UnsupportedError, match="grad_accum_dtype"):
             uneven_sum(stage, unsynced=True, **accumulating("fp32", **BF16))
         assert uneven_sum(stage, unsynced=True, **BF16) == UNEVEN[0]
 
 
-def case_one_reduction_for_several_backward_passes() -> None:
+def test_reduces_once_for_several_backward_passes() -> None:
     generator = torch.Generator().manual_seed(1)
     batches = [data(generator) for _ in range(3)]
     for stage in range(4):
@@ -216,10 +193,13 @@ def case_one_reduction_for_several_backward_passes() -> None:
                 for batch in batches:
                     engine.backward(loss_of(engine, batch[0][RANK], batch[1][RANK]))
                 assert engine.sharding.context.stats().reduce_bytes == begun
-                with raises(meron.StateError, "no_sync"):
+                with pytest.raises(meron.StateError, match="no_sync"):
                     engine.step()
             assert RANKS != 2 or engine.sharding.context.stats().reduce_bytes > begun
-            with raises(meron.StateError, "were not used"), engine.coalesce_grad_reduction():
+            with (
+                pytest.raises(meron.StateError, match="were not used"),
+                engine.coalesce_grad_reduction(),
+            ):
                 pass
             assert engine.is_gradient_accumulation_boundary()
             engine.step()
@@ -230,16 +210,16 @@ def case_one_reduction_for_several_backward_passes() -> None:
             engine.destroy()
 
 
-def case_misuse_of_one_reduction() -> None:
+def test_rejects_misuse_of_a_coalesced_reduction() -> None:
     model, engine = scale_engine(2)
-    wrong = raises(meron.StateError, "no_sync() within no_sync()")
+    wrong = pytest.raises(meron.StateError, match=re.escape("no_sync() within no_sync()"))
     with engine.no_sync(), wrong, engine.coalesce_grad_reduction():
         pass
     with engine.coalesce_grad_reduction():
         pass  # without a backward
-    with raises(meron.StateError, "without a backward"):
+    with pytest.raises(meron.StateError, match="without a backward"):
         engine.step()
-    with raises(OSError, "on purpose"), engine.coalesce_grad_reduction():
+    with pytest.raises(OSError, match="on purpose"), engine.coalesce_grad_reduction():
         engine.backward(engine())
         raise OSError("on purpose")
     engine.zero_grad()
@@ -253,9 +233,5 @@ def case_misuse_of_one_reduction() -> None:
     assert weight_of(model) == -2.0
     engine.destroy()
     _, engine = scale_engine(2, managed_gradient_accumulation=False)
-    with raises(meron.StateError, "managed"), engine.coalesce_grad_reduction():
+    with pytest.raises(meron.StateError, match="managed"), engine.coalesce_grad_reduction():
         pass
-
-
-if __name__ == "__main__":
-    run_cases(sys.modules[__name__])

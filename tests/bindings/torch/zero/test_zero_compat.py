@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeepSpeed's module tree: scripts, collectives and optimizers. Cases of params.py."""
+"""DeepSpeed's module tree: scripts, collectives and optimizers."""
 
 from __future__ import annotations
 
 import argparse
+import re
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
 import meron
-from model import RANK, RANKS, Model, assert_equal_weights, config, raises, train
+from model import RANK, RANKS, Model, assert_equal_weights, config, on_device, train
+
+pytestmark = [pytest.mark.ranks(3), on_device(3)]
 
 
-def case_a_script_of_deepspeed() -> None:
+def test_runs_a_deepspeed_script() -> None:
     import meron.zero.compat as deepspeed
 
     parser = deepspeed.add_config_arguments(argparse.ArgumentParser())
@@ -61,29 +65,29 @@ def case_a_script_of_deepspeed() -> None:
     assert scope["d"] is deepspeed
 
 
-def case_collectives_do_what_they_are_asked() -> None:
+def test_collectives_honor_or_reject_each_argument() -> None:
     from meron.zero import comm
 
     total = torch.tensor([float(RANK)])
     comm.all_reduce(total, comm.ReduceOp.SUM)
     assert total.tolist() == [sum(range(RANKS))]
-    with raises(meron.UnsupportedError, "MAX"):
+    with pytest.raises(meron.UnsupportedError, match="MAX"):
         comm.all_reduce(total, op=comm.ReduceOp.MAX)
     for collective in (comm.all_reduce, comm.broadcast):
-        with raises(meron.UnsupportedError, "async_op"):
+        with pytest.raises(meron.UnsupportedError, match="async_op"):
             collective(total, async_op=True)
-    with raises(meron.ArgumentError, "int64"):
+    with pytest.raises(meron.ArgumentError, match="int64"):
         comm.all_reduce(torch.tensor([1]))
-    with raises(meron.ArgumentError, "src"):
+    with pytest.raises(meron.ArgumentError, match="src"):
         comm.broadcast(total, RANKS)
     strided = torch.full((4, 3), float(RANK)).t()
     comm.broadcast(strided, RANKS - 1)
     assert torch.equal(strided, torch.full((3, 4), RANKS - 1.0))
-    with raises(meron.ArgumentError, "torch.distributed"):
+    with pytest.raises(meron.ArgumentError, match=re.escape("torch.distributed")):
         comm.get_rank(group=object())
 
 
-def case_options_of_deepspeeds_adam() -> None:
+def test_rejects_unsupported_options_of_deepspeeds_adam() -> None:
     from meron.zero.compat import ops
 
     params = [nn.Parameter(torch.ones(2))]
@@ -93,6 +97,6 @@ def case_options_of_deepspeeds_adam() -> None:
         (ops.adam.FusedAdam, {"set_grad_none": False}),
         (ops.adam.DeepSpeedCPUAdam, {"fp32_optimizer_states": False}),
     ):
-        with raises(meron.UnsupportedError, next(iter(option))):
+        with pytest.raises(meron.UnsupportedError, match=re.escape(next(iter(option)))):
             kind(params, **option)
     assert ops.adam.DeepSpeedCPUAdam(params).defaults["weight_decay"] == 0.0

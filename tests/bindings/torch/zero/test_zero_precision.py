@@ -6,13 +6,12 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-import os
-import sys
+import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
-from accumulation import Scale, scale_engine, weight_of
 
 import meron
 import meron.torch as mt
@@ -24,26 +23,29 @@ from model import (
     RANK,
     RANKS,
     Model,
+    Scale,
     assert_equal_weights,
     batches_of,
     config,
     engine_step,
     loss_of,
-    raises,
-    run_cases,
+    on_device,
+    scale_engine,
     twins,
+    weight_of,
 )
+
+pytestmark = [pytest.mark.ranks(1, 2), on_device(1)]
 
 ADAM = {"type": "AdamW", "params": {"lr": 0.01, "weight_decay": 0.1}}
 VALUES = {"enabled": True, "bf16_master_weights_and_grads": True}
 BOTH = {"enabled": True, "bf16_master_weights_and_grads": True, "bf16_optimizer_states": True}
-ROOT = Path(os.environ["MEETING"]).parent
 
 
 # ---- Sums over ranks ----------------------------------------------------------------------------
 
 
-def case_gradients_are_summed_over_ranks() -> None:
+def test_sums_gradients_over_ranks() -> None:
     for stage in range(4):
         model, engine = scale_engine(stage, gradient_allreduce_op="sum")
         for _ in range(2):
@@ -60,7 +62,7 @@ def case_gradients_are_summed_over_ranks() -> None:
         engine.destroy()
 
 
-def case_division_before_the_sum_changes_nothing() -> None:
+def test_division_before_the_sum_changes_nothing() -> None:
     batch = batches_of(1)
     for stage in range(4):
         weights = []
@@ -72,7 +74,7 @@ def case_division_before_the_sum_changes_nothing() -> None:
         assert all(map(torch.equal, *weights)), stage
 
 
-def case_a_sum_of_fp16_gradients_does_not_overflow() -> None:
+def test_averages_fp16_gradients_without_overflow() -> None:
     """Twice 40000 is no number of fp16; its half, the mean, is."""
     fp16 = {"enabled": True, "loss_scale": 1.0}
     for stage in range(4):
@@ -91,7 +93,7 @@ def case_a_sum_of_fp16_gradients_does_not_overflow() -> None:
 # ---- Overflows ----------------------------------------------------------------------------------
 
 
-def case_overflows_of_any_rank_make_one_sequence() -> None:
+def test_all_ranks_share_one_loss_scale() -> None:
     """The scale of every rank is that of one which saw all of them."""
     block = {
         "enabled": True,
@@ -119,8 +121,9 @@ def case_overflows_of_any_rank_make_one_sequence() -> None:
         engine.destroy()
 
 
-def case_a_skipped_step_changes_nothing() -> None:
-    """With an optimizer of torch, and with one of the caller's; the engine's is in engine.py."""
+def test_a_skipped_step_changes_nothing() -> None:
+    """With an optimizer of torch, and with one of the caller's; the engine's has a test in
+    test_zero_engine.py."""
     schedule = {"type": "StepLR", "params": {"step_size": 1, "gamma": 0.5}}
     rms = {"type": "RMSprop", "params": {"lr": 0.01}}
     makes: list[Any] = [None, lambda p: torch.optim.AdamW(p, lr=0.01)]
@@ -167,7 +170,7 @@ def autocast_step(plain: Model, optimizer: Any, batch: Any, dtype: torch.dtype) 
     optimizer.step()
 
 
-def case_autocast_around_the_engine() -> None:
+def test_autocasts_forward_of_the_engine() -> None:
     for stage in range(4):
         model, plain = twins()
         block = {
@@ -189,7 +192,7 @@ def case_autocast_around_the_engine() -> None:
         engine.destroy()
 
 
-def case_autocast_in_fp16_scales_the_loss() -> None:
+def test_fp16_autocast_scales_the_loss() -> None:
     for stage in (0, 3):
         model, plain = twins()
         block = {"enabled": True, "dtype": "fp16"}
@@ -210,7 +213,7 @@ def case_autocast_in_fp16_scales_the_loss() -> None:
         engine.destroy()
 
 
-def case_an_autocast_of_the_caller_counts() -> None:
+def test_respects_the_callers_autocast() -> None:
     model, _ = twins()
     engine = zero.initialize(model=model, config=config())[0]
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
@@ -236,7 +239,7 @@ def bf16_step(plain: Model, optimizer: Any, batch: Any) -> None:
         optimizer.step()
 
 
-def case_bf16_values_are_updated_in_place() -> None:
+def test_updates_bf16_values_in_place() -> None:
     makes: list[Any] = [None, lambda params: torch.optim.AdamW(params, lr=0.01, weight_decay=0.1)]
     for stage, make in ((1, None), (2, None), (3, None), (3, makes[1])):
         model, plain = twins()
@@ -258,7 +261,7 @@ def case_bf16_values_are_updated_in_place() -> None:
         engine.destroy()
 
 
-def case_bf16_values_with_f32_states() -> None:
+def test_updates_bf16_values_with_f32_states() -> None:
     """The plain rule in f32, whose result is rounded after each step."""
     for stage, kind in ((1, "AdamW"), (3, "AdamW"), (3, "Adam")):
         model, plain = twins()
@@ -289,7 +292,7 @@ def case_bf16_values_with_f32_states() -> None:
         engine.destroy()
 
 
-def case_f32_states_of_bf16_values_load_as_torchs_do() -> None:
+def test_loads_f32_states_of_bf16_values_as_torch_does() -> None:
     params = [torch.nn.Parameter(torch.rand(5).bfloat16()) for _ in range(2)]
     first = InPlaceAdamW(params[:1], lr=0.1)
     params[0].grad = torch.rand(5).bfloat16()
@@ -302,21 +305,18 @@ def case_f32_states_of_bf16_values_load_as_torchs_do() -> None:
     assert states[0]["exp_avg"] is not states[1]["exp_avg"]
 
 
-def case_bf16_values_in_a_checkpoint() -> None:
-    for bf16 in (BOTH, VALUES):
-        bf16_values_go_on(config(3, bf16=bf16, optimizer=ADAM))
-
-
-def bf16_values_go_on(settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize("bf16", [BOTH, VALUES], ids=["bf16_states", "f32_states"])
+def test_resumes_bf16_values_from_a_checkpoint(bf16: dict[str, Any], tmp_path: Path) -> None:
+    settings = config(3, bf16=bf16, optimizer=ADAM)
     batches = batches_of(4)
     engine = zero.initialize(model=twins()[0], config=settings)[0]
     engine_step_all(engine, batches[:2])
-    engine.save_checkpoint(ROOT / "bf16")
+    engine.save_checkpoint(tmp_path)
     engine_step_all(engine, batches[2:])
     wanted = [zero.safe_get_full_fp32_param(p) for p in engine.module.parameters()]
     engine.destroy()
     other = zero.initialize(model=twins()[0], config=settings)[0]
-    assert other.load_checkpoint(ROOT / "bf16")[0] is not None
+    assert other.load_checkpoint(tmp_path)[0] is not None
     engine_step_all(other, batches[2:])
     found = [zero.safe_get_full_fp32_param(p) for p in other.module.parameters()]
     assert all(map(torch.equal, wanted, found))
@@ -328,7 +328,7 @@ def engine_step_all(engine: Any, batches: list[Any]) -> None:
         engine_step(engine, [batch])
 
 
-def case_bf16_states_beside_f32_values() -> None:
+def test_keeps_bf16_states_beside_f32_values() -> None:
     bf16 = {"enabled": True, "bf16_optimizer_states": True}
     for stage in range(4):
         model, plain = twins()
@@ -344,31 +344,31 @@ def case_bf16_states_beside_f32_values() -> None:
         del plain
 
 
-def case_optimizers_that_do_not_fit_are_refused() -> None:
+def test_rejects_optimizers_that_do_not_fit(tmp_path: Path) -> None:
     states = {"enabled": True, "bf16_optimizer_states": True}
-    with raises(meron.UnsupportedError, "bf16_optimizer_states"):
+    with pytest.raises(meron.UnsupportedError, match="bf16_optimizer_states"):
         zero.initialize(
             model=Scale(),
             optimizer=lambda p: torch.optim.SGD(p, lr=0.1),
             config=config(bf16=states),
         )
-    with raises(meron.UnsupportedError, "bf16_optimizer_states"):
+    with pytest.raises(meron.UnsupportedError, match="bf16_optimizer_states"):
         rms = {"type": "RMSprop", "params": {}}
         zero.initialize(model=Scale(), config=config(bf16=states, optimizer=rms))
-    with raises(meron.UnsupportedError, "bf16_master_weights_and_grads"):
+    with pytest.raises(meron.UnsupportedError, match="bf16_master_weights_and_grads"):
         zero.initialize(model=Scale(), optimizer=lambda p: mt.SGD(p), config=config(bf16=BOTH))
     for options in ({"optimizer": torch.optim.AdamW}, {}):
-        with raises(meron.UnsupportedError, "bf16_master_weights_and_grads without"):
+        with pytest.raises(meron.UnsupportedError, match="bf16_master_weights_and_grads without"):
             zero.initialize(model=Scale(), config=config(bf16=VALUES), **options)
-    folder = {"device": "nvme", "nvme_path": str(ROOT)}
-    with raises(meron.UnsupportedError, "offload_optimizer.device"):
+    folder = {"device": "nvme", "nvme_path": str(tmp_path)}
+    with pytest.raises(meron.UnsupportedError, match=re.escape("offload_optimizer.device")):
         nvme = {"stage": 3, "offload_optimizer": folder}
         zero.initialize(
             model=Scale(), config=config(bf16=BOTH, optimizer=ADAM, zero_optimization=nvme)
         )
 
 
-def case_a_tensor_as_learning_rate() -> None:
+def test_accepts_a_tensor_as_learning_rate() -> None:
     schedule = {"type": "WarmupLR", "params": {"warmup_num_steps": 10, "warmup_max_lr": 0.1}}
     batches = batches_of(3)
     found = []
@@ -382,7 +382,3 @@ def case_a_tensor_as_learning_rate() -> None:
         assert abs(float(engine.get_lr()[0]) - 0.1 * math.log10(3)) < 1e-6
     for first, second in zip(*found, strict=True):
         assert torch.allclose(first, second, atol=1e-6)
-
-
-if __name__ == "__main__":
-    run_cases(sys.modules[__name__])

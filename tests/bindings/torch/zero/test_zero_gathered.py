@@ -1,21 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""zero.GatheredParameters, and params that are gathered one by one. Cases of build.py."""
+"""zero.GatheredParameters, and params that are gathered one by one."""
 
 from __future__ import annotations
 
 import copy
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
 import meron
 from meron import zero
 from meron.torch.sharding import unit_of
-from model import RANK, RANKS, assert_equal_weights, config, raises, train, twins, whole
+from model import RANK, RANKS, assert_equal_weights, config, on_device, train, twins, whole
+
+pytestmark = [pytest.mark.ranks(1, 3), on_device(2)]
 
 
-def case_gathered_values() -> None:
+def test_gathers_full_values_and_keeps_those_of_the_modifier_rank() -> None:
     for stage in (1, 3):
         model, plain = twins()
         zero.initialize(model=model, config=config(stage))
@@ -40,15 +43,15 @@ def case_gathered_values() -> None:
             if weight._meron[0].sharding.stays_whole:  # at stage 1, but not in rows on a device
                 assert torch.equal(weight, whole(weight))
             else:
-                with raises(meron.StateError, "full_param"):
+                with pytest.raises(meron.StateError, match="full_param"):
                     weight.sum()
         with zero.GatheredParameters([nn.Parameter(torch.ones(2))], modifier_rank=0):
             pass  # not sharded
-        with raises(meron.ArgumentError, "modifier_rank"):
+        with pytest.raises(meron.ArgumentError, match="modifier_rank"):
             zero.GatheredParameters(weight, modifier_rank=RANKS).__enter__()
 
 
-def case_nested_gathers() -> None:
+def test_nests_gathers() -> None:
     model = zero.initialize(model=twins()[0], config=config())[0].module
     layer = model.blocks[0].up
     with zero.GatheredParameters(layer.weight, modifier_rank=0):
@@ -57,12 +60,12 @@ def case_nested_gathers() -> None:
         with zero.GatheredParameters(layer.bias, modifier_rank=0), torch.no_grad():
             layer.bias.fill_(2.0)
         assert float(layer.weight.detach().min()) == 1.0
-        with raises(meron.StateError, "gathered already"):
+        with pytest.raises(meron.StateError, match="gathered already"):
             zero.GatheredParameters(layer.weight).__enter__()
     assert float(whole(layer.weight).min()) == 1.0 and float(whole(layer.bias).min()) == 2.0
 
 
-def case_a_forward_within() -> None:
+def test_forward_runs_within_a_gather() -> None:
     model, plain = twins()
     engine = zero.initialize(model=model, config=config())[0]
     x = torch.arange(10).view(2, 5)
@@ -77,16 +80,16 @@ def case_a_forward_within() -> None:
     assert_equal_weights(model, plain, 1e-6)
 
 
-def case_sanity_checks() -> None:
+def test_sanity_checks_detect_changes() -> None:
     settings = config(zero_optimization={"stage": 3, "enable_sanity_checks": True})
     model = zero.initialize(model=nn.Linear(3, 5), config=settings)[0].module
-    refused = raises(meron.StateError, "changed in a GatheredParameters")
+    refused = pytest.raises(meron.StateError, match="changed in a GatheredParameters")
     with refused, zero.GatheredParameters(model.weight), torch.no_grad():
         if RANK == RANKS - 1:
             model.weight.add_(1.0)
 
 
-def case_attributes() -> None:
+def test_params_have_deepspeeds_attributes() -> None:
     with zero.Init():
         model = nn.Linear(5, 7)
     weight = model.weight
@@ -109,16 +112,19 @@ def case_attributes() -> None:
         weight.zero_()
     weight.partition([weight, model.bias])
     assert torch.equal(whole(weight), expected + 1)
-    with raises(meron.StateError, "not gathered"):
+    with pytest.raises(meron.StateError, match="not gathered"):
         weight.partition()
     assert copy.copy(weight.ds_summary())["status"] == "NOT_AVAILABLE"
 
 
-def case_an_exception_within_a_gather() -> None:
+def test_an_exception_discards_changes_within_a_gather() -> None:
     with zero.Init():
         layer = nn.Linear(3, 4)
     before = whole(layer.weight)
-    with raises(KeyError, "mine"), zero.GatheredParameters(layer.weight, modifier_rank=0):
+    with (
+        pytest.raises(KeyError, match="mine"),
+        zero.GatheredParameters(layer.weight, modifier_rank=0),
+    ):
         layer.weight.data.zero_()
         raise KeyError("mine")
     assert layer.weight.ds_status is zero.ZeroParamStatus.NOT_AVAILABLE
@@ -127,22 +133,22 @@ def case_an_exception_within_a_gather() -> None:
         assert torch.equal(layer.weight, before)
 
 
-def case_gathers_of_what_is_no_param() -> None:
+def test_rejects_gathers_of_other_objects() -> None:
     with zero.Init():
         layer = nn.Linear(3, 4)
     for wrong in (layer.named_parameters(), ["weight"]):
-        with raises(meron.ArgumentError, "list of params"):
+        with pytest.raises(meron.ArgumentError, match="list of params"):
             zero.GatheredParameters(wrong).__enter__()
     for rank in ("0", 0.5):
-        with raises(meron.ArgumentError, "modifier_rank"):
+        with pytest.raises(meron.ArgumentError, match="modifier_rank"):
             zero.GatheredParameters(layer.weight, modifier_rank=rank).__enter__()
-    with raises(meron.ArgumentError, "Linear"):
+    with pytest.raises(meron.ArgumentError, match="Linear"):
         zero.GatheredParameters(layer)
-    with raises(meron.ArgumentError, "Linear"):
+    with pytest.raises(meron.ArgumentError, match="Linear"):
         zero.GatheredParameters(layer, enabled=False)
 
 
-def case_data_that_was_replaced() -> None:
+def test_accepts_replaced_data_of_the_same_shape() -> None:
     with zero.Init():
         layer = nn.Linear(3, 4)
     with zero.GatheredParameters(layer.weight, modifier_rank=0):
@@ -160,7 +166,7 @@ def case_data_that_was_replaced() -> None:
     assert torch.equal(whole(layer.weight), torch.full((4, 3), 2.0))
 
 
-def case_a_gather_that_fails() -> None:
+def test_a_failed_gather_restores_the_shards() -> None:
     with zero.Init():
         layers = [nn.Linear(3, 4), nn.Linear(4, 3)]
     weights = [layer.weight for layer in layers]
@@ -172,11 +178,14 @@ def case_a_gather_that_fails() -> None:
         raise OSError("on purpose")
 
     units[1].pin = fail
-    with raises(OSError, "on purpose"):
+    with pytest.raises(OSError, match="on purpose"):
         zero.GatheredParameters(weights).__enter__()
     del units[1].pin
     sharding.write = fail
-    with raises(OSError, "on purpose"), zero.GatheredParameters(weights, modifier_rank=0):
+    with (
+        pytest.raises(OSError, match="on purpose"),
+        zero.GatheredParameters(weights, modifier_rank=0),
+    ):
         weights[1].data.zero_()
     del sharding.write
     for weight, values in zip(weights, before):
@@ -195,18 +204,18 @@ def case_a_gather_that_fails() -> None:
 
     parts: list[nn.Linear] = []
     with zero.Init():
-        with raises(OSError, "on purpose"):
+        with pytest.raises(OSError, match="on purpose"):
             Parent()
         del sharding.write
     for part in parts:
         assert part.weight.ds_status is zero.ZeroParamStatus.NOT_AVAILABLE
 
 
-def case_handles_and_hierarchies() -> None:
+def test_all_gather_rejects_unsupported_arguments() -> None:
     with zero.Init():
         layer = nn.Linear(3, 4)
-    with raises(meron.UnsupportedError, "async_op"):
+    with pytest.raises(meron.UnsupportedError, match="async_op"):
         layer.weight.all_gather(async_op=True)
-    with raises(TypeError, "asinc"):
+    with pytest.raises(TypeError, match="asinc"):
         layer.weight.all_gather(asinc=True)
     assert layer.weight.ds_status is zero.ZeroParamStatus.NOT_AVAILABLE

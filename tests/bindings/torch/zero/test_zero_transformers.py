@@ -3,22 +3,22 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
-import transformers
 
 from meron import checkpointing, zero
 from meron.torch.sharding import unit_of
-from model import RANK, config, run_cases
+from model import RANK, config
+
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+pytestmark = pytest.mark.ranks(2)
 
 
-def case_models_of_transformers_load() -> None:
+def test_loads_models_of_transformers(tmp_path: Path) -> None:
     transformers.logging.set_verbosity_error()
-    folder = Path(os.environ["MEETING"]).parent / "models"
     sizes = {"vocab_size": 19, "num_hidden_layers": 2, "num_attention_heads": 2}
     kinds: list[tuple[str, Any]] = [
         ("Llama", {"hidden_size": 16, "intermediate_size": 24, "tie_word_embeddings": True}),
@@ -27,7 +27,7 @@ def case_models_of_transformers_load() -> None:
     ]
     for kind, options in kinds:
         options = options if kind == "GPT2" else {**sizes, **options}
-        path = folder / kind
+        path = tmp_path / kind
         if RANK == 0:
             torch.manual_seed(0)
             chosen = getattr(transformers, f"{kind}Config")(**options)
@@ -42,8 +42,8 @@ def case_models_of_transformers_load() -> None:
         assert all(name.startswith(("score", "classifier")) for name in fresh), fresh
 
 
-def case_generate_and_gradient_checkpointing() -> None:
-    """Whole for generation, and blocks that keep their input only: the same tokens and losses."""
+def test_generates_and_checkpoints_activations() -> None:
+    """Tokens of unsharded params and losses of checkpointed blocks equal those of plain torch."""
     chosen = transformers.LlamaConfig(
         vocab_size=19,
         hidden_size=16,
@@ -84,7 +84,3 @@ def case_generate_and_gradient_checkpointing() -> None:
         engine.zero_grad()
     assert all(map(torch.equal, *losses))
     assert checkpointing.profile_summary().recomputations == 2
-
-
-if __name__ == "__main__":
-    run_cases(sys.modules[__name__])

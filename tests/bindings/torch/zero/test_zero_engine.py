@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training by an engine against plain torch; what an engine refuses."""
+"""Training by an engine against plain torch, and misuse of an engine."""
 
 from __future__ import annotations
 
-import sys
+import re
 from typing import Any
 
+import pytest
 import torch
 
 import meron
@@ -19,15 +20,16 @@ from model import (
     data,
     engine_step,
     loss_of,
+    on_device,
     plain_step,
-    raises,
-    run_cases,
     train,
     twins,
 )
 
+pytestmark = [pytest.mark.ranks(1, 2, 3), on_device(2)]
 
-def case_stages_accumulate_and_clip() -> None:
+
+def test_each_stage_accumulates_and_clips() -> None:
     for stage in range(4):
         for own in (False, True):
             model, plain = twins()
@@ -46,7 +48,7 @@ def case_stages_accumulate_and_clip() -> None:
             assert type(optimizer).__module__.startswith("meron") == own
 
 
-def case_a_plain_backward_is_the_same() -> None:
+def test_plain_backward_equals_engine_backward() -> None:
     weights = []
     for by_hand in (False, True):
         model, _ = twins()
@@ -64,7 +66,7 @@ def case_a_plain_backward_is_the_same() -> None:
     assert torch.equal(*weights)
 
 
-def case_no_sync() -> None:
+def test_no_sync_defers_the_reduction() -> None:
     for stage in (1, 2, 3):
         model, plain = twins()
         engine, _, _, _ = zero.initialize(model=model, config=config(stage))
@@ -74,9 +76,9 @@ def case_no_sync() -> None:
         with engine.no_sync():
             x, y = batches[0]
             engine.backward(loss_of(engine, x[RANK], y[RANK]) / 2)
-            with raises(meron.StateError, "no_sync"):
+            with pytest.raises(meron.StateError, match="no_sync"):
                 engine.step()
-            with raises(meron.StateError, "no_sync"), engine.no_sync():
+            with pytest.raises(meron.StateError, match="no_sync"), engine.no_sync():
                 pass
         x, y = batches[1]
         engine.backward(loss_of(engine, x[RANK], y[RANK]) / 2)
@@ -85,7 +87,7 @@ def case_no_sync() -> None:
         assert_equal_weights(model, plain, 1e-6)
 
 
-def case_two_engines_at_a_time() -> None:
+def test_trains_two_engines_together() -> None:
     first, plain_first = twins()
     second, plain_second = twins(size=8)
     one = zero.initialize(model=first, config=config())[0]
@@ -106,7 +108,7 @@ def case_two_engines_at_a_time() -> None:
     assert_equal_weights(second, plain_second, 1e-6)
 
 
-def case_bf16_keeps_f32_values() -> None:
+def test_bf16_keeps_f32_master_values() -> None:
     for kind in ("SGD", "AdamW"):
         model, plain = twins()
         engine, _, _, _ = zero.initialize(
@@ -126,14 +128,14 @@ def case_bf16_keeps_f32_values() -> None:
         whole = zero.safe_get_full_fp32_param(model.blocks[0].up.weight)
         with zero.GatheredParameters(model.blocks[0].up.weight):
             assert torch.equal(whole.bfloat16(), model.blocks[0].up.weight)
-        # What is written reaches the f32 values.
+        # A write reaches the f32 values.
         zero.safe_set_full_fp32_param(model.shift, torch.full((12,), 0.1))
         engine_step(engine, batches[:1])
         moved = zero.safe_get_full_fp32_param(model.shift) - 0.1
         assert float(moved.abs().max()) < 1e-3
 
 
-def case_fp16_scales_and_skips() -> None:
+def test_fp16_scales_the_loss_and_skips_overflows() -> None:
     for kind in ("SGD", "AdamW"):
         model, plain = twins()
         fp16 = {"enabled": True, "initial_scale_power": 8, "loss_scale_window": 4, "hysteresis": 1}
@@ -171,60 +173,60 @@ def case_fp16_scales_and_skips() -> None:
             engine_step(engine, [batch])
         assert engine.cur_scale == 256 and engine.skipped_steps == 1
         loss_of(engine, x, y).backward()
-        with raises(meron.StateError, "not scaled"):
+        with pytest.raises(meron.StateError, match="not scaled"):
             engine.step()
         engine.scale(loss_of(engine, x, y)).backward()
         engine.step()
         assert engine.was_step_applied()
 
 
-def case_infinity_elsewhere() -> None:
+def test_an_infinity_on_another_rank_fails_the_step() -> None:
     model, plain = twins()
     engine = zero.initialize(model=model, config=config())[0]
     x, y = data(torch.Generator().manual_seed(1))
     factor = float("inf") if RANK == 0 else 1.0
     engine.backward(loss_of(engine, x[RANK], y[RANK]) * factor)
-    with raises(meron.NonFiniteError, "norm"):
+    with pytest.raises(meron.NonFiniteError, match="norm"):
         engine.step()
     assert_equal_weights(model, plain, 0.0)
     engine_step(engine, [(x, y)])
 
 
-def case_misuse() -> None:
+def test_rejects_misuse_of_an_engine() -> None:
     model, _ = twins()
     engine = zero.initialize(model=model, config=config())[0]
     x, y = data(torch.Generator().manual_seed(1))
-    with raises(meron.StateError, "without a backward"):
+    with pytest.raises(meron.StateError, match="without a backward"):
         engine.step()
     engine(x[RANK])
-    with raises(meron.StateError, "without a backward"):
+    with pytest.raises(meron.StateError, match="without a backward"):
         engine.step()
     loss = loss_of(engine, x[RANK], y[RANK])
     engine.backward(loss, retain_graph=True)
-    with raises(meron.StateError, "backward ran already"):
+    with pytest.raises(meron.StateError, match="backward ran already"):
         engine.backward(loss)
     engine.step()
-    with raises(meron.StateError, "without a backward"):
+    with pytest.raises(meron.StateError, match="without a backward"):
         engine.step()
-    with raises(meron.ArgumentError, "scalar"):
+    with pytest.raises(meron.ArgumentError, match="scalar"):
         engine.backward(engine(x[RANK]))
-    with raises(meron.StateError, "has an engine already"):
+    with pytest.raises(meron.StateError, match="has an engine already"):
         zero.initialize(model=model, config=config())
-    with raises(meron.StateError, "has an engine already"):
+    with pytest.raises(meron.StateError, match="has an engine already"):
         zero.initialize(model=engine, config=config())
     engine.destroy()
     engine_step(zero.initialize(model=model, config=config())[0], [(x, y)])
-    with raises(meron.ArgumentError, "no config"):
+    with pytest.raises(meron.ArgumentError, match="no config"):
         zero.initialize(model=torch.nn.Linear(2, 2))
-    with raises(meron.ArgumentError, "no params"):
+    with pytest.raises(meron.ArgumentError, match="no params"):
         zero.initialize(model=torch.nn.ReLU(), config=config())
-    with raises(meron.ArgumentError, "torch.nn.Module"):
+    with pytest.raises(meron.ArgumentError, match=re.escape("torch.nn.Module")):
         zero.initialize(model=None, config=config())
-    with raises(meron.ArgumentError, "train_batch_size"):
+    with pytest.raises(meron.ArgumentError, match="train_batch_size"):
         zero.initialize(model=torch.nn.Linear(2, 2), config=config(train_batch_size=14 * RANKS + 1))
 
 
-def case_optimizers_and_schedulers_of_the_caller() -> None:
+def test_uses_the_callers_optimizer_and_scheduler() -> None:
     model, plain = twins()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
@@ -250,7 +252,7 @@ def case_optimizers_and_schedulers_of_the_caller() -> None:
     assert_equal_weights(model, plain, 1e-5)
 
 
-def case_param_groups_and_a_function_for_an_optimizer() -> None:
+def test_makes_an_optimizer_from_a_function_and_param_groups() -> None:
     def make(params: Any) -> torch.optim.Optimizer:
         return torch.optim.SGD(params, lr=0.1, momentum=0.9)
 
@@ -269,7 +271,7 @@ def case_param_groups_and_a_function_for_an_optimizer() -> None:
     assert_equal_weights(model, plain, 1e-5)
 
 
-def case_frozen_params() -> None:
+def test_trains_with_frozen_params() -> None:
     model, plain = twins()
     for twin in (model, plain):
         twin.blocks[0].requires_grad_(False)
@@ -278,7 +280,7 @@ def case_frozen_params() -> None:
     assert_equal_weights(model, plain, 1e-6)
 
 
-def case_names_stay() -> None:
+def test_keeps_names_of_params() -> None:
     model, plain = twins()
     engine = zero.initialize(model=model, config=config())[0]
     assert [name for name, _ in engine.named_parameters()] == [
@@ -300,7 +302,7 @@ class Rotary(torch.nn.Module):
         return self.norm(self.proj(x)) * self.inv_freq.cos().to(x.dtype)
 
 
-def case_buffers_stay_f32_under_16_bits() -> None:
+def test_keeps_f32_buffers_in_16_bit_models() -> None:
     for dtype, block in ((torch.bfloat16, "bf16"), (torch.float16, "fp16")):
         for asked, wanted in (
             (None, torch.float32),
@@ -324,7 +326,3 @@ def case_buffers_stay_f32_under_16_bits() -> None:
             model(torch.ones(3, 4)).float().sum().backward()
             assert model.inv_freq.dtype == wanted and model.norm.running_var.dtype == dtype
             mt.AdamW(model).zero_grad()
-
-
-if __name__ == "__main__":
-    run_cases(sys.modules[__name__])

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import copy
 import gc
-import sys
 from typing import Any
 
+import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
@@ -22,11 +22,11 @@ from model import (
     config,
     data,
     engine_step,
-    raises,
-    run_cases,
     train,
     twins,
 )
+
+pytestmark = pytest.mark.ranks(1, 2)
 
 
 def collectives(engine: Any) -> int:
@@ -46,7 +46,7 @@ def generate(model: Any, count: int) -> torch.Tensor:
     return tokens
 
 
-def case_generates_without_gathers_and_goes_on_training() -> None:
+def test_generates_without_gathers_and_continues_training() -> None:
     for stage in range(4):
         model, plain = twins()
         engine, *_ = zero.initialize(model=model, config=config(stage))
@@ -61,7 +61,7 @@ def case_generates_without_gathers_and_goes_on_training() -> None:
                 assert collectives(engine) == before
                 assert torch.equal(found, generate(plain, 2 + RANK))
                 assert min(in_use(engine)) == 1
-                with raises(meron.StateError, "unwrap_model_for_generation"):
+                with pytest.raises(meron.StateError, match="unwrap_model_for_generation"):
                     engine.backward(engine(data(torch.Generator())[0][0]).sum() * 0)
                     engine.step()
                 engine.zero_grad()
@@ -71,7 +71,7 @@ def case_generates_without_gathers_and_goes_on_training() -> None:
         engine.destroy()
 
 
-def case_nested_and_with_gathered_params() -> None:
+def test_nests_with_other_gathers() -> None:
     model, plain = twins()
     engine, *_ = zero.initialize(model=model, config=config())
     expected = generate(plain, 2)
@@ -85,7 +85,10 @@ def case_nested_and_with_gathered_params() -> None:
             assert torch.equal(generate(engine, 2), expected)
             model.shift.add_(1)  # dropped
         assert torch.equal(generate(engine, 2), expected)
-        with raises(meron.StateError, "Model"), zero.GatheredParameters(model.shift, 0):
+        with (
+            pytest.raises(meron.StateError, match="Model"),
+            zero.GatheredParameters(model.shift, 0),
+        ):
             pass  # values do not change meanwhile
         assert torch.equal(generate(engine, 2), expected)
     params = list(model.parameters())
@@ -106,7 +109,7 @@ class Recomputed(Model):
         return self.head(hidden)
 
 
-def case_trains_with_gradients_within_it() -> None:
+def test_trains_within_the_context() -> None:
     torch.manual_seed(0)
     model = Recomputed()
     plain = copy.deepcopy(model)
@@ -125,37 +128,43 @@ def case_trains_with_gradients_within_it() -> None:
     assert_equal_weights(model, plain, 1e-6)
 
 
-def case_an_exception_leaves_everything_sharded() -> None:
+def test_an_exception_leaves_all_params_sharded() -> None:
     model, plain = twins()
     engine, *_ = zero.initialize(model=model, config=config())
-    with raises(KeyError, "in it"), zero.unwrap_model_for_generation(engine):
+    with pytest.raises(KeyError, match="in it"), zero.unwrap_model_for_generation(engine):
         generate(engine, 1)
         raise KeyError("in it")
     assert max(in_use(engine)) == 0
-    with raises(meron.StateError, "sharded"):
+    with pytest.raises(meron.StateError, match="sharded"):
         model.shift.sum().item()
     train(engine, plain, torch.optim.SGD(plain.parameters(), lr=0.1), 2)
     assert_equal_weights(model, plain, 1e-6)
 
 
-def case_writes_are_found() -> None:
+def test_detects_writes_to_params() -> None:
     model, plain = twins()
     engine, *_ = zero.initialize(model=model, config=config())
-    with raises(meron.StateError, "discarded"), zero.unwrap_model_for_generation(engine):
+    with (
+        pytest.raises(meron.StateError, match="discarded"),
+        zero.unwrap_model_for_generation(engine),
+    ):
         model.shift.data = torch.ones(12)
     assert max(in_use(engine)) == 0
     assert torch.equal(generate(engine, 1), generate(plain, 1))
 
 
-def case_models_without_shards_and_misuse() -> None:
+def test_accepts_unsharded_models_and_rejects_lists() -> None:
     plain = Model()
     with zero.unwrap_model_for_generation(plain) as same:
         assert same is plain
-    with raises(meron.ArgumentError, "list"), zero.unwrap_model_for_generation([plain]):  # type: ignore
+    with (
+        pytest.raises(meron.ArgumentError, match="list"),
+        zero.unwrap_model_for_generation([plain]),
+    ):  # type: ignore
         pass
 
 
-def case_params_gathered_together() -> None:
+def test_gathers_params_together() -> None:
     model, plain = twins()
     engine, *_ = zero.initialize(model=model, config=config())
     params, expected = list(model.parameters()), list(plain.parameters())
@@ -164,16 +173,16 @@ def case_params_gathered_together() -> None:
     handle.wait()
     handle.wait()
     assert all(map(torch.equal, params, expected))
-    with raises(meron.StateError, "gathered already"):
+    with pytest.raises(meron.StateError, match="gathered already"):
         first.all_gather_coalesced(params[:1])
     with torch.no_grad():
         first.mul_(2)
         expected[0].mul_(2)
     first.partition(params, has_been_updated=True)
     assert max(in_use(engine)) == 0
-    with raises(meron.UnsupportedError, "zero_quantized_weights"):
+    with pytest.raises(meron.UnsupportedError, match="zero_quantized_weights"):
         first.all_gather_coalesced(params, quantize=True)
-    with raises(TypeError, "async_op"):
+    with pytest.raises(TypeError, match="async_op"):
         first.all_gather_coalesced(params, async_op=True)
     first.all_gather_coalesced(params)  # never waited for
     engine_step(engine, [data(torch.Generator().manual_seed(2))])
@@ -181,7 +190,7 @@ def case_params_gathered_together() -> None:
     first.partition(params[:2])
 
 
-def case_a_gather_that_nobody_waits_for() -> None:
+def test_any_operation_releases_a_gather_without_a_wait() -> None:
     """Whatever comes next releases it, and ranks may drop the handle at different times."""
     for following in ("step", "forward", "gather", "again", "state", "late", "destroy"):
         model, _ = twins()
@@ -212,7 +221,3 @@ def case_a_gather_that_nobody_waits_for() -> None:
             assert params[0].ds_status is zero.ZeroParamStatus.NOT_AVAILABLE  # type: ignore
         engine.destroy()
         mt.destroy(model)
-
-
-if __name__ == "__main__":
-    run_cases(sys.modules[__name__])

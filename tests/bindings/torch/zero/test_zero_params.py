@@ -3,29 +3,30 @@
 
 from __future__ import annotations
 
-import sys
+import re
 
-import compat
-import leaves
+import pytest
 import torch
 from torch import nn
 
 import meron
 from meron import zero
-from model import RANK, config, data, engine_step, loss_of, plain_step, raises, run_cases, twins
+from model import RANK, config, data, engine_step, loss_of, on_device, plain_step, twins
+
+pytestmark = [pytest.mark.ranks(3), on_device(3)]
 
 
-def case_moves_that_change_nothing() -> None:
+def test_accepts_moves_that_change_nothing() -> None:
     with zero.Init():
         model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     assert model.to("cpu").float() is model
-    with raises(meron.StateError, "cannot be moved"):
+    with pytest.raises(meron.StateError, match="cannot be moved"):
         model.to(torch.bfloat16)
-    with raises(meron.StateError, "cannot be moved"):
+    with pytest.raises(meron.StateError, match="cannot be moved"):
         model.to_empty(device="cpu")
 
 
-def case_values_gradients_and_states() -> None:
+def test_reads_and_writes_values_gradients_and_states() -> None:
     for stage in (1, 2, 3):
         for kind in ("AdamW", "torch"):
             model, plain = twins()
@@ -64,7 +65,7 @@ def case_values_gradients_and_states() -> None:
             whole = zero.safe_get_full_fp32_param(weight)
             assert torch.equal(whole.view(-1), torch.arange(288.0) + 1)
             engine.backward(loss_of(engine, x[RANK], y[RANK]))
-            with raises(meron.ArgumentError, "elements"):
+            with pytest.raises(meron.ArgumentError, match="elements"):
                 zero.safe_set_local_grad(weight, torch.zeros(len(owned) + 1))
             zero.safe_update_full_grad_vectorized([weight], lambda g, p: torch.ones_like(p))
             assert torch.equal(zero.safe_get_full_grad(weight), torch.ones(24, 12))
@@ -72,18 +73,18 @@ def case_values_gradients_and_states() -> None:
     assert zero.safe_get_full_grad(nn.Parameter(torch.ones(2))) is None
 
 
-def case_gradients_in_an_accumulation() -> None:
+def test_rejects_reads_of_gradients_during_an_accumulation() -> None:
     model, _ = twins()
     engine = zero.initialize(model=model, config=config(gradient_accumulation_steps=2))[0]
     batch = data(torch.Generator().manual_seed(1))
     engine.backward(loss_of(engine, batch[0][RANK], batch[1][RANK]))
-    with raises(meron.StateError, "not complete"):
+    with pytest.raises(meron.StateError, match="not complete"):
         zero.safe_get_full_grad(model.shift)
     engine.step()
     engine_step(engine, [batch])
 
 
-def case_one_rank_has_it_all() -> None:
+def test_each_rank_has_all_values_at_stage_0() -> None:
     """Stage 0: a rank's part is the whole."""
     for kind in ("AdamW", "SGD"):
         model, _ = twins()
@@ -101,7 +102,7 @@ def case_one_rank_has_it_all() -> None:
         assert torch.equal(zero.safe_get_local_fp32_param(weight), torch.arange(288.0))
 
 
-def case_f32_values_of_16_bit_params() -> None:
+def test_reads_and_writes_f32_values_of_16_bit_params() -> None:
     for kind in ("AdamW", "SGD"):
         model, _ = twins()
         block = {"type": kind, "params": {"lr": 0.0}}
@@ -120,7 +121,7 @@ def case_f32_values_of_16_bit_params() -> None:
         assert torch.equal(zero.safe_get_full_fp32_param(weight), torch.ones(24, 12))
 
 
-def case_writes_to_a_part_are_told() -> None:
+def test_rejects_writes_to_a_shard() -> None:
     for stage in (1, 3):
         model, _ = twins()
         zero.initialize(model=model, config=config(stage))
@@ -132,14 +133,17 @@ def case_writes_to_a_part_are_told() -> None:
             lambda part: part.view(-1)[:1].add_(1),
             lambda part: setattr(part, "data", torch.zeros(3)),
         ):
-            with raises(meron.StateError, "up.weight' is sharded: a write"):
+            with pytest.raises(meron.StateError, match=re.escape("up.weight' is sharded: a write")):
                 write(weight.ds_tensor)
         assert torch.equal(zero.safe_get_full_fp32_param(weight), before)
-        with zero.GatheredParameters(weight), raises(meron.StateError, "safe_set_local_fp32_param"):
+        with (
+            zero.GatheredParameters(weight),
+            pytest.raises(meron.StateError, match="safe_set_local_fp32_param"),
+        ):
             weight.ds_tensor.zero_()
 
 
-def case_states_that_cannot_be_written() -> None:
+def test_rejects_writes_of_unsupported_states() -> None:
     for kind in ("AdamW", "torch"):
         model, _ = twins()
         block = {"type": "AdamW", "params": {"torch_adam": kind == "torch"}}
@@ -152,40 +156,36 @@ def case_states_that_cannot_be_written() -> None:
                 write(weight, torch.tensor(5.0), "step")
                 assert float(zero.safe_get_local_optimizer_state(weight, "step")) == 5
             else:
-                with raises(meron.UnsupportedError, "step"):
+                with pytest.raises(meron.UnsupportedError, match="step"):
                     write(weight, torch.tensor(5.0), "step")
-            with raises(meron.ArgumentError, "weight"):
+            with pytest.raises(meron.ArgumentError, match="weight"):
                 write(weight, torch.zeros(3), "exp_avg")
-            with raises(meron.ArgumentError, "'nonsense'"):
+            with pytest.raises(meron.ArgumentError, match="'nonsense'"):
                 write(weight, torch.zeros(24, 12), "nonsense")
 
 
-def case_misuse_names_the_param() -> None:
+def test_misuse_names_the_param() -> None:
     outside = nn.Parameter(torch.ones(2))
     for get in (zero.safe_get_full_optimizer_state, zero.safe_get_local_optimizer_state):
         assert get(outside, "exp_avg") is None
     assert zero.safe_get_local_fp32_param(outside) is None
     assert zero.safe_get_local_grad(outside) is None
     for write in (zero.safe_set_full_fp32_param, zero.safe_set_local_fp32_param):
-        with raises(meron.ArgumentError, "no sharded param"):
+        with pytest.raises(meron.ArgumentError, match="no sharded param"):
             write(outside, torch.ones(2))
     with zero.Init():
         layer = nn.Linear(2, 3)
-    with raises(meron.StateError, "weight has no optimizer"):
+    with pytest.raises(meron.StateError, match="weight has no optimizer"):
         zero.safe_get_full_optimizer_state(layer.weight, "exp_avg")
-    with raises(meron.ArgumentError, "(3, 2)"):
+    with pytest.raises(meron.ArgumentError, match=re.escape("(3, 2)")):
         zero.safe_set_full_fp32_param(layer.weight, torch.ones(2, 3))
     engine = zero.initialize(model=layer, config=config())[0]
-    with raises(meron.StateError, "has no gradient"):
+    with pytest.raises(meron.StateError, match="has no gradient"):
         zero.safe_set_local_grad(layer.weight, torch.zeros(len(layer.weight._meron[0].owned(0))))
     assert zero.safe_get_full_grad(layer.weight) is None
     engine.backward(engine(torch.ones(2)).sum())
-    with raises(meron.ArgumentError, "(3, 2)"):
+    with pytest.raises(meron.ArgumentError, match=re.escape("(3, 2)")):
         zero.safe_set_full_grad(layer.weight, torch.ones(2, 3))
-    with raises(meron.ArgumentError, "(3, 2)"):
+    with pytest.raises(meron.ArgumentError, match=re.escape("(3, 2)")):
         zero.safe_update_full_grad_vectorized([layer.weight], lambda g, p: g.sum(0))
     engine.step()
-
-
-if __name__ == "__main__":
-    run_cases(sys.modules[__name__], leaves, compat)

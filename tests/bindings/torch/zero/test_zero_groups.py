@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that are sharded over some of the ranks: groups of torch.distributed."""
+"""Models that are sharded over process groups of torch.distributed."""
 
 from __future__ import annotations
 
+import atexit
 import json
-import os
-import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -29,13 +30,18 @@ from model import (
     data,
     engine_step,
     loss_of,
-    raises,
-    run_cases,
 )
+
+pytestmark = pytest.mark.ranks(3, 4)
+
+
+def init_groups(folder: Path) -> None:
+    dist.init_process_group("gloo", f"file://{folder}/meeting", rank=RANK, world_size=RANKS)
+    atexit.register(dist.destroy_process_group)
 
 
 class Topology:
-    """What DeepSpeed takes as mpu."""
+    """An mpu of DeepSpeed."""
 
     def __init__(self, group: Any) -> None:
         self.group = group
@@ -51,7 +57,8 @@ def gradient_norm(model: nn.Module, group: Any) -> tuple[int, float | None]:
     return engine.world_size, engine.get_global_grad_norm()
 
 
-def case_some_ranks() -> None:
+def test_shards_over_a_group_of_ranks(tmp_path: Path) -> None:
+    init_groups(tmp_path)
     pair = dist.new_group([0, 1])
     if RANK < 2:
         for keyword in ("data_parallel_group", "sequence_data_parallel_group"):
@@ -61,11 +68,12 @@ def case_some_ranks() -> None:
             assert world_size == 2 and norm is not None
             assert abs(norm - 3 * 3**0.5) < 1e-5  # of the mean of 2 and 4, three times
     else:
-        with raises(meron.ArgumentError, "not in the group"):
+        with pytest.raises(meron.ArgumentError, match="not in the group"):
             zero.Init(module=nn.Linear(3, 1), data_parallel_group=pair)
 
 
-def case_collectives_of_some_ranks() -> None:
+def test_collectives_run_within_a_group(tmp_path: Path) -> None:
+    init_groups(tmp_path)
     last = [RANKS - 2, RANKS - 1]
     pair = dist.new_group(last)
     if RANK in last:
@@ -75,13 +83,14 @@ def case_collectives_of_some_ranks() -> None:
         assert total.tolist() == [sum(last), 2.0]
         comm.broadcast(total.fill_(RANK), RANKS - 1, pair)  # ranks are those of all
         assert total.tolist() == [RANKS - 1] * 2
-        with raises(meron.ArgumentError, "src"):
+        with pytest.raises(meron.ArgumentError, match="src"):
             comm.broadcast(total, 0, pair)
         comm.barrier(pair)
     assert comm.get_world_size() == RANKS
 
 
-def case_all_ranks() -> None:
+def test_shards_over_the_world_group(tmp_path: Path) -> None:
+    init_groups(tmp_path)
     assert gradient_norm(nn.Linear(3, 1), dist.group.WORLD)[0] == RANKS
 
 
@@ -91,9 +100,9 @@ def own_pair() -> tuple[Any, list[int]]:
     return groups[RANK // 2], pairs[RANK // 2]
 
 
-def case_each_pair_trains_its_own() -> None:
-    if RANKS != 4:
-        return
+@pytest.mark.ranks(4)
+def test_each_pair_of_ranks_trains_its_own_model(tmp_path: Path) -> None:
+    init_groups(tmp_path)
     group, pair = own_pair()
     for keyword in ("data_parallel_group", "sequence_data_parallel_group"):
         for keys in ({}, {"mics_shard_size": 1}, {"zero_hpz_partition_size": 1}):
@@ -119,9 +128,9 @@ def case_each_pair_trains_its_own() -> None:
             engine.destroy()
 
 
-def case_a_group_for_copies() -> None:
-    if RANKS != 4:
-        return
+@pytest.mark.ranks(4)
+def test_takes_a_group_for_the_secondary_partition(tmp_path: Path) -> None:
+    init_groups(tmp_path)
     group, _ = own_pair()
     model = nn.Linear(3, 1)
     with warnings.catch_warnings():
@@ -131,13 +140,13 @@ def case_a_group_for_copies() -> None:
     assert place is not None
     assert place[0].sharding.context.plan == meron.Plan.preset("hpz(2)")
     both = {"stage": 3, "zero_hpz_partition_size": 4}
-    with raises(meron.ArgumentError, "zero_hpz_partition_size is 4"):
+    with pytest.raises(meron.ArgumentError, match="zero_hpz_partition_size is 4"):
         zero.Init(config=config(zero_optimization=both), zero_param_parallel_group=group)
     mics = {"stage": 3, "mics_shard_size": 2}
-    with raises(meron.ArgumentError, "mics_shard_size 2 and"):
+    with pytest.raises(meron.ArgumentError, match="mics_shard_size 2 and"):
         zero.Init(config=config(zero_optimization=mics), zero_param_parallel_group=group)
     across = [dist.new_group([0, 2]), dist.new_group([1, 3])][RANK % 2]
-    with raises(meron.UnsupportedError, "neighbours"):
+    with pytest.raises(meron.UnsupportedError, match="neighbours"):
         zero.Init(zero_param_parallel_group=across)
 
 
@@ -152,29 +161,20 @@ def weights_after(plan: Any) -> list[torch.Tensor]:
     return [mt.full_param(param) for param in model.parameters()]
 
 
-def case_hosts_are_nodes() -> None:
-    """Two hosts of two ranks that share no memory: the same bits as groups of two on one host."""
-    if RANKS != 4:
-        return
+@pytest.mark.ranks(4)
+def test_hosts_become_nodes_of_the_mesh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two hosts of two ranks without shared memory yield the bits of two groups on one host."""
+    init_groups(tmp_path)
     keys = {"stage": 3, "zero_quantized_weights": True, "zero_quantized_gradients": True}
     table = json.loads(parse({"zero_optimization": keys}).plan().json())
     assert table["mesh"] == {"shard": "node"}
     expected = weights_after({**table, "mesh": {"shard": 2}})
-    host, world.host_identity = world.host_identity, lambda: f"host {RANK // 2}"
-    try:
-        torch.manual_seed(0)
-        with zero.Init(config=config(zero_optimization=keys)):
-            model = Model()
-        engine = zero.initialize(model=model, config=config(zero_optimization=keys))[0]
-        assert json.loads(engine.sharding.context.plan.json())["mesh"] == {"shard": 2}
-        assert not engine.sharding.mapped
-        for value, other in zip(weights_after(table), expected, strict=True):
-            assert torch.equal(value, other)
-    finally:
-        world.host_identity = host
-
-
-if __name__ == "__main__":
-    dist.init_process_group("gloo", f"file://{os.environ['MEETING']}", rank=RANK, world_size=RANKS)
-    run_cases(sys.modules[__name__])
-    dist.destroy_process_group()
+    monkeypatch.setattr(world, "host_identity", lambda: f"host {RANK // 2}")
+    torch.manual_seed(0)
+    with zero.Init(config=config(zero_optimization=keys)):
+        model = Model()
+    engine = zero.initialize(model=model, config=config(zero_optimization=keys))[0]
+    assert json.loads(engine.sharding.context.plan.json())["mesh"] == {"shard": 2}
+    assert not engine.sharding.mapped
+    for value, other in zip(weights_after(table), expected, strict=True):
+        assert torch.equal(value, other)

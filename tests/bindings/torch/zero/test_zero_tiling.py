@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
-import sys
+import re
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
 import meron
 from meron import zero
 from meron.zero.tiling import bounds
-from model import RANK, RANKS, config, raises, run_cases
+from model import RANK, RANKS, config
+
+pytestmark = pytest.mark.ranks(2)
 
 # Nothing stays gathered, and nothing is gathered ahead.
 ONE_AT_A_TIME = {
@@ -33,7 +36,7 @@ def whole_numbers(linear: Any) -> Any:
     return linear
 
 
-def case_equal_to_the_undivided_layer() -> None:
+def test_equals_the_undivided_layer() -> None:
     x = torch.randint(-4, 5, (3, 2, 10)).float()
     for bias in (True, False):
         linear = whole_numbers(nn.Linear(10, 7, bias=bias))
@@ -64,7 +67,7 @@ def case_equal_to_the_undivided_layer() -> None:
     assert bounds(10, 3) == [0, 4, 7, 10]
 
 
-def case_close_with_any_numbers() -> None:
+def test_approximates_the_undivided_layer_with_any_values() -> None:
     torch.manual_seed(1)
     linear, x = nn.Linear(40, 30), torch.randn(5, 40)
     tiled = zero.TiledLinear(40, 30, in_splits=4, out_splits=3, init_linear=linear)
@@ -78,7 +81,7 @@ class ReturnsBias(nn.Linear):
         return nn.functional.linear(x, self.weight), self.bias
 
 
-def case_layers_that_return_their_bias() -> None:
+def test_tiles_layers_that_return_their_bias() -> None:
     x = torch.randint(-4, 5, (3, 10)).float()
     for bias in (True, False):
         linear = whole_numbers(nn.Linear(10, 6, bias=bias))
@@ -92,29 +95,29 @@ def case_layers_that_return_their_bias() -> None:
         assert [tuple(output.shape) for output, _ in pairs] == [(3, 2)] * 3
 
 
-def case_misuse() -> None:
+def test_rejects_misuse_of_tiles() -> None:
     for splits in ({"in_splits": 0}, {"in_splits": 5}, {"out_splits": 4}, {"out_splits": True}):
-        with raises(RuntimeError, "must be in the range 1 to"):
+        with pytest.raises(RuntimeError, match="must be in the range 1 to"):
             zero.TiledLinear(4, 3, **splits)  # type: ignore[arg-type]
-    with raises(meron.ArgumentError, "_splits"):
+    with pytest.raises(meron.ArgumentError, match="_splits"):
         zero.TiledLinear(4, 3, in_splits=-1)
-    with raises(TypeError, "in_split"):
+    with pytest.raises(TypeError, match="in_split"):
         zero.TiledLinear(4, 3, in_split=2)
     tiled = zero.TiledLinear(4, 3, in_splits=2)
     before = [param.clone() for param in tiled.parameters()]
-    with raises(meron.ArgumentError, "(3, 5)"):
+    with pytest.raises(meron.ArgumentError, match=re.escape("(3, 5)")):
         tiled.copy_params_from(nn.Linear(5, 3))
-    with raises(meron.ArgumentError, "no bias"):
+    with pytest.raises(meron.ArgumentError, match="no bias"):
         tiled.copy_params_from(nn.Linear(4, 3, bias=False))
     assert all(map(torch.equal, before, tiled.parameters()))
-    with raises(meron.ArgumentError, "5 features"):
+    with pytest.raises(meron.ArgumentError, match="5 features"):
         tiled(torch.ones(1, 5))
     split = zero.TiledLinear(4, 3, in_splits=2, input_is_already_split=True)
-    with raises(meron.ArgumentError, "[1, 3] features"):
+    with pytest.raises(meron.ArgumentError, match=re.escape("[1, 3] features")):
         split([torch.ones(1, 1), torch.ones(1, 3)])
 
 
-def case_trains_as_the_undivided_layer_at_every_stage() -> None:
+def test_trains_as_the_undivided_layer_at_each_stage() -> None:
     for stage in range(4):
         linear = whole_numbers(nn.Linear(8, 6))
         tiled = zero.TiledLinear(8, 6, in_splits=2, out_splits=3, init_linear=linear)
@@ -160,17 +163,17 @@ def gathered_at_a_time(model: nn.Module) -> int:
     return most
 
 
-def case_a_tile_at_a_time_is_gathered() -> None:
+def test_gathers_one_tile_at_a_time() -> None:
     with zero.Init(config_dict_or_path=config(zero_optimization=ONE_AT_A_TIME)):
         whole = nn.Sequential(nn.Linear(64, 128, bias=False))
         tiled = nn.Sequential(zero.TiledLinear(64, 128, bias=False, in_splits=2, out_splits=4))
     size = 64 * 128 * 4
     assert gathered_at_a_time(whole) == size
     # In the backward a tile may be in use until that of the next begins.
-    assert gathered_at_a_time(tiled) <= 2 * size // 8, gathered_at_a_time(tiled)
+    assert gathered_at_a_time(tiled) <= 2 * size // 8
 
 
-def case_values_of_a_sharded_layer_into_sharded_tiles() -> None:
+def test_copies_values_of_a_sharded_layer_into_sharded_tiles() -> None:
     torch.manual_seed(RANK)  # rank 0's values count
     with zero.Init(config_dict_or_path=config()):
         linear = nn.Linear(12, 10)
@@ -181,7 +184,3 @@ def case_values_of_a_sharded_layer_into_sharded_tiles() -> None:
     with zero.GatheredParameters(list(linear.parameters())):
         tiled.copy_params_from(linear)
     torch.testing.assert_close(tiled(x), linear(x))
-
-
-if __name__ == "__main__":
-    run_cases(sys.modules[__name__])

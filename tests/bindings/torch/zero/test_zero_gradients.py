@@ -4,17 +4,20 @@
 from __future__ import annotations
 
 import math
-import sys
+import re
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
 import meron
 import meron.torch as mt
 from meron import zero
-from model import RANK, RANKS, config, raises, run_cases
+from model import RANK, RANKS, config, on_device
+
+pytestmark = [pytest.mark.ranks(2), on_device(1)]
 
 SIZE = 700  # so that each rank has a part
 Gradient = Callable[[nn.Parameter, torch.Tensor], None]
@@ -70,8 +73,8 @@ def step_with(engine: Any, param: nn.Parameter, gradient: float, setter: Gradien
     engine.step()
 
 
-def case_a_step_uses_the_gradients_that_were_set() -> None:
-    """The norm that is reported, what is clipped, and what counts as an overflow."""
+def test_steps_with_gradients_set_by_the_caller() -> None:
+    """The new gradients decide on the reported norm, on clipping and on overflow."""
     for stage in range(4):
         for own in (True, False):
             for setter in SETTERS:
@@ -90,7 +93,7 @@ def case_a_step_uses_the_gradients_that_were_set() -> None:
                 engine.destroy()
 
 
-def case_gradients_are_clipped_once() -> None:
+def test_clips_gradients_once() -> None:
     """By clip_grad_norm_, which the rule's own max_norm then has nothing to add to."""
     for plan in ("zero0", "zero3"):
         model = Two()
@@ -105,7 +108,7 @@ def case_gradients_are_clipped_once() -> None:
         assert math.isclose(moved.norm(), 1.0, rel_tol=1e-5), moved.norm()
 
 
-def case_an_infinity_that_is_set_is_an_overflow() -> None:
+def test_an_infinity_set_by_the_caller_is_an_overflow() -> None:
     for stage in range(4):
         for own in (True, False):
             for block in (
@@ -120,7 +123,7 @@ def case_an_infinity_that_is_set_is_an_overflow() -> None:
                         step_with(engine, model.first, value, zero.safe_set_full_grad)
                         assert not engine.was_step_applied(), where
                     else:
-                        with raises(meron.NonFiniteError, "norm"):
+                        with pytest.raises(meron.NonFiniteError, match="norm"):
                             step_with(engine, model.first, value, zero.safe_set_full_grad)
                     for param in (model.first, model.second):
                         assert not zero.safe_get_full_fp32_param(param).any(), where
@@ -136,14 +139,14 @@ def case_an_infinity_that_is_set_is_an_overflow() -> None:
                 engine.destroy()
 
 
-def case_an_infinity_on_one_rank_is_one_of_all() -> None:
+def test_an_infinity_on_one_rank_fails_the_step_on_all() -> None:
     model, engine = engine_of(3, True)
     engine.backward(engine())
     for param in (model.first, model.second):
         part = mt.local_grad(param)
         if RANK == RANKS - 1:
             part.fill_(math.inf)
-    with raises(meron.NonFiniteError, "norm"):
+    with pytest.raises(meron.NonFiniteError, match="norm"):
         engine.step()
     assert not zero.safe_get_full_fp32_param(model.second).any()
 
@@ -158,7 +161,7 @@ ASK: list[Callable[[nn.Parameter], object]] = [
 ]
 
 
-def case_what_no_sync_holds_back_is_not_read() -> None:
+def test_rejects_reads_of_gradients_that_no_sync_defers() -> None:
     """Nor does the question end the accumulation. A hook sees what is this rank's own."""
     for stage in range(4):
         model, engine = engine_of(stage, True)
@@ -169,7 +172,7 @@ def case_what_no_sync_holds_back_is_not_read() -> None:
                 engine.backward(engine())
                 for ask in ASK:
                     for part in ("no_sync", "param.register_hook(function)"):
-                        with raises(meron.StateError, part):
+                        with pytest.raises(meron.StateError, match=re.escape(part)):
                             ask(model.first)
         assert len(own) == 2 and torch.equal(sum(own), 2 * ONES), (stage, own)
         hook.remove()
@@ -194,7 +197,7 @@ class Update:
         return gradient * self.factors[param]
 
 
-def case_an_update_is_given_the_params_themselves() -> None:
+def test_update_functions_get_the_params_themselves() -> None:
     for stage in (1, 3):
         model, engine = engine_of(stage, True)
         update = Update({model.first: 3.0, model.second: 0.5})
@@ -205,11 +208,7 @@ def case_an_update_is_given_the_params_themselves() -> None:
         assert torch.equal(zero.safe_get_full_grad(model.first), 3 * ONES)
         assert torch.equal(zero.safe_get_full_grad(model.second), ONES)
         for wrong in (torch.ones(1), None):
-            with raises(meron.ArgumentError, ".first"):
+            with pytest.raises(meron.ArgumentError, match=re.escape(".first")):
                 zero.safe_update_full_grad_vectorized([model.first], lambda *_, wrong=wrong: wrong)
         engine.step()
         engine.destroy()
-
-
-if __name__ == "__main__":
-    run_cases(sys.modules[__name__])

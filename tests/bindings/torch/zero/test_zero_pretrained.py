@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
-import sys
+import re
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
 import meron
 from meron import zero
 from meron.torch.sharding import unit_of
-from model import RANK, RANKS, Block, config, data, loss_of, raises, run_cases
+from model import RANK, Block, config, data, loss_of
+
+pytestmark = pytest.mark.ranks(1, 2)
 
 
 class Scale(nn.Module):
@@ -90,7 +93,7 @@ def weights(seed: int = 5) -> dict[str, torch.Tensor]:
     return {k: torch.randn(v.shape) for k, v in state.items() if k[:3] not in ("new", "hea")}
 
 
-def case_modules_are_sharded_as_their_values_arrive() -> None:
+def test_shards_modules_when_their_values_arrive() -> None:
     wanted = weights()
     Base.most = 0
     for stage in (1, 3):
@@ -119,7 +122,7 @@ def case_modules_are_sharded_as_their_values_arrive() -> None:
         engine.destroy()
 
 
-def case_params_without_values_are_named() -> None:
+def test_names_params_without_values() -> None:
     wanted = weights()
     del wanted["scale.weight"]
 
@@ -128,14 +131,14 @@ def case_params_without_values_are_named() -> None:
             if loaded:
                 super().put(name, value, loaded)
 
-    with raises(meron.ArgumentError, "Scale"), zero.Init(config_dict_or_path=config()):
+    with pytest.raises(meron.ArgumentError, match="Scale"), zero.Init(config_dict_or_path=config()):
         Forgets.from_pretrained(wanted)
     with zero.Init(config_dict_or_path=config()):  # and works after it
         model = Pretrained.from_pretrained(weights())
     assert torch.equal(model.state_dict()["scale.weight"], weights()["scale.weight"])
 
 
-def case_a_failed_load_leaves_a_plain_model() -> None:
+def test_a_failed_load_leaves_an_unsharded_model() -> None:
     built: list[Pretrained] = []
 
     class Fails(Pretrained):
@@ -145,19 +148,20 @@ def case_a_failed_load_leaves_a_plain_model() -> None:
                 raise KeyError(name)
             super().put(name, value, loaded)
 
-    with raises(KeyError, "embed"), zero.Init(config_dict_or_path=config()):
+    with pytest.raises(KeyError, match="embed"), zero.Init(config_dict_or_path=config()):
         Fails.from_pretrained(weights())
     assert type(built[0].embed._parameters) is dict
 
 
-def case_ranks_that_read_other_weights_are_named() -> None:
-    if RANKS > 1:
-        wanted = weights(5 + (RANK == 1))
-        with raises(meron.StateError, "[1]"), zero.Init(config_dict_or_path=config()):
-            Pretrained.from_pretrained(wanted)
+@pytest.mark.ranks(2)
+def test_names_ranks_that_read_different_weights() -> None:
+    wanted = weights(5 + (RANK == 1))
+    refused = pytest.raises(meron.StateError, match=re.escape("[1]"))
+    with refused, zero.Init(config_dict_or_path=config()):
+        Pretrained.from_pretrained(wanted)
 
 
-def case_a_decorated_class_keeps_its_init() -> None:
+def test_a_decorated_class_keeps_its_init() -> None:
     with zero.Init(config_dict_or_path=config()):
 
         class Part(nn.Linear):
@@ -172,7 +176,3 @@ def case_a_decorated_class_keeps_its_init() -> None:
         Part.__init__ = init  # type: ignore[method-assign]
         assert Part(2, 2).config == 7  # type: ignore[comparison-overlap]
     assert Part(2, 2).config == 7  # type: ignore[comparison-overlap]
-
-
-if __name__ == "__main__":
-    run_cases(sys.modules[__name__])

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What engines leave behind, share and refuse. Cases of steps.py."""
+"""Several engines: one after another, and side by side."""
 
 from __future__ import annotations
 
 import logging
-import os
-import tempfile
+import re
 import warnings
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
@@ -24,18 +24,20 @@ from model import (
     batches_of,
     config,
     engine_step,
+    on_device,
     plain_step,
-    raises,
     sgd,
     twins,
 )
 
+pytestmark = [pytest.mark.ranks(1, 3), on_device(1)]
 
-def case_a_failed_initialize_can_be_repeated() -> None:
+
+def test_initialize_succeeds_after_a_failure() -> None:
     model, plain = twins()
     wrong = config(optimizer={"type": "Adammm", "params": {}})
     for _ in range(2):
-        with raises(meron.ArgumentError, "Adammm"):
+        with pytest.raises(meron.ArgumentError, match="Adammm"):
             zero.initialize(model=model, config=wrong)
     engine = zero.initialize(model=model, config=config())[0]
     batches = batches_of(1)
@@ -44,7 +46,7 @@ def case_a_failed_initialize_can_be_repeated() -> None:
     assert_equal_weights(model, plain, 1e-6)
 
 
-def case_an_engine_after_another() -> None:
+def test_trains_again_after_destroy() -> None:
     model, plain = twins()
     batches = batches_of(2)
     optimizer = torch.optim.AdamW(plain.parameters(), lr=0.01, weight_decay=0.0)
@@ -54,7 +56,7 @@ def case_an_engine_after_another() -> None:
     plain_step(plain, optimizer, batches[:1])
     engine.destroy()
     engine.destroy()  # again is nothing
-    with raises(meron.StateError, "destroyed"):
+    with pytest.raises(meron.StateError, match="destroyed"):
         engine.step()
     engine = zero.initialize(model=model, config=settings)[0]
     engine_step(engine, batches[1:])
@@ -64,7 +66,7 @@ def case_an_engine_after_another() -> None:
     assert_equal_weights(model, plain, 1e-5)
 
 
-def case_f32_values_outlive_an_engine() -> None:
+def test_f32_values_outlive_an_engine() -> None:
     model, _ = twins()
     settings = config(bf16={"enabled": True}, optimizer={"type": "AdamW", "params": {"lr": 1e-4}})
     engine = zero.initialize(model=model, config=settings)[0]
@@ -77,7 +79,7 @@ def case_f32_values_outlive_an_engine() -> None:
     assert torch.equal(before, zero.safe_get_full_fp32_param(model.embed.weight))
 
 
-def case_keys_without_effect_are_told() -> None:
+def test_logs_keys_without_effect() -> None:
     class Keep(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             lines.append(record.getMessage())
@@ -91,17 +93,17 @@ def case_keys_without_effect_are_told() -> None:
     assert len(lines) == (RANK == 0) and all("prescale_gradients" in line for line in lines)
 
 
-def case_engines_share_nothing() -> None:
+def test_engines_cannot_share_params() -> None:
     shared = nn.Linear(3, 3)
     first, second = nn.Sequential(shared), nn.Sequential(shared, nn.Linear(3, 1))
     engine = zero.initialize(model=first, config=config())[0]
-    with raises(meron.StateError, "0.weight"):
+    with pytest.raises(meron.StateError, match=re.escape("0.weight")):
         zero.initialize(model=second, config=config())
     engine.destroy()
     zero.initialize(model=second, config=config())
 
 
-def case_limits_are_of_all_engines_of_a_plan() -> None:
+def test_engines_of_a_plan_share_limits() -> None:
     def limited(elements: int) -> dict[str, Any]:
         return config(
             zero_optimization={"stage": 3, "stage3_prefetch_bucket_size": elements},
@@ -118,11 +120,11 @@ def case_limits_are_of_all_engines_of_a_plan() -> None:
     assert first.sharding.limits["prefetch_elements"] == 20
 
 
-def case_sanity_checks_are_of_one_engine() -> None:
+def test_each_engine_has_its_own_sanity_checks() -> None:
     settings = config(zero_optimization={"stage": 3, "enable_sanity_checks": True})
     checked = zero.initialize(model=nn.Linear(3, 5), config=settings)[0].module
     free = zero.initialize(model=nn.Linear(3, 5), config=config())[0].module
-    refused = raises(meron.StateError, "changed in a GatheredParameters")
+    refused = pytest.raises(meron.StateError, match="changed in a GatheredParameters")
     with refused, zero.GatheredParameters([free.weight, checked.weight]):
         if RANK == RANKS - 1:
             checked.weight.data.add_(1.0)
@@ -130,69 +132,68 @@ def case_sanity_checks_are_of_one_engine() -> None:
         free.weight.add_(1.0)
 
 
-def case_optimizers_and_schedulers_that_do_not_fit() -> None:
+def test_rejects_optimizers_and_schedulers_that_do_not_fit() -> None:
     def begin(**arguments: Any) -> None:
         model = arguments.pop("model", None) or nn.Linear(3, 3)
         zero.initialize(model=model, **{"config": config(), **arguments})
 
     other = nn.Linear(3, 3)
     stray = torch.optim.lr_scheduler.StepLR(torch.optim.SGD(other.parameters(), lr=0.1), 1)
-    with raises(meron.ArgumentError, "another optimizer"):
+    with pytest.raises(meron.ArgumentError, match="another optimizer"):
         begin(lr_scheduler=stray)
     for block in ({"scheduler": {"type": "WarmupLR"}}, {}):
         given = {} if block else {"lr_scheduler": lambda optimizer: None}
-        with raises(meron.ArgumentError, "no optimizer"):
+        with pytest.raises(meron.ArgumentError, match="no optimizer"):
             begin(config={"zero_optimization": {"stage": 3}, **block}, **given)
-    with raises(meron.ArgumentError, "no trainable params"):
+    with pytest.raises(meron.ArgumentError, match="no trainable params"):
         begin(model=nn.Linear(3, 3).requires_grad_(False))
-    with raises(meron.ArgumentError, "torch.optim.Optimizer"):
+    with pytest.raises(meron.ArgumentError, match=re.escape("torch.optim.Optimizer")):
         begin(optimizer=3)
-    with raises(meron.ArgumentError, "torch.optim.Optimizer"):
+    with pytest.raises(meron.ArgumentError, match=re.escape("torch.optim.Optimizer")):
         begin(optimizer=lambda params: None)
     own = mt.shard(nn.Linear(3, 3))
-    with raises(meron.ArgumentError, "max_norm"):
+    with pytest.raises(meron.ArgumentError, match="max_norm"):
         begin(model=own, optimizer=mt.AdamW(own), config=config(gradient_clipping=0.5))
     foreign = mt.AdamW(mt.shard(nn.Linear(3, 3)))
-    with raises(meron.ArgumentError, "another model"):
+    with pytest.raises(meron.ArgumentError, match="another model"):
         begin(optimizer=foreign)
 
 
-def case_the_engine_is_the_models_face() -> None:
+def test_forwards_module_methods_to_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     model = nn.Sequential(nn.Linear(3, 3))
     engine = zero.initialize(model=model, config=config())[0]
     seen: list[nn.Module] = []
     assert engine.apply(seen.append) is engine
     assert seen == [model[0], model]
     alone = zero.initialize(model=nn.Linear(3, 3), config=config())[0]
-    with raises(meron.StateError, "cannot be moved"):
+    with pytest.raises(meron.StateError, match="cannot be moved"):
         alone.to(torch.bfloat16)
-    with raises(meron.UnsupportedError, "schedule"):
+    with pytest.raises(meron.UnsupportedError, match="schedule"):
         engine.compile(schedule=[(0, [])])
     expected = engine(torch.ones(2, 3))
     engine.compile(backend="eager")
     assert engine.is_compiled and torch.equal(engine(torch.ones(2, 3)), expected)
-    os.environ["LOCAL_RANK"] = "7"
+    monkeypatch.setenv("LOCAL_RANK", "7")
     assert engine.local_rank == comm.get_local_rank() == 7
-    del os.environ["LOCAL_RANK"]
+    monkeypatch.delenv("LOCAL_RANK")
     assert engine.local_rank == RANK
 
 
-def case_saved_weights() -> None:
+def test_saves_16_bit_weights(tmp_path: Path) -> None:
     model, _ = twins()
     model.blocks[0].requires_grad_(False)
     engine = zero.initialize(model=model, config=config())[0]
     engine_step(engine, batches_of(1))
     expected = engine.state_dict()
-    with tempfile.TemporaryDirectory() as folder:
-        engine.save_16bit_model(folder)
-        engine.save_16bit_model(folder, "part.bin", exclude_frozen_parameters=True)
-        if RANK == 0:
-            whole = torch.load(Path(folder, "pytorch_model.bin"))
-            assert whole.keys() == expected.keys()
-            assert all(torch.equal(whole[name], expected[name]) for name in whole)
-            part = torch.load(Path(folder, "part.bin"))
-            missing = expected.keys() - part.keys()
-            assert missing == {name for name in expected if name.startswith("blocks.0.")}
+    engine.save_16bit_model(tmp_path)
+    engine.save_16bit_model(tmp_path, "part.bin", exclude_frozen_parameters=True)
+    if RANK == 0:
+        whole = torch.load(tmp_path / "pytorch_model.bin")
+        assert whole.keys() == expected.keys()
+        assert all(torch.equal(whole[name], expected[name]) for name in whole)
+        part = torch.load(tmp_path / "part.bin")
+        missing = expected.keys() - part.keys()
+        assert missing == {name for name in expected if name.startswith("blocks.0.")}
     assert engine.module_state_dict(exclude_frozen_parameters=True).keys() == (
         expected.keys() - {name for name in expected if name.startswith("blocks.0.")}
     )

@@ -6,9 +6,10 @@ from __future__ import annotations
 import copy
 import gc
 import math
-import sys
+import re
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
@@ -26,11 +27,11 @@ from model import (
     engine_step,
     loss_of,
     plain_step,
-    raises,
-    run_cases,
     train,
     twins,
 )
+
+pytestmark = pytest.mark.ranks(1, 2, 3)
 
 Lion = deepspeed.ops.lion.FusedLion
 # The config's type and params, the engine's rule, torch's and its options.
@@ -103,7 +104,7 @@ def assert_near(engine: Any, plain: nn.Module, kind: str) -> None:
         assert_equal_weights(engine.module, plain, 1e-5)
 
 
-def case_each_type_is_the_engines_rule() -> None:
+def test_each_type_uses_the_engines_rule() -> None:
     for kind, params, rule, torchs, options in RULES:
         model, plain = twins()
         engine, optimizer, _, _ = zero.initialize(model=model, config=block_of(kind, params))
@@ -117,7 +118,7 @@ def case_each_type_is_the_engines_rule() -> None:
         assert_near(engine, plain, kind)
 
 
-def case_groups_and_schedulers() -> None:
+def test_trains_groups_with_schedulers() -> None:
     blocks = (
         {"type": "WarmupLR", "params": {"warmup_max_lr": [0.02, 0.01], "warmup_num_steps": 6}},
         {"type": "WarmupCosineLR", "params": {"total_num_steps": 12, "warmup_num_steps": 3}},
@@ -146,7 +147,7 @@ def case_groups_and_schedulers() -> None:
             assert_near(engine, plain, kind)
 
 
-def case_a_checkpoint_in_the_middle() -> None:
+def test_resumes_from_state_dicts() -> None:
     for kind, params, _, _, _ in RULES:
         for keys in ({}, {"bf16": {"enabled": True}}):
             scheduler = {"type": "WarmupLR", "params": {"warmup_max_lr": [0.02, 0.01]}}
@@ -180,7 +181,7 @@ def case_a_checkpoint_in_the_middle() -> None:
                 assert torch.equal(first, zero.safe_get_full_fp32_param(other)), (kind, keys)
 
 
-def case_a_cycled_momentum_is_the_engines() -> None:
+def test_the_engine_cycles_momentum() -> None:
     cycle = {"cycle_min_lr": 0.001, "cycle_max_lr": 0.01, "cycle_first_step_size": 4}
     model, plain = twins()
     engine, optimizer, _, _ = zero.initialize(
@@ -209,7 +210,7 @@ def case_a_cycled_momentum_is_the_engines() -> None:
     assert begun[1].engine.group(0).betas[0] == 0.9
 
 
-def case_what_the_engine_lacks_is_torchs() -> None:
+def test_uses_torch_for_options_that_the_engine_lacks() -> None:
     for kind, params in (
         ("Adam", {"torch_adam": True}),
         ("Adam", {"amsgrad": True}),
@@ -246,7 +247,7 @@ def case_what_the_engine_lacks_is_torchs() -> None:
         assert abs(engine.get_global_grad_norm() - float(norm)) < 1e-5
 
 
-def case_params_that_nobody_knows_are_all_named() -> None:
+def test_names_all_unknown_options() -> None:
     for kind, params, texts in (
         ("AdamW", {"lr": 0.1, "weight_deacy": 0.1, "zzz": 1}, ("weight_decay?", "no zzz")),
         ("Lion", {"eps": 1e-8, "torch_adam": True}, ("no eps", "no torch_adam")),
@@ -259,16 +260,16 @@ def case_params_that_nobody_knows_are_all_named() -> None:
         ("AdamW", {"max_norm": 1.0}, ("no max_norm",)),
     ):
         for text in texts:
-            with raises(meron.ArgumentError, text):
+            with pytest.raises(meron.ArgumentError, match=re.escape(text)):
                 zero.initialize(model=nn.Linear(3, 3), config=block_of(kind, params))
     for key in ("bias_correction", "fp32_optimizer_states"):
-        with raises(meron.UnsupportedError, f"{key} = false"):
+        with pytest.raises(meron.UnsupportedError, match=re.escape(f"{key} = false")):
             zero.initialize(model=nn.Linear(3, 3), config=block_of("AdamW", {key: False}))
-    with raises(meron.ArgumentError, "AdamW: Invalid learning rate: -1"):
+    with pytest.raises(meron.ArgumentError, match="AdamW: Invalid learning rate: -1"):
         zero.initialize(model=nn.Linear(3, 3), config=block_of("AdamW", {"lr": -1.0}))
 
 
-def case_groups_of_the_callers_own() -> None:
+def test_trains_the_callers_groups() -> None:
     """Optimizers of torch with groups run on shards, and stay what they are."""
     for make in (
         lambda groups: torch.optim.AdamW(groups, lr=0.01),
@@ -292,7 +293,7 @@ def case_groups_of_the_callers_own() -> None:
             assert_equal_weights(model, plain, 1e-6)
 
 
-def case_a_rule_of_meron_torch_is_the_callers_too() -> None:
+def test_accepts_rules_of_meron_torch() -> None:
     for rule in (mt.AdamW, mt.Lion):
         model, plain = twins()
         mt.shard(model)
@@ -314,7 +315,7 @@ def adam_of(kind: str, model: nn.Module, lr: float) -> torch.optim.Optimizer:
     return mt.shard_optimizer(model, torch.optim.AdamW(model.parameters(), lr=lr))
 
 
-def case_values_that_were_set_do_not_come_back() -> None:
+def test_the_next_optimizer_starts_from_the_trained_values() -> None:
     """The next optimizer begins with what the last one has made of them."""
     batch = data(torch.Generator().manual_seed(1))
     for first in ("engine", "torch"):
@@ -337,7 +338,3 @@ def case_values_that_were_set_do_not_come_back() -> None:
             loss_of(model, batch[0][RANK], batch[1][RANK]).backward()
             optimizer.step()
             assert torch.equal(mt.full_param(model.shift), trained), (first, second)
-
-
-if __name__ == "__main__":
-    run_cases(sys.modules[__name__])

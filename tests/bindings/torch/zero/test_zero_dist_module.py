@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import os
-import sys
+import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
@@ -16,7 +16,9 @@ from meron import zero
 from meron.torch.checkpoint import get_model_state_dict
 from meron.torch.sharding import unit_of
 from meron.zero import dist_module, scattering
-from model import RANK, RANKS, Model, config, raises, run_cases
+from model import RANK, RANKS, Model, config
+
+pytestmark = pytest.mark.ranks(1, 3)
 
 
 class Odd(nn.Module):
@@ -67,12 +69,12 @@ def assert_has(model: nn.Module, wanted: dict[str, Any]) -> None:
         assert same, name
 
 
-def case_rank_0_loads_for_all() -> None:
+def test_rank_0_loads_values_for_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = values()
-    before = scattering.BUCKET
+    buckets = (64, scattering.BUCKET)
     for stage in (0, 3):
-        for bucket in (64, before):
-            scattering.BUCKET = bucket
+        for bucket in buckets:
+            monkeypatch.setattr(scattering, "BUCKET", bucket)
             model = sharded(stage)
             wrapped = zero.DistModule(model)
             result = wrapped.load_state_dict(wanted if RANK == 0 else {})
@@ -80,10 +82,9 @@ def case_rank_0_loads_for_all() -> None:
             assert_has(model, wanted)
             assert model.extra == {"seen": 7} and model.mask.tolist() == wanted["mask"].tolist()
             assert model.body.head.weight is model.body.embed.weight
-    scattering.BUCKET = before
 
 
-def case_each_value_crosses_the_wire_once() -> None:
+def test_sends_each_value_once() -> None:
     wanted = values()
     model = sharded()
     place = unit_of(model.body.shift)
@@ -96,7 +97,7 @@ def case_each_value_crosses_the_wire_once() -> None:
     assert read <= (1.1 * size + 8192 if RANK else 8192), (read, size)
 
 
-def case_what_rank_0_cannot_send_changes_nothing() -> None:
+def test_a_value_that_cannot_be_sent_changes_nothing() -> None:
     model = sharded()
     before = dict(model.state_dict())
     wrapped = zero.DistModule(model)
@@ -104,13 +105,13 @@ def case_what_rank_0_cannot_send_changes_nothing() -> None:
     for key, value in (("_extra_state", lambda: None), ("body.shift", shard)):
         if RANKS == 1 and key == "_extra_state":
             continue
-        with raises(meron.ArgumentError, key):
+        with pytest.raises(meron.ArgumentError, match=re.escape(key)):
             wrapped.load_state_dict({**values(), key: value} if RANK == 0 else {})
         assert_has(model, before)
         assert model.extra is None
 
 
-def case_a_state_dict_that_does_not_fit_changes_nothing() -> None:
+def test_a_mismatched_state_dict_changes_nothing() -> None:
     model = sharded()
     before = dict(model.state_dict())
     wrapped = zero.DistModule(model)
@@ -118,25 +119,25 @@ def case_a_state_dict_that_does_not_fit_changes_nothing() -> None:
     del wrong["body.shift"]
     wrong["more"] = torch.ones(2)
     state = wrong if RANK == 0 else {}
-    with raises(RuntimeError, "Missing key(s): body.shift"):
+    with pytest.raises(RuntimeError, match=re.escape("Missing key(s): body.shift")):
         wrapped.load_state_dict(state)
-    with raises(ValueError, "Unexpected key(s): more"):
+    with pytest.raises(ValueError, match=re.escape("Unexpected key(s): more")):
         wrapped.load_state_dict(state)
     assert_has(model, before)
     result = wrapped.load_state_dict(state, strict=False)
     assert result.missing_keys == ["body.shift"] and result.unexpected_keys == ["more"]
     assert torch.equal(model.state_dict()["body.shift"], before["body.shift"])
     wrong["body.shift"] = torch.ones(3, 3)
-    with raises(ValueError, "shape"):
+    with pytest.raises(ValueError, match="shape"):
         wrapped.load_state_dict(state, strict=False)
     wrong["body.shift"] = torch.ones(12, device="meta")
-    with raises(ValueError, "meta"):
+    with pytest.raises(ValueError, match="meta"):
         wrapped.load_state_dict(state, strict=False)
-    with raises(ValueError, "list"):
+    with pytest.raises(ValueError, match="list"):
         wrapped.load_state_dict([1] if RANK == 0 else {}, strict=False)  # type: ignore[arg-type]
 
 
-def case_of_tied_params_one_name_is_enough() -> None:
+def test_one_name_suffices_for_tied_params() -> None:
     wanted = values()
     model = sharded()
     state = {k: v for k, v in wanted.items() if k != "body.head.weight"}
@@ -145,14 +146,14 @@ def case_of_tied_params_one_name_is_enough() -> None:
     assert_has(model, wanted)
 
 
-def case_assign_gives_values_to_what_is_on_meta() -> None:
+def test_assign_gives_values_to_meta_params() -> None:
     wanted = values()
     with torch.device("meta"):
         model = Odd()
     model.unsaved = torch.zeros(2)
     wrapped = zero.DistModule(model)
     state = wanted if RANK == 0 else {}
-    with raises(ValueError, "assign=True"):
+    with pytest.raises(ValueError, match="assign=True"):
         wrapped.load_state_dict(state)
     wrapped.load_state_dict(state, assign=True)
     assert_has(model, wanted)
@@ -162,11 +163,11 @@ def case_assign_gives_values_to_what_is_on_meta() -> None:
     assert model.body.shift is held and torch.equal(held, values(9)["body.shift"])
     with torch.device("meta"):
         lost = Odd()
-    with raises(ValueError, "'unsaved' is on the device meta"):
+    with pytest.raises(ValueError, match="'unsaved' is on the device meta"):
         zero.DistModule(lost).load_state_dict(state, assign=True)
 
 
-def case_it_stands_for_its_module() -> None:
+def test_forwards_attributes_to_its_module() -> None:
     model = sharded()
     wrapped = zero.DistModule(model)
     assert wrapped.body is model.body
@@ -181,17 +182,17 @@ def case_it_stands_for_its_module() -> None:
     assert list(wrapped.state_dict()) == list(model.state_dict())
 
 
-def case_functions_send_and_receive() -> None:
+def test_functions_broadcast_and_shard_a_state_dict() -> None:
     wanted = {k: v for k, v in values().items() if isinstance(v, torch.Tensor)}
     model = sharded()
     metas = zero.dist_module.meta_state_dict(model)
     shards: dict[str, torch.Tensor] = {}
     if RANK == 0:
-        with raises(ValueError, "rank 0"):
+        with pytest.raises(ValueError, match="rank 0"):
             zero.shard_broadcasted_state_dict(metas, shards)
         zero.broadcast_and_shard_state_dict(wanted, metas, shards)
     else:
-        with raises(ValueError, "rank 0"):
+        with pytest.raises(ValueError, match="rank 0"):
             zero.broadcast_and_shard_state_dict(wanted, metas, shards)
         zero.shard_broadcasted_state_dict(metas, shards)
     assert set(shards) == set(wanted)
@@ -207,14 +208,13 @@ def case_functions_send_and_receive() -> None:
         if RANK == 0
         else (lambda: zero.shard_broadcasted_state_dict(metas, {}))
     )
-    with raises(ValueError, "'no' is not in"):
+    with pytest.raises(ValueError, match="'no' is not in"):
         send()
 
 
-def case_rank_0_alone_reads_a_file() -> None:
-    folder = Path(os.environ["MEETING"]).parent
+def test_only_rank_0_reads_the_file(tmp_path: Path) -> None:
     wanted = {k: v for k, v in values().items() if isinstance(v, torch.Tensor)}
-    path = folder / "weights.bin"
+    path = tmp_path / "weights.bin"
     if RANK == 0:
         torch.save({"state_dict": wanted}, path)
     state = dist_module.load_state_dict(path)
@@ -223,14 +223,14 @@ def case_rank_0_alone_reads_a_file() -> None:
     zero.DistModule(model).load_state_dict(state, strict=False)
     assert torch.equal(model.state_dict()["body.shift"], wanted["body.shift"])
     if RANK == 0:
-        with raises(meron.NotFoundError, "no file"):
-            dist_module.load_state_dict(folder / "none.bin")
-        (folder / "broken.safetensors").write_bytes(b"\xff" * 20)
-        with raises(meron.CorruptError, "header"):
-            dist_module.load_state_dict(folder / "broken.safetensors")
+        with pytest.raises(meron.NotFoundError, match="no file"):
+            dist_module.load_state_dict(tmp_path / "none.bin")
+        (tmp_path / "broken.safetensors").write_bytes(b"\xff" * 20)
+        with pytest.raises(meron.CorruptError, match="header"):
+            dist_module.load_state_dict(tmp_path / "broken.safetensors")
 
 
-def case_rank_0_loads_within_gathered_parameters() -> None:
+def test_rank_0_loads_within_gathered_parameters() -> None:
     wanted = values()
     for stage in (2, 3):
         model = sharded(stage)
@@ -251,8 +251,3 @@ def case_rank_0_loads_within_gathered_parameters() -> None:
         got = model.state_dict()
         for name, _ in model.named_parameters():
             assert torch.equal(got[name], wanted[name]), name
-
-
-if __name__ == "__main__":
-    assert RANKS >= 1
-    run_cases(sys.modules[__name__])

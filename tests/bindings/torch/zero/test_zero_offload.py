@@ -1,22 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""States and params on a drive: the same bits as in memory, and what is refused."""
+"""States and params on a drive: the same bits as in memory, and misuse."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 import meron
 from meron import zero
 from meron.zero.units import units_of
-from model import RANK, batches_of, config, engine_step, raises, run_cases, twins
+from model import RANK, batches_of, config, engine_step, on_device, twins
 
-# On a drive, where a folder for temporary files need not be; nothing is left there.
+pytestmark = [pytest.mark.ranks(1, 3), on_device(1, MERON_ZERO_TIERS="host")]
+
+# On a drive; the folder for temporary files may be in memory. Tests leave nothing behind.
 DRIVE = str(Path(__file__).parent)
 STATES = ("exp_avg", "exp_avg_sq")
 
@@ -38,7 +41,7 @@ def trained(given: dict[str, Any], steps: int = 3) -> Any:
 
 
 def values_of(engine: Any) -> list[torch.Tensor]:
-    """Weights and states, whole."""
+    """Returns weights and states, unsharded."""
     found = []
     for param in engine.module.parameters():
         found.append(zero.safe_get_full_fp32_param(param))
@@ -46,7 +49,7 @@ def values_of(engine: Any) -> list[torch.Tensor]:
     return found
 
 
-def case_nvme_changes_no_bit() -> None:
+def test_offload_changes_no_bit() -> None:
     for stage in (1, 2, 3):
         for keys in ({}, {"bf16": {"enabled": True}}):
             expected = values_of(trained(settings(stage, None, **keys)))
@@ -62,7 +65,7 @@ def with_params(given: dict[str, Any], **keys: Any) -> dict[str, Any]:
     return given
 
 
-def case_params_on_nvme_change_no_bit() -> None:
+def test_params_on_nvme_change_no_bit() -> None:
     for keys in ({}, {"bf16": {"enabled": True}}):
         expected = values_of(trained(settings(3, None, **keys)))
         for device in (None, "cpu", "nvme"):
@@ -72,7 +75,7 @@ def case_params_on_nvme_change_no_bit() -> None:
                 assert all(torch.equal(a, b) for a, b in zip(found, expected)), (keys, block)
 
 
-def case_params_on_nvme_are_not_in_memory() -> None:
+def test_params_on_nvme_take_no_memory() -> None:
     memory = trained(settings(3, "nvme", bf16={"enabled": True}))
     given = with_params(settings(3, "nvme", bf16={"enabled": True}))
     drive = trained(given)
@@ -85,7 +88,7 @@ def case_params_on_nvme_are_not_in_memory() -> None:
         assert on_drive.nvme_bytes > in_memory.nvme_bytes
 
 
-def case_init_on_nvme() -> None:
+def test_init_puts_params_on_nvme() -> None:
     given = with_params(settings(3, "nvme"))
     model, _ = twins()
     with zero.Init(remote_device="nvme", config_dict_or_path=given):
@@ -93,29 +96,29 @@ def case_init_on_nvme() -> None:
     engine = zero.initialize(model=sharded, config=given)[0]
     for batch in batches_of(2, 7):
         engine_step(engine, [batch])
-    with raises(meron.ArgumentError, "names no folder for params"):
+    with pytest.raises(meron.ArgumentError, match="names no folder for params"):
         zero.Init(remote_device="nvme", config_dict_or_path=settings(3, "nvme"))
 
 
-def case_buffers_that_are_too_small_are_told_the_size_needed() -> None:
+def test_names_the_buffer_size_that_params_need() -> None:
     units = units_of(trained(settings(3, None)).module)
     ranks = units[0].sharding.context.world_size
     needed = -(-max(sum(handle.size for handle in unit.handles) for unit in units) // ranks)
     trained(with_params(settings(3, None), buffer_size=needed))
-    with raises(meron.ArgumentError, str(needed)):
+    with pytest.raises(meron.ArgumentError, match=re.escape(str(needed))):
         trained(with_params(settings(3, None), buffer_size=needed - 1))
 
 
-def case_params_on_nvme_below_stage_3() -> None:
-    with raises(meron.ArgumentError, "below stage 3"):
+def test_rejects_params_on_nvme_below_stage_3() -> None:
+    with pytest.raises(meron.ArgumentError, match="below stage 3"):
         trained(with_params(settings(2, None)))
     other = with_params(settings(3, "nvme"))
     other["zero_optimization"]["offload_param"]["nvme_path"] = "/"
-    with raises(meron.ArgumentError, "one folder"):
+    with pytest.raises(meron.ArgumentError, match="one folder"):
         trained(other)
 
 
-def case_every_rule_has_its_states_on_a_drive() -> None:
+def test_each_rule_keeps_its_states_on_nvme() -> None:
     for kind, params, key in (
         ("Adam", {"adam_w_mode": False}, "exp_avg_sq"),
         ("Adagrad", {"lr": 0.1}, "sum"),
@@ -137,7 +140,7 @@ def case_every_rule_has_its_states_on_a_drive() -> None:
             drawn = batches_of(6, 7)
             for batch in drawn[:3]:
                 engine_step(engine, [batch])
-            # Where it goes on from its own states they are read from the drive, and written there.
+            # Loading the engine's own states reads them from the drive and writes them there.
             engine.optimizer.load_state_dict(engine.optimizer.state_dict())
             for batch in drawn[3:]:
                 engine_step(engine, [batch])
@@ -150,7 +153,7 @@ def case_every_rule_has_its_states_on_a_drive() -> None:
         assert all(torch.equal(a, b) for a, b in zip(*found, strict=True)), kind
 
 
-def case_states_leave_memory_and_come_back() -> None:
+def test_offloads_and_reloads_states() -> None:
     expected = values_of(trained(settings(3, None), steps=4))
     engine = trained(settings(3, None), steps=2)
     context = units_of(engine.module)[0].sharding.context
@@ -159,11 +162,11 @@ def case_states_leave_memory_and_come_back() -> None:
     engine.offload_states(include=["lp_params"], device="nvme")
     assert context.stats().optimizer_bytes == before
     engine.reload_states()
-    with raises(meron.ArgumentError, "folder"):
+    with pytest.raises(meron.ArgumentError, match="folder"):
         engine.offload_states(device="nvme")
-    with raises(meron.ArgumentError, "kinds of states are"):
+    with pytest.raises(meron.ArgumentError, match="kinds of states are"):
         engine.offload_states(include=["weights"], device="nvme")
-    with raises(meron.ArgumentError, "cpu and nvme"):
+    with pytest.raises(meron.ArgumentError, match="cpu and nvme"):
         engine.offload_states(device="cuda")
     kinds = [zero.OffloadStateTypeEnum.optim_states]
     engine.offload_states(include=kinds, device=zero.OffloadDeviceEnum.nvme, nvme_path=DRIVE)
@@ -171,7 +174,7 @@ def case_states_leave_memory_and_come_back() -> None:
     third, fourth = batches_of(4, 7)[2:]
     with torch.no_grad():
         engine(third[0])
-    with raises(meron.StateError, "offloaded"):
+    with pytest.raises(meron.StateError, match="offloaded"):
         engine_step(engine, [third])
     engine.optimizer.zero_grad()
     engine.reload_states()
@@ -184,12 +187,12 @@ def case_states_leave_memory_and_come_back() -> None:
     assert all(torch.equal(a, b) for a, b in zip(found, expected))
 
 
-def case_a_ratio_is_chosen_by_measured_rates() -> None:
-    folder = Path(DRIVE) / "measured"
+def test_chooses_the_ratio_by_measured_rates(tmp_path: Path) -> None:
+    folder = Path(DRIVE) / f"measured-{tmp_path.parent.name}-{tmp_path.name}"
     world = units_of(trained(settings(1, None)).module)[0].sharding.context.world
     given = settings(1, "nvme")
     given["zero_optimization"]["offload_optimizer"].update(ratio="auto", nvme_path=str(folder))
-    with raises(meron.ArgumentError, "meron io-bench"):
+    with pytest.raises(meron.ArgumentError, match="meron io-bench"):
         trained(given)
     world.barrier()
     rates = {"read": 1, "write": 1, "both": 3 * 10**9, "update": 10**9}
@@ -210,14 +213,14 @@ def case_a_ratio_is_chosen_by_measured_rates() -> None:
     assert all(torch.equal(a, b) for a, b in zip(values_of(engine), expected))
 
 
-def case_torchs_optimizers_need_params_in_memory() -> None:
+def test_rejects_torch_optimizers_with_params_on_nvme() -> None:
     model, _ = twins()
     own = torch.optim.AdamW(model.parameters())
-    with raises(meron.UnsupportedError, "in memory"):
+    with pytest.raises(meron.UnsupportedError, match="in memory"):
         zero.initialize(model=model, optimizer=own, config=with_params(settings(3, None)))
 
 
-def case_states_are_written_where_they_lie() -> None:
+def test_reads_and_writes_states_on_nvme() -> None:
     engine = trained(settings(3, "nvme", bf16={"enabled": True}))
     param = engine.module.blocks[0].up.weight
     wanted = torch.arange(param.numel(), dtype=torch.float32).view(param.shape) / 64
@@ -229,7 +232,7 @@ def case_states_are_written_where_they_lie() -> None:
     assert torch.equal(zero.safe_get_full_fp32_param(param), exact)
 
 
-def case_f32_values_outlive_an_engine() -> None:
+def test_f32_values_on_nvme_outlive_an_engine() -> None:
     engine = trained(settings(3, "nvme", bf16={"enabled": True}))
     param = engine.module.embed.weight
     before = zero.safe_get_full_fp32_param(param)
@@ -240,19 +243,15 @@ def case_f32_values_outlive_an_engine() -> None:
     assert torch.equal(before, zero.safe_get_full_fp32_param(param))
 
 
-def case_what_will_not_do_is_named() -> None:
+def test_names_a_missing_folder() -> None:
     nowhere = settings(3, "nvme")
     nowhere["zero_optimization"]["offload_optimizer"]["nvme_path"] = f"{DRIVE}/nowhere"
-    with raises(meron.Error, "nowhere"):
+    with pytest.raises(meron.Error, match="nowhere"):
         trained(nowhere)
 
 
-def case_states_of_torch_stay_in_memory() -> None:
+def test_rejects_nvme_states_of_torch_optimizers() -> None:
     model, _ = twins()
     own = torch.optim.AdamW(model.parameters())
-    with raises(meron.UnsupportedError, "torch's own"):
+    with pytest.raises(meron.UnsupportedError, match="torch's own"):
         zero.initialize(model=model, optimizer=own, config=settings(3, "nvme"))
-
-
-if __name__ == "__main__":
-    run_cases(sys.modules[__name__])

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An engine as users misuse it: the error is in words, on all ranks, and training goes on."""
+"""Misuse of an engine: each rank reports the error, and training continues."""
 
 from __future__ import annotations
 
 import functools
 import gc
-import os
-import sys
+import re
 import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
@@ -30,10 +30,10 @@ from model import (
     engine_step,
     loss_of,
     plain_step,
-    raises,
-    run_cases,
     twins,
 )
+
+pytestmark = pytest.mark.ranks(2)
 
 FP16 = {"enabled": True, "initial_scale_power": 8, "hysteresis": 1}
 
@@ -42,8 +42,8 @@ def refuse(_given: Any) -> Any:
     raise RuntimeError("mine")
 
 
-def case_a_mended_config_of_another_stage() -> None:
-    """What is wrong besides the stage is found before the model is sharded."""
+def test_accepts_another_stage_after_a_rejected_config() -> None:
+    """initialize checks all of a config before it shards the model."""
     foreign = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1)
     stray = torch.optim.lr_scheduler.StepLR(foreign, 1)
     adam = {"type": "AdamW", "params": {"lr": -1.0}}
@@ -63,7 +63,7 @@ def case_a_mended_config_of_another_stage() -> None:
     model, plain = twins()
     for changes, arguments, text in wrong:
         settings = {key: value for key, value in {**config(1), **changes}.items() if value}
-        with raises(meron.ArgumentError, text):
+        with pytest.raises(meron.ArgumentError, match=re.escape(text)):
             zero.initialize(model=model, config=settings, **arguments)
     engine = zero.initialize(model=model, config=config(3))[0]
     batches = batches_of(1)
@@ -72,18 +72,18 @@ def case_a_mended_config_of_another_stage() -> None:
     assert_equal_weights(model, plain, 1e-6)
 
 
-def case_functions_that_fail() -> None:
-    """They run when the model is sharded: the same stage works again."""
+def test_initializes_after_a_callers_function_failed() -> None:
+    """The function runs after the model is sharded, so the stage must stay the same."""
     model, _ = twins()
     for arguments in ({"optimizer": refuse}, {"lr_scheduler": refuse}):
-        with raises(RuntimeError, "mine"):
+        with pytest.raises(RuntimeError, match="mine"):
             zero.initialize(model=model, config=config(2), **arguments)
     engine = zero.initialize(model=model, config=config(2), optimizer=torch.optim.SGD)[0]
     engine_step(engine, batches_of(1))
     assert engine.was_step_applied()
 
 
-def case_one_rank_forgets_the_loss_scale() -> None:
+def test_names_the_rank_whose_loss_is_not_scaled() -> None:
     for stage in (1, 2, 3):
         model, _ = twins()
         settings = config(stage, fp16=FP16, gradient_accumulation_steps=2)
@@ -102,13 +102,13 @@ def case_one_rank_forgets_the_loss_scale() -> None:
             engine_step(engine, [second])
         except meron.StateError as error:
             caught.append(error)
-        assert len(caught) == 1 and f"not scaled on rank {RANKS - 1}" in str(caught[0]), caught
+        assert len(caught) == 1 and f"not scaled on rank {RANKS - 1}" in str(caught[0])
         assert torch.equal(before, zero.safe_get_full_fp32_param(model.shift))
         engine_step(engine, [first, second])
         assert engine.was_step_applied() and engine.global_steps == 2
 
 
-def case_one_backward_gives_gradients_to_two_optimizers() -> None:
+def test_one_backward_serves_two_optimizers() -> None:
     for stage in (1, 2, 3):
         model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
         settings = config(stage, fp16={"enabled": True, "loss_scale": 256})
@@ -123,12 +123,12 @@ def case_one_backward_gives_gradients_to_two_optimizers() -> None:
         after = model.state_dict()
         assert not any(torch.equal(before[name], after[name]) for name in before)
         engine(torch.ones(2, 4).half()).float().mean().backward()
-        with raises(meron.StateError, "not scaled"):
+        with pytest.raises(meron.StateError, match="not scaled"):
             engine.step_units(both[0], units[0])
 
 
-def case_several_optimizers_refuse_a_dynamic_loss_scale() -> None:
-    """A step of one would change the scale of the gradients that wait for the other."""
+def test_several_optimizers_reject_a_dynamic_loss_scale() -> None:
+    """The step of one would change the scale of gradients that the other has yet to use."""
     for named in (False, True):
         model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
         both = [torch.optim.SGD(part.parameters(), lr=0.1) for part in model]
@@ -140,7 +140,7 @@ def case_several_optimizers_refuse_a_dynamic_loss_scale() -> None:
             mt.shard_optimizer(model, each)
         engine.scale(engine(torch.ones(2, 4).half()).float().mean()).backward()
         for each in both[1:] if named else both:
-            with raises(meron.UnsupportedError, "fp16.loss_scale"):
+            with pytest.raises(meron.UnsupportedError, match=re.escape("fp16.loss_scale")):
                 engine.step_units(each, list(each._meron_shards.units()))
         if named:  # the only one may have a part of the model
             engine.step_units(both[0], list(both[0]._meron_shards.units()))
@@ -148,8 +148,8 @@ def case_several_optimizers_refuse_a_dynamic_loss_scale() -> None:
         engine.zero_grad()
 
 
-def case_keep_vars_are_the_params() -> None:
-    """As torch has it, so what is set on params is there, and nothing is gathered."""
+def test_keep_vars_returns_the_params_themselves() -> None:
+    """As in torch: attributes of params are kept, and nothing is gathered."""
     for stage in (1, 3):
         model, _ = twins()
         model.shift.requires_grad_(False)
@@ -165,9 +165,8 @@ def case_keep_vars_are_the_params() -> None:
         assert not hasattr(plain["shift"], "ds_id") and plain["embed.weight"].shape == (19, 12)
 
 
-def case_values_are_loaded_beside_another_models_empty_accumulation() -> None:
-    """Of a model whose output no loss used."""
-    folder = Path(f"{os.environ['MEETING']}_weights")
+def test_loads_values_beside_another_models_empty_accumulation(tmp_path: Path) -> None:
+    """No loss uses the output of the other model."""
     student, other = mt.shard(Model()), mt.shard(Model())
     optimizer = mt.AdamW(student, lr=0.1)
     mt.AdamW(other, lr=0.1)
@@ -184,15 +183,15 @@ def case_values_are_loaded_beside_another_models_empty_accumulation() -> None:
     checkpoint.set_optimizer_state_dict(student, optimizer, states)
     begin()
     optimizer.step()
-    mt.save_pretrained(student, folder)
+    mt.save_pretrained(student, tmp_path)
     begin()
-    mt.load_pretrained(student, folder)
+    mt.load_pretrained(student, tmp_path)
     begin()
     optimizer.step()
 
 
-def case_engines_are_freed_when_dropped() -> None:
-    """A teacher and a student train in turn; the memory of one that is dropped is used again."""
+def test_frees_dropped_engines() -> None:
+    """A teacher and a student train in turn; new engines reuse the memory of dropped ones."""
     teacher = zero.initialize(model=twins()[0], config=config())[0]
     student = zero.initialize(model=twins()[0], config=config())[0]
     x, y = batches_of(1)[0]
@@ -212,13 +211,13 @@ def case_engines_are_freed_when_dropped() -> None:
     for _ in range(3):  # each takes the place of the one before
         again = zero.initialize(model=twins()[0], config=config())[0]
         engine_step(again, [(x, y)])
-        assert len(sharding.units) == units, (len(sharding.units), units)
+        assert len(sharding.units) == units
         del again
         gc.collect()
     engine_step(student, [(x, y)])
 
 
-def case_another_thread_trains() -> None:
+def test_trains_from_another_thread() -> None:
     model, plain = twins()
     engine = zero.initialize(model=model, config=config())[0]
     batches = batches_of(2)
@@ -234,59 +233,55 @@ def case_another_thread_trains() -> None:
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert not failures, failures
+    assert not failures
     optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
     for batch in batches:
         plain_step(plain, optimizer, [batch])
     assert_equal_weights(model, plain, 1e-6)
 
 
-def case_calls_in_a_wrong_order() -> None:
+def test_rejects_calls_in_a_wrong_order() -> None:
     model, _ = twins()
     engine = zero.initialize(model=model, config=config(gradient_accumulation_steps=2))[0]
     x, y = batches_of(1)[0]
     loss: Callable[[], Any] = functools.partial(loss_of, engine, x[RANK], y[RANK])
     assert engine.get_global_grad_norm() is None
-    with raises(meron.StateError, "has an engine already"):
+    with pytest.raises(meron.StateError, match="has an engine already"):
         zero.initialize(model=model, config=config())
-    with raises(meron.StateError, "has an engine already"):
+    with pytest.raises(meron.StateError, match="has an engine already"):
         zero.initialize(model=engine, config=config())
-    with raises(TypeError, "modle"):
+    with pytest.raises(TypeError, match="modle"):
         zero.initialize(modle=model, config=config())  # type: ignore[call-arg]
-    with raises(meron.StateError, "without a backward"):
+    with pytest.raises(meron.StateError, match="without a backward"):
         engine.step()
     engine.backward(loss())
-    with raises(meron.StateError, "ran already"):
+    with pytest.raises(meron.StateError, match="ran already"):
         engine.backward(loss())
-    with raises(meron.StateError, "micro-batch"):
+    with pytest.raises(meron.StateError, match="micro-batch"):
         engine.set_train_batch_size(8 * RANKS)
     assert not engine.is_gradient_accumulation_boundary()
     engine.step()
     assert engine.is_gradient_accumulation_boundary() and engine.get_global_grad_norm() is None
     with engine.no_sync():
-        with raises(meron.StateError, "inside no_sync"):
+        with pytest.raises(meron.StateError, match="inside no_sync"):
             engine.step()
-        with raises(meron.StateError, "within no_sync"), engine.no_sync():
+        with pytest.raises(meron.StateError, match="within no_sync"), engine.no_sync():
             pass
     engine.backward(loss())
     engine.step()
     assert engine.get_global_grad_norm() > 0
     for wrong in (0, "4", 2.0, True):
-        with raises(meron.ArgumentError, "train_batch_size"):
+        with pytest.raises(meron.ArgumentError, match="train_batch_size"):
             engine.set_train_batch_size(wrong)
-        with raises(meron.ArgumentError, "micro_batch_size"):
+        with pytest.raises(meron.ArgumentError, match="micro_batch_size"):
             engine.set_train_micro_batch_size(wrong)
     engine.set_train_batch_size(2 * RANKS)
     assert engine.gradient_accumulation_steps() == 1
-    with raises(meron.StateError, "cannot be deleted"):
+    with pytest.raises(meron.StateError, match="cannot be deleted"):
         del engine.module
     engine_step(engine, [(x, y)])
     engine.destroy()
     engine.destroy()
     for call in (engine.step, functools.partial(engine.backward, loss().detach())):
-        with raises(meron.StateError, "was destroyed"):
+        with pytest.raises(meron.StateError, match="was destroyed"):
             call()
-
-
-if __name__ == "__main__":
-    run_cases(sys.modules[__name__])

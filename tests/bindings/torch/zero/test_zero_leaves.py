@@ -1,22 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leaf modules and external params. Cases of params.py."""
+"""Leaf modules and external params."""
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
 import meron
 from meron import zero
 from meron.torch.wrap import scope_of
-from model import RANK, RANKS, Block, Model, assert_equal_weights, config, raises, train
+from model import RANK, RANKS, Block, Model, assert_equal_weights, config, on_device, train
+
+pytestmark = [pytest.mark.ranks(3), on_device(3)]
 
 
 class Experts(nn.Module):
-    """Which expert runs depends on the data, and on the rank."""
+    """The data, which differ between ranks, choose the expert that runs."""
 
     def __init__(self, size: int = 12, count: int = 3) -> None:
         super().__init__()
@@ -41,7 +45,7 @@ def mixtures(init: bool) -> tuple[Mixture, Mixture]:
     return model, Mixture()
 
 
-def case_leaves_are_one() -> None:
+def test_shards_each_leaf_as_one_unit() -> None:
     for init in (False, True):
         model, plain = mixtures(init)
         assert zero.set_z3_leaf_modules(model, [Experts]) == [model.blocks[0]]
@@ -55,11 +59,11 @@ def case_leaves_are_one() -> None:
         assert not zero.z3_leaf_parameter(model.shift)
         train(engine, plain, torch.optim.SGD(plain.parameters(), lr=0.1), 4)
         assert_equal_weights(model, plain, 1e-6)
-        with raises(meron.StateError, "in use by an engine"):
+        with pytest.raises(meron.StateError, match="in use by an engine"):
             zero.set_z3_leaf_modules(model, [Block])
 
 
-def case_choosing_leaves() -> None:
+def test_chooses_leaves_by_class_name_and_suffix() -> None:
     class Wide(Block):
         pass
 
@@ -71,7 +75,7 @@ def case_choosing_leaves() -> None:
     assert zero.unset_z3_leaf_modules(first, ["Wide"]) == [first["b"][0]]
     assert zero.get_z3_leaf_modules(first) == [first["a"]]
     assert zero.set_z3_leaf_modules(model(), "model.Block") != []
-    with raises(meron.ArgumentError, "Conv2d"):
+    with pytest.raises(meron.ArgumentError, match="Conv2d"):
         zero.set_z3_leaf_modules(first, [nn.Conv2d])
     assert zero.set_z3_leaf_modules(first, [nn.Conv2d], raise_if_not_found=False) == []
     second = model()
@@ -92,7 +96,7 @@ def case_choosing_leaves() -> None:
 
 
 class Hidden(nn.Module):
-    """Gets a param that no one can see it gets."""
+    """Uses a param of another module without an attribute that holds it."""
 
     def __init__(self, get: Any) -> None:
         super().__init__()
@@ -117,7 +121,7 @@ class Outer(nn.Module):
 
 
 class Returns(nn.Module):
-    """Gives its param away; the parent uses it, and another one's by name."""
+    """The parent uses a param that a part returns, and one that it finds by name."""
 
     class Inner(nn.Module):
         def __init__(self) -> None:
@@ -136,7 +140,7 @@ class Returns(nn.Module):
         return x @ self.inner() @ self.other.weight
 
 
-def case_params_of_others() -> None:
+def test_gathers_external_params() -> None:
     for make in (lambda: Outer(True), Returns):
         for init in (False, True):
             torch.manual_seed(0)
@@ -157,11 +161,11 @@ def case_params_of_others() -> None:
             assert_equal_weights(model, plain, 1e-6)
 
 
-def case_registering() -> None:
+def test_registers_and_unregisters_external_params() -> None:
     module, param = nn.Linear(2, 2), nn.Parameter(torch.ones(2))
-    with raises(meron.ArgumentError, "torch.nn.Parameter"):
+    with pytest.raises(meron.ArgumentError, match=re.escape("torch.nn.Parameter")):
         zero.register_external_parameter(module, torch.ones(2))
-    with raises(meron.ArgumentError, "not registered"):
+    with pytest.raises(meron.ArgumentError, match="not registered"):
         zero.unregister_external_parameter(module, param)
     with zero.Init():
         first, second = nn.Linear(2, 2), nn.Linear(2, 2)
@@ -172,7 +176,7 @@ def case_registering() -> None:
     assert len(scope.units) == 1
 
 
-def case_leaves_by_any_base() -> None:
+def test_finds_leaves_by_any_base_class() -> None:
     class Expert:
         """No module, but a base of one."""
 
@@ -182,16 +186,16 @@ def case_leaves_by_any_base() -> None:
     model = nn.Sequential(Both(2, 2), nn.Linear(2, 2))
     assert zero.set_z3_leaf_modules(model, "Expert") == [model[0]]
     for wrong in (model[0], [model[0]], [3]):
-        with raises(meron.ArgumentError, "class"):
+        with pytest.raises(meron.ArgumentError, match="class"):
             zero.set_z3_leaf_modules(model, wrong)
-    with raises(meron.ArgumentError, "Module"):
+    with pytest.raises(meron.ArgumentError, match="Module"):
         zero.set_z3_leaf_modules(model, "Module")
     zero.set_z3_leaf_module(model, True)
     zero.set_z3_leaf_module(model[0], False)
     assert zero.z3_leaf_parameter(model[0].weight)  # by the leaf around
 
 
-def case_known_mixtures_are_leaves() -> None:
+def test_known_mixtures_of_experts_are_leaves() -> None:
     class MixtralSparseMoeBlock(Experts):
         __module__ = "transformers.models.mixtral.modeling_mixtral"
         __qualname__ = "MixtralSparseMoeBlock"
@@ -209,10 +213,10 @@ def case_known_mixtures_are_leaves() -> None:
     assert "Elsewhere" in str(caught[0].message)
 
 
-def case_leaves_after_an_engine() -> None:
+def test_changes_leaves_after_an_engine_is_destroyed() -> None:
     model = nn.Sequential(Block(4))
     engine = zero.initialize(model=model, config=config())[0]
-    with raises(meron.StateError, "in use by an engine"):
+    with pytest.raises(meron.StateError, match="in use by an engine"):
         zero.set_z3_leaf_module(model[0], True)
     engine.destroy()
     zero.set_z3_leaf_module(model[0], True)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What rank 0 prints and logs of a run, and how unknown keys and checkpointing of activations are
-passed on."""
+"""Rank 0's report of a run; unknown keys; the config of activation checkpointing."""
 
 from __future__ import annotations
 
@@ -14,15 +13,18 @@ import sys
 import types
 from typing import Any
 
+import pytest
 import torch
 
 import meron
 from meron import zero
-from model import RANK, config, data, engine_step, raises, run_cases, twins
+from model import RANK, config, data, engine_step, twins
+
+pytestmark = pytest.mark.ranks(2)
 
 
 def run(steps: int, **options: Any) -> tuple[str, list[str]]:
-    """What is printed and logged in a number of steps."""
+    """Returns the output and the log lines of a number of steps."""
     lines: list[str] = []
 
     class Keep(logging.Handler):
@@ -47,7 +49,7 @@ def run(steps: int, **options: Any) -> tuple[str, list[str]]:
     return printed.getvalue(), lines
 
 
-def case_times_of_the_phases() -> None:
+def test_prints_times_of_phases() -> None:
     text, _ = run(4, wall_clock_breakdown=True, steps_per_print=2)
     titles = re.findall(r"rank 0, steps (\d) to (\d)", text)
     assert titles == ([("1", "2"), ("3", "4")] if RANK == 0 else []), text
@@ -62,7 +64,7 @@ def case_times_of_the_phases() -> None:
     assert run(3, steps_per_print=math.inf)[0] == ""
 
 
-def case_memory() -> None:
+def test_prints_memory() -> None:
     text, _ = run(2, memory_breakdown=True, steps_per_print=2)
     found = {
         name: float(value) for name, value in re.findall(r"^  ([a-z, ]+?) +([\d.]+)$", text, re.M)
@@ -73,7 +75,7 @@ def case_memory() -> None:
     assert found["process, most"] >= found["process"] > 10 and "parameters" in found, text
 
 
-def case_a_line_of_the_log() -> None:
+def test_logs_a_line_per_period() -> None:
     _, lines = run(4, steps_per_print=2, fp16={"enabled": True, "initial_scale_power": 8})
     lines = [line for line in lines if line.startswith("step ")]
     assert len(lines) == (2 if RANK == 0 else 0), lines
@@ -83,15 +85,15 @@ def case_a_line_of_the_log() -> None:
         ), line
 
 
-def case_the_config() -> None:
+def test_prints_the_config() -> None:
     text, _ = run(0, dump_state=True, zero_optimization={"stage": 2, "overlap_comm": True})
     assert ("keys without effect: zero_optimization.overlap_comm" in text) == (RANK == 0), text
     assert ('"overlap_comm": true' in text) == (RANK == 0)
 
 
-def case_unknown_keys() -> None:
+def test_warns_of_unknown_keys_in_place_of_deepspeed() -> None:
     foreign = {"foreign": 1, "steps_per_prints": 2}
-    with raises(meron.ArgumentError, "2 unknown config keys: foreign"):
+    with pytest.raises(meron.ArgumentError, match="2 unknown config keys: foreign"):
         run(0, **foreign)
     module: Any = types.ModuleType("deepspeed")
     module.DeepSpeedEngine = zero.Engine
@@ -105,12 +107,12 @@ def case_unknown_keys() -> None:
     assert all("foreign, steps_per_prints (did you mean steps_per_print?)" in w for w in warned)
 
 
-def case_the_level_of_the_log() -> None:
+def test_respects_the_log_level() -> None:
     _, lines = run(0, log_level="error", prescale_gradients=True)
     assert lines == []
 
 
-def case_checkpointing_of_activations() -> None:
+def test_configures_activation_checkpointing() -> None:
     block = {"partition_activations": False, "cpu_checkpointing": True, "number_checkpoints": 3}
     if importlib.util.find_spec("meron.checkpointing") is None:
         _, lines = run(1, activation_checkpointing=block)
@@ -121,7 +123,3 @@ def case_checkpointing_of_activations() -> None:
     assert run(1, activation_checkpointing=block)[0] == ""
     assert module.is_configured()
     module.reset()
-
-
-if __name__ == "__main__":
-    run_cases(sys.modules[__name__])

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When an engine steps, and on what gradients."""
+"""Steps of an engine: accumulation boundaries, failures and norms."""
 
 from __future__ import annotations
 
 import math
-import sys
+import re
 from typing import Any
 
-import lifetimes
+import pytest
 import torch
 from torch import nn
 
@@ -23,12 +23,13 @@ from model import (
     config,
     engine_step,
     loss_of,
+    on_device,
     plain_step,
-    raises,
-    run_cases,
     sgd,
     twins,
 )
+
+pytestmark = [pytest.mark.ranks(1, 3), on_device(1)]
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 
@@ -37,12 +38,12 @@ def backward(engine: Any, batch: Batch) -> None:
     engine.backward(loss_of(engine, batch[0][RANK], batch[1][RANK]))
 
 
-def case_the_caller_decides_on_the_boundary() -> None:
+def test_the_caller_decides_on_the_accumulation_boundary() -> None:
     model, plain = twins()
     settings = config(managed_gradient_accumulation=False, gradient_accumulation_steps=2)
     engine = zero.initialize(model=model, config=settings)[0]
     batches = batches_of(3)
-    with raises(meron.StateError, "managed_gradient_accumulation"):
+    with pytest.raises(meron.StateError, match="managed_gradient_accumulation"):
         engine.set_gradient_accumulation_boundary(False)
     for batch in batches:
         assert engine.is_gradient_accumulation_boundary()
@@ -54,7 +55,7 @@ def case_the_caller_decides_on_the_boundary() -> None:
     assert engine.global_steps == 1
 
 
-def case_a_boundary_by_hand_needs_no_steps_between() -> None:
+def test_a_boundary_by_hand_needs_no_steps_between_micro_batches() -> None:
     model, plain = twins()
     engine = zero.initialize(model=model, config=config(gradient_accumulation_steps=2))[0]
     batches = batches_of(2)
@@ -66,7 +67,7 @@ def case_a_boundary_by_hand_needs_no_steps_between() -> None:
     assert_equal_weights(model, plain, 1e-6)
 
 
-def case_many_backwards_in_one_no_sync() -> None:
+def test_one_no_sync_takes_several_backwards() -> None:
     for fp16 in (False, True):
         model, plain = twins()
         block = {"fp16": {"enabled": True, "initial_scale_power": 8}} if fp16 else {}
@@ -82,7 +83,7 @@ def case_many_backwards_in_one_no_sync() -> None:
         assert_equal_weights(model, plain, 1e-3 if fp16 else 1e-6)
 
 
-def case_a_step_without_gradients_changes_nothing() -> None:
+def test_a_step_without_gradients_changes_nothing() -> None:
     """As with torch, not even by weight decay; and it has no norm of the step before."""
     makes: list[Any] = [
         lambda m: mt.AdamW(m, lr=0.1, weight_decay=0.5),
@@ -121,7 +122,7 @@ def case_a_step_without_gradients_changes_nothing() -> None:
         assert engine.get_global_grad_norm() > 0
 
 
-def case_a_step_that_fails_has_no_norm_of_the_step_before() -> None:
+def test_a_failed_step_reports_no_old_norm() -> None:
     for make in (lambda m: mt.AdamW(m, lr=0.1), lambda m: torch.optim.SGD(m, lr=0.1)):
         model, _ = twins()
         engine = zero.initialize(model=model, optimizer=make, config=config())[0]
@@ -129,20 +130,20 @@ def case_a_step_that_fails_has_no_norm_of_the_step_before() -> None:
         backward(engine, batch)
         engine.step()
         engine.backward(loss_of(engine, batch[0][RANK], batch[1][RANK]) * float("inf"))
-        with raises(meron.NonFiniteError, ""):
+        with pytest.raises(meron.NonFiniteError):
             engine.step()
         assert engine.get_global_grad_norm() == -1.0 and not engine.was_step_applied()
         own = engine.optimizer
         assert not isinstance(own, mt.EngineOptimizer) or not math.isfinite(own.grad_norm)
 
 
-def case_a_new_batch_size_begins_a_new_accumulation() -> None:
+def test_a_new_batch_size_starts_a_new_accumulation() -> None:
     model, plain = twins()
     engine = zero.initialize(model=model, config=config(gradient_accumulation_steps=3))[0]
     batches = batches_of(5)
     backward(engine, batches[0])
     engine.step()
-    with raises(meron.StateError, "micro-batch"):
+    with pytest.raises(meron.StateError, match="micro-batch"):
         engine.set_train_batch_size(4 * RANKS)
     for batch in batches[1:3]:
         backward(engine, batch)
@@ -160,13 +161,13 @@ def case_a_new_batch_size_begins_a_new_accumulation() -> None:
     plain_step(plain, optimizer, batches[3:])
     assert_equal_weights(model, plain, 1e-6)
     assert engine.global_steps == 2 and engine.global_samples == 6 * RANKS + 4 * RANKS
-    with raises(meron.ArgumentError, "micro_batch_size"):
+    with pytest.raises(meron.ArgumentError, match="micro_batch_size"):
         engine.set_train_micro_batch_size(0)
-    with raises(meron.ArgumentError, "train_batch_size"):
+    with pytest.raises(meron.ArgumentError, match="train_batch_size"):
         engine.set_train_batch_size(4 * RANKS + 1)
 
 
-def case_the_norm_is_that_of_the_optimizers_params() -> None:
+def test_the_norm_covers_only_the_optimizers_params() -> None:
     model, plain = twins()
     engine = zero.initialize(
         model=model,
@@ -186,7 +187,7 @@ def case_the_norm_is_that_of_the_optimizers_params() -> None:
 
 
 class Answer:
-    """What no one looks into for tensors."""
+    """An output in which nothing looks for tensors."""
 
     def __init__(self, scores: torch.Tensor) -> None:
         self.scores = scores
@@ -201,7 +202,7 @@ class Wrapped(nn.Module):
         return Answer(self.model(x))
 
 
-def case_a_plain_backward_from_an_opaque_output() -> None:
+def test_plain_backward_starts_from_an_opaque_output() -> None:
     model, plain = twins()
     engine = zero.initialize(model=Wrapped(model), config=config())[0]
     batch = batches_of(1)[0]
@@ -211,13 +212,13 @@ def case_a_plain_backward_from_an_opaque_output() -> None:
     assert_equal_weights(model, plain, 1e-6)
 
 
-def case_a_step_within_a_gather() -> None:
+def test_rejects_a_step_within_a_gather() -> None:
     model, plain = twins()
     engine = zero.initialize(model=model, config=config())[0]
     batches = batches_of(1)
     with zero.GatheredParameters(model.blocks[0].up.weight):
         backward(engine, batches[0])
-        with raises(meron.StateError, "blocks.0.up"):
+        with pytest.raises(meron.StateError, match=re.escape("blocks.0.up")):
             engine.step()
     engine.step()
     plain_step(plain, sgd(plain), batches)
@@ -234,15 +235,15 @@ class Fails(torch.autograd.Function):
         raise OSError("on purpose")
 
 
-def case_a_backward_that_fails() -> None:
+def test_trains_after_a_failed_backward() -> None:
     model, plain = twins()
     engine = zero.initialize(model=model, config=config())[0]
     batches = batches_of(1)
     hook = model.blocks[0].register_forward_hook(lambda _m, _inputs, output: Fails.apply(output))
-    with raises(OSError, "on purpose"):
+    with pytest.raises(OSError, match="on purpose"):
         backward(engine, batches[0])
     hook.remove()
-    with raises(meron.StateError, "zero_grad"):
+    with pytest.raises(meron.StateError, match="zero_grad"):
         backward(engine, batches[0])
     engine.zero_grad()
     engine_step(engine, batches)
@@ -250,20 +251,16 @@ def case_a_backward_that_fails() -> None:
     assert_equal_weights(model, plain, 1e-6)
 
 
-def case_zero_grad_undoes_a_backward() -> None:
+def test_zero_grad_undoes_a_backward() -> None:
     model, plain = twins()
     engine = zero.initialize(model=model, config=config())[0]
     batches = batches_of(2)
     backward(engine, batches[0])
     engine.zero_grad()
-    with raises(meron.StateError, "without a backward"):
+    with pytest.raises(meron.StateError, match="without a backward"):
         engine.step()
     backward(engine, batches[0])
     engine.zero_grad()
     engine_step(engine, batches[1:])
     plain_step(plain, sgd(plain), batches[1:])
     assert_equal_weights(model, plain, 1e-6)
-
-
-if __name__ == "__main__":
-    run_cases(sys.modules[__name__], lifetimes)
