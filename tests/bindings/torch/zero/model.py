@@ -39,7 +39,7 @@ class Block(torch.nn.Module):
 
 
 class Model(torch.nn.Module):
-    """Tied weights, and a param of its own that it adds."""
+    """Has tied weights and a param outside of its parts."""
 
     def __init__(self, size: int = 12, words: int = 19, blocks: int = 2) -> None:
         super().__init__()
@@ -60,20 +60,20 @@ class Model(torch.nn.Module):
 
 
 def data(generator: torch.Generator, words: int = 19) -> tuple[torch.Tensor, torch.Tensor]:
-    """A micro-batch for every rank: the first index is the rank."""
+    """Returns inputs and targets of a micro-batch for each rank; the first index is the rank."""
     shape = (RANKS, 2, 5)
     x = torch.randint(0, words, shape, generator=generator)
     return x, torch.randint(0, words, shape, generator=generator)
 
 
 def batches_of(count: int, seed: int = 1) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Micro-batches for every rank."""
+    """Returns micro-batches, each as `data` makes it."""
     generator = torch.Generator().manual_seed(seed)
     return [data(generator) for _ in range(count)]
 
 
 def whole(param: torch.Tensor) -> torch.Tensor:
-    """The f32 values of a sharded param. Collective."""
+    """Returns the full f32 values of a sharded param. Collective."""
     value = zero.safe_get_full_fp32_param(param)
     assert value is not None
     return value
@@ -95,7 +95,7 @@ def plain_step(
     batches: list[tuple[torch.Tensor, torch.Tensor]],
     clip: float = 0.0,
 ) -> None:
-    """One step of plain torch over all ranks' micro-batches."""
+    """Takes one step of plain torch over the micro-batches of all ranks."""
     optimizer.zero_grad()
     for x, y in batches:
         for rank in range(RANKS):
@@ -112,7 +112,7 @@ def engine_step(engine: Any, batches: list[tuple[torch.Tensor, torch.Tensor]]) -
 
 
 def train(engine: Any, plain: torch.nn.Module, optimizer: Any, steps: int, **options: Any) -> None:
-    """The same steps for both."""
+    """Takes the same steps with the engine and with plain torch."""
     generator = torch.Generator().manual_seed(1)
     accumulate = engine.gradient_accumulation_steps()
     for _ in range(steps):

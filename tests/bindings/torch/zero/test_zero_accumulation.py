@@ -40,17 +40,17 @@ def test_divides_unmanaged_gradients_by_the_configured_steps() -> None:
         for _ in range(4):
             assert float(engine.backward(engine())) == weight_of(model) / 4
         engine.step()
-        assert weight_of(model) == -1.0, (stage, weight_of(model))
+        assert weight_of(model) == -1.0, stage
         for _ in range(2):
             engine().backward()  # as engine.backward does
         assert float(zero.safe_get_full_grad(model.weight)[0]) == 0.5
         engine.step()
-        assert weight_of(model) == -1.5, (stage, weight_of(model))
-        for _ in range(3):  # the caller averages over the micro-batches that there are
+        assert weight_of(model) == -1.5, stage
+        for _ in range(3):  # the caller divides by the number of micro-batches
             loss = engine() / 3
             assert torch.equal(engine.backward(loss, scale_wrt_gas=False), loss.detach())
         engine.step()
-        assert abs(weight_of(model) + 2.5) < 1e-6, (stage, weight_of(model))
+        assert abs(weight_of(model) + 2.5) < 1e-6, stage
         assert engine.global_steps == 3
         engine.destroy()
 
@@ -61,13 +61,13 @@ def test_counts_samples_by_backward_passes() -> None:
     for count in (1, 3, 4):
         for _ in range(count - 1):
             engine.backward(engine())
-        (engine() + engine()).backward()  # of one pass, however many forwards it has
+        (engine() + engine()).backward()  # one pass over several forwards
         samples += 2 * RANKS * count
         engine.step()
         assert engine.global_samples == samples
     engine.backward(engine())
-    engine.zero_grad()  # what is dropped trains nothing
-    engine.backward(model())  # past the engine
+    engine.zero_grad()  # dropped micro-batches are not counted
+    engine.backward(model())  # a forward without the engine
     engine.step()
     assert engine.global_samples == samples + 2 * RANKS
     model().backward()
@@ -154,7 +154,7 @@ def test_accumulates_gradients_in_the_configured_dtype() -> None:
     for stage in range(4):
         assert uneven_sum(stage, **accumulating("fp32", **BF16)) == exact, stage
         assert uneven_sum(stage) == exact, stage
-    for stage in (2, 3):  # sums in f32 are as exact at least
+    for stage in (2, 3):  # these sum in f32, which is at least as exact
         for dtype in ("fp16", "bf16"):
             assert uneven_sum(stage, **accumulating(dtype)) == exact, stage
             assert uneven_sum(stage, **accumulating(dtype, **BF16)) == exact, stage
@@ -166,7 +166,7 @@ def test_accumulates_gradients_in_the_configured_dtype() -> None:
         # Gradients are sent in a dtype that is at least as wide as the sums.
         assert uneven_sum(stage, communication_data_type="bf16") == exact, stage
         assert uneven_sum(stage, communication_data_type="fp32", **BF16) == exact, stage
-    # Without the key in DeepSpeed's: f32 at stage 0, the params' at stage 1.
+    # Without the key, DeepSpeed's default: f32 at stage 0, the dtype of params at stage 1.
     assert uneven_sum(0, **BF16) == exact and uneven_sum(1, **BF16) == rounded
     assert uneven_sum(0, communication_data_type="bf16", **BF16) == exact
 

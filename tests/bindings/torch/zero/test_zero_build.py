@@ -93,7 +93,7 @@ def test_parents_see_full_params_of_their_parts() -> None:
     assert torch.equal(whole(parent.part.bias), torch.full((3,), 6.0))
     assert torch.equal(whole(parent.own), torch.zeros(2))
     if RANK == 0:
-        assert parent.seen == [("Linear", 18.0), ("Parent", 2.0)], parent.seen
+        assert parent.seen == [("Linear", 18.0), ("Parent", 2.0)]
 
 
 def test_apply_initializes_params_after_the_build() -> None:

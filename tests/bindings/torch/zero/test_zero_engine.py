@@ -116,7 +116,7 @@ def test_bf16_keeps_f32_master_values() -> None:
             config=config(bf16={"enabled": True}, optimizer={"type": kind, "params": {"lr": 1e-4}}),
         )
         assert model.embed.weight.dtype == torch.bfloat16
-        # Steps too small for bf16: only f32 values can take them.
+        # bf16 would round these steps away.
         before = zero.safe_get_full_fp32_param(model.embed.weight)
         assert torch.equal(before, plain.embed.weight)
         generator = torch.Generator().manual_seed(1)
@@ -289,7 +289,7 @@ def test_keeps_names_of_params() -> None:
 
 
 class Rotary(torch.nn.Module):
-    """Frequencies in bf16 would turn positions by whole radians."""
+    """Its frequencies need f32: bf16 would turn positions by whole radians."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -316,7 +316,7 @@ def test_keeps_f32_buffers_in_16_bit_models() -> None:
                 settings["data_types"] = {"buffer_dtype": asked}
             engine = zero.initialize(model=model, config=settings)[0]
             assert torch.equal(model.inv_freq, before.to(wanted))
-            if asked != "fp32":  # where torch's batch norm asks for the params' dtype
+            if asked != "fp32":  # torch's batch norm needs the dtype of params
                 engine.backward(engine(torch.ones(3, 4, dtype=dtype)).float().sum())
                 engine.step()
         for asked, wanted in ((None, torch.float32), (dtype, dtype)):

@@ -64,7 +64,7 @@ DTYPES: dict[str, dict[str, Any]] = {
 
 
 def rule(own: bool) -> dict[str, Any]:
-    # With an epsilon by which small gradients count little, whatever their rounding.
+    # The large epsilon makes rounding errors of small gradients count little.
     return {"type": "AdamW", "params": {"lr": 0.01, "eps": 1.0, "torch_adam": not own}}
 
 
@@ -88,7 +88,7 @@ def test_trains_modules_with_some_frozen_params() -> None:
                         engine_step(engine, [batch])
                         plain_step(plain, expected, [batch])
                     for param in plain.parameters():
-                        if not param.requires_grad:  # a 16-bit value is all there is
+                        if not param.requires_grad:  # the engine has only the 16-bit value
                             param.data = param.to(model.shift.dtype).float()
                     assert_equal_weights(model, plain, 1e-3)
                     engine.destroy()

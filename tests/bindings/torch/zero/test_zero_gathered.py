@@ -35,7 +35,7 @@ def test_gathers_full_values_and_keeps_those_of_the_modifier_rank() -> None:
         with gathered, torch.no_grad():
             weight.fill_(float(RANK))
             model.shift.fill_(float(RANK + 1))
-            model.blocks[0].up.bias.fill_(5.0)  # not asked for: dropped
+            model.blocks[0].up.bias.fill_(5.0)  # not in the list: dropped
         assert torch.equal(whole(weight), torch.full_like(plain.blocks[0].up.weight, RANKS - 1))
         assert torch.equal(whole(model.shift), torch.full((12,), float(RANKS)))
         assert torch.equal(whole(model.blocks[0].up.bias), plain.blocks[0].up.bias)

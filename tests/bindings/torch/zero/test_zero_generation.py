@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Params that are gathered all at once, for generation, and in the background."""
+"""Params that are gathered together: for generation, and in the background."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def in_use(engine: Any) -> list[int]:
 
 
 def generate(model: Any, count: int) -> torch.Tensor:
-    """Greedy, a token at a time."""
+    """Generates tokens greedily."""
     tokens = torch.arange(4).view(1, 4)
     with torch.no_grad():
         for _ in range(count):
@@ -56,7 +56,7 @@ def test_generates_without_gathers_and_continues_training() -> None:
             with zero.unwrap_model_for_generation(engine) as unwrapped:
                 assert unwrapped is engine
                 before = collectives(engine)
-                # Each rank runs as many forwards as it likes.
+                # Ranks may run different numbers of forwards.
                 found = generate(unwrapped, 2 + RANK)
                 assert collectives(engine) == before
                 assert torch.equal(found, generate(plain, 2 + RANK))
@@ -89,7 +89,7 @@ def test_nests_with_other_gathers() -> None:
             pytest.raises(meron.StateError, match="Model"),
             zero.GatheredParameters(model.shift, 0),
         ):
-            pass  # values do not change meanwhile
+            pass  # values cannot change during generation
         assert torch.equal(generate(engine, 2), expected)
     params = list(model.parameters())
     with zero.GatheredParameters(params), zero.unwrap_model_for_generation(engine):
@@ -184,14 +184,14 @@ def test_gathers_params_together() -> None:
         first.all_gather_coalesced(params, quantize=True)
     with pytest.raises(TypeError, match="async_op"):
         first.all_gather_coalesced(params, async_op=True)
-    first.all_gather_coalesced(params)  # never waited for
+    first.all_gather_coalesced(params)  # without a wait
     engine_step(engine, [data(torch.Generator().manual_seed(2))])
     first.all_gather_coalesced(params[:2]).wait()
     first.partition(params[:2])
 
 
 def test_any_operation_releases_a_gather_without_a_wait() -> None:
-    """Whatever comes next releases it, and ranks may drop the handle at different times."""
+    """Ranks may drop the handle at different times."""
     for following in ("step", "forward", "gather", "again", "state", "late", "destroy"):
         model, _ = twins()
         engine = zero.initialize(model=model, config=config())[0]

@@ -19,7 +19,7 @@ from model import RANK, RANKS, config, on_device
 
 pytestmark = [pytest.mark.ranks(2), on_device(1)]
 
-SIZE = 700  # so that each rank has a part
+SIZE = 700  # so that each rank has a shard
 Gradient = Callable[[nn.Parameter, torch.Tensor], None]
 
 
@@ -58,7 +58,7 @@ class Two(nn.Module):
 
 
 def engine_of(stage: int, own: bool, **others: Any) -> tuple[Two, Any]:
-    """With a rule of the engine's, or torch's in its place."""
+    """Returns an engine with its own SGD, or with that of torch."""
     model = Two()
     block = {"type": "SGD", "params": {"lr": 1.0, "maximize": not own}}
     settings = config(stage, optimizer=block, gradient_clipping=1.0, **others)
@@ -94,7 +94,7 @@ def test_steps_with_gradients_set_by_the_caller() -> None:
 
 
 def test_clips_gradients_once() -> None:
-    """By clip_grad_norm_, which the rule's own max_norm then has nothing to add to."""
+    """After clip_grad_norm_ the optimizer's max_norm changes nothing."""
     for plan in ("zero0", "zero3"):
         model = Two()
         mt.shard(model, plan=plan)
@@ -103,9 +103,9 @@ def test_clips_gradients_once() -> None:
         norm = mt.clip_grad_norm_(model, 1.0)
         assert math.isclose(norm, math.sqrt(5 * SIZE), rel_tol=1e-6)
         optimizer.step()
-        assert math.isclose(optimizer.grad_norm, 1.0, rel_tol=1e-5), optimizer.grad_norm
+        assert math.isclose(optimizer.grad_norm, 1.0, rel_tol=1e-5)
         moved = torch.cat([mt.full_param(param) for param in model.parameters()])
-        assert math.isclose(moved.norm(), 1.0, rel_tol=1e-5), moved.norm()
+        assert math.isclose(moved.norm(), 1.0, rel_tol=1e-5)
 
 
 def test_an_infinity_set_by_the_caller_is_an_overflow() -> None:
@@ -128,7 +128,7 @@ def test_an_infinity_set_by_the_caller_is_an_overflow() -> None:
                     for param in (model.first, model.second):
                         assert not zero.safe_get_full_fp32_param(param).any(), where
                 assert engine.skipped_steps == (2 if block else 0)
-                # One that is replaced by a finite one is none, however it came.
+                # An infinity that is replaced by a finite gradient is no overflow.
                 engine.backward(engine() * math.inf)
                 for param in (model.first, model.second):
                     zero.safe_set_full_grad(param, torch.ones(SIZE))
@@ -162,7 +162,7 @@ ASK: list[Callable[[nn.Parameter], object]] = [
 
 
 def test_rejects_reads_of_gradients_that_no_sync_defers() -> None:
-    """Nor does the question end the accumulation. A hook sees what is this rank's own."""
+    """The rejected read does not end the accumulation. A hook sees the rank's own gradients."""
     for stage in range(4):
         model, engine = engine_of(stage, True)
         own: list[torch.Tensor] = []
@@ -174,18 +174,18 @@ def test_rejects_reads_of_gradients_that_no_sync_defers() -> None:
                     for part in ("no_sync", "param.register_hook(function)"):
                         with pytest.raises(meron.StateError, match=re.escape(part)):
                             ask(model.first)
-        assert len(own) == 2 and torch.equal(sum(own), 2 * ONES), (stage, own)
+        assert len(own) == 2 and torch.equal(sum(own), 2 * ONES), stage
         hook.remove()
         engine.backward(engine())
         gradient = zero.safe_get_full_grad(model.first)
-        assert torch.equal(gradient, 3 * ONES), (stage, gradient)
+        assert torch.equal(gradient, 3 * ONES), stage
         engine.step()
         assert math.isclose(engine.get_global_grad_norm(), math.sqrt(SIZE * (9 + 36)))
         engine.destroy()
 
 
 class Update:
-    """Scales each gradient by a factor that it finds by the param."""
+    """Scales each gradient by the factor of its param."""
 
     def __init__(self, factors: dict[nn.Parameter, float]) -> None:
         self.factors = factors

@@ -81,7 +81,7 @@ def test_collectives_run_within_a_group(tmp_path: Path) -> None:
         total = torch.tensor([float(RANK), 1.0])
         comm.all_reduce(total, group=pair)
         assert total.tolist() == [sum(last), 2.0]
-        comm.broadcast(total.fill_(RANK), RANKS - 1, pair)  # ranks are those of all
+        comm.broadcast(total.fill_(RANK), RANKS - 1, pair)  # ranks are those of the world
         assert total.tolist() == [RANKS - 1] * 2
         with pytest.raises(meron.ArgumentError, match="src"):
             comm.broadcast(total, 0, pair)

@@ -178,7 +178,7 @@ def test_registers_and_unregisters_external_params() -> None:
 
 def test_finds_leaves_by_any_base_class() -> None:
     class Expert:
-        """No module, but a base of one."""
+        """A base class of a module that is no module itself."""
 
     class Both(nn.Linear, Expert):
         pass
@@ -192,7 +192,7 @@ def test_finds_leaves_by_any_base_class() -> None:
         zero.set_z3_leaf_modules(model, "Module")
     zero.set_z3_leaf_module(model, True)
     zero.set_z3_leaf_module(model[0], False)
-    assert zero.z3_leaf_parameter(model[0].weight)  # by the leaf around
+    assert zero.z3_leaf_parameter(model[0].weight)  # its parent is a leaf
 
 
 def test_known_mixtures_of_experts_are_leaves() -> None:
@@ -201,7 +201,7 @@ def test_known_mixtures_of_experts_are_leaves() -> None:
         __qualname__ = "MixtralSparseMoeBlock"
 
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # that none of them is there is no reason to warn
+        warnings.simplefilter("error")  # a model without any of them causes no warning
         zero.initialize(model=nn.Linear(2, 2), config=config())
     model = nn.Sequential(MixtralSparseMoeBlock())
     zero.initialize(model=model, config=config())

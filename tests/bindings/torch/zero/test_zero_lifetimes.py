@@ -55,12 +55,12 @@ def test_trains_again_after_destroy() -> None:
     engine_step(engine, batches[:1])
     plain_step(plain, optimizer, batches[:1])
     engine.destroy()
-    engine.destroy()  # again is nothing
+    engine.destroy()  # has no effect
     with pytest.raises(meron.StateError, match="destroyed"):
         engine.step()
     engine = zero.initialize(model=model, config=settings)[0]
     engine_step(engine, batches[1:])
-    # Its states are new.
+    # The new engine has new states.
     optimizer = torch.optim.AdamW(plain.parameters(), lr=0.01, weight_decay=0.0)
     plain_step(plain, optimizer, batches[1:])
     assert_equal_weights(model, plain, 1e-5)

@@ -41,7 +41,7 @@ EXACT = (MICS, {"mics_shard_size": 1}, HPZ, {"zero_quantized_weights": True})
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without the warning that one node has nothing to save."""
+    """Ignores the warning that one node saves nothing."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "zero_")
         yield
@@ -54,7 +54,7 @@ def engine_of(model: nn.Module, keys: dict[str, Any], **others: Any) -> Any:
 
 
 def everywhere(value: torch.Tensor) -> list[torch.Tensor]:
-    """A tensor of every rank."""
+    """Returns the tensor of each rank."""
     rows = torch.zeros(RANKS, value.numel())
     rows[RANK] = value.detach().flatten()
     comm.all_reduce(rows)
@@ -136,7 +136,7 @@ def test_owners_keep_exact_values() -> None:
                 exact = expected.detach()
                 seen = mt.full_param(param)
                 assert seen.dtype == dtype
-                # A block of the codec may have values of all params of a unit.
+                # A block of the codec may span params of a unit.
                 largest = max(float(exact.abs().max()), 1.0)
                 assert float((seen - exact).abs().max()) <= largest / 100
                 master = zero.safe_get_full_fp32_param(param)
@@ -150,7 +150,7 @@ def test_owners_keep_exact_values() -> None:
             state = model.state_dict()
             for name, expected in plain.state_dict().items():
                 assert torch.equal(state[name], expected.to(dtype)), name
-            # Looking leaves everything as it is, f32 values of 16-bit params too.
+            # Reads change nothing, not even f32 values of 16-bit params.
             for param, expected in zip(model.parameters(), plain.parameters(), strict=True):
                 master = zero.safe_get_full_fp32_param(param)
                 assert master is not None and torch.equal(master, expected)
@@ -192,7 +192,7 @@ def test_sanity_checks_detect_changes_under_a_codec() -> None:
 
 
 class Frozen(Model):
-    """Half of it is frozen."""
+    """Half of its params are frozen."""
 
     def __init__(self) -> None:
         super().__init__(size=64)

@@ -142,7 +142,7 @@ def test_several_optimizers_reject_a_dynamic_loss_scale() -> None:
         for each in both[1:] if named else both:
             with pytest.raises(meron.UnsupportedError, match=re.escape("fp16.loss_scale")):
                 engine.step_units(each, list(each._meron_shards.units()))
-        if named:  # the only one may have a part of the model
+        if named:  # a single optimizer may have some of the params
             engine.step_units(both[0], list(both[0]._meron_shards.units()))
             assert engine.was_step_applied()
         engine.zero_grad()
@@ -155,7 +155,7 @@ def test_keep_vars_returns_the_params_themselves() -> None:
         model.shift.requires_grad_(False)
         model.shift.mine = "flag"  # type: ignore[attr-defined]
         zero.initialize(model=model, config=config(stage))
-        if RANK == 0:  # local
+        if RANK == 0:  # the call is local
             state = model.state_dict(keep_vars=True)
             assert all(state[name] is param for name, param in model.named_parameters())
             assert state["shift"].mine == "flag" and not state["shift"].requires_grad
@@ -203,12 +203,12 @@ def test_frees_dropped_engines() -> None:
         )
         student.step()
     sharding = student.sharding
-    units = 2 * len(student.units)  # of the models that live
+    units = 2 * len(student.units)  # of the two models that exist
     gone = [weakref.ref(teacher), weakref.ref(teacher.module), weakref.ref(teacher.optimizer)]
     del teacher
     gc.collect()
     assert all(reference() is None for reference in gone)
-    for _ in range(3):  # each takes the place of the one before
+    for _ in range(3):  # each replaces the one before
         again = zero.initialize(model=twins()[0], config=config())[0]
         engine_step(again, [(x, y)])
         assert len(sharding.units) == units

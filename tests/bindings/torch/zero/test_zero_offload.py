@@ -83,7 +83,7 @@ def test_params_on_nvme_take_no_memory() -> None:
     in_memory = context.stats()
     on_drive = units_of(drive.module)[0].sharding.context.stats()
     assert on_drive.param_bytes == 0
-    if context.rank == 0:  # of a small model later ranks may have nothing
+    if context.rank == 0:  # later ranks may have no shard of a small model
         assert in_memory.param_bytes > 0
         assert on_drive.nvme_bytes > in_memory.nvme_bytes
 
@@ -145,7 +145,7 @@ def test_each_rule_keeps_its_states_on_nvme() -> None:
             for batch in drawn[3:]:
                 engine_step(engine, [batch])
             on_drive = engine.optimizer.engine.nvme_bytes
-            if RANK == 0:  # others may own nothing of so small a model
+            if RANK == 0:  # later ranks may have no shard of a small model
                 assert (on_drive > 0) == (device == "nvme"), (kind, on_drive)
             params_now = list(engine.module.parameters())
             found.append([zero.safe_get_full_fp32_param(param) for param in params_now])
@@ -227,7 +227,7 @@ def test_reads_and_writes_states_on_nvme() -> None:
     for key in STATES:
         zero.safe_set_full_optimizer_state(param, wanted, key)
         assert torch.equal(zero.safe_get_full_optimizer_state(param, key), wanted)
-    exact = wanted + 2.0**-16  # bf16 has no such numbers: the master must have kept them
+    exact = wanted + 2.0**-16  # only f32 values can hold these
     zero.safe_set_full_fp32_param(param, exact)
     assert torch.equal(zero.safe_get_full_fp32_param(param), exact)
 

@@ -34,7 +34,7 @@ from model import (
 pytestmark = pytest.mark.ranks(1, 2, 3)
 
 Lion = deepspeed.ops.lion.FusedLion
-# The config's type and params, the engine's rule, torch's and its options.
+# The config's type and params, the engine's optimizer, and torch's with its options.
 RULES: tuple[tuple[str, dict[str, Any], Any, Any, dict[str, Any]], ...] = (
     ("AdamW", {"lr": 0.01}, mt.AdamW, torch.optim.AdamW, {"lr": 0.01, "weight_decay": 0.0}),
     (
@@ -93,7 +93,7 @@ def groups_of(model: nn.Module, **second: Any) -> list[dict[str, Any]]:
 
 
 def assert_near(engine: Any, plain: nn.Module, kind: str) -> None:
-    if "lion" in kind.lower():  # takes the sign of a sum, which may be one of rounding
+    if "lion" in kind.lower():  # it uses the sign of a sum, which rounding may flip
         close = total = 0
         for param, expected in zip(engine.module.parameters(), plain.parameters(), strict=True):
             value = zero.safe_get_full_fp32_param(param)
@@ -199,7 +199,7 @@ def test_the_engine_cycles_momentum() -> None:
         schedule.step()
         assert optimizer.param_groups[0]["betas"] == twin.param_groups[0]["betas"]
     assert_equal_weights(model, plain, 1e-5)
-    # The momentum of SGD comes and goes with its state.
+    # The engine's SGD can cycle a momentum only if it has a state for one.
     cyclic = {"type": "CyclicLR", "params": {"base_lr": 0.01, "max_lr": 0.1}}
     begun = zero.initialize(model=Model(), config=block_of("SGD", {"lr": 0.1}, scheduler=cyclic))
     assert torch.optim.SGD in type(begun[1]).__bases__
@@ -227,7 +227,7 @@ def test_uses_torch_for_options_that_the_engine_lacks() -> None:
         model=model, model_parameters=groups, config=block_of("SGD", {"momentum": 0.9})
     )
     assert torch.optim.SGD in type(begun[1]).__bases__
-    # Params that are left out: norms and clipping are of the others alone.
+    # Norms and clipping ignore params that no optimizer has.
     for kind, rule in (("AdamW", torch.optim.AdamW), ("Lion", Lion)):
         model, plain = twins()
         chosen = list(model.blocks.parameters())
@@ -270,7 +270,7 @@ def test_names_all_unknown_options() -> None:
 
 
 def test_trains_the_callers_groups() -> None:
-    """Optimizers of torch with groups run on shards, and stay what they are."""
+    """Optimizers of torch with groups run on shards, and are not replaced."""
     for make in (
         lambda groups: torch.optim.AdamW(groups, lr=0.01),
         lambda groups: torch.optim.Adam(groups, lr=0.01),
@@ -316,13 +316,12 @@ def adam_of(kind: str, model: nn.Module, lr: float) -> torch.optim.Optimizer:
 
 
 def test_the_next_optimizer_starts_from_the_trained_values() -> None:
-    """The next optimizer begins with what the last one has made of them."""
     batch = data(torch.Generator().manual_seed(1))
     for first in ("engine", "torch"):
         for second in ("engine", "torch"):
             model, _ = twins()
             mt.shard(model, mp=mt.MixedPrecision(param_dtype=torch.bfloat16))
-            for param in model.parameters():  # no f32 values wait for an optimizer
+            for param in model.parameters():  # as if no f32 values were kept for an optimizer
                 param._meron[0].masters.clear()
             optimizer = adam_of(first, model, 0.125)
             mt.set_full_param(model.shift, torch.ones(12))

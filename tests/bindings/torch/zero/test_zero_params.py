@@ -57,7 +57,7 @@ def test_reads_and_writes_values_gradients_and_states() -> None:
                 assert torch.equal(part, state.view(-1)[owned.start : owned.stop] * 2)
                 zero.safe_set_local_optimizer_state(weight, part / 2, key)
                 assert torch.equal(zero.safe_get_full_optimizer_state(weight, key), state)
-            # Sizes that do not divide by the number of ranks.
+            # The number of ranks does not divide these sizes.
             zero.safe_set_full_fp32_param(weight, torch.arange(288.0).view(24, 12))
             part = zero.safe_get_local_fp32_param(weight)
             assert torch.equal(part, torch.arange(288.0)[owned.start : owned.stop])
@@ -85,7 +85,6 @@ def test_rejects_reads_of_gradients_during_an_accumulation() -> None:
 
 
 def test_each_rank_has_all_values_at_stage_0() -> None:
-    """Stage 0: a rank's part is the whole."""
     for kind in ("AdamW", "SGD"):
         model, _ = twins()
         block = {"type": kind, "params": {"lr": 0.1}}

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.ranks(1, 3), on_device(2)]
 
 
 class Gathers(nn.Module):
-    """Gathers params of a part by itself, as scripts of DeepSpeed do, beside plain uses."""
+    """Gathers params of its parts itself, as scripts of DeepSpeed do, and uses others plainly."""
 
     def __init__(self, stay: contextlib.ExitStack) -> None:
         super().__init__()
@@ -67,9 +67,9 @@ def test_parents_gather_params_of_their_parts() -> None:
         (model.late.weight, 1.0),
         (model.late.bias, 8.0),
     ):
-        assert torch.equal(whole(param), torch.full(param.shape, value)), (value, whole(param))
+        assert torch.equal(whole(param), torch.full(param.shape, value)), value
     with zero.GatheredParameters(model.parameters()):
-        pass  # nothing is gathered still
+        pass  # all gathers have ended
 
 
 def test_releases_a_gather_of_a_parent_that_fails() -> None:

@@ -75,7 +75,7 @@ def test_division_before_the_sum_changes_nothing() -> None:
 
 
 def test_averages_fp16_gradients_without_overflow() -> None:
-    """Twice 40000 is no number of fp16; its half, the mean, is."""
+    """The sum, 80000, exceeds the range of fp16; the mean does not."""
     fp16 = {"enabled": True, "loss_scale": 1.0}
     for stage in range(4):
         for options in (
@@ -94,7 +94,7 @@ def test_averages_fp16_gradients_without_overflow() -> None:
 
 
 def test_all_ranks_share_one_loss_scale() -> None:
-    """The scale of every rank is that of one which saw all of them."""
+    """The scale equals that of one process that sees the overflows of all ranks."""
     block = {
         "enabled": True,
         "initial_scale_power": 8,
@@ -122,8 +122,7 @@ def test_all_ranks_share_one_loss_scale() -> None:
 
 
 def test_a_skipped_step_changes_nothing() -> None:
-    """With an optimizer of torch, and with one of the caller's; the engine's has a test in
-    test_zero_engine.py."""
+    """With an optimizer of torch and with one of the caller (engine: test_zero_engine.py)."""
     schedule = {"type": "StepLR", "params": {"step_size": 1, "gamma": 0.5}}
     rms = {"type": "RMSprop", "params": {"lr": 0.01}}
     makes: list[Any] = [None, lambda p: torch.optim.AdamW(p, lr=0.01)]
@@ -147,7 +146,7 @@ def test_a_skipped_step_changes_nothing() -> None:
 
 
 def state_of(engine: Any, optimizer: Any) -> dict[str, torch.Tensor]:
-    """Values, f32 values, states and learning rates."""
+    """Returns values, f32 values, states and learning rates."""
     found = {f"model.{name}": v.clone() for name, v in engine.module_state_dict().items()}
     for number, param in enumerate(engine.module.parameters()):
         found[f"value.{number}"] = zero.safe_get_full_fp32_param(param)
@@ -225,7 +224,7 @@ def test_respects_the_callers_autocast() -> None:
 
 
 def bf16_step(plain: Model, optimizer: Any, batch: Any) -> None:
-    """One step of plain torch on bf16 params: gradients of ranks are averaged in f32."""
+    """Takes one step of plain torch on bf16 params, and averages gradients of ranks in f32."""
     sums = [torch.zeros_like(p, dtype=torch.float32) for p in plain.parameters()]
     for rank in range(RANKS):
         plain.zero_grad()
@@ -262,7 +261,7 @@ def test_updates_bf16_values_in_place() -> None:
 
 
 def test_updates_bf16_values_with_f32_states() -> None:
-    """The plain rule in f32, whose result is rounded after each step."""
+    """Each step is one in f32 whose result is rounded."""
     for stage, kind in ((1, "AdamW"), (3, "AdamW"), (3, "Adam")):
         model, plain = twins()
         plain.bfloat16()

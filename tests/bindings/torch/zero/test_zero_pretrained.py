@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""from_pretrained within zero.Init, of a class that does as those of Hugging Face do."""
+"""from_pretrained within zero.Init, by a class that loads as those of Hugging Face."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Scale(nn.Module):
 class Base(nn.Module):
     """Loads as transformers does: built on meta, then a param at a time, then what is missing."""
 
-    most = 0  # params that were unsharded at a time
+    most = 0  # most params that were unsharded at a time
 
     def _init_weights(self, module: nn.Module) -> None:
         if isinstance(module, Scale):
@@ -97,7 +97,7 @@ def test_shards_modules_when_their_values_arrive() -> None:
     wanted = weights()
     Base.most = 0
     for stage in (1, 3):
-        torch.manual_seed(RANK)  # rank 0's counts for what is not loaded
+        torch.manual_seed(RANK)  # rank 0's values count for params that are not loaded
         with zero.Init(config_dict_or_path=config(stage=stage)):
             model = Pretrained.from_pretrained(wanted)
         assert Base.most <= 2, Base.most
@@ -133,7 +133,7 @@ def test_names_params_without_values() -> None:
 
     with pytest.raises(meron.ArgumentError, match="Scale"), zero.Init(config_dict_or_path=config()):
         Forgets.from_pretrained(wanted)
-    with zero.Init(config_dict_or_path=config()):  # and works after it
+    with zero.Init(config_dict_or_path=config()):  # the next load succeeds
         model = Pretrained.from_pretrained(weights())
     assert torch.equal(model.state_dict()["scale.weight"], weights()["scale.weight"])
 

@@ -58,7 +58,7 @@ def test_prints_times_of_phases() -> None:
     shares = [int(share) for share in re.findall(r"(\d+)%", text)]
     for at in range(0, len(shares), 5):
         assert abs(sum(shares[at : at + 4]) - 100) <= 4 and shares[at + 4] == 100
-    # accelerate writes inf where the caller gives nothing: the breakdown has its own default.
+    # accelerate writes inf if the caller sets no value; the breakdown has its own default.
     text, _ = run(10, wall_clock_breakdown=True, steps_per_print=math.inf)
     assert text.count("steps 1 to 10") == (RANK == 0)
     assert run(3, steps_per_print=math.inf)[0] == ""

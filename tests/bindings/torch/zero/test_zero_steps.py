@@ -84,7 +84,7 @@ def test_one_no_sync_takes_several_backwards() -> None:
 
 
 def test_a_step_without_gradients_changes_nothing() -> None:
-    """As with torch, not even by weight decay; and it has no norm of the step before."""
+    """As in torch, it applies no weight decay. It does not report the norm of the step before."""
     makes: list[Any] = [
         lambda m: mt.AdamW(m, lr=0.1, weight_decay=0.5),
         lambda m: mt.SGD(m, lr=0.1, momentum=0.9, weight_decay=0.5),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tiled linear layers: equal to the undivided one, and a tile at a time at stage 3."""
+"""Tiled linear layers: equal to the undivided one; stage 3 gathers a tile at a time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ONE_AT_A_TIME = {
 
 
 def whole_numbers(linear: Any) -> Any:
-    """Params whose products have exact sums, in any order."""
+    """Sets params whose products have exact sums in any order."""
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for param in linear.parameters():
@@ -139,7 +139,7 @@ def test_trains_as_the_undivided_layer_at_each_stage() -> None:
 
 
 def gathered_at_a_time(model: nn.Module) -> int:
-    """Most bytes of params in use at a time, in a step at stage 3."""
+    """Returns the most bytes of params that are in use at a time in a step at stage 3."""
     engine, *_ = zero.initialize(
         model=model,
         config=config(zero_optimization=ONE_AT_A_TIME, train_micro_batch_size_per_gpu=1),
@@ -169,7 +169,7 @@ def test_gathers_one_tile_at_a_time() -> None:
         tiled = nn.Sequential(zero.TiledLinear(64, 128, bias=False, in_splits=2, out_splits=4))
     size = 64 * 128 * 4
     assert gathered_at_a_time(whole) == size
-    # In the backward a tile may be in use until that of the next begins.
+    # In the backward a tile may be in use until the next one begins.
     assert gathered_at_a_time(tiled) <= 2 * size // 8
 
 

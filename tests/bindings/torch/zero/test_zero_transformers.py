@@ -65,7 +65,7 @@ def test_generates_and_checkpoints_activations() -> None:
     operations = engine.sharding.context.stats().operations
     with zero.unwrap_model_for_generation(engine) as unwrapped:
         begun = engine.sharding.context.stats().operations
-        found = generate(unwrapped, 3 + 2 * RANK)  # ranks stop when they like
+        found = generate(unwrapped, 3 + 2 * RANK)  # ranks stop at different lengths
         assert engine.sharding.context.stats().operations == begun > operations
     assert torch.equal(found, generate(plain, 3 + 2 * RANK))
 
