@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model of most promises: an MLP that is sharded, and its twin in plain torch."""
+"""An MLP, sharded and in plain torch, for the tests of this folder."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
-from promise_program import RANK, RANKS
 from torch import nn
 
 import meron
 import meron.torch as mt
 
 Optimizer = torch.optim.Optimizer
+RANK = int(os.environ.get("MERON_RANK", "0"))
+RANKS = int(os.environ.get("MERON_WORLD_SIZE", "1"))
 
 
 def mlp() -> nn.Sequential:
@@ -38,7 +40,7 @@ def loss(model: nn.Module, seed: int) -> torch.Tensor:
 
 
 def backward_all(model: nn.Module, seed: int) -> None:
-    """What all ranks' backward of `seed + rank` comes to, in plain torch."""
+    """Computes the mean gradient of all ranks, whose data has the seed `seed + rank`."""
     for rank in range(RANKS):
         (loss(model, seed + rank) / RANKS).backward()
 
@@ -51,7 +53,7 @@ def same(model: nn.Module, plain: nn.Module, **tolerance: float) -> None:
 def step_both(
     model: nn.Module, optimizer: Optimizer, plain: nn.Module, twin: Optimizer, seed: int = 0
 ) -> None:
-    """A step of the sharded model and one of plain torch's; they are the same afterwards."""
+    """Steps both models, and checks that they have equal params."""
     loss(model, seed + RANK).backward()
     optimizer.step()
     twin.zero_grad()
@@ -60,7 +62,7 @@ def step_both(
     same(model, plain)
 
 
-def out_of_use(param: torch.Tensor) -> bool:
+def is_sharded(param: torch.Tensor) -> bool:
     try:
         param.sum()
     except meron.StateError:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that break systems which swap parameters in and out.
+"""Models that are hard to shard.
 
-Each takes a batch of WIDTH columns and returns something whose mean square is the loss. A class's
-`divergent` says that ranks take different ways: `rank` says which.
+Each takes a batch of WIDTH columns. The loss is the mean square of its output.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
 WIDTH = 16
-rank = 0  # whose turn it is: a plain process plays all ranks one after the other
+rank = 0  # that computes now; the plain twin computes the batches of all ranks
 
 
 class Mlp(nn.Module):
@@ -32,7 +31,7 @@ class Mlp(nn.Module):
 
 
 class Around(nn.Module):
-    """Something between a block and a head."""
+    """A module between a block and a head."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -63,7 +62,7 @@ def frozen() -> nn.Module:
 
 
 class LowRank(nn.Module):
-    """A frozen bf16 base with trainable f32 factors beside it, in one module."""
+    """A frozen bf16 base and trainable f32 factors in one module."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,7 +75,7 @@ class LowRank(nn.Module):
 
 
 class Unused(nn.Module):
-    """Params that no rank uses, in a unit of their own and in one with others."""
+    """Params that no rank uses, in their own unit and in a unit with others."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,7 +100,7 @@ class UnusedHere(nn.Module):
 
 
 class Experts(nn.Module):
-    """Which experts run depends on the data, so on the rank: a leaf."""
+    """A leaf: the data of the rank selects the experts that run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -120,7 +119,7 @@ class Experts(nn.Module):
 
 
 class Outputs(nn.Module):
-    """Tensors deep within what a module returns."""
+    """Returns tensors in nested containers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -174,7 +173,7 @@ class Twice(nn.Module):
 
 
 class Recomputed(nn.Module):
-    """Activation recomputation; with `again` one block in two segments."""
+    """Activation recomputation; with `again`, two segments share a block."""
 
     def __init__(self, reentrant: bool, again: bool) -> None:
         super().__init__()
@@ -191,7 +190,7 @@ class Recomputed(nn.Module):
 
 
 class Normed(nn.Module):
-    """Weights that are computed from others before each forward, in torch's new and old way."""
+    """Weight norm, which computes a weight before each forward, in torch's new and old way."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -213,7 +212,7 @@ class Recurrent(nn.Module):
 
 
 class Odd(nn.Module):
-    """Buffers, a 0-dim and an empty param."""
+    """A buffer, a 0-dim param and an empty param."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -235,7 +234,7 @@ class Returns(nn.Module):
 
 
 class External(nn.Module):
-    """Uses a param of a child without calling it, and one that a child returns."""
+    """Uses a param of a child that it does not call, and one that a child returns."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -302,5 +301,5 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "in_place": lambda: Around(InPlace()),
     "convolution": lambda: Around(Convolution()),
 }
-# Without a unit that holds them all, ranks would gather different experts.
+# Modules that are one unit. Otherwise ranks would gather different experts.
 LEAVES = {"experts": "inner"}

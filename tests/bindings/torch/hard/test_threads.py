@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other threads use a sharded model: what all ranks do in one order works.
-
-threads.py FOLDER
-"""
+"""Threads other than the main one use a sharded model, in the same order on all ranks."""
 
 from __future__ import annotations
 
-import sys
 import threading
-import time
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
@@ -21,13 +18,13 @@ import meron.torch as mt
 import meron.zero
 from meron.torch.api import shardings_below
 
-LIMIT = 60  # seconds until a thread counts as locked up
-FOLDER = sys.argv[1]
+pytestmark = pytest.mark.ranks(2)
+LIMIT = 60  # seconds until a thread counts as deadlocked
 X = torch.ones(4, 16)
 
 
 class Work:
-    """A model on a context of its own, which a case may break."""
+    """A model on its own context."""
 
     def __init__(self) -> None:
         self.context = mt.context_for(meron.Plan.preset("zero3"), timeout=20.0)
@@ -48,7 +45,7 @@ class Work:
 
 
 class Thread(threading.Thread):
-    """Keeps what its function returned or raised."""
+    """Runs a function, and keeps its value or exception."""
 
     def __init__(self, body: Callable[..., Any], *arguments: Any) -> None:
         super().__init__(daemon=True)
@@ -60,17 +57,17 @@ class Thread(threading.Thread):
     def run(self) -> None:
         try:
             self.value = self.body(*self.arguments)
-        except BaseException as error:  # joined() hands it over
+        except BaseException as error:  # `joined` makes it available
             self.error = error
 
     def joined(self) -> Thread:
         self.join(LIMIT)
-        assert not self.is_alive(), "a thread has locked up"
+        assert not self.is_alive(), "a thread is deadlocked"
         return self
 
 
-def case_threads_take_turns() -> None:
-    """Forward, backward and step by any thread, one after the other: the same losses."""
+def test_threads_take_turns() -> None:
+    """Forward, backward and step on different threads, one at a time, compute the same losses."""
     here, there = Work(), Work()
     expected = here.steps(4)
     found = [there.step()]
@@ -86,7 +83,7 @@ def case_threads_take_turns() -> None:
         work.context.close()
 
 
-def case_a_forward_of_another_thread_within_a_forward() -> None:
+def test_runs_a_forward_of_another_thread_within_a_forward() -> None:
     work, plain = Work(), Work()
     begun, seen = threading.Event(), []
 
@@ -107,24 +104,24 @@ def case_a_forward_of_another_thread_within_a_forward() -> None:
         each.context.close()
 
 
-def case_a_save_in_the_background_while_training() -> None:
+def test_saves_in_the_background_while_training(tmp_path: Path) -> None:
     work, plain = Work(), Work()
-    handle = mt.save(FOLDER, "background", work.model, work.optimizer, background=True)
+    handle = mt.save(tmp_path, "background", work.model, work.optimizer, background=True)
     assert work.steps(20) == plain.steps(20)
-    waiting = Thread(handle.wait).joined()  # which any thread may do
+    waiting = Thread(handle.wait).joined()  # any thread may wait
     assert waiting.error is None, waiting.error
     for each in (work, plain):
         each.context.close()
 
 
-def case_each_thread_has_the_words_of_its_own_errors() -> None:
+def test_each_thread_has_its_own_error_text() -> None:
     work = Work()
     work.step()
     (sharding,) = shardings_below(work.model)
 
     def texts() -> set[str]:
         seen = set()
-        memory = sharding.residency.memory(SimpleNamespace(index=1 << 20))  # of no unit
+        memory = sharding.residency.memory(SimpleNamespace(index=1 << 20))  # no unit has this index
         for _ in range(500):
             memory.entered = True
             try:
@@ -139,7 +136,7 @@ def case_each_thread_has_the_words_of_its_own_errors() -> None:
     work.context.close()
 
 
-def case_an_engine_by_another_thread() -> None:
+def test_engine_trains_on_another_thread(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 1))
     config = {
@@ -160,20 +157,8 @@ def case_an_engine_by_another_thread() -> None:
     assert thread.error is None, thread.error
     losses += thread.value
     assert len(set(losses)) == 3 and engine.global_steps == 3, losses
-    step = Thread(engine.step).joined()  # without a backward: the same words as in the main thread
+    step = Thread(engine.step).joined()  # there was no backward
     assert isinstance(step.error, meron.Error) and "backward" in str(step.error), repr(step.error)
-    thread = Thread(engine.save_checkpoint, f"{FOLDER}/engine").joined()
+    thread = Thread(engine.save_checkpoint, f"{tmp_path}/engine").joined()
     assert thread.error is None, thread.error
     engine.destroy()
-
-
-def main() -> None:
-    for name, case in list(globals().items()):
-        if name.startswith("case_"):
-            begin = time.monotonic()
-            case()
-            print(f"{name} {time.monotonic() - begin:.1f} s", flush=True)
-
-
-if __name__ == "__main__":
-    main()

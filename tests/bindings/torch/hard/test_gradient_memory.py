@@ -1,28 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank: how many whole gradients, and whole params, a backward has alive at once.
-
-Writes one line of JSON per function into folder/rank: its name, and what went wrong or null.
-"""
+"""Number of full gradients and gathered units that exist at one time in a backward."""
 
 from __future__ import annotations
 
-import json
-import sys
-import traceback
 from collections.abc import Callable
 
+import pytest
 import torch
+from mlp import RANK, RANKS
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-import meron
 import meron.torch as mt
 from meron.torch.sharding import sharding_of, unit_of
 
 WIDTH, BLOCKS = 32, 12
 BLOCK_BYTES = 4 * (WIDTH * WIDTH + WIDTH)
-context = mt.context_for(meron.Plan.preset("zero3"))
-RANK, RANKS = context.rank, context.world_size
+pytestmark = pytest.mark.ranks(2)
 
 
 class Block(nn.Module):
@@ -55,7 +49,12 @@ class Chain(nn.Module):
 
 
 class Peaks:
-    """The most whole gradients, in bytes, and the most units in use, as each gradient arrives."""
+    """Peaks over a backward, taken when each gradient arrives.
+
+    Attributes:
+        bytes: of full gradients.
+        units: number of units in use.
+    """
 
     def __init__(self, model: nn.Module) -> None:
         self.bytes = self.units = 0
@@ -75,9 +74,14 @@ def data(seed: int) -> torch.Tensor:
 
 
 def train(build: Callable[[], nn.Module], freeze: str = "", steps: int = 2) -> Peaks:
-    """Trains beside a twin, with equal bits; params whose name holds `freeze` are frozen late."""
+    """Trains a sharded model and its plain twin, and checks that their bits are equal.
+
+    Args:
+        freeze: part of the names of params to freeze after `shard`.
+    """
     model = mt.shard(build(), units=Block)
     plain = build()
+    context = mt.context_for("zero3")
     optimizer = mt.shard_optimizer(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
     twin = torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.9)
     for each in (model, plain):
@@ -101,19 +105,19 @@ def train(build: Callable[[], nn.Module], freeze: str = "", steps: int = 2) -> P
 
 
 def expect_few(peaks: Peaks) -> None:
-    """Two blocks and the rest at most, of twelve."""
+    """At most two of the twelve blocks, and the unit of the root."""
     assert peaks.bytes <= 3 * BLOCK_BYTES + 64, f"{peaks.bytes / BLOCK_BYTES} blocks' gradients"
     assert peaks.units <= 3, f"{peaks.units} units in use"
 
 
-# ---- What holds nothing back --------------------------------------------------------------------
+# ---- Memory ----------------------------------------------------------------------------------
 
 
-def unused_params() -> None:
+def test_unused_params_delay_no_reduction() -> None:
     expect_few(train(lambda: Chain(unused=True)))
 
 
-def one_unused_param_in_the_last_block() -> None:
+def test_unused_param_in_the_last_block_delays_no_reduction() -> None:
     def build() -> nn.Module:
         model = Chain()
         model.blocks[-1].unused = nn.Parameter(torch.ones(4))
@@ -122,12 +126,13 @@ def one_unused_param_in_the_last_block() -> None:
     expect_few(train(build))
 
 
-def params_frozen_late() -> None:
-    expect_few(train(Chain, freeze="linear.weight"))
-    expect_few(train(Chain, freeze="11.linear.bias"))
+@pytest.mark.parametrize("freeze", ["linear.weight", "11.linear.bias"])
+def test_params_frozen_after_shard_delay_no_reduction(freeze: str) -> None:
+    expect_few(train(Chain, freeze=freeze))
 
 
-def blocks_frozen_late_cost_no_reduction() -> None:
+def test_blocks_frozen_after_shard_are_not_reduced() -> None:
+    context = mt.context_for("zero3")
     counted = []
     for freeze in ("", "blocks"):
         before = context.stats()
@@ -136,12 +141,12 @@ def blocks_frozen_late_cost_no_reduction() -> None:
     assert counted[1] <= counted[0] / BLOCKS, counted
 
 
-def unused_params_of_recomputed_blocks() -> None:
-    expect_few(train(lambda: Chain(unused=True, reentrant=False)))
-    expect_few(train(lambda: Chain(unused=True, reentrant=True)))
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_unused_params_of_recomputed_blocks_delay_no_reduction(reentrant: bool) -> None:
+    expect_few(train(lambda: Chain(unused=True, reentrant=reentrant)))
 
 
-def a_block_whose_output_is_unused() -> None:
+def test_unused_output_delays_no_reduction() -> None:
     class Aside(Chain):
         def __init__(self) -> None:
             super().__init__()
@@ -155,8 +160,8 @@ def a_block_whose_output_is_unused() -> None:
     expect_few(train(Aside))
 
 
-def partly_frozen_blocks_with_a_shared_input() -> None:
-    """The gradient of `shared` is complete when the backward of all blocks is."""
+def test_partly_frozen_blocks_with_a_shared_input_delay_no_reduction() -> None:
+    """The gradient of `shared` is complete after the backward of all blocks."""
 
     class Adapted(Block):
         def __init__(self) -> None:
@@ -181,7 +186,8 @@ def partly_frozen_blocks_with_a_shared_input() -> None:
     expect_few(train(Shares))
 
 
-def teachers_cost_no_reduction() -> None:
+def test_teachers_are_not_reduced() -> None:
+    context = mt.context_for("zero3")
     student, teacher = mt.shard(Chain(), units=Block), mt.shard(Chain(), units=Block)
     late = mt.shard(Chain(), units=Block).requires_grad_(False)
 
@@ -214,22 +220,23 @@ def teachers_cost_no_reduction() -> None:
     assert counted[3] < counted[0] + BLOCK_BYTES, counted
 
 
-# ---- Bits and counters --------------------------------------------------------------------------
+# ---- Values and counters ------------------------------------------------------------------------
 
 
-def stats_count_what_is_held() -> None:
+def test_stats_count_accumulated_gradients() -> None:
+    context = mt.context_for("zero3")
     model = mt.shard(Chain(), units=Block)
     with mt.no_sync(model):
         model(data(RANK)).square().mean().backward()
     whole = sum(param.numel() * 4 for param in model.parameters())
     stats = context.stats()
-    assert stats.caller_gradient_bytes == whole, (stats.caller_gradient_bytes, whole)
+    assert stats.caller_gradient_bytes == whole
     assert stats.caller_gradient_peak_bytes >= whole
     model(data(RANK)).square().mean().backward()
     assert context.stats().caller_gradient_bytes == 0
 
 
-def a_shared_block_is_complete_at_its_first_use() -> None:
+def test_trains_blocks_that_run_twice() -> None:
     class Loops(Chain):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             x = self.first(x)
@@ -240,8 +247,8 @@ def a_shared_block_is_complete_at_its_first_use() -> None:
     train(lambda: Loops(unused=True))
 
 
-def a_param_that_is_returned_completes_nothing() -> None:
-    """Its gradient comes before the backward of what ran between."""
+def test_trains_a_param_that_a_module_returns() -> None:
+    """Its gradient arrives before the backward of modules that ran after it."""
 
     class Returns(Block):
         def __init__(self) -> None:
@@ -263,7 +270,7 @@ def a_param_that_is_returned_completes_nothing() -> None:
     train(Between)
 
 
-def old_and_new_graphs_in_one_backward() -> None:
+def test_runs_one_backward_of_old_and_new_graphs() -> None:
     model, plain = mt.shard(Chain(unused=True), units=Block), Chain(unused=True)
     optimizer = mt.shard_optimizer(model, torch.optim.SGD(model.parameters(), lr=0.1))
 
@@ -282,31 +289,3 @@ def old_and_new_graphs_in_one_backward() -> None:
     torch.optim.SGD(plain.parameters(), lr=0.1).step()
     for param, expected in zip(model.parameters(), plain.parameters()):
         torch.testing.assert_close(mt.full_param(param), expected.detach())
-
-
-PROMISES = [
-    function
-    for name, function in list(globals().items())
-    if callable(function)
-    and getattr(function, "__module__", None) == __name__
-    and getattr(function, "__annotations__", {}) == {"return": "None"}
-    and not isinstance(function, type)
-]
-
-
-def main(folder: str) -> int:
-    torch.set_num_threads(1)
-    with open(f"{folder}/{RANK}", "w", encoding="utf-8") as file:
-        for promise in PROMISES:
-            wrong = None
-            try:
-                promise()
-            except Exception:
-                wrong = traceback.format_exc()
-            file.write(json.dumps([promise.__name__, wrong]) + "\n")
-            file.flush()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))

@@ -1,31 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank: what meron.torch promises of params in and out of use, and of hooks that see them.
-
-Run and reported by promise_program.py.
-"""
+"""When params are gathered and sharded, and what hooks see."""
 
 from __future__ import annotations
 
-import sys
-
+import pytest
 import torch
-from mlp import data, loss, mlp, out_of_use, sgd, sharded
-from promise_program import RANK, context, main, promises_of, raises
+from mlp import RANK, data, is_sharded, loss, mlp, sgd, sharded
 from torch import nn
 
 import meron
 import meron.torch as mt
 
+pytestmark = pytest.mark.ranks(1, 2)
 
-def out_of_use_params_hold_nothing() -> None:
+
+def test_sharded_params_hold_no_memory() -> None:
     model, _ = sharded()
     for param in model.parameters():
         assert param.untyped_storage().nbytes() <= 8
-        assert out_of_use(param)
+        assert is_sharded(param)
     assert [param.shape for param in model.parameters()] == [p.shape for p in mlp().parameters()]
 
 
-def hooks_of_others_see_whole_params() -> None:
+def test_user_hooks_see_full_params() -> None:
     plain = mlp()
     seen: list[torch.Tensor] = []
     model = mlp()
@@ -40,13 +37,16 @@ def hooks_of_others_see_whole_params() -> None:
     model[2].register_full_backward_hook(lambda module, given, _: inputs.extend(given))
     loss(model, 1).backward()
     assert len(inputs) == 1
-    # What a forward finds in the place of its params, in its own module and in others.
+
+
+def test_forward_uses_a_swapped_or_tied_param() -> None:
+    model = mt.shard(mlp(), units=nn.Linear)
     other = torch.zeros(8, 8)
     swapped = torch.func.functional_call(model[0], {"weight": other}, data(1))
-    assert torch.equal(swapped, plain[0].bias.expand(4, 8))
+    assert torch.equal(swapped, mlp()[0].bias.expand(4, 8))
     assert "weight" not in model[0].__dict__
     tied = mt.shard(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)), units=nn.Linear)
-    tied[1].weight = tied[0].weight  # after sharding: a use of another's param
+    tied[1].weight = tied[0].weight  # another unit's param
     value = mt.full_param(tied[0].weight)
     with torch.no_grad():
         expected = data(1) @ value.T + mt.full_param(tied[0].bias)
@@ -54,7 +54,7 @@ def hooks_of_others_see_whole_params() -> None:
         torch.testing.assert_close(tied(data(1)), expected)
 
 
-def outputs_may_have_hooks() -> None:
+def test_outputs_keep_their_hooks() -> None:
     plain, (model, _) = mlp(), sharded()
     gradients: list[torch.Tensor] = []
     for each in (plain, model):
@@ -71,60 +71,64 @@ def outputs_may_have_hooks() -> None:
         torch.testing.assert_close(mine, torchs)
 
 
-def unshard_by_hand() -> None:
+def test_unshard_gathers_until_reshard() -> None:
     model, _ = sharded()
     mt.unshard(model)
     assert model[0].weight.isfinite().all()
     loss(model, RANK).backward()
     assert model[0].weight.isfinite().all()
     mt.reshard(model)
-    assert out_of_use(model[0].weight)
+    assert is_sharded(model[0].weight)
     mt.prefetch(model)
     assert loss(model, RANK).isfinite()
 
 
-def kept_from_forward_to_backward() -> None:
+def test_keeps_params_from_forward_to_backward() -> None:
     model, _ = sharded(reshard_after_forward=False)
     value = loss(model, RANK)
     assert model[0].weight.isfinite().all()
     value.backward()
-    assert out_of_use(model[0].weight)
+    assert is_sharded(model[0].weight)
 
 
-def a_prefetch_without_a_use() -> None:
+def test_steps_after_an_unused_prefetch() -> None:
     model, optimizer = sharded()
     loss(model, RANK).backward()
     mt.prefetch(model)
     optimizer.step()
 
 
-def built_on_meta() -> None:
+def test_initializes_params_on_meta() -> None:
     with torch.device("meta"):
         model = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.BatchNorm1d(8))
-        empty = nn.Sequential(nn.Linear(8, 8), nn.Module())
-        empty[1].weight = nn.Parameter(torch.empty(3))
     mt.shard(model, units=nn.Linear, seed=5)
     weight = mt.full_param(model[0].weight)
     assert weight.abs().max() <= 8**-0.5 and weight.std() > 0.1
     everywhere = weight.clone()
-    context.world.broadcast(everywhere.numpy())
+    mt.context_for("zero3").world.broadcast(everywhere.numpy())
     assert torch.equal(weight, everywhere), "ranks have different values"
     assert torch.equal(mt.full_param(model[1].weight), torch.ones(8))
     assert torch.equal(model[2].running_var, torch.ones(8))
     optimizer = mt.shard_optimizer(model, sgd(model))
     loss(model, RANK).backward()
     optimizer.step()
-    raises(meron.ArgumentError, "has no reset_parameters", lambda: mt.shard(empty))
 
+
+def test_rejects_params_on_meta_that_nothing_initializes() -> None:
+    with torch.device("meta"):
+        empty = nn.Sequential(nn.Linear(8, 8), nn.Module())
+        empty[1].weight = nn.Parameter(torch.empty(3))
+    with pytest.raises(meron.ArgumentError, match="has no reset_parameters"):
+        mt.shard(empty)
+    partly = nn.Linear(8, 8, device="meta")
+    partly.bias = nn.Parameter(torch.zeros(8))
+    with pytest.raises(meron.ArgumentError, match="meta in part"):
+        mt.shard(partly)
+
+
+def test_keeps_real_params_beside_params_on_meta() -> None:
     mixed = nn.Sequential(nn.Linear(8, 8, device="meta"), mlp()[0])
     expected = mixed[1].weight.detach().clone()
     mt.shard(mixed, seed=5)
-    assert torch.equal(mt.full_param(mixed[1].weight), expected), "a real param was lost"
+    assert torch.equal(mt.full_param(mixed[1].weight), expected)
     assert mt.full_param(mixed[0].weight).std() > 0.1
-    partly = nn.Linear(8, 8, device="meta")
-    partly.bias = nn.Parameter(torch.zeros(8))
-    raises(meron.ArgumentError, "meta in part", lambda: mt.shard(partly))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], promises_of(dict(globals()))))

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank: no argument is ignored. What shard and context_for do not understand, or what
-contradicts what is there, is refused at the call, before anything is changed.
+"""`shard` and `context_for` ignore no argument.
 
-Run and reported by promise_program.py.
+They reject unknown arguments, and those that contradict an open context, before they change
+anything.
 """
 
 from __future__ import annotations
 
-import sys
+import re
 
+import pytest
 import torch
-from mlp import data, mlp, sgd, step_both
-from promise_program import RANKS, main, promises_of, raises
+from mlp import RANKS, data, mlp, sgd, step_both
 from torch import nn
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy
 
@@ -19,51 +19,51 @@ import meron
 import meron.torch as mt
 import meron.zero  # reads configs
 
+pytestmark = pytest.mark.ranks(2)
 ZERO3 = meron.Plan.preset("zero3")
 
 
 def trains(**options: object) -> None:
-    """A correct model of these options takes a step as plain torch does."""
+    """Checks that a model with these options takes the same step as plain torch."""
     plain = mlp()
     model = mt.shard(mlp(), **options)
     optimizer = mt.shard_optimizer(model, sgd(model))
     step_both(model, optimizer, plain, sgd(plain))
 
 
-def refused(text: str, kind: type[BaseException] = meron.ArgumentError, **options: object) -> None:
-    """shard raises an error with `text`, and leaves the module and the context as they were."""
+def rejects(text: str, kind: type[BaseException] = meron.ArgumentError, **options: object) -> None:
+    """Checks that `shard` raises an error with `text`, and changes neither model nor context."""
     model = mlp()
     sharding = mt.sharding.sharding_of(mt.context_for(ZERO3))
     before = (len(sharding.units), dict(sharding.limits), dict(sharding.names))
-    raises(kind, text, lambda: mt.shard(model, **options))
+    with pytest.raises(kind, match=re.escape(text)):
+        mt.shard(model, **options)
     assert not any(hasattr(param, "_meron") for param in model.parameters())
     assert before == (len(sharding.units), sharding.limits, sharding.names)
     model(data(0))
 
 
-def a_typo_is_a_type_error_at_the_call() -> None:
-    refused("'plam'", TypeError, plam="zero1")
-    refused("'prefetch_element'", TypeError, prefetch_element=5)
-    raises(TypeError, "'timeot'", lambda: mt.context_for(ZERO3, timeot=60))
-    raises(
-        TypeError,
-        "'timeot'",
-        lambda: mt.world.open_context(ZERO3, timeot=60),
-    )
+def test_typo_is_a_type_error() -> None:
+    rejects("'plam'", TypeError, plam="zero1")
+    rejects("'prefetch_element'", TypeError, prefetch_element=5)
+    with pytest.raises(TypeError, match="'timeot'"):
+        mt.context_for(ZERO3, timeot=60)
+    with pytest.raises(TypeError, match="'timeot'"):
+        mt.world.open_context(ZERO3, timeot=60)
     trains()
 
 
-def limits_out_of_range_poison_nothing() -> None:
+def test_rejects_limits_out_of_range() -> None:
     for value in (-1, 2**64, 0.5, "many", True):
-        refused("persist_elements is", persist_elements=value)
-    refused("units=", prefetch_elements=7, units=nn.Conv2d)
-    refused("param_dtype", mp=mt.MixedPrecision(torch.float64))
-    refused("has a str, which is no param", ignored_params=["0.weight"])
+        rejects("persist_elements is", persist_elements=value)
+    rejects("units=", prefetch_elements=7, units=nn.Conv2d)
+    rejects("param_dtype", mp=mt.MixedPrecision(torch.float64))
+    rejects("has a str, which is no param", ignored_params=["0.weight"])
     trains(prefetch_elements=0, max_live_elements=10**6, persist_total_elements=10**6)
     trains(config={"zero_optimization": {"stage": 3}}, max_reuse_elements=0)
 
 
-def arguments_fit_the_context_that_is_given() -> None:
+def test_rejects_arguments_that_contradict_the_context() -> None:
     context = mt.context_for(ZERO3)
     bf16, f32 = torch.bfloat16, torch.float32
     for options, text in (
@@ -78,19 +78,19 @@ def arguments_fit_the_context_that_is_given() -> None:
         ({"transport": "group"} if RANKS > 1 else {"device": "emulated"}, "is "),
         ({"offload_policy": "cpu"}, "offload_policy is 'cpu'"),
     ):
-        refused(text, context=context, **options)
+        rejects(text, context=context, **options)
     trains(context=context, plan="zero3", transport="shm", device="cpu")
     trains(context=context, plan=ZERO3, transport="auto", mp=mt.MixedPrecision(f32, f32))
     trains(context=context, mp=mt.MixedPrecision(None, f32))
-    # As asked for: opened over one host, the plan of a mesh by nodes is another.
+    # On one host, the context of "hpz" has another plan.
     hpz = mt.context_for(meron.Plan.preset("hpz"))
     trains(context=hpz, plan="hpz")
     closed = meron.open(0, 1)
     closed.close()
-    refused("is closed", meron.StateError, context=closed)
+    rejects("is closed", meron.StateError, context=closed)
 
 
-def an_open_context_has_the_options_it_was_opened_with() -> None:
+def test_rejects_options_that_contradict_an_open_context() -> None:
     plan = meron.Plan.preset("zero2")
     context = mt.context_for(plan, timeout=55, threads=1)
     assert mt.context_for(plan) is context
@@ -99,11 +99,12 @@ def an_open_context_has_the_options_it_was_opened_with() -> None:
         ({"timeout": 56}, "timeout is 56, and the context"),
         ({"host_memory_limit": 2**30}, "host_memory_limit is"),
     ):
-        raises(meron.ArgumentError, text, lambda o=options: mt.context_for(plan, **o))
+        with pytest.raises(meron.ArgumentError, match=re.escape(text)):
+            mt.context_for(plan, **options)
     trains(plan=plan)
 
 
-def policies_of_fsdp2_are_understood_or_refused() -> None:
+def test_accepts_or_rejects_policies_of_fsdp2() -> None:
     bf16 = torch.bfloat16
     model = mt.shard(
         mlp(),
@@ -114,7 +115,8 @@ def policies_of_fsdp2_are_understood_or_refused() -> None:
     )
     assert {param.dtype for param in model.parameters()} == {bf16}
     assert mt.passes.units_below(model)[0].sharding.context.plan.json().count('"bf16"') == 1
-    raises(RuntimeError, "dtype", lambda: model(data(0)))  # as inputs are not cast
+    with pytest.raises(RuntimeError, match="dtype"):
+        model(data(0))
     mt.shard(mlp(), mp=MixedPrecisionPolicy(bf16))(data(0))
     trains(offload_policy=CPUOffloadPolicy(), reshard_after_forward=False)
     for text, kind, options in (
@@ -129,8 +131,4 @@ def policies_of_fsdp2_are_understood_or_refused() -> None:
         ("reshard_after_forward is 'no'", meron.ArgumentError, {"reshard_after_forward": "no"}),
         ("shard_placement_fn", meron.UnsupportedError, {"shard_placement_fn": print}),
     ):
-        refused(text, kind, **options)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], promises_of(dict(globals()))))
+        rejects(text, kind, **options)

@@ -1,20 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank: what of a model's memory is there when the model is gone.
-
-Writes one line of JSON per function into folder/rank: its name, and what went wrong or null.
-"""
+"""Memory of a model after it is destroyed or collected."""
 
 from __future__ import annotations
 
 import gc
-import json
-import sys
-import traceback
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
+from mlp import RANK, RANKS
 from torch import nn
 
 import meron
@@ -24,13 +21,24 @@ from meron.torch.registry import shardings
 
 WIDTH, BLOCKS = 512, 8  # 8.4 MB
 BYTES = 4 * BLOCKS * (WIDTH * WIDTH + WIDTH)
-DEVICE = sys.argv[2] if len(sys.argv) > 2 else "cpu"
-THERE = {"tier": "device"}
-ROWS = {"preset": "zero3", "param": THERE, "gradient": THERE, "optimizer": THERE}
-context = mt.context_for(
-    meron.Plan.preset("zero3") if DEVICE == "cpu" else meron.Plan.parse(ROWS), device=DEVICE
-)
-RANK, RANKS = context.rank, context.world_size
+DEVICE_TIER = {"tier": "device"}
+PLANS = {
+    "cpu": meron.Plan.preset("zero3"),
+    "emulated": meron.Plan.parse(
+        {
+            "preset": "zero3",
+            "param": DEVICE_TIER,
+            "gradient": DEVICE_TIER,
+            "optimizer": DEVICE_TIER,
+        }
+    ),
+}
+pytestmark = pytest.mark.ranks(2)
+on_each_device = pytest.mark.parametrize("device", PLANS)
+
+
+def open_context(device: str = "cpu") -> meron.Context:
+    return mt.context_for(PLANS[device], device=device)
 
 
 def build() -> nn.Sequential:
@@ -43,7 +51,7 @@ def data(seed: int) -> torch.Tensor:
 
 
 def resident() -> int:
-    """Bytes, of memory that is shared too."""
+    """Bytes of resident memory, with shared memory."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * 4096
 
@@ -55,9 +63,10 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         optimizer.zero_grad()
 
 
-def one_model(engine: bool) -> nn.Module:
+def one_model(context: meron.Context, engine: bool) -> nn.Module:
+    """A model that has trained with an optimizer of the engine or of torch."""
     model = mt.shard(build(), units=nn.Linear, context=context)
-    if engine or DEVICE != "cpu":  # whose values torch's optimizers cannot step
+    if engine:
         train(model, mt.AdamW(model))
         return model
     own = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -65,9 +74,12 @@ def one_model(engine: bool) -> nn.Module:
     return model
 
 
-def flat_over(turns: int, one: Callable[[int], None]) -> None:
-    """What a model leaves behind grows with every round of them; what the heap keeps of the first
-    ones, for the next, does not."""
+def check_no_growth(device: str, turns: int, one: Callable[[int], None]) -> None:
+    """Checks that memory does not grow in three rounds of `one(turn)` for each turn.
+
+    Memory that the heap keeps for reuse grows in the first rounds only.
+    """
+    context = open_context(device)
     for turn in range(2):
         one(turn)
     gc.collect()
@@ -79,10 +91,10 @@ def flat_over(turns: int, one: Callable[[int], None]) -> None:
             one(turn)
         gc.collect()
         growths.append(resident() - before)
-        # On every rank alike: all have to make the same models.
+        # All ranks decide alike, because they make the same models.
         most = np.array([max(growths[-1], 0)], np.float32)
         context.world.all_reduce(most)
-        if DEVICE != "cpu" or most[0] < BYTES:  # the emulated device's memory is the heap's, too
+        if device != "cpu" or most[0] < BYTES:  # the heap has the emulated device's memory
             break
     else:
         shown = ", ".join(f"{grown / 1e6:.1f}" for grown in growths)
@@ -92,41 +104,36 @@ def flat_over(turns: int, one: Callable[[int], None]) -> None:
     now = context.stats()
     kinds = ("param_bytes", "gradient_bytes", "optimizer_bytes", "control_bytes", "device_bytes")
     for kind in kinds:
-        assert getattr(now, kind) <= getattr(held, kind), (kind, held, now)
+        assert getattr(now, kind) <= getattr(held, kind), kind
 
 
-def raises(kind: type[BaseException], text: str, function: Callable[[], object]) -> None:
-    try:
-        function()
-    except kind as error:
-        assert text in str(error), f"{text!r} is not in {error}"
-        return
-    raise AssertionError(f"no {kind.__name__} with {text!r}")
-
-
-# ---- Promises -----------------------------------------------------------------------------------
-
-
-def destroyed_models_leave_nothing() -> None:
-    def one(turn: int) -> None:
-        mt.destroy(one_model(engine=turn % 2 == 0))
-
-    flat_over(20 if DEVICE == "cpu" else 6, one)
-
-
-def lost_models_leave_nothing() -> None:
-    """Ranks collect them at different times; the next shard finds them."""
+@on_each_device
+def test_destroyed_models_leave_no_memory(device: str) -> None:
+    context = open_context(device)
 
     def one(turn: int) -> None:
-        one_model(engine=turn % 2 == 0)
+        mt.destroy(one_model(context, engine=turn % 2 == 0 or device != "cpu"))
+
+    check_no_growth(device, 20 if device == "cpu" else 6, one)
+
+
+@on_each_device
+def test_collected_models_leave_no_memory(device: str) -> None:
+    """Ranks collect them at different times. The next `shard` frees them."""
+    context = open_context(device)
+
+    def one(turn: int) -> None:
+        one_model(context, engine=turn % 2 == 0 or device != "cpu")
         if turn % RANKS == RANK:
             gc.collect()
 
-    flat_over(6, one)
+    check_no_growth(device, 6, one)
 
 
-def roots_that_ranks_collect_at_different_times() -> None:
-    """A root that comes later on has the same recorded order on all ranks."""
+@on_each_device
+def test_ranks_collect_a_root_at_different_times(device: str) -> None:
+    """A later root records the same order of units on all ranks."""
+    context = open_context(device)
     parts = mt.shard(build(), units=nn.Linear, context=context)
     first = mt.shard(nn.Sequential(parts[0], parts[1], nn.Linear(WIDTH, WIDTH)), context=context)
     other = mt.shard(nn.Sequential(parts[0], parts[2], nn.Linear(WIDTH, WIDTH)), context=context)
@@ -148,15 +155,16 @@ def roots_that_ranks_collect_at_different_times() -> None:
     mt.destroy(parts)
 
 
-def what_is_held_stays() -> None:
-    model, other = one_model(True), one_model(False)
+def test_referenced_models_survive_collection() -> None:
+    context = open_context()
+    model, other = one_model(context, True), one_model(context, False)
     weight = model[0].weight
     expected = mt.full_param(weight)
     lone = mt.full_param(other[2].bias)
     twin = mt.shard(build(), units=nn.Linear, context=context)
     del model, twin
     gc.collect()
-    keeps = mt.shard(build(), context=context)  # destroys what is lost, and nothing else
+    keeps = mt.shard(build(), context=context)  # destroys collected models only
     assert torch.equal(mt.full_param(weight), expected)
     assert torch.equal(mt.full_param(other[2].bias), lone)
     del weight
@@ -165,11 +173,12 @@ def what_is_held_stays() -> None:
     train(keeps, mt.AdamW(keeps))
     for each in (other, keeps):
         mt.destroy(each)
-    assert len(shardings[context].units) <= BLOCKS, "what was lost is still there"
+    assert len(shardings[context].units) <= BLOCKS
 
 
-def models_beside_it_go_on_with_equal_bits() -> None:
-    alone, beside = build(), one_model(False)
+def test_destroy_keeps_the_bits_of_other_models() -> None:
+    context = open_context()
+    alone, beside = build(), one_model(context, False)
     optimizer = torch.optim.SGD(alone.parameters(), lr=0.1)
     model = mt.shard(build(), units=nn.Linear, context=context)
     own = mt.shard_optimizer(model, torch.optim.SGD(model.parameters(), lr=0.1))
@@ -187,39 +196,47 @@ def models_beside_it_go_on_with_equal_bits() -> None:
     mt.destroy(model)
 
 
-def models_whose_params_stay_whole() -> None:
+def test_destroy_frees_replicated_params() -> None:
     whole = mt.context_for(meron.Plan.preset("zero1"))
     before = whole.stats().param_bytes
-    for lost in (False, True):
+    for collected in (False, True):
         model = mt.shard(build(), units=nn.Linear, context=whole)
         train(model, mt.AdamW(model))
         assert whole.stats().param_bytes > before
-        if lost:
+        if collected:
             del model
             gc.collect()
             small = mt.shard(nn.Linear(2, 2), context=whole)
             mt.destroy(small)
         else:
             mt.destroy(model)
-        assert whole.stats().param_bytes == before, (lost, whole.stats().param_bytes, before)
+        assert whole.stats().param_bytes == before, collected
     whole.close()
 
 
-def mistakes_are_told() -> None:
-    model = one_model(True)
-    raises(meron.StateError, "is not sharded", lambda: mt.destroy(build()))
-    raises(meron.StateError, "not this model's", lambda: mt.destroy(tied_to(model)))
-    both = one_model(False)
+def test_destroy_rejects_misuse() -> None:
+    context = open_context()
+    model = one_model(context, True)
+    with pytest.raises(meron.StateError, match="is not sharded"):
+        mt.destroy(build())
+    with pytest.raises(meron.StateError, match="not this model's"):
+        mt.destroy(tied_to(context, model))
+    both = one_model(context, False)
     mt.unshard(model[0])
     mt.destroy(model)
-    raises(meron.StateError, "was destroyed", lambda: model(data(0)))
-    raises(meron.StateError, "is not sharded", lambda: mt.destroy(model))
-    raises(meron.Error, "", lambda: mt.full_param(model[0].weight))
+    with pytest.raises(meron.StateError, match="was destroyed"):
+        model(data(0))
+    with pytest.raises(meron.StateError, match="is not sharded"):
+        mt.destroy(model)
+    with pytest.raises(meron.Error):
+        mt.full_param(model[0].weight)
     mt.destroy(both)
 
 
-def a_refusal_changes_nothing() -> None:
-    """On all ranks, whichever has the reason; the model trains on."""
+@on_each_device
+def test_rejected_destroy_changes_nothing(device: str) -> None:
+    """If one rank rejects, all do, and the model still trains."""
+    context = open_context(device)
     model = mt.shard(build(), units=nn.Linear, context=context)
     optimizer = mt.AdamW(model)
     train(model, optimizer)
@@ -228,65 +245,34 @@ def a_refusal_changes_nothing() -> None:
         gather.release()
     text = "rank 1 refuses" if RANK == 0 else "gathered by another caller"
     mt.unshard(model[0])
-    raises(meron.StateError, text, lambda: mt.destroy(model))
+    with pytest.raises(meron.StateError, match=re.escape(text)):
+        mt.destroy(model)
     mt.reshard(model[0])
-    with zero.GatheredParameters(model[2].weight):
-        raises(meron.StateError, "by GatheredParameters", lambda: mt.destroy(model))
+    with (
+        zero.GatheredParameters(model[2].weight),
+        pytest.raises(meron.StateError, match="by GatheredParameters"),
+    ):
+        mt.destroy(model)
     if RANK == 1:
         gather.release()
     train(model, optimizer)
     mt.destroy(model)
 
 
-def tied_to(model: nn.Module) -> nn.Module:
+def tied_to(context: meron.Context, model: nn.Module) -> nn.Module:
     other = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH))
     other[1].weight = model[0].weight
     return mt.shard(other, context=context)
 
 
-def closing_gives_all_back() -> None:
-    """Last: what the models show goes with the context, though the models live on."""
-    models = [one_model(False) for _ in range(8)]
+def test_close_frees_the_memory_of_live_models() -> None:
+    context = open_context()
+    models = [one_model(context, False) for _ in range(8)]
     before = resident()
     context.close()
     assert context not in shardings
     gc.collect()
     fallen = before - resident()
     assert fallen > 8 * BYTES / RANKS, f"{fallen / 1e6:.1f} MB less"
-    raises(meron.ClosedError, "closed", lambda: models[0](data(0)))
-
-
-PROMISES = [
-    function
-    for name, function in list(globals().items())
-    if callable(function)
-    and getattr(function, "__module__", None) == __name__
-    and getattr(function, "__annotations__", {}) == {"return": "None"}
-    and not isinstance(function, type)
-]
-
-# The device's rows are stepped by the engine's optimizers only.
-ON_DEVICES = (
-    destroyed_models_leave_nothing,
-    lost_models_leave_nothing,
-    roots_that_ranks_collect_at_different_times,
-    a_refusal_changes_nothing,
-)
-
-
-def main(folder: str) -> int:
-    torch.set_num_threads(1)
-    with open(f"{folder}/{RANK}", "w", encoding="utf-8") as file:
-        for promise in PROMISES if DEVICE == "cpu" else ON_DEVICES:
-            wrong = None
-            try:
-                promise()
-            except Exception:
-                wrong = traceback.format_exc()
-            file.write(json.dumps([promise.__name__, wrong]) + "\n")
-            file.flush()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    with pytest.raises(meron.ClosedError, match="closed"):
+        models[0](data(0))
