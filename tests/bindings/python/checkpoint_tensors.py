@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from conftest import run_ranks
+import ranks
 from test_checkpoint_format import documented_load
 
 import meron
@@ -33,11 +33,11 @@ def part(
     return CheckpointTensor(name, dtype, whole.shape, data, begin, kind)
 
 
-def save(folder: Path, ranks: int, parts: Parts, **options: Any) -> Path:
+def save(folder: Path, count: int, parts: Parts, **options: Any) -> Path:
     def body(ctx: meron.Context) -> None:
         ctx.save(folder, "one", tensors=parts(ctx.rank), **options)
 
-    run_ranks(ranks, body)
+    ranks.threads(count, body)
     return folder / "one"
 
 

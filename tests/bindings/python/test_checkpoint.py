@@ -11,21 +11,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+import ranks
 from checkpoint_tensors import WHOLE, documented_read, manifest_of, part, save
-from conftest import DEADLINE, run_ranks
+from conftest import DEADLINE
 
 import meron
 from meron import CheckpointTensor
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("writers", [1, 2, 3, 4])
 @pytest.mark.parametrize("seed", range(3))
-def test_parts_of_ranks_make_whole_tensors(tmp_path: Path, ranks: int, seed: int) -> None:
-    """However tensors are cut and whoever gives the pieces, all bytes are there once."""
+def test_parts_of_ranks_make_whole_tensors(tmp_path: Path, writers: int, seed: int) -> None:
+    """For any cuts of a tensor, and any writers of its pieces, each byte is saved once."""
     rng = random.Random(seed)
     dtypes = {"F32": "<f4", "I64": "<i8", "U8": "u1", "F64": "<f8", "BOOL": "?", "I16": "<i2"}
     kinds = ["extra", "values", "exp_avg", "state.momentum_buffer", "state.8", "master"]
-    given: list[list[CheckpointTensor]] = [[] for _ in range(ranks)]
+    given: list[list[CheckpointTensor]] = [[] for _ in range(writers)]
     whole: dict[tuple[str, str], np.ndarray[Any, Any]] = {}
     for index in range(40):
         kind, dtype = rng.choice(kinds), rng.choice(sorted(dtypes))
@@ -37,10 +38,10 @@ def test_parts_of_ranks_make_whole_tensors(tmp_path: Path, ranks: int, seed: int
         pieces = list(itertools.pairwise(cuts)) or [(0, 0)]
         rng.shuffle(pieces)
         for begin, end in pieces:
-            given[rng.randrange(ranks)].append(
+            given[rng.randrange(writers)].append(
                 part(tensor, begin, end, name=f"t{index}", kind=kind, dtype=dtype)
             )
-    checkpoint = save(tmp_path, ranks, given.__getitem__)
+    checkpoint = save(tmp_path, writers, given.__getitem__)
     for kind in kinds:
         read = documented_read(checkpoint, kind)
         assert set(read) == {name for of, name in whole if of == kind}
@@ -175,7 +176,7 @@ def test_values_only_and_skip_frozen_leave_out_what_they_say(
             assert state.tobytes() == expected[kind, name].tobytes(), (kind, name)
 
     saved: dict[int, Any] = {}
-    run_ranks(2, body, plan=plan)
+    ranks.threads(2, body, plan=plan)
     manifest = manifest_of(tmp_path / "one")
     assert manifest["complete"] is not (values_only or skip_frozen)
     assert len(manifest["optimizers"]) == (0 if values_only else 1)
@@ -185,4 +186,4 @@ def test_values_only_and_skip_frozen_leave_out_what_they_say(
         (kind, name) for kind in {"values", *kinds} for name in names - {"cold"}
     }
     assert ("cold" in {t["name"] for t in manifest["tensors"]}) is not skip_frozen
-    run_ranks(2, again, plan=plan)
+    ranks.threads(2, again, plan=plan)

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from conftest import run_ranks
+import ranks
 
 import meron
 
@@ -34,20 +34,22 @@ def evict(folder: Path) -> None:
         os.close(descriptor)
 
 
-@pytest.mark.parametrize(("saved_by", "ranks"), [(2, 2), (2, 3), (3, 2), (3, 4), (4, 1)])
+@pytest.mark.parametrize(("saved_by", "loaded_by"), [(2, 2), (2, 3), (3, 2), (3, 4), (4, 1)])
 @pytest.mark.parametrize("plan", ["zero1", "zero3"])
-def test_a_host_reads_the_files_once(tmp_path: Path, plan: str, saved_by: int, ranks: int) -> None:
+def test_a_host_reads_the_files_once(
+    tmp_path: Path, plan: str, saved_by: int, loaded_by: int
+) -> None:
     def save(ctx: meron.Context) -> None:
         ctx.save(tmp_path, "one", [model(ctx)])
 
     def load(ctx: meron.Context) -> None:
         ctx.load(tmp_path, "one", [model(ctx)])
 
-    run_ranks(saved_by, save, plan=plan)
+    ranks.threads(saved_by, save, plan=plan)
     evict(tmp_path)
     size = sum(path.stat().st_size for path in tmp_path.rglob("*.safetensors"))
     before = read_from_drive()  # ranks are threads of this process
-    run_ranks(ranks, load, plan=plan)
+    ranks.threads(loaded_by, load, plan=plan)
     found = read_from_drive() - before
     if found == 0:
         pytest.skip("this file system does not count what it reads")

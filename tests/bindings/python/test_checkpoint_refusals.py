@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import ranks
 from checkpoint_tensors import WHOLE, Parts, documented_read, manifest_of, part
-from conftest import run_ranks
 
 import meron
 from meron import CheckpointTensor
@@ -56,7 +56,7 @@ def test_what_does_not_fit_is_every_ranks_error_and_loses_nothing(
         half = part(WHOLE, 10 * ctx.rank, 10 + 10 * ctx.rank)
         ctx.save(tmp_path, "good", tensors=[half])
 
-    run_ranks(2, body)
+    ranks.threads(2, body)
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["good"]
     np.testing.assert_array_equal(documented_read(tmp_path / "good", "extra")["t"], WHOLE)
 
@@ -70,7 +70,7 @@ def test_a_tensor_that_a_unit_saves_too_is_refused(tmp_path: Path) -> None:
         own = [part(np.ones(3, "<f4"), name="w", kind="state.momentum_buffer")] * ctx.rank
         ctx.save(tmp_path, "two", tensors=own)
 
-    run_ranks(2, body)
+    ranks.threads(2, body)
     kinds = {tensor["kind"] for tensor in manifest_of(tmp_path / "two")["tensors"]}
     assert kinds == {"values", "state.momentum_buffer"}
 
@@ -84,7 +84,7 @@ def test_extra_that_is_no_object_is_every_ranks_error(tmp_path: Path) -> None:
         with pytest.raises(meron.Error, match="extra"):
             ctx.save(tmp_path, "one", extra=deep if ctx.rank == 1 else {})
 
-    run_ranks(2, body)
+    ranks.threads(2, body)
 
 
 @pytest.mark.parametrize("call", ["save", "export", "load"])
@@ -99,7 +99,7 @@ def test_a_mapping_that_one_rank_has_wrong_is_every_ranks_error(tmp_path: Path, 
             getattr(ctx, call)(folder, *arguments, mapping=mapping)
         return type(caught.value).__name__
 
-    others, wrong = run_ranks(2, body)
+    others, wrong = ranks.threads(2, body)
     assert others == "MismatchError"
     assert wrong in ("MismatchError", "ParseError")  # whichever that rank finds first
     assert not (tmp_path / "second").exists()
@@ -116,4 +116,4 @@ def test_a_mapping_that_is_wrong_on_all_ranks_leaves_the_group(tmp_path: Path, c
             getattr(ctx, call)(tmp_path, *arguments, mapping=mapping)
         ctx.save(tmp_path, "first")
 
-    run_ranks(2, body)
+    ranks.threads(2, body)

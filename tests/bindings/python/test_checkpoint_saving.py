@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import DEADLINE, run_ranks
+import ranks
+from conftest import DEADLINE
 
 import meron
 
@@ -58,8 +59,8 @@ def assert_equal(one: Path, other: Path) -> None:
         np.testing.assert_array_equal(tensor, second[key], err_msg=str(key))
 
 
-@pytest.mark.parametrize(("plan", "ranks"), PLANS)
-def test_a_save_has_the_states_of_its_call(tmp_path: Path, plan: str, ranks: int) -> None:
+@pytest.mark.parametrize(("plan", "count"), PLANS)
+def test_a_save_has_the_states_of_its_call(tmp_path: Path, plan: str, count: int) -> None:
     def body(ctx: meron.Context) -> None:
         model = Model(ctx)
         model.step()
@@ -73,7 +74,7 @@ def test_a_save_has_the_states_of_its_call(tmp_path: Path, plan: str, ranks: int
         assert progress.total == progress.copied == progress.written > 0
         ctx.save(tmp_path, "after", [model.optimizer], step=3)
 
-    run_ranks(ranks, body, plan=plan)
+    ranks.threads(count, body, plan=plan)
     assert_equal(tmp_path / "still", tmp_path / "moving")
     changed = content(tmp_path / "after")
     assert (changed["values", "w0"] != content(tmp_path / "still")["values", "w0"]).any()
@@ -82,7 +83,7 @@ def test_a_save_has_the_states_of_its_call(tmp_path: Path, plan: str, ranks: int
 
 
 def test_a_save_harms_no_training(tmp_path: Path) -> None:
-    """The bits after steps are those of a run that never saved."""
+    """Steps have the same bits as those of a run without saves."""
 
     def body(ctx: meron.Context, saves: bool) -> list[np.ndarray[Any, Any]]:
         model = Model(ctx, "bf16")
@@ -93,8 +94,8 @@ def test_a_save_harms_no_training(tmp_path: Path) -> None:
         ctx.wait_copied()
         return [model.optimizer.state(param, "master").copy() for param in model.params]
 
-    quiet = run_ranks(2, lambda ctx: body(ctx, False), plan="zero3")
-    saved = run_ranks(2, lambda ctx: body(ctx, True), plan="zero3")
+    quiet = ranks.threads(2, lambda ctx: body(ctx, False), plan="zero3")
+    saved = ranks.threads(2, lambda ctx: body(ctx, True), plan="zero3")
     for one, other in zip(quiet, saved, strict=True):
         for mine, theirs in zip(one, other, strict=True):
             np.testing.assert_array_equal(mine, theirs)
@@ -111,7 +112,7 @@ def test_tensors_may_change_when_they_are_copied(tmp_path: Path) -> None:
         own[:] = -1
         saving.wait()
 
-    run_ranks(2, body)
+    ranks.threads(2, body)
     found = content(tmp_path / "one")
     for rank in range(2):
         assert (found[f"extra.{rank}", "own"] == rank + 1).all()
@@ -128,7 +129,7 @@ def test_failures_come_from_the_future_on_every_rank(tmp_path: Path) -> None:
         model.step()
         ctx.save(tmp_path, "two", [model.optimizer], step=2)
 
-    run_ranks(2, body)
+    ranks.threads(2, body)
     assert content(tmp_path / "two")
 
 
@@ -142,7 +143,7 @@ def test_a_failure_that_nobody_waited_for_comes_from_the_next_save(tmp_path: Pat
             ctx.save(tmp_path, "two", [model.optimizer], step=1)
         ctx.save(tmp_path, "two", [model.optimizer], step=1)
 
-    run_ranks(2, body)
+    ranks.threads(2, body)
     assert content(tmp_path / "two")
 
 
@@ -151,7 +152,7 @@ def test_closing_ends_a_save(tmp_path: Path) -> None:
         model = Model(ctx)
         ctx.save_begin(tmp_path, "last", [model.optimizer], step=5)
 
-    run_ranks(2, body)
+    ranks.threads(2, body)
     with meron.open_checkpoint(tmp_path) as checkpoint:
         assert checkpoint.step == 5
     assert not [each.name for each in tmp_path.iterdir() if each.name.startswith(".saving-last")]
@@ -170,7 +171,7 @@ def test_what_changes_states_waits_until_they_are_copied(tmp_path: Path) -> None
             update.write(model.params[1], np.zeros((ROWS, 512), np.float32))
         saving.wait()
 
-    run_ranks(2, body, plan="zero3")
+    ranks.threads(2, body, plan="zero3")
     assert_equal(tmp_path / "still", tmp_path / "moving")
 
 
@@ -187,7 +188,7 @@ def test_a_load_waits_for_the_save(tmp_path: Path) -> None:
         np.testing.assert_array_equal(model.optimizer.state(model.params[0], "exp_avg"), before)
         return before
 
-    run_ranks(2, body, plan="zero3", timeout=DEADLINE)
+    ranks.threads(2, body, plan="zero3", timeout=DEADLINE)
 
 
 def test_saves_one_after_the_other_keep_the_newest(tmp_path: Path) -> None:
@@ -198,5 +199,5 @@ def test_saves_one_after_the_other_keep_the_newest(tmp_path: Path) -> None:
             ctx.save_begin(tmp_path, f"step-{step}", [model.optimizer], step=step, keep=2)
         ctx.save_begin(tmp_path, "step-5", [model.optimizer], step=5, keep=2).wait()
 
-    run_ranks(2, body)
+    ranks.threads(2, body)
     assert sorted(each.name for each in tmp_path.iterdir() if each.is_dir()) == ["step-4", "step-5"]

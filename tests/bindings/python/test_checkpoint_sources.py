@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import run_ranks
+import ranks
 from hf_files import bf16, write_file, write_model
 
 import meron
@@ -50,7 +50,7 @@ def test_a_checkpoint_is_read_without_a_context(tmp_path: Path) -> None:
             update.write(param, ramp(50, 20))
         ctx.save(tmp_path, "one", step=7, extra={"epoch": 2})
 
-    run_ranks(3, body)
+    ranks.threads(3, body)
     with open_checkpoint(tmp_path) as saved:
         assert (saved.step, saved.world, saved.extra) == (7, 3, {"epoch": 2})
         assert saved.manifest["name"] == "one"
@@ -109,7 +109,7 @@ def test_a_model_loads_into_shards(tmp_path: Path) -> None:
             np.testing.assert_array_equal(full[c], ramp(2))
         np.testing.assert_array_equal(loaded.read("c"), ramp(2))
 
-    run_ranks(3, body)
+    ranks.threads(3, body)
 
 
 PLANS = ("zero0", "zero1", "zero3", "mics(2)", "hpz(2)")
@@ -144,8 +144,8 @@ def test_names_are_mapped_and_joined(tmp_path: Path, plan: str, rank0_only: bool
             rank0_only=rank0_only,
         )
 
-    ranks = 4 if "(" in plan else 3
-    for rank, (values, loaded) in enumerate(run_ranks(ranks, body, plan=plan)):
+    count = 4 if "(" in plan else 3
+    for rank, (values, loaded) in enumerate(ranks.threads(count, body, plan=plan)):
         assert (loaded.missing, loaded.unexpected) == ((), ())
         np.testing.assert_array_equal(values["qkv"], np.concatenate([q, k, v]))
         np.testing.assert_array_equal(values["new"], ramp(5))
@@ -187,7 +187,7 @@ def test_what_does_not_fit_is_listed_before_anything_changes(tmp_path: Path) -> 
         with unit.gather() as full:
             np.testing.assert_array_equal(full[w], ramp(7))
 
-    run_ranks(2, body)
+    ranks.threads(2, body)
 
 
 @pytest.mark.parametrize("key", ["mapping", "claimed", "rank0_only"])
@@ -201,7 +201,7 @@ def test_ranks_that_load_differently_are_told(tmp_path: Path, key: str) -> None:
         with pytest.raises(meron.MismatchError):
             ctx.load(tmp_path, strict=False, **options)
 
-    run_ranks(2, body)
+    ranks.threads(2, body)
 
 
 def test_optimizers_do_not_load_from_models(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_optimizers_do_not_load_from_models(tmp_path: Path) -> None:
             ctx.load(tmp_path, optimizers=[adam])
         ctx.load(tmp_path, optimizers=[adam], values_only=True)
 
-    run_ranks(2, body)
+    ranks.threads(2, body)
 
 
 def flip_last_bit(folder: Path, pattern: str) -> None:
@@ -229,7 +229,7 @@ def test_rank_0_names_the_damage_to_all(tmp_path: Path) -> None:
         ctx.unit("u", [ctx.param("w", (3000, 1000))])
         ctx.save(tmp_path, "one")
 
-    run_ranks(2, save)
+    ranks.threads(2, save)
     flip_last_bit(tmp_path / "one", "values-00001*")
 
     def load(ctx: meron.Context) -> str:
@@ -238,7 +238,7 @@ def test_rank_0_names_the_damage_to_all(tmp_path: Path) -> None:
             ctx.load(tmp_path, rank0_only=True)
         return str(caught.value)
 
-    for text in run_ranks(3, load):
+    for text in ranks.threads(3, load):
         assert "CRC-32C" in text
         assert "values-00001" in text
 
@@ -252,7 +252,7 @@ def test_a_damaged_checkpoint_names_the_one_before(tmp_path: Path, before: bool)
         if before:
             ctx.save(tmp_path, "step-3", step=3)
 
-    run_ranks(2, save)
+    ranks.threads(2, save)
     newest = "step-3" if before else "step-1"
     flip_last_bit(tmp_path / newest, "values-00000*")
 
@@ -262,6 +262,6 @@ def test_a_damaged_checkpoint_names_the_one_before(tmp_path: Path, before: bool)
             ctx.load(tmp_path, None if before else newest)
         return str(caught.value)
 
-    text = run_ranks(1, load)[0]
+    text = ranks.threads(1, load)[0]
     assert "values-00000" in text
     assert ("the one before is 'step-2': load it by this name" in text) == before

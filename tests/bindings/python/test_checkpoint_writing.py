@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import ranks
 from checkpoint_tensors import WHOLE, documented_read, manifest_of, part
-from conftest import run_ranks
 
 import meron
 
@@ -73,7 +73,7 @@ def test_write_checkpoint_streams_mapped_files(tmp_path: Path) -> None:
 
 
 def test_states_of_the_caller_and_of_the_engine_are_the_same_kinds(tmp_path: Path) -> None:
-    """An optimizer of the engine goes on with states that a caller wrote, and the other way."""
+    """An optimizer of the engine resumes from states that a caller wrote, and vice versa."""
     generator = np.random.default_rng(3)
     written = {kind: generator.random((6, 5)).astype("<f4") for kind in ("exp_avg", "exp_avg_sq")}
     values = generator.random((6, 5)).astype("<f4")
@@ -98,7 +98,7 @@ def test_states_of_the_caller_and_of_the_engine_are_the_same_kinds(tmp_path: Pat
             np.testing.assert_array_equal(optimizer.state(param, kind), owned)
         ctx.save(tmp_path, "saved", [optimizer])
 
-    run_ranks(3, body, plan="zero3")
+    ranks.threads(3, body, plan="zero3")
     with meron.open_checkpoint(tmp_path, "saved") as opened:
         np.testing.assert_array_equal(opened.read("w"), values)
         for kind, state in written.items():

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from conftest import run_ranks
+import ranks
 
 import meron
 
@@ -19,7 +19,7 @@ def test_what_a_context_says_of_itself() -> None:
         assert repr(ctx) == f"<meron.Context: rank {ctx.rank} of 3, local>"
         return ctx.rank, ctx.world_size, ctx.transport
 
-    assert run_ranks(3, body) == [(0, 3, "local"), (1, 3, "local"), (2, 3, "local")]
+    assert ranks.threads(3, body) == [(0, 3, "local"), (1, 3, "local"), (2, 3, "local")]
 
 
 def test_one_rank_needs_nothing() -> None:
@@ -140,7 +140,7 @@ def test_peers_learn_of_an_exception_although_its_traceback_holds_arrays() -> No
         assert time.monotonic() - begin < 2
 
     with pytest.raises(np.exceptions.AxisError) as caught:
-        run_ranks(2, body, timeout=60)
+        ranks.threads(2, body, timeout=60)
     assert caught.value.__traceback__ is not None
     assert isinstance(failure[0], meron.AbortedError)
     assert "rank 0 left its context by AxisError" in str(failure[0])
@@ -184,7 +184,7 @@ def test_counters_equal_the_prediction(plan: str) -> None:
             assert getattr(after, name) == getattr(predicted, name), name
         assert after.operations > before.operations
 
-    run_ranks(2, body, plan=plan)
+    ranks.threads(2, body, plan=plan)
 
 
 def test_what_a_codec_loses() -> None:
@@ -202,7 +202,7 @@ def test_what_a_codec_loses() -> None:
         assert 0 < info.param_error <= info.param_worst_block * 1.000001 < 0.1
         assert 0 < info.gradient_error <= info.gradient_worst_block * 1.000001 < 0.2
 
-    run_ranks(2, body, plan="zeropp(1)")
+    ranks.threads(2, body, plan="zeropp(1)")
 
 
 def test_plans_that_differ_are_told_apart() -> None:
@@ -235,7 +235,7 @@ def test_progress_advances_without_waiting() -> None:
         while not future.done():
             ctx.progress()
 
-    run_ranks(2, body)
+    ranks.threads(2, body)
 
 
 def test_limits_are_errors_with_figures() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Processes, run_ranks
+import ranks
 
 import meron
 from meron import CheckpointTensor
@@ -32,12 +32,12 @@ def make_units(ctx: meron.Context, dtype: str) -> None:
                 update.write(param, values_of(name))
 
 
-def export(folder: Path, ranks: int = 2, **options: Any) -> None:
+def export(folder: Path, count: int = 2, **options: Any) -> None:
     def body(ctx: meron.Context) -> None:
         make_units(ctx, "f32")
         ctx.export(folder, **options)
 
-    run_ranks(ranks, body, plan="zero3")
+    ranks.threads(count, body, plan="zero3")
 
 
 def read_file(path: Path) -> dict[str, np.ndarray]:
@@ -75,12 +75,12 @@ def as_bf16(values: np.ndarray) -> np.ndarray:
     return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16 << 16).astype("<u4").view("<f4")
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("count", [1, 2, 3])
 @pytest.mark.parametrize("dtype", [None, "bf16", "f16", "f32"])
 def test_exported_values_are_those_of_all_ranks(
-    tmp_path: Path, ranks: int, dtype: str | None
+    tmp_path: Path, count: int, dtype: str | None
 ) -> None:
-    export(tmp_path / "model", ranks, dtype=dtype)
+    export(tmp_path / "model", count, dtype=dtype)
     assert [path.name for path in (tmp_path / "model").iterdir()] == ["model.safetensors"]
     tensors = read_model(tmp_path / "model")
     assert list(tensors) == list(SHAPES)
@@ -124,7 +124,7 @@ def test_params_are_renamed_and_buffers_added(tmp_path: Path) -> None:
             tensors=tensors if ctx.rank == 0 else [],
         )
 
-    run_ranks(2, body, plan="zero3")
+    ranks.threads(2, body, plan="zero3")
     tensors = read_model(tmp_path)
     assert set(tensors) == (set(SHAPES) - {"scale", "none"}) | {
         "model.scale",
@@ -173,7 +173,7 @@ def test_a_wrong_mapping_is_refused_on_every_rank(
             ctx.export(tmp_path / "model", **options)
         ctx.export(tmp_path / "other")  # the ranks go on
 
-    run_ranks(2, body, plan="zero3")
+    ranks.threads(2, body, plan="zero3")
     assert not (tmp_path / "model").exists()
 
 
@@ -192,7 +192,7 @@ def test_a_wrong_tensor_of_rank_0_is_told_to_every_rank(tmp_path: Path) -> None:
             with pytest.raises(meron.CallError, match=words):
                 ctx.export(tmp_path / "model", tensors=[tensor] if ctx.rank == 0 else [])
 
-    run_ranks(2, body, plan="zero3")
+    ranks.threads(2, body, plan="zero3")
     assert not (tmp_path / "model").exists()
 
 
@@ -203,7 +203,7 @@ def test_nan_is_exported(tmp_path: Path) -> None:
             update.write(param, np.array([1, np.nan, np.inf, -0.0], dtype=np.float32))
         ctx.export(tmp_path, dtype="bf16")
 
-    run_ranks(2, body, plan="zero3")
+    ranks.threads(2, body, plan="zero3")
     assert read_model(tmp_path)["w"].tolist()[2] == np.inf
     assert np.isnan(read_model(tmp_path)["w"][1])
 
@@ -217,7 +217,7 @@ def test_a_file_in_the_way_fails_on_every_rank(tmp_path: Path) -> None:
             ctx.export(tmp_path / "file")
         ctx.export(tmp_path / "model")
 
-    run_ranks(2, body, plan="zero3")
+    ranks.threads(2, body, plan="zero3")
     assert (tmp_path / "file").read_text() == "mine"
 
 
@@ -253,7 +253,7 @@ def test_transformers_loads_it(tmp_path: Path, most: int) -> None:
                 update.write(param, values.detach().numpy())
         ctx.export(tmp_path, max_file_bytes=most)
 
-    run_ranks(2, body, plan="zero3")
+    ranks.threads(2, body, plan="zero3")
     again = transformers.LlamaForCausalLM.from_pretrained(tmp_path)
     for (name, before), (_, after) in zip(
         model.named_parameters(), again.named_parameters(), strict=True
@@ -261,28 +261,25 @@ def test_transformers_loads_it(tmp_path: Path, most: int) -> None:
         assert torch.equal(before, after), name
 
 
-PEAK = """
-import pathlib
-import meron
+def growth_by_export(folder: Path) -> int:
+    """Returns the bytes by which the peak of an export of 64 MiB exceeds the memory before it."""
 
-def kib(key):
-    status = pathlib.Path("/proc/self/status").read_text()
-    return int(status.split(key + ":")[1].split()[0])
+    def resident(key: str) -> int:
+        status = Path("/proc/self/status").read_text()
+        return int(status.split(key + ":")[1].split()[0]) << 10
 
-with meron.open(plan="zero3") as ctx:
-    param = ctx.param("w", (1 << 24,), dtype="f32")  # 64 MiB
-    unit = ctx.unit("u", [param])
-    with ctx.update([unit]) as update:
-        update.view(param)[:] = 1
-    pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
-    before = kib("VmRSS")
-    ctx.export(FOLDER, dtype="bf16")
-    print(kib("VmHWM") - before)
-"""
+    with meron.open(plan="zero3") as ctx:
+        param = ctx.param("w", (1 << 24,), dtype="f32")
+        unit = ctx.unit("u", [param])
+        with ctx.update([unit]) as update:
+            update.view(param)[:] = 1
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+        before = resident("VmRSS")
+        ctx.export(folder, dtype="bf16")
+        return resident("VmHWM") - before
 
 
 def test_a_rank_takes_memory_for_two_pieces(tmp_path: Path) -> None:
-    source = PEAK.replace("FOLDER", repr(str(tmp_path)))
-    growth = [int(text.split()[-1]) for text in Processes(2, source).finish()]
-    assert max(growth) < 16 << 10, f"{growth} KiB, for a shard of 32 MiB"
+    growth = ranks.call(2, growth_by_export, tmp_path)
+    assert max(growth) < 16 << 20, "for a shard of 32 MiB"
     assert (tmp_path / "model.safetensors").stat().st_size == 4096 + (32 << 20)

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import run_ranks
+import ranks
 
 import meron
 from meron._native import ffi, lib, new
@@ -39,7 +39,7 @@ def test_every_rank_has_the_whole(plan: str, mode: str, dtype: str) -> None:
                 assert array.flags.writeable == (mode == "copy")
                 np.testing.assert_array_equal(meron.to_float32(array), value)
 
-    run_ranks(3, body, plan=plan)
+    ranks.threads(3, body, plan=plan)
 
 
 def test_into_the_callers_arrays() -> None:
@@ -54,7 +54,7 @@ def test_into_the_callers_arrays() -> None:
             with pytest.raises(meron.ArgumentError, match="w2"):
                 full[unit.params[2]]
 
-    run_ranks(2, body)
+    ranks.threads(2, body)
 
 
 def test_modes_may_differ_between_ranks() -> None:
@@ -63,7 +63,7 @@ def test_modes_may_differ_between_ranks() -> None:
         with unit.gather("copy" if ctx.rank else "view") as full:
             np.testing.assert_array_equal(full[unit.params[0]], values[0])
 
-    run_ranks(2, body)
+    ranks.threads(2, body)
 
 
 def test_a_view_is_the_librarys_memory(alone: meron.Context) -> None:
@@ -80,7 +80,7 @@ def test_a_view_is_the_librarys_memory(alone: meron.Context) -> None:
 
 
 def test_ranks_read_the_same_memory() -> None:
-    """Under zero3 a gather copies nothing: the addresses of the ranks' views are equal."""
+    """Under zero3 a gather makes no copy: the views of all ranks have one address."""
 
     def body(ctx: meron.Context) -> int:
         unit, _ = fill(ctx)
@@ -89,7 +89,7 @@ def test_ranks_read_the_same_memory() -> None:
             ctx.world.barrier()
         return address
 
-    assert len(set(run_ranks(2, body))) == 1
+    assert len(set(ranks.threads(2, body))) == 1
 
 
 def test_a_copy_is_the_callers_and_outlives_the_gather(alone: meron.Context) -> None:
@@ -168,7 +168,7 @@ def test_asynchronous() -> None:
         np.testing.assert_array_equal(gather[param], np.arange(1000))
         gather.release()
 
-    run_ranks(2, body)
+    ranks.threads(2, body)
 
 
 def test_several_units_at_once(alone: meron.Context) -> None:

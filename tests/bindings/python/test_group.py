@@ -8,7 +8,7 @@ import weakref
 
 import numpy as np
 import pytest
-from conftest import run_ranks
+import ranks
 
 import meron
 
@@ -20,7 +20,7 @@ def test_broadcast_copies_the_root() -> None:
             assert ctx.world.broadcast(array, root) is array
             assert (array == root).all()
 
-    run_ranks(3, body)
+    ranks.threads(3, body)
 
 
 def test_broadcast_of_nothing_and_of_a_scalar() -> None:
@@ -30,7 +30,7 @@ def test_broadcast_of_nothing_and_of_a_scalar() -> None:
         ctx.world.broadcast(scalar, 1)
         assert scalar == 1
 
-    run_ranks(2, body)
+    ranks.threads(2, body)
 
 
 def test_all_reduce() -> None:
@@ -45,7 +45,7 @@ def test_all_reduce() -> None:
         np.testing.assert_allclose(mean, total / 3, rtol=1e-6)
         return mean.tobytes()
 
-    assert len(set(run_ranks(3, body))) == 1
+    assert len(set(ranks.threads(3, body))) == 1
 
 
 def test_all_reduce_of_half_precision() -> None:
@@ -53,7 +53,7 @@ def test_all_reduce_of_half_precision() -> None:
         array = np.full(8, 1.5 + ctx.rank, np.float16)
         assert (ctx.world.all_reduce(array) == np.float16(4.0)).all()
 
-    run_ranks(2, body)
+    ranks.threads(2, body)
 
 
 def test_groups() -> None:
@@ -71,7 +71,7 @@ def test_groups() -> None:
         group.barrier()
         assert group.status() is None
 
-    run_ranks(3, body)
+    ranks.threads(3, body)
 
 
 def test_units_of_two_groups_do_not_share_memory() -> None:
@@ -86,17 +86,17 @@ def test_units_of_two_groups_do_not_share_memory() -> None:
         with unit.gather() as full:
             np.testing.assert_array_equal(full[weight], values)
 
-    run_ranks(4, body)
+    ranks.threads(4, body)
 
 
-@pytest.mark.parametrize("ranks", [[0, 0], [0, 7], [-1]])
-def test_bad_groups(ranks: list[int]) -> None:
+@pytest.mark.parametrize("members", [[0, 0], [0, 7], [-1]])
+def test_bad_groups(members: list[int]) -> None:
     def body(ctx: meron.Context) -> None:
         with pytest.raises(meron.ArgumentError):
-            ctx.group(ranks)
+            ctx.group(members)
         ctx.world.barrier()  # the world is whole
 
-    run_ranks(2, body)
+    ranks.threads(2, body)
 
 
 def test_abort_reaches_every_rank_and_stays() -> None:
@@ -112,7 +112,7 @@ def test_abort_reaches_every_rank_and_stays() -> None:
         assert isinstance(status, meron.AbortedError)
         assert "the data ran out" in status.message
 
-    run_ranks(3, body)
+    ranks.threads(3, body)
 
 
 def test_ranks_that_diverge_are_told_both_calls() -> None:
@@ -125,7 +125,7 @@ def test_ranks_that_diverge_are_told_both_calls() -> None:
         assert "called barrier" in caught.value.message
         assert "called broadcast" in caught.value.message
 
-    run_ranks(2, body)
+    ranks.threads(2, body)
 
 
 def test_a_closed_peer_is_named() -> None:
@@ -136,7 +136,7 @@ def test_a_closed_peer_is_named() -> None:
             ctx.world.barrier()
         assert caught.value.peer == 1
 
-    run_ranks(2, body)
+    ranks.threads(2, body)
 
 
 def test_a_late_peer_is_named() -> None:
@@ -148,7 +148,7 @@ def test_a_late_peer_is_named() -> None:
             ctx.world.barrier()
         assert caught.value.peer == 1
 
-    run_ranks(2, body, timeout=0.3)
+    ranks.threads(2, body, timeout=0.3)
 
 
 def test_a_wait_can_be_short() -> None:
@@ -166,7 +166,7 @@ def test_a_wait_can_be_short() -> None:
             ctx.world.barrier()
             ctx.world.broadcast(np.zeros(1), 0)
 
-    run_ranks(2, body)
+    ranks.threads(2, body)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_a_dropped_future_keeps_its_array_until_the_end() -> None:
         gc.collect()
         assert alive() is None
 
-    run_ranks(2, body)
+    ranks.threads(2, body)
 
 
 def test_a_released_future(alone: meron.Context) -> None:
@@ -239,6 +239,6 @@ def test_of_many_that_are_missing_ranges_are_named() -> None:
             done.set()
 
     done = threading.Event()
-    text = run_ranks(12, body, timeout=0.5)[0]
+    text = ranks.threads(12, body, timeout=0.5)[0]
     assert "ranks 0, 1 arrived; missing: ranks 2-11; ranks 2-11 made call 1, context_open " in text
     assert ", for 0.5 s so far" in text

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from conftest import run_ranks
+import ranks
 
 import meron
 
@@ -252,7 +252,7 @@ def test_other_threads_run_while_one_waits() -> None:
                 counted += 1
         ctx.world.barrier()
 
-    run_ranks(2, body)
+    ranks.threads(2, body)
     assert counted > 1000
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import DEADLINE, run_python, run_ranks
+import ranks
+from conftest import DEADLINE, run_python
 
 import meron
 from meron import _finalizers
@@ -133,7 +134,7 @@ def test_a_storm_of_the_collector_during_a_training_run() -> None:
         with unit.gather() as full:
             return full[param].tobytes()
 
-    assert len(set(run_ranks(2, body, plan="zero3"))) == 1
+    assert len(set(ranks.threads(2, body, plan="zero3"))) == 1
 
 
 EXIT_BODY = """

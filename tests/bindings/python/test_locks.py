@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import ranks
 import stall
-from conftest import run_ranks
 from test_interrupt import after, interrupt, with_a_silent_peer
 
 import meron
@@ -163,7 +163,7 @@ def test_a_log_may_call_back_while_devices_join() -> None:
             units[0].info()
             time.sleep(LONG)
 
-    run_ranks(2, body, plan=DEVICES, device="emulated", log=log)
+    ranks.threads(2, body, plan=DEVICES, device="emulated", log=log)
     assert len(heard) >= 2
 
 
@@ -185,7 +185,7 @@ def test_others_go_on_while_a_group_waits_for_a_late_rank() -> None:
         values.release()
         return longest.seconds
 
-    seconds = run_ranks(2, body, plan=DEVICES, device="emulated")
+    seconds = ranks.threads(2, body, plan=DEVICES, device="emulated")
     assert max(seconds) < SHORT
 
 
@@ -224,7 +224,7 @@ def test_others_go_on_while_a_call_waits_for_the_device(monkeypatch: pytest.Monk
 def test_others_go_on_while_memory_is_pinned_and_collectives_are_launched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Both take long where a driver pins much memory, or connects devices."""
+    """Both take long if a driver pins much memory, or connects devices."""
     monkeypatch.setenv("MERON_EMULATED_DEVICE", "count=2")
 
     def joined(rank: int) -> float:
@@ -251,8 +251,8 @@ def test_others_go_on_while_memory_is_pinned_and_collectives_are_launched(
             return longest.seconds
 
     job = secrets.token_hex(8)
-    with ThreadPoolExecutor(2) as ranks:
-        assert max(ranks.map(joined, range(2))) < SHORT
+    with ThreadPoolExecutor(2) as pool:
+        assert max(pool.map(joined, range(2))) < SHORT
 
 
 def test_others_go_on_while_a_rank_is_a_whole_ring_ahead() -> None:
@@ -274,7 +274,7 @@ def test_others_go_on_while_a_rank_is_a_whole_ring_ahead() -> None:
             gather.release()
         values.release()
 
-    run_ranks(2, body)
+    ranks.threads(2, body)
 
 
 def test_ctrl_c_ends_a_wait_for_room() -> None:

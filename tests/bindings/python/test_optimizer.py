@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import run_ranks
+import ranks
 
 import meron
 
@@ -54,7 +54,7 @@ def test_steps_follow_the_rule(plan: str) -> None:
         with unit.gather() as full:
             np.testing.assert_allclose(full[param], end, rtol=2e-5, atol=2e-6)
 
-    run_ranks(2, body, plan=plan)
+    ranks.threads(2, body, plan=plan)
 
 
 def test_bf16_has_an_f32_master(alone: meron.Context) -> None:
@@ -119,7 +119,7 @@ def test_clipping() -> None:
         assert optimizer.norm == 30.0
         np.testing.assert_allclose(optimizer.state(param, "exp_avg"), 0.1 * 3 / 30, rtol=1e-6)
 
-    run_ranks(2, body)
+    ranks.threads(2, body)
 
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
@@ -146,7 +146,7 @@ def test_a_bad_gradient_changes_nothing_on_any_rank(poison: float) -> None:
         optimizer.step()
         assert optimizer.steps == 1
 
-    run_ranks(2, body)
+    ranks.threads(2, body)
 
 
 def test_states_and_arguments(alone: meron.Context) -> None:

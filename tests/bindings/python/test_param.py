@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import run_ranks
+import ranks
 
 import meron
 
@@ -30,7 +30,7 @@ def test_owned_parts_tile_the_tensor() -> None:
         ctx.unit("u", params)
         return [param.owned for param in params]
 
-    parts = run_ranks(3, body)
+    parts = ranks.threads(3, body)
     for index, size in enumerate((1000, 7, 1, 0)):
         owned = sorted((rank[index] for rank in parts), key=lambda part: (part.start, part.stop))
         assert [i for part in owned for i in part] == list(range(size))
@@ -100,7 +100,7 @@ def test_another_shape_than_the_peers() -> None:
         assert "w f32[4,1]" in caught.value.message
         assert "w f32[4,2]" in caught.value.message
 
-    run_ranks(2, body)
+    ranks.threads(2, body)
 
 
 def test_a_unit_of_a_group() -> None:
@@ -115,7 +115,7 @@ def test_a_unit_of_a_group() -> None:
         with unit.gather() as full:
             np.testing.assert_array_equal(full[param], np.arange(10))
 
-    run_ranks(3, body)
+    ranks.threads(3, body)
 
 
 def test_a_unit_changes_its_state(alone: meron.Context) -> None:
@@ -154,4 +154,4 @@ def test_a_destroyed_unit_gives_its_memory_and_names_back() -> None:
                 with pytest.raises(meron.StaleError):
                     stale()
 
-    run_ranks(2, body)
+    ranks.threads(2, body)

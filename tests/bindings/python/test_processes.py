@@ -12,41 +12,21 @@ import time
 from pathlib import Path
 
 import pytest
+import ranks
 from conftest import DEADLINE, Processes
+from trained import train
 
-TRAIN = textwrap.dedent(
-    """
-    import hashlib, numpy as np, meron
-    with meron.open(timeout=20) as ctx:
-        assert ctx.transport == "shm" or ctx.world_size == 1
-        weight = ctx.param("w", (33, 7))
-        bias = ctx.param("b", (5,), "bf16")
-        unit = ctx.unit("u", [weight, bias])
-        with ctx.update([unit]) as update:
-            update.write(weight, np.linspace(-1, 1, weight.size).reshape(weight.shape))
-            update.write(bias, np.ones(5))
-        optimizer = ctx.adamw([unit], lr=0.01, max_norm=1.0)
-        for step in range(5):
-            with unit.gather() as full:
-                grad = np.sin(full[weight] * (step + 1))
-            unit.gradient(weight)[:] = grad
-            unit.reduce().wait()
-            optimizer.step()
-        with unit.gather("copy") as full:
-            digest = hashlib.sha256(full[weight].tobytes()).hexdigest()
-        loss = np.array([ctx.rank], np.float32)
-        assert ctx.world.all_reduce(loss)[0] == sum(range(ctx.world_size))
-        print(digest)
-    """
-)
+import meron
+
+TRAINED = Path(__file__).with_name("trained.py")
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_training_gives_equal_bits(count: int) -> None:
-    outputs = Processes(count, TRAIN).finish()
-    assert len(set(outputs)) == 1
+    digests = ranks.call(count, train)
+    assert len(set(digests)) == 1
     if count == 2:  # the mean of two equal numbers is exact; that of three is rounded
-        assert outputs == Processes(1, TRAIN).finish() * count
+        assert digests == ranks.call(1, train) * count
 
 
 def test_a_killed_rank_is_named() -> None:
@@ -73,18 +53,15 @@ def test_a_killed_rank_is_named() -> None:
     world.ranks[1].communicate()
 
 
-def test_a_wrong_token_is_refused() -> None:
-    source = textwrap.dedent(
-        """
-        import meron
-        try:
-            meron.open(timeout=2)
-        except (meron.AuthError, meron.DeadlineError) as error:
-            print(type(error).__name__)
-        """
-    )
-    for token in ("", "12"):
-        assert set(Processes(2, source, MERON_TOKEN=token).finish()) == {"AuthError\n"}
+def open_with_token(token: str) -> None:
+    os.environ["MERON_TOKEN"] = token
+    with pytest.raises(meron.AuthError):
+        meron.open(timeout=2)
+
+
+@pytest.mark.parametrize("token", ["", "12"])
+def test_a_wrong_token_is_refused(token: str) -> None:
+    ranks.call(2, open_with_token, token)
 
 
 def test_ctrl_c_in_a_process() -> None:
@@ -112,14 +89,12 @@ def test_ctrl_c_in_a_process() -> None:
     world.ranks[1].communicate()
 
 
-def test_under_meron_run(tmp_path: Path) -> None:
+def test_under_meron_run() -> None:
     command = os.environ.get("MERON_COMMAND")
     if not command:
         pytest.skip("MERON_COMMAND does not say where the meron command is")
-    script = tmp_path / "train.py"
-    script.write_text(TRAIN)
     done = subprocess.run(
-        [command, "run", "-n", "2", "--tag", "--", sys.executable, str(script)],
+        [command, "run", "-n", "2", "--tag", "--", sys.executable, str(TRAINED)],
         capture_output=True,
         text=True,
         timeout=2 * DEADLINE,

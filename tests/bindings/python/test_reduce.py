@@ -5,7 +5,7 @@ import threading
 
 import numpy as np
 import pytest
-from conftest import run_ranks
+import ranks
 
 import meron
 
@@ -22,9 +22,9 @@ def gradient_of(rank: int, micro_batch: int, size: int) -> np.ndarray:
     return np.arange(size, dtype=np.float32) % 50 + rank + 10 * micro_batch
 
 
-def expected(ranks: int, micro_batches: int, size: int) -> np.ndarray:
+def expected(count: int, micro_batches: int, size: int) -> np.ndarray:
     return sum(
-        (gradient_of(r, m, size) for r in range(ranks) for m in range(micro_batches)),
+        (gradient_of(r, m, size) for r in range(count) for m in range(micro_batches)),
         np.zeros(size, np.float32),
     )
 
@@ -49,7 +49,7 @@ def test_sums_over_ranks_and_micro_batches(plan: str, staged: bool, micro_batche
             np.testing.assert_array_equal(part, total[param.owned.start : param.owned.stop])
         unit.discard()
 
-    run_ranks(2, body, plan=plan)
+    ranks.threads(2, body, plan=plan)
 
 
 def test_mean_and_divisor() -> None:
@@ -60,7 +60,7 @@ def test_mean_and_divisor() -> None:
         assert (unit.reduced(unit.params[0]) == 3).all()
         assert (unit.reduced(unit.params[1]) == 0).all(), "params without a gradient count as zero"
 
-    run_ranks(2, body)
+    ranks.threads(2, body)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float16, np.int32])
@@ -173,7 +173,7 @@ def test_one_wait_for_many_units(plan: str) -> None:
         assert (at_once.reduced(params[0]) == 1).all()
         assert (summed.reduced(params[1]) == 4).all()
 
-    run_ranks(2, body, plan=plan)
+    ranks.threads(2, body, plan=plan)
 
 
 def test_a_wait_for_units_that_cannot_be() -> None:
@@ -196,4 +196,4 @@ def test_a_wait_for_units_that_cannot_be() -> None:
         with pytest.raises(meron.ClosedError):
             ctx.wait_reductions([unit])
 
-    run_ranks(2, body)
+    ranks.threads(2, body)

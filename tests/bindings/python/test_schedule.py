@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import run_ranks
+import ranks
 
 import meron
 
@@ -45,7 +45,7 @@ def test_second_pass_is_gathered_ahead(plan: str) -> None:
         schedule.drop()
         assert schedule.info().live_elements == 0
 
-    run_ranks(2, body, plan=plan)
+    ranks.threads(2, body, plan=plan)
 
 
 def test_what_is_small_stays_until_it_is_dropped() -> None:
@@ -60,7 +60,7 @@ def test_what_is_small_stays_until_it_is_dropped() -> None:
         with ctx.update(units):
             pass
 
-    run_ranks(2, body)
+    ranks.threads(2, body)
 
 
 def test_uses_are_counted(alone: meron.Context) -> None:
@@ -152,7 +152,7 @@ def test_ranks_that_differ_are_told() -> None:
             run_pass(schedule, [0, 1 + ctx.rank, 3])
             ctx.world.barrier()
 
-    run_ranks(2, body)
+    ranks.threads(2, body)
 
 
 def test_a_timeout_leaves_the_unit_not_entered() -> None:
@@ -177,4 +177,4 @@ def test_a_timeout_leaves_the_unit_not_entered() -> None:
         assert ctx.rank == 1 or tries > 1
         schedule.leave(0)
 
-    run_ranks(2, body)
+    ranks.threads(2, body)

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import run_ranks
+import ranks
 
 import meron
 
@@ -19,7 +19,7 @@ def test_parts_are_written_in_place() -> None:
         with unit.gather() as full:
             np.testing.assert_array_equal(full[param].ravel(), np.arange(100))
 
-    run_ranks(3, body)
+    ranks.threads(3, body)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_an_exception_before_the_first_write_publishes_unchanged_values() -> Non
         assert unit.info().version == 1
         ctx.world.barrier()
 
-    run_ranks(2, body)
+    ranks.threads(2, body)
 
 
 @pytest.mark.parametrize("by_view", [False, True])
@@ -116,7 +116,7 @@ def test_an_exception_after_a_write_breaks_the_group(by_view: bool) -> None:
                 raise AssertionError(f"a version of half its values: {full[params[0]]}")
         assert unit.info().version < 3 - (ctx.rank == 1)
 
-    run_ranks(2, body)
+    ranks.threads(2, body)
 
 
 def test_the_own_error_is_raised_even_if_the_context_is_closed(alone: meron.Context) -> None:
@@ -174,4 +174,4 @@ def test_an_update_waits_for_readers_on_other_ranks() -> None:
             with ctx.update([unit]) as update:
                 update.write(param, np.full(64, version + 1))
 
-    run_ranks(3, body)
+    ranks.threads(3, body)
