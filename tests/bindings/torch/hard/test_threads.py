@@ -24,7 +24,7 @@ X = torch.ones(4, 16)
 
 
 class Work:
-    """A model on its own context."""
+    """A model and its optimizer."""
 
     def __init__(self) -> None:
         self.context = mt.context_for(meron.Plan.preset("zero3"), timeout=20.0)
