@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs that fail, and go on after it: the model that a failed try has touched trains again."""
+"""A model trains again after a run that failed."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+import pytest
 import torch
-from modules import RANK, Gan, Regression, distance, fit, layers, mse, raises, run_cases
+from modules import RANK, Gan, Regression, distance, fit, layers, mse
 
+import meron
 import meron.torch as mt
 from meron.lightning import MeronStrategy
 from meron.zero import Init, initialize
+
+pytestmark = pytest.mark.ranks(2)
 
 
 def strategy_of(**config: Any) -> Any:
@@ -18,7 +23,7 @@ def strategy_of(**config: Any) -> Any:
 
 
 class Broken(Regression):
-    """Its configure_optimizers does what `breaks` says, once it has an optimizer."""
+    """Its configure_optimizers calls `breaks`, if that is set."""
 
     breaks: Any = None
 
@@ -71,10 +76,11 @@ WAYS = {
 
 
 def refuses(text: str, strategy: Any, module: Any) -> None:
-    raises("Exception", text, lambda: fit(strategy() if callable(strategy) else strategy, module))
+    with pytest.raises(Exception, match=re.escape(text)):
+        fit(strategy() if callable(strategy) else strategy, module)
 
 
-def case_a_failed_setup_leaves_the_model_free() -> None:
+def test_a_failed_setup_leaves_the_model_usable() -> None:
     plain, _ = fit("ddp")
     for late in (False, True):
         module = Broken(late)
@@ -90,8 +96,8 @@ def case_a_failed_setup_leaves_the_model_free() -> None:
         assert module.losses == plain.losses and distance(module, plain) == 0
 
 
-def case_a_model_takes_another_stage_and_precision() -> None:
-    """From run to run, with its f32 values."""
+def test_a_model_trains_on_at_another_stage_and_precision() -> None:
+    """Each run begins with the f32 values of the last."""
     plain = Regression()
     for _ in range(4):
         fit("ddp", plain)
@@ -107,7 +113,7 @@ def case_a_model_takes_another_stage_and_precision() -> None:
     assert module.losses[-1] < module.losses[0]
 
 
-def case_params_are_thawed_between_runs() -> None:
+def test_thawed_params_train_in_the_next_run() -> None:
     module = Regression()
     module.net[0].requires_grad_(False)
     before = module.net[0].weight.detach().clone()
@@ -118,17 +124,18 @@ def case_params_are_thawed_between_runs() -> None:
     assert not torch.equal(module.state_dict()["net.0.weight"], before)
 
 
-def case_another_stage_of_a_model_that_the_caller_sharded() -> None:
+def test_rejects_another_stage_for_a_model_that_the_caller_sharded() -> None:
     module = Regression()
     mt.shard(module.net, plan="zero3")
-    raises("StateError", "the strategy asks for stage 1", lambda: fit("meron_stage_1", module))
+    with pytest.raises(meron.StateError, match="the strategy asks for stage 1"):
+        fit("meron_stage_1", module)
     config = {"zero_optimization": {"stage": 3}}
     module = Regression()
     Init(module=module, config_dict_or_path=config)
     fit("meron_stage_2", module)
 
 
-def case_a_failure_in_the_middle_and_another_stage() -> None:
+def test_a_model_trains_at_another_stage_after_a_failure_in_each_hook() -> None:
     class Failing(Regression):
         at = "training_step"
 
@@ -161,33 +168,36 @@ def case_a_failure_in_the_middle_and_another_stage() -> None:
     for number, place in enumerate(places):
         module.at = place
         name = f"meron_stage_{number % 3 + 1}"
-        raises("ValueError", place, lambda name=name: fit(name, module, validates=True))
+        with pytest.raises(ValueError, match=place):
+            fit(name, module, validates=True)
     module.at = ""
     fit("meron_stage_3", module, validates=True)
     assert module.losses[-1] < module.losses[0]
 
 
-def case_a_gan_after_a_failure() -> None:
+def test_a_gan_trains_as_ddp_after_a_failure() -> None:
     module = Gan()
-    raises("Exception", "loss_scale", lambda: fit("meron", module, precision="16-true"))
+    with pytest.raises(Exception, match="loss_scale"):
+        fit("meron", module, precision="16-true")
     plain, _ = fit("ddp_find_unused_parameters_true", Gan())
     fit("meron_stage_3", module)
     assert module.losses == plain.losses
 
 
-def case_initialize_checks_names_before_it_shards() -> None:
+def test_initialize_checks_names_before_it_shards() -> None:
     model = layers()
     for text, config in (
         ("Adamm", {"optimizer": {"type": "Adamm"}}),
         ("Warmup", {"optimizer": {"type": "AdamW"}, "scheduler": {"type": "Warmup"}}),
     ):
         config["zero_optimization"] = {"stage": 2}
-        raises("ArgumentError", text, lambda config=config: initialize(model=model, config=config))
+        with pytest.raises(meron.ArgumentError, match=text):
+            initialize(model=model, config=config)
         assert not any(hasattr(param, "ds_id") for param in model.parameters())
 
 
 class ByHand(Regression):
-    """Manual optimization; one rank alone forgets manual_backward."""
+    """Manual optimization. Rank 1 forgets manual_backward once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -199,10 +209,10 @@ class ByHand(Regression):
         self.optimizers().step()
 
 
-def case_one_rank_forgets_the_loss_scale() -> None:
+def test_names_the_rank_that_forgets_the_loss_scale() -> None:
     for stage in (1, 2, 3):
-        run = lambda stage=stage: fit(f"meron_stage_{stage}", ByHand(), precision="16-true")  # noqa: E731
-        raises("StateError", "not scaled on rank 1", run)
+        with pytest.raises(meron.StateError, match="not scaled on rank 1"):
+            fit(f"meron_stage_{stage}", ByHand(), precision="16-true")
     config = {
         "fp16": {"enabled": True}, "optimizer": {"type": "AdamW"}, "zero_optimization": {"stage": 2}
     }  # fmt: skip
@@ -214,12 +224,10 @@ def case_one_rank_forgets_the_loss_scale() -> None:
         engine.step()
 
     step(False)
-    raises("StateError", "not scaled on rank 1", lambda: step(RANK == 1))
-    raises("StateError", "not scaled on ranks 0, 1", lambda: step(True))
+    with pytest.raises(meron.StateError, match="not scaled on rank 1"):
+        step(RANK == 1)
+    with pytest.raises(meron.StateError, match="not scaled on ranks 0, 1"):
+        step(True)
     step(False)
     assert engine.global_steps == 2
     engine.destroy()
-
-
-if __name__ == "__main__":
-    run_cases(dict(globals()))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""meron.lightning: the programs of the folder trainer, and what needs no ranks."""
+"""The trees of Lightning that Meron finds: versions, and arguments of strategies."""
 
 from __future__ import annotations
 
@@ -9,71 +9,8 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from conftest import run_ranks
-
-pytest.importorskip("lightning", reason="tools/setup --integrations installs it")
-
-PROGRAMS = Path(__file__).parent / "trainer"
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("runs")
-
-
-def run_program(program: str, ranks: int, folder: Path) -> None:
-    path = PROGRAMS / f"{program}.py"
-    done = run_ranks(ranks, path, folder)
-    if done.returncode != 0:
-        raise AssertionError(f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
-    wanted = re.findall(r"^def (case_\w+)", path.read_text("utf-8"), re.MULTILINE)
-    assert re.findall(r"passed (\w+)", done.stdout) == wanted
-
-
-def test_the_trainer_beside_ddp(folder: Path) -> None:
-    run_program("training", 2, folder)
-
-
-def test_models_beside_each_other_and_refusals(folder: Path) -> None:
-    run_program("models", 2, folder)
-
-
-def test_runs_that_fail(folder: Path) -> None:
-    run_program("failures", 2, folder)
-
-
-def test_copies_and_calls_out_of_order(folder: Path) -> None:
-    run_program("copies", 2, folder)
-
-
-def test_fabric_beside_ddp(folder: Path) -> None:
-    run_program("fabric_runs", 2, folder)
-
-
-def test_checkpoints(folder: Path) -> None:
-    run_program("saving", 2, folder)
-
-
-def test_checkpoints_as_one_file(folder: Path) -> None:
-    run_program("files", 2, folder)
-
-
-def test_runs_of_deepspeed_go_on(tmp_path: Path) -> None:
-    pytest.importorskip("deepspeed", reason="DeepSpeed is not installed")
-    run_program("deepspeed_runs", 2, tmp_path)
-
-
-@pytest.mark.parametrize("ranks", [1, 3])
-def test_resuming_at_another_number_of_ranks(ranks: int, folder: Path) -> None:
-    run_program("resuming", ranks, folder)
-
-
-def test_published_weights_in_configure_model(tmp_path: Path) -> None:
-    pytest.importorskip("transformers", reason="tools/setup --integrations installs it")
-    run_program("pretrained", 2, tmp_path)
 
 
 def parameters(function: object) -> list[tuple[str, object]]:
@@ -85,7 +22,7 @@ def parameters(function: object) -> list[tuple[str, object]]:
 
 
 @pytest.mark.parametrize("name", ["lightning", "pytorch_lightning"])
-def test_arguments_are_those_of_deepspeed_strategy(name: str) -> None:
+def test_strategies_take_the_arguments_of_deepspeed_strategy(name: str) -> None:
     pytest.importorskip(name)
     from meron.lightning import fabric_strategy, register, trainer_strategy
     from meron.lightning.settings import NAMES
@@ -105,7 +42,7 @@ def test_arguments_are_those_of_deepspeed_strategy(name: str) -> None:
     assert isinstance(made, trainer.DDPStrategy)
 
 
-def test_a_tree_that_is_not_installed_or_was_withdrawn() -> None:
+def test_rejects_trees_that_are_not_installed_or_were_withdrawn() -> None:
     from meron import errors
     from meron.lightning.trees import check_version, tree
 
@@ -127,7 +64,7 @@ def test_a_tree_that_is_not_installed_or_was_withdrawn() -> None:
     assert "ImportError" in done.stderr and "pip install" in done.stderr, done.stderr
 
 
-def test_without_torch() -> None:
+def test_the_import_without_torch_names_what_to_install() -> None:
     source = "import sys; sys.modules['torch'] = None\nimport meron.lightning"
     done = subprocess.run(
         [sys.executable, "-c", source], capture_output=True, text=True, env=os.environ

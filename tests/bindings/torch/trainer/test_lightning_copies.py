@@ -1,25 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies of a module and of its optimizers, averages of weights, and other things that users of a
-Trainer do beside training."""
+"""Copies of a module, averages of weights, and Trainers beside each other."""
 
 from __future__ import annotations
 
 import copy
 import gc
 import pickle
+import re
 import weakref
 from typing import Any
 
+import pytest
 import torch
 from lightning.pytorch import Callback
-from modules import Gan, Regression, distance, fit, loader, raises, run_cases, trainer
+from modules import Gan, Regression, distance, fit, loader, trainer
 
+import meron
 import meron.torch as mt
 from meron.lightning import MeronStrategy
 
+pytestmark = pytest.mark.ranks(2)
+
 
 class Average(Callback):
-    """An exponential average as users write it: of a copy of the module, by its state dict."""
+    """An exponential average of the module's state dict, as users write it."""
 
     def on_train_start(self, _trainer: Any, module: Any) -> None:
         self.model = copy.deepcopy(module)
@@ -31,7 +35,7 @@ class Average(Callback):
                 value.mul_(0.9).add_(new[name], alpha=0.1)
 
 
-def case_an_average_of_weights_as_under_ddp() -> None:
+def test_averages_weights_as_ddp() -> None:
     of_plain = Average()
     plain, _ = fit("ddp", callbacks=[of_plain])
     for stage in (1, 2, 3):
@@ -39,8 +43,8 @@ def case_an_average_of_weights_as_under_ddp() -> None:
         module, _ = fit(f"meron_stage_{stage}", callbacks=[average])
         assert distance(module, plain) == 0 == distance(average.model, of_plain.model)
         assert average.model._trainer is None and not hasattr(average.model.net[0].bias, "ds_id")
-        fit("meron_stage_2", average.model)  # a module like any other
-        fit(f"meron_stage_{stage}", module)  # and the first one trains on
+        fit("meron_stage_2", average.model)  # the copy trains as any module
+        fit(f"meron_stage_{stage}", module)
 
 
 class Own(Regression):
@@ -48,13 +52,16 @@ class Own(Regression):
         return mt.AdamW(self.parameters(), lr=1e-2)
 
 
-def case_copies_that_are_refused() -> None:
+def test_rejects_copies_of_sharded_optimizers() -> None:
     class Copies(Callback):
         def on_train_start(self, trainer: Any, module: Any) -> None:
             for each in (trainer.optimizers[0], module.optimizers()):
-                raises("StateError", "runs on shards", lambda each=each: copy.deepcopy(each))
-                raises("StateError", "runs on shards", lambda each=each: pickle.dumps(each))
-            raises("StateError", "state_dict", lambda: pickle.dumps(module))
+                with pytest.raises(meron.StateError, match="runs on shards"):
+                    copy.deepcopy(each)
+                with pytest.raises(meron.StateError, match="runs on shards"):
+                    pickle.dumps(each)
+            with pytest.raises(meron.StateError, match="state_dict"):
+                pickle.dumps(module)
             pickle.dumps(trainer.optimizers[0].state_dict())
 
     for kind in (Regression, Own, Gan):
@@ -63,17 +70,18 @@ def case_copies_that_are_refused() -> None:
         assert copy.deepcopy(module).state_dict().keys() == module.state_dict().keys()
 
 
-def case_a_step_that_is_skipped() -> None:
+def test_rejects_a_skipped_step() -> None:
     class Skips(Regression):
         def training_step(self, batch: Any, index: int) -> Any:
             loss = super().training_step(batch, index)
             return None if index == 2 else loss
 
-    # Lightning's own refusal, or ours where it has none.
-    raises("Exception", "Skipping", lambda: fit("meron", Skips()))
+    # Lightning raises it, or Meron if Lightning does not.
+    with pytest.raises(Exception, match="Skipping"):
+        fit("meron", Skips())
 
 
-def case_wrong_devices() -> None:
+def test_rejects_devices_that_are_not_the_ranks() -> None:
     strategy = MeronStrategy()
 
     class CUDAAccelerator:
@@ -83,26 +91,32 @@ def case_wrong_devices() -> None:
         pass
 
     strategy._accelerator = MPSAccelerator()
-    raises("RuntimeError", "MPSAccelerator", strategy.setup_environment)
+    with pytest.raises(RuntimeError, match="MPSAccelerator"):
+        strategy.setup_environment()
     strategy._accelerator = CUDAAccelerator()
     strategy.parallel_devices = [torch.device("cuda", 1), torch.device("cuda", 3)]
-    raises("RuntimeError", "[1, 3]", strategy.setup_environment)
-    raises("ValueError", "devices=2", lambda: fit("meron", devices=5))
+    with pytest.raises(RuntimeError, match=re.escape("[1, 3]")):
+        strategy.setup_environment()
+    with pytest.raises(ValueError, match="devices=2"):
+        fit("meron", devices=5)
 
 
-def case_calls_out_of_order() -> None:
+def test_rejects_calls_before_setup() -> None:
     strategy = MeronStrategy()
-    raises("RuntimeError", "no LightningModule", lambda: strategy.training_step(None, 0))
-    raises("RuntimeError", "no LightningModule", strategy.lightning_module_state_dict)
-    raises("RuntimeError", "no engine", lambda: strategy.step(None))
+    with pytest.raises(RuntimeError, match="no LightningModule"):
+        strategy.training_step(None, 0)
+    with pytest.raises(RuntimeError, match="no LightningModule"):
+        strategy.lightning_module_state_dict()
+    with pytest.raises(RuntimeError, match="no engine"):
+        strategy.step(None)
 
 
-def case_two_trainers_and_models_that_are_dropped() -> None:
+def test_two_trainers_train_in_turn_and_free_dropped_models() -> None:
     first, second = Regression(), Regression(late=True)
     one, other = trainer("meron_stage_2"), trainer("meron_stage_3")
     one.fit(first, loader())
     other.fit(second, loader())
-    one.fit(first, loader())  # the same Trainer again: it is at its end, and trains no more
+    one.fit(first, loader())  # this Trainer has reached max_epochs, so it does not train
     assert one.validate(first, loader(), verbose=False)
     assert other.test(second, loader(), verbose=False)
     gone = weakref.ref(first)
@@ -113,20 +127,19 @@ def case_two_trainers_and_models_that_are_dropped() -> None:
     assert module.losses[-1] < module.losses[0]
 
 
-def case_a_model_in_use_by_another_trainer() -> None:
+def test_rejects_a_model_in_use_by_another_trainer() -> None:
     class Nested(Regression):
         def on_train_batch_end(self, *_: Any) -> None:
             if len(self.losses) == 1:
                 trainer("meron_stage_2").validate(self, loader(), verbose=False)
 
-    raises("StateError", "in use by another Trainer", lambda: fit("meron_stage_2", Nested()))
+    with pytest.raises(meron.StateError, match="in use by another Trainer"):
+        fit("meron_stage_2", Nested())
 
 
-def case_a_config_of_a_newer_deepspeed() -> None:
+def test_rejects_config_keys_of_a_newer_deepspeed() -> None:
     config = {"zero_optimization": {"stage": 2, "stage3_superfetch": 3}, "compile_v9": {}}
-    raises("ArgumentError", "stage3_superfetch", lambda: MeronStrategy(config=config))
-    raises("ArgumentError", "compile_v9", lambda: MeronStrategy(config=config))
-
-
-if __name__ == "__main__":
-    run_cases(dict(globals()))
+    with pytest.raises(meron.ArgumentError, match="stage3_superfetch"):
+        MeronStrategy(config=config)
+    with pytest.raises(meron.ArgumentError, match="compile_v9"):
+        MeronStrategy(config=config)
