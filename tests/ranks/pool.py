@@ -220,10 +220,11 @@ class Pool:
 def cases_of(call: Call, world_size: int, folder: Path, exits: bool) -> list[Case]:
     """The call on each rank, as a job of its own."""
     job = {"MERON_JOB": f"test-{secrets.token_hex(8)}", "MERON_TOKEN": secrets.token_hex(32)}
+    directory = os.getcwd()  # a fixture may have changed it
 
     def case(rank: int) -> Case:
         output, errors, outcome = (str(folder / f"{rank}.{kind}") for kind in KINDS)
-        return Case(call, job, output, errors, outcome, exits)
+        return Case(call, job, directory, output, errors, outcome, exits)
 
     return [case(rank) for rank in range(world_size)]
 

@@ -39,6 +39,7 @@ class Case:
 
     call: Call
     environment: dict[str, str]  # of this case alone
+    directory: str  # current one, as pytest's
     output: str  # file for stdout
     errors: str  # file for stderr
     outcome: str  # file for the pickled Outcome

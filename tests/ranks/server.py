@@ -122,6 +122,7 @@ def run_case(case: Case, module: Any, home: Home) -> NoReturn:
     faulthandler.enable()
     faulthandler.register(STACK_SIGNAL, all_threads=True)
     os.environ.update(case.environment)
+    os.chdir(case.directory)
     outcome = outcome_of(case, module, home)
     write_outcome(case, outcome)
     code = int(outcome.status == "failed")

@@ -340,6 +340,14 @@ def test_a_program_has_its_arguments_and_exit_code(tmp_path: Path) -> None:
     assert ranks.program(2, path, 5, MINE="x").returncode == 0
 
 
+def test_a_program_runs_in_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "program.py").write_text("import os; print(os.getcwd())")
+    monkeypatch.chdir(tmp_path)
+    assert ranks.program(2, "program.py").stdout == f"{tmp_path}\n" * 2
+
+
 def test_threads_return_values_by_rank_and_name_one_that_hangs() -> None:
     assert ranks.threads(3, lambda context: context.rank) == [0, 1, 2]
 
