@@ -11,10 +11,8 @@ import types
 from pathlib import Path
 
 import pytest
-from conftest import run_ranks
 
-PROGRAMS = Path(__file__).parent / "dropin"
-COMMON = Path(__file__).parent / "zero"
+PROGRAMS = Path(__file__).parent
 
 
 def folder() -> str:
@@ -57,13 +55,6 @@ def test_every_name_exists_or_refuses_in_words() -> None:
     done = run(str(PROGRAMS / "surface.py"), python_path=paths(folder()))
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "done"
-
-
-@pytest.mark.parametrize("ranks", [2])
-def test_comm_is_torchs(ranks: int) -> None:
-    done = run_ranks(ranks, PROGRAMS / "comm.py", PYTHONPATH=paths(COMMON))
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    assert sorted(done.stdout.splitlines()) == [f"rank {rank} done" for rank in range(ranks)]
 
 
 def test_the_command_prints_one_folder() -> None:

@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""deepspeed.comm beside torch.distributed, on every rank."""
+"""deepspeed.comm beside torch.distributed."""
 
 from __future__ import annotations
 
-import sys
+import os
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 
 import meron
 import meron.zero.compat as deepspeed
-from meron.zero.compat import comm
-from model import RANK, RANKS, raises, run_cases
+from meron.zero.compat import comm, groups
+
+pytestmark = pytest.mark.ranks(2)
+RANK = int(os.environ.get("MERON_RANK", "0"))
+RANKS = int(os.environ.get("MERON_WORLD_SIZE", "1"))
 
 
 def own(offset: float = 0.0) -> torch.Tensor:
@@ -23,29 +27,30 @@ def all_ranks() -> list[torch.Tensor]:
     return [torch.arange(4.0) + 10 * rank for rank in range(RANKS)]
 
 
-def case_ranks_before_there_is_a_group() -> None:
+def test_reduces_over_all_ranks_without_a_process_group() -> None:
     assert not comm.is_initialized()
     assert (comm.get_rank(), comm.get_world_size()) == (RANK, RANKS)
     total = own()
     comm.all_reduce(total)
     assert torch.equal(total, sum(all_ranks(), torch.zeros(4)))
-    with raises(meron.StateError, "init_distributed"):
+    with pytest.raises(meron.StateError, match="init_distributed"):
         comm.all_gather([own()], own())
     deepspeed.init_distributed(dist_init_required=False)
     assert not comm.is_initialized()
 
 
-def case_init_distributed_makes_torchs_group() -> None:
+def test_init_distributed_makes_the_process_group_of_torch() -> None:
     deepspeed.init_distributed("gloo", timeout=None, verbose=False)
     assert comm.is_initialized() and dist.is_initialized()
     assert (dist.get_rank(), dist.get_world_size()) == (RANK, RANKS)
     assert comm.get_backend() == "gloo"
-    deepspeed.init_distributed()  # once is enough
+    deepspeed.init_distributed()  # has no effect
     assert comm.get_world_group() is dist.group.WORLD
     assert comm.get_all_ranks_from_group() == list(range(RANKS))
 
 
-def case_collectives_are_torchs() -> None:
+def test_gathers_reduces_and_broadcasts_as_torch() -> None:
+    deepspeed.init_distributed("gloo", verbose=False)
     gathered = [torch.empty(4) for _ in range(RANKS)]
     comm.all_gather(gathered, own(), log_name="a log of DeepSpeed")
     assert all(map(torch.equal, gathered, all_ranks()))
@@ -72,7 +77,8 @@ def case_collectives_are_torchs() -> None:
     comm.barrier()
 
 
-def case_scatter_and_gather() -> None:
+def test_scatters_and_gathers_as_torch() -> None:
+    deepspeed.init_distributed("gloo", verbose=False)
     parts = [torch.empty(4) for _ in range(RANKS)] if RANK == 0 else None
     comm.gather(own(), parts, dst=0)
     assert parts is None or all(map(torch.equal, parts, all_ranks()))
@@ -86,7 +92,8 @@ def case_scatter_and_gather() -> None:
     assert torch.equal(swapped, torch.arange(float(RANKS)) * 10 + RANK)
 
 
-def case_messages_between_two() -> None:
+def test_sends_and_receives() -> None:
+    deepspeed.init_distributed("gloo", verbose=False)
     if RANK == 0:
         comm.send(own(), dst=1)
         comm.isend(own(1), dst=1).wait()
@@ -97,45 +104,46 @@ def case_messages_between_two() -> None:
         assert torch.equal(second, first + 1) and torch.equal(first, all_ranks()[0])
 
 
-def case_several_at_once() -> None:
+def test_coalesces_collectives() -> None:
+    deepspeed.init_distributed("gloo", verbose=False)
     outputs = [torch.empty(4 * RANKS), torch.empty(4 * RANKS)]
     handles = comm.all_gather_coalesced(outputs, [own(), own(1)], async_op=True)
     assert handles is not None
     handles.wait()
     assert handles.is_completed() and torch.equal(outputs[1], outputs[0] + 1)
-    with raises(meron.ArgumentError, "2 output tensors for 1"):
+    with pytest.raises(meron.ArgumentError, match="2 output tensors for 1"):
         comm.all_gather_coalesced(outputs, [own()])
     tensors = [own(), own(1)]
     comm.all_reduce_coalesced(tensors)
     assert torch.equal(tensors[1], tensors[0] + RANKS)
 
 
-def case_groups() -> None:
+def test_groups_have_their_own_ranks() -> None:
+    deepspeed.init_distributed("gloo", verbose=False)
     last = comm.new_group([RANKS - 1])
     if RANK == RANKS - 1:
         assert (comm.get_rank(last), comm.get_world_size(last)) == (0, 1)
         assert comm.get_global_rank(last, 0) == RANKS - 1
         assert comm.get_all_ranks_from_group(last) == [RANKS - 1]
     assert comm.get_global_rank(None, 1) == 1
-    from meron.zero.compat import groups
-
     assert groups._get_data_parallel_world_size() == RANKS
     assert groups._get_data_parallel_rank() == RANK
     assert groups._get_sequence_parallel_world_size() == 1
-    with raises(meron.UnsupportedError, "context parallelism"):
+    with pytest.raises(meron.UnsupportedError, match="context parallelism"):
         groups._get_sequence_parallel_group()
 
 
-def case_arguments_that_are_wrong() -> None:
-    with raises(TypeError, "asinc_op"):
+def test_rejects_unknown_arguments_and_profiling() -> None:
+    with pytest.raises(TypeError, match="asinc_op"):
         comm.barrier(asinc_op=True)
-    with raises(meron.UnsupportedError, "torch.profiler"):
+    with pytest.raises(meron.UnsupportedError, match=r"torch\.profiler"):
         comm.configure(enabled=True)
-    with raises(meron.UnsupportedError, "torch.profiler"):
+    with pytest.raises(meron.UnsupportedError, match=r"torch\.profiler"):
         comm.log_summary()
 
 
-def case_an_engine_beside_the_group() -> None:
+def test_an_engine_trains_beside_the_process_group() -> None:
+    deepspeed.init_distributed("gloo", verbose=False)
     model = torch.nn.Linear(4, 4)
     config = {
         "train_micro_batch_size_per_gpu": 1,
@@ -149,7 +157,7 @@ def case_an_engine_beside_the_group() -> None:
     assert isinstance(optimizer, deepspeed.runtime.base_optimizer.DeepSpeedOptimizer)
     assert isinstance(optimizer, torch.optim.Optimizer)
     assert optimizer.overflow is False and optimizer.optimizer is optimizer
-    # config: a dict as the caller gave it, and the parsed one's attributes
+    # config is the caller's dict, with the attributes of the parsed config
     assert engine.config["zero_optimization"]["stage"] == engine.config.stage == 3
     assert engine.config.get("gradient_accumulation_steps") == "auto"
     assert model.weight.ds_active_sub_modules == set()
@@ -171,12 +179,12 @@ def case_an_engine_beside_the_group() -> None:
     state = engine._consolidated_16bit_state_dict()
     assert (state is None) == (RANK != 0)
     engine.destroy()
-    with raises(meron.StateError, "destroyed"):
+    with pytest.raises(meron.StateError, match="destroyed"):
         optimizer.offload_states()
 
 
 class Saved(torch.nn.Module):
-    """As PEFT's ModulesToSaveWrapper: the keys of a state dict are read when rank 0 saves."""
+    """Reads the keys of a state dict when rank 0 saves, as ModulesToSaveWrapper of PEFT does."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -189,7 +197,8 @@ class Saved(torch.nn.Module):
         return {key: state[f"inner.{key}"] for key in self.inner.state_dict()}
 
 
-def case_adapters_are_saved_by_rank_0_alone() -> None:
+def test_rank_0_saves_adapters_from_the_consolidated_state_dict() -> None:
+    deepspeed.init_distributed("gloo", verbose=False)
     model = Saved()
     config = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}}
     engine, _, _, _ = deepspeed.initialize(model=model, config=config)
@@ -201,15 +210,12 @@ def case_adapters_are_saved_by_rank_0_alone() -> None:
             "weight": (4, 4),
             "bias": (4,),
         }
-    whole = model.state_dict()  # elsewhere it holds values, on all ranks
+    whole = model.state_dict()  # as on all ranks
     assert RANK != 0 or torch.equal(whole["inner.weight"], state["inner.weight"])
     engine.destroy()
 
 
-def case_the_group_ends() -> None:
+def test_destroys_the_process_group() -> None:
+    deepspeed.init_distributed("gloo", verbose=False)
     comm.destroy_process_group()
     assert not comm.is_initialized()
-
-
-if __name__ == "__main__":
-    run_cases(sys.modules[__name__])
