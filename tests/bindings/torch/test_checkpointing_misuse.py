@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ranks
 import torch
 from checkpointed import BLOCKS, Block, Model, equal, gradients, plain
 from checkpointed import fresh as fresh
-from conftest import run_ranks
 
 import meron
 from meron import checkpointing
@@ -163,5 +163,5 @@ def test_misuse_of_configure(tmp_path: Path) -> None:
 
 def test_meron_alone_imports_no_torch() -> None:
     code = "import sys, meron; assert 'torch' not in sys.modules, 'torch'"
-    done = run_ranks(1, source=code)
+    done = ranks.launch(1, source=code)
     assert done.returncode == 0, done.stderr

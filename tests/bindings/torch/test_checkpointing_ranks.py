@@ -1,133 +1,124 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Activation checkpointing on several ranks: partitioned activations, sharded params."""
+"""Activation checkpointing on several ranks: partitioned activations and sharded params."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from checkpointed import Block, Model, equal, gradients, plain
+import torch.distributed as dist
+from checkpointed import BLOCKS, FLAGS, Block, Model, X, equal, gradients, kept_bytes, plain
 from checkpointed import fresh as fresh
-from conftest import run_ranks
 from twin import compare
 
+import meron
+import meron.torch as mt
 from meron import checkpointing
 
-PARTITIONED = """
-import os, sys
-sys.path.insert(0, {here!r})
-import torch, torch.distributed as dist
-import meron, checkpointed as tests
-from meron import checkpointing
+RANK = int(os.environ.get("MERON_RANK", "0"))
+RANKS = int(os.environ.get("MERON_WORLD_SIZE", "1"))
 
-rank, ranks = int(os.environ["MERON_RANK"]), int(os.environ["MERON_WORLD_SIZE"])
-dist.init_process_group("gloo", init_method="file://{folder}/meet", rank=rank, world_size=ranks)
+
+def join(folder: Path, name: str = "meet") -> None:
+    """Makes a group of all ranks, which meet at a file."""
+    where = f"file://{folder}/{name}"
+    dist.init_process_group("gloo", init_method=where, rank=RANK, world_size=RANKS)
+
 
 class Mpu:
-    def get_model_parallel_group(self):
-        return dist.group.WORLD
-    def get_model_parallel_rank(self):
-        return rank
+    """All ranks are model-parallel."""
 
-model = tests.Model()
-expected = tests.gradients(model, tests.plain)
-part = -(-tests.X // 4 // ranks) * 4
-for flags in tests.FLAGS[1], tests.FLAGS[3], tests.FLAGS[5]:
-    flags = dict(flags, partition_activations=True)
-    checkpointing.state.__init__()
-    checkpointing.configure(Mpu(), **flags)
-    for _ in range(2):
-        assert tests.equal(expected, tests.gradients(model, checkpointing.checkpoint)), flags
-    kept, _ = tests.kept_bytes(model, checkpointing.checkpoint)
-    buffer = checkpointing.state.keeper.arenas.bytes
-    assert kept + buffer == tests.BLOCKS * part, (flags, kept, buffer)
-
-# Each rank draws its own numbers in a fork, and the same outside.
-checkpointing.model_parallel_cuda_manual_seed(5)
-with checkpointing.get_cuda_rng_tracker().fork():
-    own = torch.rand(1)
-found = [torch.zeros(2) for _ in range(ranks)]
-dist.all_gather(found, torch.cat([own, torch.rand(1)]))
-assert len({{float(each[0]) for each in found}}) == ranks
-assert len({{float(each[1]) for each in found}}) == 1
-
-# Params sharded over the ranks 0 and 1, which have parts of the same activations too.
-pair = dist.new_group([0, 1])
-if rank < 2:
-    class Pair:
-        def get_tensor_model_parallel_group(self):
-            return pair
-    import meron.torch as mt
-    checkpointing.configure(Pair(), {{}}, partition_activations=True, contiguous_checkpointing=True)
-    sharded = mt.shard(tests.Model(), units=tests.Block, plan="zero3", group=pair)
-    optimizer = mt.shard_optimizer(sharded, torch.optim.SGD(sharded.parameters(), lr=0.1))
-    for _ in range(2):
-        torch.manual_seed(1)
-        sharded(checkpointing.checkpoint).square().sum().backward()
-        found = [mt.full_grad(param) for param in sharded.parameters()]
-        assert tests.equal(found, expected[:-1])
-        optimizer.zero_grad()
-dist.barrier()
-
-# Activations that differ are no parts of one.
-checkpointing.configure(Mpu())
-with torch.no_grad():
-    model.embedding.weight.add_(rank)
-try:
-    model(checkpointing.checkpoint)
-except meron.MismatchError as error:
-    assert "partition_activations" in str(error) and error.peer == 1
-else:
-    raise AssertionError("no error")
-dist.barrier()
-dist.destroy_process_group()
-"""
-
-
-def test_partitioned_activations(tmp_path: Path) -> None:
-    source = PARTITIONED.format(here=str(Path(__file__).parent), folder=tmp_path)
-    done = run_ranks(3, source=source)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-ANEW = """
-import os, sys
-sys.path.insert(0, {here!r})
-import torch, torch.distributed as dist
-import meron, checkpointed as tests
-from meron import checkpointing
-
-rank, ranks = int(os.environ["MERON_RANK"]), int(os.environ["MERON_WORLD_SIZE"])
-
-class Mpu:
-    def get_model_parallel_group(self):
+    def get_model_parallel_group(self) -> Any:
         return dist.group.WORLD
 
-checkpointing.configure(Mpu(), partition_activations=True)
-model = tests.Model()
-expected = tests.gradients(model, tests.plain)
-for file in "first", "second":
-    dist.init_process_group("gloo", init_method="file://{folder}/" + file, rank=rank,
-                            world_size=ranks)
-    assert tests.equal(expected, tests.gradients(model, checkpointing.checkpoint)), file
-    output = model(checkpointing.checkpoint).square().sum()
+    def get_model_parallel_rank(self) -> int:
+        return RANK
+
+
+@pytest.mark.ranks(3)
+@pytest.mark.parametrize(
+    "flags", [FLAGS[1], FLAGS[3], FLAGS[5]], ids=["contiguous", "default", "all"]
+)
+def test_each_rank_keeps_its_part_of_activations(tmp_path: Path, flags: dict[str, Any]) -> None:
+    join(tmp_path)
+    model = Model()
+    expected = gradients(model, plain)
+    part = -(-X // 4 // RANKS) * 4
+    checkpointing.configure(Mpu(), **{**flags, "partition_activations": True})
+    for _ in range(2):
+        assert equal(expected, gradients(model, checkpointing.checkpoint))
+    kept, _ = kept_bytes(model, checkpointing.checkpoint)
+    assert kept + checkpointing.state.keeper.arenas.bytes == BLOCKS * part
     dist.barrier()
-    dist.destroy_process_group()
-try:
-    output.backward()  # its parts can be gathered no more
-except meron.StateError as error:
-    assert "model-parallel group" in str(error) and "backward" in str(error), error
-else:
-    raise AssertionError("no error")
-"""
 
 
-def test_a_group_of_after_another(tmp_path: Path) -> None:
-    source = ANEW.format(here=str(Path(__file__).parent), folder=tmp_path)
-    done = run_ranks(2, source=source)
-    assert done.returncode == 0, done.stdout + done.stderr
+@pytest.mark.ranks(3)
+def test_each_rank_draws_its_own_numbers_in_a_fork(tmp_path: Path) -> None:
+    join(tmp_path)
+    checkpointing.configure(Mpu(), partition_activations=True)
+    checkpointing.model_parallel_cuda_manual_seed(5)
+    with checkpointing.get_cuda_rng_tracker().fork():
+        own = torch.rand(1)
+    found = [torch.zeros(2) for _ in range(RANKS)]
+    dist.all_gather(found, torch.cat([own, torch.rand(1)]))
+    assert len({float(each[0]) for each in found}) == RANKS
+    assert len({float(each[1]) for each in found}) == 1
+
+
+@pytest.mark.ranks(3)
+def test_ranks_share_params_and_activations_in_one_group(tmp_path: Path) -> None:
+    join(tmp_path)
+    pair = dist.new_group([0, 1])
+
+    class Pair:
+        def get_tensor_model_parallel_group(self) -> Any:
+            return pair
+
+    if RANK < 2:
+        expected = gradients(Model(), plain)
+        flags = {"partition_activations": True, "contiguous_checkpointing": True}
+        checkpointing.configure(Pair(), {}, **flags)
+        sharded = mt.shard(Model(), units=Block, plan="zero3", group=pair)
+        optimizer = mt.shard_optimizer(sharded, torch.optim.SGD(sharded.parameters(), lr=0.1))
+        for _ in range(2):
+            torch.manual_seed(1)
+            sharded(checkpointing.checkpoint).square().sum().backward()
+            found = [mt.full_grad(param) for param in sharded.parameters()]
+            assert equal(found, expected[:-1])
+            optimizer.zero_grad()
+    dist.barrier()
+
+
+@pytest.mark.ranks(3)
+def test_rejects_to_partition_activations_that_differ(tmp_path: Path) -> None:
+    join(tmp_path)
+    checkpointing.configure(Mpu(), partition_activations=True)
+    model = Model()
+    with torch.no_grad():
+        model.embedding.weight.add_(RANK)
+    with pytest.raises(meron.MismatchError, match="partition_activations") as caught:
+        model(checkpointing.checkpoint)
+    assert caught.value.peer == 1
+    dist.barrier()
+
+
+@pytest.mark.ranks(2)
+def test_partitions_over_a_group_made_after_another_was_destroyed(tmp_path: Path) -> None:
+    checkpointing.configure(Mpu(), partition_activations=True)
+    model = Model()
+    expected = gradients(model, plain)
+    for name in ("first", "second"):
+        join(tmp_path, name)
+        assert equal(expected, gradients(model, checkpointing.checkpoint)), name
+        output = model(checkpointing.checkpoint).square().sum()
+        dist.barrier()
+        dist.destroy_process_group()
+    with pytest.raises(meron.StateError, match="model-parallel group") as caught:
+        output.backward()  # its parts cannot be gathered any more
+    assert "backward" in str(caught.value)
 
 
 SHARDED = """
@@ -180,16 +171,14 @@ def shard(model, plan):
 """
 
 
-def test_sharded_units_are_gathered_again() -> None:
-    """Losses and weights are those of one process without sharding, bit by bit."""
+def test_recomputation_gathers_sharded_units_again() -> None:
+    """Losses and weights have the bits of one process without sharding."""
     runs = compare(SHARDED, 2, ("zero1", "zero3"), steps=3)
     for run in runs.values():
         run.check()
 
 
-def test_a_sharded_model_after_a_recomputation_that_failed() -> None:
-    import meron.torch as mt
-
+def test_a_sharded_model_trains_after_a_failed_recomputation() -> None:
     model = mt.shard(Model(), units=Block, plan="zero3")
     optimizer = mt.shard_optimizer(model, torch.optim.SGD(model.parameters(), lr=0.1))
     twin = Model()
@@ -200,7 +189,7 @@ def test_a_sharded_model_after_a_recomputation_that_failed() -> None:
         x = block(x)
         if torch._C._current_graph_task_id() != -1 and fails and fails.pop(0):
             raise KeyError("late in a recomputation")
-        return x  # (whose block has saved what is needed: early stop would not come here)
+        return x  # early stop raises before this, if the block has saved all that backward needs
 
     def never_stopped(block: Any, x: torch.Tensor) -> torch.Tensor:
         return checkpointing.checkpoint(lambda y: failing(block, y).exp().log(), x)  # type: ignore[no-any-return]
@@ -208,7 +197,7 @@ def test_a_sharded_model_after_a_recomputation_that_failed() -> None:
     with pytest.raises(KeyError):
         model(never_stopped).sum().backward()
     torch.manual_seed(1)
-    optimizer.zero_grad()  # also of blocks that came before the failure
+    optimizer.zero_grad()  # clears gradients of blocks before the failure too
     model(checkpointing.checkpoint).square().sum().backward()
     found = [mt.full_grad(param) for param in model.parameters()]
     assert equal(found, expected[:-1])  # type: ignore[arg-type]

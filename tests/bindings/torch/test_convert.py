@@ -15,8 +15,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import ranks  # noqa: E402
 import torch.distributed.checkpoint as torch_dcp  # noqa: E402
-from conftest import run_ranks  # noqa: E402
 from convert import layouts  # noqa: E402
 
 import meron  # noqa: E402
@@ -285,7 +285,7 @@ def test_training_goes_on_with_the_losses_of_deepspeed(
     theirs = train_deepspeed(tmp_path / "run", stage, dtype)
     import_checkpoint(tmp_path / "run", tmp_path / "ours")
     script = Path(__file__).parent / "convert" / "continue_in_meron.py"
-    done = run_ranks(2, script, stage, dtype, tmp_path / "ours", tmp_path)
+    done = ranks.program(2, script, stage, dtype, tmp_path / "ours", tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     for rank, losses in enumerate(theirs):
         found = json.loads((tmp_path / f"{rank}.json").read_text())
@@ -301,7 +301,7 @@ def train_deepspeed(folder: Path, stage: int, dtype: str) -> list[list[float]]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     script = Path(__file__).parent / "convert" / "train_deepspeed.py"
-    ranks = []
+    processes = []
     for rank in range(2):
         environment = {
             **os.environ,
@@ -314,10 +314,10 @@ def train_deepspeed(folder: Path, stage: int, dtype: str) -> list[list[float]]:
         }
         command = [sys.executable, str(script), str(stage), dtype, str(folder)]
         pipe = subprocess.PIPE
-        ranks.append(
+        processes.append(
             subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
         )
-    for process in ranks:
+    for process in processes:
         out, err = process.communicate(timeout=240)
         assert process.returncode == 0, out + err
     return [json.loads((folder / f"losses{rank}.json").read_text()) for rank in range(2)]

@@ -6,9 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import run_ranks
+import ranks
 
-# A thread of gloo is done with a collective, but not given the interpreter before the end.
+# The interpreter ends before a thread of gloo, which has completed a collective, can enter it.
 LATE = """
 import os, sys, time
 import torch, torch.distributed as dist
@@ -35,6 +35,6 @@ while time.monotonic() < until:
 @pytest.mark.parametrize("package", ["meron.torch", "meron.checkpointing", "meron.convert"])
 def test_a_late_thread_of_gloo_does_not_abort(tmp_path: Path, package: str, destroys: bool) -> None:
     source = LATE.format(package=package, folder=tmp_path, destroys=destroys)
-    done = run_ranks(2, source=source)
+    done = ranks.launch(2, source=source)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("done") == 2

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import run_ranks
+import ranks
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDERS = ("docs", "bindings/python", "examples")
@@ -20,7 +20,7 @@ PAGES = sorted(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.m
 PAGES.append(ROOT / "README.md")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 PROGRAM = re.compile(r"[Ss]ave\s+this\s+as\s+`(\w+\.py)`:\s+```python\n(.*?)^```\n", re.M | re.S)
-# What blocks take for granted: their page, or a block before, imports it.
+# Names that a page, or an earlier block of it, imports.
 KNOWN = {
     "meron": "meron",
     "mt": "meron.torch",
@@ -34,7 +34,7 @@ FILES = {"json", "h", "hpp", "i", "map", "so", "pc", "jar", "md", "py", "id"}
 
 
 def resolve(name: str) -> object:
-    """What a dotted name refers to. Raises ImportError or AttributeError if there is nothing."""
+    """Returns the object of a dotted name. Raises ImportError or AttributeError if it is missing."""
     words = name.split(".")
     found: object = importlib.import_module(words[0])
     for end, word in enumerate(words[1:], 2):
@@ -129,7 +129,7 @@ def test_the_program_runs_and_prints_what_the_page_shows(
         pytest.importorskip("lightning", reason="lightning is not installed")
     (tmp_path / match[1]).write_text(match[2])
     monkeypatch.chdir(tmp_path)
-    done = run_ranks(2, match[1])
+    done = ranks.program(2, match[1])
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     shown = re.match(r"\s*```sh\n[^`]*```\s+```text\n(.*?)```", text[match.end() :], re.S)
     if shown:
@@ -138,8 +138,8 @@ def test_the_program_runs_and_prints_what_the_page_shows(
 
 
 def printed(expected: str, output: str) -> bool:
-    """Whether an output has a line, wherever its end is: ranks print at the same time. Numbers may
-    differ with the CPU's own kernels of PyTorch."""
+    """Returns True if the output contains a line, also without its end, as ranks print at the same
+    time. Numbers may differ, as PyTorch chooses kernels by the CPU."""
     number = r"\d+\.\d+"
     values = [float(value) for value in re.findall(number, expected)]
     pattern = f"({number})".join(map(re.escape, re.split(number, expected)))

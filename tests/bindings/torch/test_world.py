@@ -6,34 +6,32 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 import torch.distributed as dist
-from conftest import run_ranks
 from twin import compare
 
 import meron
+import meron.torch as mt
 from meron.torch import registry, world
 from meron.torch.world import open_context
 
+RANK = int(os.environ.get("MERON_RANK", "0"))
+RANKS = int(os.environ.get("MERON_WORLD_SIZE", "1"))
+ZERO1, ZERO3 = meron.Plan.preset("zero1"), meron.Plan.preset("zero3")
 PLANS = ("zero0", "zero1", "zero2", "zero3")
 LIMIT = 120
 
 
-def group_source(folder: Path) -> str:
-    """The beginning of a program of ranks that `run_ranks` starts, with a gloo group of all."""
-    return f"""
-import os, signal, sys, time
-import torch, torch.distributed as dist
-import meron, meron.torch as mt
-from meron.torch.world import open_context
-
-rank, world_size = int(os.environ["MERON_RANK"]), int(os.environ["MERON_WORLD_SIZE"])
-dist.init_process_group("gloo", init_method="file://{folder}/meet", rank=rank,
-                        world_size=world_size)
-"""
+def join(folder: Path) -> None:
+    """Makes a gloo group of all ranks, which meet at a file."""
+    where = f"file://{folder}/meet"
+    dist.init_process_group("gloo", init_method=where, rank=RANK, world_size=RANKS)
 
 
 # ---- Training over a group ----------------------------------------------------------------------
@@ -158,25 +156,23 @@ def test_torchrun_with_a_restart(tmp_path: Path) -> None:
 
 # ---- Groups, contexts, disagreement -------------------------------------------------------------
 
-GROUPS = """
-import numpy as np
-groups = [dist.new_group([0, 2]), dist.new_group([3, 1])]
-mine = rank % 2
-place = [[0, 2], [1, 3]][mine].index(rank)
-zero3, zero1 = meron.Plan.preset("zero3"), meron.Plan.preset("zero1")
 
-# Two models of a data-parallel group, with different plans; the groups know nothing of each other.
-for transport in ("shm", "group"):
-    one = torch.nn.Linear(4, 2)
+@pytest.mark.ranks(4)
+@pytest.mark.parametrize("transport", ["shm", "group"])
+def test_groups_train_models_of_different_plans(tmp_path: Path, transport: str) -> None:
+    join(tmp_path)
+    groups = [dist.new_group([0, 2]), dist.new_group([3, 1])]
+    mine = RANK % 2
+    place = [[0, 2], [1, 3]][mine].index(RANK)
+    layer = torch.nn.Linear(4, 2)
     with torch.no_grad():
-        one.weight.fill_(mine)
-    one = mt.shard(one, plan=zero3, group=groups[mine], transport=transport)
-    two = mt.shard(torch.nn.Linear(8, 2), plan=zero1, group=groups[mine], transport=transport)
-    contexts = [mt.context_for(plan, groups[mine], transport) for plan in (zero3, zero1)]
+        layer.weight.fill_(mine)
+    one = mt.shard(layer, plan=ZERO3, group=groups[mine], transport=transport)
+    two = mt.shard(torch.nn.Linear(8, 2), plan=ZERO1, group=groups[mine], transport=transport)
+    contexts = [mt.context_for(plan, groups[mine], transport) for plan in (ZERO3, ZERO1)]
     assert contexts[0] is not contexts[1]
     for context in contexts:
-        assert (context.transport, context.world_size) == (transport, 2), context
-        assert context.rank == place
+        assert (context.transport, context.world_size, context.rank) == (transport, 2, place)
     optimizer = mt.shard_optimizer(one, torch.optim.SGD(one.parameters(), lr=1.0))
     (one(torch.ones(1, 4) * place).sum() + two(torch.ones(1, 8)).sum()).backward()
     optimizer.step()
@@ -184,70 +180,85 @@ for transport in ("shm", "group"):
     for context in contexts:
         context.close()
 
-def failing(kind, function):
-    try:
-        function()
-    except kind as error:
-        return error
-    raise AssertionError(f"rank {rank}: no {kind}")
 
-error = failing(meron.ArgumentError, lambda: open_context(zero3, groups[1 - mine]))
-assert "not in the group" in str(error)
-
-# Ranks that disagree on the way.
-error = failing(meron.MismatchError,
-                lambda: open_context(zero3, transport="group" if rank == 2 else "shm"))
-assert "'group'" in str(error) and "'shm'" in str(error)
-
-# Rank 3 does not come: the others learn so, and may try again.
-if rank != 3:
-    begun = time.monotonic()
-    error = failing(meron.DeadlineError,
-                    lambda: open_context(zero3, transport="group", timeout=1.0))
-    assert error.peer == 3 and "missing: 3" in str(error), error
-    assert time.monotonic() - begun < 10
-dist.barrier()
-
-# One rank fails to open after all have met: nobody waits longer than the deadline.
-error = failing(meron.Error, lambda: open_context(
-    zero3, transport="group", timeout=2.0, **({"threads": -1} if rank == 1 else {})))
-assert isinstance(error, meron.DeadlineError if rank != 1 else meron.ArgumentError), error
-dist.barrier()
-
-# Different calls over the group.
-context = open_context(zero3, transport="group")
-assert (context.rank, context.world_size) == (rank, 4)
-dist.barrier()  # all have opened
-error = failing(meron.MismatchError,
-                lambda: context.world.all_reduce(np.ones(5 + (rank == 2), np.float32)))
-assert "rank 2" in str(error), error
-context.close()
-
-# A mesh of one dimension is a group.
-mesh = dist.device_mesh.init_device_mesh("cpu", (2, 2), mesh_dim_names=("replica", "shard"))
-error = failing(meron.ArgumentError, lambda: mt.shard(torch.nn.Linear(2, 2), mesh=mesh))
-assert "2 dimensions" in str(error)
-mt.shard(torch.nn.Linear(2, 2), mesh=mesh["shard"])
-assert mt.context_for(zero3, mesh["shard"].get_group()).world_size == 2
-
-# The world group is all ranks, also where the group was destroyed since.
-context = mt.context_for(zero3, dist.group.WORLD, "group")
-assert mt.context_for(zero3) is context
-dist.barrier()
-dist.destroy_process_group()
-values = np.ones(3, np.float32)
-context.world.all_reduce(values)
-assert values[0] == 4
-"""
+@pytest.mark.ranks(4)
+def test_rejects_a_group_without_this_rank(tmp_path: Path) -> None:
+    join(tmp_path)
+    groups = [dist.new_group([0, 2]), dist.new_group([3, 1])]
+    with pytest.raises(meron.ArgumentError, match="not in the group"):
+        open_context(ZERO3, groups[1 - RANK % 2])
 
 
-def test_groups_and_disagreement(tmp_path: Path) -> None:
-    done = run_ranks(4, source=group_source(tmp_path) + GROUPS)
-    assert done.returncode == 0, done.stdout + done.stderr
+@pytest.mark.ranks(4)
+def test_ranks_that_disagree_on_the_transport_name_both(tmp_path: Path) -> None:
+    join(tmp_path)
+    with pytest.raises(meron.MismatchError, match="'group'") as caught:
+        open_context(ZERO3, transport="group" if RANK == 2 else "shm")
+    assert "'shm'" in str(caught.value)
+    dist.barrier()
+
+
+@pytest.mark.ranks(4)
+def test_a_rank_that_does_not_open_is_named_and_others_try_again(tmp_path: Path) -> None:
+    join(tmp_path)
+    if RANK != 3:
+        begin = time.monotonic()
+        with pytest.raises(meron.DeadlineError, match="missing: 3") as caught:
+            open_context(ZERO3, transport="group", timeout=1.0)
+        assert caught.value.peer == 3 and time.monotonic() - begin < 10
+    dist.barrier()
+    # One rank fails to open after all have met. The others wait until the deadline.
+    options = {"threads": -1} if RANK == 1 else {}
+    with pytest.raises(meron.Error) as caught:
+        open_context(ZERO3, transport="group", timeout=2.0, **options)
+    assert isinstance(caught.value, meron.DeadlineError if RANK != 1 else meron.ArgumentError)
+    dist.barrier()
+    open_context(ZERO3, transport="group").close()
+    dist.barrier()
+
+
+@pytest.mark.ranks(4)
+def test_a_rank_that_reduces_another_size_is_named(tmp_path: Path) -> None:
+    join(tmp_path)
+    context = open_context(ZERO3, transport="group")
+    assert (context.rank, context.world_size) == (RANK, 4)
+    dist.barrier()  # all have opened
+    with pytest.raises(meron.MismatchError, match="rank 2"):
+        context.world.all_reduce(np.ones(5 + (RANK == 2), np.float32))
+    context.close()
+
+
+@pytest.mark.ranks(4)
+def test_a_mesh_of_one_dimension_is_a_group(tmp_path: Path) -> None:
+    join(tmp_path)
+    mesh = dist.device_mesh.init_device_mesh("cpu", (2, 2), mesh_dim_names=("replica", "shard"))
+    with pytest.raises(meron.ArgumentError, match="2 dimensions"):
+        mt.shard(torch.nn.Linear(2, 2), mesh=mesh)
+    mt.shard(torch.nn.Linear(2, 2), mesh=mesh["shard"])
+    assert mt.context_for(ZERO3, mesh["shard"].get_group()).world_size == 2
+    dist.barrier()
+
+
+@pytest.mark.ranks(4)
+def test_the_world_group_is_all_ranks_after_it_is_destroyed(tmp_path: Path) -> None:
+    join(tmp_path)
+    context = mt.context_for(ZERO3, dist.group.WORLD, "group")
+    assert mt.context_for(ZERO3) is context
+    dist.barrier()
+    dist.destroy_process_group()
+    values = np.ones(3, np.float32)
+    context.world.all_reduce(values)
+    assert values[0] == 4
 
 
 KILLED = """
-import numpy as np
+import os, signal, sys, time
+import numpy as np, torch.distributed as dist
+import meron
+from meron.torch.world import open_context
+
+rank = int(os.environ["MERON_RANK"])
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}/meet", rank=rank, world_size=3)
 context = open_context(meron.Plan.preset("zero3"), transport="group")
 context.world.barrier()
 if rank == 1:
@@ -262,10 +273,9 @@ except meron.PeerDeadError as error:
 
 
 def test_a_killed_rank_is_named(tmp_path: Path) -> None:
-    source = group_source(tmp_path) + KILLED
-    ranks = [
+    processes = [
         subprocess.Popen(
-            [sys.executable, "-c", source],
+            [sys.executable, "-c", KILLED, str(tmp_path)],
             env={**os.environ, "MERON_RANK": str(rank), "MERON_WORLD_SIZE": "3"},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -273,7 +283,7 @@ def test_a_killed_rank_is_named(tmp_path: Path) -> None:
         )
         for rank in range(3)
     ]
-    outputs = [rank.communicate(timeout=LIMIT) for rank in ranks]
+    outputs = [process.communicate(timeout=LIMIT) for process in processes]
     killed = float(outputs[1][0].split()[1])
     for out, err in (outputs[0], outputs[2]):
         assert out.startswith("heard"), out + err
@@ -284,8 +294,6 @@ def test_a_killed_rank_is_named(tmp_path: Path) -> None:
 
 
 # ---- Wrong settings, in this process ------------------------------------------------------------
-
-ZERO3 = meron.Plan.preset("zero3")
 
 
 @pytest.fixture
