@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Example 03: it learns, as plain PyTorch does, and its counters keep the plan's word."""
+"""Example 03 learns as plain PyTorch does, and its counters equal the plan's."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import forked
 import pytest
+import ranks as on_ranks
 from conftest import complaints, needs_torch, program, start
 
 pytestmark = needs_torch
@@ -21,10 +21,10 @@ SMALL = ("--width", 48, "--layers", 2, "--heads", 2, "--context", 32, "--lr", 0.
 def train(
     folder: Path, *arguments: object, ranks: int = 2, steps: int = 30, api: str = "functional"
 ) -> dict[str, Any]:
-    """What --json wrote."""
+    """Returns what --json wrote."""
     file = folder / "run.json"
     options = (*SMALL, "--steps", steps, "--api", api, "--quiet", "--json", file, *arguments)
-    done = forked.run(ranks, SCRIPT, *options)
+    done = on_ranks.program(ranks, SCRIPT, *options)
     assert (done.returncode, done.stdout, complaints(done)) == (0, "", [])
     run: dict[str, Any] = json.loads(file.read_text())
     return run
@@ -99,7 +99,7 @@ def test_codecs_keep_the_loss(tmp_path: Path) -> None:
 
 
 def test_states_in_8_bits_and_on_a_drive(tmp_path: Path) -> None:
-    """What torch's optimizers cannot do the engine's does, as planned."""
+    """The engine's optimizer does this, and torch's do not."""
     last = []
     nvme = {"path": str(Path.cwd())}
     for number, plan in enumerate(
@@ -131,7 +131,7 @@ def test_bf16(tmp_path: Path) -> None:
 
 
 def test_on_a_device(tmp_path: Path) -> None:
-    """The emulated one: the tensors are the CPU's."""
+    """The emulated device, whose tensors are those of the CPU."""
     for api in ("functional", "zero"):
         runs = [train(tmp_path, "--device", name, api=api) for name in ("cpu", "emulated")]
         check(runs[1], 2)
@@ -206,7 +206,7 @@ def test_bad_input_is_answered_once() -> None:
 
 
 def complain(ranks: int, arguments: tuple[object, ...], words: str) -> None:
-    done = forked.run(ranks, SCRIPT, *arguments)
+    done = on_ranks.program(ranks, SCRIPT, *arguments)
     assert done.returncode == 2
-    lines = [line for line in done.stderr.splitlines() if not line.startswith("forked:")]
+    lines = [line for line in done.stderr.splitlines() if not line.endswith("with exit code 2")]
     assert len(lines) == 1 and words in lines[0]

@@ -34,7 +34,7 @@ FILES = {"json", "h", "hpp", "i", "map", "so", "pc", "jar", "md", "py", "id"}
 
 
 def resolve(name: str) -> object:
-    """Returns the object of a dotted name. Raises ImportError or AttributeError if it is missing."""
+    """Returns the object of a dotted name. Raises ImportError or AttributeError if none exists."""
     words = name.split(".")
     found: object = importlib.import_module(words[0])
     for end, word in enumerate(words[1:], 2):
