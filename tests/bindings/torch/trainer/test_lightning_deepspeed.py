@@ -27,7 +27,7 @@ from meron.torch.checkpoint.agreement import from_rank
 from meron.zero import comm
 
 pytestmark = [
-    pytest.mark.ranks(2),
+    pytest.mark.ranks(2, deadline=300),
     pytest.mark.skipif(
         importlib.util.find_spec("deepspeed") is None, reason="DeepSpeed is not installed"
     ),
