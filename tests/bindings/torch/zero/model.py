@@ -6,9 +6,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
-import sys
 from collections.abc import Callable, Iterator
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -174,17 +172,3 @@ def weight_of(model: Scale) -> float:
     values = whole(model.weight)
     assert bool((values == values[0]).all()), values
     return float(values[0])
-
-
-def run_cases(*modules: ModuleType) -> None:
-    """Runs the functions case_* of modules, on all ranks in one order."""
-    torch.set_num_threads(1)
-    found = [pair for module in modules for pair in vars(module).items()]
-    for name, function in found:
-        if name.startswith("case_"):
-            try:
-                function()
-            except BaseException:
-                print(f"rank {RANK} failed in {name}", flush=True)
-                raise
-    sys.stdout.write(f"rank {RANK} done\n")  # in one piece, beside those of the others
