@@ -16,6 +16,7 @@ include_guard(GLOBAL)
 set(MERON_TEST_RESULTS "${CMAKE_BINARY_DIR}/test-results")
 file(MAKE_DIRECTORY "${MERON_TEST_RESULTS}")
 # CMake then describes targets and sources to tools/test --changed.
+file(MAKE_DIRECTORY "${CMAKE_BINARY_DIR}/.cmake/api/v1/query")
 file(TOUCH "${CMAKE_BINARY_DIR}/.cmake/api/v1/query/codemodel-v2")
 
 add_custom_target(gpu_checks)
