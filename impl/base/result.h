@@ -4,10 +4,9 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
-#include <variant>
 
 #include "meron/base.h"
 
@@ -24,36 +23,27 @@ struct ErrorInfo {
   int peer = MERON_RANK_NONE;  // the rank that is to blame, if another
 };
 
+// Its members are compiled once, in result.cpp: nearly every source includes this header.
 class [[nodiscard]] Error {
  public:
-  Error(meron_status code, std::string what, std::string advice = {})
-      : info_(std::make_unique<ErrorInfo>()) {
-    info_->code = code;
-    info_->what = std::move(what);
-    info_->advice = std::move(advice);
-  }
-  explicit Error(ErrorInfo info) : info_(std::make_unique<ErrorInfo>(std::move(info))) {}
-  Error(const Error& other) : info_(std::make_unique<ErrorInfo>(*other.info_)) {}
-  Error& operator=(const Error& other) {
-    info_ = std::make_unique<ErrorInfo>(*other.info_);
+  Error(meron_status code, std::string what, std::string advice = {});
+  explicit Error(ErrorInfo info);
+  Error(const Error& other);
+  Error(Error&& other) noexcept : info_(std::exchange(other.info_, nullptr)) {}
+  Error& operator=(Error other) noexcept {
+    std::swap(info_, other.info_);
     return *this;
   }
-  Error(Error&&) noexcept = default;
-  Error& operator=(Error&&) noexcept = default;
-  ~Error() = default;
+  ~Error() {
+    if (info_ != nullptr) destroy();
+  }
 
   meron_status code() const { return info_->code; }
   const ErrorInfo& info() const { return *info_; }
   ErrorInfo& info() { return *info_; }
 
-  Error&& on(std::string subject) && {
-    if (info_->subject.empty()) info_->subject = std::move(subject);
-    return std::move(*this);
-  }
-  Error&& during(std::string operation) && {
-    if (info_->operation.empty()) info_->operation = std::move(operation);
-    return std::move(*this);
-  }
+  Error&& on(std::string subject) &&;
+  Error&& during(std::string operation) &&;
   Error&& at(int rank) && {
     if (info_->rank == MERON_RANK_NONE) info_->rank = rank;
     return std::move(*this);
@@ -64,32 +54,72 @@ class [[nodiscard]] Error {
   }
 
  private:
-  std::unique_ptr<ErrorInfo> info_;
+  void destroy();
+
+  ErrorInfo* info_;  // owned; null after a move
 };
 
 struct Ok {};
 
+// A union rather than std::variant, whose instantiation is a tenth of what compiling the engine takes.
 template <class T = Ok>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}      // NOLINT: by design
-  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT: by design
+  Result(T value) : value_(std::move(value)), ok_(true) {}               // NOLINT: by design
+  Result(Error error) noexcept : error_(std::move(error)), ok_(false) {}  // NOLINT: by design
+  Result(Result&& other) noexcept(std::is_nothrow_move_constructible_v<T>) : ok_(other.ok_) {
+    construct(std::move(other));
+  }
+  Result(const Result& other)
+    requires std::is_copy_constructible_v<T>
+      : ok_(other.ok_) {
+    construct(other);
+  }
+  // A T that is neither moved nor copied without a throw does not compile here.
+  Result& operator=(Result other) noexcept {
+    static_assert(std::is_nothrow_move_constructible_v<T>);
+    destroy();
+    ok_ = other.ok_;
+    construct(std::move(other));
+    return *this;
+  }
+  ~Result() { destroy(); }
 
-  bool ok() const { return state_.index() == 0; }
-  explicit operator bool() const { return ok(); }
-  T& value() & { return *std::get_if<0>(&state_); }
-  const T& value() const& { return *std::get_if<0>(&state_); }
-  T&& value() && { return std::move(*std::get_if<0>(&state_)); }
-  T& operator*() & { return value(); }
-  const T& operator*() const& { return value(); }
-  T* operator->() { return &value(); }
-  const T* operator->() const { return &value(); }
-  Error& error() & { return *std::get_if<1>(&state_); }
-  const Error& error() const& { return *std::get_if<1>(&state_); }
-  Error&& error() && { return std::move(*std::get_if<1>(&state_)); }
+  bool ok() const { return ok_; }
+  explicit operator bool() const { return ok_; }
+  T& value() & { return value_; }
+  const T& value() const& { return value_; }
+  T&& value() && { return std::move(value_); }
+  T& operator*() & { return value_; }
+  const T& operator*() const& { return value_; }
+  T* operator->() { return std::addressof(value_); }
+  const T* operator->() const { return std::addressof(value_); }
+  Error& error() & { return error_; }
+  const Error& error() const& { return error_; }
+  Error&& error() && { return std::move(error_); }
 
  private:
-  std::variant<T, Error> state_;
+  template <class Other>
+  void construct(Other&& other) {
+    if (ok_) {
+      std::construct_at(std::addressof(value_), std::forward<Other>(other).value_);
+    } else {
+      std::construct_at(std::addressof(error_), std::forward<Other>(other).error_);
+    }
+  }
+  void destroy() {
+    if (ok_) {
+      value_.~T();
+    } else {
+      error_.~Error();
+    }
+  }
+
+  union {
+    T value_;
+    Error error_;
+  };
+  bool ok_;
 };
 
 using Status = Result<Ok>;
