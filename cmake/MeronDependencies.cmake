@@ -8,9 +8,10 @@
 
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
-# Sanitized builds are never installed, and compile in half the time with fmt's own library.
-if(MERON_SANITIZE)
-  set(MERON_FMT fmt::fmt)
+# impl/base/fmt.cpp compiles the part of fmt 9 that is no header. Other versions are used as headers
+# alone, which takes longer to compile.
+if(fmt_VERSION MATCHES "^9\\.")
+  set(MERON_FMT meron_fmt)
 else()
   set(MERON_FMT fmt::fmt-header-only)
 endif()
