@@ -23,6 +23,11 @@ struct ErrorInfo {
   int peer = MERON_RANK_NONE;  // the rank that is to blame, if another
 };
 
+struct Ok {};
+
+template <class T = Ok>
+class Result;
+
 // Its members are compiled once, in result.cpp: nearly every source includes this header.
 class [[nodiscard]] Error {
  public:
@@ -54,36 +59,43 @@ class [[nodiscard]] Error {
   }
 
  private:
+  template <class T>
+  friend class Result;
+  Error() noexcept = default;  // of a Result that has a value
   void destroy();
 
-  ErrorInfo* info_;  // owned; null after a move
+  ErrorInfo* info_ = nullptr;  // owned; null after a move
 };
 
-struct Ok {};
-
-// A union rather than std::variant, whose instantiation is a tenth of what compiling the engine takes.
-template <class T = Ok>
+// A union rather than std::variant, whose instantiation is a tenth of what compiling the engine
+// takes.
+template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)), ok_(true) {}               // NOLINT: by design
+  Result(T value) : value_(std::move(value)), ok_(true) {}                // NOLINT: by design
   Result(Error error) noexcept : error_(std::move(error)), ok_(false) {}  // NOLINT: by design
-  Result(Result&& other) noexcept(std::is_nothrow_move_constructible_v<T>) : ok_(other.ok_) {
-    construct(std::move(other));
+  Result(Result&& other) noexcept(std::is_nothrow_move_constructible_v<T>)
+      : error_(std::move(other.error_)), ok_(other.ok_) {
+    if (ok_) std::construct_at(std::addressof(value_), std::move(other.value_));
   }
-  Result(const Result& other)
-    requires std::is_copy_constructible_v<T>
-      : ok_(other.ok_) {
-    construct(other);
+  Result(const Result& other) requires std::is_copy_constructible_v<T> : ok_(other.ok_) {
+    if (ok_) {
+      std::construct_at(std::addressof(value_), other.value_);
+    } else {
+      error_ = other.error_;
+    }
   }
-  // A T that is neither moved nor copied without a throw does not compile here.
   Result& operator=(Result other) noexcept {
     static_assert(std::is_nothrow_move_constructible_v<T>);
-    destroy();
+    if (ok_) value_.~T();
+    error_ = std::move(other.error_);
     ok_ = other.ok_;
-    construct(std::move(other));
+    if (ok_) std::construct_at(std::addressof(value_), std::move(other.value_));
     return *this;
   }
-  ~Result() { destroy(); }
+  ~Result() {
+    if (ok_) value_.~T();
+  }
 
   bool ok() const { return ok_; }
   explicit operator bool() const { return ok_; }
@@ -99,26 +111,10 @@ class [[nodiscard]] Result {
   Error&& error() && { return std::move(error_); }
 
  private:
-  template <class Other>
-  void construct(Other&& other) {
-    if (ok_) {
-      std::construct_at(std::addressof(value_), std::forward<Other>(other).value_);
-    } else {
-      std::construct_at(std::addressof(error_), std::forward<Other>(other).error_);
-    }
-  }
-  void destroy() {
-    if (ok_) {
-      value_.~T();
-    } else {
-      error_.~Error();
-    }
-  }
-
   union {
-    T value_;
-    Error error_;
+    T value_;  // exists if ok_
   };
+  Error error_;  // null if ok_
   bool ok_;
 };
 
