@@ -3,8 +3,7 @@
 
 namespace meron {
 
-Error::Error(meron_status code, std::string what, std::string advice)
-    : info_(new ErrorInfo) {
+Error::Error(meron_status code, std::string what, std::string advice) : info_(new ErrorInfo) {
   info_->code = code;
   info_->what = std::move(what);
   info_->advice = std::move(advice);
@@ -24,6 +23,8 @@ Error&& Error::during(std::string operation) && {
   return std::move(*this);
 }
 
-void Error::destroy() { delete info_; }
+void Error::destroy() {
+  delete info_;
+}
 
 }  // namespace meron

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The whole campaign of faults against checkpoints, and its table: tools/test --full fault.
 
-Builds the preset debug, which has kill points and planned faults, and ends with the line of
+Builds the preset dev, which has kill points and planned faults, and ends with the line of
 tools/test: each class of faults counts as one.
 """
 
@@ -177,7 +177,7 @@ def write_summary(path: Path, classes: list[Json], about: Json) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--preset", default="debug", help="a build with fault points (debug)")
+    parser.add_argument("--preset", default="dev", help="a build with fault points (dev)")
     parser.add_argument("--results", type=Path, default=ROOT / "bench" / "results")
     parser.add_argument("--share", type=float, default=1.0, help="of the trials (1)")
     parser.add_argument("--seed", type=int, default=20261121)
