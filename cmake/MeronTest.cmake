@@ -24,15 +24,13 @@ cmake_language(DEFER DIRECTORY "${PROJECT_SOURCE_DIR}"
                CALL meron_complete_gpu_checks_ "${PROJECT_SOURCE_DIR}")
 
 # meron_add_unit_test(<name> SOURCES <file>... [LIBS <target>...] [LABELS <label>...]
-#                     [TIMEOUT <seconds>] [SERIAL] [ONE_THREAD] [JOINED])
+#                     [TIMEOUT <seconds>] [SERIAL] [ONE_THREAD])
 # Makes the GoogleTest executable test_<name> (its main is GoogleTest's unless a source has one)
 # and registers it as the test <name>. LABELS defaults to unit, TIMEOUT to 120. SERIAL: runs alone,
 # for tests that measure time. ONE_THREAD: neither the test nor what it tests starts a thread, so
-# that ThreadSanitizer has nothing to see: there it is not even built. JOINED: the presets that join
-# sources join these too, to read each header once; then names in their anonymous namespaces are unique
-# in the test.
+# that ThreadSanitizer has nothing to see: there it is not even built.
 function(meron_add_unit_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;ONE_THREAD;JOINED" "TIMEOUT" "SOURCES;LIBS;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;ONE_THREAD" "TIMEOUT" "SOURCES;LIBS;LABELS")
   if(arg_UNPARSED_ARGUMENTS OR NOT DEFINED arg_SOURCES)
     message(FATAL_ERROR "meron_add_unit_test(${name}): SOURCES missing, or unknown arguments: "
                         "${arg_UNPARSED_ARGUMENTS}")
@@ -41,13 +39,6 @@ function(meron_add_unit_test name)
     return()
   endif()
   add_executable(test_${name} ${arg_SOURCES})
-  if(arg_JOINED)
-    # At most so many, that no test is what others wait for.
-    set_target_properties(test_${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 7)
-  else()
-    # Each file stands alone: its helpers may have the names that another file's have.
-    set_target_properties(test_${name} PROPERTIES UNITY_BUILD OFF)
-  endif()
   meron_set_test_options_(test_${name} "${arg_LIBS}")
   target_link_libraries(test_${name} PRIVATE ${arg_LIBS} GTest::gmock GTest::gtest_main)
   meron_precompile_test(test_${name} ${arg_LIBS})
@@ -79,7 +70,6 @@ function(meron_add_gpu_test name)
     target_link_libraries(meron_gpu_main PUBLIC GTest::gmock GTest::gtest ${CMAKE_DL_LIBS})
   endif()
   add_executable(test_${name} ${arg_SOURCES})
-  set_target_properties(test_${name} PROPERTIES UNITY_BUILD OFF)
   target_link_libraries(test_${name} PRIVATE ${arg_LIBS} meron_gpu_main)
   add_test(NAME ${name} COMMAND test_${name} --gtest_brief=1
                                 "--gtest_output=xml:${MERON_TEST_RESULTS}/${name}.xml")

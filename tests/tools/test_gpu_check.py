@@ -341,8 +341,7 @@ OF_THE_SYSTEM = re.compile(r"/usr/(local/)?include/(hwy|liburing|fmt|nlohmann|CL
 
 
 def test_meron_is_built_from_the_pack_alone(pack, tmp_path):
-    # Each source has a command of its own where it is not compiled in one with others.
-    options = ("-DMERON_CUDA=OFF", "-DMERON_MPI=OFF", "-DCMAKE_UNITY_BUILD=OFF")
+    options = ("-DMERON_CUDA=OFF", "-DMERON_MPI=OFF")
     pack_alone = f"-DCMAKE_PREFIX_PATH={pack}"
     succeed("cmake", "-S", ROOT, "--preset", "release", "-B", tmp_path, *options, pack_alone)
     cache = (tmp_path / "CMakeCache.txt").read_text()
