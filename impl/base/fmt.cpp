@@ -6,7 +6,7 @@
 FMT_BEGIN_NAMESPACE
 namespace detail {
 
-// What fmt's own src/format.cc instantiates, of which Meron uses char only.
+// The instantiations of fmt's own src/format.cc, for char only.
 template FMT_API auto dragonbox::to_decimal(float x) noexcept -> dragonbox::decimal_fp<float>;
 template FMT_API auto dragonbox::to_decimal(double x) noexcept -> dragonbox::decimal_fp<double>;
 template FMT_API locale_ref::locale_ref(const std::locale& loc);

@@ -37,8 +37,7 @@ enum class Kind : uint8_t {
 };
 std::string_view name_of(Kind kind);
 
-// What a handle stands for. `context` keeps the parent alive; plans and what belongs to an io have
-// none.
+// The target of a handle. `context` keeps the parent alive; it is null for plans and objects of an io.
 struct Object {
   Object(Kind kind_in, std::shared_ptr<Context> context_in)
       : kind(kind_in), context(std::move(context_in)) {}
@@ -53,10 +52,10 @@ class HandleTable {
  public:
   static HandleTable& instance();
 
-  // As the id says; no Kind at all for an id that was never handed out.
+  // Returns the kind encoded in the id, or no value of Kind if the id was never issued.
   static Kind kind_of(uint64_t id) { return static_cast<Kind>(id >> 56); }
   Result<uint64_t> insert(std::shared_ptr<Object> object);
-  // MERON_E_HANDLE: null, never handed out, or of another kind; MERON_E_STALE: gone.
+  // MERON_E_HANDLE: null, never issued, or of another kind. MERON_E_STALE: released.
   Result<std::shared_ptr<Object>> find(uint64_t id, Kind kind);
   // The same, and the id is stale from now on. Destroy the object without locks held.
   Result<std::shared_ptr<Object>> erase(uint64_t id, Kind kind);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A lock's scope as a token. Only taking the lock makes a Held, so a function that is given one has
-// the lock for sure; a function that waits, calls the trainer's code or runs a long kernel must run
-// without one, and says so by Recess and expect_unheld().
+// A lock's scope as a token. Only taking the lock makes a Held, so a function that takes one runs
+// under the lock. A function that waits, calls the trainer's code or runs a long kernel must run
+// without one: it uses Recess and expect_unheld().
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace meron {
 
 class Held {
  public:
-  // What is locked, and what is to run as soon as it is released.
+  // A mutex, and the functions that run when it is released.
   struct Mutex {
     std::mutex mutex;
     std::vector<std::function<void()>> later;  // guarded by mutex
@@ -75,10 +75,9 @@ class Held {
   bool taken_ = false;
 };
 
-// Releases the calling thread's lock, if it has one, until the end of the scope. What the scope
-// works on others must leave alone, by what they find under the lock: the turn,
-// Operation::running() and the states of units, Unit::Busy. Not `wanted`: for what is short, to
-// save the time.
+// Releases the calling thread's lock, if it has one, until the end of the scope. Other threads must
+// not touch the scope's objects: the turn, Operation::running() and the states of units
+// (Unit::Busy) tell them under the lock. `wanted` is false for work too short to be worth a release.
 class Recess {
  public:
   explicit Recess(bool wanted = true) : held_(wanted ? Held::here() : nullptr) {
@@ -102,8 +101,8 @@ inline constexpr uint64_t kLongBytes = 32 << 10;
 inline constexpr uint64_t kLongBytes = 256 << 10;
 #endif
 
-// What may not begin under a lock begins here: builds with MERON_LOCK_CHECKS end the process with a
-// message where the calling thread has one.
+// Marks the begin of work that must not run under a lock. Builds with MERON_LOCK_CHECKS end the
+// process with a message if the calling thread holds one.
 #ifdef MERON_LOCK_CHECKS
 void expect_unheld(const char* what);
 #else

@@ -8,8 +8,8 @@
 // so that a sum over blocks (the gradient norm) has the same parts for every N.
 //
 // Over a mesh of R replicas x s shards, a flat is cut into s rows, and each row into R parts: rank
-// i * s + j owns part i of row j. What a rank holds of a row is one range, and so is what the ranks
-// of one replica axis hold together.
+// i * s + j owns part i of row j. A rank's part of a row is one range, and so is the union of the
+// parts of one replica axis.
 #pragma once
 
 #include <algorithm>
@@ -57,7 +57,7 @@ constexpr Range shard_range(uint64_t elements, uint64_t rank, uint64_t ranks) {
   return {std::min(elements, rank * shard), std::min(elements, (rank + 1) * shard)};
 }
 
-// How a group's ranks form a mesh: consecutive ranks lie side by side on the shard axis.
+// The mesh of a group's ranks. Consecutive ranks are neighbours on the shard axis.
 struct MeshShape {
   uint64_t shards = 1;
   uint64_t replicas = 1;

@@ -12,7 +12,7 @@
 
 namespace meron {
 
-// What went wrong, told so that the reader can act. Fields that do not apply stay empty.
+// A failure, in words by which the reader can act. Fields that do not apply stay empty.
 struct ErrorInfo {
   meron_status code = MERON_E_INTERNAL;
   std::string what;            // what failed, one sentence, lower case, no full stop
