@@ -37,7 +37,8 @@ enum class Kind : uint8_t {
 };
 std::string_view name_of(Kind kind);
 
-// The target of a handle. `context` keeps the parent alive; it is null for plans and objects of an io.
+// The target of a handle. `context` keeps the parent alive; it is null for plans and objects of an
+// io.
 struct Object {
   Object(Kind kind_in, std::shared_ptr<Context> context_in)
       : kind(kind_in), context(std::move(context_in)) {}

@@ -77,7 +77,8 @@ class Held {
 
 // Releases the calling thread's lock, if it has one, until the end of the scope. Other threads must
 // not touch the scope's objects: the turn, Operation::running() and the states of units
-// (Unit::Busy) tell them under the lock. `wanted` is false for work too short to be worth a release.
+// (Unit::Busy) tell them under the lock. `wanted` is false for work too short to be worth a
+// release.
 class Recess {
  public:
   explicit Recess(bool wanted = true) : held_(wanted ? Held::here() : nullptr) {
