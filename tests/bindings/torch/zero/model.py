@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -125,16 +124,6 @@ def assert_equal_weights(model: torch.nn.Module, plain: torch.nn.Module, toleran
         assert value is not None, name
         distance = float((value - expected.detach()).abs().max())
         assert distance <= tolerance, (name, distance)
-
-
-@contextlib.contextmanager
-def raises(kind: type[BaseException], text: str) -> Iterator[None]:
-    try:
-        yield
-    except kind as error:
-        assert text in str(error), f"{text!r} is not in {error}"
-        return
-    raise AssertionError(f"no {kind.__name__}")
 
 
 def config(stage: int = 3, **others: Any) -> dict[str, Any]:
