@@ -381,12 +381,10 @@ def test_ranks_end_with_pytest(tmp_path: Path, number: signal.Signals) -> None:
     )
     files = [tmp_path / "pid0", tmp_path / "pid1"]
     wait_until(lambda: all(file.exists() and file.read_text() for file in files), 60)
-    begin = time.monotonic()
-    process.send_signal(number)
-    process.wait(30)
     pids = [int(file.read_text()) for file in files]
-    wait_until(lambda: not any(map(is_alive, pids)), 10)
-    assert time.monotonic() - begin < 2
+    process.send_signal(number)
+    wait_until(lambda: not any(map(is_alive, pids)), 2)
+    process.wait(30)
     assert set(os.listdir("/dev/shm")) <= shared
 
 
