@@ -31,7 +31,8 @@ def command(folder: Path, source: str, *options: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    paths = [str(TESTS), os.environ.get("PYTHONPATH", "")]
+    package = TESTS.parent / "bindings" / "python"
+    paths = [str(TESTS), str(package), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
