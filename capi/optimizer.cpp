@@ -20,7 +20,7 @@ GroupOptions translate(const meron_param_group& given) {
 }
 
 Result<OptimizerOptions> translate(const meron_optimizer_options& given) {
-  if (given.kind < MERON_ADAMW || given.kind > MERON_SGD) {
+  if (given.kind < 0 || static_cast<size_t>(given.kind) >= kernels::kRules.size()) {
     return unknown_enum("options.kind", given.kind);
   }
   if (given.nesterov > 1) return unknown_enum("options.nesterov", given.nesterov);

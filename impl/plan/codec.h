@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/dtype.h"
 #include "base/layout.h"
 
 namespace meron {
@@ -49,13 +50,17 @@ struct Codec {
 
   bool operator==(const Codec&) const = default;
   constexpr bool blocked() const { return kind == CodecKind::int8 || kind == CodecKind::int4; }
+  // True for a codec that converts f32 to a type of 16 bits, `narrow_type`, and leaves arrays of 16
+  // bits as they are.
+  constexpr bool narrows() const { return kind == CodecKind::bf16; }
+  constexpr DType narrow_type() const { return DType::bf16; }
   constexpr uint32_t bits() const { return kind == CodecKind::int8 ? 8 : 4; }
 };
 
 // Bytes of `elements` elements of `size` bytes each on the wire.
 constexpr uint64_t wire_bytes(const Codec& codec, uint64_t elements, uint64_t size) {
   if (codec.kind == CodecKind::none) return elements * size;
-  if (codec.kind == CodecKind::bf16) return elements * 2;
+  if (codec.narrows()) return elements * 2;
   const uint64_t blocks = (elements + codec.block - 1) / codec.block;
   return blocks * (uint64_t{codec.block} * codec.bits() / 8 + sizeof(float));
 }

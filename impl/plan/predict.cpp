@@ -176,8 +176,7 @@ uint64_t encoded_row_room(const Codec& codec, uint64_t shard, uint64_t replicas)
 
 bool param_coded(const Plan& plan, const FlatDesc& flat, const MeshShape& mesh) {
   if (mesh.replicas == 1 || (plan.param.frozen_int8 && !flat.trainable)) return false;
-  return plan.param.codec.blocked() ||
-         (plan.param.codec.kind == CodecKind::bf16 && flat.dtype == DType::f32);
+  return plan.param.codec.blocked() || (plan.param.codec.narrows() && flat.dtype == DType::f32);
 }
 
 uint64_t exchange_bytes(const Plan& plan, const std::vector<FlatDesc>& flats, uint64_t rank,

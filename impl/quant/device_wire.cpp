@@ -23,12 +23,12 @@ Status DeviceWire::encode(std::span<const meron_encode_task> tasks, DType type) 
   std::transform(tasks.begin(), tasks.end(), casts.begin(), [](const meron_encode_task& task) {
     return meron_cast_task{task.out, task.in, task.count};
   });
-  return device_.cast(casts, narrow(type), type, false, stream_);
+  return device_.cast(casts, narrow(codec_, type), type, false, stream_);
 }
 
 Status DeviceWire::decode(std::span<const meron_cast_task> tasks, DType type) const {
   if (codec_.blocked()) return device_.decode(format(), tasks, type, stream_);
-  return device_.cast(tasks, type, narrow(type), false, stream_);
+  return device_.cast(tasks, type, narrow(codec_, type), false, stream_);
 }
 
 Status DeviceWire::sum(float* out, bool accumulate, std::span<const void* const> in, float scale,
@@ -36,7 +36,8 @@ Status DeviceWire::sum(float* out, bool accumulate, std::span<const void* const>
   if (codec_.blocked()) {
     return device_.reduce_encoded(format(), out, accumulate, in, scale, n, squares, stream_);
   }
-  return device_.reduce(out, accumulate, in, DType::bf16, scale, n, squares, stream_);
+  return device_.reduce(out, accumulate, in, narrow(codec_, DType::f32), scale, n, squares,
+                        stream_);
 }
 
 }  // namespace meron

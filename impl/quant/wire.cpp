@@ -27,7 +27,7 @@ void Wire::encode(std::byte* out, const void* in, DType type, uint64_t n, uint64
   const Recess recess(n >= kInlineElements);
   threads_.for_range(0, n, grain, kInlineElements, [&](int thread, uint64_t begin, uint64_t end) {
     if (!codec_.blocked()) {
-      kernels::convert(out + begin * 2, kernel_type(narrow(type)), from + begin * size,
+      kernels::convert(out + begin * 2, kernel_type(narrow(codec_, type)), from + begin * size,
                        kernel_type(type), end - begin);
       return;
     }
@@ -51,7 +51,7 @@ void Wire::decode(void* out, DType type, const std::byte* in, uint64_t n, bool h
   threads_.for_range(0, n, grain, kInlineElements, [&](int, uint64_t begin, uint64_t end) {
     if (!codec_.blocked()) {
       kernels::convert(to + begin * size, kernel_type(type), in + begin * 2,
-                       kernel_type(narrow(type)), end - begin);
+                       kernel_type(narrow(codec_, type)), end - begin);
       return;
     }
     kernels::dequantize(to + begin * size, kernel_type(type),
@@ -71,8 +71,8 @@ void Wire::sum(float* out, bool accumulate, const std::byte* const* in, size_t c
     if (!codec_.blocked()) {
       std::vector<const void*> inputs(count);
       for (size_t i = 0; i < count; ++i) inputs[i] = in[i] + begin * 2;
-      kernels::reduce(out + begin, accumulate, inputs.data(), count, kernels::Type::bf16, scale,
-                      end - begin, own);
+      kernels::reduce(out + begin, accumulate, inputs.data(), count,
+                      kernel_type(narrow(codec_, DType::f32)), scale, end - begin, own);
       return;
     }
     std::vector<kernels::ConstEncoded> inputs(count);

@@ -18,9 +18,9 @@ inline kernels::Type kernel_type(DType dtype) {
   return static_cast<kernels::Type>(static_cast<int32_t>(dtype));
 }
 
-// What values of `type` become where they do not become integers.
-constexpr DType narrow(DType type) {
-  return type == DType::f32 ? DType::bf16 : type;
+// The type on the wire of values of `type` under a codec without blocks.
+constexpr DType narrow(const Codec& codec, DType type) {
+  return type == DType::f32 ? codec.narrow_type() : type;
 }
 
 // What is added to the next array of the same place, and kept of what is lost this time.

@@ -3,6 +3,7 @@
 // states in f32, bf16 or 8 bits.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -12,8 +13,13 @@
 
 namespace meron::kernels {
 
-// The numbers are those of meron_optimizer_kind. impl/optim/README.md says how to add a rule.
+// The numbers are those of meron_optimizer_kind. docs/contributing/update_rule.md explains how to
+// add a rule.
 enum class Rule : int32_t { adamw = 0, adam = 1, adagrad = 2, lion = 3, sgd = 4 };
+
+// Every rule, in the order of its number.
+inline constexpr std::array kRules = {Rule::adamw, Rule::adam, Rule::adagrad, Rule::lion,
+                                      Rule::sgd};
 
 constexpr std::string_view name_of(Rule rule) {
   switch (rule) {

@@ -90,7 +90,7 @@ std::vector<Misuse> misuses_of_creation() {
              [](Objects& o, Random&) {
                return FAILURE_OF(meron_optimizer_create, &made, &o.frozen_unit, 1, nullptr);
              }),
-      bad_optimizer("unknown kind", [](meron_optimizer_options& o) { o.kind = MERON_SGD + 1; }),
+      bad_optimizer("unknown kind", [](meron_optimizer_options& o) { o.kind = 1000; }),
       bad_optimizer("negative kind", [](meron_optimizer_options& o) { o.kind = -1; }),
       bad_optimizer("learning rate", [](meron_optimizer_options& o) { o.learning_rate = -1; }),
       bad_optimizer("beta1", [](meron_optimizer_options& o) { o.beta1 = 1.0; }),

@@ -36,10 +36,10 @@ inline UpdateStep at_step(Rule rule, int t) {
 // Every rule, with what changes its loop.
 inline std::vector<UpdateStep> steps_of_all_rules(int t) {
   std::vector<UpdateStep> steps;
-  for (const Rule rule : {Rule::adamw, Rule::adam, Rule::adagrad, Rule::lion, Rule::sgd}) {
+  for (const Rule rule : kRules) {
     steps.push_back(at_step(rule, t));
+    if (rule == Rule::sgd) steps.back().dampening = 0.2;
   }
-  steps.back().dampening = 0.2;
   steps.push_back(at_step(Rule::sgd, t));
   steps.back().nesterov = true;
   steps.push_back(at_step(Rule::sgd, t));

@@ -166,7 +166,7 @@ TEST_P(UpdateKernel, IndicesBeyond32BitsEqualTheReference) {
 // One number that is none makes its block of 8-bit states NaN, and no other.
 TEST_P(UpdateKernel, WhatIsNotFiniteIsNotLost) {
   constexpr size_t kN = 3 * kBlock;
-  for (const Rule rule : {Rule::adamw, Rule::adam, Rule::adagrad, Rule::lion, Rule::sgd}) {
+  for (const Rule rule : kRules) {
     for (const StateType type : kStateTypes) {
       for (const float bad : {INFINITY, -INFINITY, NAN}) {
         const UpdateStep step = at_step(rule, 2);

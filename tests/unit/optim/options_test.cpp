@@ -18,8 +18,8 @@ void expect_refused(const Status& status, const char* name) {
 }
 
 TEST(OptimizerOptions, DefaultsAreValid) {
-  for (int rule = 0; rule <= static_cast<int>(UpdateRule::sgd); ++rule) {
-    EXPECT_TRUE(validate(OptimizerOptions{.rule = UpdateRule{rule}}).ok());
+  for (const UpdateRule rule : kernels::kRules) {
+    EXPECT_TRUE(validate(OptimizerOptions{.rule = rule}).ok());
   }
 }
 
