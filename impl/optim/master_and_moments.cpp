@@ -83,7 +83,7 @@ FlatStates::FlatStates(Unit& unit, size_t flat, const OptimizerOptions& options)
       flat_(flat),
       rule_(options.rule),
       shape_(state_shape(unit.rank().plan, unit.flats()[flat].desc, states_of(options))),
-      split_(split_states(unit.rank().plan, unit.flats()[flat].owned)) {
+      split_(split_states(unit.rank().plan, shape_, unit.flats()[flat].owned)) {
   groups.push_back({unit.flats()[flat].desc.elements, 0});
 }
 

@@ -72,9 +72,9 @@ Wide state_buffer_bytes(const Plan& plan, const UnitKinds& units, uint32_t state
     for (const FlatDesc& flat : *flats) {
       if (!flat.trainable) continue;
       const Range owned = held_range(plan.optimizer, flat.elements, rank, mesh);
-      largest = std::max(
-          largest, largest_sub_group(state_shape(plan, flat, states), plan.optimizer.sub_group,
-                                     split_states(plan, owned).nvme.size()));
+      const StateShape shape = state_shape(plan, flat, states);
+      largest = std::max(largest, largest_sub_group(shape, plan.optimizer.sub_group,
+                                                    split_states(plan, shape, owned).nvme.size()));
     }
   }
   return footprint(state_buffers_bytes(plan, largest));

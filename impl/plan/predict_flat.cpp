@@ -236,7 +236,7 @@ class FlatCost {
   void add_states(Tally& cost) const {
     const StateShape shape = state_shape(plan_, flat_, load_.optimizer_states);
     const StateSplit split =
-        split_states(plan_, held_range(plan_.optimizer, flat_.elements, rank_, mesh_));
+        split_states(plan_, shape, held_range(plan_.optimizer, flat_.elements, rank_, mesh_));
     const uint64_t on_device = split.device.size();
     cost[kDeviceOptimizer] = Wide{shape.states} * state_bytes(shape.dtype, on_device) +
                              (shape.master ? on_device * sizeof(float) : 0);

@@ -74,9 +74,14 @@ inline StateShape state_shape(const Plan& plan, const FlatDesc& flat, uint32_t s
 struct StateSplit {
   Range host, nvme, device;
 };
-inline StateSplit split_states(const Plan& plan, const Range& owned) {
+inline StateSplit split_states(const Plan& plan, const StateShape& shape, const Range& owned) {
   const Range none{owned.end, owned.end};
-  if (plan.optimizer.tier == Tier::host) return {owned, none, none};
+  // SGD without momentum stores nothing for f32 values, so no record exists that a pass over the
+  // drive could update.
+  const bool has_records = shape.bytes(kTensorAlign) > 0;
+  if (plan.optimizer.tier == Tier::host || (plan.optimizer.tier == Tier::nvme && !has_records)) {
+    return {owned, none, none};
+  }
   if (plan.optimizer.tier == Tier::device) return {none, none, owned};
   const double share = static_cast<double>(owned.size()) * plan.optimizer.fraction;
   const uint64_t on_nvme = std::min(owned.size(), static_cast<uint64_t>(std::ceil(share)));

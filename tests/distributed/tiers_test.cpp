@@ -28,6 +28,7 @@ struct Config {
   bool two_groups = false;
   bool like_the_rest = false;  // the second group has the numbers of the first
   bool offload = false;        // states leave memory after each step, and come back
+  bool momentum = true;        // of SGD; without it the rule keeps no state
 };
 
 // What lies on nvme, and how; empty: nothing of it.
@@ -166,7 +167,8 @@ bool run(const Config& config, const OnNvme& tier, Outcome& outcome) {
   const World world{config.transport, config.ranks, plan_of(config, tier)};
   return run_world(world, [&](int rank, meron_context context) {
     Trainer trainer(context, config.dtype, true);
-    const meron_optimizer_options options = options_of(config.kind);
+    meron_optimizer_options options = options_of(config.kind);
+    if (!config.momentum) options.beta1 = 0.0;
     CALL(meron_optimizer_create, &trainer.optimizer, trainer.trained.data(), trainer.trained.size(),
          &options);
     if (config.two_groups) {
@@ -264,6 +266,15 @@ INSTANTIATE_TEST_SUITE_P(Plans, Tiers,
 
 TEST(TiersOfThreads, ChangeNoBit) {
   expect_same_on_all_tiers({"zero3", 3, MERON_ADAMW, "f32", MERON_BF16, "local"});
+}
+
+TEST(TiersOfARuleWithoutStates, ChangeNoBit) {
+  for (const meron_dtype dtype : {MERON_F32, MERON_BF16}) {
+    SCOPED_TRACE(dtype);
+    Config config{"zero3", 2, MERON_SGD, "f32", dtype};
+    config.momentum = false;
+    expect_same_on_all_tiers(config);
+  }
 }
 
 TEST(TiersWithGroups, ChangeNoBit) {

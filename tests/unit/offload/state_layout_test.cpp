@@ -30,12 +30,13 @@ TEST(StateLayout, BytesPerElement) {
 // Every element is on one side of a split, which falls between blocks, whatever the fraction.
 TEST(StateLayout, SplitsHaveEveryElementOnce) {
   Plan plan;
+  const StateShape shape;
   plan.optimizer.tier = Tier::nvme;
   for (const double fraction : {1e-9, 0.1, 0.5, 0.999, 1.0}) {
     plan.optimizer.fraction = fraction;
     for (const uint64_t elements : {0u, 32u, 256u, 288u, 4096u, 100'000u}) {
       const Range owned{512, 512 + elements};
-      const StateSplit split = split_states(plan, owned);
+      const StateSplit split = split_states(plan, shape, owned);
       EXPECT_EQ(split.host.begin, owned.begin);
       EXPECT_EQ(split.host.end, split.nvme.begin);
       EXPECT_EQ(split.nvme.end, owned.end);
@@ -46,7 +47,17 @@ TEST(StateLayout, SplitsHaveEveryElementOnce) {
     }
   }
   plan.optimizer.tier = Tier::host;
-  EXPECT_EQ(split_states(plan, {0, 1000}).nvme.size(), 0u);
+  EXPECT_EQ(split_states(plan, shape, {0, 1000}).nvme.size(), 0u);
+}
+
+// A rule without states has no records, so a pass over the drive would not update its values.
+TEST(StateLayout, ElementsWithoutRecordsAreUpdatedOnTheHost) {
+  Plan plan;
+  plan.optimizer.tier = Tier::nvme;
+  const StateShape nothing{.states = 0};
+  EXPECT_EQ(split_states(plan, nothing, {0, 1000}).host.size(), 1000u);
+  const StateShape master_only{.states = 0, .master = true};
+  EXPECT_EQ(split_states(plan, master_only, {0, 1000}).nvme.size(), 1000u);
 }
 
 TEST(StateLayout, SubGroupsFillPages) {
