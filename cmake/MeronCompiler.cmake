@@ -67,7 +67,6 @@ if(NOT (MERON_SANITIZE AND CMAKE_CXX_COMPILER_ID MATCHES "Clang"))
   add_link_options("$<${meron_shared}:LINKER:-z,defs>")
 endif()
 
-# A linker that is fast, for builds that are linked again and again.
 option(MERON_FAST_LINKER "Link with mold or lld if the compiler finds one" OFF)
 if(MERON_FAST_LINKER)
   include(CheckLinkerFlag)
@@ -80,15 +79,12 @@ if(MERON_FAST_LINKER)
   endforeach()
 endif()
 
-# A compiler cache where there is one. Paths below the source tree count relative to the build
-# directory, which itself does not count: what another clone compiled is found again. No source
-# depends on the time or on macros that a precompiled header sees: ccache must be told so.
+# A compiler cache if there is one.
 find_program(MERON_CCACHE ccache)
 set(MERON_COMPILER_CACHE "")
 if(MERON_CCACHE)
-  set(MERON_COMPILER_CACHE ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
-                           CCACHE_NOHASHDIR=1
-                           CCACHE_SLOPPINESS=pch_defines,time_macros ${MERON_CCACHE})
+  set(MERON_COMPILER_CACHE sh ${CMAKE_CURRENT_LIST_DIR}/cached.sh ${PROJECT_SOURCE_DIR}
+                           ${MERON_CCACHE})
 endif()
 if(MERON_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_C_COMPILER_LAUNCHER ${MERON_COMPILER_CACHE})
