@@ -12,13 +12,13 @@ from rules import (
     layering,
     links,
     messages,
+    one_type,
     options,
     paths,
     prose_rates,
     python_modules,
     rust_modules,
     sizes,
-    unity,
 )
 from tree import Offence, Tree
 
@@ -38,8 +38,7 @@ RULES: dict[str, Rule] = {
     "python-internals": python_modules.internals,
     "python-state": python_modules.state,
     "rust-circles": rust_modules.check,
-    "one-type": unity.one_type,
-    "includes": unity.includes,
+    "one-type": one_type.one_type,
     # Sizes
     "lines": sizes.lines,
     "fields": sizes.field_counts,
