@@ -173,7 +173,7 @@ std::vector<std::string> explain(const Ranking& ranking) {
                               human_bytes(nearest.memory.lacking())));
   }
   if (fitting.front()->computing == 0) {
-    out.emplace_back("No computation is given: a step is only transfers and the update.");
+    out.push_back("No computation is given: a step is only transfers and the update.");
   }
   return out;
 }

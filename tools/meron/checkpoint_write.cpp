@@ -80,7 +80,7 @@ int reshard_checkpoint(const ReshardWords& words) {
   std::filesystem::path to(words.to);
   if (!to.has_filename()) to = to.parent_path();  // "new/"
   std::string root = to.parent_path().string();
-  if (root.empty()) root = std::string(1, '.');
+  if (root.empty()) root = ".";
   checkpoint::TensorReader from(open_checkpoint(words.from));
   if (from.checkpoint().foreign) {
     throw Failure(fmt::format(
