@@ -26,8 +26,9 @@ add_compile_options("$<${meron_host}:-ffp-contract=off;-Wall;-Wextra;-Wpedantic>
 # GCC 12 warns of std::string's own copies (GCC bugs 105329 and 105651), and takes them for the caller's
 # code if the header is precompiled. Clang and AddressSanitizer look for the same faults.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-array-bounds>
-                      $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
+  foreach(warning array-bounds restrict stringop-overflow stringop-overread)
+    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-${warning}>)
+  endforeach()
 endif()
 if(MERON_WERROR)
   add_compile_options("$<${meron_host}:-Werror>")

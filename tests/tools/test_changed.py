@@ -71,7 +71,7 @@ CHANGES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("kernels", "plan", "io", "capi_misuse", "python_context"),
     ),
     "bindings/python/meron/torch/api.py": (
-        ("torch_zero", "torch_twin", "torch_threads", "examples_torch", TREE),
+        ("torch_zero", "torch_twin", "torch_hard", "examples_torch", TREE),
         ("capi_misuse", "mesh", "engine", "python_context", "rust_library", "conformance_c"),
     ),
     "bindings/rust/meron/src/lib.rs": (
@@ -99,7 +99,7 @@ CHANGES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("device", "device_edge", "joined_devices", "torch_device"),
         ("base", "plan", "twin", "hosts_self", "mesh"),
     ),
-    "tests/bindings/torch/zero/steps.py": (
+    "tests/bindings/torch/zero/test_zero_steps.py": (
         ("torch_zero",),
         ("twin", "python_context", "examples", "torch_pages"),
     ),

@@ -59,6 +59,7 @@ RULES = (
     Rule("cmake/meron.pc.in", ("folder:tests/package",)),
     Rule("cmake/debian/*", ("folder:tests/package",)),
     Rule("cmake/*.cmake*", (EVERYTHING,)),
+    Rule("cmake/*.sh", (EVERYTHING,)),
     Rule("include/meron/*", (EVERYTHING,)),
     Rule("tests/CMakeLists.txt", (EVERYTHING,)),
     # Every run of pytest loads the plugin.

@@ -4,13 +4,8 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
-from pathlib import Path
 
 import pytest
-
-# Tests of other folders train the model of zero/ too.
-sys.path.append(str(Path(__file__).parent / "zero"))
 
 
 def pytest_configure() -> None:
