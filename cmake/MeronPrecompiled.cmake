@@ -23,11 +23,17 @@ elseif(MERON_CCACHE)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
 endif()
 
-# meron_precompile(<target>): compiles the target's sources with the headers that meron_base has
-# precompiled. For targets of C++20 with the engine's flags.
+# GCC forgets the warnings that the standard library switches off around its copies of bytes.
+# (GCC bug 64117.) A build without precompiled headers has them.
+set(meron_forgotten "$<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds;-Wno-stringop-overflow>"
+                    "$<$<CXX_COMPILER_ID:GNU>:-Wno-stringop-overread>")
+
+# meron_precompile(<target> [<header>...]): compiles the target's sources with the headers that meron_base has
+# precompiled, or, given headers, with these too. For targets of C++20 with the engine's flags.
 function(meron_precompile target)
-  if(target STREQUAL "meron_base")
-    target_precompile_headers(meron_base PRIVATE ${MERON_PRECOMPILED_IN_LAYERS})
+  target_compile_options(${target} PRIVATE ${meron_forgotten})
+  if(target STREQUAL "meron_base" OR ARGN)
+    target_precompile_headers(${target} PRIVATE ${MERON_PRECOMPILED_IN_LAYERS} ${ARGN})
   else()
     target_precompile_headers(${target} REUSE_FROM meron_base)
   endif()
@@ -40,6 +46,7 @@ function(meron_precompile_test target)
   if("meron" IN_LIST ARGN)
     set(owner meron_library_test_headers)
   endif()
+  target_compile_options(${target} PRIVATE ${meron_forgotten})
   target_precompile_headers(${target} REUSE_FROM ${owner})
 endfunction()
 
@@ -48,7 +55,7 @@ function(meron_add_test_headers owner)
   target_link_libraries(${owner} PRIVATE GTest::gmock GTest::gtest)
   # As an executable's sources are.
   set_target_properties(${owner} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-  target_compile_options(${owner} PRIVATE -fPIE)
+  target_compile_options(${owner} PRIVATE -fPIE ${meron_forgotten})
   meron_set_test_options_(${owner} "${ARGN}")
   target_precompile_headers(${owner} PRIVATE ${MERON_PRECOMPILED_IN_TESTS})
 endfunction()

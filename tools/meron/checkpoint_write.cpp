@@ -79,8 +79,7 @@ int reshard_checkpoint(const ReshardWords& words) {
   if (ranks > UINT32_MAX) throw Failure("--ranks is too large", kUsageError);
   std::filesystem::path to(words.to);
   if (!to.has_filename()) to = to.parent_path();  // "new/"
-  std::string root = to.parent_path().string();
-  if (root.empty()) root = ".";
+  const std::string root = to.has_parent_path() ? to.parent_path().string() : ".";
   checkpoint::TensorReader from(open_checkpoint(words.from));
   if (from.checkpoint().foreign) {
     throw Failure(fmt::format(
