@@ -23,13 +23,6 @@ endif()
 set(meron_host "$<COMPILE_LANGUAGE:C,CXX>")
 add_compile_options("$<${meron_host}:-ffp-contract=off;-Wall;-Wextra;-Wpedantic>"
                     "$<${meron_host}:-fstack-protector-strong>")
-# GCC 12 warns of std::string's own copies (GCC bugs 105329 and 105651), and takes them for the caller's
-# code if the header is precompiled. Clang and AddressSanitizer look for the same faults.
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  foreach(warning array-bounds restrict stringop-overflow stringop-overread)
-    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-${warning}>)
-  endforeach()
-endif()
 if(MERON_WERROR)
   add_compile_options("$<${meron_host}:-Werror>")
 endif()

@@ -23,13 +23,16 @@ elseif(MERON_CCACHE)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
 endif()
 
-# GCC forgets the warnings that the standard library switches off around its copies of bytes.
-# (GCC bug 64117.) A build without precompiled headers has them.
-set(meron_forgotten "$<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds;-Wno-stringop-overflow>"
-                    "$<$<CXX_COMPILER_ID:GNU>:-Wno-stringop-overread>")
+# In a precompiled header, GCC forgets where the standard library switches warnings off (GCC bug 64117). The
+# library's copies of bytes then cause false ones. A build without precompiled headers has these warnings.
+set(meron_forgotten "")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  set(meron_forgotten -Wno-array-bounds -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread)
+endif()
 
-# meron_precompile(<target> [<header>...]): compiles the target's sources with the headers that meron_base has
-# precompiled, or, given headers, with these too. For targets of C++20 with the engine's flags.
+# meron_precompile(<target> [<header>...]): compiles the target's sources with the headers that
+# meron_base has precompiled; with further headers, the target precompiles all of them itself. For
+# targets of C++20 with the engine's flags.
 function(meron_precompile target)
   target_compile_options(${target} PRIVATE ${meron_forgotten})
   if(target STREQUAL "meron_base" OR ARGN)
