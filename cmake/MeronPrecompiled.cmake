@@ -34,6 +34,10 @@ endif()
 # meron_base has precompiled; with further headers, the target precompiles all of them itself. For
 # targets of C++20 with the engine's flags.
 function(meron_precompile target)
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL "INTERFACE_LIBRARY")
+    return()
+  endif()
   target_compile_options(${target} PRIVATE ${meron_forgotten})
   if(target STREQUAL "meron_base" OR ARGN)
     target_precompile_headers(${target} PRIVATE ${MERON_PRECOMPILED_IN_LAYERS} ${ARGN})
