@@ -23,8 +23,8 @@ elseif(MERON_CCACHE)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
 endif()
 
-# In a precompiled header, GCC forgets where the standard library switches warnings off (GCC bug 64117). The
-# library's copies of bytes then cause false ones. A build without precompiled headers has these warnings.
+# With precompiled headers GCC 12 warns of copies of bytes within the standard library, which it does not
+# without them. A build with CMAKE_DISABLE_PRECOMPILE_HEADERS has these warnings.
 set(meron_forgotten "")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   set(meron_forgotten -Wno-array-bounds -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread)

@@ -67,8 +67,7 @@ class [[nodiscard]] Error {
   ErrorInfo* info_ = nullptr;  // owned; null after a move
 };
 
-// A union rather than std::variant, whose instantiation is a tenth of what compiling the engine
-// takes.
+// A union rather than std::variant, which takes longer to compile in each source of the engine.
 template <class T>
 class [[nodiscard]] Result {
  public:
