@@ -58,9 +58,9 @@ else()
 endif()
 
 add_link_options(LINKER:-z,relro LINKER:-z,now)
-# The shared library exports what its version script lists and nothing that a static library
-# brought along, and an undefined symbol is an error now rather than at load time. (Clang leaves
-# the sanitizer runtime to the executable, so there the check would fail.)
+# The shared library exports the names of its version script, and no name of a static library. An
+# undefined symbol is an error of the link, not of the load. (Clang leaves the sanitizer runtime to the
+# executable, so there the check would fail.)
 set(meron_shared "$<STREQUAL:$<TARGET_PROPERTY:TYPE>,SHARED_LIBRARY>")
 add_link_options("$<${meron_shared}:LINKER:--exclude-libs,ALL>")
 if(NOT (MERON_SANITIZE AND CMAKE_CXX_COMPILER_ID MATCHES "Clang"))

@@ -9,7 +9,7 @@ set(MERON_CUDA_ARCHITECTURES "" CACHE STRING
     "Devices as CMAKE_CUDA_ARCHITECTURES has them; empty: from sm_80 on, newer ones by PTX too")
 
 set(MERON_WITH_CUDA OFF)
-# The sanitizers do not know device code, and what runs without a device is tested without nvcc.
+# The sanitizers do not know device code. Tests without a device need no nvcc.
 if(NOT MERON_CUDA OR (MERON_SANITIZE AND MERON_CUDA STREQUAL "AUTO"))
   return()
 endif()

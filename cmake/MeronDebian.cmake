@@ -26,7 +26,7 @@ set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
 # A shared library's package is named after its soname, so that two may be installed at a time.
 set(soversion ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME libmeron${soversion})
-# What packages that link with the library depend on, and that the loader's cache is to be renewed.
+# The dependency of packages that link with the library, and the trigger that renews the loader's cache.
 file(WRITE ${PROJECT_BINARY_DIR}/debian/shlibs
      "libmeron ${soversion} libmeron${soversion} (>= ${PROJECT_VERSION})\n")
 file(WRITE ${PROJECT_BINARY_DIR}/debian/triggers "activate-noawait ldconfig\n")

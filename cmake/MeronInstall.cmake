@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # install(): the headers, the library, the command, and what pkg-config and find_package(Meron) read.
 #
-# Seven components, of which `cmake --install` takes all: `runtime`, the library that programs load;
-# `development`, what compiling against it takes; `command`, the command `meron`; and the modules that
+# `cmake --install` installs all of seven components: `runtime`, the library that programs load;
+# `development`, headers and files for compilers; `command`, the command `meron`; and the modules that
 # the library loads: `mpi` for the transport over MPI, `cuda` for GPUs, `nccl` for collectives between
-# them, `emulated` for a device that is none. The command and the modules are OPTIONAL: each is
+# them, `emulated` for a device in host memory. The command and the modules are OPTIONAL: each is
 # installed if it was built, so that `cmake --build --target meron` is enough for an installation.
 
 include(CMakePackageConfigHelpers)

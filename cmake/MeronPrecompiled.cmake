@@ -23,8 +23,8 @@ elseif(MERON_CCACHE)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
 endif()
 
-# With precompiled headers GCC 12 warns of copies of bytes within the standard library, which it does not
-# without them. A build with CMAKE_DISABLE_PRECOMPILE_HEADERS has these warnings.
+# GCC 12 warns of copies within the standard library, falsely, if its headers are precompiled. A build
+# with CMAKE_DISABLE_PRECOMPILE_HEADERS keeps these warnings.
 set(meron_forgotten "")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   set(meron_forgotten -Wno-array-bounds -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread)

@@ -120,8 +120,8 @@ function(meron_test_takes_two_processors name)
   set_tests_properties(${name} PROPERTIES PROCESSORS 2 COST 200)
 endfunction()
 
-# What is tested is compiled as it is shipped; the tests themselves need no more than -O1, which takes
-# two thirds of the time.
+# The library is compiled as it is shipped. The tests themselves need no more than -O1, which takes two
+# thirds of the time.
 function(meron_set_test_options_ target libraries)
   target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>)
   # Where all that is tested is in libmeron.so, a test's own code is no concern of UBSan, which takes
@@ -155,7 +155,7 @@ function(meron_set_test_properties_ name labels default_labels timeout default_t
   endif()
 endfunction()
 
-# When every folder has been read: what gpu_checks has besides its tests.
+# Adds the targets that gpu_checks has besides its tests. Runs after every folder has been read.
 function(meron_complete_gpu_checks_ folder)
   get_property(targets DIRECTORY ${folder} PROPERTY BUILDSYSTEM_TARGETS)
   foreach(target IN LISTS targets)

@@ -41,7 +41,7 @@ License: Apache-2.0
 endforeach()
 
 set(command "${CPACK_TEMPORARY_DIRECTORY}/command/usr")
-# The library lies where the loader looks by itself.
+# The loader finds the library in its default folder.
 file(RPATH_REMOVE FILE "${command}/bin/meron")
 file(MAKE_DIRECTORY "${command}/share/man/man1")
 compress("${CPACK_MERON_MANUAL}" "${command}/share/man/man1/meron.1.gz")
