@@ -10,7 +10,8 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PRESETS = ("release", "asan", "tsan")
+SANITIZERS = ("asan", "tsan")
+PRESETS = ("release", *SANITIZERS)
 # `--changed` builds the first of these that exists.
 CHANGED_PRESETS = ("dev", "release")
 CORES = len(os.sched_getaffinity(0))
