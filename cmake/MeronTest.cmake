@@ -170,6 +170,3 @@ function(meron_complete_gpu_checks_ folder)
     meron_complete_gpu_checks_(${subfolder})
   endforeach()
 endfunction()
-
-meron_add_test_headers(meron_test_headers)
-meron_add_test_headers(meron_library_test_headers meron)
