@@ -30,7 +30,7 @@ EDITS = {
     "values": ("impl/values/gather.cpp", 'static_assert(sizeof(int) == 4, "loop {turn}");\n'),
     "plan": ("impl/plan/predict.cpp", 'static_assert(sizeof(int) == 4, "loop {turn}");\n'),
     "capi": ("capi/gather.cpp", 'static_assert(sizeof(int) == 4, "loop {turn}");\n'),
-    "meron.torch": ("bindings/python/meron/torch/api.py", "LOOP = {turn}\n"),
+    "meron.torch": ("bindings/python/meron/torch/api.py", "\n\nLOOP = {turn}\n"),
 }
 WITHIN = 60  # seconds
 
