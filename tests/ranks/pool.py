@@ -28,6 +28,7 @@ STACK = re.compile(r"^(Fatal Python error|(Current thread|Thread) 0x)", re.M)
 OWN_FRAMES = re.compile(
     r"^  File \"[^\n]*ranks/server\.py\", line \d+ in outcome_of\n(  File .*\n?)*", re.M
 )
+STARTER = "from ranks.server import main; main()"
 KINDS = ("out", "err", "end")  # of a case's files
 GRACE = 1.0  # seconds that a late rank has to print its stack
 
@@ -237,7 +238,7 @@ def start(preloads: list[str]) -> tuple[subprocess.Popen[bytes], socket.socket]:
     environment["PYTHONPATH"] = os.pathsep.join([package, environment.get("PYTHONPATH", "")])
     with theirs:
         process = subprocess.Popen(
-            [sys.executable, "-B", "-m", "ranks.server", str(theirs.fileno()), *preloads],
+            [sys.executable, "-B", "-c", STARTER, str(theirs.fileno()), *preloads],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],

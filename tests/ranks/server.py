@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that fork ranks. Started as a program, this file is a starter.
+"""Processes that fork ranks. A process that runs `main` is a starter.
 
 Each rank number has a starter, so that ranks hash strings differently, as the ranks of a real run.
 It imports what `ranks_preload` names (PyTorch takes 2 s of a processor), starts no thread, and is
@@ -219,10 +219,3 @@ def freeze() -> None:
 
 def end_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
-if __name__ == "__main__":
-    # As a module of its package, so that classes have one name in all processes.
-    from ranks import server
-
-    server.main()

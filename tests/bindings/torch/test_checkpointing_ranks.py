@@ -26,6 +26,7 @@ def join(folder: Path, name: str = "meet") -> None:
     """Makes a group of all ranks, which meet at a file."""
     where = f"file://{folder}/{name}"
     dist.init_process_group("gloo", init_method=where, rank=RANK, world_size=RANKS)
+    dist.barrier()  # the group breaks if a rank ends before the others are connected
 
 
 class Mpu:

@@ -32,6 +32,7 @@ def join(folder: Path) -> None:
     """Makes a gloo group of all ranks, which meet at a file."""
     where = f"file://{folder}/meet"
     dist.init_process_group("gloo", init_method=where, rank=RANK, world_size=RANKS)
+    dist.barrier()  # the group breaks if a rank ends before the others are connected
 
 
 # ---- Training over a group ----------------------------------------------------------------------

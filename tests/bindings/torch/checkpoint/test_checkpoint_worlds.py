@@ -37,6 +37,7 @@ def be_a_node(folder: Path, disk: int, action: str) -> Path:
     os.environ["MERON_TORCH_TRANSPORT"] = "group"
     meeting = f"file://{folder}/{action}"
     torch.distributed.init_process_group("gloo", meeting, rank=RANK, world_size=RANKS)
+    torch.distributed.barrier()  # the group breaks if a rank ends before the others are connected
     return folder / f"disk{disk}"
 
 

@@ -346,6 +346,7 @@ def test_rejects_dtensors_by_name(tmp_path: Path) -> None:
     dist.init_process_group(
         "gloo", init_method=f"file://{tmp_path}/rendezvous", rank=RANK, world_size=RANKS
     )
+    dist.barrier()  # the group breaks if a rank ends before the others are connected
     mesh = init_device_mesh("cpu", (RANKS,))
     model = mlp()
     model[2].weight = nn.Parameter(distribute_tensor(model[2].weight.detach(), mesh))

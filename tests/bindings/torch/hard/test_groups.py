@@ -31,6 +31,7 @@ def init_process_group(folder: Path) -> None:
     mt.context_for("zero3")
     method = f"file://{folder}/rendezvous"
     dist.init_process_group("gloo", init_method=method, rank=RANK, world_size=RANKS)
+    dist.barrier()  # the group breaks if a rank ends before the others are connected
 
 
 def row_and_column() -> tuple[dist.ProcessGroup, dist.ProcessGroup]:

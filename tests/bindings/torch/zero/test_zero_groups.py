@@ -37,6 +37,7 @@ pytestmark = pytest.mark.ranks(3, 4)
 
 def init_groups(folder: Path) -> None:
     dist.init_process_group("gloo", f"file://{folder}/meeting", rank=RANK, world_size=RANKS)
+    dist.barrier()  # the group breaks if a rank ends before the others are connected
     atexit.register(dist.destroy_process_group)
 
 
