@@ -207,8 +207,8 @@ def parse_arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--times",
         action="store_true",
-        help=f"print the {times.DEAREST} dearest tests: alone, of the last run; with --quick, "
-        "--changed, --preset or -R, of this one",
+        help=f"print the {times.DEAREST} dearest tests: of the last run if it is the only option, "
+        "else of this one",
     )
     parser.add_argument(
         "-j",
@@ -229,8 +229,7 @@ def main() -> int:
     if arguments.full:
         campaign = ROOT / CAMPAIGNS[arguments.full]
         os.execv(sys.executable, [sys.executable, "-B", str(campaign)])
-    runs = arguments.quick or arguments.preset or arguments.regex
-    if arguments.times and not runs and arguments.changed is None:
+    if sys.argv[1:] == ["--times"]:
         if say_times(None):
             return 0
         say("tools/test: --times has no recorded run. Run tools/test first.")

@@ -268,6 +268,10 @@ class Stages(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertTrue(shown.endswith("2 passed, 1 failed, 0 skipped\n"), shown)
 
+    def test_times_beside_another_option_runs_the_tests(self) -> None:
+        self.main("--keep-going", "--times")
+        self.assertIn("built release", self.steps)
+
     def test_one_preset_is_built_and_tested_alone(self) -> None:
         self.assertEqual(self.main("--preset", "tsan")[0], 0)
         self.assertEqual(self.steps, ["built tsan", "tested tsan"])
