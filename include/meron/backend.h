@@ -378,12 +378,14 @@ typedef struct {
    * which what is left goes, and also after abort. */
   meron_status (*window_close)(void *comm, void *window, meron_backend_failure *failure);
 
-  /* Ends what is under way on this rank, done or not: work on streams stops waiting for peers, and
-   * what it should have written is undefined; a call of another thread that waits returns
-   * MERON_E_ABORTED. Peers may hear of it, or wait on: every rank aborts. `comm` must still be
-   * closed. Waits for the library to stop its own work on this rank, not for peers. A second one
-   * does nothing. */
-  meron_status (*abort)(void *comm, meron_backend_failure *failure);
+  /* Ends what `count` communicators of one device have under way on this rank, done or not: work on
+   * streams stops waiting for peers, and what it should have written is undefined; a call of
+   * another thread that waits returns MERON_E_ABORTED. They end together, because a kernel of one
+   * may keep the memory of another from being freed. Peers may hear of it, or wait on: every rank
+   * aborts. Each must still be closed. Waits for the library to stop its own work on this rank, not
+   * for peers, and at most 5 s: then it returns MERON_E_TIMEOUT, and the device is lost to this
+   * process. A second abort of a communicator does nothing. */
+  meron_status (*abort)(void *const *comms, uint64_t count, meron_backend_failure *failure);
 
   /* Ends the communicator, and frees `comm` whatever is returned. All ranks close it, each when it
    * has waited for its streams to come past the communicator's work. Waits for peers to close it as
