@@ -125,10 +125,14 @@ class Pool:
                 remote.kill(signal.SIGKILL)
             remote.connection.close()
         self.remotes.clear()
-        for process, connection in self.starters:
+        for _, connection in self.starters:
+            connection.close()  # a starter ends when its homes have
+        until = time.monotonic() + GRACE
+        for process, _ in self.starters:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(until - time.monotonic(), 0.0))
             process.kill()
             process.wait()
-            connection.close()
         self.starters.clear()
 
     def run(

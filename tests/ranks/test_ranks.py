@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -73,6 +74,20 @@ def test_b():
     assert "ranks 0, 2 of 3 passed" in out
     assert "rank 2: stdout" in out and "written by 2" in out
     assert "1 failed, 1 passed" in out
+
+
+def test_the_processor_time_of_ranks_counts_as_pytests(tmp_path: Path) -> None:
+    source = """
+@pytest.mark.ranks(2)
+def test_a():
+    until = time.process_time() + 1.0
+    while time.process_time() < until:
+        pass
+"""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert "1 passed" in run(tmp_path, source)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime > 2.0
 
 
 def test_ranks_that_fail_alike_are_folded_and_the_first_is_shown(tmp_path: Path) -> None:
