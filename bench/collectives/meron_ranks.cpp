@@ -65,7 +65,7 @@ float* gradient_bucket(const Tensor& tensor) {
   return static_cast<float*>(view.data);
 }
 
-// Reduces what lies in the bucket, or `staged`, to the ranks that own the parts.
+// Reduce-scatters the bucket, or `staged`, to the ranks that own the shards.
 void reduce_scatter(const Tensor& tensor, const Floats* staged,
                     const std::function<void(const meron_view&)>& reader) {
   meron_reduce_options options = MERON_REDUCE_OPTIONS_INIT;

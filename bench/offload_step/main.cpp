@@ -59,7 +59,7 @@ double over_largest(const Arm& a, const std::vector<const Arm*>& parts) {
   return median(ratios);
 }
 
-// One measurement: what `fraction` of the states lies on the drive.
+// A measurement with `fraction` of the states on the drive.
 class Measurement {
  public:
   Measurement(const Options& options, double fraction)

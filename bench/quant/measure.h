@@ -34,7 +34,7 @@ struct Arm {
 // Runs all arms in turns over n elements.
 void take_turns(Workers& workers, std::vector<Arm>& arms, size_t n, size_t repeats);
 
-// How many times faster `arm` was than `base`: the median over the turns.
+// Ratio of the speeds of `arm` and `base`: the median over the turns.
 double speedup(const Arm& arm, const Arm& base);
 
 // The ratio of their traffic per second.

@@ -31,7 +31,7 @@ MATTERS = 0.03  # of a figure: what is less is not told from noise
 
 @dataclass
 class Figure:
-    """What a benchmark promises something of: its values in the turns of both checkouts."""
+    """A figure with a goal: its values in the turns of both checkouts."""
 
     name: str
     at_least: bool  # larger is better
