@@ -48,7 +48,7 @@ Title = tuple[str, str]  # a case's name and a plan
 
 @dataclass
 class Cell:
-    """What one runner said about its cases on one transport."""
+    """One runner's report of its cases on one transport."""
 
     runner: str
     transport: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the matrix says of runners that fail, crash, hang, skip or leave cases out."""
+"""Tests the matrix's report of runners that fail, crash, hang, skip or leave out cases."""
 
 from __future__ import annotations
 

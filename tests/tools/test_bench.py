@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmarks run to their end, check their values, and leave JSON. What they measure is not
-tested: that takes a quiet machine."""
+"""The benchmarks complete, check their values, and write JSON. No test checks their timings, which
+need an idle machine."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_collectives_with_open_mpi(tmp_path):
 def test_io_with_fio_and_without(tmp_path):
     if not (BUILD / "bench" / "io" / "bench_io").exists():
         pytest.skip("the benchmarks were not built")
-    # The build lies on a disk; a temporary folder may lie in memory.
+    # The build folder is on a disk; a temporary folder may be in memory.
     on_disk = ("--dir", str(BUILD))
     text, report = bench("io", tmp_path / "report.json", *on_disk, PATH="/nowhere")
     assert "Without fio" in text
@@ -266,7 +266,7 @@ def test_the_front_end_refuses_other_names():
 
 
 def test_the_readme_has_the_ratios_of_the_kept_results(tmp_path):
-    """What README.md says of speed is what bench/results has, and the chart can be drawn."""
+    """The ratios of README.md equal those of bench/results, and the chart can be drawn."""
     script = ROOT / "bench" / "shared" / "chart.py"
     words = [sys.executable, "-B", str(script), "--output", str(tmp_path / "ratios.png")]
     done = subprocess.run(words, capture_output=True, text=True)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/gpu-check, as far as a machine without a GPU can show it: the time that phases get, what
-ends a program, what counts as passed, what meron_add_gpu_test makes, and the pack."""
+"""Tests tools/gpu-check on a machine without a GPU: the time of each phase, the end of a program,
+the condition of a pass, the output of meron_add_gpu_test, and the pack."""
 
 from __future__ import annotations
 
@@ -351,7 +351,7 @@ def test_meron_is_built_from_the_pack_alone(pack, tmp_path):
     assert found["MERON_URING"] == f"{pack}/lib/liburing.a"
     for name in ("MERON_URING_INCLUDE", "MERON_HIGHWAY_INCLUDE"):
         assert found[name] == f"{pack}/include"
-    # What the compiler reads: every library from the pack, and nothing of them from elsewhere.
+    # The compiler reads the headers of every library from the pack, and from no other folder.
     commands = json.loads((tmp_path / "compile_commands.json").read_text())
     command_of = {entry["file"]: entry for entry in commands}
     for library, source in USERS.items():

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`meron io-bench`: what it measures and advises, what it leaves, and bad folders."""
+"""Tests `meron io-bench`: its measurements and advice, the files that it leaves, and bad
+folders."""
 
 from __future__ import annotations
 

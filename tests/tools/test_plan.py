@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`meron plan`: where a model comes from, what is shown, and what is wrong with bad input."""
+"""Tests `meron plan`: the sources of a model, the output, and the errors for bad input."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ void say(const std::string& line) {
   std::fflush(stdout);
 }
 
-// What went wrong, or "".
+// Returns the error, or "".
 std::string run_case(const Setup& setup, const Case& one, const std::string& plan) {
   Session session(setup, one.name, plan);
   for (const Statement& statement : one.statements) {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What one rank has while it executes a case: its objects by their names.
 
-# Where and how the cases run.
+# Configuration of a run: rank, transport and options.
 struct Setup
     rank::Int
     world::Int
@@ -89,7 +89,7 @@ function release_held(object)
     elseif object.released || object.item isa Meron.Owner && object.item.id == 0
         release_raw(object.item, object.handle)
     else
-        # What the natural release passes over in silence, the raw one says.
+        # The raw release reports errors that the natural one ignores.
         release_raw(object.item, object.handle)
         object.item.id = 0
     end

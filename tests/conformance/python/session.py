@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one rank has while it executes a case: its objects by their names."""
+"""A rank's objects by name, during one case."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Setup:
-    """Where and how the cases run."""
+    """Configuration of a run: rank, transport and options."""
 
     rank: int
     world: int

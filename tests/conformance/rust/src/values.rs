@@ -89,7 +89,7 @@ pub fn same(seen: &Buffer, wanted: &Buffer) -> Result<(), Failure> {
     near(seen, wanted, 0.0)
 }
 
-/// Whether they differ by at most so much in each element.
+/// Checks that each element differs by at most `within`.
 pub fn near(seen: &Buffer, wanted: &Buffer, within: f64) -> Result<(), Failure> {
     if seen.dtype() != wanted.dtype() || seen.len() != wanted.len() {
         let (a, b) = (seen.dtype(), wanted.dtype());
