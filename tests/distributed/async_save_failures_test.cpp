@@ -24,7 +24,7 @@ void limit_files(uint64_t bytes) {
   setrlimit(RLIMIT_FSIZE, &limit);
 }
 
-TEST(AsyncSave, ThatFailsOnOneRankFailsOnAllAndTrainingGoesOn) {
+TEST(AsyncSave, ThatFailsOnOneRankFailsOnAllAndTrainingContinues) {
   const Folder folder;
   EXPECT_TRUE(run_world({"shm", 2, "zero3"}, [&](int rank, meron_context context) {
     Trainer trainer(context, MERON_F32);
@@ -87,19 +87,19 @@ TEST(AsyncSave, AFailureThatWasOnlyPolledForIsRaisedByTheNext) {
   EXPECT_FALSE(fs::exists(folder.path + "/two"));
 }
 
-// What the log was told, in the process of a rank.
+// Text of the log, in the process of a rank.
 std::string& told() {
   static std::string text;
   return text;
 }
 
-// Where a rank's log goes that the test reads after the rank has closed its context.
+// Path of a rank's log, which the test reads after the rank has closed its context.
 std::string& log_file() {
   static std::string path;
   return path;
 }
 
-TEST(AsyncSave, AFailureThatNobodyHeardOfIsLoggedWhenTheContextIsClosed) {
+TEST(AsyncSave, AnUnreportedFailureIsLoggedWhenTheContextIsClosed) {
   for (const bool waits : {false, true}) {
     const Folder folder, logs;
     log_file() = logs.path + "/log";

@@ -11,9 +11,9 @@
 namespace meron::test {
 namespace {
 
-// What nobody has written is zero, and never what the device's memory held: a slow one shows who
-// reads too early.
-TEST(JoinedDevicesTest, WhatNobodyHasWrittenIsZero) {
+// Values that no rank has written are zero, not the former content of the device's memory. A slow
+// device reveals reads that are too early.
+TEST(JoinedDevicesTest, UnwrittenValuesAreZero) {
   for (const int ranks : {1, 2}) {
     EXPECT_TRUE(run_joined(joined_world(ranks), ",delay=20000", [](int, meron_context context) {
       const OneParam model(context, 1000);
@@ -127,7 +127,7 @@ TEST(JoinedDevicesTest, GathersOfAUnitOverlap) {
 
 // Rows that replicas hold alike, and update in parts: whoever looks first, and where, sees all of a
 // version.
-TEST(JoinedDevicesTest, RowsThatReplicasUpdateInPartsAreWhole) {
+TEST(JoinedDevicesTest, ShardsThatReplicasUpdateInPartsAreComplete) {
   World world = joined_world(3);
   world.plan = R"({"mesh": {"shard": 1}, "param": {"sharding": "shard", "tier": "device"},
                    "gradient": {"sharding": "shard", "tier": "device"},
@@ -179,7 +179,7 @@ TEST(JoinedDevicesTest, RowsThatReplicasUpdateInPartsAreWhole) {
   }));
 }
 
-// One step of AdamW, then a gather that is given up while the device still works on it.
+// One step of AdamW, then a gather that is cancelled while the device still works on it.
 void train_once(const OneParam& model, uint64_t count) {
   meron_optimizer optimizer{};
   CALL(meron_optimizer_create, &optimizer, &model.unit, 1, nullptr);

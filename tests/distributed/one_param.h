@@ -9,7 +9,7 @@
 
 namespace meron::test {
 
-// One unit of one f32 param of `count` elements, half of which each of two ranks owns.
+// One unit of one f32 param of `count` elements. Each of two ranks owns half of them.
 struct OneParam {
   meron_param param{};
   meron_unit unit{};

@@ -132,9 +132,9 @@ TEST(Replay, TheSecondPassMeetsItsGathersAhead) {
   }
 }
 
-// Where nothing is begun ahead, the next gather differs: both units are named. Where the skipped
-// unit was begun ahead, the same gathers were posted, and both ranks go on. Nobody hangs.
-TEST(Replay, ARankThatSkipsAUnitIsToldOrGoesOn) {
+// If no gather was prefetched, the next gather differs, and the error names both units. If the
+// skipped unit was prefetched, both ranks have posted the same gathers and continue. No rank hangs.
+TEST(Replay, ARankThatSkipsAUnitFailsOrContinues) {
   for (const char* transport : {"local", "shm", "sockets"}) {
     for (const uint64_t prefetch : {0, 1, 2500, 1'000'000}) {
       SCOPED_TRACE(std::string(transport) + " prefetch " + std::to_string(prefetch));
@@ -184,7 +184,7 @@ TEST(Replay, ARankThatSkipsAUnitIsToldOrGoesOn) {
 
 // A reset takes the gather from an enter that waits in another thread: that must not say that the
 // unit is full.
-TEST(Replay, AnEnterWhoseUnitWasGivenBackIsTold) {
+TEST(Replay, AnEnterFailsIfItsUnitIsReset) {
   for (const char* transport : {"local", "shm"}) {
     SCOPED_TRACE(transport);
     Shared<std::atomic<int>> was_reset(1);
@@ -253,9 +253,9 @@ TEST(Replay, ASchedulesUnitsMayBeStepping) {
   }
 }
 
-// Where ranks share no memory a gather that was begun ahead is not full before the peers have begun
-// it, too. How long ago that was is not how long this rank has waited.
-TEST(Replay, WhatWasBegunAheadHasItsDeadlineFromItsUse) {
+// If ranks share no memory, a prefetched gather completes only after the peers have begun it, too.
+// The time since the prefetch does not count as a wait of this rank.
+TEST(Replay, APrefetchedGatherHasItsDeadlineFromItsUse) {
   constexpr int64_t kTimeoutNs = 2'000'000'000;
   World world{"sockets", 2, "zero3"};
   world.timeout_ns = kTimeoutNs;
@@ -285,7 +285,7 @@ TEST(Replay, WhatWasBegunAheadHasItsDeadlineFromItsUse) {
   EXPECT_EQ(1, right[1]);
 }
 
-TEST(Replay, SchedulesThatDifferAreTold) {
+TEST(Replay, RanksWithDifferentSchedulesFail) {
   for (const char* transport : {"local", "shm"}) {
     Shared<int> told(2);
     ASSERT_TRUE(run_world({transport, 2, "zero3"}, [&](int rank, meron_context context) {

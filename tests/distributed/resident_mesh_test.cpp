@@ -13,8 +13,8 @@
 namespace meron::test {
 namespace {
 
-// Which rows lie on devices that exchange by themselves; or all, and the host exchanges, because
-// ranks share a device.
+// The entries on devices with a communicator of their own. `shared`: all entries, and the host
+// exchanges, because ranks share a device.
 enum class Where { all, values, shared };
 
 // The same rows on devices as on the host.
@@ -36,7 +36,7 @@ struct Mesh {
 };
 constexpr const char* kShard = "shard";
 constexpr const char* kWorld = "replica x shard";
-// Codecs of gradients. What is lost is dropped after five exchanges.
+// Codecs of gradients. The residual is dropped after five exchanges.
 constexpr const char* kInt4 = R"({"kind": "int4", "feedback": {"beta": 0.8, "reset": 5}})";
 constexpr const char* kRandom =
     R"({"kind": "int8", "block": 64, "rounding": "stochastic", "hadamard": true})";

@@ -33,7 +33,7 @@ inline void barrier(meron_context context) {
   finish(all);
 }
 
-// How a world trains.
+// Configuration of a world's training.
 struct Way {
   std::string plan;
   meron_dtype dtype = MERON_F32;
@@ -91,7 +91,7 @@ inline meron_checkpoint_save_options save_options(const Trainer& trainer, uint64
   return options;
 }
 
-// What an error says, and frees it; "" for none.
+// Returns the text of an error, and frees it. Returns "" for null.
 inline std::string words_of(meron_error* error) {
   if (error == nullptr) return {};
   std::string words = std::string(meron_error_subject(error)) + ": " + meron_error_message(error);
@@ -117,7 +117,7 @@ inline std::string try_save(const Trainer& trainer, const std::string& folder,
   return try_save(trainer.context, folder, name, options);
 }
 
-// What a load gave.
+// Result of a load.
 struct Loaded {
   uint64_t step = 0, bytes_read = 0, differences = 0;
 };

@@ -22,7 +22,7 @@
 
 namespace meron::test {
 
-// The sockets of a world: made before its ranks are, of which each keeps its own row.
+// The sockets of a world, created before its ranks. Each rank keeps its own row.
 class SocketMesh {
  public:
   explicit SocketMesh(int ranks) : ranks_(ranks), fds_(static_cast<size_t>(ranks * ranks), -1) {

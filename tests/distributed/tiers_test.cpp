@@ -31,7 +31,7 @@ struct Config {
   bool momentum = true;        // of SGD; without it the rule keeps no state
 };
 
-// What lies on nvme, and how; empty: nothing of it.
+// Options of the entries on nvme. An empty string keeps the entry in memory.
 struct OnNvme {
   std::string optimizer = {}, param = {};
   bool any() const { return !optimizer.empty() || !param.empty(); }

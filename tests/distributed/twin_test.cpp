@@ -228,8 +228,9 @@ INSTANTIATE_TEST_SUITE_P(Plans, FinishedTwin,
                                           testing::Values(2, 3, 4), testing::Values(3)),
                          name_of_parameters);
 
-// What no preset says: sharded params with whole gradients that accumulate without communication.
-TEST(TwinOfTables, ShardedParamsWithWholeGradients) {
+// A plan that no preset has: sharded params with full gradients that accumulate without
+// communication.
+TEST(TwinOfTables, ShardedParamsWithFullGradients) {
   expect_twins({"shm", R"({"preset": "zero3", "gradient": {"sharding": "none"}})", 3, 3});
 }
 

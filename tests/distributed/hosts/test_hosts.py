@@ -134,7 +134,7 @@ def test_traffic_is_counted_where_it_goes() -> None:
 
 
 def check_rate(hosts: Hosts, senders: str, receiver: str, size: int, expected: float) -> None:
-    """Never faster than 10 % above; not slower than 10 % below, unless the machine is busy."""
+    """Checks that the rate is within 10 % of `expected`. On a busy machine it may be slower."""
     slowest = 0.9 * expected
     for _ in range(5):
         before = hosts.traffic()[receiver]
@@ -151,7 +151,7 @@ def check_rate(hosts: Hosts, senders: str, receiver: str, size: int, expected: f
 def test_the_rate_is_kept() -> None:
     with Hosts(3, rate="1gbit") as hosts:
         check_rate(hosts, "A", "B", 64 * MIB, 1e9)
-        # What one host receives is limited as well.
+        # The rate limits what one host receives as well.
         check_rate(hosts, "AC", "B", 32 * MIB, 1e9)
 
 
