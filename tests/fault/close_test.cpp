@@ -143,7 +143,8 @@ TEST(Close, WhileOtherThreadsWait) {
   }
 }
 
-// Once close has returned, nobody touches memory that the caller passed, whoever still waits.
+// After close has returned, no rank touches memory that the caller passed, even if peers still
+// wait.
 TEST(Close, LetsGoOfTheCallersMemory) {
   const Open open = open_as("shm", 2);
   constexpr size_t kBytes = 8 << 20;

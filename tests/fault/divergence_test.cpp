@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank's program differs from the others' in one call. All of them must get an error that names
-// both calls and both ranks, within a second; nobody may wait for ever, and nobody may go on.
+// One rank's program differs from the others' in one call. All ranks must get an error that names
+// both calls and both ranks, within a second. No rank may hang, and no rank may continue.
 #include <map>
 
 #include "tests/fault/job.h"
@@ -107,8 +107,8 @@ void add_step(Program& program) {
   program.push_back(step());
 }
 
-// What a rank does instead of `good`, from one index of the program on. The calls that follow are
-// equal again.
+// The calls of one rank in place of `good`, from one index of the program on. The calls that follow
+// are equal again.
 struct Divergence {
   const char* kind;
   Program good;
@@ -180,7 +180,7 @@ constexpr int kKinds = 20;
 
 class Divergences : public testing::Test {
  protected:
-  // What every rank must have reported after the culprit's call.
+  // Checks the reports of all ranks after the culprit's call.
   void expect_named(Job& job, int culprit, const std::string& good, const std::string& bad) {
     int64_t diverged = 0;
     for (int rank = 0; rank < job.ranks(); ++rank) {

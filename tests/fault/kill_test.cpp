@@ -9,7 +9,7 @@ namespace {
 constexpr int kKills = kSanitized ? 40 : 200;
 constexpr int64_t kNamedWithin = 2 * kSecond;
 constexpr int64_t kClosedWithin = 5 * kSecond;
-// What a rank that never came is waited for: only a launcher could know of its death.
+// Timeout for a rank that never arrives: only a launcher could know of its death.
 constexpr int64_t kMeetingTimeout = (kSanitized ? 1500 : 600) * kMilli;
 
 enum Mark { kStarted, kOpened, kTraining };

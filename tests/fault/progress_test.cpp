@@ -58,8 +58,8 @@ TEST(Progress, TheSecondOfTwoFailsWithTheFirst) {
   expect_rank_1_missed(job);
 }
 
-// A rank that is a whole ring ahead waits for a peer that waits for it: its own operations must go
-// on meanwhile.
+// A rank that is a full ring ahead waits for a peer that waits for it: meanwhile its own operations
+// must progress.
 TEST(Progress, ARingAheadOfAPeerThatNeedsThisRank) {
   const Open open = open_shm(2, "zero0");
   Job job(2, [&](int rank, Report&) {
@@ -81,7 +81,7 @@ TEST(Progress, ARingAheadOfAPeerThatNeedsThisRank) {
   expect_well(job);
 }
 
-// A barrier that nobody looked at while more than a ring of calls went by.
+// A barrier that no call polls during more than a ring of calls.
 TEST(Progress, ABarrierBegunARingAgo) {
   const Open open = open_shm(2);
   Job job(2, [&](int rank, Report&) {
@@ -105,8 +105,8 @@ TEST(Progress, ABarrierBegunARingAgo) {
   expect_well(job);
 }
 
-// Futures that are released at once, gathers that are given up: the ranks stay in step.
-TEST(Progress, OperationsThatNobodyWaitsFor) {
+// Futures are released at once and gathers are cancelled: the ranks stay in step.
+TEST(Progress, OperationsWithoutAWait) {
   const Open open = open_shm(3, "zero1");
   Job job(3, [&](int rank, Report& report) {
     Session session(open, rank);

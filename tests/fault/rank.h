@@ -72,7 +72,7 @@ inline CallFailed describe(meron_status status, meron_error* error, const char* 
     return ::meron::test::describe(call_status, call_error, #function);  \
   }()
 
-// How a rank opens its context.
+// Options with which a rank opens its context.
 struct Open {
   const char* transport = "shm";
   int ranks = 2;

@@ -25,7 +25,7 @@ inline bool whole_campaign() {
   return given != nullptr && std::strtod(given, nullptr) >= 1.0;
 }
 
-// What one class of faults came to: a line of JSON in the file MERON_FAULT_REPORT.
+// Counts the outcomes of one class of faults: a line of JSON in the file MERON_FAULT_REPORT.
 class Tally {
  public:
   explicit Tally(std::string name) : name_(std::move(name)) {}
@@ -94,7 +94,7 @@ inline bool wait_until_saved(Job& job, int rank, uint64_t step) {
   return true;
 }
 
-// What a load by a new world came to.
+// Result of a load by a new world.
 struct Loaded {
   meron_status status = MERON_OK;
   uint64_t step = 0;  // 0: none

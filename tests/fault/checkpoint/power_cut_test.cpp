@@ -27,7 +27,7 @@ uint64_t reported_by(Job& job) {
   return static_cast<uint64_t>(mark);
 }
 
-TEST(PowerCuts, WhatWasReportedIsThereAfterTheCut) {
+TEST(PowerCuts, ReportedSavesSurviveTheCut) {
   Random random(test_seed());
   Tally tally("power cuts");
   const int trials = trials_of(300);
