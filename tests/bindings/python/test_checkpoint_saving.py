@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saves that go on while training does: they have the states of their call, and harm nothing."""
+"""Saves that continue during training have the states of their call, and disturb nothing."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ def test_counters_equal_the_prediction(plan: str) -> None:
         unit = ctx.unit("u", [param])
         optimizer = ctx.adamw([unit])
         predicted = ctx.predict(micro_batches=2, gathers_per_micro_batch=3)
-        # The first step begins where no later one does: with values that nobody has to fetch.
+        # Only the first step begins with values that no rank has to fetch.
         for _ in range(2):
             before = ctx.stats()
             for boundary in (False, True):

@@ -225,7 +225,7 @@ def test_threads_share_one(io: IO, tmp_path: Path) -> None:
 
 
 def test_ctrl_c_ends_a_wait(tmp_path: Path) -> None:
-    """A page that nobody provides stands for a drive that does not answer."""
+    """A page that is never supplied stands for a drive that does not answer."""
     source = f"""
 import ctypes, os, signal, threading, time, meron
 libc = ctypes.CDLL(None, use_errno=True)
@@ -265,7 +265,7 @@ os._exit(0)
 
 
 def test_a_deepspeed_script(tmp_path: Path) -> None:
-    """What DeepNVMe's own examples do, with another import."""
+    """DeepNVMe's own examples run with another import."""
     torch = pytest.importorskip("torch")
     handle = AsyncIOBuilder().load().aio_handle(1 << 20, 32, False, True, 4)
     source = handle.new_cpu_locked_tensor(1 << 20, torch.empty(0, dtype=torch.bfloat16))
@@ -333,7 +333,7 @@ def test_failures_of_a_handle(tmp_path: Path) -> None:
         (tmp_path / "short").write_bytes(b"abc")
         handle.sync_pread(bytearray(4), tmp_path / "short")
     assert handle.wait() == 0
-    # What another program changes between a write and its comparison is found.
+    # The comparison finds a change by another program after the write.
     handle.pwrite(noise(10_000), tmp_path / "file", True, True)
     handle._begun[-1][0].wait()
     (tmp_path / "file").write_bytes(noise(10_000, 2))

@@ -105,7 +105,7 @@ def test_a_tensor_is_dropped_while_an_allocator_takes_its_time(place: Any) -> No
             tensors = [np.from_dlpack(values.dlpack(param)) for _ in range(3)]
         assert unit.info().leases == 3
         allocator.entered.clear()
-        # Python's own lock is given up within; the thread that drops a tensor has it meanwhile.
+        # The callback releases the GIL, and the thread that drops a tensor holds it meanwhile.
         allocator.during = lambda: time.sleep(LONG)
         thread = threading.Thread(target=lambda: other.gather().release())
         thread.start()

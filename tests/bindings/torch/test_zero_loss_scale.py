@@ -92,7 +92,7 @@ def test_the_sequences_of_deepspeed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_sequences_of_a_grad_scaler() -> None:
-    """What autocast in fp16 uses."""
+    """The scale has the sequences of torch's GradScaler, which autocast in fp16 uses."""
     for sequence in sequences():
         scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16, growth_interval=4)
         scaling = Autocast(torch.float16).scaling

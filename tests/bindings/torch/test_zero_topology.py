@@ -161,7 +161,7 @@ def test_the_arguments_of_init_are_deepspeeds_in_its_order() -> None:
     def names(kind: Any) -> list[str]:
         return list(inspect.signature(kind).parameters)
 
-    # What DeepSpeed does not have comes last.
+    # Arguments that DeepSpeed does not have are last.
     *deepspeeds, own = names(zero.MiCS_Init)
     assert own == names(zero.Init)[-1] == "device"
     assert deepspeeds == [
