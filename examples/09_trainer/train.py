@@ -4,7 +4,7 @@
 
     PYTHONPATH=$(python3 -m meron.zero.dropin) torchrun --nproc-per-node 2 train.py
 
-Started again, it goes on from its last checkpoint, at any number of processes.
+A second run resumes from the last checkpoint, at any number of processes.
 """
 
 from __future__ import annotations

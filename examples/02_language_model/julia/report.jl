@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# What a person sees, and the JSON file. Everything here runs on rank 0 alone.
+# Output for people, and the JSON file. Everything here runs on rank 0 alone.
 
-"What one rank counted while it trained, and what the plan had said. Bytes."
+"Counters of one rank in training, and the predictions of the plan, in bytes."
 struct Figures
     mapped::UInt64 # in all steps together, as are the two below
     copied::UInt64

@@ -48,7 +48,7 @@ function write_initial_values(layer, seed, stream)
     end
 end
 
-# How many micro-batches all ranks have taken after so many steps.
+# Number of micro-batches of all ranks after `step` steps.
 micro_batches(trainer, step) = trainer.position +
     (step - trainer.first) * trainer.options.accumulate * trainer.context.world_size
 

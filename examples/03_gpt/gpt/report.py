@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a person sees, and the JSON file. Only rank 0 shows anything."""
+"""Output for people, and the JSON file. Only rank 0 shows anything."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Curve = NDArray[np.float64]
 
 @dataclass
 class Figures:
-    """What one rank counted while it trained, and what the plan had said. Bytes."""
+    """Counters of one rank in training, and the predictions of the plan, in bytes."""
 
     param: int  # held by this rank, as are the three below
     gradient: int

@@ -8,7 +8,7 @@ import org.meron.Context;
 import org.meron.Prediction;
 import org.meron.Stats;
 
-/** What one rank counted while it trained, and what the plan had said. Bytes. */
+/** Counters of one rank in training, and the predictions of the plan, in bytes. */
 final class Figures {
     private static final int FIELDS = 10;
 

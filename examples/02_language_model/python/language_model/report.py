@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a person sees, and the JSON file. Everything here runs on rank 0 alone."""
+"""Output for people, and the JSON file. Everything here runs on rank 0 alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .model import Floats
 
 @dataclass
 class Figures:
-    """What one rank counted while it trained, and what the plan had said. Bytes."""
+    """Counters of one rank in training, and the predictions of the plan, in bytes."""
 
     mapped: int  # in all steps together, as are the two below
     copied: int

@@ -3,8 +3,7 @@
 //!
 //! Every layer is a unit. It is gathered before its forward pass and released after it, gathered again for
 //! its backward pass, which adds the gradients to the unit's bucket; their reduction runs while the layers
-//! below compute. Which states are cut and which are whole is the plan's business: no line of this file
-//! depends on it.
+//! below compute. The plan decides which states are sharded: no line of this file depends on it.
 
 use std::time::Instant;
 
@@ -112,7 +111,7 @@ impl<'a> Trainer<'a> {
         self.layers.iter().flat_map(|layer| &layer.params).map(Param::count).sum()
     }
 
-    /// How many micro-batches all ranks have taken after so many steps.
+    /// Number of micro-batches of all ranks after `step` steps.
     pub fn micro_batches(&self, step: usize) -> u64 {
         self.position + ((step - self.first) * self.options.accumulate * self.ranks) as u64
     }
