@@ -24,7 +24,7 @@ namespace meron::kernels::HWY_NAMESPACE {
 // A block of 8-bit states is a tile.
 constexpr size_t kTile = kBlock;
 
-// What a tile's loop reads and writes.
+// Arrays that a tile's loop reads and writes.
 struct Tile {
   const float* p;
   float* new_p;  // p, or elsewhere

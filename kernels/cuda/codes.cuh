@@ -10,7 +10,7 @@ namespace meron::cuda {
 
 using kernels::BlockScale;
 
-// What kernels need of a format, without divisions.
+// The parameters of a format for kernels, without divisions.
 struct Layout {
   QuantFormat format;
   uint32_t shift;   // of an element's number to its block's

@@ -56,7 +56,7 @@ void trainer_destroy(struct trainer* trainer);
  * with means over all ranks. Saves as the options say. Returns the seconds that it took. */
 double train(struct trainer* trainer, float* losses);
 
-/* Where every call of the library leaves its error, and what looks after it: check() ends the
+/* The error of the last failed call, and the functions that handle it: check() ends the
  * program with the error's message. */
 extern meron_error* err;
 void check(meron_status status);
