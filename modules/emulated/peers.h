@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The other ranks of a communicator: how they are found, and what they tell. Nothing here waits;
-// whoever owns it guards it.
+// The other ranks of a communicator: finds them, and reads their notes. Nothing here waits. The
+// owner guards it.
 //
-// Every rank listens at a name, calls the ranks below it, and hands to each a socket for the bytes
-// that the two send to each other. Notes go over the call's own socket, so that they are heard also
-// where bytes lie unread.
+// Every rank listens at a name, connects to the ranks below it, and passes to each a socket for the
+// bytes between the two. Notes use the first socket, so that they arrive even while bytes are
+// unread.
 #pragma once
 
 #include <poll.h>
@@ -26,7 +26,7 @@ class Peers {
       : name_(std::move(name)), rank_(rank), size_(size), deaf_(deaf), peers_(size) {}
 
   State listen();
-  // Goes on with finding them, and hears their notes. MERON_IN_PROGRESS: some have not come.
+  // Continues to find them, and reads their notes. MERON_IN_PROGRESS: some have not arrived.
   State look();
   bool ready() const { return come_ + 1 == size_; }
   void tell(const Note& note);
@@ -34,9 +34,10 @@ class Peers {
 
   // For a launch, once all have come.
   int data(int32_t rank) const { return peers_[rank].data.number(); }
-  // Why launch `number` will not be done with that rank: it has closed it before.
+  // The error if that rank has closed the communicator before launch `number`.
   State left_before(int32_t rank, uint64_t number) const;
-  // What it means that no bytes come from there any more: nothing where none is heard of its end.
+  // The error after that rank's bytes have ended. MERON_OK if it has announced its end, or if
+  // `deaf`.
   State end_of(int32_t rank) const;
   void add_waits(std::vector<pollfd>* out) const;
 

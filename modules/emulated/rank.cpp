@@ -17,7 +17,7 @@ State Rank::open() {
   if (!wake_) return {MERON_E_IO, std::string("no event: ") + std::strerror(errno)};
   const std::lock_guard lock(mutex_);
   if (State listening = peers_.listen(); listening.status < 0) return listening;
-  (void)look();  // peers that wait already hear of it now; what is wrong is told when it is asked
+  (void)look();  // waiting peers are notified now; state() reports errors
   return {};
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of a communicator: how it is, and the order of its launches. The streams' threads do the
-// work: one that has come to a launch stays there until its bytes are sent, and its peers' are
-// here.
+// One rank of a communicator: its state, and the order of its launches. The streams' threads do the
+// work: a thread blocks at a launch until its bytes are sent and its peers' bytes have arrived.
 #pragma once
 
 #include <atomic>

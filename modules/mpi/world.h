@@ -13,10 +13,10 @@ namespace meron::mpi {
 class World {
  public:
   static constexpr uint64_t kMostBytes = uint64_t{1} << 30;  // MPI counts in int
-  // What the engine sends in one message. No MPI asks first whether so little may come, as it does
-  // before larger messages: on a link that is busy both ways the answer takes as long as what lies
-  // before it. The links of supercomputers have their full rate with messages of this size, several
-  // at a time.
+  // Bytes that the engine sends in one message. No MPI makes a handshake before so small a message,
+  // as it does before larger ones: on a link that is busy both ways, the handshake waits for all
+  // bytes that are queued before it. The links of supercomputers have their full rate with messages
+  // of this size, several at a time.
   static constexpr uint64_t kMessageBytes = 60 << 10;
 
   // Starts to make the communicator: all processes do, in the same order.

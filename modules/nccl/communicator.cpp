@@ -25,7 +25,7 @@ meron_status refuse(meron_backend_failure* failure, meron_status status, const s
   return status;
 }
 
-// What is wrong with a piece; empty: nothing.
+// The error of a piece. Empty if it is valid.
 std::string fault_of(const meron_exchange_piece& piece, int32_t rank, int32_t size) {
   if (piece.peer < 0 || piece.peer >= size) {
     return "is for rank " + std::to_string(piece.peer) + " of " + std::to_string(size);
@@ -252,7 +252,7 @@ meron_status Communicator::register_memory(void** registration, void* data, uint
     const meron_status status = settle(lock, "ncclCommRegister", failure);
     if (status < 0) return status;
   } else if (result != kSuccess) {
-    // Not one of the communicator: it goes on without.
+    // Not an error of the communicator: it continues without the registration.
     tell(failure, "ncclCommRegister: " + words_of(library_.call, result, comm_), result);
     return status_of(result);
   }
