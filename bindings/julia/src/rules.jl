@@ -8,10 +8,10 @@ export adamw
 
 How AdamW updates: Loshchilov and Hutter, arXiv 1711.05101.
 
-Makes an optimizer and its states (zero) for the trainable params of some units: what the rule
-keeps, in the plan's dtype and on its tier, and an f32 master copy where the params have 16
-bits. States on tier nvme are written once here, so that steps only write over what is there;
-while that takes long, the log tells how far it is. Collective over the units' group.
+Creates an optimizer and its states (zero) for the trainable params of some units: the states of
+the rule, in the plan's dtype and on its tier, and an f32 master copy if the params have 16
+bits. States on tier nvme are written once here, so that steps only overwrite existing data; if
+that takes long, the log reports the progress. Collective over the units' group.
 
 - `learning_rate` = 0.001: 0 or more.
 - `beta1` = 0.9: 0 or more, below 1.
@@ -20,7 +20,7 @@ while that takes long, the log tells how far it is. Collective over the units' g
 - `weight_decay` = 0.01: 0 or more.
 - `max_norm` = 0.0: gradients are scaled to at most this global 2-norm; 0: no clipping.
 
-Blocks on this rank's drive where states lie on nvme; never on peers. Throws `MERON_E_ARGUMENT`,
+Blocks on this rank's drive if states are on nvme; never on peers. Throws `MERON_E_ARGUMENT`,
 `MERON_E_HANDLE`, `MERON_E_STALE`, `MERON_E_DUPLICATE`, `MERON_E_NO_MEMORY`, `MERON_E_IO`,
 `MERON_E_NOT_FOUND`, `MERON_E_NO_SPACE`, `MERON_E_TIMEOUT`, `MERON_E_PEER_DEAD`,
 `MERON_E_PEER_CLOSED`, `MERON_E_MISMATCH`, `MERON_E_ABORTED`, `MERON_E_AUTH`, `MERON_E_VERSION`.
@@ -36,10 +36,10 @@ export adam
 
 How Adam updates: Kingma and Ba, arXiv 1412.6980; weight decay is part of the gradient.
 
-Makes an optimizer and its states (zero) for the trainable params of some units: what the rule
-keeps, in the plan's dtype and on its tier, and an f32 master copy where the params have 16
-bits. States on tier nvme are written once here, so that steps only write over what is there;
-while that takes long, the log tells how far it is. Collective over the units' group.
+Creates an optimizer and its states (zero) for the trainable params of some units: the states of
+the rule, in the plan's dtype and on its tier, and an f32 master copy if the params have 16
+bits. States on tier nvme are written once here, so that steps only overwrite existing data; if
+that takes long, the log reports the progress. Collective over the units' group.
 
 - `learning_rate` = 0.001: 0 or more.
 - `beta1` = 0.9: 0 or more, below 1.
@@ -48,7 +48,7 @@ while that takes long, the log tells how far it is. Collective over the units' g
 - `weight_decay` = 0.0: 0 or more.
 - `max_norm` = 0.0: gradients are scaled to at most this global 2-norm; 0: no clipping.
 
-Blocks on this rank's drive where states lie on nvme; never on peers. Throws `MERON_E_ARGUMENT`,
+Blocks on this rank's drive if states are on nvme; never on peers. Throws `MERON_E_ARGUMENT`,
 `MERON_E_HANDLE`, `MERON_E_STALE`, `MERON_E_DUPLICATE`, `MERON_E_NO_MEMORY`, `MERON_E_IO`,
 `MERON_E_NOT_FOUND`, `MERON_E_NO_SPACE`, `MERON_E_TIMEOUT`, `MERON_E_PEER_DEAD`,
 `MERON_E_PEER_CLOSED`, `MERON_E_MISMATCH`, `MERON_E_ABORTED`, `MERON_E_AUTH`, `MERON_E_VERSION`.
@@ -65,17 +65,17 @@ export adagrad
 How Adagrad updates: Duchi, Hazan and Singer, JMLR 12 (2011); weight decay is part of the
 gradient. Keeps the sum of squared gradients.
 
-Makes an optimizer and its states (zero) for the trainable params of some units: what the rule
-keeps, in the plan's dtype and on its tier, and an f32 master copy where the params have 16
-bits. States on tier nvme are written once here, so that steps only write over what is there;
-while that takes long, the log tells how far it is. Collective over the units' group.
+Creates an optimizer and its states (zero) for the trainable params of some units: the states of
+the rule, in the plan's dtype and on its tier, and an f32 master copy if the params have 16
+bits. States on tier nvme are written once here, so that steps only overwrite existing data; if
+that takes long, the log reports the progress. Collective over the units' group.
 
 - `learning_rate` = 0.01: 0 or more.
 - `epsilon` = 1e-10: above 0.
 - `weight_decay` = 0.0: 0 or more.
 - `max_norm` = 0.0: gradients are scaled to at most this global 2-norm; 0: no clipping.
 
-Blocks on this rank's drive where states lie on nvme; never on peers. Throws `MERON_E_ARGUMENT`,
+Blocks on this rank's drive if states are on nvme; never on peers. Throws `MERON_E_ARGUMENT`,
 `MERON_E_HANDLE`, `MERON_E_STALE`, `MERON_E_DUPLICATE`, `MERON_E_NO_MEMORY`, `MERON_E_IO`,
 `MERON_E_NOT_FOUND`, `MERON_E_NO_SPACE`, `MERON_E_TIMEOUT`, `MERON_E_PEER_DEAD`,
 `MERON_E_PEER_CLOSED`, `MERON_E_MISMATCH`, `MERON_E_ABORTED`, `MERON_E_AUTH`, `MERON_E_VERSION`.
@@ -91,10 +91,10 @@ export lion
 
 How Lion updates: Chen et al., arXiv 2302.06675. Keeps an average of gradients.
 
-Makes an optimizer and its states (zero) for the trainable params of some units: what the rule
-keeps, in the plan's dtype and on its tier, and an f32 master copy where the params have 16
-bits. States on tier nvme are written once here, so that steps only write over what is there;
-while that takes long, the log tells how far it is. Collective over the units' group.
+Creates an optimizer and its states (zero) for the trainable params of some units: the states of
+the rule, in the plan's dtype and on its tier, and an f32 master copy if the params have 16
+bits. States on tier nvme are written once here, so that steps only overwrite existing data; if
+that takes long, the log reports the progress. Collective over the units' group.
 
 - `learning_rate` = 0.0001: 0 or more.
 - `beta1` = 0.9: of the direction that is taken; 0 or more, below 1.
@@ -102,7 +102,7 @@ while that takes long, the log tells how far it is. Collective over the units' g
 - `weight_decay` = 0.0: 0 or more.
 - `max_norm` = 0.0: gradients are scaled to at most this global 2-norm; 0: no clipping.
 
-Blocks on this rank's drive where states lie on nvme; never on peers. Throws `MERON_E_ARGUMENT`,
+Blocks on this rank's drive if states are on nvme; never on peers. Throws `MERON_E_ARGUMENT`,
 `MERON_E_HANDLE`, `MERON_E_STALE`, `MERON_E_DUPLICATE`, `MERON_E_NO_MEMORY`, `MERON_E_IO`,
 `MERON_E_NOT_FOUND`, `MERON_E_NO_SPACE`, `MERON_E_TIMEOUT`, `MERON_E_PEER_DEAD`,
 `MERON_E_PEER_CLOSED`, `MERON_E_MISMATCH`, `MERON_E_ABORTED`, `MERON_E_AUTH`, `MERON_E_VERSION`.
@@ -119,10 +119,10 @@ export sgd
 How stochastic gradient descent updates, as torch.optim.SGD; weight decay is part of the
 gradient. With a momentum it keeps an average of gradients; without, nothing.
 
-Makes an optimizer and its states (zero) for the trainable params of some units: what the rule
-keeps, in the plan's dtype and on its tier, and an f32 master copy where the params have 16
-bits. States on tier nvme are written once here, so that steps only write over what is there;
-while that takes long, the log tells how far it is. Collective over the units' group.
+Creates an optimizer and its states (zero) for the trainable params of some units: the states of
+the rule, in the plan's dtype and on its tier, and an f32 master copy if the params have 16
+bits. States on tier nvme are written once here, so that steps only overwrite existing data; if
+that takes long, the log reports the progress. Collective over the units' group.
 
 - `learning_rate` = 0.001: 0 or more.
 - `momentum` = 0.0: 0 or more, below 1; beta1 of a param group.
@@ -131,7 +131,7 @@ while that takes long, the log tells how far it is. Collective over the units' g
 - `weight_decay` = 0.0: 0 or more.
 - `max_norm` = 0.0: gradients are scaled to at most this global 2-norm; 0: no clipping.
 
-Blocks on this rank's drive where states lie on nvme; never on peers. Throws `MERON_E_ARGUMENT`,
+Blocks on this rank's drive if states are on nvme; never on peers. Throws `MERON_E_ARGUMENT`,
 `MERON_E_HANDLE`, `MERON_E_STALE`, `MERON_E_DUPLICATE`, `MERON_E_NO_MEMORY`, `MERON_E_IO`,
 `MERON_E_NOT_FOUND`, `MERON_E_NO_SPACE`, `MERON_E_TIMEOUT`, `MERON_E_PEER_DEAD`,
 `MERON_E_PEER_CLOSED`, `MERON_E_MISMATCH`, `MERON_E_ABORTED`, `MERON_E_AUTH`, `MERON_E_VERSION`.

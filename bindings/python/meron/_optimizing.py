@@ -15,13 +15,13 @@ from meron.unit import Unit
 class Optimizing(BaseContext):
     """What `meron.Context` has of optimizers: a function for each rule.
 
-    Makes an optimizer and its states (zero) for the trainable params of some units: what the
-    rule keeps, in the plan's dtype and on its tier, and an f32 master copy where the params
-    have 16 bits. States on tier nvme are written once here, so that steps only write over what
-    is there; while that takes long, the log tells how far it is. Collective over the units'
+    Creates an optimizer and its states (zero) for the trainable params of some units: the
+    states of the rule, in the plan's dtype and on its tier, and an f32 master copy if the
+    params have 16 bits. States on tier nvme are written once here, so that steps only overwrite
+    existing data; if that takes long, the log reports the progress. Collective over the units'
     group.
 
-    Blocks on this rank's drive where states lie on nvme; never on peers.
+    Blocks on this rank's drive if states are on nvme; never on peers.
 
     Raises ArgumentError, HandleError, StaleError, DuplicateError, OutOfMemoryError,
     InputOutputError, NotFoundError, NoSpaceError, DeadlineError, PeerDeadError,

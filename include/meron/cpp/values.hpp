@@ -26,7 +26,7 @@ enum class DType : meron_dtype {
   f16 = MERON_F16,
 };
 
-// How values are combined.
+// The operation that combines values.
 enum class ReduceOp : meron_reduce_op {
   // Their sum.
   sum = MERON_SUM,
@@ -34,9 +34,9 @@ enum class ReduceOp : meron_reduce_op {
   mean = MERON_MEAN,
 };
 
-// Which state of an optimizer.
+// A state of an optimizer.
 enum class OptimizerState : meron_optimizer_state {
-  // f32 values; the param itself where that is f32.
+  // f32 values; the param itself if that is f32.
   master = MERON_STATE_MASTER,
   // Average of the gradients; Lion's, and SGD's momentum.
   exp_avg = MERON_STATE_EXP_AVG,
@@ -44,17 +44,17 @@ enum class OptimizerState : meron_optimizer_state {
   exp_avg_sq = MERON_STATE_EXP_AVG_SQ,
 };
 
-// Where a view is.
+// Memory of a view.
 enum class GatherPlace : meron_gather_place {
-  // In the device's memory, where the context has one; else the host's.
+  // In the device's memory, if the context has a device; else the host's.
   device = MERON_PLACE_DEVICE,
   // In the host's memory.
   host = MERON_PLACE_HOST,
 };
 
-// Who moves the bytes.
+// The interface that moves the bytes.
 enum class IoBackend : meron_io_backend {
-  // io_uring where the host allows it, else threads.
+  // io_uring if the host allows it, else threads.
   automatic = MERON_IO_AUTO,
   // io_uring.
   io_uring = MERON_IO_URING,
@@ -62,7 +62,7 @@ enum class IoBackend : meron_io_backend {
   threads = MERON_IO_THREADS,
 };
 
-// What a step does, for a prediction.
+// Workload of a step, for a prediction.
 struct Workload {
   // The world size; with a context its own counts.
   uint32_t ranks = 1;
@@ -87,7 +87,7 @@ struct Workload {
   }
 };
 
-// What the params of one group share; numbers that the rule does not use mean nothing.
+// Hyperparameters of the params of one group. The rule ignores those that it does not use.
 struct ParamGroup {
   // 0 or more.
   double learning_rate = 0.001;
@@ -111,13 +111,13 @@ struct ParamGroup {
   }
 };
 
-// How gradients are reduced.
+// Options of a reduction.
 struct ReduceOptions {
   // How the values of the ranks are combined.
   ReduceOp op = ReduceOp::mean;
   // Whether this is the last micro-batch before the step.
   bool boundary = true;
-  // The sum is divided by this too, e.g. the number of micro-batches.
+  // Additional divisor of the sum, e.g. the number of micro-batches.
   double divisor = 1.0;
   // Sources on the device are read after what was asked of this stream so far; by default the
   // device's default stream.
@@ -133,15 +133,15 @@ struct ReduceOptions {
   }
 };
 
-// How files are read and written.
+// Options of an io.
 struct IoOptions {
   // Who moves the bytes.
   IoBackend backend = IoBackend::automatic;
   // Of one call of the kernel: a multiple of 4096; default 1 MiB.
   uint32_t block_bytes = 1048576;
-  // Calls under way at a time, 1 to 4096, of io_uring; default 32.
+  // Pending calls of io_uring, 1 to 4096; default 32.
   uint32_t depth = 32;
-  // 1 to 256, of the backend of threads: as many calls at a time.
+  // Of the backend of threads, 1 to 256: as many calls at a time.
   uint32_t threads = 1;
   // Whether each call is handed to the kernel alone.
   bool single_submit = false;
@@ -163,14 +163,14 @@ struct IoOptions {
   }
 };
 
-// How far a schedule looks ahead and what it keeps, in elements; and where units are full.
+// Options of a schedule: limits in elements, and the memory of views.
 struct ScheduleOptions {
   // Gathers are begun ahead for the uses that come within this many elements of uses; 0: none.
   uint64_t prefetch_elements = 50000000;
-  // Limits what is begun ahead or kept, never what is needed now; default 1e9.
+  // Limit of prefetched and kept units, never of the unit in use; default 1e9.
   uint64_t max_live_elements = 1000000000;
-  // A unit whose next recorded use comes within this many elements of other units' uses is kept
-  // full; default 1e9.
+  // A unit stays full if its next recorded use is within this many elements of other units'
+  // uses; default 1e9.
   uint64_t max_reuse_elements = 1000000000;
   // A unit of at most this many elements stays full from its first use until the schedule drops
   // what it holds.

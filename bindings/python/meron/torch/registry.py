@@ -64,7 +64,7 @@ class OfThread(threading.local):
     """State of one thread."""
 
     without_values = 0  # number of active state_dict.without_values
-    skips: Any = None  # whether writes to a param have no effect (guard.skip_writes)
+    skips: Any = None  # true if writes to a param have no effect (guard.skip_writes)
     saves_dcp = False  # true in dcp_save: the ranks agree on chunks of FlatShards through Meron
     planned_by_load: Any = None  # list of the FlatShards that a load of DCP will fill
 

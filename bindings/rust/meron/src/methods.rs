@@ -53,7 +53,7 @@ impl Plan {
 }
 
 impl Group {
-    /// This rank's place in the group.
+    /// This rank's number in the group.
     ///
     /// Never blocks.
     ///
@@ -81,8 +81,8 @@ impl Group {
 }
 
 impl Optimizer {
-    /// Sets the learning rate of the next steps for params that are in no group that was added;
-    /// the same on all ranks (it is part of the step's fingerprint).
+    /// Sets the learning rate of the next steps for params of group 0; the same on all ranks (it
+    /// is part of the step's fingerprint).
     ///
     /// Never blocks.
     ///
@@ -95,11 +95,11 @@ impl Optimizer {
         check(|err| unsafe { sys::meron_optimizer_set_learning_rate(handle, learning_rate, err) })
     }
 
-    /// Sets how many steps the optimizer counts as taken: for one that goes on from a checkpoint,
-    /// beside its states (meron_optimizer_write_state). Adam's bias corrections, the first step
-    /// of SGD with a momentum (which takes no average) and the random rounding of states in 16 or
-    /// 8 bits go by the number. The same on all ranks: it is part of the next step's fingerprint.
-    /// Changes nothing else.
+    /// Sets the number of steps that the optimizer has taken: for an optimizer that continues
+    /// from a checkpoint, beside its states (meron_optimizer_write_state). Adam's bias
+    /// corrections, the first step of SGD with a momentum (which takes no average) and the random
+    /// rounding of states in 16 or 8 bits depend on the number. The same on all ranks: it is part
+    /// of the next step's fingerprint. Changes nothing else.
     ///
     /// `steps`: at most 2^53.
     ///
@@ -117,8 +117,9 @@ impl Optimizer {
 }
 
 impl Schedule {
-    /// Gives back everything that stays full or was begun ahead: before an update or an optimizer
-    /// step, which need all leases back. The pass and the recorded orders stay. Local.
+    /// Releases all units that stay full or were prefetched. Call it before an update or an
+    /// optimizer step, which need all leases released. The pass and the recorded orders stay.
+    /// Local.
     ///
     /// Never blocks.
     ///
@@ -134,9 +135,9 @@ impl Schedule {
 }
 
 impl Io {
-    /// What a person should know about its speed, a line each: the backend and what the kernel
-    /// has granted it, why it is not a faster one, and which files go through the page cache, and
-    /// why.
+    /// Describes the speed for people, one line per fact: the backend and the kernel's grants,
+    /// the reason if it is not a faster one, and the files that use the page cache with the
+    /// reason.
     ///
     /// Never blocks.
     ///

@@ -7,13 +7,13 @@ use crate::{Adagrad, Adam, AdamW, Context, Lion, Optimizer, Sgd, Result, Unit};
 impl Context {
     /// How AdamW updates: Loshchilov and Hutter, arXiv 1711.05101.
     ///
-    /// Makes an optimizer and its states (zero) for the trainable params of some units: what the
-    /// rule keeps, in the plan's dtype and on its tier, and an f32 master copy where the params
-    /// have 16 bits. States on tier nvme are written once here, so that steps only write over
-    /// what is there; while that takes long, the log tells how far it is. Collective over the
-    /// units' group.
+    /// Creates an optimizer and its states (zero) for the trainable params of some units: the
+    /// states of the rule, in the plan's dtype and on its tier, and an f32 master copy if the
+    /// params have 16 bits. States on tier nvme are written once here, so that steps only
+    /// overwrite existing data; if that takes long, the log reports the progress. Collective over
+    /// the units' group.
     ///
-    /// Blocks on this rank's drive where states lie on nvme; never on peers.
+    /// Blocks on this rank's drive if states are on nvme; never on peers.
     ///
     /// # Errors
     ///
@@ -27,13 +27,13 @@ impl Context {
 
     /// How Adam updates: Kingma and Ba, arXiv 1412.6980; weight decay is part of the gradient.
     ///
-    /// Makes an optimizer and its states (zero) for the trainable params of some units: what the
-    /// rule keeps, in the plan's dtype and on its tier, and an f32 master copy where the params
-    /// have 16 bits. States on tier nvme are written once here, so that steps only write over
-    /// what is there; while that takes long, the log tells how far it is. Collective over the
-    /// units' group.
+    /// Creates an optimizer and its states (zero) for the trainable params of some units: the
+    /// states of the rule, in the plan's dtype and on its tier, and an f32 master copy if the
+    /// params have 16 bits. States on tier nvme are written once here, so that steps only
+    /// overwrite existing data; if that takes long, the log reports the progress. Collective over
+    /// the units' group.
     ///
-    /// Blocks on this rank's drive where states lie on nvme; never on peers.
+    /// Blocks on this rank's drive if states are on nvme; never on peers.
     ///
     /// # Errors
     ///
@@ -48,13 +48,13 @@ impl Context {
     /// How Adagrad updates: Duchi, Hazan and Singer, JMLR 12 (2011); weight decay is part of the
     /// gradient. Keeps the sum of squared gradients.
     ///
-    /// Makes an optimizer and its states (zero) for the trainable params of some units: what the
-    /// rule keeps, in the plan's dtype and on its tier, and an f32 master copy where the params
-    /// have 16 bits. States on tier nvme are written once here, so that steps only write over
-    /// what is there; while that takes long, the log tells how far it is. Collective over the
-    /// units' group.
+    /// Creates an optimizer and its states (zero) for the trainable params of some units: the
+    /// states of the rule, in the plan's dtype and on its tier, and an f32 master copy if the
+    /// params have 16 bits. States on tier nvme are written once here, so that steps only
+    /// overwrite existing data; if that takes long, the log reports the progress. Collective over
+    /// the units' group.
     ///
-    /// Blocks on this rank's drive where states lie on nvme; never on peers.
+    /// Blocks on this rank's drive if states are on nvme; never on peers.
     ///
     /// # Errors
     ///
@@ -68,13 +68,13 @@ impl Context {
 
     /// How Lion updates: Chen et al., arXiv 2302.06675. Keeps an average of gradients.
     ///
-    /// Makes an optimizer and its states (zero) for the trainable params of some units: what the
-    /// rule keeps, in the plan's dtype and on its tier, and an f32 master copy where the params
-    /// have 16 bits. States on tier nvme are written once here, so that steps only write over
-    /// what is there; while that takes long, the log tells how far it is. Collective over the
-    /// units' group.
+    /// Creates an optimizer and its states (zero) for the trainable params of some units: the
+    /// states of the rule, in the plan's dtype and on its tier, and an f32 master copy if the
+    /// params have 16 bits. States on tier nvme are written once here, so that steps only
+    /// overwrite existing data; if that takes long, the log reports the progress. Collective over
+    /// the units' group.
     ///
-    /// Blocks on this rank's drive where states lie on nvme; never on peers.
+    /// Blocks on this rank's drive if states are on nvme; never on peers.
     ///
     /// # Errors
     ///
@@ -89,13 +89,13 @@ impl Context {
     /// How stochastic gradient descent updates, as torch.optim.SGD; weight decay is part of the
     /// gradient. With a momentum it keeps an average of gradients; without, nothing.
     ///
-    /// Makes an optimizer and its states (zero) for the trainable params of some units: what the
-    /// rule keeps, in the plan's dtype and on its tier, and an f32 master copy where the params
-    /// have 16 bits. States on tier nvme are written once here, so that steps only write over
-    /// what is there; while that takes long, the log tells how far it is. Collective over the
-    /// units' group.
+    /// Creates an optimizer and its states (zero) for the trainable params of some units: the
+    /// states of the rule, in the plan's dtype and on its tier, and an f32 master copy if the
+    /// params have 16 bits. States on tier nvme are written once here, so that steps only
+    /// overwrite existing data; if that takes long, the log reports the progress. Collective over
+    /// the units' group.
     ///
-    /// Blocks on this rank's drive where states lie on nvme; never on peers.
+    /// Blocks on this rank's drive if states are on nvme; never on peers.
     ///
     /// # Errors
     ///

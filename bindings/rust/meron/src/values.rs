@@ -40,7 +40,7 @@ impl LogLevel {
     }
 }
 
-/// How values are combined.
+/// The operation that combines values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum ReduceOp {
     /// Their sum.
@@ -67,7 +67,7 @@ impl ReduceOp {
     }
 }
 
-/// How numbers are encoded on the way between replicas; docs/plan.md has the details.
+/// Encoding of numbers that are sent between replicas; docs/plan.md has the details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Codec {
@@ -112,7 +112,7 @@ impl Codec {
 pub enum Activity {
     /// This rank holds its shard only.
     Partitioned,
-    /// A gather is under way.
+    /// A gather is pending.
     Gathering,
     /// Leased at least once.
     Available,
@@ -145,11 +145,11 @@ impl Activity {
     }
 }
 
-/// Which state of an optimizer.
+/// A state of an optimizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum State {
-    /// F32 values; the param itself where that is f32.
+    /// F32 values; the param itself if that is f32.
     Master,
     /// Average of the gradients; Lion's, and SGD's momentum.
     ExpAvg,
@@ -176,11 +176,11 @@ impl State {
     }
 }
 
-/// Where a view is.
+/// Memory of a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Place {
-    /// In the device's memory, where the context has one; else the host's.
+    /// In the device's memory, if the context has a device; else the host's.
     Device,
     /// In the host's memory.
     Host,
@@ -203,11 +203,11 @@ impl Place {
     }
 }
 
-/// Who moves the bytes.
+/// The interface that moves the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum IoBackend {
-    /// io_uring where the host allows it, else threads.
+    /// io_uring if the host allows it, else threads.
     Auto,
     /// io_uring.
     IoUring,
@@ -234,7 +234,7 @@ impl IoBackend {
     }
 }
 
-/// What a step does, for a prediction.
+/// Workload of a step, for a prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Workload {
@@ -312,7 +312,7 @@ impl Workload {
     }
 }
 
-/// What the params of one group share; numbers that the rule does not use mean nothing.
+/// Hyperparameters of the params of one group. The rule ignores those that it does not use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ParamGroup {
@@ -400,7 +400,7 @@ impl ParamGroup {
     }
 }
 
-/// How gradients are reduced.
+/// Options of a reduction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ReduceOptions {
@@ -408,7 +408,7 @@ pub struct ReduceOptions {
     pub op: ReduceOp,
     /// Whether this is the last micro-batch before the step.
     pub boundary: bool,
-    /// The sum is divided by this too, e.g. the number of micro-batches.
+    /// Additional divisor of the sum, e.g. the number of micro-batches.
     pub divisor: f64,
     /// Sources on the device are read after what was asked of this stream so far; by default the
     /// device's default stream.
@@ -441,7 +441,7 @@ impl ReduceOptions {
         self
     }
 
-    /// The sum is divided by this too, e.g. the number of micro-batches.
+    /// Additional divisor of the sum, e.g. the number of micro-batches.
     #[must_use]
     pub fn divisor(mut self, value: f64) -> ReduceOptions {
         self.divisor = value;
@@ -467,7 +467,7 @@ impl ReduceOptions {
     }
 }
 
-/// How files are read and written.
+/// Options of an io.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IoOptions {
@@ -475,9 +475,9 @@ pub struct IoOptions {
     pub backend: IoBackend,
     /// Of one call of the kernel: a multiple of 4096; default 1 MiB.
     pub block_bytes: u32,
-    /// Calls under way at a time, 1 to 4096, of io_uring; default 32.
+    /// Pending calls of io_uring, 1 to 4096; default 32.
     pub depth: u32,
-    /// 1 to 256, of the backend of threads: as many calls at a time.
+    /// Of the backend of threads, 1 to 256: as many calls at a time.
     pub threads: u32,
     /// Whether each call is handed to the kernel alone.
     pub single_submit: bool,
@@ -516,14 +516,14 @@ impl IoOptions {
         self
     }
 
-    /// Calls under way at a time, 1 to 4096, of io_uring; default 32.
+    /// Pending calls of io_uring, 1 to 4096; default 32.
     #[must_use]
     pub fn depth(mut self, value: u32) -> IoOptions {
         self.depth = value;
         self
     }
 
-    /// 1 to 256, of the backend of threads: as many calls at a time.
+    /// Of the backend of threads, 1 to 256: as many calls at a time.
     #[must_use]
     pub fn threads(mut self, value: u32) -> IoOptions {
         self.threads = value;
@@ -565,16 +565,16 @@ impl IoOptions {
     }
 }
 
-/// How far a schedule looks ahead and what it keeps, in elements; and where units are full.
+/// Options of a schedule: limits in elements, and the memory of views.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ScheduleOptions {
     /// Gathers are begun ahead for the uses that come within this many elements of uses; 0: none.
     pub prefetch_elements: u64,
-    /// Limits what is begun ahead or kept, never what is needed now; default 1e9.
+    /// Limit of prefetched and kept units, never of the unit in use; default 1e9.
     pub max_live_elements: u64,
-    /// A unit whose next recorded use comes within this many elements of other units' uses is
-    /// kept full; default 1e9.
+    /// A unit stays full if its next recorded use is within this many elements of other units'
+    /// uses; default 1e9.
     pub max_reuse_elements: u64,
     /// A unit of at most this many elements stays full from its first use until the schedule
     /// drops what it holds.
@@ -610,15 +610,15 @@ impl ScheduleOptions {
         self
     }
 
-    /// Limits what is begun ahead or kept, never what is needed now; default 1e9.
+    /// Limit of prefetched and kept units, never of the unit in use; default 1e9.
     #[must_use]
     pub fn max_live_elements(mut self, value: u64) -> ScheduleOptions {
         self.max_live_elements = value;
         self
     }
 
-    /// A unit whose next recorded use comes within this many elements of other units' uses is
-    /// kept full; default 1e9.
+    /// A unit stays full if its next recorded use is within this many elements of other units'
+    /// uses; default 1e9.
     #[must_use]
     pub fn max_reuse_elements(mut self, value: u64) -> ScheduleOptions {
         self.max_reuse_elements = value;
@@ -669,11 +669,11 @@ impl ScheduleOptions {
     }
 }
 
-/// What was counted since the context was opened, and memory now. Bytes.
+/// Counters since the context was opened, and the memory in use now, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Parts of peers seen in place, or fetched by devices.
+    /// Shards of peers read in place, or fetched by devices.
     pub gather_mapped_bytes: u64,
     /// Parts of peers copied.
     pub gather_copied_bytes: u64,
@@ -693,11 +693,11 @@ pub struct Stats {
     pub optimizer_bytes: u64,
     /// Of staging buffers, held now.
     pub staging_bytes: u64,
-    /// Of what keeps the ranks in step, held now.
+    /// Of the control data that keeps the ranks in step, held now.
     pub control_bytes: u64,
-    /// Most ever held of param + gradient + optimizer + staging.
+    /// Maximum of param + gradient + optimizer + staging.
     pub peak_bytes: u64,
-    /// Bytes of pages that the kernel has given to this rank's arena.
+    /// Bytes of pages in this rank's arena.
     pub arena_pages_bytes: u64,
     /// Gathered from ranks that share no memory, as on the wire.
     pub far_gather_bytes: u64,
@@ -707,13 +707,13 @@ pub struct Stats {
     pub nvme_read_bytes: u64,
     /// Written to it.
     pub nvme_written_bytes: u64,
-    /// Of it, in use now.
+    /// Of that file, in use now.
     pub nvme_bytes: u64,
     /// Copied from the host to this rank's device.
     pub device_up_bytes: u64,
     /// Copied from it to the host.
     pub device_down_bytes: u64,
-    /// On the device at all times: rows of tier device.
+    /// On the device at all times: entries of tier device.
     pub device_bytes: u64,
 }
 
@@ -745,7 +745,7 @@ impl Stats {
     }
 }
 
-/// What the plan predicts for this rank and the units made so far. Bytes.
+/// The plan's predictions for this rank and its current units, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Prediction {
@@ -801,13 +801,13 @@ impl Prediction {
     }
 }
 
-/// What is known about a schedule.
+/// Information about a schedule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ScheduleInfo {
     /// Units that are entered now.
     pub entered: u32,
-    /// That it was made of.
+    /// Of the schedule.
     pub units: u64,
     /// Begun so far.
     pub passes: u64,
@@ -815,13 +815,13 @@ pub struct ScheduleInfo {
     pub uses: u64,
     /// Uses whose unit was full already.
     pub ready: u64,
-    /// Uses met by a gather that was begun ahead.
+    /// Uses with a prefetched gather.
     pub ahead: u64,
-    /// Uses that the recorded order did not have next.
+    /// Uses that differ from the recorded order.
     pub deviations: u64,
-    /// Of the units that are full or on their way now.
+    /// Of the units that are full or gathering now.
     pub live_elements: u64,
-    /// The most there were.
+    /// Maximum of live_elements.
     pub peak_live_elements: u64,
     /// Nanoseconds that uses have waited.
     pub wait_ns: u64,
@@ -844,11 +844,11 @@ impl ScheduleInfo {
     }
 }
 
-/// What is known about an optimizer.
+/// Information about an optimizer.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct OptimizerInfo {
-    /// Taken so far, from what meron_optimizer_set_steps set.
+    /// Taken so far, counted from meron_optimizer_set_steps.
     pub steps: u64,
     /// Global 2-norm of the last step's gradients, before clipping.
     pub norm: f64,
@@ -856,11 +856,11 @@ pub struct OptimizerInfo {
     pub learning_rate: f64,
     /// Of params, at least 1.
     pub groups: u32,
-    /// That the rule keeps of an element, besides the master.
+    /// Of the rule per element, besides the master.
     pub states: u32,
     /// Of this rank's states on tier nvme.
     pub nvme_bytes: u64,
-    /// Of them that meron_optimizer_offload has moved off memory.
+    /// Of the states that meron_optimizer_offload has moved to a drive.
     pub offloaded_bytes: u64,
 }
 
@@ -878,7 +878,7 @@ impl OptimizerInfo {
     }
 }
 
-/// What is known about a checkpoint.
+/// Information about a checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CheckpointInfo {
@@ -888,11 +888,11 @@ pub struct CheckpointInfo {
     pub step: u64,
     /// Of its files.
     pub bytes: u64,
-    /// That it has.
+    /// In the checkpoint.
     pub tensors: u64,
-    /// Of its files, by this rank, until now.
+    /// Of its files, by this rank, so far.
     pub bytes_read: u64,
-    /// States that it lacks, and that stayed as they were when it was loaded.
+    /// States that it lacks; the load did not change them.
     pub missing: u64,
     /// Tensors that no unit has.
     pub unexpected: u64,
@@ -912,7 +912,7 @@ impl CheckpointInfo {
     }
 }
 
-/// How far the save under way is.
+/// Progress of a save.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SaveProgress {
@@ -920,9 +920,9 @@ pub struct SaveProgress {
     pub saving: bool,
     /// Bytes that this rank writes; 0: not known yet, or no save.
     pub total: u64,
-    /// Of them, out of the units.
+    /// Of these, copied from the units.
     pub copied: u64,
-    /// Of them, in files.
+    /// Of these, written to files.
     pub written: u64,
 }
 
@@ -937,7 +937,7 @@ impl SaveProgress {
     }
 }
 
-/// What is known about an io.
+/// Information about an io.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IoInfo {
@@ -953,19 +953,19 @@ pub struct IoInfo {
     pub single_submit: bool,
     /// As in the options.
     pub overlap_events: bool,
-    /// By requests that have ended well.
+    /// By requests that have succeeded.
     pub bytes_read: u64,
     /// Likewise.
     pub bytes_written: u64,
-    /// Of the kernel that have ended.
+    /// Of the kernel, completed.
     pub calls: u64,
-    /// Of them, those past the page cache.
+    /// Of these, past the page cache.
     pub direct_calls: u64,
-    /// Reads and writes that were begun, the blocking ones too.
+    /// Reads and writes that were begun, also blocking ones.
     pub requests: u64,
-    /// Of them, those under way or not waited for.
+    /// Of these, pending or not waited for.
     pub pending: u64,
-    /// Of buffers that are not gone.
+    /// Of all existing buffers.
     pub buffer_bytes: u64,
 }
 

@@ -11,8 +11,8 @@ abstract class OptimizerMethods extends Handle {
     }
 
     /**
-     * Sets the learning rate of the next steps for params that are in no group that was added;
-     * the same on all ranks (it is part of the step's fingerprint).
+     * Sets the learning rate of the next steps for params of group 0; the same on all ranks (it
+     * is part of the step's fingerprint).
      *
      * <p>Never blocks.
      *
@@ -24,11 +24,11 @@ abstract class OptimizerMethods extends Handle {
     }
 
     /**
-     * Sets how many steps the optimizer counts as taken: for one that goes on from a
-     * checkpoint, beside its states (meron_optimizer_write_state). Adam's bias corrections, the
-     * first step of SGD with a momentum (which takes no average) and the random rounding of
-     * states in 16 or 8 bits go by the number. The same on all ranks: it is part of the next
-     * step's fingerprint. Changes nothing else.
+     * Sets the number of steps that the optimizer has taken: for an optimizer that continues
+     * from a checkpoint, beside its states (meron_optimizer_write_state). Adam's bias
+     * corrections, the first step of SGD with a momentum (which takes no average) and the
+     * random rounding of states in 16 or 8 bits depend on the number. The same on all ranks: it
+     * is part of the next step's fingerprint. Changes nothing else.
      *
      * <p>`steps`: at most 2^53.
      *
@@ -42,11 +42,11 @@ abstract class OptimizerMethods extends Handle {
     }
 
     /**
-     * Brings the states back that meron_optimizer_offload has moved off, bit by bit the same.
+     * Restores the states that meron_optimizer_offload moved, bit for bit.
      *
      * <p>Blocks on this rank's drive; never on peers.
      *
-     * <p>Throws STATE (they are not offloaded), NO_MEMORY, IO, CORRUPT (the drive gave other
+     * <p>Throws STATE (they are not offloaded), NO_MEMORY, IO, CORRUPT (the drive returned other
      * bytes), TIMEOUT, HANDLE, STALE.
      */
     public void reload() {

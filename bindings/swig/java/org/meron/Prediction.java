@@ -4,7 +4,7 @@ package org.meron;
 
 import org.meron.abi.meron_prediction;
 
-/** What the plan predicts for this rank and the units made so far. Bytes. */
+/** The plan's predictions for this rank and its current units, in bytes. */
 public final class Prediction {
     /** Of values, held. */
     public final long paramBytes;

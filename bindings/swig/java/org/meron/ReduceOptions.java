@@ -6,7 +6,7 @@ import org.meron.abi.Abi;
 import org.meron.abi.meron_reduce_options;
 import org.meron.abi.meron_source_list;
 
-/** How gradients are reduced. */
+/** Options of a reduction. */
 public final class ReduceOptions {
     private ReduceOp op;
     private boolean boundary;
@@ -34,7 +34,7 @@ public final class ReduceOptions {
         return this;
     }
 
-    /** The sum is divided by this too, e.g. the number of micro-batches. */
+    /** Additional divisor of the sum, e.g. the number of micro-batches. */
     public ReduceOptions divisor(double value) {
         divisor = value;
         return this;

@@ -5,7 +5,7 @@ package org.meron;
 import org.meron.abi.Abi;
 import org.meron.abi.meron_schedule_options;
 
-/** How far a schedule looks ahead and what it keeps, in elements; and where units are full. */
+/** Options of a schedule: limits in elements, and the memory of views. */
 public final class ScheduleOptions {
     private long prefetchElements;
     private long maxLiveElements;
@@ -36,15 +36,15 @@ public final class ScheduleOptions {
         return this;
     }
 
-    /** Limits what is begun ahead or kept, never what is needed now; default 1e9. */
+    /** Limit of prefetched and kept units, never of the unit in use; default 1e9. */
     public ScheduleOptions maxLiveElements(long value) {
         maxLiveElements = ContextOptions.notNegative("maxLiveElements", value);
         return this;
     }
 
     /**
-     * A unit whose next recorded use comes within this many elements of other units' uses is
-     * kept full; default 1e9.
+     * A unit stays full if its next recorded use is within this many elements of other units'
+     * uses; default 1e9.
      */
     public ScheduleOptions maxReuseElements(long value) {
         maxReuseElements = ContextOptions.notNegative("maxReuseElements", value);
