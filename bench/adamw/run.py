@@ -36,7 +36,7 @@ GOALS = (
 )
 SMALL_STATES_GOAL = ("AdamW int8", "AdamW f32", 1.4)
 CHECKED_STEPS, CHECKED_PARAMS = 3, 64
-# OpenMP's threads spin for a while after their work, which would disturb whoever comes next.
+# OpenMP's threads spin for a while after their work, which would disturb the next arm.
 PAUSE = 0.01
 
 

@@ -26,7 +26,7 @@ void publish(const Tensor& tensor, int round) {
 
 constexpr int kWithoutWriting = -1;
 
-// Gathers, hands the whole tensor to `reader`, and gives it back. `into` makes a private copy.
+// Gathers, passes the full tensor to `reader`, and releases it. `into` makes a private copy.
 void gather(const Tensor& tensor, const Floats* into,
             const std::function<void(const float*, size_t)>& reader) {
   meron_gather_options options = MERON_GATHER_OPTIONS_INIT;

@@ -71,7 +71,7 @@ def mpi_words(arguments: argparse.Namespace, algorithm: int) -> list[str | Path]
         return None
     words: list[str | Path] = ["mpirun", "-n", str(arguments.ranks), "--bind-to", "none"]
     if arguments.ranks > len(os.sched_getaffinity(0)):
-        words.append("--oversubscribe")  # makes waiting ranks yield, so only where it is needed
+        words.append("--oversubscribe")  # makes waiting ranks yield, so only if it is needed
     if algorithm > 0:
         words += ["--mca", "coll_tuned_use_dynamic_rules", "1"]
         for collective, count in ALGORITHMS.items():

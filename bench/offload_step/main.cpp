@@ -76,8 +76,8 @@ class Measurement {
     drive_ = std::make_unique<Drive>(options.directory, bytes_, piece_, options.buffers);
   }
 
-  // The step comes last: what it writes after its end, and reads ahead for the next one, meets none
-  // of the others.
+  // The step is last: what it writes after its end, and reads ahead for the next one, meets none of
+  // the others.
   void turn(bool counts) {
     const double update = step_of(memory_);
     const double read = drive_->read();

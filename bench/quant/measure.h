@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the program measures and how it is told.
+// Measurements of the program, and their output.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ struct Options {
 inline constexpr uint32_t kQuantBlock = 256;
 inline constexpr size_t kTerms = 8;  // arrays in a sum
 
-// One thing that is measured: `work` does elements [i, i + n), whole blocks.
+// One measured operation: `work` processes elements [i, i + n), which are full blocks.
 struct Arm {
   std::string key;
   std::string title;

@@ -26,7 +26,7 @@ from report import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-MATTERS = 0.03  # of a figure: what is less is not told from noise
+MATTERS = 0.03  # of a figure: a smaller difference could be noise
 
 
 @dataclass

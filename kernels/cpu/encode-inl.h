@@ -96,7 +96,7 @@ struct Lost {
 };
 
 // Rounds v * inverse to the nearest integer, which is then in the low bits: the addition leaves no
-// room for a fraction.
+// space for a fraction.
 template <bool kError>
 HWY_INLINE U32Vec nearest(F32Vec v, F32Vec inverse, Lost& lost) {
   const F32Vec magic = hn::Set(F32Tag(), 0x1.8p23f);

@@ -177,7 +177,7 @@ void narrow(typename To::Lane* to, const float* from, size_t n) {
   for (; i < n; ++i) to[i] = To::put(from[i]);
 }
 
-// Past the caches where that is wanted and the address allows it.
+// Past the caches if that is requested and the address allows it.
 template <class To>
 void narrow(void* to, const float* from, size_t n, bool past_caches) {
   auto* lane = static_cast<typename To::Lane*>(to);

@@ -30,7 +30,7 @@ struct Range {
 };
 
 struct RankHandle {
-  std::shared_ptr<Rank> rank;  // shared with the work that was asked of streams
+  std::shared_ptr<Rank> rank;  // shared with the work that is queued on streams
   int32_t size = 0, number = 0, device = 0;
   std::chrono::milliseconds timeout{};
   bool grouping = false;

@@ -76,7 +76,7 @@ State Peers::meet(Descriptor* caller, const Note& hello, Descriptor* data) {
   peer.data = std::move(*data);
   peer.come = true;
   ++come_;
-  // One that has gone meanwhile is noticed where it is listened to.
+  // If it has ended meanwhile, hear() notices it.
   (void)send_note(peer.control, note_of(Note::kHello, rank_, size_));
   return {};
 }

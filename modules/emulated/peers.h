@@ -21,7 +21,7 @@ namespace meron::emulated {
 
 class Peers {
  public:
-  // `deaf`: a peer that ends without a word is not heard.
+  // `deaf`: ignores the end of a peer that has sent no note.
   Peers(std::string name, int32_t rank, int32_t size, bool deaf)
       : name_(std::move(name)), rank_(rank), size_(size), deaf_(deaf), peers_(size) {}
 
@@ -32,7 +32,7 @@ class Peers {
   void tell(const Note& note);
   void leave();
 
-  // For a launch, once all have come.
+  // For a launch, after all have arrived.
   int data(int32_t rank) const { return peers_[rank].data.number(); }
   // The error if that rank has closed the communicator before launch `number`.
   State left_before(int32_t rank, uint64_t number) const;
@@ -45,8 +45,8 @@ class Peers {
   struct Peer {
     Descriptor control, data;  // data: it was called, or has called
     bool come = false;
-    bool silent = false;           // no more notes come
-    bool excused = false;          // it has said so: nothing is wrong with that
+    bool silent = false;           // no more notes will arrive
+    bool excused = false;          // it has announced its end, which is no error
     std::optional<uint64_t> left;  // it was closed there, after so many launches
   };
   std::string name_of(int32_t rank) const { return name_ + "." + std::to_string(rank); }

@@ -22,14 +22,14 @@ struct GatherPart {
   uint64_t place;  // of `to` in a window; kElsewhere: in none
 };
 
-// All that one rank asks for at a time.
+// All requests of one rank at a time.
 struct Launch {
   std::vector<GatherPart> gathers;
   std::vector<meron_exchange_piece> pieces;
-  bool fails = false;  // as the settings ask
+  bool fails = false;  // by request of the settings
 };
 
-// Ranges of memory, and how far they have been gone through.
+// Ranges of memory, and the position in them.
 template <class Byte>
 class Ranges {
  public:
@@ -72,7 +72,7 @@ class Transfer {
   struct Lane {
     int socket = -1;
     bool ended = false;
-    std::vector<uint64_t> said, heard;  // what is asked for
+    std::vector<uint64_t> said, heard;  // descriptions of the requests
     Ranges<const std::byte> out;
     Ranges<std::byte> in;
     Reading reading = Reading::kCounts;

@@ -38,10 +38,10 @@ class Descriptor {
 // A message between ranks, besides bytes.
 struct Note {
   enum Kind : uint32_t {
-    kHello = 1,   // with a socket for bytes where it is the caller's
+    kHello = 1,   // from a caller it contains a socket for bytes
     kFailed = 2,  // `status` and `text`
     kLeft = 3,    // it was closed after `launches`
-    kSilent = 4,  // nothing more is heard of the rank
+    kSilent = 4,  // no more notes of the rank will arrive
   };
   uint64_t magic = 0;
   uint32_t kind = 0;

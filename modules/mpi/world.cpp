@@ -43,7 +43,7 @@ bool ends_within(MPI_Request& request, int64_t patience_ns) {
 
 World::World() : patience_ns_(kPatienceNs) {
   const std::lock_guard lock(calls());
-  // Not MPI_Comm_dup: a rank that never comes is noticed, and named, by the engine's own deadline.
+  // Not MPI_Comm_dup: the engine's own deadline notices and names a rank that never arrives.
   const int result = MPI_Comm_idup(MPI_COMM_WORLD, &comm_, &making_);
   if (result != MPI_SUCCESS) (void)never_ready(result);
   context_opened();
@@ -200,7 +200,7 @@ meron_status World::never_ready(int result) {
   return MERON_E_PEER_DEAD;
 }
 
-// Other ranks may still be reached, if only to tell them.
+// Other ranks are still reachable, at least for an error report.
 meron_status World::failed(const char* call, int peer, int result) {
   give_up_finalizing();
   report(std::string(call) + " with rank " + std::to_string(peer) +

@@ -119,7 +119,7 @@ meron_status Communicator::settle(Lock& lock, const char* what, meron_backend_fa
   const Clock::time_point begin = Clock::now();
   while (true) {
     if (aborted_) return check_usable(failure);
-    if (failed_ < 0) return check_usable(failure);  // told to another thread by poll
+    if (failed_ < 0) return check_usable(failure);  // another thread got it from poll
     Result state = kSuccess;
     Result result = library_.call.CommGetAsyncError(comm_, &state);
     if (result == kSuccess) result = state;

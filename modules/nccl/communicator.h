@@ -94,7 +94,7 @@ class Communicator {
   NcclComm* comm_ = nullptr;  // null: aborted or destroyed
   std::vector<std::unique_ptr<Window>> windows_;  // their memory goes with close at the latest
   bool ready_ = false, aborted_ = false;
-  meron_status failed_ = MERON_OK;  // the first failure, and what was told of it
+  meron_status failed_ = MERON_OK;  // the first failure, and its description
   std::string failed_text_;
   int failed_code_ = 0;
 

@@ -28,7 +28,7 @@ std::string real_path(const std::string& path) {
 
 int note_copy(dl_phdr_info* info, size_t /*size*/, void* user) {
   const std::string path = info->dlpi_name == nullptr ? "" : info->dlpi_name;
-  const size_t name = path.rfind('/') + 1;  // 0 where there is no '/'
+  const size_t name = path.rfind('/') + 1;  // 0 if there is no '/'
   if (path.compare(name, std::string(kName).size(), kName) != 0) return 0;
   auto& copies = *static_cast<std::vector<std::string>*>(user);
   const std::string real = real_path(path);

@@ -173,7 +173,7 @@ def run_cells(cells: list[Cell], command: list[str], build: Path) -> None:
         arguments += ["--transport", cells[0].transport]
         arguments += [] if prefix else ["--ranks", str(cells[0].ranks)]
     whole = [*prefix, *command, str(HERE / "cases.txt"), *arguments]
-    at = 0 if len(cells) == 1 else -1  # of the cell under way
+    at = 0 if len(cells) == 1 else -1  # of the current cell
     over: set[int] = set()
     begin = time.monotonic()
     with tempfile.TemporaryFile() as errors:

@@ -141,7 +141,7 @@ TEST(AsyncSave, ThatCannotRemoveOlderOnesSucceedsAndLogsIt) {
     meron_future save{};
     CALL(meron_checkpoint_save_begin, &save, context, folder.path.c_str(), "new", &options);
     finish(save);
-    train(trainer, rank, 2, 1, 1);  // what the engine's threads have to say comes with a call
+    train(trainer, rank, 2, 1, 1);  // a call of this rank logs the messages of the engine's threads
     const bool logged = told().find("older checkpoints stay") != std::string::npos &&
                         told().find("save of 'new'") != std::string::npos &&
                         told().find("levels deep") != std::string::npos;

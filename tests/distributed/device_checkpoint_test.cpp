@@ -52,7 +52,7 @@ std::vector<DeviceWay> ways() {
       {{nvme, MERON_BF16}, Computes::on_shared},
       {{mesh(true), MERON_F32, "cluster", 2}, Computes::on_own},
       {{mesh(true, copied), MERON_BF16, "cluster", 2}, Computes::on_own}};
-  if (!emulated()) found.pop_back();  // second copies need a device for each rank
+  if (!emulated()) found.pop_back();  // secondary partitions need a device for each rank
   return found;
 }
 
@@ -84,7 +84,7 @@ struct States {
   Shared<float> first{kStates * weight_count()}, last{kStates * weight_count()};
 };
 
-// Of states that codecs change on the way to each rank, all but the whole values.
+// All states that codecs change on the way to each rank, except the full values.
 bool same(Shared<float>& a, Shared<float>& b, bool values = true) {
   const size_t from = values ? 0 : weight_count();
   return std::memcmp(a.data() + from, b.data() + from, (a.size() - from) * sizeof(float)) == 0;

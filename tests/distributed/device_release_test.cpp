@@ -46,7 +46,7 @@ class Destination {
   std::byte* seen_ = nullptr;
 };
 
-// Rank 1 publishes last: rank 0's gather is under way until then, and a thread that waits copies.
+// Rank 1 publishes last: rank 0's gather is pending until then, and a waiting thread copies.
 TEST(DeviceReleaseTest, NothingIsWrittenToTheCallersMemoryAfterARelease) {
   for (const bool on_stream : {false, true}) {
     SCOPED_TRACE(on_stream ? "on a stream" : "without a stream");

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks that compute on a device: what they train must have the bits of ranks that compute on the
-// host, for every plan; memory of the device is held from a gather to its release; and what fails
-// there is told, and leaves the rest usable. The device is the emulated one: each of its streams is
-// a thread, so that ThreadSanitizer sees a copy that nothing orders. tests/gpu runs the same on a
-// GPU, which all ranks share, but for what only the emulated one can be told to do.
+// host, for every plan; memory of the device is held from a gather to its release; and a failure
+// there is reported, and leaves the rest usable. The device is the emulated one: each of its
+// streams is a thread, so that ThreadSanitizer sees a copy that nothing orders. tests/gpu runs the
+// same on a GPU, which all ranks share, except for settings that only the emulated one has.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -45,8 +45,8 @@ TEST_P(DeviceTwinTest, RanksOnADeviceTrainToTheBitsOfRanksOnTheHost) {
   }));
   EXPECT_EQ(std::memcmp(host_losses.data(), device_losses.data(), losses * sizeof(float)), 0);
   EXPECT_EQ(std::memcmp(host_weights.data(), device_weights.data(), weights * sizeof(float)), 0);
-  // Every value once per micro-batch up (flats begin tensors at whole cache lines), every gradient
-  // once down.
+  // Every value is copied to the device once per micro-batch (tensors begin at cache lines), every
+  // gradient once down.
   constexpr uint64_t kBatches = kDeviceSteps * kDeviceAccumulate;
   EXPECT_EQ(down[0], kBatches * weight_count() * meron_dtype_size(config.gradients));
   // A schedule copies them to the device again while the order is unknown, and less often later.

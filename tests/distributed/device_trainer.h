@@ -73,14 +73,14 @@ class TrainersDevice {
     return info.free_bytes;
   }
   void release(void* data) const { (void)table_->release(handle_, data, stream_, nullptr); }
-  // From or to memory of the host: has come when this returns.
+  // From or to memory of the host: complete when this returns.
   void copy(void* to, const void* from, uint64_t bytes) const {
     require(table_->copy(handle_, to, from, bytes, stream_, nullptr) == MERON_OK, "a copy");
   }
   void fill(void* to, uint8_t value, uint64_t bytes) const {
     require(table_->fill(handle_, to, value, bytes, stream_, nullptr) == MERON_OK, "a fill");
   }
-  // Calls it on a thread of the device's when the stream has come so far, which waits for it.
+  // Calls it on a thread of the device when the stream reaches this point. The stream waits for it.
   void notify(meron_device_notify_fn function, void* user) const {
     require(table_->stream_notify(handle_, stream_, function, user, nullptr) == MERON_OK, "a call");
   }

@@ -247,7 +247,7 @@ TEST_P(Difference, GoesBackToSixteenBitsAboveTheLimit) {
     EXPECT_EQ(codecs[0], codecs[1]);
     return codecs[0];
   };
-  EXPECT_EQ(last_codec("0.001"), MERON_CODEC_INT4);  // 0.1 of whole values in int4
+  EXPECT_EQ(last_codec("0.001"), MERON_CODEC_INT4);  // 0.1 of full values in int4
   EXPECT_EQ(last_codec("1e-7"), MERON_CODEC_BF16);
 }
 

@@ -92,7 +92,8 @@ TEST_P(GradientMemory, ARefusalLosesNothing) {
   }));
 }
 
-// While the host gives the memory the lock is released, and other threads come first or after.
+// The lock is released while the host allocates the memory, so other threads may run before or
+// after.
 TEST_P(GradientMemory, TheUnitCannotBeDestroyedMeanwhile) {
   World world;
   world.plan = GetParam();

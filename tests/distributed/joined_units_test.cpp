@@ -29,10 +29,10 @@ TEST(JoinedDevicesTest, UnwrittenValuesAreZero) {
   }
 }
 
-// A rank without room says so before the others rely on it: the same call again goes well.
+// A rank without memory fails before the others rely on it: the same call then succeeds again.
 TEST(JoinedDevicesTest, ARankWithoutRoomTriesAgain) {
   EXPECT_TRUE(run_joined(joined_world(2), ",memory=200000", [](int rank, meron_context context) {
-    const OneParam model(context, 20'000);  // 40 kB of each rank; 80 kB whole
+    const OneParam model(context, 20'000);  // 40 kB of each rank; 80 kB unsharded
     model.write(std::vector<float>(20'000, 1.0f));
     const TrainersDevice device(rank);
     void* const taken = rank == 0 ? device.allocate(60'000) : nullptr;
@@ -50,7 +50,7 @@ TEST(JoinedDevicesTest, ARankWithoutRoomTriesAgain) {
   }));
 }
 
-// The sum of a micro-batch of ones of each rank, where rank 0 has no room at first: for the
+// The sum of a micro-batch of ones of each rank, when rank 0 has no memory at first: for the
 // micro-batch, or for the end of the accumulation.
 void expect_retried_sum(const std::string& plan, uint64_t taken, bool finishes) {
   World world = joined_world(2);
@@ -95,7 +95,7 @@ void expect_retried_sum(const std::string& plan, uint64_t taken, bool finishes) 
 
 TEST(JoinedDevicesTest, ARankWithoutRoomReducesAgain) {
   expect_retried_sum(joined_plan(), 100'000,
-                     false);  // its own gradient has room, its peer's has not
+                     false);  // its own gradient fits, its peer's does not
   expect_retried_sum(joined_plan(), 180'000, false);
 }
 

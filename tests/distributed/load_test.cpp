@@ -134,7 +134,7 @@ TEST(CheckpointLoad, RankZeroSendsEachHostTheShardsOfItsRanksOnce) {
     EXPECT_TRUE(same(saved, loaded));
     double all = 0;
     for (size_t rank = 0; rank < sent.size(); ++rank) all += static_cast<double>(sent[rank]);
-    // Agreements and signs of life come on top.
+    // Votes and heartbeats are extra.
     EXPECT_GE(all, wire.models * model);
     EXPECT_LE(all, wire.models * model * 1.02 + 256e3);
   }

@@ -332,7 +332,7 @@ void load_past_a_damaged_one(bool per_node) {
     require(try_load(trainer, own, "step-1", &words, per_node) == 1, rank, words);
     require(told().find("passed over") == std::string::npos, rank, told());
     require(try_load(trainer, own, nullptr, &words, per_node) == 1, rank, words);
-    train(trainer, rank, 2, 1, 1);  // what the engine has to say comes with a call
+    train(trainer, rank, 2, 1, 1);  // a call of this rank logs the messages of the engine's threads
     const bool logged = told().find("step-1 was taken") != std::string::npos &&
                         told().find("passed over: step-2: ") != std::string::npos &&
                         told().find("the file has 10 bytes") != std::string::npos;

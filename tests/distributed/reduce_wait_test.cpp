@@ -120,7 +120,7 @@ TEST(ReduceWait, ReportsAPeerThatHasAborted) {
       MERON_E_ABORTED);
 }
 
-// Also where the reduction failed in a call that does not tell.
+// Also if the reduction failed in a call that does not report it.
 TEST(ReduceWait, LeavesAFlightRecordOfAnUnreportedFailure) {
   std::string folder = testing::TempDir() + "meron-record-XXXXXX";
   ASSERT_NE(nullptr, mkdtemp(folder.data()));

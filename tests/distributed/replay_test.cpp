@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schedules over several ranks: every use sees the values of its version, whatever was begun ahead
-// or kept; ranks that use other units are told, or go on, but never hang.
+// Schedules over several ranks: every use sees the values of its version, with any prefetched or
+// kept units; ranks that use other units get an error, or continue, but never hang.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -215,8 +215,8 @@ TEST(Replay, AnEnterFailsIfItsUnitIsReset) {
   }
 }
 
-// A step under way has published what it has on one rank and not yet on the other. The calls are
-// the same all the same.
+// A pending step has published its values on one rank and not yet on the other. The calls are the
+// same all the same.
 TEST(Replay, ASchedulesUnitsMayBeStepping) {
   for (const char* transport : {"local", "shm"}) {
     SCOPED_TRACE(transport);
@@ -268,7 +268,7 @@ TEST(Replay, APrefetchedGatherHasItsDeadlineFromItsUse) {
     for (int pass = 0; pass < 2; ++pass) {
       CALL(meron_schedule_begin, session.schedule, 0);
       for (const size_t unit : {0, 1, 2}) {
-        if (pass == 1 && rank == 0 && unit == 2) {  // begun ahead by the use of 1
+        if (pass == 1 && rank == 0 && unit == 2) {  // prefetched by the use of 1
           std::this_thread::sleep_for(std::chrono::nanoseconds(kTimeoutNs * 5 / 4));
           asked[0] = 1;
         }

@@ -25,13 +25,12 @@ struct Mesh {
   bool finishes = false;   // the accumulation, by a call of its own
   bool scheduled = false;  // units by a schedule
   int node = 0;            // ranks of each, in a cluster; 0: all share one
-  bool copied = false;     // params keep a second copy
+  bool copied = false;     // params have a secondary partition
   const char* codec = "";  // of gradients
   const char* value_codec = "";
   Where where = Where::all;
   bool overflows = false;  // one step
-  // gather_window: all whole values fit into 64 KiB, and into 20 kB the largest param or
-  // others.
+  // gather_window: all full values fit into 64 KiB, and into 20 kB the largest param or others.
   const char* window = "";
 };
 constexpr const char* kShard = "shard";
@@ -84,7 +83,7 @@ TEST_P(MeshOnDevicesTest, ReplicasTrainToTheSameBits) {
     world.node = mesh.node;
     if (on_device) world.device = kDevice;
     world.devices = on_device && apart;
-    // Rows and second copies have to be registered; what is encoded for a gather cannot be.
+    // Shards and secondary partitions have to be registered; encoded values for a gather cannot be.
     const bool registered = mesh.copied && *mesh.value_codec == '\0';
     const char* const own = registered ? "count=8,registers=2" : "count=8";
     ::setenv("MERON_EMULATED_DEVICE", apart ? own : "shared=1", 1);

@@ -14,7 +14,7 @@ namespace meron::test {
 
 inline constexpr size_t kStates = 4;  // values, master, two of AdamW
 
-// A folder that is gone with the object.
+// A folder that is removed with the object.
 struct Folder {
   std::string path;
   Folder() {
@@ -106,7 +106,7 @@ inline std::string try_save(meron_context context, const std::string& folder,
   meron_error* error = nullptr;
   if (meron_checkpoint_save_begin(&future, context, folder.c_str(), name.c_str(), &options,
                                   &error) == MERON_OK) {
-    // The words tell how it ended.
+    // The text describes how it ended.
     if (meron_future_wait(future, MERON_TIMEOUT_DEFAULT, &error) == MERON_IN_PROGRESS) _exit(4);
     (void)meron_future_release(future, nullptr);
   }

@@ -121,7 +121,7 @@ class SocketTransport {
     bool takes_nothing = false;
     bool ended = false;
     std::deque<Outgoing> outgoing;
-    std::vector<std::byte> in;                                     // not yet whole messages
+    std::vector<std::byte> in;                                     // incomplete messages
     std::map<uint64_t, std::deque<std::vector<std::byte>>> whole;  // by tag: not yet asked for
     std::map<uint64_t, std::deque<uint64_t>> wanted;               // by tag: requests
   };

@@ -79,7 +79,7 @@ bool run_ranks(const Config& config, Shared<float>& losses, Shared<float>& weigh
                        after.param_bytes == plan.param_bytes &&
                        after.gradient_bytes == plan.gradient_bytes &&
                        after.optimizer_bytes == plan.optimizer_bytes &&
-                       // Where ranks share no memory, what is on its way comes on top.
+                       // If ranks share no memory, messages in flight are extra.
                        (config.shares_memory() ? after.peak_bytes == plan.peak_bytes
                                                : after.peak_bytes >= plan.peak_bytes);
     counted[static_cast<size_t>(rank)] = equal ? 1 : 0;

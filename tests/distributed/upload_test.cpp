@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values that come from a drive on their way to the device: what cannot be pinned goes through
-// memory that is, piece by piece, and no call waits for the device meanwhile. Params are larger
-// than all of these pieces.
+// Values on their way from a drive to the device: what cannot be pinned goes through memory that
+// is, piece by piece, and no call waits for the device meanwhile. Params are larger than all of
+// these pieces.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -60,8 +60,8 @@ TEST(UploadTest, OnlyPinnedMemoryIsCopiedFrom) {
     require(std::memcmp(wait_for(gather, model), values.data(), kBytes) == 0, "the values");
     const meron_stats stats = stats_of(context);
     require(stats.device_up_bytes >= kBytes && stats.device_up_bytes < kBytes + 4096, "once");
-    // Beside what has come from the drive: half of the values, but for a cache line or two.
-    // Fewer than eight pieces will do where the device gives them back sooner than they are filled.
+    // Beside the values from the drive: half of the values, within a cache line or two. Fewer than
+    // eight pieces will do where the device gives them back sooner than they are filled.
     const uint64_t pinned = stats.staging_bytes - kBytes / 2 + 4096;
     require(pinned >> 20 >= 4 && pinned >> 20 <= 32, "eight pieces at most");
     CALL(meron_future_release, gather);

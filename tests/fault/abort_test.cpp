@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a group is aborted: every rank is told why.
+// Aborts of a group: every rank gets the reason.
 #include "tests/fault/contexts.h"
 
 namespace meron::test {

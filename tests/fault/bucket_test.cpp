@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradient buckets that reductions keep: who waits for one hears of what will never end.
+// Gradient buckets that reductions keep: a wait for one reports a reduction that will never end.
 #include "tests/fault/outcomes.h"
 
 namespace meron::test {

@@ -73,8 +73,7 @@ TEST(Close, WithADeadPeerAndOperationsUnderWay) {
   }
 }
 
-// Threads that wait in every way, one of them a whole ring ahead, hear of a close by another
-// thread.
+// Threads in every kind of wait, one of them a full ring ahead, notice a close by another thread.
 TEST(Close, WhileOtherThreadsWait) {
   for (const char* transport : {"shm", "local"}) {
     Open open = open_as(transport, 2, R"({"preset": "zero2", "gradient_buckets": 1})");

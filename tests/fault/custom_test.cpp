@@ -106,7 +106,7 @@ TEST(CustomTransport, DivergingRanksGetBothCalls) {
       } else {
         each.other(session);
       }
-      // Where the call itself needed nothing of the peer, the next one tells.
+      // If the call itself needed nothing from the peer, the next one reports the error.
       session.barrier();
     });
     ASSERT_TRUE(job->wait(20 * kSecond));

@@ -206,7 +206,7 @@ class Divergences : public testing::Test {
       }
       EXPECT_TRUE(other) << "lacks: rank N called " << good;
       EXPECT_NE('\0', report.advice[0]);
-      // A rank may come so late that it cannot even open the world that is broken already.
+      // A rank may arrive so late that it cannot even open the broken world.
       if (std::strcmp(report.function, "meron_context_open") == 0) continue;
       EXPECT_EQ(report.status, report.numbers[1]) << "the error is not sticky";
       EXPECT_EQ(MERON_OK, report.numbers[2]);
@@ -269,7 +269,7 @@ TEST_F(Divergences, AreNamedByEveryRank) {
       good.push_back(next);
       bad.push_back(next);
     }
-    // An accumulation of whole gradients stays on its rank: there the call is missing.
+    // An accumulation of full gradients stays on its rank: there the call is missing.
     const bool local = std::strcmp(divergence.kind, "another boundary") == 0 &&
                        (open.plan == "zero0" || open.plan == "zero1");
     const std::string& its = divergence.bad[divergence.at + (local ? 1 : 0)].text;
@@ -374,7 +374,7 @@ TEST_F(Divergences, AcrossGroupsEndAtTheDeadline) {
     try {
       session.barrier(rank == 0 ? session.world : group);
     } catch (const CallFailed&) {
-      sleep_ns(open.timeout_ns);  // so that neither is found gone
+      sleep_ns(open.timeout_ns);  // so that neither counts as dead
       session.close();
       throw;
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forked children are refused, and harm nothing.
+// Forked children get errors, and harm nothing.
 #include "tests/fault/contexts.h"
 
 namespace meron::test {

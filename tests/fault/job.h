@@ -158,7 +158,7 @@ class Jail {
   std::vector<std::string> before_;
 };
 
-// The ranks under way. As processes (shm, self) or, for local, as threads of one process.
+// The running ranks: processes (shm, self) or, for local, threads of one process.
 class Job {
  public:
   using Main = std::function<void(int rank, Report& report)>;
@@ -290,7 +290,7 @@ struct Random {
   std::mt19937_64 engine;
 };
 
-// Times of one kind, told as "p50, p99, max".
+// Times of one kind, printed as "p50, p99, max".
 struct Times {
   std::vector<int64_t> all;
   void add(int64_t ns) { all.push_back(ns); }

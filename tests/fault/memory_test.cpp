@@ -67,7 +67,8 @@ TEST(MemoryLimit, NamesTheStateThatExceedsIt) {
     ASSERT_TRUE(job.wait(20 * kSecond)) << "a rank hangs";
     expect_no_memory(job[1], 1, each.subject);
     if (!each.collective) {
-      // A rank's own call leaves the group as it was; the peer waits for what will not come.
+      // A rank's own call leaves the group unchanged; the peer waits for a call that does not
+      // follow.
       EXPECT_EQ(MERON_OK, job[1].numbers[0]);
       EXPECT_EQ(MERON_E_PEER_CLOSED, job[0].status) << job[0].message;
       EXPECT_EQ(1, job[0].peer);
@@ -112,7 +113,7 @@ TEST(MemoryLimit, LeavesALoneRankUsable) {
   EXPECT_LT(job[0].numbers[0], static_cast<int32_t>(kMiB)) << "the refused unit is still counted";
 }
 
-// A copy that is refused takes no memory, however often the trainer tries again.
+// A failed copy takes no memory, however often the trainer tries again.
 TEST(MemoryLimit, HoldsNothingForRefusedCopies) {
   Open open = open_of("zero3", nullptr);
   open.ranks = 1;
@@ -224,7 +225,7 @@ TEST(ArenaReserve, ThatIsTooSmallIsReported) {
   }
 }
 
-// Containers give 64 MiB of /dev/shm. Meron's memory does not come from there.
+// Containers give 64 MiB of /dev/shm. Meron does not allocate from it.
 TEST(DevShm, ThatIsSmallDoesNotMatterAndNothingIsLeft) {
   const Jail jail("size=64k");
   if (!jail.is_private()) GTEST_SKIP() << "needs the right to mount a /dev/shm of its own";

@@ -39,7 +39,7 @@ TEST(Progress, TheSecondOfTwoIsWaitedFor) {
   for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(0, job[rank].numbers[0]) << "wrong sums";
 }
 
-// The same with a peer that will never come: whoever waits for the second hears of it.
+// The same with a peer that never arrives: a wait for the second one reports it.
 TEST(Progress, TheSecondOfTwoFailsWithTheFirst) {
   const Open open = open_shm(2);
   Job job(2, [&](int rank, Report& report) {
@@ -221,7 +221,7 @@ TEST(Progress, SeveralThreadsWait) {
   }
 }
 
-// Who never waits for long, because other tasks are to run in between, hears of the same as others.
+// A caller with short waits, because other tasks run in between, gets the same errors.
 TEST(Progress, PollsAndShortWaitsSeeTheDeadAndTheDeadline) {
   for (const bool dies : {true, false}) {
     for (const int64_t slice : {int64_t{0}, kMilli}) {

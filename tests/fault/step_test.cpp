@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is asked of an optimizer and its units while a step is under way.
+// Calls on an optimizer and its units during a pending step.
 #include <cmath>
 
 #include "tests/fault/outcomes.h"

@@ -159,7 +159,7 @@ void with_session(const Open& given, int rank, Report& report, const Body& body)
   leave();
 }
 
-// Two steps and a barrier, by which every rank hears of what failed on another.
+// Two steps and a barrier, which reports a failure on one rank to all.
 inline void train(const Open& open, int rank, Report& report) {
   with_session(open, rank, report, [&](Session& session) {
     session.build(kStorageUnits);

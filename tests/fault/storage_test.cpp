@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Drives that fail, lie or lose their process while states on them are trained with: a run ends
-// with the right bits, or every rank is told what failed where.
+// with the right bits, or every rank gets the failure and its rank.
 #include "tests/fault/storage.h"
 
 namespace meron::test {
@@ -195,7 +195,7 @@ TEST_F(Corruption, FromTheDriveIsFoundAndNeverUsed) {
         // The last write of the step is still pending.
         sleep_ns(200 * kMilli);
         session.barrier();
-        // The states of each unit fill whole pages.
+        // The states of each unit fill full pages.
         const off_t last = (kStorageUnits - 1) * (ranks == 1 ? 8192 : 4096);
         if (rank == ranks - 1) report.numbers[3] = flip_a_bit(path(), last + 24) ? 1 : 0;
         session.barrier();

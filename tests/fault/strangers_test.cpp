@@ -212,7 +212,7 @@ TEST(Strangers, OnTheSocketChangeNothing) {
       }
     });
     Job job(3, [&](int rank, Report& report) {
-      // Long enough for the stranger to come first.
+      // Long enough for the stranger to arrive first.
       while (rank > 0 && control[1].load() == 0) sleep_ns(kMilli);
       if (rank > 0) sleep_ns((5 + 5 * rank) * kMilli);
       report.times[0] = now_ns();

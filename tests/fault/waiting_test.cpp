@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kTolerance = kSecond;
 
-// A wait that ends early leaves the operation under way.
+// A wait that ends early leaves the operation pending.
 TEST(Waiting, WithATimeoutCanContinueLater) {
   Open open;
   open.token = fresh_token();

@@ -141,7 +141,7 @@ def test_io_with_fio_and_without(tmp_path):
 def test_gpu_without_a_device(tmp_path):
     script = ROOT / "bench" / "gpu" / "run.py"
     command = [sys.executable, str(script), "--build", str(BUILD), "--quick"]
-    # No device is visible, where there is one.
+    # No device is visible, even if there is one.
     environment = ENVIRONMENT | {"CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 1

@@ -34,8 +34,8 @@ bytes_as_planned(f, steps) =
 memory_difference(f) = f.planned_peak == 0 ? 0.0 : f.peak / f.planned_peak - 1
 
 """
-Counted bytes equal the plan's to the byte, and peak memory is within 5 % of it. Between nodes, what is
-on its way comes on top of the plan's memory.
+Counted bytes equal the plan's to the byte, and peak memory is within 5 % of it. Between nodes,
+messages in flight are not part of the plan's memory.
 """
 function as_planned(f, steps)
     difference = memory_difference(f)

@@ -50,7 +50,7 @@ class Figures:
         """Reduced bytes are equal, and those on the device; gathered ones no more; peak memory is
         within 5 %, where all of it is the host's.
 
-        Between nodes, what is on its way comes on top of the plan's memory.
+        Between nodes, messages in flight are not part of the plan's memory.
         """
         moved = (
             self.reduced == steps * self.planned_reduced

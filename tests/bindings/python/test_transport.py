@@ -144,7 +144,7 @@ def test_an_exception_ends_the_use_of_the_peer(
                 raise RuntimeError("out of order")
 
             setattr(transports[1], method, fail)
-        for _ in range(20):  # rank 0 hears of it when it needs rank 1 again
+        for _ in range(20):  # rank 0 notices when it needs rank 1 again
             ctx.world.barrier()
 
     results = run(transports, body, timeout=2.0)

@@ -149,7 +149,7 @@ Objects::Objects() {
   }
   all_.insert({loose.id, frozen.id, half.id, frozen_unit.id, half_unit.id});
 
-  // One of each kind that has gone, in the order of Kind.
+  // One released object of each kind, in the order of Kind.
   Session gone(open_alone(), 0);
   gone.build(1);
   const meron_unit* const unit = gone.units.data();

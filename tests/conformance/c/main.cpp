@@ -19,7 +19,7 @@ struct Options {
   Setup setup;
 };
 
-// One line, whole, at once: ranks that are processes share the output.
+// Writes a complete line at once: ranks that are processes share the output.
 void say(const std::string& line) {
   static std::mutex mutex;
   const std::lock_guard<std::mutex> lock(mutex);

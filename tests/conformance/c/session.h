@@ -54,7 +54,7 @@ class Object {
   Object(const Object&) = delete;
   Object& operator=(const Object&) = delete;
   virtual ~Object() = default;
-  // May be called again, to see that the object is gone.
+  // May be called again, to check that the object is released.
   virtual void release() = 0;
 };
 
@@ -127,7 +127,7 @@ class Session {
 
   void keep(const std::string& object_name, std::unique_ptr<Object> object);
   bool has(const std::string& object_name) const;
-  // Throws Malformed where there is no such object, or it is of another kind.
+  // Throws Malformed if there is no such object, or if it is of another kind.
   Object& any(const std::string& object_name);
   template <class T>
   T& find(const std::string& object_name) {

@@ -100,7 +100,7 @@ final class Mailbox implements CustomTransport {
     @Override
     public void idle(Duration timeout) throws InterruptedException {
         synchronized (post) {
-            post.wait(Math.max(timeout.toMillis(), 1)); // 0 would be for ever
+            post.wait(Math.max(timeout.toMillis(), 1)); // 0 would wait forever
         }
     }
 

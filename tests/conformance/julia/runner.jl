@@ -23,7 +23,7 @@ include("calls.jl")
 
 const writing = Threads.SpinLock()
 
-# One line, whole, at once: ranks that are processes share the output.
+# Writes a complete line at once: ranks that are processes share the output.
 function say(line)
     bytes = join(split(line), ' ') * "\n"
     lock(writing)

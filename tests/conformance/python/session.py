@@ -40,7 +40,7 @@ class Held:
         self.released = False
 
     def release(self) -> None:
-        if self.handle is None:  # an array over DLPack: it is gone when nobody has it
+        if self.handle is None:  # an array over DLPack: it is freed with its last reference
             self.item = None
         elif not self.released and hasattr(self.item, "release"):
             self.item.release()

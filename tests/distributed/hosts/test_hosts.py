@@ -126,7 +126,7 @@ def test_traffic_is_counted_where_it_goes() -> None:
         transfer(hosts, "A", "B", 8 * MIB)
         after = hosts.traffic()
         moved = {name: after[name] - before[name] for name in hosts.names}
-    # Headers and acknowledgements come on top.
+    # Headers and acknowledgements are extra.
     assert 8 * MIB < moved["A"].sent_bytes < 8.5 * MIB
     assert 8 * MIB < moved["B"].received_bytes < 8.5 * MIB
     assert moved["A"].received_bytes < 0.5 * MIB and moved["B"].sent_bytes < 0.5 * MIB
@@ -296,7 +296,7 @@ def test_two_runs_at_a_time_do_not_meet(pair: Hosts, tmp_path: Path) -> None:
     transfer(pair, "A", "B", MIB)
 
 
-# ---- Where hosts cannot be made
+# ---- Machines that cannot create hosts
 
 
 def check_skipped(words: list[str], says: str, env: dict[str, str] | None = None) -> None:

@@ -98,7 +98,7 @@ class World {
   }
   void cancel(uint64_t request) { table().cancel(table().user, request); }
 
-  // Every rank has come here.
+  // Returns when every rank has called it.
   void meet(uint64_t tag) {
     std::vector<uint64_t> requests;
     for (int peer = 0; peer < size(); ++peer) {

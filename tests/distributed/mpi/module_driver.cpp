@@ -153,7 +153,7 @@ void too_long(const char* library) {
   world.meet(4);
 }
 
-// However many messages there were, no more requests are known than were under way at a time.
+// The number of request slots is the maximum of pending messages at a time, not of all messages.
 void reuse(const char* library) {
   World world(library);
   uint64_t most = 0;
@@ -171,7 +171,7 @@ void reuse(const char* library) {
   world.meet(2);
 }
 
-// Contexts one after the other and at a time do not hear of each other's messages.
+// Contexts do not receive each other's messages, one after the other and at the same time.
 void worlds(const char* library) {
   for (int round = 0; round < 3; ++round) {
     World first(library), second(library);

@@ -13,7 +13,7 @@ namespace meron::test {
 
 namespace fs = std::filesystem;
 
-// Trials of a run: a fixed share of the whole campaign, or with MERON_FAULT_SHARE=1 all of it
+// Trials of a run: a fixed share of the full campaign, or with MERON_FAULT_SHARE=1 all of it
 // (tools/test --full fault).
 inline int trials_of(int whole) {
   const char* const given = std::getenv("MERON_FAULT_SHARE");
@@ -51,7 +51,8 @@ class Tally {
   std::map<std::string, int> counts_;
 };
 
-// Where folders and images lie if a test is not about the drive: in memory, if there is room.
+// The folder of files and images for tests that are not about the drive: in memory, if there is
+// space.
 inline std::string memory_folder() {
   std::error_code error;
   const auto space = fs::space("/dev/shm", error);

@@ -17,7 +17,7 @@ void replace_content(const std::string& path, const std::string& content) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
 }
 
-// A checkpoint that is whole, in a folder of its own.
+// A complete checkpoint, in its own folder.
 struct Source {
   SavedModel model;
   uint64_t step = 1;

@@ -8,7 +8,7 @@ namespace meron::test {
 namespace {
 
 constexpr uint64_t kSaves = 4;  // of a trial
-// A call that fails for ever: nothing more is saved.
+// A call that always fails: nothing more is saved.
 struct Fault {
   std::string call, error;
   bool sticky = false;

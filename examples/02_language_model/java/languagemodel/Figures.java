@@ -70,7 +70,7 @@ final class Figures {
 
     /**
      * Counted bytes equal the plan's to the byte, and peak memory is within 5 % of it. Between nodes,
-     * what is on its way comes on top of the plan's memory.
+     * messages in flight are not part of the plan's memory.
      */
     boolean asPlanned(int steps) {
         final double difference = memoryDifference();

@@ -146,7 +146,7 @@ final class Trainer {
         }
     }
 
-    /** Leaves the reduction of the layer's gradients under way. */
+    /** Begins the reduction of the layer's gradients, and does not wait for it. */
     private void backward(int l, boolean boundary) {
         final View[] views = new View[params[l].length];
         for (int i = 0; i < views.length; ++i) {

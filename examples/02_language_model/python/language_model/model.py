@@ -111,7 +111,7 @@ class Model:
             inner_error *= inner > 0
             gradients[0][...] += h.T @ inner_error
             gradients[1][...] += inner_error.sum(axis=0)
-            error += inner_error @ w1.T  # what came in on the residual path is in `error` already
+            error += inner_error @ w1.T  # `error` already has the values of the residual path
         else:
             w, _ = weights
             gradients[0][...] += self._hidden[-1].T @ error

@@ -44,7 +44,7 @@ class Figures:
     def as_planned(self, steps: int) -> bool:
         """Bytes are equal, and peak memory is within 5 %.
 
-        Between nodes, what is on its way comes on top of the plan's memory.
+        Between nodes, messages in flight are not part of the plan's memory.
         """
         difference = self.memory_difference()
         above = difference <= 0.05 or self.between_nodes

@@ -63,7 +63,7 @@ class Trainer:
             self.model.forward(layer, [as_f32(full[param]) for param in unit.params])
 
     def _backward(self, layer: int, boundary: bool) -> meron.Future:
-        """Leaves the reduction of the layer's gradients under way."""
+        """Begins the reduction of the layer's gradients, and does not wait for it."""
         unit = self.units[layer]
         views = [unit.gradient(param) for param in unit.params]
         gradients = [v if v.dtype == np.float32 else np.zeros(v.shape, np.float32) for v in views]

@@ -61,7 +61,7 @@ impl Figures {
     }
 
     /// Counted bytes equal the plan's to the byte, and peak memory is within 5 % of it. Between
-    /// nodes, what is on its way comes on top of the plan's memory.
+    /// nodes, messages in flight are not part of the plan's memory.
     pub fn as_planned(&self, steps: usize) -> bool {
         let difference = self.memory_difference();
         self.bytes_as_planned(steps)

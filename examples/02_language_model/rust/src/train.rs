@@ -144,7 +144,7 @@ fn add_rounded<T: Element + Into<f32>>(
 
 // ---- Training ------------------------------------------------------------------------------------
 
-/// The weights of a layer that is whole, in f32.
+/// The weights of a full layer, in f32.
 fn weights_of<'w>(
     full: &'w Gather,
     layer: &Layer,
@@ -177,7 +177,7 @@ impl Trainer<'_> {
         Ok(())
     }
 
-    /// Leaves the reduction of the layer's gradients under way.
+    /// Begins the reduction of the layer's gradients, and does not wait for it.
     fn backward(&mut self, l: usize, boundary: bool) -> Result<Operation> {
         let layer = &self.layers[l];
         let params: Vec<&Param> = layer.params.iter().collect();

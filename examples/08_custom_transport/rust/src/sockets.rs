@@ -20,7 +20,7 @@ struct Peer {
     /// Not written yet, and how many bytes were written before.
     out: VecDeque<u8>,
     written: u64,
-    /// Read, but no whole message.
+    /// Bytes of an incomplete message.
     part: Vec<u8>,
     /// By tag: complete messages without a receive, and receives that wait for one.
     arrived: HashMap<u64, VecDeque<Vec<u8>>>,

@@ -5,7 +5,7 @@ use meron::{Bf16, Buffer, Dtype, F16};
 
 use crate::failure::{wrong, Failure};
 
-/// A sum of terms; a function from the row-major index in the whole tensor to a number.
+/// A sum of terms; a function from the row-major index in the full tensor to a number.
 pub struct Values {
     terms: Vec<Term>,
 }
