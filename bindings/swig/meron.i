@@ -1465,7 +1465,7 @@ inline int64_t meron_optimizer_step_begin(int64_t optimizer) {
  * step of SGD with a momentum (which takes no average) and the random rounding of states in 16 or 8
  * bits depend on the number. The same on all ranks: it is part of the next step's fingerprint.
  * Changes nothing else. Blocks: never. Threads: any, not during a step. Errors: MERON_E_ARGUMENT,
- * MERON_E_STATE (a step is under way), MERON_E_HANDLE, MERON_E_STALE.
+ * MERON_E_STATE (a step is pending), MERON_E_HANDLE, MERON_E_STALE.
  */
 inline int32_t meron_optimizer_set_steps(int64_t optimizer, int64_t steps) {
   error_slot error;

@@ -163,7 +163,7 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_step_begin(meron_future *
  * Changes nothing else.
  * @param steps  at most 2^53.
  * Blocks: never. Threads: any, not during a step. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step
- * is under way), MERON_E_HANDLE, MERON_E_STALE.
+ * is pending), MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_optimizer_set_steps(meron_optimizer optimizer,
                                                                  uint64_t steps, meron_error **err);

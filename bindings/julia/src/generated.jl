@@ -2093,7 +2093,7 @@ Changes nothing else.
 
 Blocks: never.
 Threads: any, not during a step.
-Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is under way), MERON_E_HANDLE, MERON_E_STALE.
+Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is pending), MERON_E_HANDLE, MERON_E_STALE.
 """
 @inline meron_optimizer_set_steps(optimizer, steps, err) = ccall(
         functions.meron_optimizer_set_steps, meron_status, (meron_optimizer, UInt64,

@@ -89,7 +89,7 @@ Changes nothing else.
 
 Never blocks.
 
-Throws `MERON_E_ARGUMENT`, `MERON_E_STATE` (a step is under way), `MERON_E_HANDLE`,
+Throws `MERON_E_ARGUMENT`, `MERON_E_STATE` (a step is pending), `MERON_E_HANDLE`,
 `MERON_E_STALE`.
 """
 function set_steps!(optimizer::Optimizer, steps)

@@ -6,7 +6,7 @@ export adamw
 """
     adamw(units; learning_rate, beta1, beta2, epsilon, weight_decay, max_norm)
 
-How AdamW updates: Loshchilov and Hutter, arXiv 1711.05101.
+AdamW (Loshchilov and Hutter, arXiv 1711.05101).
 
 Creates an optimizer and its states (zero) for the trainable params of some units: the states of
 the rule, in the plan's dtype and on its tier, and an f32 master copy if the params have 16
@@ -34,7 +34,7 @@ export adam
 """
     adam(units; learning_rate, beta1, beta2, epsilon, weight_decay, max_norm)
 
-How Adam updates: Kingma and Ba, arXiv 1412.6980; weight decay is part of the gradient.
+Adam (Kingma and Ba, arXiv 1412.6980); weight decay is part of the gradient.
 
 Creates an optimizer and its states (zero) for the trainable params of some units: the states of
 the rule, in the plan's dtype and on its tier, and an f32 master copy if the params have 16
@@ -62,8 +62,8 @@ export adagrad
 """
     adagrad(units; learning_rate, epsilon, weight_decay, max_norm)
 
-How Adagrad updates: Duchi, Hazan and Singer, JMLR 12 (2011); weight decay is part of the
-gradient. Keeps the sum of squared gradients.
+Adagrad (Duchi, Hazan and Singer, JMLR 12, 2011); weight decay is part of the gradient. Keeps
+the sum of squared gradients.
 
 Creates an optimizer and its states (zero) for the trainable params of some units: the states of
 the rule, in the plan's dtype and on its tier, and an f32 master copy if the params have 16
@@ -89,7 +89,7 @@ export lion
 """
     lion(units; learning_rate, beta1, beta2, weight_decay, max_norm)
 
-How Lion updates: Chen et al., arXiv 2302.06675. Keeps an average of gradients.
+Lion (Chen et al., arXiv 2302.06675). Keeps an average of gradients.
 
 Creates an optimizer and its states (zero) for the trainable params of some units: the states of
 the rule, in the plan's dtype and on its tier, and an f32 master copy if the params have 16
@@ -97,8 +97,8 @@ bits. States on tier nvme are written once here, so that steps only overwrite ex
 that takes long, the log reports the progress. Collective over the units' group.
 
 - `learning_rate` = 0.0001: 0 or more.
-- `beta1` = 0.9: of the direction that is taken; 0 or more, below 1.
-- `beta2` = 0.99: of the average that is kept; 0 or more, below 1.
+- `beta1` = 0.9: of the direction of the update; 0 or more, below 1.
+- `beta2` = 0.99: of the stored average; 0 or more, below 1.
 - `weight_decay` = 0.0: 0 or more.
 - `max_norm` = 0.0: gradients are scaled to at most this global 2-norm; 0: no clipping.
 
@@ -116,8 +116,8 @@ export sgd
 """
     sgd(units; learning_rate, momentum, dampening, nesterov, weight_decay, max_norm)
 
-How stochastic gradient descent updates, as torch.optim.SGD; weight decay is part of the
-gradient. With a momentum it keeps an average of gradients; without, nothing.
+Stochastic gradient descent, as torch.optim.SGD; weight decay is part of the gradient. With a
+momentum it keeps an average of gradients; without one, no state.
 
 Creates an optimizer and its states (zero) for the trainable params of some units: the states of
 the rule, in the plan's dtype and on its tier, and an f32 master copy if the params have 16

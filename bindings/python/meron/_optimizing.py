@@ -37,7 +37,7 @@ class Optimizing(BaseContext):
         weight_decay: float = 0.01,
         max_norm: float = 0.0,
     ) -> Optimizer:
-        """How AdamW updates: Loshchilov and Hutter, arXiv 1711.05101.
+        """AdamW (Loshchilov and Hutter, arXiv 1711.05101).
 
         Args:
             lr: 0 or more.
@@ -67,7 +67,7 @@ class Optimizing(BaseContext):
         weight_decay: float = 0.0,
         max_norm: float = 0.0,
     ) -> Optimizer:
-        """How Adam updates: Kingma and Ba, arXiv 1412.6980; weight decay is part of the gradient.
+        """Adam (Kingma and Ba, arXiv 1412.6980); weight decay is part of the gradient.
 
         Args:
             lr: 0 or more.
@@ -96,8 +96,8 @@ class Optimizing(BaseContext):
         weight_decay: float = 0.0,
         max_norm: float = 0.0,
     ) -> Optimizer:
-        """How Adagrad updates: Duchi, Hazan and Singer, JMLR 12 (2011); weight decay is part of
-        the gradient. Keeps the sum of squared gradients.
+        """Adagrad (Duchi, Hazan and Singer, JMLR 12, 2011); weight decay is part of the gradient.
+        Keeps the sum of squared gradients.
 
         Args:
             lr: 0 or more.
@@ -123,12 +123,12 @@ class Optimizing(BaseContext):
         weight_decay: float = 0.0,
         max_norm: float = 0.0,
     ) -> Optimizer:
-        """How Lion updates: Chen et al., arXiv 2302.06675. Keeps an average of gradients.
+        """Lion (Chen et al., arXiv 2302.06675). Keeps an average of gradients.
 
         Args:
             lr: 0 or more.
-            betas: the first: of the direction that is taken; 0 or more, below 1; the second: of
-            the average that is kept; 0 or more, below 1.
+            betas: the first: of the direction of the update; 0 or more, below 1; the second: of
+            the stored average; 0 or more, below 1.
             weight_decay: 0 or more.
             max_norm: gradients are scaled to at most this global 2-norm; 0: no clipping.
         """
@@ -153,8 +153,8 @@ class Optimizing(BaseContext):
         weight_decay: float = 0.0,
         max_norm: float = 0.0,
     ) -> Optimizer:
-        """How stochastic gradient descent updates, as torch.optim.SGD; weight decay is part of the
-        gradient. With a momentum it keeps an average of gradients; without, nothing.
+        """Stochastic gradient descent, as torch.optim.SGD; weight decay is part of the gradient.
+        With a momentum it keeps an average of gradients; without one, no state.
 
         Args:
             lr: 0 or more.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
-"""What the library fills, and the names of enums' values."""
+"""Structs that the library fills, and the names of enums' values."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Counted:
     wait_ns: int
     # of values, held now
     param_bytes: int
-    # of gradients, counted from the making of a unit on
+    # of gradients, counted from the creation of a unit on
     gradient_bytes: int
     # of optimizer states, held now
     optimizer_bytes: int
@@ -80,7 +80,7 @@ class Prediction:
     gradient_bytes: int
     # of optimizer states, held
     optimizer_bytes: int
-    # the most held at once on this rank
+    # maximum held at once on this rank
     peak_bytes: int
     # as in meron_stats, per optimizer step; so are those below
     gather_mapped_bytes: int
@@ -88,8 +88,8 @@ class Prediction:
     gather_copied_bytes: int
     # gradients read from peers
     reduce_bytes: int
-    # of values, from the first gather to the update (of frozen ones for good): on top of those
-    # held, within the peak
+    # of values, from the first gather to the update (of frozen ones permanently): in addition
+    # to param_bytes, within the peak
     second_copy_bytes: int
     # gathered from ranks that share no memory, as on the wire
     far_gather_bytes: int
@@ -101,7 +101,7 @@ class Prediction:
     nvme_written_bytes: int
     # in use there, at all times
     nvme_bytes: int
-    # on the device at all times, where ranks exchange on their devices
+    # on the device at all times, if ranks exchange on their devices
     device_bytes: int
 
 
@@ -135,7 +135,7 @@ class ScheduleInfo:
 class SaveProgress:
     """Progress of a save."""
 
-    # whether a save is under way
+    # true while a save is pending
     saving: bool
     # bytes that this rank writes; 0: not known yet, or no save
     total: int

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
-// meron/cpp/methods.hpp: calls of the C interface as methods of what owns the handle.
+// meron/cpp/methods.hpp: calls of the C interface as methods of the handle's owner.
 #ifndef MERON_CPP_METHODS_HPP
 #define MERON_CPP_METHODS_HPP
 
@@ -94,7 +94,7 @@ class OptimizerMethods {
   // first step of SGD with a momentum (which takes no average) and the random rounding of
   // states in 16 or 8 bits depend on the number. The same on all ranks: it is part of the next
   // step's fingerprint. Changes nothing else. `steps`: at most 2^53. Never blocks. Throws
-  // MERON_E_ARGUMENT, MERON_E_STATE (a step is under way), MERON_E_HANDLE, MERON_E_STALE.
+  // MERON_E_ARGUMENT, MERON_E_STATE (a step is pending), MERON_E_HANDLE, MERON_E_STALE.
   void set_steps(uint64_t steps) const { detail::call(meron_optimizer_set_steps, raw(), steps); }
   // Moves this rank's states in memory, including the f32 master, to this rank's file on a
   // drive, and frees their memory, for a phase that needs it for something else, like

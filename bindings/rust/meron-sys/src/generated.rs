@@ -2499,7 +2499,7 @@ extern "C" {
     ///
     /// **Threads**: any, not during a step.
     ///
-    /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (a step is under way), MERON_E_HANDLE,
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (a step is pending), MERON_E_HANDLE,
     /// MERON_E_STALE.
     #[must_use]
     pub fn meron_optimizer_set_steps(
@@ -3811,7 +3811,7 @@ mod layout {
     use std::mem::MaybeUninit;
     use std::ptr::addr_of;
 
-    // Where each field lies, as the compiler sees it.
+    // The offset of each field, from the compiler.
     macro_rules! check {
         ($name:ident, $($field:ident: $offset:expr),*) => {
             let value = MaybeUninit::<$name>::uninit();

@@ -107,7 +107,7 @@ impl Optimizer {
     ///
     /// # Errors
     ///
-    /// `ErrorKind::Argument`, `ErrorKind::State` (a step is under way), `ErrorKind::Handle`,
+    /// `ErrorKind::Argument`, `ErrorKind::State` (a step is pending), `ErrorKind::Handle`,
     /// `ErrorKind::Stale`.
     pub fn set_steps(&mut self, steps: u64) -> Result<()> {
         let handle = self.for_call()?;

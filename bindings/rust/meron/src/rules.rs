@@ -5,7 +5,7 @@
 use crate::{Adagrad, Adam, AdamW, Context, Lion, Optimizer, Sgd, Result, Unit};
 
 impl Context {
-    /// How AdamW updates: Loshchilov and Hutter, arXiv 1711.05101.
+    /// AdamW (Loshchilov and Hutter, arXiv 1711.05101).
     ///
     /// Creates an optimizer and its states (zero) for the trainable params of some units: the
     /// states of the rule, in the plan's dtype and on its tier, and an f32 master copy if the
@@ -25,7 +25,7 @@ impl Context {
         Optimizer::create(self.shared(), units, &options.raw())
     }
 
-    /// How Adam updates: Kingma and Ba, arXiv 1412.6980; weight decay is part of the gradient.
+    /// Adam (Kingma and Ba, arXiv 1412.6980); weight decay is part of the gradient.
     ///
     /// Creates an optimizer and its states (zero) for the trainable params of some units: the
     /// states of the rule, in the plan's dtype and on its tier, and an f32 master copy if the
@@ -45,8 +45,8 @@ impl Context {
         Optimizer::create(self.shared(), units, &options.raw())
     }
 
-    /// How Adagrad updates: Duchi, Hazan and Singer, JMLR 12 (2011); weight decay is part of the
-    /// gradient. Keeps the sum of squared gradients.
+    /// Adagrad (Duchi, Hazan and Singer, JMLR 12, 2011); weight decay is part of the gradient.
+    /// Keeps the sum of squared gradients.
     ///
     /// Creates an optimizer and its states (zero) for the trainable params of some units: the
     /// states of the rule, in the plan's dtype and on its tier, and an f32 master copy if the
@@ -66,7 +66,7 @@ impl Context {
         Optimizer::create(self.shared(), units, &options.raw())
     }
 
-    /// How Lion updates: Chen et al., arXiv 2302.06675. Keeps an average of gradients.
+    /// Lion (Chen et al., arXiv 2302.06675). Keeps an average of gradients.
     ///
     /// Creates an optimizer and its states (zero) for the trainable params of some units: the
     /// states of the rule, in the plan's dtype and on its tier, and an f32 master copy if the
@@ -86,8 +86,8 @@ impl Context {
         Optimizer::create(self.shared(), units, &options.raw())
     }
 
-    /// How stochastic gradient descent updates, as torch.optim.SGD; weight decay is part of the
-    /// gradient. With a momentum it keeps an average of gradients; without, nothing.
+    /// Stochastic gradient descent, as torch.optim.SGD; weight decay is part of the gradient.
+    /// With a momentum it keeps an average of gradients; without one, no state.
     ///
     /// Creates an optimizer and its states (zero) for the trainable params of some units: the
     /// states of the rule, in the plan's dtype and on its tier, and an f32 master copy if the

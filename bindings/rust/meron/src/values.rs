@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
-//! What callers fill, what the library fills, and enums.
+//! Structs that callers fill, structs that the library fills, and enums.
 
 use std::time::Duration;
 
@@ -238,16 +238,16 @@ impl IoBackend {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Workload {
-    /// The world size; with a context its own counts.
+    /// The world size; a context uses its own.
     pub ranks: u32,
     /// Per optimizer step; default 1.
     pub micro_batches: u32,
     /// Of every unit; default 2: forward and backward.
     pub gathers_per_micro_batch: u32,
-    /// How many share memory, side by side; 0: all of them. With a context as it is.
+    /// Consecutive ranks that share memory; 0: all of them. A context uses its own.
     pub ranks_per_node: u32,
-    /// That the update rule keeps of an element, besides the master: 2 for AdamW and Adam, 1 for
-    /// Adagrad, Lion and SGD with a momentum, 0 for SGD without one.
+    /// Of the update rule per element, besides the master: 2 for AdamW and Adam, 1 for Adagrad,
+    /// Lion and SGD with a momentum, 0 for SGD without one.
     pub optimizer_states: u32,
 }
 
@@ -264,7 +264,7 @@ impl Default for Workload {
 }
 
 impl Workload {
-    /// The world size; with a context its own counts.
+    /// The world size; a context uses its own.
     #[must_use]
     pub fn ranks(mut self, value: u32) -> Workload {
         self.ranks = value;
@@ -285,15 +285,15 @@ impl Workload {
         self
     }
 
-    /// How many share memory, side by side; 0: all of them. With a context as it is.
+    /// Consecutive ranks that share memory; 0: all of them. A context uses its own.
     #[must_use]
     pub fn ranks_per_node(mut self, value: u32) -> Workload {
         self.ranks_per_node = value;
         self
     }
 
-    /// That the update rule keeps of an element, besides the master: 2 for AdamW and Adam, 1 for
-    /// Adagrad, Lion and SGD with a momentum, 0 for SGD without one.
+    /// Of the update rule per element, besides the master: 2 for AdamW and Adam, 1 for Adagrad,
+    /// Lion and SGD with a momentum, 0 for SGD without one.
     #[must_use]
     pub fn optimizer_states(mut self, value: u32) -> Workload {
         self.optimizer_states = value;
@@ -404,13 +404,13 @@ impl ParamGroup {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ReduceOptions {
-    /// How the values of the ranks are combined.
+    /// The operation that combines the values of the ranks.
     pub op: ReduceOp,
-    /// Whether this is the last micro-batch before the step.
+    /// True for the last micro-batch before the step.
     pub boundary: bool,
     /// Additional divisor of the sum, e.g. the number of micro-batches.
     pub divisor: f64,
-    /// Sources on the device are read after what was asked of this stream so far; by default the
+    /// Sources on the device are read after the queued work of this stream; by default the
     /// device's default stream.
     pub stream: Stream,
 }
@@ -427,14 +427,14 @@ impl Default for ReduceOptions {
 }
 
 impl ReduceOptions {
-    /// How the values of the ranks are combined.
+    /// The operation that combines the values of the ranks.
     #[must_use]
     pub fn op(mut self, value: ReduceOp) -> ReduceOptions {
         self.op = value;
         self
     }
 
-    /// Whether this is the last micro-batch before the step.
+    /// True for the last micro-batch before the step.
     #[must_use]
     pub fn boundary(mut self, value: bool) -> ReduceOptions {
         self.boundary = value;
@@ -448,7 +448,7 @@ impl ReduceOptions {
         self
     }
 
-    /// Sources on the device are read after what was asked of this stream so far; by default the
+    /// Sources on the device are read after the queued work of this stream; by default the
     /// device's default stream.
     #[must_use]
     pub fn stream(mut self, value: Stream) -> ReduceOptions {
@@ -471,7 +471,7 @@ impl ReduceOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IoOptions {
-    /// Who moves the bytes.
+    /// The interface that moves the bytes.
     pub backend: IoBackend,
     /// Of one call of the kernel: a multiple of 4096; default 1 MiB.
     pub block_bytes: u32,
@@ -479,11 +479,11 @@ pub struct IoOptions {
     pub depth: u32,
     /// Of the backend of threads, 1 to 256: as many calls at a time.
     pub threads: u32,
-    /// Whether each call is handed to the kernel alone.
+    /// True: submit each call to the kernel alone.
     pub single_submit: bool,
-    /// False: the next calls begin when the last have ended.
+    /// False: the next calls begin after the last ones have ended.
     pub overlap_events: bool,
-    /// A wait ends when nothing has moved for so long; by default 600 s.
+    /// A wait fails after this time without any transfer; by default 600 s.
     pub timeout: Duration,
 }
 
@@ -502,7 +502,7 @@ impl Default for IoOptions {
 }
 
 impl IoOptions {
-    /// Who moves the bytes.
+    /// The interface that moves the bytes.
     #[must_use]
     pub fn backend(mut self, value: IoBackend) -> IoOptions {
         self.backend = value;
@@ -530,21 +530,21 @@ impl IoOptions {
         self
     }
 
-    /// Whether each call is handed to the kernel alone.
+    /// True: submit each call to the kernel alone.
     #[must_use]
     pub fn single_submit(mut self, value: bool) -> IoOptions {
         self.single_submit = value;
         self
     }
 
-    /// False: the next calls begin when the last have ended.
+    /// False: the next calls begin after the last ones have ended.
     #[must_use]
     pub fn overlap_events(mut self, value: bool) -> IoOptions {
         self.overlap_events = value;
         self
     }
 
-    /// A wait ends when nothing has moved for so long; by default 600 s.
+    /// A wait fails after this time without any transfer; by default 600 s.
     #[must_use]
     pub fn timeout(mut self, value: Duration) -> IoOptions {
         self.timeout = value;
@@ -569,7 +569,7 @@ impl IoOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ScheduleOptions {
-    /// Gathers are begun ahead for the uses that come within this many elements of uses; 0: none.
+    /// Gathers are prefetched for the next uses within this many elements; 0: no prefetch.
     pub prefetch_elements: u64,
     /// Limit of prefetched and kept units, never of the unit in use; default 1e9.
     pub max_live_elements: u64,
@@ -577,14 +577,14 @@ pub struct ScheduleOptions {
     /// uses; default 1e9.
     pub max_reuse_elements: u64,
     /// A unit of at most this many elements stays full from its first use until the schedule
-    /// drops what it holds.
+    /// drops its units.
     pub persist_elements: u64,
-    /// Of all such units together, in the order given; by default there is no limit.
+    /// Limit for all such units together, in their order at the creation; by default no limit.
     pub persist_total_elements: u64,
-    /// Where views are.
+    /// Memory of views.
     pub place: Place,
-    /// For views on the device: the stream that waits for a unit that is entered, and behind
-    /// whose work so far its memory goes back. It stays one as long as the schedule.
+    /// For views on the device: this stream waits for an entered unit, and the unit's memory is
+    /// released after the stream's queued work. It must live as long as the schedule.
     pub stream: Stream,
 }
 
@@ -603,7 +603,7 @@ impl Default for ScheduleOptions {
 }
 
 impl ScheduleOptions {
-    /// Gathers are begun ahead for the uses that come within this many elements of uses; 0: none.
+    /// Gathers are prefetched for the next uses within this many elements; 0: no prefetch.
     #[must_use]
     pub fn prefetch_elements(mut self, value: u64) -> ScheduleOptions {
         self.prefetch_elements = value;
@@ -626,29 +626,29 @@ impl ScheduleOptions {
     }
 
     /// A unit of at most this many elements stays full from its first use until the schedule
-    /// drops what it holds.
+    /// drops its units.
     #[must_use]
     pub fn persist_elements(mut self, value: u64) -> ScheduleOptions {
         self.persist_elements = value;
         self
     }
 
-    /// Of all such units together, in the order given; by default there is no limit.
+    /// Limit for all such units together, in their order at the creation; by default no limit.
     #[must_use]
     pub fn persist_total_elements(mut self, value: u64) -> ScheduleOptions {
         self.persist_total_elements = value;
         self
     }
 
-    /// Where views are.
+    /// Memory of views.
     #[must_use]
     pub fn place(mut self, value: Place) -> ScheduleOptions {
         self.place = value;
         self
     }
 
-    /// For views on the device: the stream that waits for a unit that is entered, and behind
-    /// whose work so far its memory goes back. It stays one as long as the schedule.
+    /// For views on the device: this stream waits for an entered unit, and the unit's memory is
+    /// released after the stream's queued work. It must live as long as the schedule.
     #[must_use]
     pub fn stream(mut self, value: Stream) -> ScheduleOptions {
         self.stream = value;
@@ -687,7 +687,7 @@ pub struct Stats {
     pub wait_ns: u64,
     /// Of values, held now.
     pub param_bytes: u64,
-    /// Of gradients, counted from the making of a unit on.
+    /// Of gradients, counted from the creation of a unit on.
     pub gradient_bytes: u64,
     /// Of optimizer states, held now.
     pub optimizer_bytes: u64,
@@ -755,7 +755,7 @@ pub struct Prediction {
     pub gradient_bytes: u64,
     /// Of optimizer states, held.
     pub optimizer_bytes: u64,
-    /// The most held at once on this rank.
+    /// Maximum held at once on this rank.
     pub peak_bytes: u64,
     /// As in meron_stats, per optimizer step; so are those below.
     pub gather_mapped_bytes: u64,
@@ -763,8 +763,8 @@ pub struct Prediction {
     pub gather_copied_bytes: u64,
     /// Gradients read from peers.
     pub reduce_bytes: u64,
-    /// Of values, from the first gather to the update (of frozen ones for good): on top of those
-    /// held, within the peak.
+    /// Of values, from the first gather to the update (of frozen ones permanently): in addition
+    /// to param_bytes, within the peak.
     pub second_copy_bytes: u64,
     /// Gathered from ranks that share no memory, as on the wire.
     pub far_gather_bytes: u64,
@@ -776,7 +776,7 @@ pub struct Prediction {
     pub nvme_written_bytes: u64,
     /// In use there, at all times.
     pub nvme_bytes: u64,
-    /// On the device at all times, where ranks exchange on their devices.
+    /// On the device at all times, if ranks exchange on their devices.
     pub device_bytes: u64,
 }
 
@@ -916,7 +916,7 @@ impl CheckpointInfo {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SaveProgress {
-    /// Whether a save is under way.
+    /// True while a save is pending.
     pub saving: bool,
     /// Bytes that this rank writes; 0: not known yet, or no save.
     pub total: u64,
@@ -941,7 +941,7 @@ impl SaveProgress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IoInfo {
-    /// Who moves the bytes: never the automatic choice.
+    /// The interface that moves the bytes: never the automatic choice.
     pub backend: IoBackend,
     /// As in the options.
     pub block_bytes: u32,
@@ -989,7 +989,7 @@ impl IoInfo {
     }
 }
 
-/// How AdamW updates: Loshchilov and Hutter, arXiv 1711.05101.
+/// AdamW (Loshchilov and Hutter, arXiv 1711.05101).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct AdamW {
@@ -1077,7 +1077,7 @@ impl AdamW {
     }
 }
 
-/// How Adam updates: Kingma and Ba, arXiv 1412.6980; weight decay is part of the gradient.
+/// Adam (Kingma and Ba, arXiv 1412.6980); weight decay is part of the gradient.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Adam {
@@ -1165,8 +1165,8 @@ impl Adam {
     }
 }
 
-/// How Adagrad updates: Duchi, Hazan and Singer, JMLR 12 (2011); weight decay is part of the
-/// gradient. Keeps the sum of squared gradients.
+/// Adagrad (Duchi, Hazan and Singer, JMLR 12, 2011); weight decay is part of the gradient.
+/// Keeps the sum of squared gradients.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Adagrad {
@@ -1232,15 +1232,15 @@ impl Adagrad {
     }
 }
 
-/// How Lion updates: Chen et al., arXiv 2302.06675. Keeps an average of gradients.
+/// Lion (Chen et al., arXiv 2302.06675). Keeps an average of gradients.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Lion {
     /// 0 or more.
     pub learning_rate: f64,
-    /// Of the direction that is taken; 0 or more, below 1.
+    /// Of the direction of the update; 0 or more, below 1.
     pub beta1: f64,
-    /// Of the average that is kept; 0 or more, below 1.
+    /// Of the stored average; 0 or more, below 1.
     pub beta2: f64,
     /// 0 or more.
     pub weight_decay: f64,
@@ -1268,14 +1268,14 @@ impl Lion {
         self
     }
 
-    /// Of the direction that is taken; 0 or more, below 1.
+    /// Of the direction of the update; 0 or more, below 1.
     #[must_use]
     pub fn beta1(mut self, value: f64) -> Lion {
         self.beta1 = value;
         self
     }
 
-    /// Of the average that is kept; 0 or more, below 1.
+    /// Of the stored average; 0 or more, below 1.
     #[must_use]
     pub fn beta2(mut self, value: f64) -> Lion {
         self.beta2 = value;
@@ -1309,8 +1309,8 @@ impl Lion {
     }
 }
 
-/// How stochastic gradient descent updates, as torch.optim.SGD; weight decay is part of the
-/// gradient. With a momentum it keeps an average of gradients; without, nothing.
+/// Stochastic gradient descent, as torch.optim.SGD; weight decay is part of the gradient.
+/// With a momentum it keeps an average of gradients; without one, no state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Sgd {

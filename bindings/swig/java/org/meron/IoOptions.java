@@ -38,7 +38,7 @@ public final class IoOptions {
         initial.delete();
     }
 
-    /** Who moves the bytes. */
+    /** The interface that moves the bytes. */
     public IoOptions backend(Backend value) {
         backend = value;
         return this;
@@ -62,19 +62,19 @@ public final class IoOptions {
         return this;
     }
 
-    /** Whether each call is handed to the kernel alone. */
+    /** True: submit each call to the kernel alone. */
     public IoOptions singleSubmit(boolean value) {
         singleSubmit = value;
         return this;
     }
 
-    /** False: the next calls begin when the last have ended. */
+    /** False: the next calls begin after the last ones have ended. */
     public IoOptions overlapEvents(boolean value) {
         overlapEvents = value;
         return this;
     }
 
-    /** A wait ends when nothing has moved for so long; by default 600 s. */
+    /** A wait fails after this time without any transfer; by default 600 s. */
     public IoOptions timeout(Duration value) {
         timeout = Math.max(Future.nanoseconds(value), 1);
         return this;

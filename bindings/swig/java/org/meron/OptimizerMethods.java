@@ -34,7 +34,7 @@ abstract class OptimizerMethods extends Handle {
      *
      * <p>Never blocks.
      *
-     * <p>Throws ARGUMENT, STATE (a step is under way), HANDLE, STALE.
+     * <p>Throws ARGUMENT, STATE (a step is pending), HANDLE, STALE.
      */
     public void steps(long steps) {
         requireOpen();

@@ -22,13 +22,13 @@ public final class ReduceOptions {
         initial.delete();
     }
 
-    /** How the values of the ranks are combined. */
+    /** The operation that combines the values of the ranks. */
     public ReduceOptions op(ReduceOp value) {
         op = value;
         return this;
     }
 
-    /** Whether this is the last micro-batch before the step. */
+    /** True for the last micro-batch before the step. */
     public ReduceOptions boundary(boolean value) {
         boundary = value;
         return this;
@@ -41,7 +41,7 @@ public final class ReduceOptions {
     }
 
     /**
-     * Sources on the device are read after what was asked of this stream so far; by default the
+     * Sources on the device are read after the queued work of this stream; by default the
      * device's default stream.
      */
     public ReduceOptions stream(long value) {

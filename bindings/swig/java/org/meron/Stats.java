@@ -27,7 +27,7 @@ public final class Stats {
     /** Of values, held now. */
     public final long paramBytes;
 
-    /** Of gradients, counted from the making of a unit on. */
+    /** Of gradients, counted from the creation of a unit on. */
     public final long gradientBytes;
 
     /** Of optimizer states, held now. */
