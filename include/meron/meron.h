@@ -15,7 +15,7 @@
  *
  * Beside these, and without a context: files past the page cache (io.h).
  *
- * Rules that hold everywhere:
+ * Common rules:
  *
  *   - Handles are values. A stale, null, foreign or wrong handle gives an error, never a crash.
  *   - Out parameters come first, `meron_error **err` comes last and may be NULL.
