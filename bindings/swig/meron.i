@@ -430,7 +430,7 @@ struct meron_param_group {
   double weight_decay; /**< >= 0 */
 };
 
-/** Information about an optimizer. */
+/** What is known about an optimizer. */
 struct meron_optimizer_info {
   uint32_t struct_size; /**< sizeof(meron_optimizer_info), set by the caller */
   uint32_t reserved_0; /**< 0 */
@@ -1460,12 +1460,12 @@ inline int64_t meron_optimizer_step_begin(int64_t optimizer) {
 }
 
 /**
- * Sets the number of steps that the optimizer has taken: for an optimizer that continues from a
- * checkpoint, beside its states (meron_optimizer_write_state). Adam's bias corrections, the first
- * step of SGD with a momentum (which takes no average) and the random rounding of states in 16 or 8
- * bits depend on the number. The same on all ranks: it is part of the next step's fingerprint.
- * Changes nothing else. Blocks: never. Threads: any, not during a step. Errors: MERON_E_ARGUMENT,
- * MERON_E_STATE (a step is pending), MERON_E_HANDLE, MERON_E_STALE.
+ * Sets how many steps the optimizer counts as taken: for one that goes on from a checkpoint, beside
+ * its states (meron_optimizer_write_state). Adam's bias corrections, the first step of SGD with a
+ * momentum (which takes no average) and the random rounding of states in 16 or 8 bits go by the
+ * number. The same on all ranks: it is part of the next step's fingerprint. Changes nothing else.
+ * Blocks: never. Threads: any, not during a step. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step
+ * is under way), MERON_E_HANDLE, MERON_E_STALE.
  */
 inline int32_t meron_optimizer_set_steps(int64_t optimizer, int64_t steps) {
   error_slot error;

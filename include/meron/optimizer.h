@@ -156,19 +156,18 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_step_begin(meron_future *
                                                                   meron_error **err);
 
 /**
- * Sets the number of steps that the optimizer has taken: for an optimizer that continues from a
- * checkpoint, beside its states (meron_optimizer_write_state). Adam's bias corrections, the first
- * step of SGD with a momentum (which takes no average) and the random rounding of states in 16 or 8
- * bits depend on the number. The same on all ranks: it is part of the next step's fingerprint.
- * Changes nothing else.
+ * Sets how many steps the optimizer counts as taken: for one that goes on from a checkpoint, beside
+ * its states (meron_optimizer_write_state). Adam's bias corrections, the first step of SGD with a
+ * momentum (which takes no average) and the random rounding of states in 16 or 8 bits go by the
+ * number. The same on all ranks: it is part of the next step's fingerprint. Changes nothing else.
  * @param steps  at most 2^53.
  * Blocks: never. Threads: any, not during a step. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step
- * is pending), MERON_E_HANDLE, MERON_E_STALE.
+ * is under way), MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_optimizer_set_steps(meron_optimizer optimizer,
                                                                  uint64_t steps, meron_error **err);
 
-/* Information about an optimizer. */
+/* What is known about an optimizer. */
 typedef struct {
   uint32_t struct_size;     /* sizeof(meron_optimizer_info), set by the caller */
   uint32_t reserved_0;      /* 0 */

@@ -481,7 +481,7 @@ struct meron_param_group
 end
 
 """
-Information about an optimizer.
+What is known about an optimizer.
 """
 struct meron_optimizer_info
     struct_size::UInt32 # sizeof(meron_optimizer_info), set by the caller
@@ -2083,17 +2083,17 @@ checkpoint.
 """
     meron_optimizer_set_steps(optimizer, steps, err)
 
-Sets the number of steps that the optimizer has taken: for an optimizer that continues from a
-checkpoint, beside its states (meron_optimizer_write_state). Adam's bias corrections, the first
-step of SGD with a momentum (which takes no average) and the random rounding of states in 16 or
-8 bits depend on the number. The same on all ranks: it is part of the next step's fingerprint.
-Changes nothing else.
+Sets how many steps the optimizer counts as taken: for one that goes on from a checkpoint,
+beside its states (meron_optimizer_write_state). Adam's bias corrections, the first step of SGD
+with a momentum (which takes no average) and the random rounding of states in 16 or 8 bits go by
+the number. The same on all ranks: it is part of the next step's fingerprint. Changes nothing
+else.
 
 - `steps`: at most 2^53.
 
 Blocks: never.
 Threads: any, not during a step.
-Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is pending), MERON_E_HANDLE, MERON_E_STALE.
+Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is under way), MERON_E_HANDLE, MERON_E_STALE.
 """
 @inline meron_optimizer_set_steps(optimizer, steps, err) = ccall(
         functions.meron_optimizer_set_steps, meron_status, (meron_optimizer, UInt64,

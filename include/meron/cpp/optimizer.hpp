@@ -57,8 +57,8 @@ class Optimizer : public Handle<meron_optimizer, meron_optimizer_release>,
     detail::call(meron_optimizer_set_param_group, handle(), number, &raw);
   }
 
-  // This rank's shard of a state, f32, valid until the next step or the optimizer's destruction.
-  // Throws MERON_E_UNSUPPORTED if the state is on nvme, or in 16 or 8 bits: use read_state.
+  // This rank's part of a state, f32, until the next step or until the optimizer dies. Throws
+  // MERON_E_UNSUPPORTED where it lies on nvme, or in 16 or 8 bits: read_state copies it.
   View state(const Param& param, OptimizerState which) const {
     return View(detail::receive(meron_optimizer_state_view, handle(), param.handle(),
                                 static_cast<meron_optimizer_state>(which)));

@@ -739,7 +739,7 @@ pub const MERON_PARAM_GROUP_INIT: meron_param_group = meron_param_group {
     weight_decay: 0.01,
 };
 
-/// Information about an optimizer.
+/// What is known about an optimizer.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_optimizer_info {
@@ -2487,11 +2487,11 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Sets the number of steps that the optimizer has taken: for an optimizer that continues
-    /// from a checkpoint, beside its states (meron_optimizer_write_state). Adam's bias
-    /// corrections, the first step of SGD with a momentum (which takes no average) and the random
-    /// rounding of states in 16 or 8 bits depend on the number. The same on all ranks: it is part
-    /// of the next step's fingerprint. Changes nothing else.
+    /// Sets how many steps the optimizer counts as taken: for one that goes on from a checkpoint,
+    /// beside its states (meron_optimizer_write_state). Adam's bias corrections, the first step
+    /// of SGD with a momentum (which takes no average) and the random rounding of states in 16 or
+    /// 8 bits go by the number. The same on all ranks: it is part of the next step's fingerprint.
+    /// Changes nothing else.
     ///
     /// - `steps`: at most 2^53.
     ///
@@ -2499,7 +2499,7 @@ extern "C" {
     ///
     /// **Threads**: any, not during a step.
     ///
-    /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (a step is pending), MERON_E_HANDLE,
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (a step is under way), MERON_E_HANDLE,
     /// MERON_E_STALE.
     #[must_use]
     pub fn meron_optimizer_set_steps(

@@ -844,7 +844,7 @@ impl ScheduleInfo {
     }
 }
 
-/// Information about an optimizer.
+/// What is known about an optimizer.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct OptimizerInfo {

@@ -24,17 +24,17 @@ abstract class OptimizerMethods extends Handle {
     }
 
     /**
-     * Sets the number of steps that the optimizer has taken: for an optimizer that continues
-     * from a checkpoint, beside its states (meron_optimizer_write_state). Adam's bias
-     * corrections, the first step of SGD with a momentum (which takes no average) and the
-     * random rounding of states in 16 or 8 bits depend on the number. The same on all ranks: it
-     * is part of the next step's fingerprint. Changes nothing else.
+     * Sets how many steps the optimizer counts as taken: for one that goes on from a
+     * checkpoint, beside its states (meron_optimizer_write_state). Adam's bias corrections, the
+     * first step of SGD with a momentum (which takes no average) and the random rounding of
+     * states in 16 or 8 bits go by the number. The same on all ranks: it is part of the next
+     * step's fingerprint. Changes nothing else.
      *
      * <p>`steps`: at most 2^53.
      *
      * <p>Never blocks.
      *
-     * <p>Throws ARGUMENT, STATE (a step is pending), HANDLE, STALE.
+     * <p>Throws ARGUMENT, STATE (a step is under way), HANDLE, STALE.
      */
     public void steps(long steps) {
         requireOpen();
