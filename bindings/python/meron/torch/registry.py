@@ -50,8 +50,8 @@ shardings: weakref.WeakKeyDictionary[meron.Context, Any] = weakref.WeakKeyDictio
 shards: weakref.WeakSet[Any] = weakref.WeakSet()
 # By class of modules: the code that torch.compile compiles (hooks.py).
 compiled_codes: weakref.WeakKeyDictionary[type, types.CodeType] = weakref.WeakKeyDictionary()
-# Reads a DeepSpeed config and returns its plan, dtypes and limits. The import of meron.zero, which
-# is above this package, sets it.
+# What a DeepSpeed config says of sharding: a function of it, which returns plan, dtypes and limits.
+# meron.zero, which is above this package, sets it when it is imported.
 config_reader: Any = None
 
 # ---- For the time of a call ---------------------------------------------------------------------
