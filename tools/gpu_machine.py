@@ -91,7 +91,7 @@ class Machine:
             yield f"NCCL      {self.nccl}"
 
     def facts(self) -> dict[str, object]:
-        """What a reader must know to compare; nothing that names the host or its owner."""
+        """Describes the machine for comparisons, without the name of the host or its owner."""
         return {
             "gpus": [asdict(gpu) for gpu in self.gpus],
             "cpu": cpu_name(),

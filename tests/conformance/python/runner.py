@@ -31,7 +31,7 @@ writing = threading.Lock()
 
 
 def say(line: str) -> None:
-    """One line, whole, at once: ranks that are processes share the output."""
+    """Writes a complete line at once: ranks that are processes share the output."""
     data = (" ".join(line.split()) + "\n").encode()
     with writing:
         os.write(1, data)

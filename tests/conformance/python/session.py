@@ -114,7 +114,7 @@ class Session:
         return [self.find(meron.Unit, name) for name in statement.list("units")]
 
     def unit_of(self, param: meron.Param) -> meron.Unit:
-        """The unit that a param is in; any other where it is in none, to be told so."""
+        """The unit of a param; any other unit if it has none, to get the error."""
         units = [held.item for held in self._objects.values() if isinstance(held.item, meron.Unit)]
         if not units:
             raise Malformed("there is no unit")
