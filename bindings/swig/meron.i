@@ -698,6 +698,7 @@ class meron_source_list {
 %feature("nothread", "0") meron_swig::meron_checkpoint_open;
 %feature("nothread", "0") meron_swig::meron_checkpoint_read;
 %feature("nothread", "0") meron_swig::meron_checkpoint_export;
+%feature("nothread", "0") meron_swig::meron_gather_begin;
 %feature("nothread", "0") meron_swig::meron_gather_wait_stream;
 %feature("nothread", "0") meron_swig::meron_io_read;
 %feature("nothread", "0") meron_swig::meron_io_write;
@@ -1811,10 +1812,10 @@ inline ::meron_gather_options meron_gather_options_init() {
  * stays usable) or MERON_E_DEVICE. Ownership: the caller releases *out, which releases the leases;
  * destinations must stay valid until it has ended or is released. A release cancels a pending
  * gather, and makes views invalid: on a device the caller must first wait for all work that uses
- * them (or see meron_gather_release_on_stream). Blocks: never, except when this rank is 1,024
- * operations ahead of a peer. Threads: any. Errors: MERON_E_ARGUMENT (also a destination on another
- * device), MERON_E_DUPLICATE (a unit twice), MERON_E_STATE (a unit is being updated here),
- * MERON_E_NO_MEMORY (a copy), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
+ * them (or see meron_gather_release_on_stream). Blocks: only if this rank is 1,024 operations ahead
+ * of a peer. Threads: any. Errors: MERON_E_ARGUMENT (also a destination on another device),
+ * MERON_E_DUPLICATE (a unit twice), MERON_E_STATE (a unit is being updated here), MERON_E_NO_MEMORY
+ * (a copy), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
  */
 inline int64_t meron_gather_begin(int64_array units, int32_t mode, const meron_destination_list *destinations, int32_t place, int64_t stream) {
   ::meron_gather_options options = initial(api().meron_gather_options_init);

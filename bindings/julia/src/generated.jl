@@ -2573,13 +2573,13 @@ Ownership: the caller releases *out, which releases the leases; destinations mus
 until it has ended or is released. A release cancels a pending gather, and makes views invalid:
 on a device the caller must first wait for all work that uses them (or see
 meron_gather_release_on_stream).
-Blocks: never, except when this rank is 1,024 operations ahead of a peer.
+Blocks: only if this rank is 1,024 operations ahead of a peer.
 Threads: any.
 Errors: MERON_E_ARGUMENT (also a destination on another device), MERON_E_DUPLICATE (a unit
 twice), MERON_E_STATE (a unit is being updated here), MERON_E_NO_MEMORY (a copy),
 MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
 """
-@inline meron_gather_begin(out, units, count, options, err) = ccall(
+@inline meron_gather_begin(out, units, count, options, err) = @blocking_ccall(
         functions.meron_gather_begin, meron_status, (Ptr{meron_future}, Ptr{meron_unit},
         Csize_t, Ptr{meron_gather_options}, Ptr{Ptr{meron_error}}), out, units, count, options,
         err)

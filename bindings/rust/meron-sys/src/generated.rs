@@ -3012,7 +3012,7 @@ extern "C" {
     /// views invalid: on a device the caller must first wait for all work that uses them (or see
     /// meron_gather_release_on_stream).
     ///
-    /// **Blocks**: never, except when this rank is 1,024 operations ahead of a peer.
+    /// **Blocks**: only if this rank is 1,024 operations ahead of a peer.
     ///
     /// **Threads**: any.
     ///
