@@ -13,11 +13,11 @@
  *
  *   - They may be called by any thread, several at a time, for different streams.
  *   - Work on a stream is done in the order of the calls; a call does not wait for its work. Only
- *   functions that say so wait.
+ *     functions that say so wait.
  *   - A NULL stream is the device's default one.
  *   - They do not change the calling thread's current device.
  *   - Exceptions must not leave them. A negative status is a failure. They describe it in *failure,
- *   which may be NULL.
+ *     which may be NULL.
  */
 #ifndef MERON_BACKEND_H
 #define MERON_BACKEND_H

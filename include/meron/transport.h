@@ -11,8 +11,8 @@
  *   - They are called by threads that are inside a call on the context, one at a time, and never
  *     while a lock of Meron is held.
  *   - Tags are at least 0 and below 2^28.
- *   - The receive of the same tag that the destination started for this rank receives a message;
- *   several of one tag in the order in which they were started.
+ *   - A message goes to the receive of the same tag that its destination started for this rank;
+ *     several of one tag in the order in which they were started.
  *   - Sends and receives may be started in any order on both sides: a message whose receive has not
  *     been started yet waits, and must not keep those of other tags from arriving.
  *   - Exceptions of their language must not leave them: they return a status.

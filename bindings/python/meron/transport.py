@@ -21,9 +21,9 @@ class CustomTransport(abc.ABC):
     - No method blocks (`idle` may, up to its timeout), and none calls Meron.
     - Methods are called on threads that are inside a call of the context, one at a time.
     - Tags are at least 0 and below 2**28.
-    - The `receive` of the same tag that the destination started for this rank receives a message;
-    several of one tag in the order in which they were started. A message whose receive has
-      not been started yet must not keep those of other tags from arriving.
+    - A message goes to the `receive` of the same tag that its destination started for this rank;
+      several of one tag in the order in which they were started. A message whose receive has not
+      been started yet must not keep those of other tags from arriving.
 
     An exception that a method raises goes to sys.unraisablehook and ends the use of the peer: its
     groups break with a PeerDeadError.
