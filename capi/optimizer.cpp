@@ -16,7 +16,8 @@ namespace {
 constexpr uint64_t kMaxSteps = uint64_t{1} << 53;  // whole numbers of a double
 
 GroupOptions translate(const meron_param_group& given) {
-  return {given.learning_rate, given.beta1, given.beta2, given.epsilon, given.weight_decay};
+  return {given.learning_rate, given.beta1,        given.beta2,
+          given.epsilon,       given.weight_decay, given.lr_decay};
 }
 
 Result<OptimizerOptions> translate(const meron_optimizer_options& given) {
@@ -27,8 +28,8 @@ Result<OptimizerOptions> translate(const meron_optimizer_options& given) {
   if (given.reserved_0 != 0) return unknown_enum("options.reserved_0", given.reserved_0);
   OptimizerOptions options;
   options.rule = static_cast<UpdateRule>(given.kind);
-  options.group = {given.learning_rate, given.beta1, given.beta2, given.epsilon,
-                   given.weight_decay};
+  options.group = {given.learning_rate, given.beta1,        given.beta2,
+                   given.epsilon,       given.weight_decay, given.lr_decay};
   options.max_norm = given.max_norm;
   options.dampening = given.dampening;
   options.nesterov = given.nesterov == 1;
@@ -51,6 +52,22 @@ Status check_number(const Optimizer& optimizer, uint32_t number) {
       MERON_E_ARGUMENT,
       fmt::format("there is no param group {}: the optimizer has {}", number, optimizer.groups()),
       "give 0, or the number that a group got when it was added");
+}
+
+Status check_steps(uint64_t steps) {
+  if (steps <= kMaxSteps) return Ok{};
+  return Error(MERON_E_ARGUMENT, fmt::format("steps is {}, more than 2^53", steps),
+               "give the number of steps that were taken");
+}
+
+Result<std::vector<const Param*>> get_params(const meron_param* params, size_t count) {
+  if (count > 0) MERON_TRY(need(params, "params"));
+  std::vector<const Param*> found;
+  for (size_t i = 0; i < count; ++i) {
+    MERON_ASSIGN(const auto param, get<ParamHolder>(params[i]));
+    found.push_back(param->value.get());
+  }
+  return found;
 }
 
 Result<OptimizerState> translate_state(meron_optimizer_state state) {
@@ -113,17 +130,12 @@ meron_status meron_optimizer_add_param_group(uint32_t* out, meron_optimizer opti
                                              const meron_param_group* group, meron_error** err) {
   return guard("optimizer_add_param_group", err, [&](int& rank) -> Status {
     MERON_TRY(need(out, "out"));
-    if (count > 0) MERON_TRY(need(params, "params"));
+    MERON_ASSIGN(const auto found, get_params(params, count));
     MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
     MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
     auto held = holder->context->lock();
     if (holder->value->stepping()) MERON_TRY(holder->value->check_idle());
     MERON_ASSIGN(const GroupOptions options, read_group(group, *holder->value));
-    std::vector<const Param*> found;
-    for (size_t i = 0; i < count; ++i) {
-      MERON_ASSIGN(const auto param, get<ParamHolder>(params[i]));
-      found.push_back(param->value.get());
-    }
     MERON_ASSIGN(*out, holder->value->add_group(found, options));
     return Ok{};
   });
@@ -155,6 +167,7 @@ meron_status meron_optimizer_get_param_group(meron_param_group* out, meron_optim
     result.beta2 = group.beta2;
     result.epsilon = group.epsilon;
     result.weight_decay = group.weight_decay;
+    result.lr_decay = group.lr_decay;
     return write_info(out, result, "out");
   });
 }
@@ -175,13 +188,50 @@ meron_status meron_optimizer_set_steps(meron_optimizer optimizer, uint64_t steps
                                        meron_error** err) {
   return guard("optimizer_set_steps", err, [&](int& rank) -> Status {
     MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
-    if (steps > kMaxSteps) {
-      return Error(MERON_E_ARGUMENT, fmt::format("steps is {}, more than 2^53", steps),
-                   "give the number of steps that were taken");
-    }
+    MERON_TRY(check_steps(steps));
     auto held = holder->context->lock();
     if (holder->value->stepping()) MERON_TRY(holder->value->check_idle());
     holder->value->set_steps(steps);
+    return Ok{};
+  });
+}
+
+meron_status meron_optimizer_set_skipped(meron_optimizer optimizer, const meron_param* params,
+                                         size_t count, meron_error** err) {
+  return guard("optimizer_set_skipped", err, [&](int& rank) -> Status {
+    MERON_ASSIGN(const auto found, get_params(params, count));
+    MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
+    auto held = holder->context->lock();
+    if (holder->value->stepping()) MERON_TRY(holder->value->check_idle());
+    for (const Param* param : found) MERON_TRY(holder->value->check_trained(*param));
+    holder->value->skip(found);
+    return Ok{};
+  });
+}
+
+meron_status meron_optimizer_param_steps(uint64_t* out, meron_optimizer optimizer,
+                                         meron_param param, meron_error** err) {
+  return guard("optimizer_param_steps", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
+    MERON_ASSIGN(const auto target, get<ParamHolder>(param));
+    auto held = holder->context->lock();
+    MERON_TRY(holder->value->check_trained(*target->value));
+    *out = holder->value->steps_of(*target->value);
+    return Ok{};
+  });
+}
+
+meron_status meron_optimizer_set_param_steps(meron_optimizer optimizer, meron_param param,
+                                             uint64_t steps, meron_error** err) {
+  return guard("optimizer_set_param_steps", err, [&](int& rank) -> Status {
+    MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
+    MERON_ASSIGN(const auto target, get<ParamHolder>(param));
+    MERON_TRY(check_steps(steps));
+    auto held = holder->context->lock();
+    if (holder->value->stepping()) MERON_TRY(holder->value->check_idle());
+    MERON_TRY(holder->value->check_trained(*target->value));
+    holder->value->set_param_steps({{target->value.get(), steps}});
     return Ok{};
   });
 }

@@ -77,6 +77,9 @@
   X(meron_optimizer_get_param_group) \
   X(meron_optimizer_step_begin) \
   X(meron_optimizer_set_steps) \
+  X(meron_optimizer_set_skipped) \
+  X(meron_optimizer_param_steps) \
+  X(meron_optimizer_set_param_steps) \
   X(meron_optimizer_get_info) \
   X(meron_optimizer_state_view) \
   X(meron_optimizer_read_state) \
@@ -417,6 +420,7 @@ struct meron_optimizer_options {
   double dampening; /**< SGD: 0 <= dampening < 1; else 0 */
   uint32_t nesterov; /**< SGD with a momentum and no dampening: 1 for Nesterov's; else 0 */
   uint32_t reserved_0; /**< must be 0 */
+  double lr_decay; /**< Adagrad: >= 0; step t has the rate learning_rate / (1 + (t - 1) lr_decay) */
 };
 
 /** Hyperparameters of the params of one group. The rule ignores those that it does not use. */
@@ -428,9 +432,10 @@ struct meron_param_group {
   double beta2; /**< 0 <= beta2 < 1 */
   double epsilon; /**< > 0 */
   double weight_decay; /**< >= 0 */
+  double lr_decay; /**< Adagrad: >= 0; else 0 */
 };
 
-/** What is known about an optimizer. */
+/** Information about an optimizer. */
 struct meron_optimizer_info {
   uint32_t struct_size; /**< sizeof(meron_optimizer_info), set by the caller */
   uint32_t reserved_0; /**< 0 */
@@ -1361,7 +1366,7 @@ inline ::meron_optimizer_options meron_optimizer_options_init() {
  * nvme), MERON_E_DUPLICATE (a unit twice, or in an optimizer already), MERON_E_NO_MEMORY,
  * MERON_E_NOT_FOUND, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
-inline int64_t meron_optimizer_create(int64_array units, int32_t kind, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay, double max_norm, double dampening, int32_t nesterov) {
+inline int64_t meron_optimizer_create(int64_array units, int32_t kind, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay, double max_norm, double dampening, int32_t nesterov, double lr_decay) {
   ::meron_optimizer_options options = initial(api().meron_optimizer_options_init);
   options.kind = static_cast<meron_optimizer_kind>(kind);
   options.learning_rate = learning_rate;
@@ -1372,6 +1377,7 @@ inline int64_t meron_optimizer_create(int64_array units, int32_t kind, double le
   options.max_norm = max_norm;
   options.dampening = dampening;
   options.nesterov = unsigned_of<uint32_t>(nesterov, "nesterov", options.nesterov);
+  options.lr_decay = lr_decay;
   ::meron_optimizer out = {};
   error_slot error;
   error.check(api().meron_optimizer_create(&out, reinterpret_cast<const ::meron_unit *>(units.items), units.count, &options, error));
@@ -1402,13 +1408,14 @@ inline ::meron_param_group meron_param_group_init() {
  * any, not during a step. Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param is in a group
  * already), MERON_E_STATE (a step is pending), MERON_E_HANDLE, MERON_E_STALE.
  */
-inline int32_t meron_optimizer_add_param_group(int64_t optimizer, int64_array params, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay) {
+inline int32_t meron_optimizer_add_param_group(int64_t optimizer, int64_array params, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay, double lr_decay) {
   ::meron_param_group group = initial(api().meron_param_group_init);
   group.learning_rate = learning_rate;
   group.beta1 = beta1;
   group.beta2 = beta2;
   group.epsilon = epsilon;
   group.weight_decay = weight_decay;
+  group.lr_decay = lr_decay;
   uint32_t out = 0;
   error_slot error;
   error.check(api().meron_optimizer_add_param_group(&out, ::meron_optimizer{static_cast<uint64_t>(optimizer)}, reinterpret_cast<const ::meron_param *>(params.items), params.count, &group, error));
@@ -1419,13 +1426,14 @@ inline int32_t meron_optimizer_add_param_group(int64_t optimizer, int64_array pa
  * Sets the hyperparameters of a group for the next steps; the same on all ranks. Blocks: never.
  * Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
  */
-inline int32_t meron_optimizer_set_param_group(int64_t optimizer, int32_t number, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay) {
+inline int32_t meron_optimizer_set_param_group(int64_t optimizer, int32_t number, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay, double lr_decay) {
   ::meron_param_group group = initial(api().meron_param_group_init);
   group.learning_rate = learning_rate;
   group.beta1 = beta1;
   group.beta2 = beta2;
   group.epsilon = epsilon;
   group.weight_decay = weight_decay;
+  group.lr_decay = lr_decay;
   error_slot error;
   return error.check(api().meron_optimizer_set_param_group(::meron_optimizer{static_cast<uint64_t>(optimizer)}, unsigned_of<uint32_t>(number, "number"), &group, error));
 }
@@ -1461,16 +1469,55 @@ inline int64_t meron_optimizer_step_begin(int64_t optimizer) {
 }
 
 /**
- * Sets how many steps the optimizer counts as taken: for one that goes on from a checkpoint, beside
- * its states (meron_optimizer_write_state). Adam's bias corrections, the first step of SGD with a
- * momentum (which takes no average) and the random rounding of states in 16 or 8 bits go by the
- * number. The same on all ranks: it is part of the next step's fingerprint. Changes nothing else.
- * Blocks: never. Threads: any, not during a step. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step
- * is under way), MERON_E_HANDLE, MERON_E_STALE.
+ * Sets the number of steps that the optimizer and all of its params have taken, for an optimizer
+ * that continues from a checkpoint, beside its states (meron_optimizer_write_state). Adam's bias
+ * corrections, the first step of SGD with a momentum (which takes no average) and the random
+ * rounding of states in 16 or 8 bits depend on it. All ranks set the same number, because the
+ * fingerprint of the next step includes it. Changes nothing else. Blocks: never. Threads: any, not
+ * during a step. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is pending), MERON_E_HANDLE,
+ * MERON_E_STALE.
  */
 inline int32_t meron_optimizer_set_steps(int64_t optimizer, int64_t steps) {
   error_slot error;
   return error.check(api().meron_optimizer_set_steps(::meron_optimizer{static_cast<uint64_t>(optimizer)}, unsigned_of<uint64_t>(steps, "steps"), error));
+}
+
+/**
+ * Makes the next steps skip some params: their values, states and counts of steps stay as they are,
+ * like those of a torch.optim param whose gradient is None. Replaces the params of the call before.
+ * All ranks give the same params before the next step, whose fingerprint includes them. Gradients
+ * of skipped params still count in the norm. States in 8 bits are rounded anew if they share a
+ * block with a param that is not skipped. skipped. Ownership: the array is copied. Blocks: never.
+ * Threads: any, not during a step. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is pending),
+ * MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline int32_t meron_optimizer_set_skipped(int64_t optimizer, int64_array params) {
+  error_slot error;
+  return error.check(api().meron_optimizer_set_skipped(::meron_optimizer{static_cast<uint64_t>(optimizer)}, reinterpret_cast<const ::meron_param *>(params.items), params.count, error));
+}
+
+/**
+ * Reads the number of steps that a param has taken: those of the optimizer, without the steps that
+ * skipped the param (meron_optimizer_set_skipped). Blocks: never. Threads: any. Errors:
+ * MERON_E_ARGUMENT (not a param of this optimizer), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ */
+inline int64_t meron_optimizer_param_steps(int64_t optimizer, int64_t param) {
+  uint64_t out = 0;
+  error_slot error;
+  error.check(api().meron_optimizer_param_steps(&out, ::meron_optimizer{static_cast<uint64_t>(optimizer)}, ::meron_param{static_cast<uint64_t>(param)}, error));
+  return static_cast<int64_t>(out);
+}
+
+/**
+ * Sets the number of steps that one param has taken, for states that begin anew (0, beside
+ * meron_optimizer_write_state of zeros) or come from elsewhere. All ranks set the same number,
+ * because the fingerprint of the next step includes it. meron_optimizer_set_steps resets it.
+ * Blocks: never. Threads: any, not during a step. Errors: MERON_E_ARGUMENT (also for a param that
+ * this optimizer does not train), MERON_E_STATE (a step is pending), MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline int32_t meron_optimizer_set_param_steps(int64_t optimizer, int64_t param, int64_t steps) {
+  error_slot error;
+  return error.check(api().meron_optimizer_set_param_steps(::meron_optimizer{static_cast<uint64_t>(optimizer)}, ::meron_param{static_cast<uint64_t>(param)}, unsigned_of<uint64_t>(steps, "steps"), error));
 }
 
 /**

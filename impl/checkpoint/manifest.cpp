@@ -48,15 +48,23 @@ void print_optimizer(TextOut out, const Optimizer& optimizer) {
                  optimizer.steps);
   const char* comma = "";
   for (const Group& group : optimizer.groups) {
-    fmt::format_to(out,
-                   R"({}{{"learning_rate": {}, "beta1": {}, "beta2": {}, "epsilon": {}, )"
-                   R"("weight_decay": {}}})",
-                   comma, json_number(group.learning_rate), json_number(group.beta1),
-                   json_number(group.beta2), json_number(group.epsilon),
-                   json_number(group.weight_decay));
+    fmt::format_to(
+        out,
+        R"({}{{"learning_rate": {}, "beta1": {}, "beta2": {}, "epsilon": {}, )"
+        R"("weight_decay": {}{}}})",
+        comma, json_number(group.learning_rate), json_number(group.beta1), json_number(group.beta2),
+        json_number(group.epsilon), json_number(group.weight_decay),
+        group.lr_decay == 0 ? std::string() : R"(, "lr_decay": )" + json_number(group.lr_decay));
     comma = ", ";
   }
-  fmt::format_to(out, "]}}");
+  fmt::format_to(out, "]");
+  comma = "";
+  for (const auto& [param, steps] : optimizer.param_steps) {
+    fmt::format_to(out, "{}{}: {}", *comma == 0 ? R"(, "param_steps": {)" : comma,
+                   json_string(param), steps);
+    comma = ", ";
+  }
+  fmt::format_to(out, "{}}}", optimizer.param_steps.empty() ? "" : "}");
 }
 
 // "files": [ one line per element ]

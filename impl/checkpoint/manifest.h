@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,7 +13,7 @@
 
 namespace meron::checkpoint {
 
-inline constexpr uint32_t kVersion = 1;
+inline constexpr uint32_t kVersion = 2;
 inline constexpr size_t kMaxManifest = size_t{64} << 20;  // bytes
 inline constexpr size_t kMaxTensors = 1'000'000;
 inline constexpr size_t kMaxPieces = 4'000'000;
@@ -67,6 +68,7 @@ struct File {
 
 struct Group {
   double learning_rate = 0, beta1 = 0, beta2 = 0, epsilon = 0, weight_decay = 0;
+  double lr_decay = 0;  // format version 2 if it is not 0
   bool operator==(const Group&) const = default;
 };
 
@@ -74,6 +76,8 @@ struct Optimizer {
   std::string rule;  // "adamw", "adam", "adagrad", "lion", "sgd"
   uint64_t steps = 0;
   std::vector<Group> groups;
+  // By name: counts of steps that differ from `steps`. Format version 2.
+  std::map<std::string, uint64_t, std::less<>> param_steps = {};
 
   bool operator==(const Optimizer&) const = default;
 };
@@ -90,10 +94,10 @@ struct Origin {
 };
 
 struct Manifest {
-  uint32_t version = kVersion;
-  std::string id;     // 32 hexadecimal digits, random, also in the header of every file
-  std::string name;   // of the checkpoint
-  uint64_t step = 0;  // the caller's count
+  uint32_t version = 1;  // the oldest that has all keys that are used
+  std::string id;        // 32 hexadecimal digits, random, also in the header of every file
+  std::string name;      // of the checkpoint
+  uint64_t step = 0;     // the caller's count
   Origin origin;
   uint64_t block_bytes = kMinBlock;
   bool complete = true;  // false: values only ("weights_only"), or frozen params left out

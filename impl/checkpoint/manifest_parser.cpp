@@ -179,7 +179,8 @@ Result<Tensor> read_tensor_line(JsonValue value) {
 }
 
 Result<Group> read_group(JsonValue value) {
-  MERON_TRY(value.object({"learning_rate", "beta1", "beta2", "epsilon", "weight_decay"}));
+  MERON_TRY(
+      value.object({"learning_rate", "beta1", "beta2", "epsilon", "weight_decay", "lr_decay"}));
   Group group;
   for (const auto& [key, out] : {std::pair{"learning_rate", &group.learning_rate},
                                  {"beta1", &group.beta1},
@@ -189,11 +190,14 @@ Result<Group> read_group(JsonValue value) {
     MERON_ASSIGN(const JsonValue number, value.require(key));
     MERON_ASSIGN(*out, number.number());
   }
+  if (const auto number = value.find("lr_decay")) {
+    MERON_ASSIGN(group.lr_decay, number->number());
+  }
   return group;
 }
 
 Result<Optimizer> read_optimizer(JsonValue value) {
-  MERON_TRY(value.object({"rule", "steps", "groups"}));
+  MERON_TRY(value.object({"rule", "steps", "groups", "param_steps"}));
   Optimizer optimizer;
   MERON_TRY(read_text(value, "rule", optimizer.rule));
   MERON_TRY(read_count(value, "steps", 0, UINT64_MAX, optimizer.steps));
@@ -201,6 +205,13 @@ Result<Optimizer> read_optimizer(JsonValue value) {
   MERON_TRY(groups.array());
   for (auto group = groups.first(); group; group = group->next()) {
     MERON_ASSIGN(optimizer.groups.emplace_back(), read_group(*group));
+  }
+  if (const auto given = value.find("param_steps")) {
+    MERON_TRY(given->object());
+    for (auto param = given->first(); param; param = param->next()) {
+      MERON_ASSIGN(const uint64_t steps, param->count(0, UINT64_MAX));
+      optimizer.param_steps.emplace(param->key(), steps);
+    }
   }
   return optimizer;
 }

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <vector>
+
 #include "base/held.h"
 #include "device/failure.h"
 
@@ -83,7 +85,7 @@ DeviceCommunicator::DeviceCommunicator(std::shared_ptr<const DeviceCollectives> 
 
 DeviceCommunicator::~DeviceCommunicator() {
   if (handle_ == nullptr) return;
-  (void)library_->table_.abort(handle_, nullptr);
+  (void)library_->table_.abort(&handle_, 1, nullptr);
   (void)library_->table_.close(handle_, nullptr);
 }
 
@@ -163,17 +165,40 @@ Result<DeviceWindow> DeviceCommunicator::open_window(uint64_t bytes) {
   return DeviceWindow(shared_from_this(), window, static_cast<std::byte*>(data), bytes);
 }
 
-Status DeviceCommunicator::abort() const {
-  const std::lock_guard lock(mutex_);
-  if (handle_ == nullptr) return Ok{};
+Status DeviceCommunicator::abort(
+    std::span<const std::shared_ptr<DeviceCommunicator>> communicators) {
+  expect_unheld("an abort of devices' collectives");
+  std::vector<void*> handles;
+  std::vector<DeviceCommunicator*> open;
+  for (const auto& each : communicators) {
+    const std::lock_guard lock(each->mutex_);
+    if (each->handle_ == nullptr) continue;
+    ++each->aborts_;
+    handles.push_back(each->handle_);
+    open.push_back(each.get());
+  }
+  if (open.empty()) return Ok{};
   meron_backend_failure failure = no_failure();
-  return check(library_->table_.abort(handle_, &failure), failure, "it cannot be aborted");
+  const meron_status status =
+      open.front()->library_->table_.abort(handles.data(), handles.size(), &failure);
+  for (DeviceCommunicator* const each : open) {
+    const std::lock_guard lock(each->mutex_);
+    --each->aborts_;
+    each->aborts_ended_.notify_all();
+  }
+  return open.front()->check(status, failure, "it cannot be aborted");
+}
+
+Status DeviceCommunicator::abort() {
+  const std::shared_ptr<DeviceCommunicator> own = shared_from_this();
+  return abort(std::span(&own, 1));
 }
 
 Status DeviceCommunicator::close() {
   void* handle = nullptr;
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    aborts_ended_.wait(lock, [this] { return aborts_ == 0; });
     handle = std::exchange(handle_, nullptr);
   }
   if (handle == nullptr) return Ok{};

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -98,7 +99,10 @@ class DeviceCommunicator : public std::enable_shared_from_this<DeviceCommunicato
   // All ranks call it alike. Waits for them. After an error the communicator is to be aborted.
   Result<DeviceWindow> open_window(uint64_t bytes);
 
-  Status abort() const;
+  // Of one device, together. MERON_E_TIMEOUT: the library has not stopped after 5 s, and the device
+  // is lost to this process.
+  static Status abort(std::span<const std::shared_ptr<DeviceCommunicator>> communicators);
+  Status abort();
   // Waits until the work of all ranks is done, and ends it; everything but abort is MERON_E_CLOSED
   // from then on.
   Status close();
@@ -113,9 +117,11 @@ class DeviceCommunicator : public std::enable_shared_from_this<DeviceCommunicato
 
   const std::shared_ptr<const DeviceCollectives> library_;
   const int size_, rank_;
-  // Guards handle_ against the close of another thread: abort and ready hold it while they use the
-  // handle, close takes the handle away under it.
+  // Guards handle_ against the close of another thread, which takes it away: ready holds it while
+  // it uses the handle, and close waits until no abort does.
   mutable std::mutex mutex_;
+  std::condition_variable aborts_ended_;
+  int aborts_ = 0;
   void* handle_;  // null: closed
 };
 

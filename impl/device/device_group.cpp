@@ -124,14 +124,15 @@ Result<bool> DeviceGroup::check(uint64_t sequence) {
   return agreed || channel_.link() == nullptr;
 }
 
-void DeviceGroup::abort() {
-  if (std::exchange(aborted_, true)) return;
+std::vector<DeviceGroup::Communicator> DeviceGroup::take_for_abort() {
+  std::vector<Communicator> taken;
+  if (std::exchange(aborted_, true)) return taken;
   for (const Pair& pair : pairs_) {
     for (const Communicator& communicator : {pair.gathers, pair.sums}) {
-      // One that cannot be aborted has ended already.
-      if (communicator) (void)communicator->abort();
+      if (communicator) taken.push_back(communicator);
     }
   }
+  return taken;
 }
 
 void DeviceGroup::close() {

@@ -116,8 +116,10 @@ class DeviceGroup {
   // that were aborted, by this rank or by a peer, as well. False: it is not known yet of all peers
   // that they have made the same call.
   Result<bool> check(uint64_t sequence);
-  // Streams wait for peers no more. What launches should have written is undefined.
-  void abort();
+  // What an abort of the group has to end: DeviceCommunicator::abort, after which streams wait for
+  // peers no more, and what launches should have written is undefined. Empty if it was taken
+  // before.
+  std::vector<Communicator> take_for_abort();
   // Ends both, once the streams have come past all launches, or were aborted.
   void close();
 

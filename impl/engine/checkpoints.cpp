@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "base/hash.h"
@@ -153,14 +156,21 @@ std::string rule_of(std::string_view name) {
   return rule;
 }
 
-checkpoint::Optimizer describe(const Optimizer& optimizer) {
+checkpoint::Optimizer describe(const Optimizer& optimizer, const SavedNames& names) {
   checkpoint::Optimizer out;
   out.rule = rule_of(name_of(optimizer.options().rule));
   out.steps = optimizer.steps();
   for (size_t g = 0; g < optimizer.groups(); ++g) {
     const GroupOptions& group = optimizer.group(g);
-    out.groups.push_back(
-        {group.learning_rate, group.beta1, group.beta2, group.epsilon, group.weight_decay});
+    out.groups.push_back({group.learning_rate, group.beta1, group.beta2, group.epsilon,
+                          group.weight_decay, group.lr_decay});
+  }
+  for (const auto& unit : optimizer.units()) {
+    for (const auto& param : unit->params()) {
+      if (!param->desc.trainable || names.left_out(*param)) continue;
+      const uint64_t steps = optimizer.steps_of(*param);
+      if (steps != out.steps) out.param_steps.emplace(names.of(*param), steps);
+    }
   }
   return out;
 }
@@ -192,15 +202,36 @@ Status check_optimizers(const checkpoint::Manifest& manifest,
   return Ok{};
 }
 
-void restore(const checkpoint::Optimizer& saved, Optimizer& optimizer) {
+// Params whose states the checkpoint lacks keep their count, as they keep their states.
+void restore(const checkpoint::Manifest& manifest, const checkpoint::Optimizer& saved,
+             const SourceNames& names, Optimizer& optimizer) {
+  std::set<std::string_view> present;
+  for (const checkpoint::Tensor& tensor : manifest.tensors) present.insert(tensor.name);
+  std::map<const Param*, uint64_t> counts;
+  for (const auto& unit : optimizer.units()) {
+    for (const auto& param : unit->params()) {
+      if (!param->desc.trainable) continue;
+      const auto mapped = names.mapping.find(param->desc.name);
+      const std::string& name =
+          mapped == names.mapping.end() ? param->desc.name : mapped->second.front();
+      const auto own = saved.param_steps.find(name);
+      if (present.count(name) == 0) {
+        counts[param.get()] = optimizer.steps_of(*param);
+      } else if (own != saved.param_steps.end()) {
+        counts[param.get()] = own->second;
+      }
+    }
+  }
   optimizer.set_steps(saved.steps);
+  optimizer.set_param_steps(counts);
   for (size_t g = 0; g < saved.groups.size(); ++g) {
     const checkpoint::Group& group = saved.groups[g];
     optimizer.set_group(g, {.learning_rate = group.learning_rate,
                             .beta1 = group.beta1,
                             .beta2 = group.beta2,
                             .epsilon = group.epsilon,
-                            .weight_decay = group.weight_decay});
+                            .weight_decay = group.weight_decay,
+                            .lr_decay = group.lr_decay});
   }
 }
 
@@ -246,7 +277,7 @@ Result<std::shared_ptr<Operation>> Context::begin_save(
     for (const auto& optimizer : optimizers) {
       detail = hash_combine(detail, hash_of_units(*optimizer));
       detail = hash_combine(detail, optimizer->fingerprint());
-      options.optimizers.push_back(describe(*optimizer));
+      options.optimizers.push_back(describe(*optimizer, names.ok() ? *names : SavedNames()));
     }
     // Before the others count on this rank: the system may refuse the thread.
     if (!threads_.saves) threads_.saves = std::make_unique<SaveThread>(*this);
@@ -339,7 +370,8 @@ Result<LoadReport> Context::load_checkpoint(
   if (!skipped.empty()) rank_->notices.push_back("load: " + skipped);
   if (!options.values_only) {
     for (size_t i = 0; i < optimizers.size(); ++i) {
-      restore(report.checkpoint.manifest.optimizers[i], *optimizers[i]);
+      const checkpoint::Manifest& manifest = report.checkpoint.manifest;
+      restore(manifest, manifest.optimizers[i], *names, *optimizers[i]);
     }
   }
   return report;

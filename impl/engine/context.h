@@ -284,6 +284,8 @@ class Context : public std::enable_shared_from_this<Context> {
   void look_after(Held& held, DeviceGroup& devices);
   // Nothing is under way on the device afterwards, whatever peers do.
   void end_devices(Held& held);
+  // Aborts what the devices of some groups have under way, together. Releases the lock meanwhile.
+  void abort_devices(Held& held, const std::function<bool(const Group&)>& which);
   Status check_units(std::span<const std::shared_ptr<Unit>> units) const;
   Result<std::shared_ptr<Optimizer>> create_optimizer(Held& held,
                                                       std::vector<std::shared_ptr<Unit>> units,

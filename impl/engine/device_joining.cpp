@@ -254,7 +254,11 @@ Result<std::unique_ptr<DeviceGroup>> DeviceJoining::open_group(Held& held,
   }
   if (tried.ok()) return devices;
   // What is under way would keep the streams.
-  devices->abort();
+  {
+    const Recess recess;
+    const Status aborted = DeviceCommunicator::abort(devices->take_for_abort());
+    if (!aborted.ok() && aborted.error().code() == MERON_E_TIMEOUT) return aborted.error();
+  }
   side().synchronize();
   return std::move(tried).error();
 }

@@ -4,10 +4,14 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <functional>
 #include <new>
+#include <utility>
+#include <vector>
 
 #include "device/device_group.h"
 #include "engine/context.h"
+#include "os/end_process.h"
 #include "os/threads.h"
 
 namespace meron {
@@ -54,10 +58,24 @@ void Context::look_after_devices() {
   Lock held(*this, Lock::Quietly{});
   if (closed()) return;
   for (Group& group : groups_) {
-    if (!group.devices) continue;
-    if (group.channel->status().ok()) look_after(held, *group.devices);
-    if (!group.channel->status().ok()) group.devices->abort();
+    if (group.devices && group.channel->status().ok()) look_after(held, *group.devices);
   }
+  abort_devices(held, [](const Group& group) { return !group.channel->status().ok(); });
+}
+
+// A library that does not stop leaves streams that no wait can end, here or in the trainer.
+void Context::abort_devices(Held& /*held*/, const std::function<bool(const Group&)>& which) {
+  std::vector<DeviceGroup::Communicator> communicators;
+  for (Group& group : groups_) {
+    if (!group.devices || !which(group)) continue;
+    for (auto& each : group.devices->take_for_abort()) communicators.push_back(std::move(each));
+  }
+  if (communicators.empty()) return;
+  const Recess recess;
+  const Status aborted = DeviceCommunicator::abort(communicators);
+  // One that cannot be aborted for another reason has ended already.
+  if (aborted.ok() || aborted.error().code() != MERON_E_TIMEOUT) return;
+  end_process(fmt::format("rank {}: {}", transport_->rank(), aborted.error().info().what));
 }
 
 void Context::look_after(Held& held, DeviceGroup& devices) {
@@ -79,7 +97,7 @@ void Context::look_after(Held& held, DeviceGroup& devices) {
   }
 }
 
-void Context::end_devices(Held& /*held*/) {
+void Context::end_devices(Held& held) {
   for (Group& group : groups_) {
     if (!group.devices) continue;
     const Deadline grace = Deadline::after(std::min(kGraceNs, rank_->timeout_ns));
@@ -89,8 +107,10 @@ void Context::end_devices(Held& /*held*/) {
       Transport::Sleeper sleeper(*transport_);
       sleeper.sleep(kNanosPerMilli);
     }
-    if (!group.channel->status().ok() || group.devices->oldest()) group.devices->abort();
   }
+  abort_devices(held, [](const Group& group) {
+    return !group.channel->status().ok() || group.devices->oldest() != nullptr;
+  });
   rank_->device->synchronize();
   for (Group& group : groups_) {
     if (group.devices) group.devices->close();

@@ -73,8 +73,7 @@ Result<bool> StepOperation::agree_on_norm() {
   // As torch.nn.utils.clip_grad_norm_: the small term keeps a zero norm from dividing.
   const double clip = max_norm > 0.0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
   for (const auto& unit : optimizer_->units_) MERON_TRY(unit->release_version());
-  ++optimizer_->steps_;
-  numbers_ = optimizer_->numbers(groups_, clip);
+  numbers_ = optimizer_->count_step(groups_, clip);
   channel_.transport().ring();
   return true;
 }

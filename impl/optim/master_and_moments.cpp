@@ -59,7 +59,7 @@ class SharedBlock {
 
   const StateView view_;
   const uint32_t states_;
-  const kernels::UpdateStep& step_;
+  const kernels::UpdateStep step_;
   const uint64_t first_, elements_;
   std::array<std::array<float, kBlock>, kMaxStates> values_{};
 };
@@ -84,7 +84,7 @@ FlatStates::FlatStates(Unit& unit, size_t flat, const OptimizerOptions& options)
       rule_(options.rule),
       shape_(state_shape(unit.rank().plan, unit.flats()[flat].desc, states_of(options))),
       split_(split_states(unit.rank().plan, shape_, unit.flats()[flat].owned)) {
-  groups.push_back({unit.flats()[flat].desc.elements, 0});
+  runs.push_back({unit.flats()[flat].desc.elements, 0});
 }
 
 Status FlatStates::allocate(std::vector<Buffer>& buffers) {
@@ -184,54 +184,66 @@ uint64_t FlatStates::seed(uint64_t step_seed) const {
   return hash_combine(hash_combine(unit_.name_hash(), flat_), step_seed);
 }
 
-void FlatStates::update_range(const std::vector<kernels::UpdateStep>& steps, bool handed_over,
-                              const StateView& view, uint64_t begin, uint64_t end) {
+void FlatStates::update_range(const CohortSteps& steps, bool handed_over, const StateView& view,
+                              uint64_t begin, uint64_t end) {
   Flat& flat = this->flat();
   const float* const sum = unit_.gradient().memory().sum(flat_);
-  const auto run = [&](const kernels::UpdateStep& numbers, const StateView& states, uint64_t from,
-                       uint64_t to) {
-    kernels::UpdateStep step = numbers;
-    step.seed = seed(numbers.seed);
+  const auto seeded = [&](kernels::UpdateStep step) {
+    step.seed = seed(step.seed);
+    return step;
+  };
+  const auto run = [&](const std::optional<kernels::UpdateStep>& numbers, const StateView& states,
+                       uint64_t from, uint64_t to) {
     std::byte* const values = flat.own(from);
+    if (!numbers) {
+      // The memory of values that a drive keeps has nothing yet.
+      if (states.master == nullptr) return;
+      kernels::convert(values, kernel_type(flat.desc.dtype), states.master, kernels::Type::f32,
+                       to - from);
+      return;
+    }
     float* const master =
         states.master != nullptr ? states.master : reinterpret_cast<float*>(values);
-    kernels::update(step, master, sum + (from - flat.summed.begin), kernels::Type::f32,
+    kernels::update(seeded(*numbers), master, sum + (from - flat.summed.begin), kernels::Type::f32,
                     states.states, states.master != nullptr ? values : nullptr,
                     kernel_type(flat.desc.dtype), to - from, from, handed_over);
   };
-  auto group = std::find_if(groups.begin(), groups.end(),
-                            [&](const GroupRun& each) { return each.end > begin; });
+  auto cohort = std::partition_point(runs.begin(), runs.end(),
+                                     [&](const CohortRun& each) { return each.end <= begin; });
   const bool blocked = shape_.dtype == StateDType::int8;
   for (uint64_t from = begin; from < end;) {
-    uint64_t to = std::min(end, group->end);
+    uint64_t to = std::min(end, cohort->end);
     if (blocked && to < end) to = to / kBlock * kBlock;
     if (to > from) {
-      run(steps[group->group], view.from(from - begin), from, to);
-      from = to;
+      run(steps[cohort->cohort], view.from(from - begin), from, to);
     } else {
-      // The block has elements of this group and of those that follow.
-      const uint64_t block_end = std::min(from + kBlock, end);
+      // The block has elements of this cohort and of those that follow.
+      to = std::min(from + kBlock, end);
       const StateView at = view.from(from - begin);
-      kernels::UpdateStep step = steps[group->group];
-      step.seed = seed(step.seed);
-      SharedBlock block(at, shape_.states, step, from, block_end - from);
-      for (uint64_t i = from; i < block_end;) {
-        const uint64_t until = std::min(block_end, group->end);
-        StateView piece{.master = at.master == nullptr ? nullptr : at.master + (i - from),
-                        .states = block.from(i)};
-        run(steps[group->group], piece, i, until);
-        i = until;
-        if (i == group->end && i < block_end) ++group;
+      const auto updated = std::find_if(cohort, runs.end(), [&](const CohortRun& each) {
+        return each.end >= to || steps[each.cohort].has_value();
+      });
+      std::optional<SharedBlock> block;
+      if (steps[updated->cohort]) {
+        block.emplace(at, shape_.states, seeded(*steps[updated->cohort]), from, to - from);
       }
-      block.store();
-      from = block_end;
+      for (uint64_t i = from; i < to;) {
+        const uint64_t until = std::min(to, cohort->end);
+        run(steps[cohort->cohort],
+            {.master = at.master == nullptr ? nullptr : at.master + (i - from),
+             .states = block ? block->from(i) : kernels::States{}},
+            i, until);
+        i = until;
+        if (i == cohort->end && i < to) ++cohort;
+      }
+      if (block) block->store();
     }
-    while (from < end && from >= group->end) ++group;
+    from = to;
+    while (from < end && from >= cohort->end) ++cohort;
   }
 }
 
-void FlatStates::update_host(const std::vector<kernels::UpdateStep>& steps, bool handed_over,
-                             const Range& range) {
+void FlatStates::update_host(const CohortSteps& steps, bool handed_over, const Range& range) {
   const StateView view = host_view();
   const Recess recess(range.size() >= kInlineElements);
   unit_.rank().threads.for_range(
@@ -240,21 +252,22 @@ void FlatStates::update_host(const std::vector<kernels::UpdateStep>& steps, bool
       });
 }
 
-Status FlatStates::update_on_device(const std::vector<kernels::UpdateStep>& steps) {
-  std::vector<DeviceRun> runs;
+Status FlatStates::update_on_device(const CohortSteps& steps) {
+  std::vector<DeviceRun> updates;
   uint64_t begin = split_.device.begin;
-  for (const GroupRun& group : groups) {
-    const uint64_t end = std::min(group.end, split_.device.end);
+  for (const CohortRun& run : runs) {
+    const uint64_t end = std::min(run.end, split_.device.end);
     if (end <= begin) continue;
-    kernels::UpdateStep step = steps[group.group];
-    step.seed = seed(step.seed);
-    runs.push_back({{begin, end}, step});
+    if (std::optional<kernels::UpdateStep> step = steps[run.cohort]) {
+      step->seed = seed(step->seed);
+      updates.push_back({{begin, end}, *step});
+    }
     begin = end;
   }
-  return device_->update(runs);
+  return device_->update(updates);
 }
 
-Status FlatStates::update(const std::vector<kernels::UpdateStep>& steps, bool handed_over,
+Status FlatStates::update(const CohortSteps& steps, bool handed_over,
                           const StateFile::SubGroup& group, std::byte* records) {
   std::mutex mutex;
   std::optional<Error> error;  // guarded by mutex

@@ -5,11 +5,14 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "kernels/cpu/update.h"
 #include "memory/arena.h"
 #include "offload/state_file.h"
+#include "optim/cohorts.h"
 #include "optim/device_states.h"
 #include "optim/options.h"
 #include "plan/state_layout.h"
@@ -27,12 +30,8 @@ struct StateView {
   StateView from(uint64_t elements) const;
 };
 
-// The elements of a flat up to `end`, from the run before, belong to `group`. The last run ends the
-// flat.
-struct GroupRun {
-  uint64_t end = 0;
-  uint32_t group = 0;
-};
+// The numbers of a step for each cohort; none for one that the step skips.
+using CohortSteps = std::vector<std::optional<kernels::UpdateStep>>;
 
 class FlatStates final : public MasterAccess {
  public:
@@ -54,18 +53,17 @@ class FlatStates final : public MasterAccess {
   Flat& flat() const { return unit_.flats()[flat_]; }
   const StateShape& shape() const { return shape_; }
   const StateSplit& split() const { return split_; }
-  std::vector<GroupRun> groups;
+  std::vector<CohortRun> runs;
 
-  // One step, with the numbers of each group. `handed_over`: peers read the values next. Updates
-  // elements `range` of the states on the host, which begins at a multiple of kBlock.
-  void update_host(const std::vector<kernels::UpdateStep>& steps, bool handed_over,
-                   const Range& range);
+  // One step. `handed_over`: peers read the values next. Updates elements `range` of the states on
+  // the host, which begins at a multiple of kBlock.
+  void update_host(const CohortSteps& steps, bool handed_over, const Range& range);
   bool on_device() const { return split_.device.size() > 0; }
   // Enqueues the update of the states that reside on the device.
-  Status update_on_device(const std::vector<kernels::UpdateStep>& steps);
+  Status update_on_device(const CohortSteps& steps);
   // Verifies, updates and seals.
-  Status update(const std::vector<kernels::UpdateStep>& steps, bool handed_over,
-                const StateFile::SubGroup& group, std::byte* records);
+  Status update(const CohortSteps& steps, bool handed_over, const StateFile::SubGroup& group,
+                std::byte* records);
 
   // `count` elements from `first` of the flat, which this rank owns, as f32. `state`: the index of
   // a state, or kMaster. They wait for the drive or the device; no step may run meanwhile.
@@ -90,8 +88,8 @@ class FlatStates final : public MasterAccess {
   StateView host_view() const;
   uint64_t seed(uint64_t step_seed) const;
   // Of elements [begin, end) of the flat, whose states `view` shows from `begin` on.
-  void update_range(const std::vector<kernels::UpdateStep>& steps, bool handed_over,
-                    const StateView& view, uint64_t begin, uint64_t end);
+  void update_range(const CohortSteps& steps, bool handed_over, const StateView& view,
+                    uint64_t begin, uint64_t end);
   struct Piece;
   template <class Body>
   Status for_pieces(int state, uint64_t first, uint64_t count, bool write, Body body);

@@ -5,31 +5,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "base/hash.h"
 
 namespace meron {
-namespace {
-
-// The same runs, but for `range`, which is of `group`.
-std::vector<GroupRun> with_group(const std::vector<GroupRun>& runs, const Range& range,
-                                 uint32_t group) {
-  std::vector<GroupRun> out;
-  const auto add = [&](uint64_t begin, uint64_t end, uint32_t of) {
-    if (begin < end) out.push_back({end, of});
-  };
-  uint64_t begin = 0;
-  for (const GroupRun& run : runs) {
-    add(begin, std::min(run.end, range.begin), run.group);
-    add(std::max(begin, range.begin), std::min(run.end, range.end), group);
-    add(std::max(begin, range.end), run.end, run.group);
-    begin = run.end;
-  }
-  return out;
-}
-
-}  // namespace
 
 Optimizer::Optimizer(std::vector<std::shared_ptr<Unit>> units, const OptimizerOptions& options)
     : rank_(units.front()->rank()),
@@ -215,41 +197,76 @@ Status Optimizer::reload() {
   return Ok{};
 }
 
+Status Optimizer::check_trained(const Param& param) const {
+  for (const auto& unit : units_) {
+    if (unit.get() == param.unit && param.desc.trainable) return Ok{};
+  }
+  return Error(MERON_E_ARGUMENT,
+               fmt::format("param '{}' is not trained by this optimizer", param.desc.name),
+               "create the optimizer with the unit that has the param")
+      .on(param.desc.name);
+}
+
 Result<uint32_t> Optimizer::add_group(const std::vector<const Param*>& params,
                                       const GroupOptions& options) {
-  // Where the runs of a flat are cut, all is checked before anything changes.
-  struct Cut {
-    FlatStates* states;
-    Range range;
-  };
-  std::vector<Cut> cuts;
   std::set<const Param*> given;
-  uint64_t hash = membership_;
   for (const Param* param : params) {
-    MERON_ASSIGN(const Place at, place(*param, OptimizerState::master));
-    if (grouped_.count(param) != 0 || !given.insert(param).second) {
+    MERON_TRY(check_trained(*param));
+    if (cohorts_.of(*param).group != 0 || !given.insert(param).second) {
       return Error(MERON_E_DUPLICATE,
                    fmt::format("param '{}' is in a group already", param->desc.name),
                    "give each param to one group")
           .on(param->desc.name);
     }
-    const Range range{param->place.offset,
-                      param->place.offset + round_up(param->count, kTensorAlign)};
-    if (range.begin < range.end) cuts.push_back({at.states, range});
-    hash = hash_combine(hash, hash_text(param->desc.name));
   }
   const auto index = static_cast<uint32_t>(groups_.size());
-  for (const Cut& cut : cuts) {
-    cut.states->groups = with_group(cut.states->groups, cut.range, index);
+  for (const Param* param : params) {
+    Cohort cohort = cohorts_.of(*param);
+    cohort.group = index;
+    cohorts_.set(*param, cohort);
+    membership_ = hash_combine(membership_, hash_text(param->desc.name));
   }
+  membership_ = hash_combine(membership_, index);
   groups_.push_back(options);
-  grouped_.merge(given);
-  membership_ = hash_combine(hash, index);
+  index_cohorts();
   return index;
 }
 
+void Optimizer::set_steps(uint64_t steps) {
+  steps_ = steps;
+  cohorts_.catch_up();
+  index_cohorts();
+}
+
+uint64_t Optimizer::steps_of(const Param& param) const {
+  return steps_ - static_cast<uint64_t>(cohorts_.of(param).behind);
+}
+
+void Optimizer::set_param_steps(const std::map<const Param*, uint64_t>& steps) {
+  for (const auto& [param, count] : steps) {
+    Cohort cohort = cohorts_.of(*param);
+    cohort.behind = static_cast<int64_t>(steps_ - count);
+    cohorts_.set(*param, cohort);
+  }
+  if (!steps.empty()) index_cohorts();
+}
+
+void Optimizer::skip(const std::vector<const Param*>& params) {
+  cohorts_.skip(params);
+  index_cohorts();
+}
+
+void Optimizer::index_cohorts() {
+  cohorts_.index();
+  for (size_t u = 0; u < units_.size(); ++u) {
+    for (size_t f = 0; f < states_[u].size(); ++f) {
+      if (states_[u][f]) states_[u][f]->runs = cohorts_.runs(*units_[u], f);
+    }
+  }
+}
+
 uint64_t Optimizer::fingerprint() const {
-  uint64_t hash = hash_combine(steps_, membership_);
+  uint64_t hash = hash_combine(hash_combine(steps_, membership_), cohorts_.fingerprint());
   for (const GroupOptions& group : groups_) hash = hash_combine(hash, hash_of(group));
   return hash;
 }
@@ -272,10 +289,7 @@ Result<Optimizer::Place> Optimizer::place(const Param& param, OptimizerState whi
     const Range part = part_of(param, states->flat().owned);
     return Place{states, index, param.place.offset + part.begin, part};
   }
-  return Error(MERON_E_ARGUMENT,
-               fmt::format("param '{}' is not trained by this optimizer", param.desc.name),
-               "create the optimizer with the unit that has the param")
-      .on(param.desc.name);
+  return check_trained(param).error();
 }
 
 FlatStates* Optimizer::states(const Unit& unit, size_t flat) const {
@@ -285,26 +299,30 @@ FlatStates* Optimizer::states(const Unit& unit, size_t flat) const {
   return nullptr;
 }
 
-std::vector<kernels::UpdateStep> Optimizer::numbers(const std::vector<GroupOptions>& groups,
-                                                    double clip) const {
-  std::vector<kernels::UpdateStep> out;
-  const double t = static_cast<double>(steps_);
-  for (const GroupOptions& group : groups) {
-    kernels::UpdateStep step;
-    step.rule = options_.rule;
-    step.lr = group.learning_rate;
-    step.beta1 = group.beta1;
-    step.beta2 = group.beta2;
-    step.eps = group.epsilon;
-    step.weight_decay = group.weight_decay;
-    step.bias1 = 1.0 - std::pow(group.beta1, t);
-    step.bias2 = 1.0 - std::pow(group.beta2, t);
-    step.grad_scale = clip;
-    step.nesterov = options_.nesterov;
-    step.dampening = options_.dampening;
-    step.first_step = steps_ == 1;
-    step.seed = steps_;
-    out.push_back(step);
+CohortSteps Optimizer::count_step(const std::vector<GroupOptions>& groups, double clip) {
+  ++steps_;
+  cohorts_.count_step();
+  CohortSteps out;
+  for (const Cohort& cohort : cohorts_.all()) {
+    std::optional<kernels::UpdateStep>& step = out.emplace_back();
+    if (cohort.skipped) continue;
+    const GroupOptions& group = groups[cohort.group];
+    const uint64_t count = steps_ - static_cast<uint64_t>(cohort.behind);
+    const auto t = static_cast<double>(count);
+    step.emplace();
+    step->rule = options_.rule;
+    step->lr = group.learning_rate / (1.0 + (t - 1.0) * group.lr_decay);
+    step->beta1 = group.beta1;
+    step->beta2 = group.beta2;
+    step->eps = group.epsilon;
+    step->weight_decay = group.weight_decay;
+    step->bias1 = 1.0 - std::pow(group.beta1, t);
+    step->bias2 = 1.0 - std::pow(group.beta2, t);
+    step->grad_scale = clip;
+    step->nesterov = options_.nesterov;
+    step->dampening = options_.dampening;
+    step->first_step = count == 1;
+    step->seed = steps_;
   }
   return out;
 }

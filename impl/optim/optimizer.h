@@ -4,12 +4,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "offload/parked_buffers.h"
+#include "optim/cohorts.h"
 #include "optim/master_and_moments.h"
 #include "optim/options.h"
 #include "unit/unit.h"
@@ -39,8 +40,16 @@ class Optimizer {
   const std::vector<std::shared_ptr<Unit>>& units() const { return units_; }
   const OptimizerOptions& options() const { return options_; }
   uint64_t steps() const { return steps_; }
-  // For states that were loaded. Not during a step.
-  void set_steps(uint64_t steps) { steps_ = steps; }
+  // For states that were loaded, of all params. Not during a step.
+  void set_steps(uint64_t steps);
+  // Steps that count for a param that it trains: all but those that skipped it.
+  uint64_t steps_of(const Param& param) const;
+  // Sets them, for states that were loaded or begin anew. Not during a step.
+  void set_param_steps(const std::map<const Param*, uint64_t>& steps);
+  // Makes the next steps leave these params as they are, and no others. Not during a step.
+  void skip(const std::vector<const Param*>& params);
+  // MERON_E_ARGUMENT for a param that it does not train.
+  Status check_trained(const Param& param) const;
   double norm() const { return norm_; }
 
   // Groups of params. Group 0 has those that are in no other.
@@ -85,8 +94,10 @@ class Optimizer {
   Result<bool> fill_unit(size_t unit);
   // The flat of a sub-group.
   FlatStates& states_of(const StateFile::SubGroup& group) { return *regions_[group.region]; }
-  std::vector<kernels::UpdateStep> numbers(const std::vector<GroupOptions>& groups,
-                                           double clip) const;
+  // For a change of cohorts_.
+  void index_cohorts();
+  // Counts a step, whose numbers are returned. `groups`: as they were when it began.
+  CohortSteps count_step(const std::vector<GroupOptions>& groups, double clip);
 
   Rank& rank_;
   std::vector<std::shared_ptr<Unit>> units_;
@@ -102,8 +113,8 @@ class Optimizer {
   bool holds_values_ = false;  // of the next one, by a lease
   OptimizerOptions options_;
   std::vector<GroupOptions> groups_;
-  std::set<const Param*> grouped_;  // those in a group other than 0
-  uint64_t membership_ = 0;         // hash of what add_group was given
+  Cohorts cohorts_;
+  uint64_t membership_ = 0;  // hash of what add_group was given
   uint64_t steps_ = 0;
   double norm_ = 0.0;
   bool stepping_ = false;

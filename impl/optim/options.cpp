@@ -46,6 +46,11 @@ Status validate(const OptimizerOptions& options, const GroupOptions& group) {
   if (!finite_at_least(group.weight_decay, 0.0)) {
     return refuse("weight_decay", group.weight_decay, "a finite number of at least 0");
   }
+  if (!finite_at_least(group.lr_decay, 0.0) ||
+      (options.rule != UpdateRule::adagrad && group.lr_decay != 0.0)) {
+    return refuse("lr_decay", group.lr_decay,
+                  "a finite number of at least 0 to Adagrad, and 0 to others");
+  }
   if (options.rule == UpdateRule::sgd && keeps_momentum(group) != keeps_momentum(options.group)) {
     return refuse("beta1", group.beta1,
                   "a momentum to all groups of SGD or to none: the others' states exist already");
@@ -83,8 +88,8 @@ int index_of(const OptimizerOptions& options, OptimizerState state) {
 
 uint64_t hash_of(const GroupOptions& group) {
   uint64_t hash = 0;
-  for (const double value :
-       {group.learning_rate, group.beta1, group.beta2, group.epsilon, group.weight_decay}) {
+  for (const double value : {group.learning_rate, group.beta1, group.beta2, group.epsilon,
+                             group.weight_decay, group.lr_decay}) {
     hash = combine(hash, value);
   }
   return hash;

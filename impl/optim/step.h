@@ -65,11 +65,11 @@ class StepOperation final : public Operation {
   std::vector<GroupOptions> groups_;      // as they were when the step began
   uint64_t norm_number_ = 0;
   bool norm_known_ = false;
-  std::vector<kernels::UpdateStep> numbers_;  // once the norm is known
-  StatePass* pass_ = nullptr;                 // the optimizer's; null: nothing is on nvme
-  size_t updated_ = 0;                        // units done
-  size_t opened_ = 0;      // units whose old values no rank uses and whose new ones have room
-  size_t drive_unit_ = 0;  // of the next read
+  CohortSteps numbers_;        // once the norm is known
+  StatePass* pass_ = nullptr;  // the optimizer's; null: nothing is on nvme
+  size_t updated_ = 0;         // units done
+  size_t opened_ = 0;          // units whose old values no rank uses and whose new ones have room
+  size_t drive_unit_ = 0;      // of the next read
   // States in memory have been updated up to this unit, flat and element.
   size_t host_unit_ = 0, host_flat_ = 0;
   uint64_t host_elements_ = 0;

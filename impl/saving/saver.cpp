@@ -193,6 +193,11 @@ Result<checkpoint::Manifest> manifest_of(const SaveLayout& layout, const World& 
   manifest.complete = !options.what.values_only && !options.what.skip_frozen;
   manifest.optimizers =
       options.what.values_only ? std::vector<checkpoint::Optimizer>() : options.optimizers;
+  for (const checkpoint::Optimizer& optimizer : manifest.optimizers) {
+    const bool decays = std::any_of(optimizer.groups.begin(), optimizer.groups.end(),
+                                    [](const auto& group) { return group.lr_decay != 0; });
+    if (decays || !optimizer.param_steps.empty()) manifest.version = 2;
+  }
   MERON_TRY(layout.describe(world.files, &manifest));
   std::vector<uint64_t> used(world.files.size(), 0);
   for (checkpoint::File& file : manifest.files) {

@@ -373,11 +373,14 @@ typedef struct {
    * rest, and also after abort. */
   meron_status (*window_close)(void *comm, void *window, meron_backend_failure *failure);
 
-  /* Ends all pending work on this rank: work on streams stops waiting for peers, and its output is
-   * undefined; a waiting call of another thread returns MERON_E_ABORTED. Peers may notice it, or
-   * continue to wait: every rank aborts. `comm` must still be closed. Waits for the library to stop
-   * its own work on this rank, not for peers. A second abort does nothing. */
-  meron_status (*abort)(void *comm, meron_backend_failure *failure);
+  /* Ends all pending work of `count` communicators of one device on this rank: work on streams
+   * stops waiting for peers, and its output is undefined; a waiting call of another thread returns
+   * MERON_E_ABORTED. They end together, because a kernel of one may keep the memory of another from
+   * being freed. Peers may notice it, or continue to wait: every rank aborts. Each must still be
+   * closed. Waits for the library to stop its own work on this rank, not for peers, and at most 5
+   * s: then it returns MERON_E_TIMEOUT, and the device is lost to this process. A second abort of a
+   * communicator does nothing. */
+  meron_status (*abort)(void *const *comms, uint64_t count, meron_backend_failure *failure);
 
   /* Ends the communicator, and frees `comm` whatever it returns. All ranks close it, each after its
    * streams have completed the communicator's work. Waits for peers to close it as well if the

@@ -358,8 +358,8 @@ meron_status close_window(void* comm, void* window, meron_backend_failure* failu
   return MERON_OK;
 }
 
-meron_status abort_rank(void* comm, meron_backend_failure* /*failure*/) {
-  rank_of(comm).rank->abort();
+meron_status abort_ranks(void* const* comms, uint64_t count, meron_backend_failure* /*failure*/) {
+  for (uint64_t i = 0; i < count; ++i) rank_of(comms[i]).rank->abort();
   return MERON_OK;
 }
 
@@ -390,7 +390,7 @@ const meron_collective_table& collective_table() {
       .unregister_memory = forget_memory,
       .window_open = open_window,
       .window_close = close_window,
-      .abort = abort_rank,
+      .abort = abort_ranks,
       .close = close_rank,
   };
   return table;

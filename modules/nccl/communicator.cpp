@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "modules/nccl/abort.h"
 #include "modules/nccl/failure.h"
 
 namespace meron::nccl {
@@ -337,20 +338,17 @@ meron_status Communicator::close_window(void* window, meron_backend_failure* fai
   return status_of(freed);
 }
 
-meron_status Communicator::abort_locked(meron_backend_failure* failure) {
-  aborted_ = true;
-  if (comm_ == nullptr) return MERON_OK;
-  const CurrentDevice current(device_);
-  // It frees the communicator, whatever it returns.
-  const Result result = library_.call.CommAbort(std::exchange(comm_, nullptr));
-  if (result == kSuccess || result == kInProgress) return MERON_OK;
-  tell(failure, "ncclCommAbort: " + words_of(library_.call, result, nullptr), result);
-  return status_of(result);
-}
-
-meron_status Communicator::abort(meron_backend_failure* failure) {
-  const Lock lock(mutex_);
-  return abort_locked(failure);
+meron_status Communicator::abort(std::span<Communicator* const> communicators,
+                                 meron_backend_failure* failure) {
+  std::vector<NcclComm*> comms;
+  for (Communicator* const each : communicators) {
+    const Lock lock(each->mutex_);
+    each->aborted_ = true;
+    if (each->comm_ != nullptr) comms.push_back(std::exchange(each->comm_, nullptr));
+  }
+  if (comms.empty()) return MERON_OK;
+  const Communicator& first = *communicators.front();
+  return abort_together(first.library_, first.device_, std::move(comms), failure);
 }
 
 meron_status Communicator::finalize(Lock& lock, meron_backend_failure* failure) {
@@ -370,7 +368,10 @@ meron_status Communicator::end(Lock& lock, meron_backend_failure* failure) {
   if (aborted_) return MERON_OK;
   const meron_status status = finalize(lock, failure);
   if (status < 0) {
-    (void)abort_locked(nullptr);
+    lock.unlock();
+    Communicator* const own = this;
+    (void)abort(std::span(&own, 1), nullptr);
+    lock.lock();
     return status;
   }
   const CurrentDevice current(device_);

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -48,7 +49,9 @@ class Communicator {
   meron_status open_window(void** window, void** data, uint64_t bytes,
                            meron_backend_failure* failure);
   meron_status close_window(void* window, meron_backend_failure* failure);
-  meron_status abort(meron_backend_failure* failure);
+  // Of one device.
+  static meron_status abort(std::span<Communicator* const> communicators,
+                            meron_backend_failure* failure);
   meron_status close(meron_backend_failure* failure);
 
  private:
@@ -77,7 +80,6 @@ class Communicator {
   meron_status settle(Lock& lock, const char* what, meron_backend_failure* failure);
   Result issue(const Note& note) const;
   meron_status finalize(Lock& lock, meron_backend_failure* failure);
-  meron_status abort_locked(meron_backend_failure* failure);
   meron_status end(Lock& lock, meron_backend_failure* failure);
 
   meron_status begin_call(void* stream, meron_backend_failure* failure);

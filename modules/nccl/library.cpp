@@ -156,6 +156,9 @@ meron_status load(std::unique_ptr<const Library>* out, meron_backend_failure* fa
     return MERON_E_UNSUPPORTED;
   }
   made->summary = "NCCL " + made->version_text + " at " + made->path;
+  if (aborts_unsafely(made->version)) {
+    made->summary += " (unsafe: aborts may hang in 2.28.3 to 2.28.8; use 2.28.9 or newer)";
+  }
   handle.value = nullptr;  // it stays
   *out = std::move(made);
   return MERON_OK;

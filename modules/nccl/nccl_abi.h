@@ -37,6 +37,11 @@ constexpr int version_code(int major, int minor, int patch) {  // NCCL_VERSION, 
 }
 constexpr int kOldestVersion = version_code(2, 18, 0);
 
+// NVIDIA's resiliency extension excludes these: an abort may hang or crash.
+constexpr bool aborts_unsafely(int version) {
+  return version >= version_code(2, 28, 3) && version <= version_code(2, 28, 8);
+}
+
 constexpr int kUndefined = INT_MIN;  // NCCL_CONFIG_UNDEF_INT
 
 // The oldest in which copy engines gather, and its policy for that (NCCL_CTA_POLICY_ZERO).

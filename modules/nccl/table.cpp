@@ -6,6 +6,7 @@
 #include <exception>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "modules/nccl/communicator.h"
 #include "modules/nccl/failure.h"
@@ -134,8 +135,12 @@ meron_status window_close(void* comm, void* window, meron_backend_failure* failu
   return guarded(failure, [&] { return communicator_of(comm).close_window(window, failure); });
 }
 
-meron_status abort(void* comm, meron_backend_failure* failure) {
-  return guarded(failure, [&] { return communicator_of(comm).abort(failure); });
+meron_status abort(void* const* comms, uint64_t count, meron_backend_failure* failure) {
+  return guarded(failure, [&] {
+    std::vector<Communicator*> communicators;
+    for (uint64_t i = 0; i < count; ++i) communicators.push_back(&communicator_of(comms[i]));
+    return Communicator::abort(communicators, failure);
+  });
 }
 
 meron_status close(void* comm, meron_backend_failure* failure) {

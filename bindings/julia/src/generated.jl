@@ -465,6 +465,7 @@ struct meron_optimizer_options
     dampening::Float64 # SGD: 0 <= dampening < 1; else 0
     nesterov::UInt32 # SGD with a momentum and no dampening: 1 for Nesterov's; else 0
     reserved_0::UInt32 # must be 0
+    lr_decay::Float64 # Adagrad: >= 0; step t has the rate learning_rate / (1 + (t - 1) lr_decay)
 end
 
 """
@@ -478,10 +479,11 @@ struct meron_param_group
     beta2::Float64 # 0 <= beta2 < 1
     epsilon::Float64 # > 0
     weight_decay::Float64 # >= 0
+    lr_decay::Float64 # Adagrad: >= 0; else 0
 end
 
 """
-What is known about an optimizer.
+Information about an optimizer.
 """
 struct meron_optimizer_info
     struct_size::UInt32 # sizeof(meron_optimizer_info), set by the caller
@@ -882,6 +884,9 @@ mutable struct Functions
     meron_optimizer_get_param_group::Ptr{Cvoid}
     meron_optimizer_step_begin::Ptr{Cvoid}
     meron_optimizer_set_steps::Ptr{Cvoid}
+    meron_optimizer_set_skipped::Ptr{Cvoid}
+    meron_optimizer_param_steps::Ptr{Cvoid}
+    meron_optimizer_set_param_steps::Ptr{Cvoid}
     meron_optimizer_get_info::Ptr{Cvoid}
     meron_optimizer_state_view::Ptr{Cvoid}
     meron_optimizer_read_state::Ptr{Cvoid}
@@ -952,7 +957,7 @@ mutable struct Functions
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
-        C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL)
+        C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL)
 end
 const functions = Functions()
 
@@ -2083,21 +2088,74 @@ checkpoint.
 """
     meron_optimizer_set_steps(optimizer, steps, err)
 
-Sets how many steps the optimizer counts as taken: for one that goes on from a checkpoint,
-beside its states (meron_optimizer_write_state). Adam's bias corrections, the first step of SGD
-with a momentum (which takes no average) and the random rounding of states in 16 or 8 bits go by
-the number. The same on all ranks: it is part of the next step's fingerprint. Changes nothing
-else.
+Sets the number of steps that the optimizer and all of its params have taken, for an optimizer
+that continues from a checkpoint, beside its states (meron_optimizer_write_state). Adam's bias
+corrections, the first step of SGD with a momentum (which takes no average) and the random
+rounding of states in 16 or 8 bits depend on it. All ranks set the same number, because the
+fingerprint of the next step includes it. Changes nothing else.
 
 - `steps`: at most 2^53.
 
 Blocks: never.
 Threads: any, not during a step.
-Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is under way), MERON_E_HANDLE, MERON_E_STALE.
+Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is pending), MERON_E_HANDLE, MERON_E_STALE.
 """
 @inline meron_optimizer_set_steps(optimizer, steps, err) = ccall(
         functions.meron_optimizer_set_steps, meron_status, (meron_optimizer, UInt64,
         Ptr{Ptr{meron_error}}), optimizer, steps, err)
+
+"""
+    meron_optimizer_set_skipped(optimizer, params, count, err)
+
+Makes the next steps skip some params: their values, states and counts of steps stay as they
+are, like those of a torch.optim param whose gradient is None. Replaces the params of the call
+before. All ranks give the same params before the next step, whose fingerprint includes them.
+Gradients of skipped params still count in the norm. States in 8 bits are rounded anew if they
+share a block with a param that is not skipped. skipped.
+
+- `params`: `count` params that this optimizer trains; NULL with a count of 0: no param is
+
+Ownership: the array is copied.
+Blocks: never.
+Threads: any, not during a step.
+Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is pending), MERON_E_HANDLE, MERON_E_STALE.
+"""
+@inline meron_optimizer_set_skipped(optimizer, params, count, err) = ccall(
+        functions.meron_optimizer_set_skipped, meron_status, (meron_optimizer, Ptr{meron_param},
+        Csize_t, Ptr{Ptr{meron_error}}), optimizer, params, count, err)
+
+"""
+    meron_optimizer_param_steps(out, optimizer, param, err)
+
+Reads the number of steps that a param has taken: those of the optimizer, without the steps that
+skipped the param (meron_optimizer_set_skipped).
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT (not a param of this optimizer), MERON_E_HANDLE, MERON_E_STALE,
+MERON_E_FORKED.
+"""
+@inline meron_optimizer_param_steps(out, optimizer, param, err) = ccall(
+        functions.meron_optimizer_param_steps, meron_status, (Ptr{UInt64}, meron_optimizer,
+        meron_param, Ptr{Ptr{meron_error}}), out, optimizer, param, err)
+
+"""
+    meron_optimizer_set_param_steps(optimizer, param, steps, err)
+
+Sets the number of steps that one param has taken, for states that begin anew (0, beside
+meron_optimizer_write_state of zeros) or come from elsewhere. All ranks set the same number,
+because the fingerprint of the next step includes it. meron_optimizer_set_steps resets it.
+
+- `steps`: at most 2^53.
+
+Blocks: never.
+Threads: any, not during a step.
+Errors: MERON_E_ARGUMENT (also for a param that this optimizer does not train), MERON_E_STATE (a
+step is pending), MERON_E_HANDLE, MERON_E_STALE.
+"""
+@inline meron_optimizer_set_param_steps(optimizer, param, steps, err) = ccall(
+        functions.meron_optimizer_set_param_steps, meron_status, (meron_optimizer, meron_param,
+        UInt64, Ptr{Ptr{meron_error}}), optimizer, param, steps, err)
 
 """
     meron_optimizer_get_info(out, optimizer, err)

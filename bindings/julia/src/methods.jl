@@ -79,17 +79,17 @@ export set_steps!
 """
     set_steps!(optimizer, steps)
 
-Sets how many steps the optimizer counts as taken: for one that goes on from a checkpoint,
-beside its states (meron_optimizer_write_state). Adam's bias corrections, the first step of SGD
-with a momentum (which takes no average) and the random rounding of states in 16 or 8 bits go by
-the number. The same on all ranks: it is part of the next step's fingerprint. Changes nothing
-else.
+Sets the number of steps that the optimizer and all of its params have taken, for an optimizer
+that continues from a checkpoint, beside its states (meron_optimizer_write_state). Adam's bias
+corrections, the first step of SGD with a momentum (which takes no average) and the random
+rounding of states in 16 or 8 bits depend on it. All ranks set the same number, because the
+fingerprint of the next step includes it. Changes nothing else.
 
 `steps`: at most 2^53.
 
 Never blocks.
 
-Throws `MERON_E_ARGUMENT`, `MERON_E_STATE` (a step is under way), `MERON_E_HANDLE`,
+Throws `MERON_E_ARGUMENT`, `MERON_E_STATE` (a step is pending), `MERON_E_HANDLE`,
 `MERON_E_STALE`.
 """
 function set_steps!(optimizer::Optimizer, steps)

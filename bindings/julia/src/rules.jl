@@ -60,7 +60,7 @@ adam(units; options...) = make_optimizer(
 
 export adagrad
 """
-    adagrad(units; learning_rate, epsilon, weight_decay, max_norm)
+    adagrad(units; learning_rate, epsilon, weight_decay, max_norm, lr_decay)
 
 Adagrad (Duchi, Hazan and Singer, JMLR 12, 2011); weight decay is part of the gradient. Keeps
 the sum of squared gradients.
@@ -74,6 +74,7 @@ that takes long, the log reports the progress. Collective over the units' group.
 - `epsilon` = 1e-10: above 0.
 - `weight_decay` = 0.0: 0 or more.
 - `max_norm` = 0.0: gradients are scaled to at most this global 2-norm; 0: no clipping.
+- `lr_decay` = 0.0: 0 or more: the rate of step t is lr / (1 + (t - 1) lr_decay).
 
 Blocks on this rank's drive if states are on nvme; never on peers. Throws `MERON_E_ARGUMENT`,
 `MERON_E_HANDLE`, `MERON_E_STALE`, `MERON_E_DUPLICATE`, `MERON_E_NO_MEMORY`, `MERON_E_IO`,
@@ -82,8 +83,8 @@ Blocks on this rank's drive if states are on nvme; never on peers. Throws `MERON
 """
 adagrad(units; options...) = make_optimizer(
     units, "adagrad", LibMeron.MERON_ADAGRAD,
-    (:learning_rate, :epsilon, :weight_decay, :max_norm), options;
-    learning_rate = 0.01, epsilon = 1e-10, weight_decay = 0.0, max_norm = 0.0)
+    (:learning_rate, :epsilon, :weight_decay, :max_norm, :lr_decay), options;
+    learning_rate = 0.01, epsilon = 1e-10, weight_decay = 0.0, max_norm = 0.0, lr_decay = 0.0)
 
 export lion
 """

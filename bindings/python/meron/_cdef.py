@@ -334,6 +334,7 @@ typedef struct {
   double dampening;
   uint32_t nesterov;
   uint32_t reserved_0;
+  double lr_decay;
 } meron_optimizer_options;
 meron_status meron_optimizer_options_init(meron_optimizer_options *options, size_t struct_size,
     meron_error **err);
@@ -349,6 +350,7 @@ typedef struct {
   double beta2;
   double epsilon;
   double weight_decay;
+  double lr_decay;
 } meron_param_group;
 meron_status meron_param_group_init(meron_param_group *group, size_t struct_size, meron_error
     **err);
@@ -362,6 +364,12 @@ meron_status meron_optimizer_step_begin(meron_future *out, meron_optimizer optim
     **err);
 meron_status meron_optimizer_set_steps(meron_optimizer optimizer, uint64_t steps, meron_error
     **err);
+meron_status meron_optimizer_set_skipped(meron_optimizer optimizer, const meron_param *params,
+    size_t count, meron_error **err);
+meron_status meron_optimizer_param_steps(uint64_t *out, meron_optimizer optimizer, meron_param
+    param, meron_error **err);
+meron_status meron_optimizer_set_param_steps(meron_optimizer optimizer, meron_param param, uint64_t
+    steps, meron_error **err);
 typedef struct {
   uint32_t struct_size;
   uint32_t reserved_0;

@@ -95,6 +95,7 @@ class Optimizing(BaseContext):
         eps: float = 1e-10,
         weight_decay: float = 0.0,
         max_norm: float = 0.0,
+        lr_decay: float = 0.0,
     ) -> Optimizer:
         """Adagrad (Duchi, Hazan and Singer, JMLR 12, 2011); weight decay is part of the gradient.
         Keeps the sum of squared gradients.
@@ -104,6 +105,7 @@ class Optimizing(BaseContext):
             eps: above 0.
             weight_decay: 0 or more.
             max_norm: gradients are scaled to at most this global 2-norm; 0: no clipping.
+            lr_decay: 0 or more: the rate of step t is lr / (1 + (t - 1) lr_decay).
         """
         return Optimizer(
             self,
@@ -113,6 +115,7 @@ class Optimizing(BaseContext):
             epsilon=eps,
             weight_decay=weight_decay,
             max_norm=max_norm,
+            lr_decay=lr_decay,
         )
 
     def lion(

@@ -31,6 +31,7 @@ class ParamGroup:
     betas: tuple[float, float]  # SGD: the first is the momentum, 0 in all groups or in none
     eps: float
     weight_decay: float
+    lr_decay: float = 0.0  # of Adagrad
 
 
 class Optimizer(OptimizerMethods, Owner):
@@ -89,9 +90,11 @@ class Optimizer(OptimizerMethods, Owner):
             unit._reduced.end()
         return Future(self._context, future)
 
-    def _step_to_its_end(self, interrupts: Interrupts) -> None:
-        """As `step`, but an interrupt ends no wait: `interrupts` keeps it."""
+    def _step_to_its_end(self) -> None:
+        """As `step`, but an interrupt is raised when the step has ended. A second one is raised at
+        once."""
         self._context._require_open()
+        interrupts = Interrupts()
         future = new("meron_future *")
         try:
             call(lib.meron_optimizer_step_begin, future, self._handle)
@@ -100,6 +103,7 @@ class Optimizer(OptimizerMethods, Owner):
                 raise
             interrupts.keep(error)  # Python's own signal handler raised it behind the call
         interrupts.wait(self._begun(future[0]))
+        interrupts.raise_first()
 
     @property
     def lr(self) -> float:
@@ -113,21 +117,63 @@ class Optimizer(OptimizerMethods, Owner):
 
     @property
     def steps(self) -> int:
-        """How many steps were taken, from what was set.
+        """Number of steps that were taken, counted from the number that was set.
 
-        Set it, alike on all ranks, where an optimizer goes on from a checkpoint, beside its states:
-        Adam's bias corrections, the first step of SGD with a momentum and the random rounding of
-        states in 16 or 8 bits go by it. Raises ArgumentError for one below 0 or above 2^53,
-        StateError (a step is under way).
+        Set it to the same number on all ranks, for this optimizer and all of its params, when an
+        optimizer continues from a checkpoint, beside its states. Adam's bias corrections, the first
+        step of SGD with a momentum and the random rounding of states in 16 or 8 bits depend on it.
+        Raises ArgumentError for one below 0 or above 2^53, StateError (a step is under way).
         """
         return int(self._info().steps)
 
     @steps.setter
     def steps(self, value: int) -> None:
         self._context._require_open()
-        if not 0 <= value < 1 << 64:
-            raise errors.argument(f"steps is {value}", subject="steps")
-        call(lib.meron_optimizer_set_steps, self._handle, value)
+        call(lib.meron_optimizer_set_steps, self._handle, checked_steps(value))
+
+    def skip(self, params: Iterable[Param]) -> None:
+        """Makes the next steps leave some params as they are, and no others.
+
+        Their values, states and counts of steps stay, like those of a torch.optim param whose
+        gradient is None. Gradients of skipped params still count in `norm`. States in 8 bits are
+        rounded anew if they share a block with a param that is not skipped. All ranks give the same
+        params before the next step.
+
+        Args:
+            params: that this optimizer trains; none: the next steps skip no param.
+
+        Raises ArgumentError, StateError (a step is under way). Never blocks.
+        """
+        self._context._require_open()
+        handles = handles_of(params, Param)
+        table = new("meron_param[]", handles) if handles else NULL
+        call(lib.meron_optimizer_set_skipped, self._handle, table, len(handles))
+
+    def param_steps(self, param: Param) -> int:
+        """Returns the number of steps that a param has taken.
+
+        These are the optimizer's, without the steps that skipped the param. Raises ArgumentError
+        for a param that this optimizer does not train. Never blocks.
+        """
+        self._context._require_open()
+        return int(
+            receive("uint64_t *", lib.meron_optimizer_param_steps, self._handle, param._handle)
+        )
+
+    def set_param_steps(self, param: Param, steps: int) -> None:
+        """Sets the number of steps that one param has taken, the same on all ranks.
+
+        For states that begin anew (0, beside `write_state` of zeros) or come from elsewhere.
+        Setting `steps` resets it. Raises ArgumentError for a number below 0 or above 2^53 and for a
+        param that this optimizer does not train, StateError (a step is under way). Never blocks.
+        """
+        self._context._require_open()
+        call(
+            lib.meron_optimizer_set_param_steps,
+            self._handle,
+            param._handle,
+            checked_steps(steps),
+        )
 
     @property
     def norm(self) -> float:
@@ -181,6 +227,7 @@ class Optimizer(OptimizerMethods, Owner):
         betas: tuple[float, float] | None = None,
         eps: float | None = None,
         weight_decay: float | None = None,
+        lr_decay: float | None = None,
     ) -> int:
         """Gives some params numbers of their own, for example no weight decay.
 
@@ -189,6 +236,7 @@ class Optimizer(OptimizerMethods, Owner):
         Args:
             params: that this optimizer trains, none in a group that was added.
             lr, betas, eps, weight_decay: as in `Context.adamw`; None is what group 0 has now.
+            lr_decay: as in `Context.adagrad`.
 
         Returns:
             The group's number: 1, 2, ...
@@ -196,7 +244,7 @@ class Optimizer(OptimizerMethods, Owner):
         Raises ArgumentError, DuplicateError (a param is in a group already), StateError (a step is
         under way). Never blocks.
         """
-        group = self._group_of(self.group(0), lr, betas, eps, weight_decay)
+        group = self._group_of(self.group(0), lr, betas, eps, weight_decay, lr_decay)
         handles = handles_of(params, Param)
         table = new("meron_param[]", handles) if handles else NULL
         return int(
@@ -218,7 +266,13 @@ class Optimizer(OptimizerMethods, Owner):
         self._context._require_open()
         out = sized("meron_param_group")
         call(lib.meron_optimizer_get_param_group, out, self._handle, group_number(number))
-        return ParamGroup(out.learning_rate, (out.beta1, out.beta2), out.epsilon, out.weight_decay)
+        return ParamGroup(
+            out.learning_rate,
+            (out.beta1, out.beta2),
+            out.epsilon,
+            out.weight_decay,
+            out.lr_decay,
+        )
 
     def set_group(
         self,
@@ -228,12 +282,13 @@ class Optimizer(OptimizerMethods, Owner):
         betas: tuple[float, float] | None = None,
         eps: float | None = None,
         weight_decay: float | None = None,
+        lr_decay: float | None = None,
     ) -> None:
         """Sets numbers of a group for the next steps, the same on all ranks; None leaves one.
 
         Raises ArgumentError. Never blocks.
         """
-        group = self._group_of(self.group(number), lr, betas, eps, weight_decay)
+        group = self._group_of(self.group(number), lr, betas, eps, weight_decay, lr_decay)
         call(lib.meron_optimizer_set_param_group, self._handle, number, group)
 
     @staticmethod
@@ -243,6 +298,7 @@ class Optimizer(OptimizerMethods, Owner):
         betas: tuple[float, float] | None,
         eps: float | None,
         weight_decay: float | None,
+        lr_decay: float | None,
     ) -> Any:
         """A group for the library, with what is not None instead of its own."""
         raw = initial("meron_param_group")
@@ -250,6 +306,7 @@ class Optimizer(OptimizerMethods, Owner):
         raw.beta1, raw.beta2 = group.betas if betas is None else betas
         raw.epsilon = group.eps if eps is None else eps
         raw.weight_decay = group.weight_decay if weight_decay is None else weight_decay
+        raw.lr_decay = group.lr_decay if lr_decay is None else lr_decay
         return raw
 
     # ---- States --------------------------------------------------------------------------------
@@ -323,6 +380,12 @@ class Optimizer(OptimizerMethods, Owner):
         info = sized("meron_optimizer_info")
         call(lib.meron_optimizer_get_info, info, self._handle)
         return info
+
+
+def checked_steps(value: int) -> int:
+    if not 0 <= value < 1 << 64:
+        raise errors.argument(f"steps is {value}", subject="steps")
+    return value
 
 
 def state_code(name: str) -> int:

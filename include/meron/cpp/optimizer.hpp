@@ -57,8 +57,22 @@ class Optimizer : public Handle<meron_optimizer, meron_optimizer_release>,
     detail::call(meron_optimizer_set_param_group, handle(), number, &raw);
   }
 
-  // This rank's part of a state, f32, until the next step or until the optimizer dies. Throws
-  // MERON_E_UNSUPPORTED where it lies on nvme, or in 16 or 8 bits: read_state copies it.
+  // Makes the next steps leave these params as they are, and no others: values, states and counts
+  // of steps. All ranks give the same params before the next step.
+  void skip(const ParamList& params) const {
+    detail::call(meron_optimizer_set_skipped, handle(), params.data(), params.size());
+  }
+  // Number of steps that a param has taken: those of the optimizer that did not skip it.
+  uint64_t param_steps(const Param& param) const {
+    return detail::receive(meron_optimizer_param_steps, handle(), param.handle());
+  }
+  // Sets it, for states that begin anew or come from elsewhere; the same on all ranks.
+  void set_param_steps(const Param& param, uint64_t steps) const {
+    detail::call(meron_optimizer_set_param_steps, handle(), param.handle(), steps);
+  }
+
+  // This rank's shard of a state, f32, valid until the next step or the optimizer's destruction.
+  // Throws MERON_E_UNSUPPORTED if the state is on nvme, or in 16 or 8 bits: use read_state.
   View state(const Param& param, OptimizerState which) const {
     return View(detail::receive(meron_optimizer_state_view, handle(), param.handle(),
                                 static_cast<meron_optimizer_state>(which)));

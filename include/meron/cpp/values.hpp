@@ -99,6 +99,8 @@ struct ParamGroup {
   double epsilon = 1e-08;
   // 0 or more.
   double weight_decay = 0.01;
+  // Adagrad: >= 0; else 0.
+  double lr_decay = 0.0;
 
   meron_param_group raw() const noexcept {
     meron_param_group made = MERON_PARAM_GROUP_INIT;
@@ -107,6 +109,7 @@ struct ParamGroup {
     made.beta2 = beta2;
     made.epsilon = epsilon;
     made.weight_decay = weight_decay;
+    made.lr_decay = lr_decay;
     return made;
   }
 };
@@ -263,6 +266,8 @@ struct Adagrad {
   double weight_decay = 0.0;
   // Gradients are scaled to at most this global 2-norm; 0: no clipping.
   double max_norm = 0.0;
+  // 0 or more: the rate of step t is lr / (1 + (t - 1) lr_decay).
+  double lr_decay = 0.0;
 
   meron_optimizer_options raw() const noexcept {
     meron_optimizer_options made = MERON_OPTIMIZER_OPTIONS_INIT;
@@ -271,6 +276,7 @@ struct Adagrad {
     made.epsilon = epsilon;
     made.weight_decay = weight_decay;
     made.max_norm = max_norm;
+    made.lr_decay = lr_decay;
     return made;
   }
 };

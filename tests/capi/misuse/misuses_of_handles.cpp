@@ -180,6 +180,12 @@ std::vector<Place> operation_places() {
       PLACE(update, meron_update_publish, it),
       PLACE(optimizer, meron_optimizer_set_learning_rate, it, 0.1),
       PLACE(optimizer, meron_optimizer_set_steps, it, 3),
+      PLACE(optimizer, meron_optimizer_set_skipped, it, &o.a->params[0], 1),
+      PLACE(param, meron_optimizer_set_skipped, o.a->optimizer, &it, 1),
+      PLACE(optimizer, meron_optimizer_param_steps, &out.count, it, o.a->params[0]),
+      PLACE(param, meron_optimizer_param_steps, &out.count, o.a->optimizer, it),
+      PLACE(optimizer, meron_optimizer_set_param_steps, it, o.a->params[0], 3),
+      PLACE(param, meron_optimizer_set_param_steps, o.a->optimizer, it, 3),
       PLACE(optimizer, meron_optimizer_step_begin, &out.future, it),
       PLACE(optimizer, meron_optimizer_get_info, &out.optimizer_info, it),
       PLACE(optimizer, meron_optimizer_state_view, &out.view, it, o.a->params[0],
@@ -312,6 +318,16 @@ std::vector<Misuse> misuses_of_handles() {
     const meron_param both[] = {o.a->params[0], o.b->params[1]};
     return FAILURE_OF(meron_optimizer_add_param_group, &out.group_number, o.a->optimizer, both, 2,
                       &kGroup);
+  }));
+  all.push_back(foreign("meron_optimizer_set_skipped", refused, [](Objects& o) {
+    const meron_param both[] = {o.a->params[0], o.b->params[1]};
+    return FAILURE_OF(meron_optimizer_set_skipped, o.a->optimizer, both, 2);
+  }));
+  all.push_back(foreign("meron_optimizer_param_steps", refused, [](Objects& o) {
+    return FAILURE_OF(meron_optimizer_param_steps, &out.count, o.a->optimizer, o.b->params[1]);
+  }));
+  all.push_back(foreign("meron_optimizer_set_param_steps", refused, [](Objects& o) {
+    return FAILURE_OF(meron_optimizer_set_param_steps, o.a->optimizer, o.b->params[1], 3);
   }));
   all.push_back(foreign("meron_reduce_begin", refused, [](Objects& o) {
     const meron_source source = {o.b->params[1], memory, 5, MERON_F32, 0};

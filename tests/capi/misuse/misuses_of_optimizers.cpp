@@ -123,6 +123,12 @@ std::vector<Misuse> misuses_of_creation() {
                const std::vector<uint64_t> values = {(uint64_t{1} << 53) + 1, UINT64_MAX};
                return FAILURE_OF(meron_optimizer_set_steps, o.a->optimizer, random.pick(values));
              }),
+      misuse("meron_optimizer_set_param_steps: impossible", MERON_E_ARGUMENT,
+             [](Objects& o, Random& random) {
+               const std::vector<uint64_t> values = {(uint64_t{1} << 53) + 1, UINT64_MAX};
+               return FAILURE_OF(meron_optimizer_set_param_steps, o.a->optimizer, o.a->params[0],
+                                 random.pick(values));
+             }),
   };
 }
 

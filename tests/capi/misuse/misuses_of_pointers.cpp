@@ -132,6 +132,8 @@ std::vector<Misuse> misuses_of_pointers() {
       NULL_POINTER(meron_schedule_get_info, nullptr, o.schedule),
       NULL_POINTER(meron_optimizer_create, nullptr, &o.half_unit, 1, nullptr),
       NULL_POINTER(meron_optimizer_create, &out.optimizer, nullptr, 1, nullptr),
+      NULL_POINTER(meron_optimizer_set_skipped, o.a->optimizer, nullptr, 1),
+      NULL_POINTER(meron_optimizer_param_steps, nullptr, o.a->optimizer, o.a->params[0]),
       NULL_POINTER(meron_optimizer_add_param_group, nullptr, o.a->optimizer, &o.a->params[0], 1,
                    &kGroup),
       NULL_POINTER(meron_optimizer_add_param_group, &out.number, o.a->optimizer, nullptr, 1,

@@ -213,6 +213,28 @@ void set_steps(Session& session, const Statement& statement) {
        static_cast<uint64_t>(to_number(statement.get("steps"))));
 }
 
+void skip(Session& session, const Statement& statement) {
+  std::vector<meron_param> params;
+  for (const std::string& name : statement.list("params")) {
+    params.push_back(session.find<Param>(name).handle);
+  }
+  call(meron_optimizer_set_skipped, session.find<Optimizer>(statement.name).handle, params.data(),
+       params.size());
+}
+
+void param_steps(Session& session, const Statement& statement) {
+  uint64_t steps = 0;
+  call(meron_optimizer_param_steps, &steps, session.find<Optimizer>(statement.name).handle,
+       session.find<Param>(statement.get("param")).handle);
+  check_equal("steps", static_cast<double>(steps), to_number(statement.get("is")));
+}
+
+void set_param_steps(Session& session, const Statement& statement) {
+  call(meron_optimizer_set_param_steps, session.find<Optimizer>(statement.name).handle,
+       session.find<Param>(statement.get("param")).handle,
+       static_cast<uint64_t>(to_number(statement.get("steps"))));
+}
+
 meron_optimizer_state state_of(const std::string& name) {
   if (name == "master") return MERON_STATE_MASTER;
   if (name == "exp_avg") return MERON_STATE_EXP_AVG;
@@ -284,6 +306,9 @@ Operations training_operations() {
           {"optimizer_is", optimizer_is},
           {"learning_rate", learning_rate},
           {"set_steps", set_steps},
+          {"skip", skip},
+          {"param_steps", param_steps},
+          {"set_param_steps", set_param_steps},
           {"state", state},
           {"param_group", param_group},
           {"set_param_group", set_param_group},

@@ -93,6 +93,26 @@ def set_steps(session: Session, statement: Statement) -> None:
 
 
 @operation
+def skip(session: Session, statement: Statement) -> None:
+    params = [session.find(meron.Param, name) for name in statement.list("params")]
+    session.find(meron.Optimizer, statement.name).skip(params)
+
+
+@operation
+def param_steps(session: Session, statement: Statement) -> None:
+    param = session.find(meron.Param, wanted(statement, "param"))
+    steps = session.find(meron.Optimizer, statement.name).param_steps(param)
+    check_equal("steps", steps, int(wanted(statement, "is")))
+
+
+@operation
+def set_param_steps(session: Session, statement: Statement) -> None:
+    param = session.find(meron.Param, wanted(statement, "param"))
+    steps = int(wanted(statement, "steps"))
+    session.find(meron.Optimizer, statement.name).set_param_steps(param, steps)
+
+
+@operation
 def param_group(session: Session, statement: Statement) -> None:
     optimizer = session.find(meron.Optimizer, statement.name)
     params = [session.find(meron.Param, name) for name in statement.list("params")]

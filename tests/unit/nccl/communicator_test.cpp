@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Communicators of the module over the fake library: that calls wait until NCCL is no longer in
 // progress, that errors are NCCL's words, and that whatever hangs can be aborted.
+#include <atomic>
+
 #include "fake.h"
 #include "modules/nccl/nccl_abi.h"
 
@@ -121,6 +123,58 @@ TEST_F(NcclTest, AnAbortByAnotherThreadEndsALaunch) {
     EXPECT_EQ(own.ready().error().code(), MERON_E_ABORTED);
     EXPECT_EQ(own.begin_group().error().code(), MERON_E_ABORTED);
     EXPECT_TRUE(own.close().ok());
+  });
+}
+
+// NCCL frees memory in an abort, which waits for kernels of the device's other communicators.
+TEST_F(NcclTest, CommunicatorsOfADeviceAbortTogether) {
+  fake.set("abort_waits", 1);
+  const auto library = open_collectives("nccl").value();
+  const CommunicatorId second = library->create_id().value();
+  std::atomic<bool> over{false};
+  run_ranks(2, [&](DeviceCommunicator& own) {
+    const std::vector<std::shared_ptr<DeviceCommunicator>> both = {
+        own.shared_from_this(), library->begin(second, 2, own.rank(), -1, 20s).value()};
+    ASSERT_TRUE(wait_ready(*both[1]).ok());
+    if (own.rank() == 1) {  // it never launches, and closes last
+      while (!over) std::this_thread::sleep_for(1ms);
+      EXPECT_TRUE(DeviceCommunicator::abort(both).ok());
+      return;
+    }
+    std::vector<std::thread> launches;
+    for (const auto& each : both) {
+      launches.emplace_back([each] {
+        int values[2] = {};
+        EXPECT_EQ(each->all_gather(&values[0], values, 4, nullptr).error().code(), MERON_E_ABORTED);
+      });
+    }
+    std::this_thread::sleep_for(20ms);
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_TRUE(DeviceCommunicator::abort(both).ok());
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 4s);
+    EXPECT_TRUE(DeviceCommunicator::abort(both).ok());
+    for (std::thread& launch : launches) launch.join();
+    for (const auto& each : both) EXPECT_TRUE(each->close().ok());
+    over = true;
+  });
+}
+
+TEST_F(NcclTest, AnAbortThatHangsHasADeadline) {
+  run_ranks(1, [this](DeviceCommunicator& own) {
+    fake.set("hang_abort", 1);
+    std::thread abort([&] {
+      const Status hung = own.abort();
+      ASSERT_FALSE(hung.ok());
+      EXPECT_EQ(hung.error().code(), MERON_E_TIMEOUT);
+      EXPECT_THAT(hung.error().info().what, HasSubstr("1 communicators within 5 s"));
+    });
+    std::this_thread::sleep_for(50ms);
+    // Neither this nor the lock of whoever asks is held up.
+    EXPECT_EQ(own.ready().error().code(), MERON_E_ABORTED);
+    abort.join();
+    fake.set("reset", 0);
+    EXPECT_TRUE(own.close().ok());
+    while (fake.alive() > 0) std::this_thread::sleep_for(1ms);
   });
 }
 

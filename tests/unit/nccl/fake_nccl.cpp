@@ -2,13 +2,16 @@
 // A library that looks like NCCL, for tests without a GPU: ranks are threads of a process, memory
 // is the host's, and streams are ignored: the bytes of a group have arrived when the communicator
 // is no longer in progress. It rejects the same calls as NCCL, a call on a communicator that is
-// still in progress above all, and does wrong what fake_nccl_set asks for.
+// still in progress above all, and makes the errors that fake_nccl_set requests.
+#include <chrono>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "fake_world.h"
 
@@ -17,6 +20,7 @@ namespace meron::nccl::fake {
 static thread_local int group_depth = 0;
 static thread_local FakeComm* group_comm = nullptr;
 static thread_local Group group_operations;
+static thread_local std::vector<FakeComm*> group_aborts;
 
 static FakeComm* comm_of(NcclComm* comm) {
   return reinterpret_cast<FakeComm*>(comm);
@@ -134,9 +138,21 @@ FAKE_API Result ncclCommDestroy(NcclComm* handle) {
   return kSuccess;
 }
 
+static Result abort_all(const std::vector<FakeComm*>& aborted) {
+  std::unique_lock lock(world().mutex);
+  for (FakeComm* const comm : aborted) comm->aborting = true;
+  while (abort_waits(aborted)) {
+    lock.unlock();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    lock.lock();
+  }
+  for (FakeComm* const comm : aborted) forget(comm);
+  return kSuccess;
+}
+
 FAKE_API Result ncclCommAbort(NcclComm* handle) {
-  const std::lock_guard lock(world().mutex);
-  forget(comm_of(handle));
+  if (group_depth == 0) return abort_all({comm_of(handle)});
+  group_aborts.push_back(comm_of(handle));
   return kSuccess;
 }
 
@@ -161,6 +177,10 @@ FAKE_API Result ncclGroupStart() {
 }
 
 FAKE_API Result ncclGroupEnd() {
+  if (!group_aborts.empty()) {
+    group_depth = 0;
+    return abort_all(std::exchange(group_aborts, {}));
+  }
   const std::lock_guard lock(world().mutex);
   if (group_depth != 1) return say(kInvalidUsage, "fake: groups do not nest here");
   group_depth = 0;

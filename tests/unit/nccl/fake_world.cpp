@@ -74,6 +74,18 @@ bool is_waiting(const FakeComm& comm) {
          (comm.finalized && world().settings.hang_finalize != 0);
 }
 
+bool abort_waits(const std::vector<FakeComm*>& aborted) {
+  const Settings& settings = world().settings;
+  if (settings.hang_abort != 0) return true;
+  if (settings.abort_waits == 0) return false;
+  for (const auto& [name, clique] : world().cliques) {
+    const auto found = clique.ranks.find(aborted.front()->rank);
+    const FakeComm* const comm = found == clique.ranks.end() ? nullptr : found->second;
+    if (comm != nullptr && !comm->aborting && is_waiting(*comm)) return true;
+  }
+  return false;
+}
+
 void forget(FakeComm* comm) {
   --world().alive;
   comm->clique->ranks[comm->rank] = nullptr;  // it has come, and is gone
@@ -94,6 +106,8 @@ FAKE_API void fake_nccl_set(const char* key, int value) {
   if (name == "fail_launch") settings.fail_launch = value;
   if (name == "fail_later") settings.fail_later = value;
   if (name == "hang_finalize") settings.hang_finalize = value;
+  if (name == "abort_waits") settings.abort_waits = value;
+  if (name == "hang_abort") settings.hang_abort = value;
   if (name == "no_register") settings.no_register = value;
   if (name == "no_windows") settings.no_windows = value;
   if (name == "no_memory") settings.no_memory = value;

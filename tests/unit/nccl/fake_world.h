@@ -33,7 +33,7 @@ struct FakeComm {
   Clique* clique;
   int rank;
   int polls_left;  // that are still answered with "in progress"
-  bool joined = true, finalized = false;
+  bool joined = true, finalized = false, aborting = false;
   uint64_t launched = 0;  // groups
   Result failed = kSuccess;
 };
@@ -53,6 +53,8 @@ struct Settings {
   int fail_launch = 0;    // what ncclGroupEnd returns
   int fail_later = 0;     // a spontaneous error of every communicator
   int hang_finalize = 0;  // 1: it never ends
+  int abort_waits = 0;    // 1: an abort waits for launches of the rank's other communicators
+  int hang_abort = 0;     // 1: it never ends
   int no_register = 0;    // 1: registers nothing, as NCCL_LOCAL_REGISTER=0
   int no_windows = 0;     // 1: opens none, as between GPUs that do not reach each other's memory
   int no_memory = 0;      // 1: ncclMemAlloc fails
@@ -80,5 +82,8 @@ Result check_idle(const FakeComm& comm);
 void advance(Clique& clique);
 bool is_waiting(const FakeComm& comm);
 void forget(FakeComm* comm);
+// Whether an abort has to wait: NCCL frees memory, which waits for all kernels on the device. A
+// rank is a device, and communicators that abort have stopped their kernels.
+bool abort_waits(const std::vector<FakeComm*>& aborted);
 
 }  // namespace meron::nccl::fake

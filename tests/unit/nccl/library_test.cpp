@@ -2,6 +2,7 @@
 // Which copy of NCCL the module takes, and which it refuses. Once one is taken it stays, in this
 // process: the cases of what is refused come before, in this order.
 #include "fake.h"
+#include "modules/nccl/nccl_abi.h"
 
 namespace meron {
 namespace {
@@ -33,6 +34,14 @@ TEST(NcclLibraryTest, OneThatIsTooOldIsNamed) {
   EXPECT_THAT(refused(), HasSubstr(FAKE_NCCL));
   EXPECT_THAT(refused(), HasSubstr("2.18"));
   fake.set("reset", 0);
+}
+
+TEST(NcclLibraryTest, SomeVersionsAreUnsafe) {
+  EXPECT_FALSE(nccl::aborts_unsafely(22707));
+  EXPECT_FALSE(nccl::aborts_unsafely(22802));
+  EXPECT_TRUE(nccl::aborts_unsafely(22803));
+  EXPECT_TRUE(nccl::aborts_unsafely(22808));
+  EXPECT_FALSE(nccl::aborts_unsafely(22809));
 }
 
 TEST(NcclLibraryTest, TwoCopiesAreNamed) {

@@ -691,6 +691,8 @@ pub struct meron_optimizer_options {
     pub nesterov: u32,
     /// Must be 0
     pub reserved_0: u32,
+    /// Adagrad: \>= 0; step t has the rate learning_rate / (1 + (t - 1) lr_decay)
+    pub lr_decay: f64,
 }
 
 /// Initial value of a [`meron_optimizer_options`].
@@ -706,6 +708,7 @@ pub const MERON_OPTIMIZER_OPTIONS_INIT: meron_optimizer_options = meron_optimize
     dampening: 0.0,
     nesterov: 0,
     reserved_0: 0,
+    lr_decay: 0.0,
 };
 
 /// Hyperparameters of the params of one group. The rule ignores those that it does not use.
@@ -726,6 +729,8 @@ pub struct meron_param_group {
     pub epsilon: f64,
     /// \>= 0
     pub weight_decay: f64,
+    /// Adagrad: \>= 0; else 0
+    pub lr_decay: f64,
 }
 
 /// Initial value of a [`meron_param_group`].
@@ -737,9 +742,10 @@ pub const MERON_PARAM_GROUP_INIT: meron_param_group = meron_param_group {
     beta2: 0.999,
     epsilon: 1e-08,
     weight_decay: 0.01,
+    lr_decay: 0.0,
 };
 
-/// What is known about an optimizer.
+/// Information about an optimizer.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_optimizer_info {
@@ -2487,11 +2493,12 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Sets how many steps the optimizer counts as taken: for one that goes on from a checkpoint,
-    /// beside its states (meron_optimizer_write_state). Adam's bias corrections, the first step
-    /// of SGD with a momentum (which takes no average) and the random rounding of states in 16 or
-    /// 8 bits go by the number. The same on all ranks: it is part of the next step's fingerprint.
-    /// Changes nothing else.
+    /// Sets the number of steps that the optimizer and all of its params have taken, for an
+    /// optimizer that continues from a checkpoint, beside its states
+    /// (meron_optimizer_write_state). Adam's bias corrections, the first step of SGD with a
+    /// momentum (which takes no average) and the random rounding of states in 16 or 8 bits depend
+    /// on it. All ranks set the same number, because the fingerprint of the next step includes
+    /// it. Changes nothing else.
     ///
     /// - `steps`: at most 2^53.
     ///
@@ -2499,11 +2506,73 @@ extern "C" {
     ///
     /// **Threads**: any, not during a step.
     ///
-    /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (a step is under way), MERON_E_HANDLE,
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (a step is pending), MERON_E_HANDLE,
     /// MERON_E_STALE.
     #[must_use]
     pub fn meron_optimizer_set_steps(
         optimizer: meron_optimizer,
+        steps: u64,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Makes the next steps skip some params: their values, states and counts of steps stay as
+    /// they are, like those of a torch.optim param whose gradient is None. Replaces the params of
+    /// the call before. All ranks give the same params before the next step, whose fingerprint
+    /// includes them. Gradients of skipped params still count in the norm. States in 8 bits are
+    /// rounded anew if they share a block with a param that is not skipped. skipped.
+    ///
+    /// - `params`: `count` params that this optimizer trains; NULL with a count of 0: no param is
+    ///
+    /// **Ownership**: the array is copied.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any, not during a step.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (a step is pending), MERON_E_HANDLE,
+    /// MERON_E_STALE.
+    #[must_use]
+    pub fn meron_optimizer_set_skipped(
+        optimizer: meron_optimizer,
+        params: *const meron_param,
+        count: usize,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Reads the number of steps that a param has taken: those of the optimizer, without the
+    /// steps that skipped the param (meron_optimizer_set_skipped).
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT (not a param of this optimizer), MERON_E_HANDLE, MERON_E_STALE,
+    /// MERON_E_FORKED.
+    #[must_use]
+    pub fn meron_optimizer_param_steps(
+        out: *mut u64,
+        optimizer: meron_optimizer,
+        param: meron_param,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Sets the number of steps that one param has taken, for states that begin anew (0, beside
+    /// meron_optimizer_write_state of zeros) or come from elsewhere. All ranks set the same
+    /// number, because the fingerprint of the next step includes it. meron_optimizer_set_steps
+    /// resets it.
+    ///
+    /// - `steps`: at most 2^53.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any, not during a step.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT (also for a param that this optimizer does not train),
+    /// MERON_E_STATE (a step is pending), MERON_E_HANDLE, MERON_E_STALE.
+    #[must_use]
+    pub fn meron_optimizer_set_param_steps(
+        optimizer: meron_optimizer,
+        param: meron_param,
         steps: u64,
         err: *mut *mut meron_error,
     ) -> meron_status;
@@ -3759,9 +3828,9 @@ const _: () = assert!(size_of::<meron_unit_info>() == 64);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_optimizer>() == 8);
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_optimizer_options>() == 72);
+const _: () = assert!(size_of::<meron_optimizer_options>() == 80);
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_param_group>() == 48);
+const _: () = assert!(size_of::<meron_param_group>() == 56);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_optimizer_info>() == 56);
 #[cfg(target_pointer_width = "64")]
@@ -3863,9 +3932,9 @@ mod layout {
         check!(meron_optimizer, id: 0);
         check!(meron_optimizer_options, struct_size: 0, kind: 4, learning_rate: 8, beta1: 16, beta2:
             24, epsilon: 32, weight_decay: 40, max_norm: 48, dampening: 56, nesterov: 64,
-            reserved_0: 68);
+            reserved_0: 68, lr_decay: 72);
         check!(meron_param_group, struct_size: 0, reserved_0: 4, learning_rate: 8, beta1: 16, beta2:
-            24, epsilon: 32, weight_decay: 40);
+            24, epsilon: 32, weight_decay: 40, lr_decay: 48);
         check!(meron_optimizer_info, struct_size: 0, reserved_0: 4, steps: 8, norm: 16,
             learning_rate: 24, groups: 32, states: 36, nvme_bytes: 40, offloaded_bytes: 48);
         check!(meron_checkpoint, id: 0);

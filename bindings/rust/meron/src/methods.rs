@@ -95,11 +95,12 @@ impl Optimizer {
         check(|err| unsafe { sys::meron_optimizer_set_learning_rate(handle, learning_rate, err) })
     }
 
-    /// Sets how many steps the optimizer counts as taken: for one that goes on from a checkpoint,
-    /// beside its states (meron_optimizer_write_state). Adam's bias corrections, the first step
-    /// of SGD with a momentum (which takes no average) and the random rounding of states in 16 or
-    /// 8 bits go by the number. The same on all ranks: it is part of the next step's fingerprint.
-    /// Changes nothing else.
+    /// Sets the number of steps that the optimizer and all of its params have taken, for an
+    /// optimizer that continues from a checkpoint, beside its states
+    /// (meron_optimizer_write_state). Adam's bias corrections, the first step of SGD with a
+    /// momentum (which takes no average) and the random rounding of states in 16 or 8 bits depend
+    /// on it. All ranks set the same number, because the fingerprint of the next step includes
+    /// it. Changes nothing else.
     ///
     /// `steps`: at most 2^53.
     ///
@@ -107,7 +108,7 @@ impl Optimizer {
     ///
     /// # Errors
     ///
-    /// `ErrorKind::Argument`, `ErrorKind::State` (a step is under way), `ErrorKind::Handle`,
+    /// `ErrorKind::Argument`, `ErrorKind::State` (a step is pending), `ErrorKind::Handle`,
     /// `ErrorKind::Stale`.
     pub fn set_steps(&mut self, steps: u64) -> Result<()> {
         let handle = self.for_call()?;

@@ -326,6 +326,8 @@ pub struct ParamGroup {
     pub epsilon: f64,
     /// 0 or more.
     pub weight_decay: f64,
+    /// Adagrad: \>= 0; else 0.
+    pub lr_decay: f64,
 }
 
 impl Default for ParamGroup {
@@ -336,6 +338,7 @@ impl Default for ParamGroup {
             beta2: 0.999,
             epsilon: 1e-08,
             weight_decay: 0.01,
+            lr_decay: 0.0,
         }
     }
 }
@@ -376,6 +379,13 @@ impl ParamGroup {
         self
     }
 
+    /// Adagrad: \>= 0; else 0.
+    #[must_use]
+    pub fn lr_decay(mut self, value: f64) -> ParamGroup {
+        self.lr_decay = value;
+        self
+    }
+
     pub(crate) fn raw(&self) -> sys::meron_param_group {
         sys::meron_param_group {
             learning_rate: self.learning_rate,
@@ -383,6 +393,7 @@ impl ParamGroup {
             beta2: self.beta2,
             epsilon: self.epsilon,
             weight_decay: self.weight_decay,
+            lr_decay: self.lr_decay,
             ..sys::MERON_PARAM_GROUP_INIT
         }
     }
@@ -396,6 +407,7 @@ impl ParamGroup {
             beta2: raw.beta2,
             epsilon: raw.epsilon,
             weight_decay: raw.weight_decay,
+            lr_decay: raw.lr_decay,
         }
     }
 }
@@ -844,7 +856,7 @@ impl ScheduleInfo {
     }
 }
 
-/// What is known about an optimizer.
+/// Information about an optimizer.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct OptimizerInfo {
@@ -1178,6 +1190,8 @@ pub struct Adagrad {
     pub weight_decay: f64,
     /// Gradients are scaled to at most this global 2-norm; 0: no clipping.
     pub max_norm: f64,
+    /// 0 or more: the rate of step t is lr / (1 + (t - 1) lr_decay).
+    pub lr_decay: f64,
 }
 
 impl Default for Adagrad {
@@ -1187,6 +1201,7 @@ impl Default for Adagrad {
             epsilon: 1e-10,
             weight_decay: 0.0,
             max_norm: 0.0,
+            lr_decay: 0.0,
         }
     }
 }
@@ -1220,6 +1235,13 @@ impl Adagrad {
         self
     }
 
+    /// 0 or more: the rate of step t is lr / (1 + (t - 1) lr_decay).
+    #[must_use]
+    pub fn lr_decay(mut self, value: f64) -> Adagrad {
+        self.lr_decay = value;
+        self
+    }
+
     pub(crate) fn raw(&self) -> sys::meron_optimizer_options {
         sys::meron_optimizer_options {
             kind: sys::MERON_ADAGRAD,
@@ -1227,6 +1249,7 @@ impl Adagrad {
             epsilon: self.epsilon,
             weight_decay: self.weight_decay,
             max_norm: self.max_norm,
+            lr_decay: self.lr_decay,
             ..sys::MERON_OPTIMIZER_OPTIONS_INIT
         }
     }

@@ -187,8 +187,9 @@ def backward_of_all(plain: torch.nn.Module, step: int) -> float:
         loss.backward()
         own = loss.item() if rank == RANK else own
     for param in plain.parameters():
-        assert param.grad is not None
-        param.grad.mul_(1 / RANKS)
+        if param.requires_grad:
+            assert param.grad is not None
+            param.grad.mul_(1 / RANKS)
     return own
 
 

@@ -126,20 +126,21 @@ def test_optimizer_reloads_its_own_earlier_checkpoints() -> None:
                 assert torch.equal(value, other), (rule, plan, step)
 
 
-def test_load_resets_states_of_params_in_no_group() -> None:
+def test_params_in_no_group_keep_no_states() -> None:
     for rule, first in (("AdamW", 0.0), ("Adagrad", 0.5)):
         model = sharded()
         own, _, _, options, _ = RULES[rule]
         options = {**options, "initial_accumulator_value": first} if first else options
         optimizer = own(groups_of(model, {})[:1], **options)
-        before = optimizer.state_dict()
-        train(
-            model, optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: 1.0), range(2)
-        )
         bias = model.head.bias
         key = next(iter(optimizer.state_names))
-        assert (mt.full_optimizer_state(optimizer, bias, key) != first).any()
-        optimizer.load_state_dict(before)
+        for again in (False, True):
+            train(model, optimizer, steady(optimizer), range(2))
+            assert (mt.full_optimizer_state(optimizer, bias, key) == 0).all()
+            assert mt.full_optimizer_state(optimizer, bias, "step") == 0
+            optimizer.load_state_dict(optimizer.state_dict())
+            assert optimizer.steps == 2 + 2 * again
+        optimizer.add_param_group(groups_of(model, {})[1])
         assert (mt.full_optimizer_state(optimizer, bias, key) == first).all()
 
 
@@ -245,12 +246,9 @@ def test_load_names_states_that_do_not_fit() -> None:
     def wrong(key: str, value: Any) -> dict[str, Any]:
         return {**state, "state": {**state["state"], 1: {**state["state"][1], key: value}}}
 
-    for key, value, text in (
-        ("exp_avg", torch.zeros(3), ".blocks.0.up.weight' has shape (3,)"),
-        ("step", torch.tensor(7.0), "different numbers of steps"),
-    ):
-        with pytest.raises(meron.ArgumentError, match=re.escape(text)):
-            optimizer.load_state_dict(wrong(key, value))
+    text = re.escape(".blocks.0.up.weight' has shape (3,)")
+    with pytest.raises(meron.ArgumentError, match=text):
+        optimizer.load_state_dict(wrong("exp_avg", torch.zeros(3)))
     with pytest.raises(meron.ArgumentError, match="is -1"):
         optimizer.load_state_dict({**state, "state": {0: {"step": torch.tensor(-1.0)}}})
     with pytest.raises(ValueError, match="different number of parameter groups"):
@@ -266,6 +264,32 @@ def test_load_names_states_that_do_not_fit() -> None:
         ):
             optimizer.load_state_dict({**before, "state": state})
     train(model, optimizer, schedule_of(optimizer), range(2, 3))
+
+
+def test_load_keeps_the_count_of_steps_of_each_param() -> None:
+    model = sharded()
+    optimizer = make("AdamW", model)
+    frozen = model.blocks[0].up.weight
+    frozen.requires_grad_(False)
+    train(model, optimizer, steady(optimizer), range(3))
+    frozen.requires_grad_(True)
+    train(model, optimizer, steady(optimizer), range(3, 5))
+    values = copy.deepcopy(model.state_dict())
+    saved = [copy.deepcopy(each()) for each in (optimizer.state_dict, optimizer.full_state_dict)]
+    expected = train(model, optimizer, steady(optimizer), range(5, 8))
+    for state in saved:
+        counts = sorted({float(each["step"]) for each in state["state"].values()})
+        assert counts == [2.0, 5.0]
+        optimizer.release()
+        model.load_state_dict(values)
+        optimizer = make("AdamW", model)
+        optimizer.load_state_dict(state)
+        assert mt.full_optimizer_state(optimizer, frozen, "step") == 2
+        assert train(model, optimizer, steady(optimizer), range(5, 8)) == expected
+
+
+def steady(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: 1.0)
 
 
 def test_full_states_are_read_and_set_by_name() -> None:

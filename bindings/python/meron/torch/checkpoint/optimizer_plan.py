@@ -19,7 +19,7 @@ from meron.torch.checkpoint.state_options import Options
 from meron.torch.flat_shard import FlatShard
 from meron.torch.guard import plain
 from meron.torch.optim.engine import EngineOptimizer
-from meron.torch.optim.packed import first_values, only_count, part_of
+from meron.torch.optim.packed import checked_count, first_values, part_of
 from meron.torch.optim.states import read_state
 from meron.torch.tensors import DTYPES
 from meron.torch.unit import ShardedUnit
@@ -245,7 +245,6 @@ def plan_engine(
     wanted = [names.of_place.get(place, "") for place in places if place in grouped]
     if strict:
         refuse_missing(states, dict.fromkeys(wanted, keys))
-    counts: dict[int, str] = {}
     for unit, i in places:
         name = names.of_place.get((unit, i), "")
         state = states.get(name, {})
@@ -267,8 +266,7 @@ def plan_engine(
             check_master(unit, i, name, read_state(optimizer, unit, i, "master"), values)
             plan.parts.append((unit, i, "master", values))
         if state.keys() - {"master"}:  # (SGD of torch does not count.)
-            counts.setdefault(int(state.get("step", 1)), name)
-    plan.steps = only_count(counts)
+            plan.counts[unit, i] = checked_count(name, state.get("step", 1))
 
 
 # ---- Torch's ------------------------------------------------------------------------------------

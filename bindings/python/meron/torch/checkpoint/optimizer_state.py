@@ -38,6 +38,7 @@ from meron.torch.checkpoint.state_options import (
 )
 from meron.torch.flat_shard import FlatShard
 from meron.torch.optim.engine import EngineOptimizer
+from meron.torch.optim.packed import step_of
 from meron.torch.optim.states import keys_of, read_state
 from meron.torch.values.full import whole_of
 
@@ -130,7 +131,7 @@ def states_of(names: Names, optimizer: torch.optim.Optimizer) -> dict[str, dict[
             for param in group["params"]:
                 unit, i = param._meron
                 if i in unit.trainable:
-                    state = {"step": torch.tensor(float(optimizer.steps), device="cpu")}
+                    state = {"step": step_of(optimizer, unit, i)}
                     for key in keys_of(optimizer, group, unit, i):
                         state[key] = shard_of(unit, i, read_state(optimizer, unit, i, key))
                     found[names.of_place[unit, i]] = state

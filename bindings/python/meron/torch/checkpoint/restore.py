@@ -26,14 +26,20 @@ from meron.torch.checkpoint.shard_states import (
     options_of,
 )
 from meron.torch.optim.engine import EngineOptimizer
-from meron.torch.optim.packed import first_values
+from meron.torch.optim.packed import Counts, first_values, set_counts
 from meron.torch.optim.states import write_state
 from meron.torch.unit import ShardedUnit
 
+Place = tuple[ShardedUnit, int]
 STEP = "state.step"
 UNCOUNTED = ("SGD",)  # classes of torch that count no steps
 # What the manifest's groups have, as torch calls it.
-NUMBERS = {"learning_rate": "lr", "epsilon": "eps", "weight_decay": "weight_decay"}
+NUMBERS = {
+    "learning_rate": "lr",
+    "epsilon": "eps",
+    "weight_decay": "weight_decay",
+    "lr_decay": "lr_decay",
+}
 
 
 @dataclass
@@ -43,8 +49,9 @@ class Plan:
     Attributes:
         native: the engine loads its states, as they are in files.
         groups: options of each of its param groups.
-        counted: whether the manifest has its number of steps.
-        steps: that number; of an optimizer of the engine also where states have it.
+        entry: what the manifest has of it, with its number of steps; None if it was not the
+            engine's.
+        counts: steps that each param of an engine's optimizer has taken.
         parts: states of an engine's optimizer: unit, index, torch's name, this rank's values.
         states: states of a torch optimizer, by the key of its `state`.
     """
@@ -52,8 +59,8 @@ class Plan:
     optimizer: torch.optim.Optimizer
     native: bool = False
     groups: list[dict[str, Any]] = field(default_factory=list)
-    counted: bool = False
-    steps: int = 0
+    entry: dict[str, Any] | None = None
+    counts: Counts = field(default_factory=dict)
     parts: list[tuple[ShardedUnit, int, str, torch.Tensor]] = field(default_factory=list)
     states: dict[torch.Tensor, dict[str, Any]] = field(default_factory=dict)
 
@@ -72,9 +79,7 @@ def plan_of(
     listed = checkpoint.manifest["optimizers"]
     saved = own.get("optimizers")
     plan.groups = groups_from(number, optimizer, names, saved, listed, strict)
-    entry = entry_of(number, saved, listed)
-    if entry is not None:
-        plan.counted, plan.steps = True, int(entry["steps"])
+    plan.entry = entry = entry_of(number, saved, listed)
     is_saved = entry is not None or (saved is not None and number < len(saved))
     wanted = wanted_states(plan, names, checkpoint)
     there = [source_of(names, checkpoint, *each) is not None for each in wanted]
@@ -87,7 +92,8 @@ def plan_of(
             entry["rule"].lower() == type(optimizer).__name__.lower()
             and len(entry["groups"]) == optimizer.engine.groups
         )
-    if plan.steps or any(source_of(names, checkpoint, name, STEP) for name, _ in wanted):
+    stepped = any(source_of(names, checkpoint, name, STEP) for name, _ in wanted)
+    if stepped or (entry is not None and entry["steps"]):
         found.missing += [
             f"{kind} of {name}" for (name, kind), is_there in zip(wanted, there) if not is_there
         ]
@@ -126,7 +132,7 @@ def states_by_kind(plan: Plan, optimizer: EngineOptimizer) -> dict[str, str]:
     return engine_kinds(optimizer) if optimizer.has_states(plan.groups[0]) else {}
 
 
-def places_of(optimizer: EngineOptimizer) -> list[tuple[ShardedUnit, int]]:
+def places_of(optimizer: EngineOptimizer) -> list[Place]:
     return [(unit, i) for unit in optimizer.sharded for i in unit.trainable]
 
 
@@ -174,7 +180,7 @@ def from_manifest(
     optimizer: torch.optim.Optimizer, number: int, group: dict[str, Any]
 ) -> dict[str, Any]:
     options = options_of(optimizer, number)
-    out = {own: group[key] for key, own in NUMBERS.items() if own in options}
+    out = {own: group[key] for key, own in NUMBERS.items() if own in options and key in group}
     if "betas" in options:
         out["betas"] = [group["beta1"], group["beta2"]]
     if "momentum" in options:
@@ -198,8 +204,6 @@ def read_engine(plan: Plan, optimizer: EngineOptimizer, names: Names, reader: Re
     checkpoint = reader.checkpoint
     kinds = states_by_kind(plan, optimizer)
     initial = initial_states(plan, optimizer)
-    any_read = False
-    counts: list[int] = []
     for unit, i in places_of(optimizer):
         name = names.of_place.get((unit, i))
         if name is None:
@@ -210,25 +214,35 @@ def read_engine(plan: Plan, optimizer: EngineOptimizer, names: Names, reader: Re
                 first = first_values(unit, i, initial[unit, i].get(key))
                 plan.parts.append((unit, i, key, first))
             elif not plan.native:
-                any_read = True
                 plan.parts.append((unit, i, key, reader.part(source, kind, unit.owned(i))))
+        sources = [source_of(names, checkpoint, name, kind) for kind in kinds]
+        begun = None not in sources
+        plan.counts[unit, i] = steps_in(plan, names, reader, name, sources) if begun else 0
         if plan.native:
             continue
         source = source_of(names, checkpoint, name, "master")
         if source is not None and unit.handles[i].dtype != "f32":
             plan.parts.append((unit, i, "master", reader.part(source, "master", unit.owned(i))))
-        source = None if plan.counted else source_of(names, checkpoint, name, STEP)
-        if source is not None:
-            counts.append(int(reader.part(source, STEP, range(1)).item()))
-    if not plan.counted:  # (SGD of torch does not count.)
-        plan.steps = max(counts) if counts else int(any_read)
 
 
-def initial_states(
-    plan: Plan, optimizer: EngineOptimizer
-) -> dict[tuple[ShardedUnit, int], dict[str, float]]:
+def steps_in(plan: Plan, names: Names, reader: Reader, name: str, states: list[str | None]) -> int:
+    """The steps that a param had taken whose states the checkpoint has."""
+    if plan.entry is not None:
+        return counted(plan.entry, source_of(names, reader.checkpoint, name))
+    source = source_of(names, reader.checkpoint, name, STEP)
+    if source is not None:
+        return int(reader.part(source, STEP, range(1)).item())
+    return int(bool(states))  # torch's SGD keeps no count
+
+
+def counted(entry: dict[str, Any], source: str | None) -> int:
+    """The steps of a param by the manifest: a number for all, but for those that it lists."""
+    return int(entry.get("param_steps", {}).get(source, entry["steps"]))
+
+
+def initial_states(plan: Plan, optimizer: EngineOptimizer) -> dict[Place, dict[str, float]]:
     """The states that are not zero before the first step, by torch's name, of each param."""
-    found = dict.fromkeys(places_of(optimizer), optimizer.initial_states(optimizer.defaults))
+    found: dict[Place, dict[str, float]] = {place: {} for place in places_of(optimizer)}
     for group, options in zip(optimizer.param_groups, plan.groups):
         first = optimizer.initial_states({**optimizer.defaults, **group, **options})
         found.update(dict.fromkeys(optimizer._trainable(group), first))
@@ -240,7 +254,7 @@ def read_torch(plan: Plan, optimizer: torch.optim.Optimizer, names: Names, reade
     kinds = sorted({kind for kind, _ in checkpoint.tensors})
     keys = {kind: key_of(optimizer, kind) for kind in kinds}
     counts = type(optimizer).__name__ not in UNCOUNTED
-    if plan.counted and not plan.steps and not counts:
+    if plan.entry is not None and not plan.entry["steps"] and not counts:
         return  # the engine's zeros of before the first step, which torch's would take for momentum
     for held in (one for group in held_params(optimizer, names) for one in group):
         state: dict[str, Any] = {}
@@ -254,8 +268,9 @@ def read_torch(plan: Plan, optimizer: torch.optim.Optimizer, names: Names, reade
             else:
                 value = reader.part(source, kind, held.own)
                 state[key] = value.reshape(held.part.shape).to(held.part.device)
-        if state and counts and "step" not in state and plan.counted:
-            state["step"] = torch.tensor(float(plan.steps))
+        if state and counts and "step" not in state and plan.entry is not None:
+            source = source_of(names, checkpoint, held.name)
+            state["step"] = torch.tensor(float(counted(plan.entry, source)))
         if state:
             plan.states[held.part] = state
 
@@ -283,8 +298,7 @@ def set_states(plan: Plan) -> None:
     if isinstance(optimizer, EngineOptimizer):
         for unit, i, key, values in plan.parts:
             write_state(optimizer, unit, i, key, values)
-        if not plan.native:
-            optimizer.engine.steps = plan.steps
+        set_counts(optimizer, plan.counts, plan.entry["steps"] if plan.entry is not None else None)
         # The engine's groups have the numbers of the last step; a scheduler may have set others.
         optimizer._set_numbers = [{} for _ in optimizer._set_numbers]
         return

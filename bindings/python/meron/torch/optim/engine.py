@@ -18,11 +18,11 @@ import torch
 import meron
 from meron import errors
 from meron.torch.api import require_units
+from meron.torch.guard import plain
 from meron.torch.optim import groups
-from meron.torch.optim.packed import agreed_states, first_values, pack_states
+from meron.torch.optim.packed import agreed_states, first_values, pack_states, set_counts
 from meron.torch.optim.shards import check_covered
 from meron.torch.optim.states import read_state, write_state
-from meron.torch.optim.still import Still
 from meron.torch.sharding import sharding_with, unit_of
 from meron.torch.unit import ShardedUnit
 
@@ -42,10 +42,10 @@ class EngineOptimizer(torch.optim.Optimizer):
     """What AdamW, Adam, Adagrad, Lion and SGD of meron.torch share.
 
     If some params have a gradient and others have none on any rank, these count as having a zero
-    gradient, as the engine updates whole units. If none has one, a step changes nothing. Params
-    that do not require gradients when a step begins stay as they are, with their states. Trainable
-    params of those units that are in no group stay as they are; their gradients count in
-    `grad_norm`, and their states are kept, for `add_param_group`.
+    gradient, as the engine updates whole units. If none has one, a step changes nothing. A step
+    skips params that do not require gradients when it begins, and trainable params of those units
+    that are in no group: their values, states and counts of steps stay as they are. Gradients of
+    params in no group count in `grad_norm`.
 
     All ranks make it, change it and step alike. From one thread at a time, as all of torch.
 
@@ -89,14 +89,6 @@ class EngineOptimizer(torch.optim.Optimizer):
     def numbers(self, group: dict[str, Any]) -> Numbers:
         """What the engine is to know of a group."""
         raise NotImplementedError
-
-    def numbers_at(self, group: dict[str, Any], _step: int) -> Numbers:
-        """The same for one step: 1, 2, ..."""
-        return self.numbers(group)
-
-    def still(self, group: dict[str, Any]) -> Numbers:
-        """Numbers by which params stay as they are."""
-        return {**self.numbers(group), "lr": 0.0, "weight_decay": 0.0}
 
     def initial_states(self, _group: dict[str, Any]) -> dict[str, float]:
         """States that are not zero at first, by torch's name."""
@@ -198,46 +190,41 @@ class EngineOptimizer(torch.optim.Optimizer):
             return
         with self._named(number):
             self._add_to_engine(group)
-        if not self.steps:
-            self._begin_states(self._trainable(group), group)
+        self._begin_states(group)
 
     def _make_engine(self) -> None:
         """An engine's optimizer for the units and groups, with its first states. Collective."""
-        covered = {place for group in self.param_groups for place in self._trainable(group)}
-        whole = all((unit, i) in covered for unit in self.sharded for i in unit.trainable)
         first = self.param_groups[0]
         self._made_with = self.common_of(first)
         with self._named(0):
             self.engine = self.create([unit.unit for unit in self.sharded], first)
         try:
-            self._furnish(first, whole)
+            self._furnish()
         except BaseException:
             self._release_engine()
             raise
 
-    def _furnish(self, first: dict[str, Any], whole: bool) -> None:
+    def _furnish(self) -> None:
         """Groups and first states of a new optimizer of the engine. Local."""
-        # The engine's group 0 is of params that are in no other: torch's, or those in no group.
-        if not whole:
-            self.engine.set_group(0, **self.still(first))
-        self._engine_groups: list[int] = [0] if whole else []
-        self._set_numbers: list[Numbers] = [{}] if whole else []
-        for number in range(len(self._engine_groups), len(self.param_groups)):
+        # Each group has the same number as the engine's. The engine's group 0 also has the params
+        # that are in no group, which steps skip.
+        self._set_numbers: list[Numbers] = [{}]
+        self._skipped: list[tuple[ShardedUnit, int]] = []
+        for number, group in enumerate(self.param_groups[1:], 1):
             with self._named(number):
-                self._add_to_engine(self.param_groups[number])
+                self._add_to_engine(group)
         for unit in self.sharded:
             for i, values in unit.masters.items():
                 write_state(self, unit, i, "master", values)
             unit.masters.clear()
             unit.optimizer = weakref.ref(self)
-        covered = set()
+        self._grouped: set[tuple[ShardedUnit, int]] = set()
         for group in self.param_groups:
-            self._begin_states(self._trainable(group), group)
-            covered.update(self._trainable(group))
-        rest = [(unit, i) for unit in self.sharded for i in unit.trainable]
-        self._begin_states([place for place in rest if place not in covered], self.defaults)
+            self._begin_states(group)
 
-    def _begin_states(self, places: list[tuple[ShardedUnit, int]], group: dict[str, Any]) -> None:
+    def _begin_states(self, group: dict[str, Any]) -> None:
+        places = self._trainable(group)
+        self._grouped.update(places)
         for key, value in self.initial_states(group).items():
             for unit, i in places:
                 write_state(self, unit, i, key, first_values(unit, i, value))
@@ -245,7 +232,7 @@ class EngineOptimizer(torch.optim.Optimizer):
     def _add_to_engine(self, group: dict[str, Any]) -> None:
         handles = [unit.handles[i] for unit, i in self._trainable(group)]
         numbers = self.numbers(group)
-        self._engine_groups.append(self.engine.add_param_group(handles, **numbers))
+        self.engine.add_param_group(handles, **numbers)
         self._set_numbers.append(numbers)
 
     def release(self) -> None:
@@ -263,14 +250,23 @@ class EngineOptimizer(torch.optim.Optimizer):
 
     def _hand_on(self) -> None:
         """Tells the engine what changed in the groups."""
-        step = self.steps + 1
         for number, group in enumerate(self.param_groups):
             self._check_group(number)
-            numbers = self.numbers_at(group, step)
+            numbers = self.numbers(group)
             if numbers != self._set_numbers[number]:
                 with self._named(number):
-                    self.engine.set_group(self._engine_groups[number], **numbers)
+                    self.engine.set_group(number, **numbers)
                 self._set_numbers[number] = numbers
+        with plain():
+            skipped = [
+                (unit, i)
+                for unit in self.sharded
+                for i in unit.trainable
+                if (unit, i) not in self._grouped or not unit.params[i].requires_grad
+            ]
+        if skipped != self._skipped:
+            self.engine.skip([unit.handles[i] for unit, i in skipped])
+            self._skipped = skipped
 
     def _named(self, number: int) -> contextlib.AbstractContextManager[None]:
         return groups.named(f"param group {number} of {self._name()}: ", self.number_names)
@@ -287,7 +283,8 @@ class EngineOptimizer(torch.optim.Optimizer):
 
     @property
     def steps(self) -> int:
-        """How many steps were taken, with those of the checkpoint that was loaded."""
+        """Number of steps that were taken, with those of the checkpoint that was loaded. A param
+        that steps skipped has taken fewer: "step" of its state in state_dict."""
         return self.engine.steps
 
     def step(self, closure: Any = None) -> Any:
@@ -312,15 +309,19 @@ class EngineOptimizer(torch.optim.Optimizer):
         if self._idle:
             return loss
         reducer.finish_rest(self.sharded)
-        still = Still(self)
         self.sharding.drop(self.sharded)
         begun = True
         try:
-            still.step()
+            self.engine._step_to_its_end()
         except errors.StateError:  # the engine has the gradients still
             begun = False
             raise
-        except errors.NonFiniteError:  # nothing was changed, on all ranks
+        except (errors.NonFiniteError, errors.CancelledError):  # nothing changed, or all has
+            self.sharding.hold(self.sharded)
+            raise
+        except errors.Error:
+            raise
+        except BaseException:  # of a signal's handler, when the step has ended
             self.sharding.hold(self.sharded)
             raise
         finally:
@@ -328,7 +329,6 @@ class EngineOptimizer(torch.optim.Optimizer):
                 reducer.used([unit])
                 unit.masters.clear()  # what was set since then, and has changed now
         self.sharding.hold(self.sharded)
-        still.interrupts.raise_first()
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -340,9 +340,9 @@ class EngineOptimizer(torch.optim.Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """In torch's shape: `state` by number of the param, and `param_groups`.
 
-        States are copies of this rank's shards, flat, f32, as with shard_optimizer; "step" counts
-        the steps of all params, and "master" has the f32 values of 16-bit params. None before the
-        first step. Local; blocks on this rank's drive if states reside there.
+        States are copies of this rank's shards, flat, f32, as with shard_optimizer; "step" is the
+        number of steps that the param has taken, and "master" has the f32 values of 16-bit params.
+        None before the first step. Local; blocks on this rank's drive if states reside there.
         """
         return self._packed(whole=False)
 
@@ -368,10 +368,10 @@ class EngineOptimizer(torch.optim.Optimizer):
         the bits that it would have had where the checkpoint was made; with bf16 too, where units
         have the same names; states in 8 bits are rounded anew.
 
-        Raises ArgumentError naming a param and its state that does not fit, or steps that differ
-        between params, ValueError as torch's where groups do not fit: nothing was changed.
+        Raises ArgumentError naming a param and its state that does not fit, ValueError as torch's
+        where groups do not fit: nothing was changed.
         """
-        states, steps = agreed_states(self, state_dict)
+        states, counts = agreed_states(self, state_dict)
         super().load_state_dict({**state_dict, "state": {}})
         for group in self.param_groups:
             for key, value in self.defaults.items():
@@ -380,7 +380,7 @@ class EngineOptimizer(torch.optim.Optimizer):
         if self.common_of(self.param_groups[0]) != self._made_with:
             self.release()
             self._make_engine()
-        self.engine.steps = steps
+        set_counts(self, counts)
         for unit, i, key, values in states:
             write_state(self, unit, i, key, values)
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from meron.torch.values.full import whole_of
 
 MOST_STEPS = 1 << 53  # that an optimizer can be told to have taken
 Places = list[tuple[ShardedUnit, int, str, torch.Tensor]]  # with a state's name and values
+Counts = dict[tuple[ShardedUnit, int], int]  # steps that each param has taken
 
 
 def pack_states(optimizer: Any, whole: bool) -> None:
@@ -25,15 +27,36 @@ def pack_states(optimizer: Any, whole: bool) -> None:
             unit, i = param._meron
             if i not in unit.trainable:
                 continue
-            state = {"step": torch.tensor(float(optimizer.steps), device="cpu")}
+            state = {"step": step_of(optimizer, unit, i)}
             for key in keys_of(optimizer, group, unit, i):
                 part = read_state(optimizer, unit, i, key)
                 state[key] = whole_of(unit, i, part) if whole else part
             optimizer.state[param] = state
 
 
-def unpack_states(optimizer: Any, given: Mapping[str, Any]) -> tuple[Places, int]:
-    """This rank's parts of all states of a checkpoint, and its number of steps. Local.
+def step_of(optimizer: Any, unit: ShardedUnit, i: int) -> torch.Tensor:
+    """The number of steps that a param has taken, as torch keeps it."""
+    return torch.tensor(float(optimizer.engine.param_steps(unit.handles[i])), device="cpu")
+
+
+def set_counts(optimizer: Any, counts: Counts, steps: int | None = None) -> None:
+    """Sets the number of steps of each param; 0 for one that has none in `counts`. Local.
+
+    Args:
+        steps: of the optimizer; None: the most of any param.
+    """
+    if steps is None:
+        steps = max(counts.values(), default=0)
+    optimizer.engine.steps = steps
+    for unit in optimizer.sharded:
+        for i in unit.trainable:
+            count = counts.get((unit, i), 0)
+            if count != steps:
+                optimizer.engine.set_param_steps(unit.handles[i], count)
+
+
+def unpack_states(optimizer: Any, given: Mapping[str, Any]) -> tuple[Places, Counts]:
+    """This rank's parts of all states of a checkpoint, and the steps of each param. Local.
 
     A param that the checkpoint has no states of gets its first ones, also where it is in no group.
     """
@@ -41,7 +64,7 @@ def unpack_states(optimizer: Any, given: Mapping[str, Any]) -> tuple[Places, int
     saved = [(group, index) for group in groups for index in group["params"]]
     params = [param for group in optimizer.param_groups for param in group["params"]]
     places: Places = []
-    counts: dict[int, str] = {}
+    counts: Counts = {}
     for (group, index), param in zip(saved, params):
         unit, i = param._meron
         if i not in unit.trainable:
@@ -58,19 +81,13 @@ def unpack_states(optimizer: Any, given: Mapping[str, Any]) -> tuple[Places, int
             elif key != "master":
                 places.append((unit, i, key, first_values(unit, i, first.get(key))))
         # SGD of torch does not count.
-        count = int(state.get("step", 1 if found else 0))
-        if state:
-            counts.setdefault(count, name)
-    count = only_count(counts)
+        counts[unit, i] = checked_count(name, state.get("step", 1 if found else 0))
     grouped = {param._meron for param in params}
-    first = optimizer.initial_states(optimizer.defaults)
     for unit in optimizer.sharded:
         for i in (i for i in unit.trainable if (unit, i) not in grouped):
             for key in optimizer.state_names if optimizer.has_states(groups[0]) else ():
-                places.append((unit, i, key, first_values(unit, i, first.get(key))))
-    if not 0 <= count <= MOST_STEPS:
-        raise errors.argument(f"the step of '{counts[count]}' is {count}", subject="step")
-    return places, count
+                places.append((unit, i, key, first_values(unit, i, None)))
+    return places, counts
 
 
 def first_values(unit: ShardedUnit, i: int, value: float | None) -> torch.Tensor:
@@ -78,44 +95,42 @@ def first_values(unit: ShardedUnit, i: int, value: float | None) -> torch.Tensor
     return torch.full((len(unit.owned(i)),), value or 0.0, device="cpu")
 
 
-def only_count(counts: dict[int, str]) -> int:
-    """The number of steps of all params, of {number: a param's name}; 0 of none. ArgumentError if
-    it differs."""
-    if len(counts) > 1:
-        listed = " and ".join(f"{steps} of '{name}'" for steps, name in list(counts.items())[:2])
-        raise errors.argument(
-            f"there are states after different numbers of steps: {listed}",
-            subject="step",
-            advice="The engine counts the steps of all params: load them into an optimizer of "
-            "torch with meron.torch.shard_optimizer.",
-        )
-    return next(iter(counts), 0)
+def checked_count(name: str, step: Any) -> int:
+    count = int(step)
+    if not 0 <= count <= MOST_STEPS:
+        raise errors.argument(f"the step of '{name}' is {count}", subject="step")
+    return count
 
 
-def agreed_states(optimizer: Any, given: Mapping[str, Any]) -> tuple[Places, int]:
+def agreed_states(optimizer: Any, given: Mapping[str, Any]) -> tuple[Places, Counts]:
     """As unpack_states; ArgumentError on all ranks where it raised one on any, or where ranks
     have other numbers of steps. Collective."""
-    found: tuple[Places, int] = ([], -1)
+    found: tuple[Places, Counts] = ([], {})
     error = None
     try:
         found = unpack_states(optimizer, given)
     except errors.ArgumentError as raised:
         error = raised
     context = optimizer.sharding.context
-    steps = np.zeros(context.world_size, np.float32)
-    steps[context.rank] = found[1]
+    prints = np.zeros(context.world_size, np.float32)
+    prints[context.rank] = -1 if error is not None else fingerprint(found[1])
     if context.world_size > 1:
-        context.world.all_reduce(steps)
+        context.world.all_reduce(prints)
     if error is not None:
         raise error
-    if (steps != steps[0]).any():
+    if (prints != prints[0]).any():
         raise errors.argument(
             f"the checkpoint of {type(optimizer).__name__} does not fit, or has other steps, on "
-            f"ranks {[rank for rank, step in enumerate(steps) if step != steps[context.rank]]}",
+            f"ranks {[rank for rank, own in enumerate(prints) if own != prints[context.rank]]}",
             subject="state",
             advice="Load on each rank what was saved on it, or full_state_dict() on all.",
         )
     return found
+
+
+def fingerprint(counts: Counts) -> int:
+    """A hash of the numbers of steps, which all ranks have in the same order. Exact in f32."""
+    return zlib.crc32(repr(list(counts.values())).encode()) >> 8
 
 
 def part_of(unit: ShardedUnit, i: int, name: str, key: str, value: torch.Tensor) -> torch.Tensor:

@@ -185,11 +185,8 @@ class Adagrad(EngineOptimizer):
             "lr": float(group["lr"]),
             "eps": float(group["eps"]),
             "weight_decay": float(group["weight_decay"]),
+            "lr_decay": float(group["lr_decay"]),
         }
-
-    def numbers_at(self, group: dict[str, Any], step: int) -> Numbers:
-        numbers = self.numbers(group)
-        return {**numbers, "lr": numbers["lr"] / (1 + (step - 1) * group["lr_decay"])}
 
     def initial_states(self, group: dict[str, Any]) -> dict[str, float]:
         value = float(group["initial_accumulator_value"])

@@ -16,6 +16,7 @@ import torch
 import meron
 from meron import errors
 from meron.torch.optim.engine import EngineOptimizer
+from meron.torch.optim.packed import step_of
 from meron.torch.optim.states import read_state, write_state
 from meron.torch.sharding import Sharding, by_sharding, placed, sharding_with, unit_of
 from meron.torch.unit import ShardedUnit
@@ -248,7 +249,7 @@ def optimizer_state(
         if i not in unit.trainable or unit not in optimizer.sharded:
             return None
         if key == "step":
-            return torch.tensor(float(optimizer.steps), device="cpu")
+            return step_of(optimizer, unit, i)
         group = optimizer.param_groups[0]
         if key not in optimizer.state_names or not optimizer.has_states(group):
             return None

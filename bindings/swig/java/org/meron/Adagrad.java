@@ -16,6 +16,7 @@ public final class Adagrad extends UpdateRule<Adagrad> {
         epsilon = 1e-10;
         weightDecay = 0.0;
         maxNorm = 0.0;
+        lrDecay = 0.0;
     }
 
     @Override
@@ -26,6 +27,12 @@ public final class Adagrad extends UpdateRule<Adagrad> {
     /** Above 0. */
     public Adagrad epsilon(double value) {
         epsilon = value;
+        return this;
+    }
+
+    /** 0 or more: the rate of step t is lr / (1 + (t - 1) lr_decay). */
+    public Adagrad lrDecay(double value) {
+        lrDecay = value;
         return this;
     }
 }

@@ -24,17 +24,18 @@ abstract class OptimizerMethods extends Handle {
     }
 
     /**
-     * Sets how many steps the optimizer counts as taken: for one that goes on from a
-     * checkpoint, beside its states (meron_optimizer_write_state). Adam's bias corrections, the
-     * first step of SGD with a momentum (which takes no average) and the random rounding of
-     * states in 16 or 8 bits go by the number. The same on all ranks: it is part of the next
-     * step's fingerprint. Changes nothing else.
+     * Sets the number of steps that the optimizer and all of its params have taken, for an
+     * optimizer that continues from a checkpoint, beside its states
+     * (meron_optimizer_write_state). Adam's bias corrections, the first step of SGD with a
+     * momentum (which takes no average) and the random rounding of states in 16 or 8 bits
+     * depend on it. All ranks set the same number, because the fingerprint of the next step
+     * includes it. Changes nothing else.
      *
      * <p>`steps`: at most 2^53.
      *
      * <p>Never blocks.
      *
-     * <p>Throws ARGUMENT, STATE (a step is under way), HANDLE, STALE.
+     * <p>Throws ARGUMENT, STATE (a step is pending), HANDLE, STALE.
      */
     public void steps(long steps) {
         requireOpen();
