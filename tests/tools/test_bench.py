@@ -281,7 +281,7 @@ def test_the_readme_has_the_ratios_of_the_kept_results(tmp_path):
         assert f"| {label} | {ratio} x | `{command}` |" in readme, label
 
 
-def test_the_chart_says_which_results_are_missing(tmp_path):
+def test_the_chart_names_missing_results(tmp_path):
     script = ROOT / "bench" / "shared" / "chart.py"
     words = [sys.executable, "-B", str(script), "--results", str(tmp_path), "--output", "x.png"]
     done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
@@ -335,7 +335,7 @@ def run_with(tmp_path, words: str) -> subprocess.CompletedProcess:
         ("torch --arms fsdp3", "did you mean 'fsdp2'?"),
     ],
 )
-def test_what_is_wrong_with_an_argument_is_said_before_anything_is_measured(tmp_path, words, said):
+def test_argument_errors_precede_measurements(tmp_path, words, said):
     done = run_with(tmp_path, words)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr.splitlines()[-1]

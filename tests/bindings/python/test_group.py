@@ -115,7 +115,7 @@ def test_abort_reaches_every_rank_and_stays() -> None:
     ranks.threads(3, body)
 
 
-def test_ranks_that_diverge_are_told_both_calls() -> None:
+def test_ranks_that_diverge_get_both_calls() -> None:
     def body(ctx: meron.Context) -> None:
         with pytest.raises(meron.MismatchError) as caught:
             if ctx.rank == 0:

@@ -41,7 +41,7 @@ def noise(count: int, seed: int = 1) -> bytes:
 # ---- Bytes ---------------------------------------------------------------------------------------
 
 
-def test_what_was_written_is_read_wherever_it_lies(io: IO, tmp_path: Path) -> None:
+def test_reads_written_bytes_at_any_alignment(io: IO, tmp_path: Path) -> None:
     path = tmp_path / "file"
     model = bytearray(noise(1 << 20))
     io.write(path, model)
@@ -364,7 +364,7 @@ def test_blocks_below_a_page_are_rounded_up(
         assert into == data
 
 
-def test_logs_once_what_has_no_effect(caplog: pytest.LogCaptureFixture) -> None:
+def test_logs_options_without_effect_once(caplog: pytest.LogCaptureFixture) -> None:
     from meron import io as module
 
     module._told.clear()
@@ -374,7 +374,7 @@ def test_logs_once_what_has_no_effect(caplog: pytest.LogCaptureFixture) -> None:
     assert sum("no effect" in record.getMessage() for record in caplog.records) == 1
 
 
-def test_a_fork_is_told(tmp_path: Path) -> None:
+def test_a_fork_gets_an_error(tmp_path: Path) -> None:
     source = f"""
 import os, meron
 io = meron.io.IO()

@@ -167,7 +167,7 @@ def test_a_log_may_call_back_while_devices_join() -> None:
     assert len(heard) >= 2
 
 
-def test_others_go_on_while_a_group_waits_for_a_late_rank() -> None:
+def test_others_continue_while_a_group_waits_for_a_late_rank() -> None:
     def body(ctx: meron.Context) -> float:
         unit, param = unit_of(ctx, "u")
         values = unit.gather()
@@ -195,7 +195,7 @@ def slow_device(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     meron.open(0, 1, "self", device="emulated").close()  # who opens one reads that
 
 
-def test_others_go_on_while_a_call_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_others_continue_while_a_call_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     with meron.open(0, 1, "self", plan=DEVICES, device="emulated", timeout=20) as ctx:
         unit, param = unit_of(ctx, "u")
         other, other_param = unit_of(ctx, "other")
@@ -221,7 +221,7 @@ def test_others_go_on_while_a_call_waits_for_the_device(monkeypatch: pytest.Monk
         values.release()
 
 
-def test_others_go_on_while_memory_is_pinned_and_collectives_are_launched(
+def test_others_continue_while_memory_is_pinned_and_collectives_are_launched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Both take long if a driver pins much memory, or connects devices."""
@@ -255,7 +255,7 @@ def test_others_go_on_while_memory_is_pinned_and_collectives_are_launched(
         assert max(pool.map(joined, range(2))) < SHORT
 
 
-def test_others_go_on_while_a_rank_is_a_whole_ring_ahead() -> None:
+def test_others_continue_while_a_rank_is_a_full_ring_ahead() -> None:
     def body(ctx: meron.Context) -> None:
         unit, param = unit_of(ctx, "u")
         other, _ = unit_of(ctx, "other")

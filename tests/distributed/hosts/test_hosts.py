@@ -104,7 +104,7 @@ def test_the_programs_status_is_passed_on(pair: Hosts) -> None:
 
 
 @needs_hosts
-def test_what_takes_too_long_is_killed(pair: Hosts) -> None:
+def test_kills_programs_that_take_too_long(pair: Hosts) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         pair.run(["sleep", "600"], timeout=1)
     wait_until("all have ended", lambda: not pair.processes("A") + pair.processes("B"))
