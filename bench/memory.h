@@ -69,7 +69,7 @@ class Region {
 // Arrays one after the other in one region, staggered as the engine's arena staggers buffers.
 class Arena {
  public:
-  // What an array of `bytes` takes.
+  // Bytes that an array of `bytes` occupies.
   static size_t room_for(size_t bytes) { return footprint(bytes) + kColorReserve; }
 
   explicit Arena(size_t bytes) : region_(bytes) {}

@@ -9,7 +9,7 @@
 
 namespace meron::bench {
 
-// Receives the error of a call and gives up if there is one: expect(meron_...(..., error()));
+// Receives the error of a call and exits if there is one: expect(meron_...(..., error()));
 class Expect {
  public:
   meron_error** error() { return &error_; }
@@ -43,7 +43,7 @@ class MeronRank {
   MeronRank(const MeronRank&) = delete;
   MeronRank& operator=(const MeronRank&) = delete;
   ~MeronRank() {
-    barrier();  // nobody leaves while others measure
+    barrier();  // keep this rank until the others have measured
     expect(meron_context_close(context_, expect.error()));
   }
 

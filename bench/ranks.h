@@ -76,7 +76,7 @@ inline float sum_of(const float* data, size_t count) {
   return sum;
 }
 
-// Keeps the compiler from dropping work whose result nobody prints.
+// Keeps the compiler from dropping work with an unused result.
 template <typename T>
 void use(const T& value) {
   asm volatile("" : : "g"(value) : "memory");
@@ -141,7 +141,7 @@ class Ranks {
     std::vector<double> microseconds;
   };
 
-  // How often another program took this thread's CPU.
+  // Number of involuntary context switches of this thread.
   static long interruptions() {
     rusage usage{};
     getrusage(RUSAGE_THREAD, &usage);

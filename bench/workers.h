@@ -19,7 +19,7 @@
 
 namespace meron::bench {
 
-// What of n elements, in whole multiples of `grain`, belongs to `thread` of `threads`.
+// The slice of n elements, in multiples of `grain`, for `thread` of `threads`.
 struct Slice {
   size_t begin, end;
 
@@ -59,7 +59,7 @@ class Workers {
 
   // Runs work(thread) on every thread; returns the seconds that it took. Wall time that no thread
   // spent on a CPU was taken by other programs: the work is then run again, `attempts` times at
-  // most. What the work throws, run() throws.
+  // most. run() rethrows exceptions of the work.
   double run(std::function<void(size_t)> work, int attempts = 4) {
     constexpr double kDisturbed = 0.03;
     work_ = std::move(work);

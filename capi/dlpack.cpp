@@ -76,8 +76,8 @@ void delete_export(DLManagedTensorVersioned* self) {
   // In a forked child the lock may be held by a thread that does not exist there; leases are the
   // parent's.
   if (is_forked_child()) return;
-  // Whoever drops a tensor may hold a language's lock, which the engine's callbacks wait for: the
-  // lease is given back by the next call.
+  // The thread that drops a tensor may hold a language's lock, and the engine's callbacks may wait
+  // for that lock. So the next call releases the lease.
   const std::shared_ptr<Context> context = std::move(owner->context);
   context->release_soon([kept = std::shared_ptr<Export>(owner)]() mutable {
     if (kept->leased != nullptr) {

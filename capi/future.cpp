@@ -16,8 +16,7 @@ Result<bool> await_operation(meron_future future, int64_t timeout_ns, int& rank)
   return holder->context->wait_for_user(holder->value, timeout_ns);
 }
 
-// As await_operation, by a caller that does not look at the error: a save that has failed still has
-// to tell somebody.
+// As await_operation, for a caller that ignores the error: a failed save still has to report it.
 Result<bool> look_at_operation(meron_future future, int& rank) {
   MERON_ASSIGN(const auto holder, get<FutureHolder>(future, rank));
   if (!holder->value) return true;
@@ -27,7 +26,8 @@ Result<bool> look_at_operation(meron_future future, int& rank) {
 Status release_operation(meron_future future, int&) {
   MERON_ASSIGN(auto holder, take<FutureHolder>(future));
   if (!holder->value) return Ok{};
-  // The last reference to a step's optimizer may go there; units are told under the lock.
+  // This may drop the last reference to a step's optimizer, which notifies its units under the
+  // lock.
   const auto context = holder->context;
   auto last = holder->value;
   holder.reset();

@@ -55,7 +55,7 @@ Result<IoOptions> translate(const meron_io_options& given) {
   }
   options.block = given.block_bytes;
   options.depth = given.depth;
-  // What is out of range for an int is so for the engine too.
+  // A value out of range for an int is out of range for the engine, too.
   options.threads = given.threads > INT32_MAX ? INT32_MAX : static_cast<int>(given.threads);
   options.single_submit = given.single_submit == 1;
   options.overlap_events = given.overlap_events == 1;
@@ -93,8 +93,8 @@ Status finish(const BegunRequest& begun) {
   return Ok{};
 }
 
-// Begins a request by `begin` and hands out its future. That is made before: a request that is
-// under way in the caller's memory must not be lost because there is no memory for a handle.
+// Begins a request by `begin` and returns its future. The future is created first, so that a
+// pending request in the caller's memory is never lost for lack of memory for a handle.
 template <class Begin>
 Status hand_out_request(meron_future* out, const Begin& begin) {
   MERON_TRY(need(out, "out"));

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a machine has for tools/gpu-check: devices, compilers, and Python with its packages."""
+"""A machine's resources for tools/gpu-check: devices, compilers, and Python with its packages."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Machine:
         return ";".join(sorted({gpu.architecture for gpu in self.gpus if gpu.architecture}))
 
     def lines(self) -> Iterator[str]:
-        """What was found, and for each thing that was not, what to do."""
+        """The resources that were found, and a remedy for each missing one."""
         for gpu in self.gpus:
             yield f"GPU       {gpu.name}, {gpu.memory_mib} MiB, driver {gpu.driver}"
         yield (
@@ -91,7 +91,7 @@ class Machine:
             yield f"NCCL      {self.nccl}"
 
     def facts(self) -> dict[str, object]:
-        """What a reader must know to compare; nothing that names the host or its owner."""
+        """Describes the machine for comparisons, without the name of the host or its owner."""
         return {
             "gpus": [asdict(gpu) for gpu in self.gpus],
             "cpu": cpu_name(),
@@ -160,7 +160,7 @@ def parse_smi(text: str) -> list[Gpu]:
 
 
 def gpus_of_driver() -> list[Gpu]:
-    """Where there is a driver without its command."""
+    """GPUs of a driver without its command."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
         count, version = ctypes.c_int(), ctypes.c_int()
@@ -237,7 +237,7 @@ def system_name() -> str:
 
 
 def start_looking_for_torch() -> subprocess.Popen[str]:
-    """Importing torch takes long the first time: it goes on while Meron is built."""
+    """Starts the import of torch, which takes long the first time, beside the build of Meron."""
     return subprocess.Popen(
         [sys.executable, "-c", TORCH],
         stdin=subprocess.DEVNULL,

@@ -27,7 +27,7 @@ MOST_BYTES = 60_000_000
 
 # The versions of CPython that the pack has compiled packages for.
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-# What the package meron imports: compiled, and in plain Python.
+# Imports of the package meron: compiled ones, and plain Python.
 COMPILED, PLAIN = "cffi", "pycparser"
 
 HEAD = """\

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How tools/gpu-check goes through its phases in the time that it has."""
+"""Runs the phases of tools/gpu-check within its time limit."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Result:
 def allot(phases: Sequence[Phase], left: float) -> float:
     """How many seconds the first of these phases gets, of those left for all; 0: it is not begun.
 
-    What the later ones need at least is kept for them, but not at the price of not beginning."""
+    Reserves the minimum for later phases, except if this phase could then not begin."""
     first, *later = phases
     if left < first.least:
         return 0
@@ -113,7 +113,7 @@ def describe(result: Result) -> str:
 
 # ---- Programs -----------------------------------------------------------------------------------
 
-# What a person sees of a line that a program says; None or nothing: not that line.
+# The text to show for a line of a program; None or "" hides the line.
 Show = Callable[[str], str | None]
 
 
@@ -130,7 +130,7 @@ class Ended:
 
 @dataclass
 class Check:
-    """One run: where it writes, what it found, and what it counted."""
+    """One run: its folder, its log, its findings and its counts."""
 
     out: Path
     log: TextIO
@@ -154,8 +154,8 @@ class Check:
         environment: Mapping[str, str] | None = None,
         folder: Path = ROOT,
     ) -> Ended:
-        """Runs a program to its end, or ends it and all that it started after `seconds`. What it
-        says goes into the log, and what `show` makes of each line is shown."""
+        """Runs a program to its end, or ends it and all its children after `seconds`. Its output
+        goes into the log, and the result of `show` for each line is shown."""
         command = list(map(str, words))
         print(f"$ {shlex.join(command)}", file=self.log, flush=True)
         try:
@@ -186,7 +186,8 @@ class Check:
         except BaseException:
             kill_group(process)
             raise
-        # What still holds the output has outlived its parent: a rank that hangs, say.
+        # A process that still holds the output has outlived its parent, for example a rank that
+        # hangs.
         reader.join(1)
         if reader.is_alive():
             kill_group(process)

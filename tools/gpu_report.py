@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tools/gpu-check reports: a table for people, and gpu-check.json."""
+"""The report of tools/gpu-check: a table for people, and gpu-check.json."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Gate:
     # ---- Checking ------------------------------------------------------------------------------
 
     def breaks(self, library: Path | None) -> list[str]:
-        """What breaks programs that were compiled against the baseline, one complaint each."""
+        """Changes that break programs compiled against the baseline, one message each."""
         if not (self.baseline / "layout.c").exists():
             return [f"{self.baseline} holds no baseline: tools/abi --update makes one"]
         found = self.layout_breaks()
@@ -140,7 +140,7 @@ class Gate:
         return stub
 
     def suppressions(self) -> str:
-        """What abidiff is to let pass: structs that say their own size may grow at the end."""
+        """Suppressions for abidiff: structs with a struct_size may grow at the end."""
         growing = "|".join(struct.name.removeprefix("meron_") for struct in self.growing())
         return (
             f"# SPDX-License-Identifier: Apache-2.0\n# {GENERATED}\n[suppress_type]\n"

@@ -49,9 +49,9 @@ TARGETS = {
 FOLDERS = {"torch": "pytorch", "lightning": "trainer"}
 # Programs that are no benchmarks.
 PROGRAMS = {name: ROOT / "bench" / "shared" / f"{name}.py" for name in ("beside", "chart", "keep")}
-# Where reports with all samples are saved if --json does not say otherwise.
+# Default folder of reports with all samples; --json overrides it.
 SAVED = ROOT / "build" / "results"
-# What --help prints for those that are one program, which may not have been built yet.
+# Help of benchmarks that are one program, which may not have been built yet.
 OPTIONS = {
     "quant": """\
 usage: tools/bench quant [options]

@@ -122,7 +122,7 @@ def configure(check: Check, seconds: float) -> Outcome:
 
 
 def build(check: Check, seconds: float) -> Outcome:
-    """Goes on after an error: what could be built is still tested."""
+    """Continues after an error: the targets that were built are still tested."""
     jobs = str(len(os.sched_getaffinity(0)))
     command: list[str | Path] = [
         "cmake",
@@ -234,7 +234,7 @@ def example(ranks: str) -> Callable[[Check, float], Outcome]:
 
 
 # ---- What runs, in this order: name, seconds at most, seconds at least, how, after what ---------
-# By worth: what no longer fits into the budget is what comes last.
+# The most important first: the last ones may not fit into the budget.
 
 AFTER_BUILD = ("configure", "build")
 PHASES = (

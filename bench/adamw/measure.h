@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the program measures and how it is told.
+// Measurements of the program, and their output.
 #pragma once
 
 #include <cstddef>

@@ -36,7 +36,7 @@ GOALS = (
 )
 SMALL_STATES_GOAL = ("AdamW int8", "AdamW f32", 1.4)
 CHECKED_STEPS, CHECKED_PARAMS = 3, 64
-# OpenMP's threads spin for a while after their work, which would disturb whoever comes next.
+# OpenMP's threads spin for a while after their work, which would disturb the next arm.
 PAUSE = 0.01
 
 
@@ -58,7 +58,7 @@ class Peers(Protocol):
     versions: dict[str, str]
 
     def steps(self) -> list[tuple[str, str, Step]]:
-        """What each does as an Arm's name, whose it is, and how to do it."""
+        """Steps of all peers: the arm's name, the peer's name, and the function of the step."""
 
     def first_steps(self, steps: int, params: int) -> list[tuple[str, list[float]]]:
         """Each peer's first parameters after its first steps."""
@@ -170,7 +170,7 @@ def measure(arms: list[Arm], repeats: int) -> None:
 
 
 def times(arm: Arm, base: Arm) -> float:
-    """How many times as fast `arm` is as `base`: the median over the turns."""
+    """Ratio of the speeds of `arm` and `base`: the median over the turns."""
     return median(b / a for a, b in zip(arm.seconds, base.seconds))
 
 

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
 
-// How the four arrays of a step lie.
+// Layout of the four arrays of a step.
 struct Placement {
   size_t spacing;  // nominal bytes of a buffer
   bool as_arena;   // else exactly `spacing` apart

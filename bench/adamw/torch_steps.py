@@ -24,7 +24,7 @@ NAMES = ("p", "g", "m", "v")
 
 
 class Tensors:
-    """What a step of AdamW reads and writes: parameters of 1, moments of 0."""
+    """Tensors that a step of AdamW reads and writes: parameters of 1, moments of 0."""
 
     def __init__(self, elements: int, staggered: bool) -> None:
         sizes = {name: 4 * elements for name in NAMES} | {"g16": 2 * elements, "w16": 2 * elements}
@@ -158,7 +158,7 @@ def step_of(optimizer: Any) -> Callable[[int], float]:
 
 
 def mixed_step_of(optimizer: Any, tensors: Tensors) -> Callable[[int], float]:
-    """What training in 16 bits with f32 masters does: gradients to f32, a step, weights back."""
+    """The step of 16-bit training with f32 masters: gradients to f32, a step, weights back."""
 
     def step() -> None:
         tensors.grad.copy_(tensors.g16)
@@ -169,7 +169,7 @@ def mixed_step_of(optimizer: Any, tensors: Tensors) -> Callable[[int], float]:
 
 
 def build_deepspeed_kernel(folder: Path, kernels: Path) -> str | None:
-    """In a process of its own, whose words nobody needs when it succeeds."""
+    """Builds the kernel in a separate process. Returns the error, or None on success."""
     if not any(kernels.glob("*/*.so")):
         print("Building DeepSpeed's CPU Adam, which takes minutes ...", file=sys.stderr)
     path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(folder)]))

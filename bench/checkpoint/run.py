@@ -110,7 +110,7 @@ class Bench:
                     self.leave_out((arm,), last_words(str(error)))
 
     def attempt(self, arm: str, size: int, number: int) -> Json:
-        """A turn. A peer's process that dies as it ends is no reason to do without the peer."""
+        """Runs a turn, and repeats it once if a peer's process has died at its end."""
         try:
             return self.turn(arm, size, number)
         except BenchError:

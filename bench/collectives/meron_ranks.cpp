@@ -26,7 +26,7 @@ void publish(const Tensor& tensor, int round) {
 
 constexpr int kWithoutWriting = -1;
 
-// Gathers, hands the whole tensor to `reader`, and gives it back. `into` makes a private copy.
+// Gathers, passes the full tensor to `reader`, and releases it. `into` makes a private copy.
 void gather(const Tensor& tensor, const Floats* into,
             const std::function<void(const float*, size_t)>& reader) {
   meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
@@ -65,7 +65,7 @@ float* gradient_bucket(const Tensor& tensor) {
   return static_cast<float*>(view.data);
 }
 
-// Reduces what lies in the bucket, or `staged`, to the ranks that own the parts.
+// Reduce-scatters the bucket, or `staged`, to the ranks that own the shards.
 void reduce_scatter(const Tensor& tensor, const Floats* staged,
                     const std::function<void(const meron_view&)>& reader) {
   meron_reduce_options options = MERON_REDUCE_OPTIONS_INIT;

@@ -71,7 +71,7 @@ def mpi_words(arguments: argparse.Namespace, algorithm: int) -> list[str | Path]
         return None
     words: list[str | Path] = ["mpirun", "-n", str(arguments.ranks), "--bind-to", "none"]
     if arguments.ranks > len(os.sched_getaffinity(0)):
-        words.append("--oversubscribe")  # makes waiting ranks yield, so only where it is needed
+        words.append("--oversubscribe")  # makes waiting ranks yield, so only if it is needed
     if algorithm > 0:
         words += ["--mca", "coll_tuned_use_dynamic_rules", "1"]
         for collective, count in ALGORITHMS.items():
@@ -95,14 +95,14 @@ def measure(arguments: argparse.Namespace, sizes: tuple[int, ...], with_mpi: boo
     size_words = (["--quick"] if arguments.quick else []) + [str(size) for size in sizes]
     meron = [arguments.build / "tools/meron/meron", "run", "-n", str(arguments.ranks), "--"]
     meron += [arguments.build / "bench/collectives/bench_collectives", *size_words]
-    # mpirun refuses to work for root unless it is told twice.
+    # mpirun runs as root only if both variables are set.
     as_root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     for number in range(rounds):
         for algorithm in algorithms if with_mpi else [0]:
             step = f"round {number + 1} of {rounds}, algorithm {algorithm}"
             if sys.stderr.isatty():
                 print(f"\r{step} ", end="", file=sys.stderr, flush=True)
-            # Between any two runs of MPI lies one of Meron, so that both meet the same machine.
+            # Runs of Meron and MPI alternate, so that both see the same state of the machine.
             collected.add(collected.meron, report.run_ranks(meron))
             words = mpi_words(arguments, algorithm) if with_mpi else None
             if words is not None:

@@ -32,7 +32,7 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// All of the device's memory that is used, handed out anew for each row.
+// All device memory of the benchmark, allocated anew for each row.
 class Pool {
  public:
   explicit Pool(size_t bytes) : bytes_(bytes) {

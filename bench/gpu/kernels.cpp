@@ -87,7 +87,7 @@ class Bench {
     return std::min(unused / 10 * 9, options_.elements * 32 + (size_t{64} << 20));
   }
 
-  // How many elements of so many bytes fit beside the copies.
+  // Number of elements of `bytes` each that fit beside the copies.
   size_t elements_of(double bytes) {
     pool_.clear();
     copy_from_ = pool_.take(copy_bytes_);
@@ -225,7 +225,7 @@ class Bench {
     constexpr size_t kCount = 8;
     const double code_bytes = 0.5 + 4.0 / kInt4.block;
     const size_t n = elements_of(9 * code_bytes + 4);
-    // What is encoded lies for a moment where the sum will.
+    // `out` first holds the values to encode, and later their sum.
     auto* out = static_cast<float*>(filled(Type::f32, n));
     std::vector<ConstEncoded> in;
     for (size_t k = 0; k < kCount; ++k) in.emplace_back(encoded(n, kInt4, out, Type::f32));
@@ -273,7 +273,7 @@ class Bench {
     });
   }
 
-  // What is measured is right: codes, sums and parameters of a short array against the CPU's.
+  // Compares codes, sums and parameters of a short array with the CPU's.
   void verify() {
     const size_t n = std::min(elements_of(64), (size_t{1} << 16) + 77);
     std::vector<float> p(values_.begin(), values_.begin() + static_cast<ptrdiff_t>(n));

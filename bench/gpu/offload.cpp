@@ -104,7 +104,7 @@ class Trainer {
     wait_and_release(done);
   }
 
-  // What is asked of `stream` from now on sees the new values of all units.
+  // Later work on `stream` sees the new values of all units.
   void see_all(void* stream) {
     for (const meron_unit unit : units_) {
       meron_future gather = {0};

@@ -30,7 +30,7 @@ DIRECT_GOAL = 2.0  # times as fast
 BOTH_WAYS_GOAL = 1.7  # of one way's rate
 STEP_GOAL = 1.10  # of the slower of copy and update
 QUICK_LINK_BYTES, QUICK_PARAMETERS = 1 << 26, 1 << 20
-# A machine that is slow to hand out memory has the smaller model in what is left of the time.
+# If the machine allocates memory slowly, the smaller model runs in the remaining time.
 SIZES = ((1_000_000_000, 0.6), (200_000_000, 0.4))  # parameters, and the share of the time
 # Arms of bench/pytorch, and what they are here.
 HOST_ARMS = {

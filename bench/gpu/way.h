@@ -33,7 +33,7 @@ T take(Result<T> result) {
   return std::move(result).value();
 }
 
-// Pages are pinned as a whole.
+// Only full pages can be pinned.
 inline uint64_t whole_pages(uint64_t bytes) {
   return (bytes + page_size() - 1) / page_size() * page_size();
 }

@@ -109,7 +109,7 @@ Pass pass(IoEngine& engine, const std::shared_ptr<IoFile>& file, std::byte* memo
           .system = after.system - before.system};
 }
 
-// What is measured below moves the right bytes.
+// Checks that the measured transfers move the right bytes.
 void check(IoEngine& engine, const std::shared_ptr<IoFile>& file, const Memory& memory,
            uint64_t bytes) {
   const auto half = std::min<uint64_t>(bytes, memory.size() / 2);

@@ -107,7 +107,7 @@ def turns_of(arguments: argparse.Namespace, file: Path, arms: list[str]) -> tupl
         if sys.stderr.isatty():
             print(f"\rturn {number + 1} of {arguments.turns} ", end="", file=sys.stderr, flush=True)
         for direction in ("read", "write"):
-            # Each arm comes after each other as often: a disk remembers what it did before.
+            # Each arm follows each other arm equally often, because earlier work affects a disk.
             first = number % len(arms)
             for arm in arms[first:] + arms[:first]:
                 into = results[arm, direction]

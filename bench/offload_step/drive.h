@@ -16,8 +16,8 @@ namespace meron::bench {
 
 class Drive {
  public:
-  // A file of `bytes` in `directory`, written once; transfers of `piece` bytes, of which `pieces`
-  // are in memory at a time.
+  // A file of `bytes` in `directory`, written once. A transfer has `piece` bytes; `pieces`
+  // transfers are in memory at a time.
   Drive(const std::string& directory, uint64_t bytes, uint64_t piece, uint64_t pieces);
 
   // Seconds for all bytes: read; written; the first half read while the second is written and the

@@ -59,7 +59,7 @@ double over_largest(const Arm& a, const std::vector<const Arm*>& parts) {
   return median(ratios);
 }
 
-// One measurement: what `fraction` of the states lies on the drive.
+// A measurement with `fraction` of the states on the drive.
 class Measurement {
  public:
   Measurement(const Options& options, double fraction)
@@ -76,8 +76,8 @@ class Measurement {
     drive_ = std::make_unique<Drive>(options.directory, bytes_, piece_, options.buffers);
   }
 
-  // The step comes last: what it writes after its end, and reads ahead for the next one, meets none
-  // of the others.
+  // The step is last: what it writes after its end, and reads ahead for the next one, meets none of
+  // the others.
   void turn(bool counts) {
     const double update = step_of(memory_);
     const double read = drive_->read();

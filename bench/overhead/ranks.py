@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a gather of a unit that is at hand costs the caller, through Python's natural layer.
+"""Measures the caller's cost to gather an available unit through the Python layer.
 
 The counterpart of overhead.cpp: `meron run -n N -- python3 ranks.py [--quick]`.
 """

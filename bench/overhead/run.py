@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What begin + wait + release of a unit that is at hand costs its caller, language by language."""
+"""Measures the caller's cost of begin + wait + release of an available unit, per language."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ RUST_OF_C = 1.05  # at most so many times as long as C
 
 
 def rust_program(build: Path) -> Path | None:
-    """The program in rust/, built against the library of `build`; None without cargo."""
+    """Builds the program in rust/ against the library of `build`. Returns None if cargo is
+    missing."""
     if shutil.which("cargo") is None:
         print("Without Rust: there is no cargo (tools/setup --rust).\n")
         return None
@@ -37,7 +38,7 @@ def rust_program(build: Path) -> Path | None:
 
 
 def julia_program(build: Path) -> list[str | Path] | None:
-    """The command for ranks.jl, with the package compiled already; None without julia."""
+    """Compiles the package and returns the command for ranks.jl, or None if julia is missing."""
     if shutil.which("julia") is None:
         print("Without Julia: there is no julia (tools/setup --julia).\n")
         return None

@@ -36,7 +36,7 @@ def install_transformers(folder: Path) -> str | None:
     print(f"Installing transformers into {folder} ...", file=sys.stderr)
     words = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder)]
     words += ["--disable-pip-version-check"]
-    # accelerate would bring torch once more.
+    # Without --no-deps, accelerate would install torch again.
     for packages in (["transformers", "safetensors"], ["--no-deps", "accelerate"]):
         done = subprocess.run([*words, *packages], capture_output=True, text=True)
         if done.returncode != 0:

@@ -175,7 +175,7 @@ ARMS = {
 
 
 def loopback_bytes() -> int:
-    """What gloo has sent over this host's loopback, of all ranks, per rank."""
+    """Bytes per rank that gloo has sent over this host's loopback: the ranks' mean."""
     for line in Path("/proc/net/dev").read_text().splitlines():
         name, _, counters = line.partition(":")
         if name.strip() == "lo":

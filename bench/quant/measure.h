@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the program measures and how it is told.
+// Measurements of the program, and their output.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ struct Options {
 inline constexpr uint32_t kQuantBlock = 256;
 inline constexpr size_t kTerms = 8;  // arrays in a sum
 
-// One thing that is measured: `work` does elements [i, i + n), whole blocks.
+// One measured operation: `work` processes elements [i, i + n), which are full blocks.
 struct Arm {
   std::string key;
   std::string title;
@@ -34,7 +34,7 @@ struct Arm {
 // Runs all arms in turns over n elements.
 void take_turns(Workers& workers, std::vector<Arm>& arms, size_t n, size_t repeats);
 
-// How many times faster `arm` was than `base`: the median over the turns.
+// Ratio of the speeds of `arm` and `base`: the median over the turns.
 double speedup(const Arm& arm, const Arm& base);
 
 // The ratio of their traffic per second.

@@ -26,12 +26,12 @@ from report import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-MATTERS = 0.03  # of a figure: what is less is not told from noise
+MATTERS = 0.03  # of a figure: a smaller difference could be noise
 
 
 @dataclass
 class Figure:
-    """What a benchmark promises something of: its values in the turns of both checkouts."""
+    """A figure with a goal: its values in the turns of both checkouts."""
 
     name: str
     at_least: bool  # larger is better

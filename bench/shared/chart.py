@@ -31,7 +31,7 @@ class Bar:
     inverse: bool = False  # the figure is Meron's share of the peer's cost
 
     def ratio(self, reports: dict[str, Any]) -> float:
-        """How many times as fast as the peer."""
+        """Speed relative to the peer's."""
         for goal in reports[self.report]["goals"]:
             if goal["name"] == self.goal:
                 return 1 / goal["value"] if self.inverse else float(goal["value"])

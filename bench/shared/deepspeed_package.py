@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeepSpeed for the benchmarks that compare with it: in a folder of its own, as what it brings is
-not among what Meron needs."""
+"""Installs DeepSpeed for the benchmarks that compare with it. It has a separate folder, because
+Meron does not need its dependencies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 DEEPSPEED = "0.19.8"
-# DeepSpeed and what it imports that torch has not brought.
+# DeepSpeed, and those of its imports that torch has not installed.
 PACKAGES = (
     f"deepspeed=={DEEPSPEED}",
     "einops",

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the drive and its file system allow: new files written and read by some processes, past the
-page cache. By fio, or where that is not installed by a loop of our own."""
+"""Measures the limits of the drive and its file system: several processes write new files and read
+them, past the page cache. Uses fio, or a loop of its own if fio is not installed."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def read_seconds(files: list[list[Path]]) -> float:
 
 
 def move(path: Path, bytes_of: int, write: bool) -> None:
-    """Moves blocks by DEPTH threads; the GIL is given up during the calls. The last block of a file
-    that is read may be short."""
+    """Moves blocks by DEPTH threads. The calls release the GIL. The last block of a file that is
+    read may be short."""
     flags = os.O_RDWR | os.O_CREAT | os.O_DIRECT
     descriptor = os.open(path, flags)
     blocks = iter(range(0, bytes_of, BLOCK))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a rank of any arm needs: peak memory of a call, files out of the page cache, times."""
+"""Functions for the ranks of all arms: peak memory of a call, dropping files from the page cache,
+times."""
 
 from __future__ import annotations
 

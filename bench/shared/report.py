@@ -121,7 +121,7 @@ def cpu_name() -> str:
 
 
 def machine() -> Json:
-    """What a reader must know to compare; nothing that names the host or its owner."""
+    """Describes the machine for comparisons, without the name of the host or its owner."""
     return {
         "cpu": cpu_name(),
         "cores": len(os.sched_getaffinity(0)),
@@ -141,7 +141,7 @@ def huge_pages() -> str:
 
 
 def commit(checkout: Path | None = None) -> str:
-    """Of the checkout, or of the one that lies around the working directory."""
+    """Commit of `checkout`, or of the checkout that contains the working directory."""
     git = shutil.which("git")
     if git is None:
         return "unknown"

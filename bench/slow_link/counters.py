@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What both rank programs count around their steps, and how ranks put it together."""
+"""Counters around the steps of both rank programs, and their sum over ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ now = time.perf_counter
 
 
 def device_bytes() -> int:
-    """What this host's network device has sent, headers and all; both ways are alike here."""
+    """Bytes that this host's network device has sent, with headers. It has received as many."""
     for line in Path("/proc/net/dev").read_text().splitlines():
         name, _, counts = line.partition(":")
         if name.strip() == DEVICE:
@@ -30,7 +30,7 @@ def device_bytes() -> int:
 
 
 def user_seconds() -> float:
-    """What programs of this machine, all of them, have computed."""
+    """CPU seconds that all programs of this machine have used."""
     words = Path("/proc/stat").read_text().split(maxsplit=3)
     return (int(words[1]) + int(words[2])) / os.sysconf("SC_CLK_TCK")
 

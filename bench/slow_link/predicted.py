@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `meron plan --cluster` predicts for the two hosts, beside what is measured there."""
+"""Predictions of `meron plan --cluster` for the two hosts, beside the measurements."""
 
 from __future__ import annotations
 

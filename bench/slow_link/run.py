@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What plans save where two hosts are joined by a slow link: a GPT's steps, and collectives."""
+"""Measures what plans save between two hosts with a slow link: a GPT's steps, and collectives."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ class Bench:
     # ---- For programs
 
     def series(self) -> list[Json]:
-        """What `measured` has is what a prediction of step times is to be compared with."""
+        """Results per rate, case and arm. `measured` is the reference for predicted step times."""
         found = []
         for (rate, case, arm), runs in self.steps.items():
             measured: Json = {

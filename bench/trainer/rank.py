@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank of tools/bench lightning: Lightning's Trainer, which pauses for loops without it.
 
-The last line of rank 0 is JSON: for each arm the milliseconds of every step; on Meron, those that
-the Trainer's step spends within the strategy, and the bytes that the rank holds between steps.
+The last line of rank 0 is JSON: for each arm the milliseconds of every step; on Meron, also the
+milliseconds of the Trainer's step within the strategy, and the bytes that the rank holds between
+steps.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Lightning's Trainer with MeronStrategy takes beyond a loop over meron.zero."""
+"""Measures the time of Lightning's Trainer with MeronStrategy beyond a loop over meron.zero."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ARMS = ("loop", "again", "fit", "within")
 
 
 def measure(arguments: argparse.Namespace, stage: int | None) -> Json:
-    """Of one stage; None: of DDP, without Meron."""
+    """Results of one stage. If `stage` is None, the results of DDP alone."""
     words = [arguments.build / "tools/meron/meron", "run", "-n", str(arguments.ranks), "--"]
     words += [sys.executable, "-B", RANK, "--steps", str(arguments.steps)]
     words += ["--rounds", str(arguments.rounds), "--rows", str(arguments.rows)]

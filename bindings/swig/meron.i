@@ -265,23 +265,23 @@ typedef int32_t meron_io_backend;
 
 %immutable;
 %nodefaultctor;
-/** What a step does, for a prediction. */
+/** Workload of a step, for a prediction. */
 struct meron_workload {
   uint32_t struct_size; /**< sizeof(meron_workload) */
   uint32_t ranks; /**< world size, at least 1 */
   uint32_t micro_batches; /**< per optimizer step; default 1 */
   uint32_t gathers_per_micro_batch; /**< of every unit; default 2: forward and backward */
-  uint32_t ranks_per_node; /**< that share memory, side by side; 0: all of them */
-  uint32_t optimizer_states; /**< that the rule keeps of an element; default 2: AdamW */
+  uint32_t ranks_per_node; /**< consecutive ranks that share memory; 0: all of them */
+  uint32_t optimizer_states; /**< of the rule per element; default 2: AdamW */
   uint32_t reserved_0; /**< must be 0 */
 };
 
-/** A transport of the caller's. Read when the context is opened; `user` must outlive the context. */
+/** The caller's transport. Read when the context is opened; `user` must outlive the context. */
 struct meron_transport {
   uint32_t struct_size; /**< sizeof(meron_transport) */
   uint32_t reserved_0; /**< must be 0 */
   const char *name; /**< for messages; NULL: "custom" */
-  uint64_t max_message; /**< bytes that one message may have, at least 4096; 0: no limit */
+  uint64_t max_message; /**< maximal bytes of a message, at least 4096; 0: no limit */
 };
 
 /** The trainer's own allocator of device memory, a framework's cache for example. */
@@ -290,71 +290,71 @@ struct meron_allocator {
   uint32_t reserved_0; /**< must be 0 */
 };
 
-/** How a context is opened. Fill by meron_context_options_init or MERON_CONTEXT_OPTIONS_INIT. */
+/** Options of a context. Fill by meron_context_options_init or MERON_CONTEXT_OPTIONS_INIT. */
 struct meron_context_options {
   uint32_t struct_size; /**< sizeof(meron_context_options) */
   uint32_t header_version; /**< MERON_VERSION of the caller's headers */
   int32_t rank; /**< -1: from the environment (meron run, torchrun, Slurm, Open MPI, PMI) */
   int32_t world_size; /**< -1: from the environment; without one: 1 */
-  const char *transport; /**< "self", "local", "shm", "mpi", "custom", "cluster"; NULL or "auto": custom where that is given, self for one rank, mpi under mpirun where neither a token nor MERON_STORE is given, else shm. "cluster": ranks of a node share memory, and `custom` joins the nodes; "mpi": MPI does */
-  const char *job; /**< local: ranks of one process with an equal job meet; NULL: "default". In the directory MERON_STORE: the job's name among others'; NULL: MERON_JOB, or what the launcher calls it */
-  const char *token; /**< shm: 64 hexadecimal digits, the same on all ranks; NULL: from the descriptor MERON_TOKEN_FD or from the variable MERON_TOKEN; where there is none, ranks meet in the directory that MERON_STORE names */
+  const char *transport; /**< "self", "local", "shm", "mpi", "custom", "cluster"; NULL or "auto": custom if that is given, self for one rank, mpi under mpirun if neither a token nor MERON_STORE is given, else shm. "cluster": ranks of a node share memory, and `custom` connects the nodes; "mpi": MPI connects them */
+  const char *job; /**< local: ranks of one process with an equal job meet; NULL: "default". In the directory MERON_STORE: the job's name among others'; NULL: MERON_JOB, or the launcher's name */
+  const char *token; /**< shm: 64 hexadecimal digits, the same on all ranks; NULL: from the descriptor MERON_TOKEN_FD or from the variable MERON_TOKEN; if there is none, ranks meet in the directory that MERON_STORE names */
   int64_t timeout_ns; /**< deadline of every operation; 0: 600 s */
-  uint64_t host_memory_limit; /**< bytes that this rank may take; 0: no limit but the host's */
+  uint64_t host_memory_limit; /**< bytes that this rank may allocate; 0: only the host's limit */
   uint64_t arena_reserve; /**< bytes of address space per window; 0: the host's memory */
   uint32_t threads; /**< for compute on this rank; 0: cores / ranks on this host */
   uint32_t reserved_0; /**< must be 0 */
   const char *device; /**< that this rank computes on: "cuda" (the calling thread's current one), "cuda:1"; "emulated": memory of the host and threads, for tests without a device. NULL or "": the host. Views are then in the device's memory, and gradients may be */
 };
 
-/** What was counted since the context was opened, and memory now. Bytes. */
+/** Counters since the context was opened, and the memory in use now, in bytes. */
 struct meron_stats {
   uint32_t struct_size; /**< sizeof(meron_stats), set by the caller */
   uint32_t reserved_0; /**< 0 */
-  uint64_t gather_mapped_bytes; /**< parts of peers seen in place, or fetched by devices */
+  uint64_t gather_mapped_bytes; /**< shards of peers read in place, or fetched by devices */
   uint64_t gather_copied_bytes; /**< parts of peers copied */
   uint64_t reduce_bytes; /**< gradients read from peers */
   uint64_t collective_bytes; /**< read from peers by broadcast and all-reduce */
   uint64_t operations; /**< collectives begun */
   uint64_t wait_ns; /**< nanoseconds spent waiting for peers */
   uint64_t param_bytes; /**< of values, held now */
-  uint64_t gradient_bytes; /**< counted from meron_unit_create on, taken by the first gradient */
+  uint64_t gradient_bytes; /**< counted from meron_unit_create on, allocated by the first gradient */
   uint64_t optimizer_bytes; /**< of optimizer states, held now */
   uint64_t staging_bytes; /**< of staging buffers, held now */
-  uint64_t control_bytes; /**< of what keeps the ranks in step, held now */
-  uint64_t peak_bytes; /**< most ever held of param + gradient + optimizer + staging */
-  uint64_t arena_pages_bytes; /**< bytes of pages that the kernel has given to this rank's arena */
+  uint64_t control_bytes; /**< of the control data that keeps the ranks in step, held now */
+  uint64_t peak_bytes; /**< maximum of param + gradient + optimizer + staging */
+  uint64_t arena_pages_bytes; /**< bytes of pages in this rank's arena */
   uint64_t far_gather_bytes; /**< gathered from ranks that share no memory, as on the wire */
   uint64_t far_reduce_bytes; /**< reduced from such ranks, likewise */
   uint64_t nvme_read_bytes; /**< read from this rank's file on tier nvme */
   uint64_t nvme_written_bytes; /**< written to it */
-  uint64_t nvme_bytes; /**< of it, in use now */
+  uint64_t nvme_bytes; /**< of that file, in use now */
   uint64_t device_up_bytes; /**< copied from the host to this rank's device */
   uint64_t device_down_bytes; /**< copied from it to the host */
-  uint64_t device_bytes; /**< on the device at all times: rows of tier device */
+  uint64_t device_bytes; /**< on the device at all times: entries of tier device */
 };
 
-/** What the plan predicts for this rank and the units made so far. Bytes. */
+/** The plan's predictions for this rank and its current units, in bytes. */
 struct meron_prediction {
   uint32_t struct_size; /**< sizeof(meron_prediction), set by the caller */
   uint32_t reserved_0; /**< 0 */
   uint64_t param_bytes; /**< of values, held */
   uint64_t gradient_bytes; /**< of gradients, held */
   uint64_t optimizer_bytes; /**< of optimizer states, held */
-  uint64_t peak_bytes; /**< between nodes, what is on its way comes on top; and up to 32 MiB where that, or values of tier nvme, goes on to a device */
+  uint64_t peak_bytes; /**< without messages in flight between nodes, and without up to 32 MiB if these, or values of tier nvme, are copied to a device */
   uint64_t gather_mapped_bytes; /**< as in meron_stats, per optimizer step; so are those below */
   uint64_t gather_copied_bytes; /**< parts of peers copied */
   uint64_t reduce_bytes; /**< gradients read from peers */
-  uint64_t second_copy_bytes; /**< of params, from the first gather to the update (of frozen ones for good), on top of param_bytes and within peak_bytes */
+  uint64_t second_copy_bytes; /**< of params, from the first gather to the update (of frozen ones permanently), on top of param_bytes and within peak_bytes */
   uint64_t far_gather_bytes; /**< gathered from ranks that share no memory, as on the wire */
   uint64_t far_reduce_bytes; /**< reduced from such ranks, likewise */
   uint64_t nvme_read_bytes; /**< read from this rank's file on tier nvme */
   uint64_t nvme_written_bytes; /**< written to it */
   uint64_t nvme_bytes; /**< in use there, at all times */
-  uint64_t device_bytes; /**< the same; where ranks cannot exchange on their devices, which then lack the sums of gradients, it is what they would have */
+  uint64_t device_bytes; /**< as in meron_stats. If ranks cannot exchange on their devices, these lack the sums of gradients, which this figure contains */
 };
 
-/** What a param is. */
+/** Description of a param. */
 struct meron_param_desc {
   uint32_t struct_size; /**< sizeof(meron_param_desc) */
   meron_dtype dtype; /**< of the values that are gathered */
@@ -363,15 +363,15 @@ struct meron_param_desc {
   uint32_t frozen; /**< 1: has no gradient and no optimizer state */
 };
 
-/** What is known about a param. */
+/** Information about a param. */
 struct meron_param_info {
   uint32_t struct_size; /**< sizeof(meron_param_info), set by the caller */
   meron_dtype dtype;
   uint32_t dims;
   uint32_t frozen;
-  uint64_t count; /**< elements of the whole tensor */
+  uint64_t count; /**< elements of the full tensor */
   uint64_t owned_offset; /**< first element that this rank updates */
-  uint64_t owned_count; /**< how many; 0 before the param is in a unit */
+  uint64_t owned_count; /**< number of these elements; 0 before the param is in a unit */
 };
 %extend meron_param_info {
   /** shape[index]; 0 from 16 on. */
@@ -380,34 +380,34 @@ struct meron_param_info {
   }
 }
 
-/** What is known about a unit. */
+/** Information about a unit. */
 struct meron_unit_info {
   uint32_t struct_size; /**< sizeof(meron_unit_info), set by the caller */
   meron_unit_state state;
   uint64_t version; /**< of the values; 0 until the first update */
   uint32_t leases;
   uint32_t reduced; /**< 1: a reduced gradient waits for an optimizer step */
-  meron_codec param_codec; /**< How values and gradients travel between replicas: by the plan's codec, or bf16 where its error was above the plan's limit. */
+  meron_codec param_codec; /**< Codecs of values and gradients between replicas: the plan's, or bf16 if its error was above the plan's limit. */
   meron_codec gradient_codec;
-  double param_error; /**< What the codec lost of what this rank encoded last: |x - decoded x| / |x| in the 2-norm, of all and of the worst block. 0 before, and without a codec; NaN or infinite where values were. */
+  double param_error; /**< Relative error of this rank's last encoding: |x - decoded x| / |x| in the 2-norm, of all values and of the worst block. 0 before the first one, and without a codec; NaN or infinite if values were. */
   double param_worst_block;
   double gradient_error;
   double gradient_worst_block;
 };
 
-/** Part of a tensor in memory. Filled by the library, in full. */
+/** A contiguous range of a tensor in memory. The library fills all fields. */
 struct meron_view {
   uint64_t count; /**< elements, contiguous */
-  uint64_t offset; /**< index of the first element in the whole tensor, row-major */
+  uint64_t offset; /**< index of the first element in the full tensor, row-major */
   meron_dtype dtype; /**< of the elements */
-  uint32_t writable; /**< 1: may be written; 0: writing faults or is undefined */
-  int32_t device; /**< whose memory it is: MERON_DEVICE_HOST, or the number of the context's device ("cuda:1" has the number 1) */
-  uint32_t reserved_0; /**< 0, as the next two: what a later version adds goes there */
+  uint32_t writable; /**< 1: may be written; 0: a write faults or is undefined */
+  int32_t device; /**< owner of the memory: MERON_DEVICE_HOST, or the number of the context's device ("cuda:1" has the number 1) */
+  uint32_t reserved_0; /**< 0, as the next two: for later versions */
   uint64_t reserved_1;
   uint64_t reserved_2;
 };
 
-/** How an optimizer updates. */
+/** Options of an optimizer. */
 struct meron_optimizer_options {
   uint32_t struct_size; /**< sizeof(meron_optimizer_options) */
   meron_optimizer_kind kind;
@@ -423,7 +423,7 @@ struct meron_optimizer_options {
   double lr_decay; /**< Adagrad: >= 0; step t has the rate learning_rate / (1 + (t - 1) lr_decay) */
 };
 
-/** What the params of one group share; numbers that the rule does not use mean nothing. */
+/** Hyperparameters of the params of one group. The rule ignores those that it does not use. */
 struct meron_param_group {
   uint32_t struct_size; /**< sizeof(meron_param_group) */
   uint32_t reserved_0; /**< must be 0 */
@@ -435,31 +435,31 @@ struct meron_param_group {
   double lr_decay; /**< Adagrad: >= 0; else 0 */
 };
 
-/** What is known about an optimizer. */
+/** Information about an optimizer. */
 struct meron_optimizer_info {
   uint32_t struct_size; /**< sizeof(meron_optimizer_info), set by the caller */
   uint32_t reserved_0; /**< 0 */
-  uint64_t steps; /**< taken so far, from what meron_optimizer_set_steps set */
+  uint64_t steps; /**< taken so far, counted from meron_optimizer_set_steps */
   double norm; /**< global 2-norm of the last step's gradients, before clipping */
   double learning_rate; /**< of group 0 */
   uint32_t groups; /**< of params, at least 1 */
-  uint32_t states; /**< that the rule keeps of an element, besides the master */
+  uint32_t states; /**< of the rule per element, besides the master */
   uint64_t nvme_bytes; /**< of this rank's states on tier nvme */
-  uint64_t offloaded_bytes; /**< of them that meron_optimizer_offload has moved off memory */
+  uint64_t offloaded_bytes; /**< of the states that meron_optimizer_offload has moved to a drive */
 };
 
-/** A tensor of the caller's own, or a part of one. */
+/** The caller's own tensor, or a range of one. */
 struct meron_checkpoint_tensor {
   uint32_t struct_size; /**< sizeof(meron_checkpoint_tensor) */
   uint32_t dims; /**< 0: a scalar; at most MERON_MAX_DIMS */
   const char *name; /**< 1 to 512 bytes of UTF-8 */
   const char *kind; /**< NULL: "extra". As docs/checkpoint-format.md lists them: "values" for a buffer, "exp_avg", "state.KEY" for a state of an optimizer */
   const char *dtype; /**< as safetensors names it: "F32", "BF16", "I64", ... */
-  uint64_t begin; /**< first element that `data` has */
-  uint64_t count; /**< elements that it has */
+  uint64_t begin; /**< first element in `data` */
+  uint64_t count; /**< elements in `data` */
 };
 
-/** What is saved, and what happens to other checkpoints. */
+/** Options of a save: its content, and the fate of other checkpoints. */
 struct meron_checkpoint_save_options {
   uint32_t struct_size; /**< sizeof(meron_checkpoint_save_options) */
   uint32_t values_only; /**< 1: neither masters nor states of optimizers */
@@ -471,20 +471,20 @@ struct meron_checkpoint_save_options {
   uint64_t optimizer_count;
   uint64_t tensor_count;
   const char *mapping; /**< NULL, or a JSON object: "PARAM": "NAME" in the files, for states too; "" leaves the param out */
-  uint32_t per_node; /**< 1: each node has a folder of its own, such as one on a local disk. Ranks of a node pass the same */
+  uint32_t per_node; /**< 1: each node has its own folder, such as one on a local disk. Ranks of a node pass the same */
   uint32_t reserved_0; /**< must be 0 */
 };
 
-/** How far the save under way is. */
+/** Progress of a save. */
 struct meron_checkpoint_progress {
   uint32_t struct_size; /**< sizeof(meron_checkpoint_progress), set by the caller */
-  uint32_t saving; /**< 1: a save is under way */
+  uint32_t saving; /**< 1: a save is pending */
   uint64_t total; /**< bytes that this rank writes; 0: not known yet, or no save */
-  uint64_t copied; /**< of them, out of the units */
-  uint64_t written; /**< of them, in files */
+  uint64_t copied; /**< of these, copied from the units */
+  uint64_t written; /**< of these, written to files */
 };
 
-/** What is written without a context, by one process. */
+/** Options of a write without a context, by one process. */
 struct meron_checkpoint_write_options {
   uint32_t struct_size; /**< sizeof(meron_checkpoint_write_options) */
   uint32_t overwrite; /**< 1: replaces a checkpoint of that name */
@@ -494,43 +494,43 @@ struct meron_checkpoint_write_options {
   uint64_t tensor_count;
 };
 
-/** What is loaded. */
+/** Options of a load. */
 struct meron_checkpoint_load_options {
   uint32_t struct_size; /**< sizeof(meron_checkpoint_load_options) */
-  uint32_t lenient; /**< 1: params and tensors that the other side lacks are left alone */
-  uint32_t values_only; /**< 1: values, and masters by them; optimizers keep their states */
-  uint32_t rank0_only; /**< 1: only rank 0 sees the files, and sends each rank what it needs */
+  uint32_t lenient; /**< 1: ignore params and tensors that the other side lacks */
+  uint32_t values_only; /**< 1: values, and masters computed from them; optimizers keep their states */
+  uint32_t rank0_only; /**< 1: only rank 0 sees the files, and sends each rank its shards */
   uint64_t optimizer_count;
   const char *mapping; /**< NULL, or a JSON object: "PARAM": "TENSOR", or "PARAM": ["TENSOR", ...], one after the other along the first dimension; others by their name */
   const char *claimed; /**< NULL, or names of values that the caller reads itself, a line each */
-  uint32_t per_node; /**< 1: each node has a folder of its own: one rank of each reads the node's files, and sends each rank what it needs */
+  uint32_t per_node; /**< 1: each node has its own folder: one rank per node reads the node's files, and sends each rank its shards */
   uint32_t reserved_0; /**< must be 0 */
 };
 
-/** What is known about a checkpoint. */
+/** Information about a checkpoint. */
 struct meron_checkpoint_info {
   uint32_t struct_size; /**< sizeof(meron_checkpoint_info), set by the caller */
   uint32_t world; /**< ranks that saved it */
   uint64_t step; /**< the caller's count */
   uint64_t bytes; /**< of its files */
-  uint64_t tensors; /**< that it has */
-  uint64_t bytes_read; /**< of its files, by this rank, until now */
-  uint64_t missing; /**< states that it lacks, and that stayed as they were when it was loaded */
+  uint64_t tensors; /**< in the checkpoint */
+  uint64_t bytes_read; /**< of its files, by this rank, so far */
+  uint64_t missing; /**< states that it lacks; the load did not change them */
   uint64_t unexpected; /**< tensors that no unit has */
 };
 
-/** How values are exported. */
+/** Options of an export. */
 struct meron_checkpoint_export_options {
   uint32_t struct_size; /**< sizeof(meron_checkpoint_export_options) */
   meron_dtype dtype; /**< of the floating-point values in the files */
   uint32_t keep_dtype; /**< 1: each param's own instead */
-  uint32_t overwrite; /**< 1: replaces a model that is there */
-  uint64_t max_file_bytes; /**< of a file's tensors: it is closed before they would exceed it, and a larger tensor has its own; 0: 5 GB */
+  uint32_t overwrite; /**< 1: replaces an existing model */
+  uint64_t max_file_bytes; /**< of a file's tensors: the next file begins before they would exceed it, and a larger tensor has its own file; 0: 5 GB */
   const char *mapping; /**< NULL, or a JSON object: "PARAM": "NAME" in the files; "" leaves the param out */
   uint64_t tensor_count;
 };
 
-/** How a gather is done. */
+/** Options of a gather. */
 struct meron_gather_options {
   uint32_t struct_size; /**< sizeof(meron_gather_options) */
   meron_gather_mode mode;
@@ -539,20 +539,20 @@ struct meron_gather_options {
   uint32_t reserved_0; /**< must be 0 */
 };
 
-/** How files are read and written. */
+/** Options of an io. */
 struct meron_io_options {
   uint32_t struct_size; /**< sizeof(meron_io_options) */
   meron_io_backend backend;
   uint32_t block_bytes; /**< of one call of the kernel: a multiple of 4096; default 1 MiB */
-  uint32_t depth; /**< calls under way at a time, 1 to 4096, of io_uring; default 32 */
-  uint32_t threads; /**< 1 to 256, of the backend of threads: as many calls at a time */
-  uint32_t single_submit; /**< 1: each call is handed to the kernel alone; default 0: together */
-  uint32_t overlap_events; /**< default 1; 0: the next calls begin when the last have ended */
+  uint32_t depth; /**< pending calls of io_uring, 1 to 4096; default 32 */
+  uint32_t threads; /**< of the backend of threads, 1 to 256: as many calls at a time */
+  uint32_t single_submit; /**< 1: submit each call to the kernel alone; default 0: together */
+  uint32_t overlap_events; /**< default 1; 0: the next calls begin after the last ones have ended */
   uint32_t reserved_0; /**< must be 0 */
-  int64_t timeout_ns; /**< a wait ends when nothing has moved for so long; 0: 600 s */
+  int64_t timeout_ns; /**< a wait fails after this time without any transfer; 0: 600 s */
 };
 
-/** What is known about an io. */
+/** Information about an io. */
 struct meron_io_info {
   uint32_t struct_size; /**< sizeof(meron_io_info), set by the caller */
   meron_io_backend backend; /**< in use: MERON_IO_URING or MERON_IO_THREADS */
@@ -562,56 +562,56 @@ struct meron_io_info {
   uint32_t single_submit;
   uint32_t overlap_events;
   uint32_t reserved_0; /**< 0 */
-  uint64_t bytes_read; /**< by requests that have ended well */
+  uint64_t bytes_read; /**< by requests that have succeeded */
   uint64_t bytes_written; /**< likewise */
-  uint64_t calls; /**< of the kernel that have ended */
-  uint64_t direct_calls; /**< of them, those past the page cache */
-  uint64_t requests; /**< reads and writes that were begun, the blocking ones too */
-  uint64_t pending; /**< of them, those under way or not waited for */
-  uint64_t buffer_bytes; /**< of buffers that are not gone */
+  uint64_t calls; /**< of the kernel, completed */
+  uint64_t direct_calls; /**< of these, past the page cache */
+  uint64_t requests; /**< reads and writes that were begun, also blocking ones */
+  uint64_t pending; /**< of these, pending or not waited for */
+  uint64_t buffer_bytes; /**< of all existing buffers */
 };
 
-/** What is known about a buffer. */
+/** Information about a buffer. */
 struct meron_io_buffer_info {
   uint32_t struct_size; /**< sizeof(meron_io_buffer_info), set by the caller */
   uint32_t registered; /**< 1: the kernel has it pinned; 0: it pins it at each call */
   uint64_t bytes;
 };
 
-/** How gradients are reduced. */
+/** Options of a reduction. */
 struct meron_reduce_options {
   uint32_t struct_size; /**< sizeof(meron_reduce_options) */
   meron_reduce_op op; /**< MERON_MEAN divides by the group's size */
   uint32_t boundary; /**< 1: last micro-batch before the step; 0: more follow */
   uint32_t reserved_0; /**< must be 0 */
-  double divisor; /**< the sum is divided by this too, e.g. the number of micro-batches */
+  double divisor; /**< additional divisor of the sum, e.g. the number of micro-batches */
 };
 
-/** How far a schedule looks ahead and what it keeps, in elements; and where units are full. */
+/** Options of a schedule: limits in elements, and the memory of views. */
 struct meron_schedule_options {
   uint32_t struct_size; /**< sizeof(meron_schedule_options) */
   uint32_t reserved_0; /**< must be 0 */
-  uint64_t prefetch_elements; /**< gathers are begun ahead for the uses that come within this many elements of uses; default 5e7; 0: nothing is begun ahead */
-  uint64_t max_live_elements; /**< limits what is begun ahead or kept, never what is needed now; default 1e9 */
-  uint64_t max_reuse_elements; /**< a unit whose next recorded use comes within this many elements of other units' uses is kept full; default 1e9 */
+  uint64_t prefetch_elements; /**< gathers are prefetched for the next uses within this many elements; default 5e7; 0: no prefetch */
+  uint64_t max_live_elements; /**< limit of prefetched and kept units, never of the unit in use; default 1e9 */
+  uint64_t max_reuse_elements; /**< a unit stays full if its next recorded use is within this many elements of other units' uses; default 1e9 */
   uint64_t persist_elements; /**< a unit of at most this many elements stays full from its first use until meron_schedule_drop; default 1e5 */
-  uint64_t persist_total_elements; /**< of all such units together, in the order given; default UINT64_MAX */
-  meron_gather_place place; /**< where views are: default MERON_PLACE_HOST; MERON_PLACE_DEVICE: in the memory of the context's device, where it has one */
+  uint64_t persist_total_elements; /**< limit for all such units together, in the order of meron_schedule_create; default UINT64_MAX */
+  meron_gather_place place; /**< memory of views: default MERON_PLACE_HOST; MERON_PLACE_DEVICE: the context's device, if it has one */
   uint32_t reserved_1; /**< must be 0 */
 };
 
-/** What is known about a schedule. */
+/** Information about a schedule. */
 struct meron_schedule_info {
   uint32_t struct_size; /**< sizeof(meron_schedule_info), set by the caller */
   uint32_t entered; /**< units that are entered now */
-  uint64_t units; /**< that it was made of */
+  uint64_t units; /**< of the schedule */
   uint64_t passes; /**< begun so far */
   uint64_t uses; /**< units entered so far */
   uint64_t ready; /**< uses whose unit was full already */
-  uint64_t ahead; /**< uses met by a gather that was begun ahead */
-  uint64_t deviations; /**< uses that the recorded order did not have next */
-  uint64_t live_elements; /**< of the units that are full or on their way now */
-  uint64_t peak_live_elements; /**< the most there were */
+  uint64_t ahead; /**< uses with a prefetched gather */
+  uint64_t deviations; /**< uses that differ from the recorded order */
+  uint64_t live_elements; /**< of the units that are full or gathering now */
+  uint64_t peak_live_elements; /**< maximum of live_elements */
   uint64_t wait_ns; /**< nanoseconds that uses have waited */
 };
 
@@ -746,8 +746,8 @@ inline const char *meron_version_string() {
 }
 
 /**
- * What this host and this build offer, as JSON: version, compiler, CPU features and the kernel
- * target in use, transports with the reason where one is unavailable, memory, huge pages, /dev/shm,
+ * Describes this host and this build, as JSON: version, compiler, CPU features and the kernel
+ * target in use, transports with the reason if one is unavailable, memory, huge pages, /dev/shm,
  * memlock limit, io_uring. Ownership: the caller frees *out with meron_string_free. Blocks: never
  * (reads /proc). Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_NO_MEMORY.
  */
@@ -766,8 +766,8 @@ inline int64_t meron_dtype_size(int32_t dtype) {
 }
 
 /**
- * Waits for a future. Returns MERON_IN_PROGRESS when timeout_ns passed first; the operation goes
- * on. Blocks: on peers, a device's copies or a drive, at most the deadline; advances other
+ * Waits for a future. Returns MERON_IN_PROGRESS if timeout_ns passed first; the operation
+ * continues. Blocks: on peers, a device's copies or a drive, at most the deadline; advances other
  * operations of the context meanwhile. Threads: any; several may wait for one future. Errors: those
  * of the operation, MERON_E_TIMEOUT, MERON_E_PEER_DEAD, MERON_E_PEER_CLOSED, MERON_E_MISMATCH,
  * MERON_E_ABORTED, MERON_E_CANCELLED, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
@@ -778,9 +778,9 @@ inline int32_t meron_future_wait(int64_t future, int64_t timeout_ns) {
 }
 
 /**
- * MERON_OK when the operation has ended well, MERON_IN_PROGRESS when it has not ended, else its
- * error. Without `err` a save that has failed counts as not told: the next save reports it. Blocks:
- * never on peers, a device or a drive; may compute and copy. Threads: any. Errors: as
+ * Returns MERON_OK if the operation has succeeded, MERON_IN_PROGRESS if it has not ended, else its
+ * error. Without `err`, the failure of a save counts as unreported: the next save reports it.
+ * Blocks: never on peers, a device or a drive; may compute and copy. Threads: any. Errors: as
  * meron_future_wait.
  */
 inline int32_t meron_future_poll(int64_t future) {
@@ -789,9 +789,9 @@ inline int32_t meron_future_poll(int64_t future) {
 }
 
 /**
- * Releases a future. An operation under way goes on, so that the ranks stay in step; a gather and
- * an update are given up (see meron_gather_begin, meron_update_begin). Blocks: never. Threads: any,
- * also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
+ * Releases a future. A pending operation continues, so that the ranks stay in step; a pending
+ * gather or update is cancelled (see meron_gather_begin, meron_update_begin). Blocks: never.
+ * Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
  */
 inline int32_t meron_future_release(int64_t future) {
   error_slot error;
@@ -799,15 +799,15 @@ inline int32_t meron_future_release(int64_t future) {
 }
 
 /**
- * Makes one of the named plans: "zero0" (everything replicated, as in DDP), "zero1" (optimizer
+ * Creates one of the named plans: "zero0" (everything replicated, as in DDP), "zero1" (optimizer
  * states sharded), "zero2" (gradients too), "zero3" (parameters too); for several nodes "mics(4)"
- * (zero3 within groups of 4 ranks, gradients synchronized between the groups when an accumulation
- * ends), "hpz(4)" (zero3 with a second copy of the parameters in each group from forward to
- * backward) and "zeropp(4)" (the same, with parameters in int8 and gradients in int4 between
- * groups). Without an argument, or with "node", a group is the ranks of a node. Follows ZeRO (arXiv
- * 1910.02054), MiCS (arXiv 2205.00119) and ZeRO++ (arXiv 2306.10209). Ownership: the caller
- * releases *out with meron_plan_release; a context keeps its own reference. Blocks: never. Threads:
- * any. Errors: MERON_E_ARGUMENT for an unknown name (the message lists the known ones).
+ * (zero3 within groups of 4 ranks, gradients synchronized between the groups at the accumulation
+ * boundary), "hpz(4)" (zero3 with a secondary partition of the parameters in each group from
+ * forward to backward) and "zeropp(4)" (the same, with parameters in int8 and gradients in int4
+ * between groups). Without an argument, or with "node", a group is the ranks of a node. Follows
+ * ZeRO (arXiv 1910.02054), MiCS (arXiv 2205.00119) and ZeRO++ (arXiv 2306.10209). Ownership: the
+ * caller releases *out with meron_plan_release; a context keeps its own reference. Blocks: never.
+ * Threads: any. Errors: MERON_E_ARGUMENT for an unknown name (the message lists the known ones).
  */
 inline int64_t meron_plan_preset(const char *name) {
   ::meron_plan out = {};
@@ -879,12 +879,12 @@ inline char *meron_plan_predict(int64_t plan, const char *model, int32_t ranks, 
 }
 
 /**
- * Estimates on a cluster what every known strategy costs per step, and ranks them: bytes and time
- * on the links between nodes and inside a node, time of a step with perfect overlap and with none,
- * memory per device and whether it fits, and in sentences why the first is first. Times are made of
- * predicted bytes, as docs/plan.md says; nothing is measured. Ownership: the caller frees *out with
- * meron_string_free. Blocks: never. Threads: any. Errors: MERON_E_PARSE (line and key),
- * MERON_E_ARGUMENT.
+ * Estimates the cost per step of every known strategy on a cluster, and ranks the strategies: bytes
+ * and time on the links between nodes and inside a node, time of a step with perfect overlap and
+ * with none, memory per device and if it fits, and the reasons for the first rank in sentences.
+ * Times are computed from predicted bytes, as docs/plan.md describes; nothing is measured.
+ * Ownership: the caller frees *out with meron_string_free. Blocks: never. Threads: any. Errors:
+ * MERON_E_PARSE (line and key), MERON_E_ARGUMENT.
  */
 inline char *meron_plan_rank_cluster(const char *model, const char *cluster, int32_t ranks, int32_t micro_batches, int32_t gathers_per_micro_batch, int32_t ranks_per_node, int32_t optimizer_states, int32_t tokens, double compute_seconds, int32_t table) {
   ::meron_workload workload = initial(api().meron_workload_init);
@@ -946,13 +946,14 @@ inline ::meron_context_options meron_context_options_init() {
 }
 
 /**
- * Opens this rank's context and meets the other ranks. Ownership: the caller closes *out. Blocks:
- * until all ranks have come, at most the deadline. Threads: any. Errors: MERON_E_ARGUMENT (rank
- * beyond the world, unknown transport), MERON_E_AUTH (token missing or wrong), MERON_E_TIMEOUT (who
- * is missing), MERON_E_VERSION, MERON_E_NO_MEMORY, MERON_E_IO, MERON_E_NOT_FOUND (no directory
- * MERON_STORE), MERON_E_UNSUPPORTED (nothing joins the ranks' hosts; the device's module cannot be
- * loaded or cannot work here, with the reason), MERON_E_DEVICE (it has failed), MERON_E_DUPLICATE
- * (a rank came twice), or what a faster rank's calls have broken the world with meanwhile.
+ * Opens this rank's context and connects it to the other ranks. Ownership: the caller closes *out.
+ * Blocks: until all ranks have arrived, at most the deadline. Threads: any. Errors:
+ * MERON_E_ARGUMENT (rank beyond the world, unknown transport), MERON_E_AUTH (token missing or
+ * wrong), MERON_E_TIMEOUT (names the missing ranks), MERON_E_VERSION, MERON_E_NO_MEMORY,
+ * MERON_E_IO, MERON_E_NOT_FOUND (no directory MERON_STORE), MERON_E_UNSUPPORTED (no transport
+ * connects the ranks' hosts; the device's module cannot be loaded or cannot work here, with the
+ * reason), MERON_E_DEVICE (it has failed), MERON_E_DUPLICATE (a rank arrived twice), or the error
+ * with which calls of a faster rank have broken the world.
  */
 inline int64_t meron_context_open(int32_t header_version, int32_t rank, int32_t world_size, const char *transport, const char *job, const char *token, int64_t timeout_ns, int64_t host_memory_limit, int64_t arena_reserve, int32_t threads, int64_t plan, callbacks *hooks, custom_transport *custom, const char *device) {
   ::meron_context_options options = initial(api().meron_context_options_init);
@@ -977,13 +978,13 @@ inline int64_t meron_context_open(int32_t header_version, int32_t rank, int32_t 
 }
 
 /**
- * Closes the context: operations under way are cancelled, all handles made from it become stale,
- * views become invalid, and memory that the caller passed to operations is not touched any more
- * once it returns. DLPack tensors stay readable. Local: it does not wait for peers, but for a save
- * of a checkpoint under way, which ends first; one that should_stop does not wait for is abandoned,
- * and no checkpoint comes of it. Peers that still need this rank get MERON_E_PEER_CLOSED. Blocks:
- * on such a save; else at most until calls of other threads on this context have noticed (5 s).
- * Threads: any. Errors: MERON_E_HANDLE, MERON_E_STALE (closed already).
+ * Closes the context: pending operations are cancelled, all its handles become stale, views become
+ * invalid, and after the return nothing touches memory that the caller passed to operations. DLPack
+ * tensors stay readable. Local: it does not wait for peers, but first for a pending save of a
+ * checkpoint. If should_stop ends that wait, the save is abandoned and leaves no checkpoint. Peers
+ * that still need this rank get MERON_E_PEER_CLOSED. Blocks: on such a save; else at most until
+ * calls of other threads on this context have ended (5 s). Threads: any. Errors: MERON_E_HANDLE,
+ * MERON_E_STALE (closed already).
  */
 inline int32_t meron_context_close(int64_t context) {
   error_slot error;
@@ -1043,9 +1044,9 @@ inline ::meron_stats meron_context_stats(int64_t context) {
 }
 
 /**
- * Predicts memory and traffic of this rank from the plan and the units made so far. The counters of
- * meron_stats grow by exactly these bytes per step of that workload. optimizer's rule count.
- * Blocks: never. Threads: any. Errors: as meron_context_rank, MERON_E_ARGUMENT.
+ * Predicts memory and traffic of this rank from the plan and the current units. The counters of
+ * meron_stats grow by exactly these bytes per step of that workload. Blocks: never. Threads: any.
+ * Errors: as meron_context_rank, MERON_E_ARGUMENT.
  */
 inline ::meron_prediction meron_context_predict(int64_t context, int32_t ranks, int32_t micro_batches, int32_t gathers_per_micro_batch, int32_t ranks_per_node, int32_t optimizer_states) {
   ::meron_workload workload = initial(api().meron_workload_init);
@@ -1084,13 +1085,13 @@ inline int64_t meron_context_world(int64_t context) {
 }
 
 /**
- * Makes a group of some ranks. Collective over the world: every rank calls it with the same list;
+ * Creates a group of some ranks. Collective over the world: every rank calls it with the same list;
  * ranks outside of the list get a null group. Ownership: the caller releases *out. Blocks: never;
- * where the plan has parameters on tier device, until the ranks of the group have called it,
- * because their devices are joined. Threads: any. Errors: MERON_E_ARGUMENT (a rank beyond the world
- * or twice), MERON_E_UNSUPPORTED (more than 64 groups), MERON_E_VERSION (libraries of collectives
- * that differ), MERON_E_NO_MEMORY, -3xx. A lack of memory on one rank breaks the world: all are
- * told which rank.
+ * but if the plan has parameters on tier device, until the ranks of the group have called it,
+ * because it connects their devices. Threads: any. Errors: MERON_E_ARGUMENT (a rank beyond the
+ * world or twice), MERON_E_UNSUPPORTED (more than 64 groups), MERON_E_VERSION (libraries of
+ * collectives that differ), MERON_E_NO_MEMORY, -3xx. A lack of memory on one rank breaks the world:
+ * the error names the rank on all ranks.
  */
 inline int64_t meron_group_create(int64_t context, int32_array ranks) {
   ::meron_group out = {};
@@ -1100,7 +1101,7 @@ inline int64_t meron_group_create(int64_t context, int32_array ranks) {
 }
 
 /**
- * This rank's place in the group. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT,
+ * This rank's number in the group. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT,
  * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 inline int32_t meron_group_rank(int64_t group) {
@@ -1121,8 +1122,8 @@ inline int32_t meron_group_size(int64_t group) {
 }
 
 /**
- * MERON_OK while the group is whole, else the sticky error that broke it. Blocks: never; looks
- * whether peers are alive. Threads: any. Errors: -3xx, as meron_group_rank.
+ * MERON_OK while the group works, else the sticky error that broke it. Blocks: never; checks if
+ * peers are alive. Threads: any. Errors: -3xx, as meron_group_rank.
  */
 inline int32_t meron_group_status(int64_t group) {
   error_slot error;
@@ -1130,7 +1131,7 @@ inline int32_t meron_group_status(int64_t group) {
 }
 
 /**
- * Breaks the group on every rank: waits under way end with MERON_E_ABORTED, which carries `reason`.
+ * Breaks the group on every rank: pending waits end with MERON_E_ABORTED, which contains `reason`.
  * Blocks: never. Threads: any. Errors: as meron_group_rank.
  */
 inline int32_t meron_group_abort(int64_t group, const char *reason) {
@@ -1163,9 +1164,9 @@ inline int64_t meron_broadcast_begin(int64_t group, writable_memory data, int32_
 
 /**
  * Begins an all-reduce of `count` elements in place. Sums are in f32, in rank order, so that every
- * rank gets the same bits in every run. Made for small arrays (losses, metrics): every rank reads
- * all peers' values; gradients go by meron_reduce_begin. Ownership: `data` must stay valid until
- * the future has ended. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, as meron_group_rank,
+ * rank gets the same bits in every run. For small arrays (losses, metrics): every rank reads all
+ * peers' values. For gradients, use meron_reduce_begin. Ownership: `data` must stay valid until the
+ * future has ended. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, as meron_group_rank,
  * -3xx.
  */
 inline int64_t meron_all_reduce_begin(int64_t group, writable_memory data, int32_t dtype, int32_t op) {
@@ -1213,7 +1214,7 @@ inline int64_t meron_param_register(int64_t context, int32_t dtype, const char *
 }
 
 /**
- * Reads what is known about a param. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT,
+ * Reads the information about a param. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT,
  * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 inline ::meron_param_info meron_param_get_info(int64_t param) {
@@ -1244,14 +1245,14 @@ inline int32_t meron_param_release(int64_t param) {
 }
 
 /**
- * Makes a unit and reserves the memory that the plan gives it on this rank; values are zero at
- * version 0. The memory of gradients is counted, and the host asked whether it has what this rank
- * needs, but it is taken by the first gradient: see meron_gradient_view. Collective over the
- * params' group. Ownership: the caller releases *out; the memory stays until meron_unit_destroy or
- * until the context is closed, because peers may read it. Blocks: never on peers. Threads: any.
- * Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param twice, or in a unit already, or the name),
+ * Creates a unit and reserves its memory on this rank according to the plan; values are zero at
+ * version 0. The memory of gradients is counted, and checked against the host's free memory, but
+ * the first gradient allocates it: see meron_gradient_view. Collective over the params' group.
+ * Ownership: the caller releases *out; the memory stays until meron_unit_destroy or until the
+ * context is closed, because peers may read it. Blocks: never on peers. Threads: any. Errors:
+ * MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param twice, or in a unit already, or the name),
  * MERON_E_NO_MEMORY (figures), -3xx. In a group of several ranks, a lack of memory on one of them
- * breaks the group: all are told which rank.
+ * breaks the group: the error names the rank on all of them.
  */
 inline int64_t meron_unit_create(int64_t context, const char *name, int64_array params) {
   ::meron_unit out = {};
@@ -1261,16 +1262,16 @@ inline int64_t meron_unit_create(int64_t context, const char *name, int64_array 
 }
 
 /**
- * Destroys a unit and its params: gives back their memory on the host, on the device and on the
- * drive, and their names. Collective over the unit's group: all ranks call it, and no rank makes
+ * Destroys a unit and its params: releases their memory on the host, on the device and on the
+ * drive, and their names. Collective over the unit's group: all ranks call it, and no rank creates
  * units or groups meanwhile. All handles of the unit and of its params become stale; views of its
  * values and gradients must not be read any more. Ownership: none. Blocks: until every rank has
- * called it and none uses the unit any more, at most the deadline. Threads: any, one unit at a
- * time. Errors: MERON_E_STATE, before any rank is called and before anything has changed (the unit
- * is gathered, updated, reduced or stepped, or it belongs to a schedule or an optimizer: release
- * these first; another thread destroys a unit), MERON_E_CANCELLED (should_stop: call again to go
- * on), MERON_E_HANDLE, MERON_E_STALE (also the second time), -3xx (a rank that does not call is
- * named).
+ * called it and no rank uses the unit any more, at most the deadline. Threads: any, one unit at a
+ * time. Errors: MERON_E_STATE, before this rank notifies its peers and before anything has changed
+ * (the unit is gathered, updated, reduced or stepped, or it belongs to a schedule or an optimizer:
+ * release these first; another thread destroys a unit), MERON_E_CANCELLED (should_stop: call again
+ * to continue), MERON_E_HANDLE, MERON_E_STALE (also the second time), -3xx (names a rank that does
+ * not call).
  */
 inline int32_t meron_unit_destroy(int64_t unit) {
   error_slot error;
@@ -1278,7 +1279,7 @@ inline int32_t meron_unit_destroy(int64_t unit) {
 }
 
 /**
- * Reads what is known about a unit. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT,
+ * Reads the information about a unit. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT,
  * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 inline ::meron_unit_info meron_unit_get_info(int64_t unit) {
@@ -1298,13 +1299,13 @@ inline int32_t meron_unit_release(int64_t unit) {
 }
 
 /**
- * Begins an update of some units: asks every rank to release the present version. Collective over
- * the units' group. When it has ended, this rank's parts may be written. Ownership: the caller ends
- * *out by meron_update_publish. Released before, the update is given up: if this rank has waited
- * for it and called neither meron_update_write nor meron_update_view, its values are published
- * unchanged; otherwise the group breaks with MERON_E_ABORTED on every rank, because values that are
- * written in part must not be published and peers go on with the update. Blocks: never. Threads:
- * any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a unit is leased here or being updated),
+ * Begins an update of some units: requests that every rank release the current version. Collective
+ * over the units' group. When it has ended, this rank's shards may be written. Ownership: the
+ * caller ends *out by meron_update_publish. A release before that cancels the update: if this rank
+ * has waited for it and called neither meron_update_write nor meron_update_view, its values are
+ * published unchanged; otherwise the group breaks with MERON_E_ABORTED on every rank, because
+ * partly written values must not be published and peers continue the update. Blocks: never.
+ * Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a unit is leased here or being updated),
  * MERON_E_DUPLICATE, MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
 inline int64_t meron_update_begin(int64_array units) {
@@ -1315,10 +1316,10 @@ inline int64_t meron_update_begin(int64_array units) {
 }
 
 /**
- * The part of `param` that this rank updates (all of it when the plan replicates the optimizer
+ * The shard of `param` that this rank updates (the full tensor if the plan replicates the optimizer
  * states), in the param's dtype, writable. Ownership: borrowed until meron_update_publish. Blocks:
  * never. Threads: any. Errors: MERON_E_ARGUMENT (the param is in none of the units), MERON_E_STATE
- * (the update has not been waited for), MERON_E_HANDLE, MERON_E_STALE.
+ * (no call has waited for the update), MERON_E_HANDLE, MERON_E_STALE.
  */
 inline ::meron_view meron_update_view(int64_t update, int64_t param) {
   ::meron_view out = {};
@@ -1328,10 +1329,9 @@ inline ::meron_view meron_update_view(int64_t update, int64_t param) {
 }
 
 /**
- * Writes this rank's part of `param` from the whole tensor, of which every rank passes equal
- * values; converts between dtypes, and keeps f32 values in the master copy where there is one.
- * Ownership: `data` is only read, during the call. Blocks: never. Threads: any. Errors: as
- * meron_update_view.
+ * Writes this rank's shard of `param` from the full tensor. Every rank passes equal values.
+ * Converts between dtypes, and keeps f32 values in the master copy if there is one. Ownership:
+ * `data` is only read, during the call. Blocks: never. Threads: any. Errors: as meron_update_view.
  */
 inline int32_t meron_update_write(int64_t update, int64_t param, readable_memory data, int32_t dtype) {
   error_slot error;
@@ -1339,9 +1339,9 @@ inline int32_t meron_update_write(int64_t update, int64_t param, readable_memory
 }
 
 /**
- * Publishes the written parts as the next version and ends the update; the handle becomes stale.
- * What was not written keeps its value. Blocks: never. Threads: any. Errors: MERON_E_STATE (not
- * waited for), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * Publishes the written shards as the next version and ends the update; the handle becomes stale.
+ * Elements that were not written keep their values. Blocks: never. Threads: any. Errors:
+ * MERON_E_STATE (not waited for), MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
 inline int32_t meron_update_publish(int64_t update) {
   error_slot error;
@@ -1357,15 +1357,14 @@ inline ::meron_optimizer_options meron_optimizer_options_init() {
 }
 
 /**
- * Makes an optimizer and its states (zero) for the trainable params of some units: what the rule
- * keeps, in the plan's dtype and on its tier, and an f32 master copy where the params have 16 bits.
- * States on tier nvme are written once here, so that steps only write over what is there; while
- * that takes long, the log tells how far it is. Collective over the units' group. Ownership: the
- * caller releases *out. Blocks: on this rank's drive where states lie on nvme; never on peers.
- * Threads: any. Errors: MERON_E_ARGUMENT (a value out of range, no trainable param, a folder of
- * tier nvme that will not do), MERON_E_DUPLICATE (a unit twice, or in an optimizer already),
- * MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_HANDLE,
- * MERON_E_STALE, -3xx.
+ * Creates an optimizer and its states (zero) for the trainable params of some units: the states of
+ * the rule, in the plan's dtype and on its tier, and an f32 master copy if the params have 16 bits.
+ * States on tier nvme are written once here, so that steps only overwrite existing data; if that
+ * takes long, the log reports the progress. Collective over the units' group. Ownership: the caller
+ * releases *out. Blocks: on this rank's drive if states are on nvme; never on peers. Threads: any.
+ * Errors: MERON_E_ARGUMENT (a value out of range, no trainable param, an unusable folder of tier
+ * nvme), MERON_E_DUPLICATE (a unit twice, or in an optimizer already), MERON_E_NO_MEMORY,
+ * MERON_E_NOT_FOUND, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
 inline int64_t meron_optimizer_create(int64_array units, int32_t kind, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay, double max_norm, double dampening, int32_t nesterov, double lr_decay) {
   ::meron_optimizer_options options = initial(api().meron_optimizer_options_init);
@@ -1386,9 +1385,9 @@ inline int64_t meron_optimizer_create(int64_array units, int32_t kind, double le
 }
 
 /**
- * Sets the learning rate of the next steps for params that are in no group that was added; the same
- * on all ranks (it is part of the step's fingerprint). Blocks: never. Threads: any. Errors:
- * MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+ * Sets the learning rate of the next steps for params of group 0; the same on all ranks (it is part
+ * of the step's fingerprint). Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT,
+ * MERON_E_HANDLE, MERON_E_STALE.
  */
 inline int32_t meron_optimizer_set_learning_rate(int64_t optimizer, double learning_rate) {
   error_slot error;
@@ -1404,10 +1403,10 @@ inline ::meron_param_group meron_param_group_init() {
 }
 
 /**
- * Gives some params numbers of their own, for example no weight decay. All ranks must do the same
- * before the next step, whose fingerprint has it. Blocks: never. Threads: any, not during a step.
- * Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param is in a group already), MERON_E_STATE (a
- * step is under way), MERON_E_HANDLE, MERON_E_STALE.
+ * Gives some params their own hyperparameters, for example no weight decay. All ranks must do the
+ * same before the next step, because it is part of the step's fingerprint. Blocks: never. Threads:
+ * any, not during a step. Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param is in a group
+ * already), MERON_E_STATE (a step is pending), MERON_E_HANDLE, MERON_E_STALE.
  */
 inline int32_t meron_optimizer_add_param_group(int64_t optimizer, int64_array params, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay, double lr_decay) {
   ::meron_param_group group = initial(api().meron_param_group_init);
@@ -1424,8 +1423,8 @@ inline int32_t meron_optimizer_add_param_group(int64_t optimizer, int64_array pa
 }
 
 /**
- * Sets the numbers of a group for the next steps; the same on all ranks. Blocks: never. Threads:
- * any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+ * Sets the hyperparameters of a group for the next steps; the same on all ranks. Blocks: never.
+ * Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
  */
 inline int32_t meron_optimizer_set_param_group(int64_t optimizer, int32_t number, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay, double lr_decay) {
   ::meron_param_group group = initial(api().meron_param_group_init);
@@ -1440,8 +1439,8 @@ inline int32_t meron_optimizer_set_param_group(int64_t optimizer, int32_t number
 }
 
 /**
- * Reads the numbers of a group. Ownership: *out is the caller's, a plain copy. Blocks: never.
- * Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ * Reads the hyperparameters of a group. Ownership: *out is the caller's, a plain copy. Blocks:
+ * never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 inline ::meron_param_group meron_optimizer_get_param_group(int64_t optimizer, int32_t number) {
   ::meron_param_group out = {}; out.struct_size = sizeof out;
@@ -1452,15 +1451,15 @@ inline ::meron_param_group meron_optimizer_get_param_group(int64_t optimizer, in
 
 /**
  * Begins a step: global gradient norm (exact, so equal for every number of ranks), clipping, update
- * of this rank's parts, publication of the next version. Needs the reduced gradient of every unit,
+ * of this rank's shards, publication of the next version. Needs the reduced gradient of every unit,
  * and no lease on any of them on this rank. Collective over the units' group. States on tier nvme
  * are read, updated and written at the same time, piece by piece; nothing is written before the
  * norm is known to be finite. Ownership: the caller releases *out. Blocks: never. Threads: any.
  * Errors: MERON_E_STATE (names the unit that is leased or not reduced), MERON_E_HANDLE,
- * MERON_E_STALE, -3xx; from the wait: MERON_E_NONFINITE on all ranks when the norm is not finite:
- * nothing was changed, the gradients are discarded; MERON_E_IO and MERON_E_CORRUPT where a drive
- * failed or gave other bytes than were written: the group is broken, and a checkpoint is what to go
- * on from.
+ * MERON_E_STALE, -3xx; from the wait: MERON_E_NONFINITE on all ranks if the norm is not finite:
+ * nothing was changed, and the gradients are discarded; MERON_E_IO and MERON_E_CORRUPT if a drive
+ * failed or returned other bytes than were written: the group is broken, so continue from a
+ * checkpoint.
  */
 inline int64_t meron_optimizer_step_begin(int64_t optimizer) {
   ::meron_future out = {};
@@ -1475,7 +1474,7 @@ inline int64_t meron_optimizer_step_begin(int64_t optimizer) {
  * corrections, the first step of SGD with a momentum (which takes no average) and the random
  * rounding of states in 16 or 8 bits depend on it. All ranks set the same number, because the
  * fingerprint of the next step includes it. Changes nothing else. Blocks: never. Threads: any, not
- * during a step. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is under way), MERON_E_HANDLE,
+ * during a step. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is pending), MERON_E_HANDLE,
  * MERON_E_STALE.
  */
 inline int32_t meron_optimizer_set_steps(int64_t optimizer, int64_t steps) {
@@ -1489,7 +1488,7 @@ inline int32_t meron_optimizer_set_steps(int64_t optimizer, int64_t steps) {
  * All ranks give the same params before the next step, whose fingerprint includes them. Gradients
  * of skipped params still count in the norm. States in 8 bits are rounded anew if they share a
  * block with a param that is not skipped. skipped. Ownership: the array is copied. Blocks: never.
- * Threads: any, not during a step. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is under way),
+ * Threads: any, not during a step. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is pending),
  * MERON_E_HANDLE, MERON_E_STALE.
  */
 inline int32_t meron_optimizer_set_skipped(int64_t optimizer, int64_array params) {
@@ -1514,8 +1513,7 @@ inline int64_t meron_optimizer_param_steps(int64_t optimizer, int64_t param) {
  * meron_optimizer_write_state of zeros) or come from elsewhere. All ranks set the same number,
  * because the fingerprint of the next step includes it. meron_optimizer_set_steps resets it.
  * Blocks: never. Threads: any, not during a step. Errors: MERON_E_ARGUMENT (also for a param that
- * this optimizer does not train), MERON_E_STATE (a step is under way), MERON_E_HANDLE,
- * MERON_E_STALE.
+ * this optimizer does not train), MERON_E_STATE (a step is pending), MERON_E_HANDLE, MERON_E_STALE.
  */
 inline int32_t meron_optimizer_set_param_steps(int64_t optimizer, int64_t param, int64_t steps) {
   error_slot error;
@@ -1523,7 +1521,7 @@ inline int32_t meron_optimizer_set_param_steps(int64_t optimizer, int64_t param,
 }
 
 /**
- * Reads what is known about an optimizer. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT,
+ * Reads the information about an optimizer. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT,
  * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 inline ::meron_optimizer_info meron_optimizer_get_info(int64_t optimizer) {
@@ -1534,11 +1532,11 @@ inline ::meron_optimizer_info meron_optimizer_get_info(int64_t optimizer) {
 }
 
 /**
- * This rank's part of a state of `param`, f32, where it lies in memory as such. Writable, but for a
+ * This rank's shard of a state of `param`, if the state is in memory in f32. Writable, except for a
  * master that is the param itself (write that through an update). Ownership: borrowed until the
  * next step or meron_optimizer_release. Blocks: never. Threads: any, not during a step. Errors:
  * MERON_E_ARGUMENT (not a param of this optimizer, a state that the rule does not keep),
- * MERON_E_UNSUPPORTED (it lies on nvme, or in 16 or 8 bits: meron_optimizer_read_state),
+ * MERON_E_UNSUPPORTED (it is on nvme, or in 16 or 8 bits: use meron_optimizer_read_state),
  * MERON_E_HANDLE, MERON_E_STALE.
  */
 inline ::meron_view meron_optimizer_state_view(int64_t optimizer, int64_t param, int32_t state) {
@@ -1549,10 +1547,10 @@ inline ::meron_view meron_optimizer_state_view(int64_t optimizer, int64_t param,
 }
 
 /**
- * Copies this rank's part of a state of `param` in f32, wherever and however it lies. Blocks: on
- * this rank's drive where states lie on nvme. Threads: any, not during a step. Errors:
- * MERON_E_ARGUMENT (as meron_optimizer_state_view, or another count), MERON_E_STATE (a step is
- * under way), MERON_E_IO, MERON_E_CORRUPT, MERON_E_HANDLE, MERON_E_STALE.
+ * Copies this rank's shard of a state of `param` in f32, from any tier and dtype. Blocks: on this
+ * rank's drive if states are on nvme. Threads: any, not during a step. Errors: MERON_E_ARGUMENT (as
+ * meron_optimizer_state_view, or another count), MERON_E_STATE (a step is pending), MERON_E_IO,
+ * MERON_E_CORRUPT, MERON_E_HANDLE, MERON_E_STALE.
  */
 inline int32_t meron_optimizer_read_state(writable_memory out, int64_t optimizer, int64_t param, int32_t state) {
   error_slot error;
@@ -1560,7 +1558,7 @@ inline int32_t meron_optimizer_read_state(writable_memory out, int64_t optimizer
 }
 
 /**
- * Replaces this rank's part of a state of `param`, from f32; states of 16 or 8 bits are rounded to
+ * Replaces this rank's shard of a state of `param`, from f32; states of 16 or 8 bits are rounded to
  * nearest. Blocks: as meron_optimizer_read_state. Threads: any, not during a step. Errors: as
  * meron_optimizer_read_state, MERON_E_ARGUMENT also for a master that is the param itself (write
  * that through an update).
@@ -1571,14 +1569,14 @@ inline int32_t meron_optimizer_write_state(int64_t optimizer, int64_t param, int
 }
 
 /**
- * Moves this rank's states that lie in memory, the f32 master among them, to this rank's file on a
- * drive, and gives their memory back: for a phase that needs it for something else, as DeepSpeed's
- * offload_states does. Values stay usable; until meron_optimizer_reload the optimizer cannot step,
- * and what would change its master (an update) is refused. Blocks: on this rank's drive, and other
- * calls of this rank that begin something meanwhile; never on peers. Threads: any. After an error
- * all is as it was. Errors: MERON_E_ARGUMENT (no folder, one that will not do), MERON_E_STATE (a
- * step is under way, they are offloaded already), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NOT_FOUND,
- * MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
+ * Moves this rank's states in memory, including the f32 master, to this rank's file on a drive, and
+ * frees their memory, for a phase that needs it for something else, like DeepSpeed's
+ * offload_states. Values stay usable; until meron_optimizer_reload the optimizer cannot step, and
+ * calls that would change its master (an update) fail. Blocks: on this rank's drive, and meanwhile
+ * other calls of this rank that begin an operation; never on peers. Threads: any. An error changes
+ * nothing. Errors: MERON_E_ARGUMENT (no folder, an unusable one), MERON_E_STATE (a step is pending,
+ * they are offloaded already), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NOT_FOUND, MERON_E_TIMEOUT,
+ * MERON_E_HANDLE, MERON_E_STALE.
  */
 inline int32_t meron_optimizer_offload(int64_t optimizer, const char *folder) {
   error_slot error;
@@ -1586,10 +1584,10 @@ inline int32_t meron_optimizer_offload(int64_t optimizer, const char *folder) {
 }
 
 /**
- * Brings the states back that meron_optimizer_offload has moved off, bit by bit the same. Blocks:
- * on this rank's drive; never on peers. Threads: any. After an error they are offloaded still.
- * Errors: MERON_E_STATE (they are not offloaded), MERON_E_NO_MEMORY, MERON_E_IO, MERON_E_CORRUPT
- * (the drive gave other bytes), MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
+ * Restores the states that meron_optimizer_offload moved, bit for bit. Blocks: on this rank's
+ * drive; never on peers. Threads: any. After an error they are still offloaded. Errors:
+ * MERON_E_STATE (they are not offloaded), MERON_E_NO_MEMORY, MERON_E_IO, MERON_E_CORRUPT (the drive
+ * returned other bytes), MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
  */
 inline int32_t meron_optimizer_reload(int64_t optimizer) {
   error_slot error;
@@ -1597,9 +1595,9 @@ inline int32_t meron_optimizer_reload(int64_t optimizer) {
 }
 
 /**
- * Releases the optimizer and its states. A step under way keeps them until it has ended. Blocks:
- * where states lie on nvme, until what the last step wrote is there, at most 5 s; never on peers.
- * Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
+ * Releases the optimizer and its states. A pending step keeps them until it has ended. Blocks: if
+ * states are on nvme, until the writes of the last step have completed, at most 5 s; never on
+ * peers. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
  */
 inline int32_t meron_optimizer_release(int64_t optimizer) {
   error_slot error;
@@ -1625,28 +1623,27 @@ inline ::meron_checkpoint_save_options meron_checkpoint_save_options_init() {
 /**
  * Begins to save the states of all units, as they are now, as `name` in `folder`. Collective over
  * the world. A thread of the engine copies them into bounded memory and writes: gathers, forward
- * and backward go on meanwhile. A step or an update of a unit waits until the unit is copied, and
- * so does a reduction whose codec keeps feedback; writes of states, offloads, reloads, new
- * optimizers and the destruction of units wait until all units are. Views of states must not be
+ * and backward continue meanwhile. A step or an update of a unit waits until the unit is copied,
+ * and so does a reduction with a codec that keeps feedback; writes of states, offloads, reloads,
+ * new optimizers and the destruction of units wait until all units are. Views of states must not be
  * written before that. The counts of steps and the numbers of param groups are those of the call.
- * After a failure on any rank (a full disk) all ranks get the error, which names that rank, from
- * the future, and, if some rank has not waited for it, once again from the next save, which then
- * begins nothing; the checkpoints that were there stay, and training can go on. One save at a time:
- * the next one, and a load, wait for the one before. Closing the context waits for it too. A wait
- * for the future that is given up leaves the save as it is. A rank that gives no sign of progress
- * for twice the context's timeout breaks the group (MERON_E_TIMEOUT); one that is slow does not,
- * nor do steps that wait for it. With `per_node` a node's folder has the files of its ranks, and
- * the manifest of all (docs/checkpoint-format.md): the checkpoint exists once every node has given
- * it its name; a name that only some nodes have, because a host died meanwhile, is free. that all
- * ranks of the node see. Ownership: texts and arrays are copied; what a tensor's `data` points to
- * must stay as it is until meron_checkpoint_wait_copied; the caller releases *out. Blocks: until
- * the save before has ended. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is under
- * way, a unit is updated, a gradient waits for a step, states are offloaded), MERON_E_UNSUPPORTED
- * (a unit of some ranks only), MERON_E_HANDLE, MERON_E_STALE, -3xx. From the future:
- * MERON_E_ARGUMENT (a name that will not do, `extra` is no JSON object, tensors do not fit each
- * other), MERON_E_DUPLICATE (the name is taken), MERON_E_STATE (another process saves that name),
- * MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_TIMEOUT,
- * MERON_E_CLOSED, -3xx.
+ * After a failure on any rank (a full disk) the future returns the error on all ranks, and the
+ * error names that rank. If some rank has not waited for the future, the next save returns the
+ * error again, and begins nothing. Existing checkpoints stay, and training can continue. One save
+ * at a time: the next save, and a load, wait for the previous one. Closing the context waits for it
+ * too. A cancelled wait for the future does not affect the save. A rank that makes no progress for
+ * twice the context's timeout breaks the group (MERON_E_TIMEOUT); a slow rank does not, nor do
+ * steps that wait for it. With `per_node` a node's folder has the files of its ranks, and the
+ * manifest of all (docs/checkpoint-format.md): the checkpoint exists after every node has renamed
+ * its folder; a name that only some nodes have, because a host died meanwhile, is free. Ownership:
+ * texts and arrays are copied; the memory at a tensor's `data` must not change until
+ * meron_checkpoint_wait_copied; the caller releases *out. Blocks: until the previous save has
+ * ended. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is pending, a unit is
+ * updated, a gradient waits for a step, states are offloaded), MERON_E_UNSUPPORTED (a unit of some
+ * ranks only), MERON_E_HANDLE, MERON_E_STALE, -3xx. From the future: MERON_E_ARGUMENT (an invalid
+ * name, `extra` is no JSON object, tensors do not fit each other), MERON_E_DUPLICATE (the name is
+ * taken), MERON_E_STATE (another process saves that name), MERON_E_NO_SPACE, MERON_E_IO,
+ * MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_TIMEOUT, MERON_E_CLOSED, -3xx.
  */
 inline int64_t meron_checkpoint_save_begin(int64_t context, const char *folder, const char *name, int32_t values_only, int32_t skip_frozen, int32_t overwrite, int64_t step, int64_t keep, const char *extra, int64_array optimizers, const checkpoint_tensors *tensors, const char *mapping, int32_t per_node) {
   ::meron_checkpoint_save_options options = initial(api().meron_checkpoint_save_options_init);
@@ -1669,10 +1666,10 @@ inline int64_t meron_checkpoint_save_begin(int64_t context, const char *folder, 
 }
 
 /**
- * Waits until the save under way has copied what it saves: then the caller's tensors may change.
- * Returns MERON_OK also if no save is under way, or if it has failed; MERON_IN_PROGRESS when
- * timeout_ns passed first. Blocks: on the drive. Threads: any. Errors: MERON_E_HANDLE,
- * MERON_E_STALE, MERON_E_FORKED.
+ * Waits until the pending save has copied all its data: then the caller's tensors may change.
+ * Returns MERON_OK also if no save is pending, or if it has failed; MERON_IN_PROGRESS if timeout_ns
+ * passed first. Blocks: on the drive. Threads: any. Errors: MERON_E_HANDLE, MERON_E_STALE,
+ * MERON_E_FORKED.
  */
 inline int32_t meron_checkpoint_wait_copied(int64_t context, int64_t timeout_ns) {
   error_slot error;
@@ -1680,9 +1677,8 @@ inline int32_t meron_checkpoint_wait_copied(int64_t context, int64_t timeout_ns)
 }
 
 /**
- * Reads how far the save under way is, or how far the last one came. Ownership: the caller's.
- * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE,
- * MERON_E_FORKED.
+ * Reads the progress of the pending save, or of the last one. Ownership: the caller's. Blocks:
+ * never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 inline ::meron_checkpoint_progress meron_checkpoint_get_progress(int64_t context) {
   ::meron_checkpoint_progress out = {}; out.struct_size = sizeof out;
@@ -1700,10 +1696,10 @@ inline ::meron_checkpoint_write_options meron_checkpoint_write_options_init() {
 }
 
 /**
- * Writes tensors as a checkpoint of one rank: what importers of other formats need. `data` is read
- * once and in order, so it may be mapped files. Ownership: everything is only read, during the
- * call. Blocks: on the drive. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE,
- * MERON_E_STATE, MERON_E_NO_SPACE, MERON_E_IO.
+ * Writes tensors as a checkpoint of one rank, for importers of other formats. `data` is read once
+ * and in order, so it may be mapped files. Ownership: everything is only read, during the call.
+ * Blocks: on the drive. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE, MERON_E_STATE,
+ * MERON_E_NO_SPACE, MERON_E_IO.
  */
 inline int32_t meron_checkpoint_write(const char *folder, const char *name, int32_t overwrite, int64_t step, const char *extra, const char *optimizers, const checkpoint_tensors *tensors) {
   ::meron_checkpoint_write_options options = initial(api().meron_checkpoint_write_options_init);
@@ -1726,20 +1722,20 @@ inline ::meron_checkpoint_load_options meron_checkpoint_load_options_init() {
 }
 
 /**
- * Loads a checkpoint into all units: values, masters, states, counts of steps and numbers of groups
- * of the optimizers. Collective over the world. Before anything changes, all ranks have compared
- * names, shapes and optimizers, and opened the files; such an error leaves everything as it was. An
- * error after that is one on all ranks and breaks the group, because states are of two checkpoints.
- * When it ends on one rank, no rank reads the files any more. With `per_node` the newest is the
- * newest of which the nodes' folders together have all files; the numbers of nodes and ranks may be
- * others than at the save, and a node may have the files of several. Ownership: the caller releases
- * *out. Blocks: on the drive and on all ranks; other threads of this rank that begin something
- * wait. A rank that does not go on for twice the context's timeout ends the load (MERON_E_TIMEOUT,
- * which names it); raise the timeout for drives so slow. Threads: any. Errors: MERON_E_NOT_FOUND,
- * MERON_E_CORRUPT (names tensor, file and offset), MERON_E_VERSION (of a newer version),
- * MERON_E_ARGUMENT (it does not fit: missing, unexpected and other shapes are listed),
- * MERON_E_STATE and MERON_E_UNSUPPORTED as meron_checkpoint_save_begin, MERON_E_IO,
- * MERON_E_NO_MEMORY, MERON_E_AUTH (a link), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * Loads a checkpoint into all units: values, masters, states, counts of steps and hyperparameters
+ * of the optimizers' groups. Collective over the world. Before anything changes, all ranks have
+ * compared names, shapes and optimizers, and opened the files; such an error changes nothing. A
+ * later error is an error on all ranks and breaks the group, because states are of two checkpoints.
+ * When it ends on one rank, no rank reads the files any more. With `per_node` the newest checkpoint
+ * is the newest that has all its files in the nodes' folders together; the numbers of nodes and
+ * ranks may differ from those at the save, and a node may have the files of several. Ownership: the
+ * caller releases *out. Blocks: on the drive and on all ranks; other threads of this rank that
+ * begin an operation wait. A rank that makes no progress for twice the context's timeout ends the
+ * load (MERON_E_TIMEOUT, which names it); raise the timeout for such slow drives. Threads: any.
+ * Errors: MERON_E_NOT_FOUND, MERON_E_CORRUPT (names tensor, file and offset), MERON_E_VERSION (of a
+ * newer version), MERON_E_ARGUMENT (it does not fit: the message lists missing, unexpected and
+ * different shapes), MERON_E_STATE and MERON_E_UNSUPPORTED as meron_checkpoint_save_begin,
+ * MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_AUTH (a link), MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
 inline int64_t meron_checkpoint_load(int64_t context, const char *folder, const char *name, int32_t lenient, int32_t values_only, int32_t rank0_only, int64_array optimizers, const char *mapping, const char *claimed, int32_t per_node) {
   ::meron_checkpoint_load_options options = initial(api().meron_checkpoint_load_options_init);
@@ -1758,7 +1754,7 @@ inline int64_t meron_checkpoint_load(int64_t context, const char *folder, const 
 }
 
 /**
- * Opens a checkpoint, or a model as Hugging Face publishes it, to look at it and to read tensors.
+ * Opens a checkpoint, or a model as Hugging Face publishes it, to inspect it and to read tensors.
  * Ownership: the caller releases *out. Blocks: on the drive. Threads: any. Errors:
  * MERON_E_NOT_FOUND, MERON_E_CORRUPT, MERON_E_PARSE, MERON_E_VERSION, MERON_E_ARGUMENT,
  * MERON_E_AUTH (a link), MERON_E_IO, MERON_E_NO_MEMORY.
@@ -1771,7 +1767,7 @@ inline int64_t meron_checkpoint_open(const char *folder, const char *name) {
 }
 
 /**
- * Reads what is known about a checkpoint. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT,
+ * Reads the information about a checkpoint. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT,
  * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 inline ::meron_checkpoint_info meron_checkpoint_get_info(int64_t checkpoint) {
@@ -1793,9 +1789,9 @@ inline const char *meron_checkpoint_text(int64_t checkpoint, int32_t kind) {
 }
 
 /**
- * Reads elements of a tensor, as they are in the files, after their checksums were compared. Local:
- * no other rank takes part. Ownership: the caller owns `data`. Blocks: on the drive. Threads: any;
- * one at a time reads. Errors: MERON_E_NOT_FOUND (no such tensor, a file is gone), MERON_E_ARGUMENT
+ * Reads elements of a tensor in the files' dtype, after a comparison of their checksums. Local: no
+ * other rank takes part. Ownership: the caller owns `data`. Blocks: on the drive. Threads: any; one
+ * at a time reads. Errors: MERON_E_NOT_FOUND (no such tensor, a file is gone), MERON_E_ARGUMENT
  * (outside of the tensor), MERON_E_CORRUPT, MERON_E_IO, MERON_E_HANDLE, MERON_E_STALE,
  * MERON_E_FORKED.
  */
@@ -1805,7 +1801,7 @@ inline int32_t meron_checkpoint_read(writable_memory data, int64_t checkpoint, c
 }
 
 /**
- * Releases a checkpoint; what was loaded stays. Blocks: never. Threads: any, also a finalizer's.
+ * Releases a checkpoint; loaded states stay. Blocks: never. Threads: any, also a finalizer's.
  * Errors: MERON_E_HANDLE, MERON_E_STALE.
  */
 inline int32_t meron_checkpoint_release(int64_t checkpoint) {
@@ -1823,16 +1819,16 @@ inline ::meron_checkpoint_export_options meron_checkpoint_export_options_init() 
 
 /**
  * Writes the values of all units as Hugging Face publishes models: model.safetensors, or several
- * files and model.safetensors.index.json. Collective over the world; each rank writes its own part
- * of each tensor in place, so nothing is gathered. The f32 master is the source where a param has
- * one and another dtype is written than the param's own. A tensor that layers share is one param
- * and written once. At every moment, also if a rank is killed, the folder has the model that was
- * there or the new one; its other files are left alone, and what a killed export left is removed by
- * the next. NaNs are written as they are. Ownership: everything is only read, during the call.
- * Blocks: on the drive and on all ranks; other threads of this rank that begin something wait.
- * Threads: any. Errors: MERON_E_ARGUMENT and MERON_E_PARSE (the mapping or a tensor, two tensors of
- * one name, nothing to export), MERON_E_DUPLICATE (a model is there), MERON_E_STATE (another export
- * to the folder is under way; and as meron_checkpoint_save_begin), MERON_E_UNSUPPORTED as that,
+ * files and model.safetensors.index.json. Collective over the world; each rank writes its own shard
+ * of each tensor in place, so nothing is gathered. If a param has an f32 master and its own dtype
+ * is not the written one, the master is the source. A tensor that layers share is one param and
+ * written once. At every moment, also if a rank is killed, the folder has the former model or the
+ * new one. Its other files are unchanged, and the next export removes the files of a killed one.
+ * NaNs are written as they are. Ownership: everything is only read, during the call. Blocks: on the
+ * drive and on all ranks; other threads of this rank that begin an operation wait. Threads: any.
+ * Errors: MERON_E_ARGUMENT and MERON_E_PARSE (the mapping or a tensor, two tensors of one name,
+ * nothing to export), MERON_E_DUPLICATE (a model exists), MERON_E_STATE (another export to the
+ * folder is pending; and as meron_checkpoint_save_begin), MERON_E_UNSUPPORTED as that,
  * MERON_E_NO_SPACE, MERON_E_IO, MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
 inline int32_t meron_checkpoint_export(int64_t context, const char *folder, int32_t dtype, int32_t keep_dtype, int32_t overwrite, int64_t max_file_bytes, const char *mapping, const checkpoint_tensors *tensors) {
@@ -1858,13 +1854,13 @@ inline ::meron_gather_options meron_gather_options_init() {
 
 /**
  * Begins a gather. Collective over the units' group; the mode may differ between ranks. When it has
- * ended, the tensors are full, those on a device too; a wait makes the copy that was asked for, and
- * may end with MERON_E_NO_MEMORY (the device has no room: this rank alone is concerned, and all
- * else is usable as before) or MERON_E_DEVICE. Ownership: the caller releases *out, which gives the
- * leases back; destinations must stay valid until it has ended or is released. A release gives up
- * what has not ended, and makes views invalid: on a device the caller has waited for all that uses
- * them (or see meron_gather_release_on_stream). Blocks: never, unless this rank is 1,024 operations
- * ahead of a peer. Threads: any. Errors: MERON_E_ARGUMENT (also a destination on another device),
+ * ended, the tensors are full, those on a device too. A wait makes the requested copy, and may end
+ * with MERON_E_NO_MEMORY (the device is full: only this rank is concerned, and everything else
+ * stays usable) or MERON_E_DEVICE. Ownership: the caller releases *out, which releases the leases;
+ * destinations must stay valid until it has ended or is released. A release cancels a pending
+ * gather, and makes views invalid: on a device the caller must first wait for all work that uses
+ * them (or see meron_gather_release_on_stream). Blocks: only if this rank is 1,024 operations ahead
+ * of a peer. Threads: any. Errors: MERON_E_ARGUMENT (also a destination on another device),
  * MERON_E_DUPLICATE (a unit twice), MERON_E_STATE (a unit is being updated here), MERON_E_NO_MEMORY
  * (a copy), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
  */
@@ -1882,11 +1878,11 @@ inline int64_t meron_gather_begin(int64_array units, int32_t mode, const meron_d
 }
 
 /**
- * Makes `stream` wait until the tensors are full on the device: what is asked of it from now on
- * sees them. Without waiting for the device; for tensors on the host it is meron_future_wait.
- * Blocks: on peers, at most the deadline. Threads: any. Errors: as of a wait for the gather;
- * MERON_E_ARGUMENT (the context has no device, a stream of another one), MERON_E_STATE (the stream
- * is being captured into a graph).
+ * Makes `stream` wait until the tensors are full on the device: later work on the stream sees them.
+ * Does not wait for the device; for tensors on the host it is meron_future_wait. Blocks: on peers,
+ * at most the deadline. Threads: any. Errors: as of a wait for the gather; MERON_E_ARGUMENT (the
+ * context has no device, a stream of another one), MERON_E_STATE (the stream is being captured into
+ * a graph).
  */
 inline int32_t meron_gather_wait_stream(int64_t gather, int64_t stream, int64_t timeout_ns) {
   error_slot error;
@@ -1894,14 +1890,14 @@ inline int32_t meron_gather_wait_stream(int64_t gather, int64_t stream, int64_t 
 }
 
 /**
- * The whole tensor of a param of a full gather; on a device, of one that was waited for by
- * meron_future_wait or meron_gather_wait_stream: there the pointer is one of the device. Ownership:
- * borrowed until meron_future_release. Read-only for MERON_GATHER_VIEW: other ranks read the same
- * memory, which is mapped read-only where the plan shards it, so that a write ends the process by a
- * segmentation fault; where the plan replicates it, a write damages the values. Gather with
- * MERON_GATHER_COPY or MERON_GATHER_INTO to change values. Blocks: never. Threads: any. Errors:
- * MERON_E_ARGUMENT (not in this gather), MERON_E_STATE (not full yet, or on a device that no call
- * has waited for), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE.
+ * The full tensor of a param of a gather that has ended. On a device, a call of meron_future_wait
+ * or meron_gather_wait_stream must have waited for the gather, and the pointer is one of the
+ * device. Ownership: borrowed until meron_future_release. Read-only for MERON_GATHER_VIEW: other
+ * ranks read the same memory, which is mapped read-only if the plan shards it, so that a write ends
+ * the process by a segmentation fault; if the plan replicates it, a write damages the values.
+ * Gather with MERON_GATHER_COPY or MERON_GATHER_INTO to change values. Blocks: never. Threads: any.
+ * Errors: MERON_E_ARGUMENT (not in this gather), MERON_E_STATE (not full yet, or on a device and no
+ * call has waited for it), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE.
  */
 inline ::meron_view meron_gather_view(int64_t gather, int64_t param) {
   ::meron_view out = {};
@@ -1911,12 +1907,12 @@ inline ::meron_view meron_gather_view(int64_t gather, int64_t param) {
 }
 
 /**
- * The same as a DLPack tensor (version 1.x; the CPU's, or that of a CUDA device), with a lease of
- * its own that its deleter gives back. Its flags say read-only for MERON_GATHER_VIEW; a consumer
- * that ignores that, as PyTorch does, must not write. MERON_GATHER_INTO is refused: that memory is
- * the caller's. On a device it may be taken before anybody has waited, and is read by what waits
- * for the gather. Ownership: the caller calls (*out)->deleter(*out) once. Until then the memory
- * stays readable, also after the context was closed; peers may change the values from then on. On a
+ * The same as a DLPack tensor (version 1.x; of the CPU or of a CUDA device), with a separate lease
+ * that its deleter releases. Its flags are read-only for MERON_GATHER_VIEW; a consumer that ignores
+ * them, as PyTorch does, must not write. MERON_GATHER_INTO is an error: that memory is the
+ * caller's. On a device it may be taken before a call has waited; work that waits for the gather
+ * may read it. Ownership: the caller calls (*out)->deleter(*out) once. Until then the memory stays
+ * readable, also after the context was closed; peers may change the values from then on. On a
  * device, work that was requested before the deleter's call may still use the memory, on streams
  * that have waited for the gather (meron_gather_wait_stream): these must exist then, and must not
  * be captured into a graph. Blocks: never. Threads: any. Errors: as meron_gather_view,
@@ -1930,10 +1926,10 @@ inline int64_t meron_gather_dlpack(int64_t gather, int64_t param) {
 }
 
 /**
- * As meron_future_release, where work that was asked of `stream` so far still uses the views: their
- * memory on the device goes back when that is done. DLPack tensors keep theirs. Blocks: never.
- * Threads: any. Errors: MERON_E_ARGUMENT and MERON_E_STATE as meron_gather_wait_stream (then
- * nothing is released), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE.
+ * As meron_future_release, if queued work of `stream` still uses the views: their memory on the
+ * device is released when that work is done. DLPack tensors keep theirs. Blocks: never. Threads:
+ * any. Errors: MERON_E_ARGUMENT and MERON_E_STATE as meron_gather_wait_stream (then nothing is
+ * released), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE.
  */
 inline int32_t meron_gather_release_on_stream(int64_t gather, int64_t stream) {
   error_slot error;
@@ -1951,7 +1947,7 @@ inline ::meron_io_options meron_io_options_init() {
 /**
  * Opens a queue to the kernel, with the threads that serve it. Ownership: the caller closes *out.
  * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (a value out of range), MERON_E_UNSUPPORTED
- * (MERON_IO_URING where the host forbids io_uring: the message says what does), MERON_E_NO_MEMORY,
+ * (MERON_IO_URING if the host forbids io_uring: the message names the cause), MERON_E_NO_MEMORY,
  * MERON_E_FORKED.
  */
 inline int64_t meron_io_open(int32_t backend, int32_t block_bytes, int32_t depth, int32_t threads, int32_t single_submit, int32_t overlap_events, int64_t timeout_ns) {
@@ -1971,14 +1967,14 @@ inline int64_t meron_io_open(int32_t backend, int32_t block_bytes, int32_t depth
 
 /**
  * Reads `bytes` bytes of a file from `offset` on, and waits for them. Offset, length and memory
- * need no alignment. Whole pages go past the page cache, where the file system allows it and the
- * memory lies as the file does: both at multiples of the page, say. The rest goes through it.
- * Ownership: the memory stays the caller's; after MERON_E_TIMEOUT the drive may still write to it,
- * until meron_io_wait or meron_io_close has returned. Blocks: on the drive, at most until nothing
- * has moved for the options' timeout_ns, and on the file system while the file is opened. Threads:
- * any; what is under way elsewhere must not write the same bytes. Errors: MERON_E_NOT_FOUND,
- * MERON_E_IO (the file ends before that: the message has the file, the offset, the bytes wanted and
- * those that are there; or what the drive says), MERON_E_ARGUMENT (no regular file),
+ * need no alignment. Full pages bypass the page cache if the file system allows it and memory and
+ * file have the same alignment, for example both at multiples of the page. The rest uses the page
+ * cache. Ownership: the memory stays the caller's; after MERON_E_TIMEOUT the drive may still write
+ * to it, until meron_io_wait or meron_io_close has returned. Blocks: on the drive, until the
+ * options' timeout_ns has passed without any transfer, and on the file system while the file is
+ * opened. Threads: any; no pending request may write the same bytes. Errors: MERON_E_NOT_FOUND,
+ * MERON_E_IO (the file is too short: the message has the file, the offset, the requested bytes and
+ * the available ones; or the error of the drive), MERON_E_ARGUMENT (no regular file),
  * MERON_E_TIMEOUT, MERON_E_NO_MEMORY, MERON_E_CLOSED (meanwhile), MERON_E_HANDLE, MERON_E_STALE,
  * MERON_E_FORKED.
  */
@@ -1988,14 +1984,14 @@ inline int32_t meron_io_read(int64_t io, const char *path, writable_memory data,
 }
 
 /**
- * Writes `bytes` bytes to a file from `offset` on, and waits until the kernel has taken them. Makes
- * the file where there is none, with what umask leaves of mode 0666; what it holds besides stays,
- * and so does its end. What must survive a loss of power needs a sync of the caller's own. A file
- * that has to grow gets its room before anything is written. Ownership: the memory stays the
- * caller's; after MERON_E_TIMEOUT the drive may still read it, as meron_io_read. Blocks: as
- * meron_io_read. Threads: any; what is under way elsewhere must not read or write the same bytes.
- * Errors: as meron_io_read, MERON_E_NO_SPACE (a file that was to grow has the size that it had),
- * MERON_E_NOT_FOUND where the directory is not there.
+ * Writes `bytes` bytes to a file from `offset` on, and waits until the kernel has accepted them.
+ * Creates the file if it does not exist, with mode 0666 less the umask. Other content of the file
+ * stays, and the file is not truncated. Data that must survive a loss of power needs a sync by the
+ * caller. A file that has to grow gets its disk space before anything is written. Ownership: the
+ * memory stays the caller's; after MERON_E_TIMEOUT the drive may still read it, as meron_io_read.
+ * Blocks: as meron_io_read. Threads: any; no pending request may read or write the same bytes.
+ * Errors: as meron_io_read, MERON_E_NO_SPACE (a file that had to grow keeps its size),
+ * MERON_E_NOT_FOUND if the directory does not exist.
  */
 inline int32_t meron_io_write(int64_t io, const char *path, readable_memory data, int64_t offset) {
   error_slot error;
@@ -2003,15 +1999,16 @@ inline int32_t meron_io_write(int64_t io, const char *path, readable_memory data
 }
 
 /**
- * Begins a read. Requests begin in the order in which they are asked for, run side by side and end
- * in any order: who needs one before another waits. A request is a future: a wait for it ends also
- * when nothing has moved for the options' timeout_ns (MERON_E_TIMEOUT: it is still under way), with
- * MERON_E_IO or MERON_E_NO_SPACE (both name file, offset and bytes; no wait for all tells them
- * again), or with MERON_E_CLOSED (the io was closed before it ended). Released, one under way goes
- * on: its memory must stay, and meron_io_wait or meron_io_close tells how it ended. Ownership: the
- * caller releases *out; the memory must stay until the request has ended (that of a meron_io_buffer
- * does by itself). Blocks: on the file system while the file is opened, never on the transfer.
- * Threads: any. Errors: as meron_io_read; what the drive says comes from a wait.
+ * Begins a read. Requests begin in the order of the calls, run at the same time and end in any
+ * order: wait for a request before you begin another that depends on it. A request is a future. A
+ * wait for it ends also after the options' timeout_ns without any transfer (MERON_E_TIMEOUT: it is
+ * still pending), with MERON_E_IO or MERON_E_NO_SPACE (both name file, offset and bytes;
+ * meron_io_wait does not report them again), or with MERON_E_CLOSED (the io was closed before it
+ * ended). A pending request continues after its release: its memory must stay valid, and
+ * meron_io_wait or meron_io_close returns its result. Ownership: the caller releases *out; the
+ * memory must stay until the request has ended (the memory of a meron_io_buffer does so by itself).
+ * Blocks: on the file system while the file is opened, never on the transfer. Threads: any. Errors:
+ * as meron_io_read; a wait returns the errors of the drive.
  */
 inline int64_t meron_io_read_begin(int64_t io, const char *path, writable_memory data, int64_t offset) {
   ::meron_future out = {};
@@ -2021,9 +2018,9 @@ inline int64_t meron_io_read_begin(int64_t io, const char *path, writable_memory
 }
 
 /**
- * Begins a write; the file is made, and grows, here. Ownership: as meron_io_read_begin; the memory
- * must not change until the request has ended. Blocks: as meron_io_read_begin. Threads: any.
- * Errors: as meron_io_write; what the drive says comes from a wait.
+ * Begins a write. This call creates the file and lets it grow. Ownership: as meron_io_read_begin;
+ * the memory must not change until the request has ended. Blocks: as meron_io_read_begin. Threads:
+ * any. Errors: as meron_io_write; a wait returns the errors of the drive.
  */
 inline int64_t meron_io_write_begin(int64_t io, const char *path, readable_memory data, int64_t offset) {
   ::meron_future out = {};
@@ -2033,11 +2030,12 @@ inline int64_t meron_io_write_begin(int64_t io, const char *path, readable_memor
 }
 
 /**
- * Waits for everything that was begun and not waited for alone, also where its handle was released.
- * Returns MERON_IN_PROGRESS when timeout_ns passed first; the requests go on. Blocks: on the drive,
- * at most until nothing has moved for the options' timeout_ns. Threads: any. Errors: when all have
- * ended, the first error of them, which names its file, and how many more failed; MERON_E_TIMEOUT:
- * nothing moves, and they are still under way; MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ * Waits for all requests that no call has waited for, also for those with a released handle.
+ * Returns MERON_IN_PROGRESS if timeout_ns passed first; the requests continue. Blocks: on the
+ * drive, until the options' timeout_ns has passed without any transfer. Threads: any. Errors: after
+ * all have ended, their first error, which names its file and the number of other failures;
+ * MERON_E_TIMEOUT: no transfer progresses, and they are still pending; MERON_E_HANDLE,
+ * MERON_E_STALE, MERON_E_FORKED.
  */
 inline int32_t meron_io_wait(int64_t io, int64_t timeout_ns) {
   error_slot error;
@@ -2045,7 +2043,7 @@ inline int32_t meron_io_wait(int64_t io, int64_t timeout_ns) {
 }
 
 /**
- * Reads what is known about an io. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT,
+ * Reads the information about an io. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT,
  * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 inline ::meron_io_info meron_io_get_info(int64_t io) {
@@ -2056,8 +2054,8 @@ inline ::meron_io_info meron_io_get_info(int64_t io) {
 }
 
 /**
- * What a person should know about its speed, a line each: the backend and what the kernel has
- * granted it, why it is not a faster one, and which files go through the page cache, and why.
+ * Describes the speed for people, one line per fact: the backend and the kernel's grants, the
+ * reason if it is not a faster one, and the files that use the page cache with the reason.
  * Ownership: the caller frees *out with meron_string_free. Blocks: never. Threads: any. Errors:
  * MERON_E_ARGUMENT, MERON_E_NO_MEMORY, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
@@ -2069,12 +2067,12 @@ inline char *meron_io_describe(int64_t io) {
 }
 
 /**
- * Closes the io. What is under way ends first; its handle is stale at once. Requests and buffers
- * stay until they are released. Ownership: memory of requests is the caller's again, unless this
- * returns MERON_E_CLOSED or MERON_E_TIMEOUT: a drive has held some for longer and may still use it.
- * Blocks: on the drive, at most 5 s, or 10 s where it does not answer at all. Threads: any, also a
- * finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, and with the io closed all
- * the same: the first error of requests that nobody has waited for.
+ * Closes the io after pending requests have ended; its handle is stale at once. Requests and
+ * buffers stay until they are released. Ownership: memory of requests is the caller's again, unless
+ * this returns MERON_E_CLOSED or MERON_E_TIMEOUT: a drive has not returned some of it and may still
+ * use it. Blocks: on the drive, at most 5 s, or 10 s if it does not answer at all. Threads: any,
+ * also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, and, although the io
+ * is closed, the first error of requests that no call has waited for.
  */
 inline int32_t meron_io_close(int64_t io) {
   error_slot error;
@@ -2082,11 +2080,11 @@ inline int32_t meron_io_close(int64_t io) {
 }
 
 /**
- * Makes pinned memory of `bytes` bytes, which read as 0. The fastest to read into and write from,
- * though any memory will do. Ownership: the caller releases *out. Blocks: until the host has given
- * the memory. Threads: any. Errors: MERON_E_ARGUMENT (no bytes), MERON_E_NO_MEMORY (the host, its
- * cgroup or a limit), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED. Where the kernel does not
- * register it, it is used all the same (meron_io_describe says why).
+ * Allocates pinned memory of `bytes` bytes, which read as 0. Reads and writes are fastest with it,
+ * although they accept any memory. Ownership: the caller releases *out. Blocks: until the host has
+ * allocated the memory. Threads: any. Errors: MERON_E_ARGUMENT (no bytes), MERON_E_NO_MEMORY (the
+ * host, its cgroup or a limit), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED. If the kernel does
+ * not register it, it works unregistered (meron_io_describe has the reason).
  */
 inline int64_t meron_io_buffer_create(int64_t io, int64_t bytes) {
   ::meron_io_buffer out = {};
@@ -2096,9 +2094,9 @@ inline int64_t meron_io_buffer_create(int64_t io, int64_t bytes) {
 }
 
 /**
- * Where a buffer lies, and how large it is. Ownership: the memory is borrowed until
- * meron_io_buffer_release. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE,
- * MERON_E_STALE, MERON_E_FORKED.
+ * Address and size of a buffer. Ownership: the memory is borrowed until meron_io_buffer_release.
+ * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE,
+ * MERON_E_FORKED.
  */
 inline ::meron_io_buffer_info meron_io_buffer_get_info(int64_t buffer) {
   ::meron_io_buffer_info out = {}; out.struct_size = sizeof out;
@@ -2108,9 +2106,10 @@ inline ::meron_io_buffer_info meron_io_buffer_get_info(int64_t buffer) {
 }
 
 /**
- * Releases a buffer. Its memory goes when the last request that uses it has ended, and was waited
- * for; the buffer outlives its io where that is closed first. Blocks: never on the drive. Threads:
- * any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ * Releases a buffer. Its memory is freed after the last request that uses it has ended and a call
+ * has waited for that request. The buffer outlives its io if that is closed first. Blocks: never on
+ * the drive. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE,
+ * MERON_E_FORKED.
  */
 inline int32_t meron_io_buffer_release(int64_t buffer) {
   error_slot error;
@@ -2118,15 +2117,15 @@ inline int32_t meron_io_buffer_release(int64_t buffer) {
 }
 
 /**
- * The place in this rank's bucket for the gradient of `param`, writable: the trainer adds to it.
- * When an accumulation starts it is zero (unless MERON_GRADIENT_OVERWRITE is given); under a plan
- * that keeps whole gradients it holds the sum of the micro-batches so far. Ownership: borrowed
- * until meron_reduce_begin of the unit. Blocks: on peers that still read the bucket's last
- * contents, at most the deadline. The unit's first gradient takes the memory of gradients, which
- * meron_unit_create has only counted. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE
+ * The memory in this rank's bucket for the gradient of `param`, writable: the trainer adds to it.
+ * It is zero at the start of an accumulation (unless MERON_GRADIENT_OVERWRITE is given); under a
+ * plan that keeps full gradients it contains the sum of the micro-batches so far. Ownership:
+ * borrowed until meron_reduce_begin of the unit. Blocks: on peers that still read the bucket's last
+ * contents, at most the deadline. The unit's first gradient allocates the memory of gradients,
+ * which meron_unit_create has only counted. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE
  * (frozen, not in a unit, the gradient is reduced and not used, or all buckets are being filled),
  * MERON_E_NO_MEMORY (nothing has changed: the call may be made again), MERON_E_HANDLE,
- * MERON_E_STALE, MERON_E_CANCELLED (no bucket is taken), -3xx; those also of another group whose
+ * MERON_E_STALE, MERON_E_CANCELLED (no bucket is taken), -3xx, also of another group if its
  * reduction keeps the buckets.
  */
 inline ::meron_view meron_gradient_view(int64_t param, int64_t flags) {
@@ -2146,13 +2145,13 @@ inline ::meron_reduce_options meron_reduce_options_init() {
 
 /**
  * Begins the reduction of a unit's gradients of one micro-batch. Collective over the unit's group.
- * Under a plan that keeps whole gradients, a call with boundary 0 only accumulates: no
+ * Under a plan that keeps full gradients, a call with boundary 0 only accumulates: no
  * communication. Ownership: the caller releases *out; sources on the host are read during the call,
- * those on the device until the reduction has ended: they stay as they are until the future, or
- * meron_reduce_wait, says so. Blocks: as meron_gradient_view when sources are given. Threads: any.
- * Errors: MERON_E_ARGUMENT (a wrong count, a param of another unit, a source on another device),
- * MERON_E_DEVICE, MERON_E_DUPLICATE, MERON_E_STATE (reduced already and not used, or all params
- * frozen), MERON_E_HANDLE, MERON_E_STALE, -3xx; and as meron_gradient_view.
+ * those on the device until the reduction has ended: do not change these before a wait for the
+ * future, or meron_reduce_wait, has returned. Blocks: as meron_gradient_view when sources are
+ * given. Threads: any. Errors: MERON_E_ARGUMENT (a wrong count, a param of another unit, a source
+ * on another device), MERON_E_DEVICE, MERON_E_DUPLICATE, MERON_E_STATE (reduced already and not
+ * used, or all params frozen), MERON_E_HANDLE, MERON_E_STALE, -3xx; and as meron_gradient_view.
  */
 inline int64_t meron_reduce_begin(int64_t unit, const meron_source_list *sources, int32_t op, int32_t boundary, double divisor, int64_t stream) {
   ::meron_reduce_options options = initial(api().meron_reduce_options_init);
@@ -2167,11 +2166,10 @@ inline int64_t meron_reduce_begin(int64_t unit, const meron_source_list *sources
 }
 
 /**
- * Waits until the last reduction, and the last end of an accumulation, that were begun of each unit
- * have ended: also of those begun without a future. One call for many units. Returns
- * MERON_IN_PROGRESS when timeout_ns passed first; all go on. Blocks: as meron_future_wait. Threads:
- * any. Errors: as meron_future_wait; MERON_E_ARGUMENT (no unit), MERON_E_HANDLE (units of several
- * contexts).
+ * Waits until the last reduction and the last end of an accumulation of each unit have ended, also
+ * those without a future. One call for many units. Returns MERON_IN_PROGRESS if timeout_ns passed
+ * first; all operations continue. Blocks: as meron_future_wait. Threads: any. Errors: as
+ * meron_future_wait; MERON_E_ARGUMENT (no unit), MERON_E_HANDLE (units of several contexts).
  */
 inline int32_t meron_reduce_wait(int64_array units, int64_t timeout_ns) {
   error_slot error;
@@ -2179,11 +2177,11 @@ inline int32_t meron_reduce_wait(int64_array units, int64_t timeout_ns) {
 }
 
 /**
- * The reduced gradient of the part of `param` that this rank updates, f32, writable; for trainers
- * with an optimizer of their own, or to change it: a step of Meron's optimizer takes norm, clipping
- * and its test for NaN and infinity from what it finds there. Ownership: borrowed until the next
- * gradient of the unit is begun, a step, or meron_reduce_discard. Blocks: never. Threads: any.
- * Errors: MERON_E_STATE (no boundary reduction has ended), MERON_E_ARGUMENT, MERON_E_HANDLE,
+ * The reduced gradient of the shard of `param` that this rank updates, f32, writable. It is for
+ * trainers with their own optimizer, or for changes: a step of Meron's optimizer computes norm,
+ * clipping and its test for NaN and infinity from the current content. Ownership: borrowed until
+ * the next gradient of the unit is begun, a step, or meron_reduce_discard. Blocks: never. Threads:
+ * any. Errors: MERON_E_STATE (no boundary reduction has ended), MERON_E_ARGUMENT, MERON_E_HANDLE,
  * MERON_E_STALE.
  */
 inline ::meron_view meron_reduced_view(int64_t param) {
@@ -2194,15 +2192,15 @@ inline ::meron_view meron_reduced_view(int64_t param) {
 }
 
 /**
- * Ends an accumulation without another micro-batch: all of them were given with boundary 0, and the
- * result has the same bits as if the last one had been given with boundary 1. Under a plan that
- * shards gradients nothing moves, what was summed is scaled; under one that keeps whole gradients,
- * what was accumulated is reduced. A rank without a gradient takes part with zeros. Collective over
- * the unit's group. Ownership: the caller releases *out. Blocks: under a plan that keeps whole
- * gradients as meron_gradient_view, else never on peers. Threads: any. Errors: MERON_E_ARGUMENT,
- * MERON_E_STATE (a gradient was written and not given to meron_reduce_begin, reduced already and
- * not used, or all params frozen), MERON_E_NO_MEMORY (as meron_gradient_view), MERON_E_HANDLE,
- * MERON_E_STALE, -3xx.
+ * Ends an accumulation without another micro-batch: all of them had boundary 0, and the result has
+ * the same bits as if the last one had boundary 1. Under a plan that shards gradients, no bytes
+ * move and the sum is scaled; under a plan that keeps full gradients, the accumulated gradient is
+ * reduced. A rank without a gradient contributes zeros. Collective over the unit's group.
+ * Ownership: the caller releases *out. Blocks: under a plan that keeps full gradients as
+ * meron_gradient_view, else never on peers. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE
+ * (the gradient is written but not passed to meron_reduce_begin, or reduced and not used, or all
+ * params are frozen), MERON_E_NO_MEMORY (as meron_gradient_view), MERON_E_HANDLE, MERON_E_STALE,
+ * -3xx.
  */
 inline int64_t meron_reduce_finish_begin(int64_t unit, int32_t op, int32_t boundary, double divisor, int64_t stream) {
   ::meron_reduce_options options = initial(api().meron_reduce_options_init);
@@ -2217,10 +2215,10 @@ inline int64_t meron_reduce_finish_begin(int64_t unit, int32_t op, int32_t bound
 }
 
 /**
- * Declares the reduced gradient of a unit as used, without a step of Meron's optimizer; or gives an
- * accumulation up whose boundary has not come: then all ranks of the group must do the same.
- * Blocks: never. Threads: any. Errors: MERON_E_STATE (there is neither, or a reduction or step is
- * under way), MERON_E_HANDLE, MERON_E_STALE.
+ * Declares the reduced gradient of a unit as used, without a step of Meron's optimizer. Before the
+ * accumulation boundary, it discards the accumulation: then all ranks of the group must do the
+ * same. Blocks: never. Threads: any. Errors: MERON_E_STATE (there is neither, or a reduction or
+ * step is pending), MERON_E_HANDLE, MERON_E_STALE.
  */
 inline int32_t meron_reduce_discard(int64_t unit) {
   error_slot error;
@@ -2236,9 +2234,9 @@ inline ::meron_schedule_options meron_schedule_options_init() {
 }
 
 /**
- * Makes a schedule of some units, which are used by their index from then on. Collective over the
- * units' group: units and options are equal on all ranks. Ownership: the caller releases *out; a
- * stream that is given lives as long as the schedule. Blocks: never. Threads: any. Errors:
+ * Creates a schedule of some units. Later calls use a unit by its index. Collective over the units'
+ * group: units and options are equal on all ranks. Ownership: the caller releases *out; a stream in
+ * the options must live as long as the schedule. Blocks: never. Threads: any. Errors:
  * MERON_E_ARGUMENT (also a stream of another device), MERON_E_DUPLICATE (a unit twice),
  * MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
@@ -2258,11 +2256,10 @@ inline int64_t meron_schedule_create(int64_array units, int64_t prefetch_element
 }
 
 /**
- * Begins a pass. The uses of the pass before become the recorded order of its kind, unless there
- * were none. What was begun ahead and not used is given back, as is what was kept for a use that
- * the new pass is not known to have soon. Local. Blocks: never. Threads: any. Errors:
- * MERON_E_ARGUMENT, MERON_E_STATE (names the units that are entered), MERON_E_HANDLE,
- * MERON_E_STALE, MERON_E_FORKED.
+ * Begins a pass. The uses of the previous pass become the recorded order of its kind, unless there
+ * were none. Releases prefetched units that were not used, and units that were kept for a use that
+ * the new pass does not have soon. Local. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT,
+ * MERON_E_STATE (names the units that are entered), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 inline int32_t meron_schedule_begin(int64_t schedule, int32_t kind) {
   error_slot error;
@@ -2270,16 +2267,15 @@ inline int32_t meron_schedule_begin(int64_t schedule, int32_t kind) {
 }
 
 /**
- * Enters a unit, which is full from then on until it was left as often as it was entered: begins
- * its gather, or takes the one that was begun ahead, begins what the recorded order has next, and
- * waits: for peers only, where views are on the device; the schedule's stream waits for the rest.
- * Collective over the units' group where the unit is not full already. Before the first
- * meron_schedule_begin, and after meron_schedule_reset, uses are not recorded and nothing is begun
- * ahead. Blocks: on peers, at most the deadline from the first call for this use, unless the unit
- * is full. Threads: any, one at a time. Errors: MERON_E_ARGUMENT, MERON_E_STATE (the unit, or one
- * that is to be begun ahead, is being updated here; or another thread has reset or released the
- * schedule meanwhile), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED; and as meron_future_wait,
- * also from a gather that was begun ahead.
+ * Enters a unit. It stays full until it is left as often as it was entered. Begins its gather, or
+ * uses the prefetched one, prefetches the next units of the recorded order, and waits: if views are
+ * on the device, for peers only, and the schedule's stream waits for the rest. Collective over the
+ * units' group if the unit is not full already. Before the first meron_schedule_begin, and after
+ * meron_schedule_reset, uses are not recorded and no gather is prefetched. Blocks: on peers if the
+ * unit is not full, at most the deadline from the first call for this use. Threads: any, one at a
+ * time. Errors: MERON_E_ARGUMENT, MERON_E_STATE (this rank updates the unit, or one to prefetch; or
+ * another thread has reset or released the schedule meanwhile), MERON_E_HANDLE, MERON_E_STALE,
+ * MERON_E_FORKED; and as meron_future_wait, also from a prefetched gather.
  */
 inline int32_t meron_schedule_enter(int64_t schedule, int64_t index, int64_t timeout_ns) {
   error_slot error;
@@ -2287,10 +2283,10 @@ inline int32_t meron_schedule_enter(int64_t schedule, int64_t index, int64_t tim
 }
 
 /**
- * Leaves a unit once. When it was left as often as it was entered it is given back, unless it stays
- * full by the options; its views are invalid then either way. Local, but in the same place among
- * the enters on all ranks. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (it
- * is not entered), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ * Leaves a unit once. After as many leaves as enters its views are invalid, and the unit is
+ * released, unless the options keep it full. Local, but in the same position among the enters on
+ * all ranks. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (it is not
+ * entered), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 inline int32_t meron_schedule_leave(int64_t schedule, int64_t index) {
   error_slot error;
@@ -2298,10 +2294,10 @@ inline int32_t meron_schedule_leave(int64_t schedule, int64_t index) {
 }
 
 /**
- * The whole tensor of a param whose unit is entered; on the device for work of the schedule's
- * stream, if views are there. Ownership: borrowed until the unit is left; read-only: other ranks
- * read the same memory. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (the schedule does
- * not have its unit), MERON_E_STATE (the unit is not entered), MERON_E_HANDLE, MERON_E_STALE.
+ * The full tensor of a param of an entered unit. If views are on the device, it is for work of the
+ * schedule's stream. Ownership: borrowed until the unit is left; read-only: other ranks read the
+ * same memory. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (the schedule does not have
+ * its unit), MERON_E_STATE (the unit is not entered), MERON_E_HANDLE, MERON_E_STALE.
  */
 inline ::meron_view meron_schedule_view(int64_t schedule, int64_t param) {
   ::meron_view out = {};
@@ -2311,10 +2307,10 @@ inline ::meron_view meron_schedule_view(int64_t schedule, int64_t param) {
 }
 
 /**
- * Gives back everything that stays full or was begun ahead: before an update or an optimizer step,
- * which need all leases back. The pass and the recorded orders stay. Local. Blocks: never. Threads:
- * any. Errors: MERON_E_STATE (names the units that are entered), MERON_E_HANDLE, MERON_E_STALE,
- * MERON_E_FORKED.
+ * Releases all units that stay full or were prefetched. Call it before an update or an optimizer
+ * step, which need all leases released. The pass and the recorded orders stay. Local. Blocks:
+ * never. Threads: any. Errors: MERON_E_STATE (names the units that are entered), MERON_E_HANDLE,
+ * MERON_E_STALE, MERON_E_FORKED.
  */
 inline int32_t meron_schedule_drop(int64_t schedule) {
   error_slot error;
@@ -2322,9 +2318,9 @@ inline int32_t meron_schedule_drop(int64_t schedule) {
 }
 
 /**
- * Forgets all uses and the pass, and gives everything back: after an exception in the trainer. The
- * recorded orders stay. Local. Blocks: never. Threads: any. Errors: MERON_E_HANDLE, MERON_E_STALE,
- * MERON_E_FORKED.
+ * Drops all uses and the pass, and releases all units. Call it after an exception in the trainer.
+ * The recorded orders stay. Local. Blocks: never. Threads: any. Errors: MERON_E_HANDLE,
+ * MERON_E_STALE, MERON_E_FORKED.
  */
 inline int32_t meron_schedule_reset(int64_t schedule) {
   error_slot error;
@@ -2332,7 +2328,7 @@ inline int32_t meron_schedule_reset(int64_t schedule) {
 }
 
 /**
- * Reads what is known about a schedule. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT,
+ * Reads the information about a schedule. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT,
  * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 inline ::meron_schedule_info meron_schedule_get_info(int64_t schedule) {
@@ -2343,8 +2339,8 @@ inline ::meron_schedule_info meron_schedule_get_info(int64_t schedule) {
 }
 
 /**
- * Releases the schedule and gives everything back that it holds; views of it become invalid.
- * Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
+ * Releases the schedule and all units that it holds; its views become invalid. Blocks: never.
+ * Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
  */
 inline int32_t meron_schedule_release(int64_t schedule) {
   error_slot error;

@@ -12,7 +12,7 @@ ROOT = Path("/sys/fs/cgroup")
 
 
 class NoLimit(Exception):
-    """This system lets nobody here limit memory; the message says why."""
+    """This process cannot limit memory on this system. The message gives the reason."""
 
 
 def parent() -> tuple[Path, str]:

@@ -22,7 +22,7 @@ from limit import NoLimit, memory_limit, peak
 ROOT = Path(__file__).resolve().parents[2]
 SHARE = 0.4  # of the states that may be in memory
 KINDS = ("c", "torch")
-# Many small layers: what is whole at a time is little beside what is cut.
+# Many small layers: the unsharded values at one time are small beside all shards.
 SIZES = {
     "c": ["--width", "256", "--layers", "320", "--batch", "8", "--lr", "0.0001"],
     "torch": ["--width", "256", "--layers", "12", "--heads", "4", "--batch", "1"],
@@ -31,7 +31,7 @@ SIZES = {
 
 @dataclass
 class Run:
-    """What a run left."""
+    """Result of a run."""
 
     code: int
     complaint: str

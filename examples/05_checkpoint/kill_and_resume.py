@@ -65,7 +65,7 @@ def main() -> int:
 def resumed(
     language: str, saved: Path, expected: list[float], ranks: int, plan: str, within: float
 ) -> bool:
-    """Whether so many ranks go on with the expected losses."""
+    """True if the run resumes with `ranks` ranks and has the expected losses."""
     print(f"{ranks} rank{'s' if ranks > 1 else ''}, plan {plan}", flush=True)
     file = saved.parent / "rest.json"
     options = ("--plan", plan, "--accumulate", 4 // ranks, "--json", file, "--resume", saved)

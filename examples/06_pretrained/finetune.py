@@ -83,7 +83,7 @@ def train(model: nn.Module, text: bytes, steps: int, rank: int) -> tuple[float, 
 
 
 def publish(folder: Path, steps: int, rank: int) -> None:
-    """What somebody else would have done."""
+    """Trains and publishes the model from which this example starts."""
     torch.manual_seed(0)
     model = LanguageModel()
     mt.shard(model, units=Block)

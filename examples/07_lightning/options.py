@@ -57,7 +57,7 @@ OPTIONS: list[Option] = [
     ("--save", "save a checkpoint as this directory at the end", {"metavar": "NAME.ckpt"}),
     (
         "--resume",
-        "go on from a checkpoint, which any number of ranks may have saved",
+        "resume a checkpoint, which any number of ranks may have saved",
         {"metavar": "NAME.ckpt"},
     ),
     ("--json", "write the loss curve there", {"metavar": "FILE"}),
@@ -100,7 +100,7 @@ def size_of(options: Namespace) -> dict[str, Any]:
 
 
 def finish(options: Namespace, curve: list[float], parameters: int, seconds: float) -> None:
-    """What rank 0 reports at the end."""
+    """Prints the final report on rank 0."""
     if not options.quiet:
         share = parameters / ranks() if "stage_3" in options.strategy else parameters
         print(

@@ -4,7 +4,7 @@
 
     PYTHONPATH=$(python3 -m meron.zero.dropin) torchrun --nproc-per-node 2 train.py
 
-Started again, it goes on from its last checkpoint, at any number of processes.
+A second run resumes from the last checkpoint, at any number of processes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main() -> None:
     options = parser.parse_args()
     folder = options.folder or Path(tempfile.gettempdir()) / "meron_09_trainer"
 
-    # Without a GPU accelerate must be told the backend. With one, leave these lines out.
+    # Without a GPU accelerate needs the name of the backend. With one, leave these lines out.
     on_host = {}
     if not torch.cuda.is_available():
         from accelerate import PartialState

@@ -29,7 +29,7 @@ def main() -> None:
     options = parser.parse_args()
     folder = options.folder or Path(tempfile.gettempdir()) / "meron_10_accelerate"
 
-    # Without a GPU accelerate must be told the backend. With one, leave the line out.
+    # Without a GPU accelerate needs the name of the backend. With one, leave the line out.
     handlers = [] if torch.cuda.is_available() else [InitProcessGroupKwargs(backend="gloo")]
     accelerator = Accelerator(kwargs_handlers=handlers)
     set_seed(1)

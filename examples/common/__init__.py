@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What surrounds training in the Python examples, and has nothing to do with how it is done."""
+"""Common code of the Python examples besides training: options, text, progress, reports."""

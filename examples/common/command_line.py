@@ -20,7 +20,7 @@ Option = tuple[str, str, dict[str, Any]]
 
 
 class BadInput(Exception):
-    """What is wrong with what the user gave, and what to do."""
+    """An error in the user's input: the problem and the remedy."""
 
 
 class Parser(argparse.ArgumentParser):

@@ -65,7 +65,7 @@ def start(language: str, ranks: int, *options: object) -> subprocess.Popen[str]:
 
 
 def finish(running: subprocess.Popen[str]) -> str:
-    """What rank 0 printed."""
+    """Output of rank 0."""
     printed, _ = running.communicate()
     if running.returncode != 0:
         fail(f"the trainer exited with {running.returncode}")

@@ -4,7 +4,7 @@
 
 python3 plot.py OUT.png RUN.json...     with the files that --json wrote
 
-OUT may end in .png, .pdf or .svg. What --compare trained without Meron is dotted.
+OUT may end in .png, .pdf or .svg. The curve of --compare, trained without Meron, is dotted.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far a run is."""
+"""Progress of a run."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .command_line import BadInput
 
-# Where Debian keeps the texts of common licences: what is read when no file is named.
+# Debian's folder of common licences, the default text.
 DEFAULT_FOLDER = Path("/usr/share/common-licenses")
 
 

@@ -7,29 +7,29 @@
 //     meron::Context context;                          // `meron run -n 2 program` has two ranks
 //     meron::Param weight = context.param("weight", {1024, 1024});
 //     meron::Unit unit = context.unit("layer", weight);
-//     meron::Update update = meron::update(unit);      // every rank writes its part
+//     meron::Update update = meron::update(unit);      // every rank writes its shard
 //     for (float& x : update.view(weight).as<float>()) x = 1;
 //     update.publish();
-//     meron::Gather full = meron::gather(unit);        // the whole tensor, without a copy
+//     meron::Gather full = meron::gather(unit);        // the full tensor, without a copy
 //     for (float x : full.view(weight).as<const float>()) ...
 //
-// Rules that hold everywhere, besides those of meron/meron.h:
+// Common rules, besides those of meron/meron.h:
 //
-//   - Every object owns one handle, moves and does not copy, and gives the handle back when it
-//   dies:
-//     never blocking, on any thread, in any order, also after its context was closed. One that was
-//     moved from or default-constructed holds the null handle; calls on it throw MERON_E_HANDLE.
-//   - A call that fails throws meron::Error and nothing else; running out of memory is
-//     MERON_E_NO_MEMORY, not std::bad_alloc. Destructors never throw.
-//   - A View or Span points into memory of the library and owns nothing. The function that hands it
-//     out says how long it lives.
+//   - Every object owns one handle, moves and does not copy. Its destructor releases the handle:
+//     it never blocks, and may run on any thread, in any order, also after its context was closed.
+//     A moved-from or default-constructed object holds the null handle; calls on it throw
+//     MERON_E_HANDLE.
+//   - A call that fails throws only meron::Error; running out of memory is MERON_E_NO_MEMORY, not
+//     std::bad_alloc. Destructors never throw.
+//   - A View or Span points into memory of the library and owns nothing. The function that returns
+//     it specifies how long it is valid.
 //   - Const member functions may be called from several threads at once. Moving from an object, or
 //     destroying it, while another thread uses it is a race, as for any C++ object.
-//   - Constructors and functions named `..._begin` return at once; the name without `_begin` is
-//     begin and wait in one.
+//   - Constructors and functions named `..._begin` return at once. The name without `_begin` begins
+//     and waits.
 //
-// Every object has handle() for calls of the C interface, detach() to take the handle out, and a
-// constructor from a handle that takes it over.
+// Every object has handle() for calls of the C interface, detach() to return the handle and drop
+// it, and a constructor that takes ownership of a handle.
 #ifndef MERON_MERON_HPP
 #define MERON_MERON_HPP
 

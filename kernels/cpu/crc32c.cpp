@@ -96,7 +96,7 @@ MERON_CRC_TARGET inline uint32_t next_byte(uint32_t crc, unsigned char byte) {
 // stretch makes joining rarer, a shorter one leaves less behind that is too short for three.
 constexpr size_t kLong = 2048, kShort = 128;
 
-// What a checksum becomes when kBytes zero bytes follow, by table: that is linear in its bits.
+// Appends kBytes zero bytes to a checksum, by table: the function is linear in the checksum's bits.
 template <size_t kBytes>
 struct Skip {
   constexpr Skip() {

@@ -31,7 +31,7 @@ namespace {
 constexpr uint32_t kPolynomial = 0x82f63b78;
 
 // x^n mod P, for a carry-less product of words whose lowest bit is the highest power: such a
-// product lies one bit too low, and 32 bits are the upper half of 64, hence the exponents below.
+// product is one bit too low, and 32 bits are the upper half of 64, hence the exponents below.
 constexpr uint64_t power(unsigned n) {
   uint32_t value = 0x80000000u;
   for (unsigned i = 0; i < n; ++i) value = (value >> 1) ^ ((value & 1) != 0 ? kPolynomial : 0);

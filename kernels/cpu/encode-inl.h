@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a block whose scale is known is rounded and packed, for the target that is being compiled.
+// Rounds and packs a block with a known scale, for the target that is being compiled.
 
 // Per-target guard (Highway's convention): the file is read again for each target.
 #if defined(MERON_KERNELS_CPU_ENCODE_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -19,7 +19,7 @@ namespace meron::kernels::HWY_NAMESPACE {
 
 using BytesTag = hn::Repartition<uint8_t, F32Tag>;
 
-// What holds for all blocks of a call.
+// Parameters of all blocks of a call.
 struct Encoding {
   QuantFormat format;
   uint64_t seed;
@@ -77,7 +77,7 @@ HWY_INLINE void put_run(const Wide16Vec* q, uint8_t* to, bool stream) {
   }
 }
 
-// Sums of squares in units of a block's step: of what rounding took away, and of what was rounded.
+// Sums of squares in units of a block's step: of the rounding errors, and of the values.
 struct Lost {
   F32Vec error, all;
 
@@ -87,7 +87,7 @@ struct Lost {
     error = hn::Add(error, hn::Mul(difference, difference));
     all = hn::Add(all, hn::Mul(value, value));
   }
-  // `unit`: what a unit is worth.
+  // `unit`: the value of a unit.
   HWY_INLINE void report(QuantError& to, double unit) const {
     const F32Tag d;
     to.add_block(hn::GetLane(hn::SumOfLanes(d, error)) * unit * unit,
@@ -96,7 +96,7 @@ struct Lost {
 };
 
 // Rounds v * inverse to the nearest integer, which is then in the low bits: the addition leaves no
-// room for a fraction.
+// space for a fraction.
 template <bool kError>
 HWY_INLINE U32Vec nearest(F32Vec v, F32Vec inverse, Lost& lost) {
   const F32Vec magic = hn::Set(F32Tag(), 0x1.8p23f);

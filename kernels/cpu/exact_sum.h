@@ -90,7 +90,7 @@ class ExactSum {
     nonfinite_ |= term.nonfinite_;
   }
 
-  // Every piece but the last lies in [0, 2^32).
+  // Every piece but the last is in [0, 2^32).
   MERON_HOST_DEVICE ExactPieces pieces() const {
     ExactSum sum = *this;
     sum.carry();
@@ -100,7 +100,7 @@ class ExactSum {
     return out;
   }
 
-  // Whether an infinity or a NaN was added.
+  // True if an infinity or a NaN was added.
   MERON_HOST_DEVICE bool nonfinite() const { return nonfinite_ != 0; }
 
   // The sum rounded once, to the nearest double, ties to even; an empty sum, or one that cancels,
@@ -135,8 +135,8 @@ class ExactSum {
   static constexpr int kPieces = ExactPieces::kCount;
   static constexpr uint32_t kMaxPending = uint32_t{1} << 16;
 
-  // Brings every piece but the last into [0, 2^32); the last carries the sign. Halves are added, so
-  // that a piece may be any number.
+  // Carries, so that every piece but the last is in [0, 2^32); the last has the sign. Halves are
+  // added, so that a piece may be any number.
   MERON_HOST_DEVICE void carry() {
     int64_t upper = 0;
     for (int k = 0; k + 1 < kPieces; ++k) {
@@ -156,7 +156,7 @@ class ExactSum {
     const uint64_t third = top < 2 ? 0 : static_cast<uint64_t>(pieces_[top - 2]);
 
     // `window`: the 64 bits from the leading one down; `lowest`: the position of its last bit,
-    // which for a small sum lies below the unit, where the bits are zero.
+    // which for a small sum is below the unit, where the bits are zero.
     const int leading = 31 - std::countl_zero(static_cast<uint32_t>(first));
     const uint64_t below = second << 32 | third;
     uint64_t window = first << (63 - leading) | below >> leading >> 1;

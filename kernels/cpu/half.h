@@ -12,7 +12,7 @@
 
 namespace meron::kernels {
 
-// What becomes of a NaN with these bits, for those who convert numbers by an instruction.
+// Conversion of a NaN with these bits, for callers that convert numbers by an instruction.
 constexpr uint16_t bf16_from_nan(uint32_t bits) {
   return static_cast<uint16_t>((bits >> 16) | 0x40u);
 }

@@ -216,7 +216,7 @@ inline constexpr bool kLookUp = kBits == 4 && kLanes == 16;
 
 inline constexpr int32_t kNibbles[] = {0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1};
 
-// What a block's integers are multiplied by, or their products.
+// The factor of a block's integers, or of their products.
 template <uint32_t kBits>
 HWY_INLINE F32Vec factor_vector(float factor) {
   const F32Tag d;

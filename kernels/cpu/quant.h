@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Block quantization: arrays as 8- or 4-bit integers with one f32 step per block, for the wire and
-// for storage. Whoever has the bytes has the numbers: every formula below is in single f32
-// operations, so that all targets, and other devices, encode and decode to the same bits.
+// for storage. The bytes determine the numbers: every formula below is in single f32 operations, so
+// that all targets, and other devices, encode and decode to the same bits.
 //
 // Encoding a block. v[i] = f32(in[i]), then - f32(minus[i]), then + residual[i], where these are
 // given; past the array's end v is 0.
@@ -14,7 +14,7 @@
 //   q        = t * inverse, rounded to the nearest integer, ties to even; or, when `stochastic`,
 //              floor(t * inverse + u) without another rounding: with both sides scaled by 2^24,
 //              q = (nearest(t * (inverse * 2^24)) + (quant_hash >> 8)) >> 24 in 32-bit integers
-// |q| <= qmax follows. Where m < kQuantTiny the block is encoded as zeros with step 0. Where a t is
+// |q| <= qmax follows. If m < kQuantTiny, the block is encoded as zeros with step 0. If a t is
 // infinite or NaN, q is 0 and the step is NaN (0x7fc00000): the block decodes to NaN, never to
 // numbers.
 //
@@ -90,11 +90,11 @@ inline Encoded encoded_at(void* base, uint64_t n, QuantFormat format, uint64_t f
   return {const_cast<std::byte*>(at.payload), const_cast<float*>(at.steps)};
 }
 
-// What encoding lost: squares of v - decoded v and of v, and the worst block's |error| / |v|. A
-// block that is not finite counts as an infinite error, one below kQuantTiny as nothing. For people
-// and policies, not for bits: sums are taken in f32 within a block, in units of the block's step,
-// and differ between targets: norms of errors by less than 1e-4 of theirs plus 1e-6 of |v|. A
-// block's padding takes part.
+// Error of an encoding: squares of v - decoded v and of v, and the worst block's |error| / |v|. A
+// block that is not finite counts as an infinite error, one below kQuantTiny as no error. It is for
+// people and policies. Its bits differ between targets, because sums are taken in f32 within a
+// block, in units of the block's step: norms of errors differ by less than 1e-4 of their value plus
+// 1e-6 of |v|. A block's padding counts too.
 struct QuantError {
   double error_squares = 0, squares = 0;
   float worst_block = 0;
@@ -119,11 +119,10 @@ struct QuantError {
 // any other. Large outputs are written past the caches (copy.h). Any number of threads may work on
 // parts of an array that begin at multiples of the block (and of kBlock).
 
-// Encodes n elements. Element i is number first_element + i of what is encoded, which with `seed`
-// decides what stochastic rounding does to it; first_element is a multiple of kQuantRun.
-// With `residual`, what is lost is remembered in it, to be encoded the next time: residual =
-// (beta * residual) + ((1 - beta) * (v - decoded v)), all f32; 0 in a block that is not finite.
-// With `error`, what is lost is added to it.
+// Encodes n elements. Element i has number first_element + i in the encoded array. This number and
+// `seed` determine its stochastic rounding; first_element is a multiple of kQuantRun. `residual`
+// keeps the error for the next encoding: residual = (beta * residual) + ((1 - beta) * (v - decoded
+// v)), all f32; 0 in a block that is not finite. With `error`, the error is added to it.
 void quantize(Encoded out, const void* in, Type type, size_t n, QuantFormat format, uint64_t seed,
               uint64_t first_element, const void* minus = nullptr, float* residual = nullptr,
               float beta = 0, QuantError* error = nullptr);
@@ -132,7 +131,7 @@ void quantize(Encoded out, const void* in, Type type, size_t n, QuantFormat form
 void dequantize(void* out, Type type, ConstEncoded in, size_t n, QuantFormat format,
                 bool add = false, bool handed_over = false);
 
-// What reduce() computes of the inputs decoded to f32: the same order and the same sum of squares.
+// reduce() of the inputs decoded to f32: the same order and the same sum of squares.
 void dequantize_sum(float* out, bool accumulate, const ConstEncoded* in, size_t count, float scale,
                     size_t n, QuantFormat format, ExactSum* squares, bool handed_over = false);
 

@@ -26,7 +26,7 @@ constexpr bool is_finite(float value) {
   return (std::bit_cast<uint32_t>(value) & kInfinityBits) != kInfinityBits;
 }
 
-// How a block with the largest magnitude m is encoded.
+// Encoding parameters of a block with the largest magnitude m.
 struct BlockScale {
   enum class Kind { ordinary, zero, nonfinite };
 
@@ -52,7 +52,7 @@ struct BlockScale {
   float inverse = 0, step = 0;
 };
 
-// What decoding multiplies q by.
+// The factor of q in decoding.
 constexpr float decode_factor(float step, QuantFormat format) {
   return format.hadamard ? step * 0.125f : step;
 }

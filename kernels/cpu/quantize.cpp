@@ -268,7 +268,7 @@ void encode_type(const Encoding& e, Encoded out, const void* in, const void* min
   return encode_as<In, 4>(e, out, arrays, n, number);
 }
 
-// What is looked back at should be in a cache.
+// If the call reads the output again, the output should stay in a cache.
 bool stream_payload(Encoded out, size_t n, QuantFormat format, bool looks_back) {
   return !looks_back &&
          worth_streaming(out.payload, encoded_blocks(n, format) * encoded_block_bytes(format));

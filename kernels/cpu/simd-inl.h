@@ -22,7 +22,7 @@ namespace meron::kernels::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// At most 16 lanes, so that a whole number of vectors makes a block.
+// At most 16 lanes, so that a block is a multiple of the vector.
 using F32Tag = hn::CappedTag<float, 16>;
 using F32Vec = hn::Vec<F32Tag>;
 using U32Tag = hn::RebindToUnsigned<F32Tag>;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How an optimizer's states are stored: f32, bf16, or 8-bit floats with an f32 scale per block of
-// kBlock elements. The functions on one element are the definition: the vector code yields the same
-// bits.
+// Storage formats of an optimizer's states: f32, bf16, or 8-bit floats with an f32 scale per block
+// of kBlock elements. The functions on one element are the definition: the vector code yields the
+// same bits.
 //
-// What is smaller than f32 is rounded at random, up with the probability that makes the mean right:
-// of a second moment with beta2 = 0.999 a step changes less than half a unit of the last place, so
-// that rounding to nearest would never let it decay.
+// Formats smaller than f32 round at random, up with the probability that makes the mean right. A
+// step changes a second moment with beta2 = 0.999 by less than half a unit of the last place, so
+// with rounding to nearest it would never decay.
 //
 // 8 bits. A block has one scale s, a power of two, and an element x is stored as y = |x| / s + c
 // with 3 bits of mantissa: code = bits of y, from the mantissa's third on, less those of c. Because
@@ -68,8 +68,9 @@ constexpr uint32_t state_random(uint64_t seed, uint64_t index) {
                     static_cast<uint32_t>(index));
 }
 
-// What is added before the cut, of an element's 32 random bits: the first state uses the lowest,
-// the second the highest. The 8 that both use with a cut of 20 are the second's least important.
+// The part of an element's 32 random bits that is added before the cut: the first state uses the
+// lowest bits, the second the highest. The 8 that both use with a cut of 20 are the second's least
+// important.
 constexpr uint32_t below_cut(uint32_t random, size_t which, int cut) {
   return which == 1 ? random >> (32 - cut) : random & ((1u << cut) - 1);
 }

@@ -34,7 +34,7 @@ HWY_INLINE U32Vec random_bits(uint64_t key, U32Vec numbers) {
   return hn::Xor(x, hn::ShiftRight<15>(x));
 }
 
-// What is added below the cut of kBits to store state kWhich: see below_cut().
+// The random bits below the cut of kBits, to store state kWhich: see below_cut().
 template <size_t kWhich, int kBits>
 HWY_INLINE U32Vec below_cut(U32Vec random) {
   if constexpr (kWhich == 1) return hn::ShiftRight<32 - kBits>(random);

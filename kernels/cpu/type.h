@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-// What is called on one element is the definition for other devices too, which compile it again.
+// Functions on one element are the definition for other devices too, which compile them again.
 #if defined(__CUDACC__)
 #define MERON_HOST_DEVICE __host__ __device__
 #else
@@ -14,7 +14,7 @@
 
 namespace meron::kernels {
 
-// How an element is stored. Arithmetic is always done in f32.
+// Storage type of an element. Arithmetic is always done in f32.
 enum class Type : int32_t { f32 = 0, bf16 = 1, f16 = 2 };
 
 constexpr size_t size_of(Type type) {

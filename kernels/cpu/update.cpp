@@ -24,7 +24,7 @@ namespace meron::kernels::HWY_NAMESPACE {
 // A block of 8-bit states is a tile.
 constexpr size_t kTile = kBlock;
 
-// What a tile's loop reads and writes.
+// Arrays that a tile's loop reads and writes.
 struct Tile {
   const float* p;
   float* new_p;  // p, or elsewhere
@@ -177,7 +177,7 @@ void narrow(typename To::Lane* to, const float* from, size_t n) {
   for (; i < n; ++i) to[i] = To::put(from[i]);
 }
 
-// Past the caches where that is wanted and the address allows it.
+// Past the caches if that is requested and the address allows it.
 template <class To>
 void narrow(void* to, const float* from, size_t n, bool past_caches) {
   auto* lane = static_cast<typename To::Lane*>(to);

@@ -11,7 +11,7 @@ void update_reference(const UpdateStep& step, float* p, const void* g, Type g_ty
                       const States& states, void* out, Type out_type, size_t n, uint64_t first);
 
 // Stores the new states of one block, of n elements from `first` of their flat on, as update()
-// does: for a block of which not all elements are updated by one call.
+// does: for a block that one call updates only in part.
 void store_states_reference(const UpdateStep& step, const States& states, const float* const* from,
                             size_t n, uint64_t first);
 

@@ -10,7 +10,7 @@ namespace meron::cuda {
 
 using kernels::BlockScale;
 
-// What kernels need of a format, without divisions.
+// The parameters of a format for kernels, without divisions.
 struct Layout {
   QuantFormat format;
   uint32_t shift;   // of an element's number to its block's
@@ -166,7 +166,7 @@ MERON_DEVICE Integers round_nearest(const Share& t, float inverse) {
   for (unsigned h = 0; h < 2; ++h) {
 #pragma unroll
     for (unsigned c = 0; c < 4; ++c) {
-      // The addition leaves no room for a fraction.
+      // The addition leaves no space for a fraction.
       q.half[h][c] = std::bit_cast<uint32_t>(t.half[h].v[c] * inverse + 0x1.8p23f);
     }
   }

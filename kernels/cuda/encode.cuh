@@ -70,7 +70,7 @@ class Encoder {
                             : put_as<4>(t, scale, begin, number, whole);
   }
 
-  // What decoding makes of it.
+  // The decoded values.
   MERON_DEVICE Share decoded(const Codes& codes, const BlockScale& scale) const {
     return to_.layout.format.bits == 8 ? decode<8>(codes, scale.step, to_.layout.format, lane_)
                                        : decode<4>(codes, scale.step, to_.layout.format, lane_);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of kernels/cpu for a CUDA device. Results are the same bits: what an operation
-// computes is said in the header there that has its name. Only a NaN's sign and payload are
-// unspecified, and the last digits of a QuantError.
+// The kernels of kernels/cpu for a CUDA device. Results are the same bits: the header of the same
+// name there defines each operation. Only a NaN's sign and payload are unspecified, and the last
+// digits of a QuantError.
 //
 // All functions enqueue on `stream` of the current device, and return before the work is done:
 // no function synchronizes or allocates. Arrays are in memory that the device reads and
 // writes; arrays of pointers and of tasks, and a step's numbers, are in the host's memory and may
-// be gone on return. Arguments are trusted. An error is the launch's, of what was enqueued nothing
-// is taken back.
+// be gone on return. Arguments are trusted. An error is an error of the launch. Work that was
+// enqueued before stays enqueued.
 //
-// Arrays are aligned to their element. Where they are aligned to 16 bytes too they are read and
-// written faster.
+// Arrays are aligned to their element. Reads and writes are faster if they are aligned to 16 bytes,
+// too.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +36,7 @@ using kernels::UpdateStep;
 // on any streams. Zeroed bytes are an empty sum. kernels::ExactSum is made of it on the host.
 using SquaresPieces = kernels::ExactPieces;
 
-// What a step is to multiply gradients by, where the device itself has found it out.
+// A step's scale of gradients, if the device itself has computed it.
 struct StepScale {
   float grad_scale;
   int32_t skip;  // not 0: the step changes nothing
@@ -50,7 +50,7 @@ inline constexpr size_t kReduceInputs = 384;
 cudaError_t reduce(float* out, bool accumulate, const void* const* in, size_t count, Type type,
                    float scale, size_t n, SquaresPieces* squares, cudaStream_t stream);
 
-// What reduce() would add to `to` if `array` was its result.
+// Adds to `to` the squares that reduce() would add if `array` was its result.
 cudaError_t squares(const void* array, Type type, size_t n, SquaresPieces* to, cudaStream_t stream);
 
 // The step's numbers from the sum of squares of all gradients, which are multiplied by
@@ -116,8 +116,8 @@ cudaError_t dequantize_sum(float* out, bool accumulate, const ConstEncoded* in, 
                            float scale, size_t n, QuantFormat format, SquaresPieces* squares,
                            cudaStream_t stream);
 
-// Up to kEncodedInputs inputs: more are cudaErrorInvalidValue, for there is no f32 array to go on
-// from.
+// Up to kEncodedInputs inputs. More are cudaErrorInvalidValue, because no f32 array exists for
+// partial sums.
 cudaError_t dequantize_sum_quantize(Encoded out, const ConstEncoded* in, size_t count, float scale,
                                     size_t n, QuantFormat in_format, QuantFormat out_format,
                                     uint64_t seed, uint64_t first_element, QuantError* error,

@@ -85,7 +85,7 @@ MERON_KERNEL quantize_kernel(MERON_PARAMETER Quantization q) {
   const bool all_aligned = aligned(q.in, kType) && aligned(q.to.payload, 4) &&
                            (kPlain || (aligned(q.minus, kType) && aligned(q.residual, Type::f32)));
   const uint64_t stride = uint64_t{block_count()} * kWarps * kEach;
-  // All warps go on as long as one has work: they may have to meet.
+  // All warps continue as long as one has work: they may have to synchronize.
   for (uint64_t base = uint64_t{block_index()} * kWarps * kEach; base < q.n; base += stride) {
     const uint64_t begin = base + warp_index() * kEach;
     const bool whole = all_aligned && begin + kEach <= q.n;
@@ -124,8 +124,7 @@ MERON_KERNEL quantize_kernel(MERON_PARAMETER Quantization q) {
   if constexpr (!kPlain) encoder.finish();
 }
 
-// The most frequent case, without branches: nearest, no transform, and a block lies in a
-// tile.
+// The most frequent case, without branches: nearest, no transform, and a block within a tile.
 template <Type kType, uint32_t kBits>
 MERON_KERNEL quantize_simple_kernel(MERON_PARAMETER Quantization q) {
   constexpr unsigned kTiles = kTilesAtOnce<true>, kEach = kTiles * kTile;

@@ -59,7 +59,7 @@ MERON_DEVICE uint32_t max_of_warp(uint32_t value) {
   return __reduce_max_sync(0xffffffffu, value);
 }
 
-// Words that no one reads soon again; addresses are aligned to the word's size.
+// Loads and stores of words that are not read again soon. Addresses are aligned to the word's size.
 template <class Word>
 MERON_DEVICE Word load_once(const void* from) {
   return __ldcs(static_cast<const Word*>(from));
@@ -123,7 +123,7 @@ MERON_DEVICE uint32_t narrow_f16(float low, float high) {
   return both;
 }
 
-// How many blocks of a kernel are resident on the current device at once.
+// Number of blocks of a kernel that are resident on the current device at once.
 template <auto kKernel>
 cudaError_t resident_blocks(unsigned* blocks) {
   constexpr int kDevices = 64;
@@ -154,8 +154,8 @@ cudaError_t launch_blocks(void (*kernel)(Parameters...), unsigned blocks, unsign
                           arguments, 0, stream);
 }
 
-// Runs a kernel with work for `blocks` blocks, each of which continues from block_index() in
-// strides of block_count().
+// Runs a kernel with work for `blocks` blocks. Each block continues from block_index() in strides
+// of block_count().
 template <auto kKernel, class... Arguments>
 cudaError_t launch(uint64_t blocks, cudaStream_t stream, const Arguments&... arguments) {
   if (blocks == 0) return cudaSuccess;

@@ -30,7 +30,7 @@ struct Quad {
   float v[4];
 };
 
-// What a lane has of a tile.
+// A lane's share of a tile.
 struct Share {
   Quad half[2];
 };
@@ -42,7 +42,7 @@ MERON_DEVICE unsigned warp_index() {
   return thread_index() / kLanes;
 }
 
-// Where a lane's first quad begins in its tile; the second one is 32 further.
+// Offset of a lane's first quad in its tile. The second one is 32 elements further.
 MERON_DEVICE unsigned quad_of(unsigned lane) {
   return lane / 8 * 64 + lane % 8 * 4;
 }
@@ -50,13 +50,13 @@ MERON_DEVICE unsigned quad_of(unsigned lane) {
 MERON_DEVICE bool aligned(const void* array, unsigned bytes) {
   return (reinterpret_cast<uintptr_t>(array) & (bytes - 1)) == 0;
 }
-// Whether quads of it are words.
+// True if quads of it are aligned to words.
 MERON_DEVICE bool aligned(const void* array, Type type) {
   return aligned(array, type == Type::f32 ? 16u : 8u);
 }
 
-// Quads from element i of `array` on. kWhole: all of it lies before n, and is aligned; else
-// elements from n on are read as 0 and not written.
+// Quads from element i of `array` on. kWhole: all of it is before n, and aligned; else elements
+// from n on are read as 0 and not written.
 template <bool kWhole>
 MERON_DEVICE RawQuad load_raw(const void* array, Type type, uint64_t i, uint64_t n) {
   RawQuad raw{};

@@ -15,7 +15,7 @@ std::string version_text(int version) {
 }
 
 meron_status check_driver(int* driver, meron_backend_failure* failure) {
-  // 0 where there is none: then the runtime finds no libcuda.so.1.
+  // 0 if there is none: then the runtime finds no libcuda.so.1.
   const meron_status known = told(cudaDriverGetVersion(driver), failure);
   if (known < 0) return known;
   if (*driver == 0) {

@@ -39,7 +39,7 @@ cudaEvent_t event_of(void* event) {
   return static_cast<cudaEvent_t>(event);
 }
 
-// What `call` returns with the device made current.
+// Runs `call` with the device as the current one.
 template <class Call>
 meron_status on(void* device, meron_backend_failure* failure, Call call) {
   const OnDevice current(gpu_of(device).index);
@@ -58,8 +58,8 @@ meron_status count(int32_t* out, meron_backend_failure* failure) {
   return told(result, failure);
 }
 
-// A pool keeps what is given back, for the next that asks: without a threshold everything would go
-// back to the driver whenever a stream is waited for.
+// A pool keeps freed memory for later allocations: without a threshold, each wait for a stream
+// would return all of it to the driver.
 cudaError_t make_pool(int index, cudaMemPool_t* out) {
   cudaMemPoolProps props = {};
   props.allocType = cudaMemAllocationTypePinned;
@@ -90,7 +90,7 @@ void close(void* device) {
   Gpu* const gpu = &gpu_of(device);
   {
     const OnDevice current(gpu->index);
-    (void)cudaMemPoolDestroy(gpu->pool);  // once all of it has been given back
+    (void)cudaMemPoolDestroy(gpu->pool);  // after all of its memory has been freed
   }
   delete gpu;
 }
@@ -125,7 +125,7 @@ meron_status allocate(void** out, void* device, uint64_t bytes, void* stream,
   const auto ask = [&] { return cudaMallocFromPoolAsync(out, bytes, gpu.pool, stream_of(stream)); };
   meron_status status = on(device, failure, ask);
   if (status != MERON_E_NO_MEMORY) return status;
-  // What the pool keeps may be in pieces that are too small.
+  // The pool's free memory may be in pieces that are too small.
   status = on(device, failure, [&] {
     cudaError_t result = cudaStreamSynchronize(stream_of(stream));
     if (result == cudaSuccess) result = cudaMemPoolTrimTo(gpu.pool, 0);

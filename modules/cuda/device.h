@@ -11,7 +11,7 @@ namespace meron::cuda {
 const meron_device_table& device_table();
 const meron_kernel_table& kernel_table();
 
-// Which device of the process a handle is.
+// Index of a handle's device in the process.
 int index_of(void* device);
 
 // The thread's current device is another one for as long as this lives.

@@ -58,8 +58,8 @@ meron_status status_of(cudaError_t result) {
   }
 }
 
-// What to do about a machine that is not set up, which CUDA's own words leave open. Both fit
-// into the text of meron_backend_failure.
+// The remedy for a machine that is not set up, which CUDA's own text lacks. Both fit into the text
+// of meron_backend_failure.
 const char* advice_for(cudaError_t result) {
   switch (result) {
     case cudaErrorCallRequiresNewerDriver:

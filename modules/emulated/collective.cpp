@@ -30,7 +30,7 @@ struct Range {
 };
 
 struct RankHandle {
-  std::shared_ptr<Rank> rank;  // shared with the work that was asked of streams
+  std::shared_ptr<Rank> rank;  // shared with the work that is queued on streams
   int32_t size = 0, number = 0, device = 0;
   std::chrono::milliseconds timeout{};
   bool grouping = false;
@@ -147,7 +147,7 @@ meron_status poll_rank(void* comm, meron_backend_failure* failure) {
   return tell_state(rank_of(comm).rank->state(), failure);
 }
 
-// What every call that asks for work begins with.
+// The checks at the begin of every call that requests work.
 meron_status check_ready(const RankHandle& own, meron_backend_failure* failure) {
   const State state = own.rank->state();
   if (state.status != MERON_IN_PROGRESS) {
@@ -217,7 +217,7 @@ meron_status check_registered(const RankHandle& own, const std::byte* from, uint
   return refuse(failure, MERON_E_ARGUMENT, "it is from memory that is not registered");
 }
 
-// How far from its begin, of what lies in a window of the rank.
+// Offset of `data` in the rank's window that contains it, or kElsewhere.
 uint64_t place_of(const RankHandle& own, const std::byte* data) {
   for (const auto& window : own.windows) {
     if (data < window->data || data >= window->data + window->bytes) continue;
@@ -243,7 +243,7 @@ meron_status gather_all(void* comm, const void* from, void* to, uint64_t bytes, 
   return MERON_OK;
 }
 
-// What is wrong with a piece; empty: nothing.
+// The error of a piece. Empty if it is valid.
 std::string fault_of(const meron_exchange_piece& piece, int32_t rank, int32_t size) {
   if (piece.peer < 0 || piece.peer >= size) {
     return "is for rank " + std::to_string(piece.peer) + " of " + std::to_string(size);
@@ -304,7 +304,7 @@ meron_status end_notes(void* comm, meron_backend_failure* failure) {
   return MERON_OK;
 }
 
-// The memory is the host's: what is told of it is for check_registered only.
+// The memory is the host's: only check_registered uses the registration.
 meron_status take_memory(void** registration, void* comm, void* data, uint64_t bytes,
                          meron_backend_failure* failure) {
   RankHandle& own = rank_of(comm);

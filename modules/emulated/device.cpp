@@ -123,7 +123,7 @@ meron_status allocate(void** out, void* handle, uint64_t bytes, void* stream,
   if (const meron_status status = state_of(handle, failure); status < 0) return status;
   std::byte* data = allocate_block(device_of(handle).index, bytes);
   if (data == nullptr) {
-    // What is being given back on this stream may be enough, as in a pool of CUDA's.
+    // As in a CUDA pool, memory with a pending free on this stream may be enough.
     stream_of(handle, stream).synchronize();
     data = allocate_block(device_of(handle).index, bytes);
   }
@@ -168,7 +168,7 @@ void unpin(void* /*handle*/, void* data) {
   all.pinned.erase(static_cast<const std::byte*>(data));
 }
 
-// The entry of `map` that `data` lies in, or its end.
+// The entry of `map` that contains `data`, or the map's end.
 template <class Map, class Bytes>
 auto entry_of(const Map& map, const std::byte* data, Bytes bytes) {
   auto found = map.upper_bound(data);
@@ -266,7 +266,7 @@ meron_status event_record(void* handle, void* event, void* stream, meron_backend
 meron_status event_query(void* handle, void* event, meron_backend_failure* failure) {
   Event& asked = *event_of(event);
   const bool come = asked.has_come(asked.last());
-  // Only then: the stream of a device that breaks comes to its events after that.
+  // Check the device after the event: the stream of a device reaches its events after it breaks.
   if (const meron_status status = state_of(handle, failure); status < 0) return status;
   return come ? MERON_OK : MERON_IN_PROGRESS;
 }

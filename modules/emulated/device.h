@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tables of the emulated device share.
+// Common functions of the emulated device's tables.
 #pragma once
 
 #include <cstddef>
@@ -18,10 +18,10 @@ const meron_collective_table& collective_table();
 // Of a device, by its handle: a stream, the default one for null; whether the device still works.
 Stream& stream_of(void* device, void* stream);
 meron_status state_of(void* device, meron_backend_failure* failure);
-// Memory of a device, with garbage in it, for as long as nobody gives it back; null: there is no
-// room.
+// Allocates memory of a device, filled with garbage. Valid until free_block; null if the device is
+// full.
 std::byte* allocate_block(int32_t device, uint64_t bytes);
-// Nothing on any stream may still use it.
+// Frees a block. No stream may still use it.
 void free_block(std::byte* data);
 // Work that a stream is to do in its turn, unless the device has broken until then.
 meron_status ask(void* device, void* stream, std::function<void()> work,

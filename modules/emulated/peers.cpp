@@ -28,7 +28,8 @@ State Peers::listen() {
 }
 
 State Peers::look() {
-  // Callers are heard also when all have come: one more has another size, and is told.
+  // Accepts callers even after all ranks have arrived: an extra one has another size, and gets an
+  // error.
   if (State state = accept_callers(); state.status < 0) return state;
   if (State state = call_lower(); state.status < 0) return state;
   if (State state = hear(); state.status < 0) return state;
@@ -75,7 +76,7 @@ State Peers::meet(Descriptor* caller, const Note& hello, Descriptor* data) {
   peer.data = std::move(*data);
   peer.come = true;
   ++come_;
-  // One that has gone meanwhile is noticed where it is listened to.
+  // If it has ended meanwhile, hear() notices it.
   (void)send_note(peer.control, note_of(Note::kHello, rank_, size_));
   return {};
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The other ranks of a communicator: how they are found, and what they tell. Nothing here waits;
-// whoever owns it guards it.
+// The other ranks of a communicator: finds them, and reads their notes. Nothing here waits. The
+// owner guards it.
 //
-// Every rank listens at a name, calls the ranks below it, and hands to each a socket for the bytes
-// that the two send to each other. Notes go over the call's own socket, so that they are heard also
-// where bytes lie unread.
+// Every rank listens at a name, connects to the ranks below it, and passes to each a socket for the
+// bytes between the two. Notes use the first socket, so that they arrive even while bytes are
+// unread.
 #pragma once
 
 #include <poll.h>
@@ -21,22 +21,23 @@ namespace meron::emulated {
 
 class Peers {
  public:
-  // `deaf`: a peer that ends without a word is not heard.
+  // `deaf`: ignores the end of a peer that has sent no note.
   Peers(std::string name, int32_t rank, int32_t size, bool deaf)
       : name_(std::move(name)), rank_(rank), size_(size), deaf_(deaf), peers_(size) {}
 
   State listen();
-  // Goes on with finding them, and hears their notes. MERON_IN_PROGRESS: some have not come.
+  // Continues to find them, and reads their notes. MERON_IN_PROGRESS: some have not arrived.
   State look();
   bool ready() const { return come_ + 1 == size_; }
   void tell(const Note& note);
   void leave();
 
-  // For a launch, once all have come.
+  // For a launch, after all have arrived.
   int data(int32_t rank) const { return peers_[rank].data.number(); }
-  // Why launch `number` will not be done with that rank: it has closed it before.
+  // The error if that rank has closed the communicator before launch `number`.
   State left_before(int32_t rank, uint64_t number) const;
-  // What it means that no bytes come from there any more: nothing where none is heard of its end.
+  // The error after that rank's bytes have ended. MERON_OK if it has announced its end, or if
+  // `deaf`.
   State end_of(int32_t rank) const;
   void add_waits(std::vector<pollfd>* out) const;
 
@@ -44,8 +45,8 @@ class Peers {
   struct Peer {
     Descriptor control, data;  // data: it was called, or has called
     bool come = false;
-    bool silent = false;           // no more notes come
-    bool excused = false;          // it has said so: nothing is wrong with that
+    bool silent = false;           // no more notes will arrive
+    bool excused = false;          // it has announced its end, which is no error
     std::optional<uint64_t> left;  // it was closed there, after so many launches
   };
   std::string name_of(int32_t rank) const { return name_ + "." + std::to_string(rank); }

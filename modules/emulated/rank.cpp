@@ -17,7 +17,7 @@ State Rank::open() {
   if (!wake_) return {MERON_E_IO, std::string("no event: ") + std::strerror(errno)};
   const std::lock_guard lock(mutex_);
   if (State listening = peers_.listen(); listening.status < 0) return listening;
-  (void)look();  // peers that wait already hear of it now; what is wrong is told when it is asked
+  (void)look();  // waiting peers are notified now; state() reports errors
   return {};
 }
 
@@ -114,7 +114,7 @@ State Rank::drain(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
   const auto over = [&] { return done_ == asked_ || has_ended(); };
   const auto end = std::chrono::steady_clock::now() + timeout;
-  // A launch that has not begun hears no peer: this does, now and then.
+  // A launch that has not begun does not read notes of peers, so this does it from time to time.
   while (!over() && std::chrono::steady_clock::now() < end) {
     const auto soon = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
     if (!changed_.wait_until(lock, std::min(soon, end), over)) (void)look();
@@ -141,7 +141,7 @@ void Rank::leave() {
       left.launches = done_;
       peers_.tell(left);
     } else {
-      (void)look();  // those that call already hear of it too
+      (void)look();  // notifies waiting callers, too
       fail({MERON_E_ABORTED,
             "rank " + std::to_string(rank_) + " closed it before all ranks had come"});
     }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of a communicator: how it is, and the order of its launches. The streams' threads do the
-// work: one that has come to a launch stays there until its bytes are sent, and its peers' are
-// here.
+// One rank of a communicator: its state, and the order of its launches. The streams' threads do the
+// work: a thread blocks at a launch until its bytes are sent and its peers' bytes have arrived.
 #pragma once
 
 #include <atomic>
@@ -18,16 +17,16 @@ namespace meron::emulated {
 
 class Rank {
  public:
-  // `alone`: peers are not told of an abort, and their ends are not heard.
+  // `alone`: does not notify peers of an abort, and ignores their ends.
   Rank(std::string name, int32_t rank, int32_t size, int32_t device, bool alone)
       : rank_(rank), size_(size), device_(device), alone_(alone), peers_(name, rank, size, alone) {}
 
   State open();
-  // MERON_IN_PROGRESS: some have not come.
+  // MERON_IN_PROGRESS: some have not arrived.
   State state();
-  // Counts a launch that `run` will be called for; its number, the same on every rank.
+  // Counts a launch for a later call of `run`. Returns its number, the same on every rank.
   uint64_t ask();
-  // By the thread of a stream. Launches of other streams that were asked for before go first.
+  // Called by the thread of a stream. Earlier launches of other streams run first.
   void run(uint64_t number, const Launch& launch);
   // Waits until all that was asked for has run.
   State drain(std::chrono::milliseconds timeout);

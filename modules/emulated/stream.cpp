@@ -81,7 +81,7 @@ void Stream::run() {
     asked_.pop_front();
     lock.unlock();
     work();
-    work = nullptr;  // what it keeps goes before anybody is told that it is done
+    work = nullptr;  // free its captures before waiters see it as done
     lock.lock();
     ++done_count_;
     changed_.notify_all();

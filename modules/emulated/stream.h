@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stream of the emulated device: a thread that does what was asked of it, in order.
+// A stream of the emulated device: a thread that does its queued work in order.
 #pragma once
 
 #include <condition_variable>
@@ -12,7 +12,7 @@
 
 namespace meron::emulated {
 
-// How often an event was recorded, and the last of these points to which its stream has come.
+// Number of records of an event, and the last of them that its stream has reached.
 class Event {
  public:
   uint64_t recorded();  // the number of a new point

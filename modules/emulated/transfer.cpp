@@ -10,8 +10,9 @@
 namespace meron::emulated {
 namespace {
 
-// What a rank says first: the launch's number, how many all-gathers, how many pieces for the other.
-// What is said of each follows: of an all-gather its bytes and its place, of a piece its bytes.
+// A rank's first message: the launch's number, the number of all-gathers, the number of pieces for
+// the peer. Then a description of each: the bytes and the place of an all-gather, the bytes of a
+// piece.
 constexpr size_t kCountsHeard = 3;
 constexpr size_t kSaidOfGather = 2;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One launch of one rank: its bytes to every peer, and theirs to it, at the same time and without
-// waiting. Each rank first says what it asks for, so that ranks that differ are told.
+// waiting. Each rank first sends its requests, so that ranks with different ones get an error.
 #pragma once
 
 #include <poll.h>
@@ -22,14 +22,14 @@ struct GatherPart {
   uint64_t place;  // of `to` in a window; kElsewhere: in none
 };
 
-// All that one rank asks for at a time.
+// All requests of one rank at a time.
 struct Launch {
   std::vector<GatherPart> gathers;
   std::vector<meron_exchange_piece> pieces;
-  bool fails = false;  // as the settings ask
+  bool fails = false;  // by request of the settings
 };
 
-// Ranges of memory, and how far they have been gone through.
+// Ranges of memory, and the position in them.
 template <class Byte>
 class Ranges {
  public:
@@ -59,20 +59,20 @@ class Transfer {
   // `launch` outlives it. `sockets`: by rank; the own one is not looked at.
   Transfer(int32_t rank, uint64_t number, const Launch& launch, const std::vector<int>& sockets);
 
-  // Until nothing can be moved without waiting, or `stop`.
+  // Moves bytes until it would block, or until `stop`.
   State advance(const std::atomic<bool>& stop);
   bool done() const;
-  // Whether the rank's socket has ended before all was moved.
+  // True if the rank's socket has ended before all bytes were moved.
   bool has_ended(int32_t rank) const { return lanes_[rank].ended; }
   void add_waits(std::vector<pollfd>* out) const;
 
  private:
   enum class Reading { kCounts, kSizes, kBytes };
-  // What goes to one peer, and what comes from there.
+  // Bytes to and from one peer.
   struct Lane {
     int socket = -1;
     bool ended = false;
-    std::vector<uint64_t> said, heard;  // what is asked for
+    std::vector<uint64_t> said, heard;  // descriptions of the requests
     Ranges<const std::byte> out;
     Ranges<std::byte> in;
     Reading reading = Reading::kCounts;

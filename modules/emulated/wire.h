@@ -35,13 +35,13 @@ class Descriptor {
   int number_ = -1;
 };
 
-// What a rank tells another, besides bytes.
+// A message between ranks, besides bytes.
 struct Note {
   enum Kind : uint32_t {
-    kHello = 1,   // with a socket for bytes where it is the caller's
+    kHello = 1,   // from a caller it contains a socket for bytes
     kFailed = 2,  // `status` and `text`
     kLeft = 3,    // it was closed after `launches`
-    kSilent = 4,  // nothing more is heard of the rank
+    kSilent = 4,  // no more notes of the rank will arrive
   };
   uint64_t magic = 0;
   uint32_t kind = 0;
@@ -56,20 +56,20 @@ Note failure_note(int32_t rank, int32_t size, const State& failure);
 
 // The functions that return an int return 0 or an errno.
 
-int listen_at(Descriptor* out, const std::string& name);  // EADDRINUSE: somebody has the name
-// ECONNREFUSED: nobody has the name yet; EAGAIN: it has too many callers just now. *socket may be
-// given again then.
+int listen_at(Descriptor* out, const std::string& name);  // EADDRINUSE: the name is taken
+// ECONNREFUSED: no process has the name yet; EAGAIN: it has too many callers now. *socket may be
+// passed again then.
 int connect_to(Descriptor* socket, const std::string& name);
-int accept_at(Descriptor* out, const Descriptor& listener);  // EAGAIN: there is nobody
+int accept_at(Descriptor* out, const Descriptor& listener);  // EAGAIN: no caller
 int make_pair(Descriptor* one, Descriptor* other);
-// Whether the process at the other end is the same user's.
+// True if the process at the other end belongs to the same user.
 bool is_of_same_user(const Descriptor& socket);
 
 int send_note(const Descriptor& socket, const Note& note, const Descriptor* passed = nullptr);
 enum class Heard { kNothing, kNote, kEnd };
 Heard receive_note(const Descriptor& socket, Note* note, Descriptor* passed);
 
-// Tells apart hosts, and parts of one between which names are not seen.
+// Distinguishes hosts, and parts of one that do not see each other's names.
 uint64_t host_number();
 uint64_t random_number();
 

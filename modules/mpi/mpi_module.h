@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the engine and libmeron_mpi.so agree on. The engine opens the library at run time and calls
- * meron_mpi_open; neither is linked with the other.
+ * The interface between the engine and libmeron_mpi.so. The engine opens the library at run time
+ * and calls meron_mpi_open; neither is linked with the other.
  */
 #ifndef MERON_MODULES_MPI_MODULE_H
 #define MERON_MODULES_MPI_MODULE_H
@@ -30,15 +30,15 @@ typedef struct {
 /*
  * Joins this process to the world of MPI_COMM_WORLD, as the exported function `meron_mpi_open`.
  *
- * `abi` is the caller's MERON_MPI_MODULE_ABI; where it is not the module's, *out is left alone.
- * Initializes MPI if nobody has. Starts to make a communicator of its own: every process of the
- * world has to call this, several times in the same order; the call itself waits for nobody, send
- * and receive return MERON_IN_PROGRESS until all have called.
+ * `abi` is the caller's MERON_MPI_MODULE_ABI; if it is not the module's, *out is unchanged.
+ * Initializes MPI if the program has not. Starts to create a separate communicator: every process
+ * of the world has to call this, several times in the same order. The call itself does not wait;
+ * send and receive return MERON_IN_PROGRESS until all have called.
  *
- * Returns MERON_OK; or an error, with what failed and what to do about it in `why` (at most
- * `why_bytes` bytes with the final 0): MERON_E_VERSION, MERON_E_STATE (MPI is finalized, or may not
- * be called by this thread), MERON_E_UNSUPPORTED (too few tags), MERON_E_NO_MEMORY,
- * MERON_E_INTERNAL (MPI itself failed).
+ * Returns MERON_OK, or an error, with the failure and its remedy in `why` (at most `why_bytes`
+ * bytes with the final 0): MERON_E_VERSION, MERON_E_STATE (MPI is finalized, or may not be called
+ * by this thread), MERON_E_UNSUPPORTED (too few tags), MERON_E_NO_MEMORY, MERON_E_INTERNAL (MPI
+ * itself failed).
  */
 typedef meron_status (*meron_mpi_open_fn)(uint32_t abi, meron_mpi_world* out, char* why,
                                           size_t why_bytes);

@@ -16,7 +16,7 @@ namespace {
 // Nothing here has a destructor: contexts may end after static objects have.
 std::mutex calls_mutex;
 bool prepared = false;          // guarded by calls_mutex, as the next two
-bool initialized_here = false;  // nobody else will finalize
+bool initialized_here = false;  // this module has to finalize
 bool threads_are_free = false;
 std::atomic<bool> finalize_has_begun{false};
 std::atomic<pid_t> owner{0};  // a fork of it exits without a word
@@ -24,7 +24,7 @@ std::atomic<int> open_contexts{0};
 std::atomic<bool> given_up{false};
 std::atomic<bool> exiting_well{false};
 std::atomic<bool> reported{false};
-char name_of_process[64 + MPI_MAX_PROCESSOR_NAME];  // asked for while MPI can still be
+char name_of_process[64 + MPI_MAX_PROCESSOR_NAME];  // read while MPI can still be called
 
 // MPI deletes the attributes of MPI_COMM_SELF before anything else when it is finalized, whoever
 // does it: from here on its functions would end the process.
@@ -39,8 +39,8 @@ void finalize() {
 }
 
 // MPI_Finalize waits until every process has called it. A process that fails must not wait for
-// peers that are stuck: it goes without, by which the launcher knows that the job has failed, and
-// ends the others.
+// stuck peers: it skips MPI_Finalize, so the launcher detects that the job has failed, and ends the
+// others.
 void on_process_exit(int status, void*) {
   if (status != 0 || getpid() != owner || given_up) return;
   exiting_well = true;

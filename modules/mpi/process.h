@@ -14,15 +14,15 @@
 
 namespace meron::mpi {
 
-// Whoever calls MPI holds this. Contexts know nothing of each other, and MPI_THREAD_SERIALIZED
+// Hold this in every call of MPI. Contexts know nothing of each other, and MPI_THREAD_SERIALIZED
 // allows one call at a time in the whole process.
 std::mutex& calls();
 
-// Initializes MPI if nobody has, and gets ready for its end. An error says why in *why.
+// Initializes MPI if the program has not, and prepares for its end. *why has the text of an error.
 meron_status initialize(std::string* why);
 
-// For who holds calls(): whether any thread may call MPI; and whether it is finalized, or about to
-// be: nothing of it may be called then.
+// With calls() held. any_thread: true if any thread may call MPI. finalized: true if MPI is
+// finalized, or about to be; it may not be called then.
 bool any_thread();
 bool finalized();
 
@@ -30,7 +30,7 @@ bool finalized();
 // finalize MPI when it exits.
 void context_opened();
 void context_closed();
-// MPI has failed, so that finalizing it might wait for ever.
+// MPI has failed, so finalizing it could block forever.
 void give_up_finalizing();
 
 // Says on stderr, once per process, what has failed, and on which rank and host.

@@ -43,7 +43,7 @@ bool ends_within(MPI_Request& request, int64_t patience_ns) {
 
 World::World() : patience_ns_(kPatienceNs) {
   const std::lock_guard lock(calls());
-  // Not MPI_Comm_dup: a rank that never comes is noticed, and named, by the engine's own deadline.
+  // Not MPI_Comm_dup: the engine's own deadline notices and names a rank that never arrives.
   const int result = MPI_Comm_idup(MPI_COMM_WORLD, &comm_, &making_);
   if (result != MPI_SUCCESS) (void)never_ready(result);
   context_opened();
@@ -148,7 +148,7 @@ meron_status World::test(uint64_t request, uint64_t* bytes) {
   if (result != MPI_SUCCESS) {
     int error_class = result;
     MPI_Error_class(result, &error_class);
-    // Nobody is dead: the message is longer than the receive expects.
+    // The peer is alive: its message is longer than the receive expects.
     if (error_class == MPI_ERR_TRUNCATE) return MERON_E_MISMATCH;
     return failed("MPI_Testsome", slot.peer, result);
   }
@@ -162,7 +162,7 @@ void World::idle(int64_t timeout_ns) {
     {
       const std::lock_guard lock(calls());
       if (usable() != MERON_OK) break;
-      // What is wrong is found again, and said, by who asks of the message.
+      // Ignore errors: test() of the message finds and reports them again.
       (void)look();
     }
     std::this_thread::yield();
@@ -173,10 +173,10 @@ void World::idle(int64_t timeout_ns) {
 void World::cancel(uint64_t request) {
   const std::lock_guard lock(calls());
   Slot& slot = slots_[request];
-  // What MPI keeps of a request is left to it, as is its place here: that of one more message.
+  // MPI keeps its state of the request, and the request keeps its slot: one per such message.
   if (usable() != MERON_OK) return;
   MPI_Request& cancelled = requests_[request];
-  // MPI cannot cancel what is sent, nor a receive whose message has begun to come.
+  // MPI cannot cancel a send, nor a receive whose message has begun to arrive.
   if (!slot.ended && !slot.sends) MPI_Cancel(&cancelled);
   const int64_t begin = now_ns();
   const bool ended =
@@ -186,7 +186,7 @@ void World::cancel(uint64_t request) {
     cancelled = MPI_REQUEST_NULL;
     free_.push_back(request);
   } else if (!slot.sends) {
-    // MPI would go on writing to the memory when it is called: from here it is not.
+    // A call of MPI could still write to the memory: this context makes no more calls.
     broken_ = MERON_E_PEER_DEAD;
     give_up_finalizing();
     report("a message from rank " + std::to_string(slot.peer) + " stopped half-way");
@@ -200,7 +200,7 @@ meron_status World::never_ready(int result) {
   return MERON_E_PEER_DEAD;
 }
 
-// Other ranks may still be reached, if only to tell them.
+// Other ranks are still reachable, at least for an error report.
 meron_status World::failed(const char* call, int peer, int result) {
   give_up_finalizing();
   report(std::string(call) + " with rank " + std::to_string(peer) +

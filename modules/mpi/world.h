@@ -13,10 +13,10 @@ namespace meron::mpi {
 class World {
  public:
   static constexpr uint64_t kMostBytes = uint64_t{1} << 30;  // MPI counts in int
-  // What the engine sends in one message. No MPI asks first whether so little may come, as it does
-  // before larger messages: on a link that is busy both ways the answer takes as long as what lies
-  // before it. The links of supercomputers have their full rate with messages of this size, several
-  // at a time.
+  // Bytes that the engine sends in one message. No MPI makes a handshake before so small a message,
+  // as it does before larger ones: on a link that is busy both ways, the handshake waits for all
+  // bytes that are queued before it. The links of supercomputers have their full rate with messages
+  // of this size, several at a time.
   static constexpr uint64_t kMessageBytes = 60 << 10;
 
   // Starts to make the communicator: all processes do, in the same order.
@@ -34,13 +34,13 @@ class World {
   void idle(int64_t timeout_ns);
 
  private:
-  // A message under way, or a free place for one: their number is that of the most messages that
-  // were ever under way at a time. Its request has the same place in requests_.
+  // A pending message, or a free slot. Their number is the maximum of messages that were pending at
+  // a time. Its request has the same index in requests_.
   struct Slot {
-    int bytes = 0;  // of sends, which MPI does not tell
+    int bytes = 0;  // of sends, which MPI does not report
     int peer = 0;
     bool sends = false;
-    bool ended = false;  // and by what, until test() was told
+    bool ended = false;  // and the result, until test() has returned it
     int result = MPI_SUCCESS;
     uint64_t asked = 0;  // the look at which test() asked last
   };
@@ -61,11 +61,11 @@ class World {
   int64_t last_end_ns_ = 0;
   uint64_t looks_ = 0;
   std::vector<Slot> slots_;
-  // As many as slots, and room for what MPI says of them.
+  // As many as slots; MPI writes their results here.
   std::vector<MPI_Request> requests_;
   std::vector<int> indices_;
   std::vector<MPI_Status> statuses_;
-  std::vector<uint64_t> free_;  // always has room for all of them
+  std::vector<uint64_t> free_;  // its capacity is always sufficient
 };
 
 }  // namespace meron::mpi

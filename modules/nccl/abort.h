@@ -3,8 +3,8 @@
 //
 // ncclCommAbort also blocks for a communicator of the non-blocking kind, and frees memory, which
 // waits for kernels of other communicators on the device. If these wait for a peer, it never
-// returns. Within one group of NCCL's, all communicators are told to stop before any memory is
-// freed. A thread makes the calls, so that the caller has a deadline.
+// returns. Within one group of NCCL's, all communicators get the request to stop before any memory
+// is freed. A thread makes the calls, so that the caller has a deadline.
 #pragma once
 
 #include <vector>

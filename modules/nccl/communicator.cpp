@@ -26,7 +26,7 @@ meron_status refuse(meron_backend_failure* failure, meron_status status, const s
   return status;
 }
 
-// What is wrong with a piece; empty: nothing.
+// The error of a piece. Empty if it is valid.
 std::string fault_of(const meron_exchange_piece& piece, int32_t rank, int32_t size) {
   if (piece.peer < 0 || piece.peer >= size) {
     return "is for rank " + std::to_string(piece.peer) + " of " + std::to_string(size);
@@ -120,7 +120,7 @@ meron_status Communicator::settle(Lock& lock, const char* what, meron_backend_fa
   const Clock::time_point begin = Clock::now();
   while (true) {
     if (aborted_) return check_usable(failure);
-    if (failed_ < 0) return check_usable(failure);  // told to another thread by poll
+    if (failed_ < 0) return check_usable(failure);  // another thread got it from poll
     Result state = kSuccess;
     Result result = library_.call.CommGetAsyncError(comm_, &state);
     if (result == kSuccess) result = state;
@@ -253,7 +253,7 @@ meron_status Communicator::register_memory(void** registration, void* data, uint
     const meron_status status = settle(lock, "ncclCommRegister", failure);
     if (status < 0) return status;
   } else if (result != kSuccess) {
-    // Not one of the communicator: it goes on without.
+    // Not an error of the communicator: it continues without the registration.
     tell(failure, "ncclCommRegister: " + words_of(library_.call, result, comm_), result);
     return status_of(result);
   }

@@ -55,7 +55,7 @@ class Communicator {
   meron_status close(meron_backend_failure* failure);
 
  private:
-  // A call of NCCL's that is to be made.
+  // A recorded call of NCCL.
   struct Note {
     enum Kind { gather, send, receive } kind;
     const void* from;
@@ -74,7 +74,7 @@ class Communicator {
   meron_status fail(Result result, const char* what, meron_backend_failure* failure);
   meron_status fail(meron_status status, std::string text, int code,
                     meron_backend_failure* failure);
-  // What keeps work from being asked for; MERON_OK: nothing.
+  // The error that prevents new work; MERON_OK if there is none.
   meron_status check_usable(meron_backend_failure* failure) const;
   // Waits until the last call is no longer in progress. Releases the lock meanwhile.
   meron_status settle(Lock& lock, const char* what, meron_backend_failure* failure);
@@ -96,7 +96,7 @@ class Communicator {
   NcclComm* comm_ = nullptr;  // null: aborted or destroyed
   std::vector<std::unique_ptr<Window>> windows_;  // their memory goes with close at the latest
   bool ready_ = false, aborted_ = false;
-  meron_status failed_ = MERON_OK;  // the first failure, and what was told of it
+  meron_status failed_ = MERON_OK;  // the first failure, and its description
   std::string failed_text_;
   int failed_code_ = 0;
 

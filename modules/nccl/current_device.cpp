@@ -29,7 +29,7 @@ bool find_function(void* handle, const char* name, Function* out) {
   return *out != nullptr;
 }
 
-// Null: there is none, or none that works.
+// Null if there is no working driver.
 const Driver* driver() {
   static const Driver* const found = []() -> const Driver* {
     void* const handle = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);

@@ -15,7 +15,7 @@ class DeviceContext {
   DeviceContext(const DeviceContext&) = delete;
   DeviceContext& operator=(const DeviceContext&) = delete;
 
-  // -1: the calling thread's current device, or the first where it has none. Without a driver it
+  // -1: the calling thread's current device, or the first one if it has none. Without a driver it
   // does nothing: NCCL then says that there is none. MERON_E_ARGUMENT: there is no such device.
   meron_status open(int index, meron_backend_failure* failure);
   bool is_open() const { return context_ != nullptr; }

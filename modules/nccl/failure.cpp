@@ -40,7 +40,7 @@ std::string words_of(const Functions& call, Result result, NcclComm* comm) {
   const char* const last = call.GetLastError(comm);
   std::string out = kind == nullptr ? "NCCL gives result " + std::to_string(result) : kind;
   if (last != nullptr && *last != '\0') out += std::string(": ") + last;
-  // A sentence of ours goes on behind it.
+  // The caller appends its own text.
   while (!out.empty() && (out.back() == '\n' || out.back() == ' ')) out.pop_back();
   std::replace(out.begin(), out.end(), '\n', ' ');
   return out;

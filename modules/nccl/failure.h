@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What NCCL reports, as meron/backend.h tells it.
+// Failures of NCCL in the form of meron/backend.h.
 #pragma once
 
 #include <string>

@@ -28,7 +28,7 @@ std::string real_path(const std::string& path) {
 
 int note_copy(dl_phdr_info* info, size_t /*size*/, void* user) {
   const std::string path = info->dlpi_name == nullptr ? "" : info->dlpi_name;
-  const size_t name = path.rfind('/') + 1;  // 0 where there is no '/'
+  const size_t name = path.rfind('/') + 1;  // 0 if there is no '/'
   if (path.compare(name, std::string(kName).size(), kName) != 0) return 0;
   auto& copies = *static_cast<std::vector<std::string>*>(user);
   const std::string real = real_path(path);
@@ -36,7 +36,7 @@ int note_copy(dl_phdr_info* info, size_t /*size*/, void* user) {
   return 0;
 }
 
-// The files of NCCL that are loaded, whoever brought them.
+// Paths of all loaded copies of NCCL.
 std::vector<std::string> copies_in_process() {
   std::vector<std::string> out;
   ::dl_iterate_phdr(note_copy, &out);
@@ -74,7 +74,7 @@ struct Handle {
   void* value = nullptr;
 };
 
-// What is in the process comes first: two copies would each hold the links between devices.
+// The copy in the process has priority: two copies would each hold the links between devices.
 meron_status open_copy(Handle* out, meron_backend_failure* failure) {
   const std::vector<std::string> copies = copies_in_process();
   if (copies.size() > 1) return refuse_copies(copies, failure);
@@ -144,10 +144,10 @@ meron_status load(std::unique_ptr<const Library>* out, meron_backend_failure* fa
     return MERON_E_UNSUPPORTED;
   }
   made->version_text = text_of_version(made->version);
-  // Before it a communicator cannot be opened without blocking, which nobody could end.
+  // An older version opens communicators by a blocking call, which nothing could end.
   if (made->version < kOldestVersion) {
     tell(failure, "NCCL " + made->version_text + " at " + made->path +
-                      " is too old: 2.18 or newer is needed (PyTorch from 2.1 on brings it)");
+                      " is too old: 2.18 or newer is needed (PyTorch 2.1 and newer contain it)");
     return MERON_E_UNSUPPORTED;
   }
   if (const char* const missing = look_up_all(handle.value, made->version, &made->call);

@@ -17,10 +17,9 @@ struct Library {
   std::string summary;  // "NCCL 2.28.9 at /path"
 };
 
-// Finds it: the copy that is in the process, or that which MERON_NCCL_LIBRARY names, or the one
-// that the loader finds. Once found it stays; what was not found is looked for again.
-// MERON_E_UNSUPPORTED: there is none, it is too old, or there are two in the process, which may
-// also come to be so later.
+// Finds NCCL: the copy in the process, else the file of MERON_NCCL_LIBRARY, else the loader's. A
+// found copy is kept; after a failure, the next call searches again. MERON_E_UNSUPPORTED: there is
+// no copy, it is too old, or the process has two; a second one may also be loaded later.
 meron_status find_library(const Library** out, meron_backend_failure* failure);
 
 }  // namespace meron::nccl

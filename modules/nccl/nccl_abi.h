@@ -4,7 +4,7 @@
 //
 // Written after nccl.h of NVIDIA's NCCL (https://github.com/NVIDIA/nccl, src/nccl.h.in),
 // versions 2.18 to 2.32, in which these are the same. tests/unit/nccl/header_test.cpp compares them
-// with an nccl.h where there is one.
+// with an nccl.h if there is one.
 #pragma once
 
 #include <climits>

@@ -48,7 +48,7 @@ Title = tuple[str, str]  # a case's name and a plan
 
 @dataclass
 class Cell:
-    """What one runner said about its cases on one transport."""
+    """One runner's report of its cases on one transport."""
 
     runner: str
     transport: str
@@ -173,7 +173,7 @@ def run_cells(cells: list[Cell], command: list[str], build: Path) -> None:
         arguments += ["--transport", cells[0].transport]
         arguments += [] if prefix else ["--ranks", str(cells[0].ranks)]
     whole = [*prefix, *command, str(HERE / "cases.txt"), *arguments]
-    at = 0 if len(cells) == 1 else -1  # of the cell under way
+    at = 0 if len(cells) == 1 else -1  # of the current cell
     over: set[int] = set()
     begin = time.monotonic()
     with tempfile.TemporaryFile() as errors:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table speaks about the whole C interface, and says nothing that its own rules forbid."""
+"""Tests that the table covers the whole C interface and obeys its own rules."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CASES = read_cases()
 # Each rank is a replica of its own.
 MESHES = ("mics(1)", "hpz(1)", "zeropp(1)")
 
-# Errors that no case can bring about, and the tests that do.
+# Errors that no case can cause, and the tests that cause them.
 STATUSES_ELSEWHERE = {
     "MERON_E_PEER_DEAD": "tests/fault/kill_test.cpp",
     "MERON_E_FORKED": "tests/fault/fork_test.cpp",
@@ -41,7 +41,7 @@ FUNCTIONS_ELSEWHERE = {
     "meron_allocator_init": "tests/capi/misuse/misuses_of_structs.cpp",
     "meron_transport_init": "tests/capi/misuse/misuses_of_structs.cpp",
 }
-# What makes objects, beside the operation of the object's own name.
+# Functions that create objects, beside the operation with the object's name.
 MAKERS = {
     "gather_begin": "gather",
     "io_read_begin": "io_request",

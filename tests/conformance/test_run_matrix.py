@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the matrix says of runners that fail, crash, hang, skip or leave cases out."""
+"""Tests the matrix's report of runners that fail, crash, hang, skip or leave out cases."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(tmp_path: Path, source: str) -> Cell:
     return cell
 
 
-def test_what_passed_and_what_failed(tmp_path: Path) -> None:
+def test_lists_passed_and_failed_tests(tmp_path: Path) -> None:
     cell = run(
         tmp_path,
         """
@@ -74,7 +74,7 @@ def test_silence_ends_a_runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert cell.seconds < 60
 
 
-def test_what_was_left_out_has_failed(tmp_path: Path) -> None:
+def test_omitted_tests_count_as_failed(tmp_path: Path) -> None:
     cell = run(tmp_path, 'print("ok a zero3\\nok c zero3")')
     assert cell.failed == {TITLES[1]: "was not run: the runner left it out"}
 
@@ -108,7 +108,7 @@ def run_together(tmp_path: Path, source: str) -> list[Cell]:
     return cells
 
 
-def test_cells_of_one_process_are_told_apart(tmp_path: Path) -> None:
+def test_distinguishes_cells_of_one_process(tmp_path: Path) -> None:
     good = 'print("ok a zero3\\nok b zero3\\nok c zero3")'
     bad = 'print("ok a zero3\\nnot ok b zero3: why\\nok c zero3")'
     first, second = run_together(

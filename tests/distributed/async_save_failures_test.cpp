@@ -24,7 +24,7 @@ void limit_files(uint64_t bytes) {
   setrlimit(RLIMIT_FSIZE, &limit);
 }
 
-TEST(AsyncSave, ThatFailsOnOneRankFailsOnAllAndTrainingGoesOn) {
+TEST(AsyncSave, ThatFailsOnOneRankFailsOnAllAndTrainingContinues) {
   const Folder folder;
   EXPECT_TRUE(run_world({"shm", 2, "zero3"}, [&](int rank, meron_context context) {
     Trainer trainer(context, MERON_F32);
@@ -87,19 +87,19 @@ TEST(AsyncSave, AFailureThatWasOnlyPolledForIsRaisedByTheNext) {
   EXPECT_FALSE(fs::exists(folder.path + "/two"));
 }
 
-// What the log was told, in the process of a rank.
+// Text of the log, in the process of a rank.
 std::string& told() {
   static std::string text;
   return text;
 }
 
-// Where a rank's log goes that the test reads after the rank has closed its context.
+// Path of a rank's log, which the test reads after the rank has closed its context.
 std::string& log_file() {
   static std::string path;
   return path;
 }
 
-TEST(AsyncSave, AFailureThatNobodyHeardOfIsLoggedWhenTheContextIsClosed) {
+TEST(AsyncSave, AnUnreportedFailureIsLoggedWhenTheContextIsClosed) {
   for (const bool waits : {false, true}) {
     const Folder folder, logs;
     log_file() = logs.path + "/log";
@@ -141,7 +141,7 @@ TEST(AsyncSave, ThatCannotRemoveOlderOnesSucceedsAndLogsIt) {
     meron_future save{};
     CALL(meron_checkpoint_save_begin, &save, context, folder.path.c_str(), "new", &options);
     finish(save);
-    train(trainer, rank, 2, 1, 1);  // what the engine's threads have to say comes with a call
+    train(trainer, rank, 2, 1, 1);  // a call of this rank logs the messages of the engine's threads
     const bool logged = told().find("older checkpoints stay") != std::string::npos &&
                         told().find("save of 'new'") != std::string::npos &&
                         told().find("levels deep") != std::string::npos;

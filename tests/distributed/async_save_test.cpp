@@ -26,7 +26,7 @@ bool same_bits(const float* a, const float* b, size_t count) {
   return std::memcmp(a, b, count * sizeof(float)) == 0;
 }
 
-TEST(AsyncSave, HasTheStatesOfItsCallWhileTrainingGoesOn) {
+TEST(AsyncSave, HasTheStatesOfItsCallWhileTrainingContinues) {
   const size_t all = kStates * weight_count();
   for (const Way& way : std::vector<Way>{{"zero0"},
                                          {"zero1", MERON_BF16},

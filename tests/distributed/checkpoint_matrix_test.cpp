@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Saves at N ranks, loads at M, for all N and M from 1 to 6 (1 to 3 under a sanitizer): every state
-// has the same bits, and training goes on to the bits of the run that was not interrupted. So that
-// this holds for N != M too, every step has the same micro-batches, and gradients of which every
-// order of additions gives the same sum.
+// has the same bits, and training continues with the bits of a run without interruption. For N !=
+// M, every step has the same micro-batches, and the sum of the gradients is the same in any order.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +25,7 @@ constexpr int kMostRanks = kSanitized ? 3 : 6;
 constexpr int kMicroBatches = 12;
 constexpr int kSaved = 2;  // steps before the save
 
-// What ranks of other worlds have in common.
+// The values that are equal at different world sizes.
 enum class Alike : uint8_t {
   all,     // everything
   states,  // what is saved; values that are gathered and gradients pass a codec that cuts by ranks
@@ -171,7 +170,7 @@ class CheckpointMatrix : public testing::TestWithParam<Plan> {
   std::array<States, kMostRanks + 1> saved_, loaded_;  // by the number of ranks that saved
 };
 
-TEST_P(CheckpointMatrix, EveryNumberOfRanksLoadsWhatEveryOtherSaved) {
+TEST_P(CheckpointMatrix, EveryNumberOfRanksLoadsTheSavesOfEveryOther) {
   int pairs = 0;
   for (int ranks = 1; ranks <= kMostRanks; ++ranks) {
     ASSERT_TRUE(run_and_save(ranks)) << ranks;

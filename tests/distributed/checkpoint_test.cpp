@@ -92,7 +92,7 @@ std::vector<Way> ways() {
           {nvme_plan(), MERON_BF16}};
 }
 
-TEST(CheckpointTest, EveryWorldLoadsWhatAnotherSaved) {
+TEST(CheckpointTest, EveryWorldLoadsTheSavesOfOthers) {
   for (const Way& way : ways()) {
     for (const auto& [from, to] :
          {std::pair(1, 3), std::pair(2, 2), std::pair(3, 2), std::pair(2, 4)}) {
@@ -112,7 +112,7 @@ std::vector<float> kept_states(const std::vector<float>& states) {
   return {states.begin() + static_cast<ptrdiff_t>(weight_count()), states.end()};
 }
 
-TEST(CheckpointTest, EveryMeshLoadsWhatAnotherSaved) {
+TEST(CheckpointTest, EveryMeshLoadsTheSavesOfOthers) {
   for (const char* plan : {"mics", "hpz", "zeropp"}) {
     const Way way{plan, MERON_BF16, "cluster", 2};
     for (const auto& [from, to] : {std::pair(4, 4), std::pair(4, 6), std::pair(6, 2)}) {
@@ -128,7 +128,7 @@ TEST(CheckpointTest, EveryMeshLoadsWhatAnotherSaved) {
   }
 }
 
-TEST(CheckpointTest, EveryPlanLoadsWhatAnotherSaved) {
+TEST(CheckpointTest, EveryPlanLoadsTheSavesOfOthers) {
   const std::vector<Way> all = {{"zero0"}, {"zero1"}, {"zero3"}, {nvme_plan()}};
   for (const Way& from : all) {
     const Folder folder;
@@ -177,7 +177,7 @@ TEST(CheckpointTest, RankZeroAloneReadsForAMesh) {
   }
 }
 
-TEST(CheckpointTest, ASaveThatFailsOnOneRankFailsOnAllAndTrainingGoesOn) {
+TEST(CheckpointTest, ASaveThatFailsOnOneRankFailsOnAllAndTrainingContinues) {
   const Folder folder;
   const std::string file = folder.path + "/file";
   std::fclose(std::fopen(file.c_str(), "w"));
@@ -194,7 +194,7 @@ TEST(CheckpointTest, ASaveThatFailsOnOneRankFailsOnAllAndTrainingGoesOn) {
   EXPECT_TRUE(fs::exists(folder.path + "/two/meron.json"));
 }
 
-TEST(CheckpointTest, WhatDoesNotFitIsToldBeforeAnythingChanges) {
+TEST(CheckpointTest, AMismatchIsReportedBeforeAnythingChanges) {
   const Folder folder;
   EXPECT_TRUE(run_world({"shm", 2, "zero3"}, [&](int rank, meron_context context) {
     Trainer trainer(context, MERON_F32);

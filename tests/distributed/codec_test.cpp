@@ -91,7 +91,8 @@ bool train(const World& world, meron_dtype dtype, const Case& kind, Outcome& run
     const uint64_t steps = static_cast<uint64_t>(kSteps - kind.first());
     const auto grew = [&](uint64_t meron_stats::*count) { return after.*count - before.*count; };
     trainer.weights(run.weights.data() + static_cast<size_t>(rank) * weight_count());
-    // Second copies: what differences are to stays, as does what is frozen; the rest comes again.
+    // Secondary partitions: the bases of differences and frozen params stay; all others are
+    // gathered again.
     const uint64_t most = plan.param_bytes + plan.second_copy_bytes;
     const uint64_t rest = kind.difference              ? most
                           : kind.frozen != none_frozen ? after.param_bytes
@@ -189,7 +190,7 @@ TEST(CodecOfValues, KeepsItsBound) {
   }
 }
 
-TEST(CodecOfValues, NeverTurnsWhatIsNoNumberIntoOne) {
+TEST(CodecOfValues, KeepsNonFiniteValues) {
   std::vector<float> values = some_values();
   values[3] = std::numeric_limits<float>::quiet_NaN();
   values[kCount - 1] = std::numeric_limits<float>::infinity();
@@ -224,7 +225,7 @@ TEST(CodecOfValues, GoesBackToSixteenBitsAboveTheLimit) {
 }
 
 // Ranks know each other's errors of what they have gathered, and only of that.
-TEST(CodecOfValues, AVersionThatNobodyGatheredDecidesNothing) {
+TEST(CodecOfValues, AVersionThatNoRankGatheredDoesNotCount) {
   const std::vector<float> values = some_values();
   World world{.transport = "cluster", .ranks = 4};
   world.node = 2;
@@ -292,7 +293,7 @@ TEST(SecondCopy, IsHeldFromTheFirstGatherToTheUpdate) {
 }
 
 // A unit of a param that trains and one that does not, cut alike.
-TEST(SecondCopy, StaysOfWhatDoesNotTrain) {
+TEST(SecondCopy, KeepsFrozenParams) {
   World world{.transport = "cluster", .ranks = 4, .plan = "hpz(2)"};
   world.node = 2;
   EXPECT_TRUE(run_world(world, [&](int, meron_context context) {

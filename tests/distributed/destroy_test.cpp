@@ -18,7 +18,7 @@ meron_stats stats_of(meron_context context) {
   return stats;
 }
 
-// Writes, gathers, reduces, and looks at what comes of it.
+// Writes, gathers and reduces, and checks the results.
 void use(const OneParam& model, int64_t count, int ranks) {
   require(model.gather() == std::vector<float>(static_cast<size_t>(count), 0.0f), "zeros at first");
   std::vector<float> values(static_cast<size_t>(count));

@@ -26,8 +26,8 @@ std::string zero3(const std::string& tiers) {
   return R"({"preset": "zero3", )" + tiers + "}";
 }
 
-// Replicas of two shards each, whose gradients lose something on the way that the next ones bring:
-// that is a state, too.
+// Replicas of two shards each. The codec's loss is added to the next gradients, so it is a state,
+// too.
 std::string mesh(bool device, const std::string& param = "") {
   const std::string tier = device ? R"(, "tier": "device")" : "";
   return R"({"mesh": {"shard": 2}, "param": {"sharding": "replica x shard")" + param + tier +
@@ -52,7 +52,7 @@ std::vector<DeviceWay> ways() {
       {{nvme, MERON_BF16}, Computes::on_shared},
       {{mesh(true), MERON_F32, "cluster", 2}, Computes::on_own},
       {{mesh(true, copied), MERON_BF16, "cluster", 2}, Computes::on_own}};
-  if (!emulated()) found.pop_back();  // second copies need a device for each rank
+  if (!emulated()) found.pop_back();  // secondary partitions need a device for each rank
   return found;
 }
 
@@ -84,7 +84,7 @@ struct States {
   Shared<float> first{kStates * weight_count()}, last{kStates * weight_count()};
 };
 
-// Of states that codecs change on the way to each rank, all but the whole values.
+// All states that codecs change on the way to each rank, except the full values.
 bool same(Shared<float>& a, Shared<float>& b, bool values = true) {
   const size_t from = values ? 0 : weight_count();
   return std::memcmp(a.data() + from, b.data() + from, (a.size() - from) * sizeof(float)) == 0;
@@ -118,7 +118,7 @@ std::string text_of(const DeviceWay& way, int from, int to) {
          std::to_string(from) + " to " + std::to_string(to);
 }
 
-TEST(DeviceCheckpoint, EveryWorldLoadsWhatAnotherSaved) {
+TEST(DeviceCheckpoint, EveryWorldLoadsTheSavesOfOthers) {
   for (const DeviceWay& way : ways()) {
     using Pairs = std::vector<std::pair<int, int>>;
     const bool meshed = way.way.node != 0;
@@ -149,8 +149,7 @@ TEST(DeviceCheckpoint, RankZeroAloneReadsForAll) {
   }
 }
 
-// What trains on a device and what trains on the host is the same to the bit, so that a run may go
-// on elsewhere.
+// Training on a device and on the host gives the same bits, so a run may continue on the other one.
 TEST(DeviceCheckpoint, MovesBetweenDevicesAndTheHost) {
   const DeviceWay host{{"zero3", MERON_BF16}, Computes::on_host};
   const DeviceWay device{{zero3(kAll), MERON_BF16}, Computes::on_own};

@@ -15,7 +15,7 @@
 namespace meron::test {
 namespace {
 
-// Several pieces of what is copied before a look whether the gather was given up.
+// Several of the pieces that are copied between two checks for cancellation.
 constexpr uint64_t kBytes = 64 << 20;
 
 // Memory that the engine fills, and a second view of it, by which the test sees how far it is: to
@@ -35,7 +35,7 @@ class Destination {
   }
   std::byte* data() const { return data_; }
   bool untouched() const { return first().load() == 1; }
-  // From now on the process ends where somebody writes to it.
+  // From now on, a write to it ends the process.
   void protect() const { require(mprotect(data_, kBytes, PROT_NONE) == 0, "protection"); }
 
  private:
@@ -46,7 +46,7 @@ class Destination {
   std::byte* seen_ = nullptr;
 };
 
-// Rank 1 publishes last: rank 0's gather is under way until then, and a thread that waits copies.
+// Rank 1 publishes last: rank 0's gather is pending until then, and a waiting thread copies.
 TEST(DeviceReleaseTest, NothingIsWrittenToTheCallersMemoryAfterARelease) {
   for (const bool on_stream : {false, true}) {
     SCOPED_TRACE(on_stream ? "on a stream" : "without a stream");

@@ -15,7 +15,7 @@
 
 namespace meron::test {
 
-// Where a world's units reside.
+// The tier of a world's units.
 enum class Computes : uint8_t {
   on_host,    // no device
   on_own,     // each rank has a device, and devices exchange by themselves

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks that compute on a device: what they train must have the bits of ranks that compute on the
-// host, for every plan; memory of the device is held from a gather to its release; and what fails
-// there is told, and leaves the rest usable. The device is the emulated one: each of its streams is
-// a thread, so that ThreadSanitizer sees a copy that nothing orders. tests/gpu runs the same on a
-// GPU, which all ranks share, but for what only the emulated one can be told to do.
+// host, for every plan; memory of the device is held from a gather to its release; and a failure
+// there is reported, and leaves the rest usable. The device is the emulated one: each of its
+// streams is a thread, so that ThreadSanitizer sees a copy that nothing orders. tests/gpu runs the
+// same on a GPU, which all ranks share, except for settings that only the emulated one has.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -45,11 +45,11 @@ TEST_P(DeviceTwinTest, RanksOnADeviceTrainToTheBitsOfRanksOnTheHost) {
   }));
   EXPECT_EQ(std::memcmp(host_losses.data(), device_losses.data(), losses * sizeof(float)), 0);
   EXPECT_EQ(std::memcmp(host_weights.data(), device_weights.data(), weights * sizeof(float)), 0);
-  // Every value once per micro-batch up (flats begin tensors at whole cache lines), every gradient
-  // once down.
+  // Every value is copied to the device once per micro-batch (tensors begin at cache lines), every
+  // gradient once down.
   constexpr uint64_t kBatches = kDeviceSteps * kDeviceAccumulate;
   EXPECT_EQ(down[0], kBatches * weight_count() * meron_dtype_size(config.gradients));
-  // A schedule brings them up again where it does not know the order yet, and less often later.
+  // A schedule copies them to the device again while the order is unknown, and less often later.
   const uint64_t least = config.scheduled ? kDeviceSteps : kBatches;
   const uint64_t most = config.scheduled ? 2 * kBatches : kBatches;
   EXPECT_GE(up[0], least * weight_count() * meron_dtype_size(config.dtype));
@@ -120,8 +120,8 @@ TEST(DeviceTest, GathersAtATimeShareOneCopy) {
   }));
 }
 
-// Gathers a unit of some params that lies on the device into the device's memory, at addresses that
-// this is added to. The device breaks in its operation `broken`; whether all went well before.
+// Gathers a unit of some params on the device into the device's memory, at addresses plus `offset`.
+// The device breaks in its operation `broken`. Returns true if all earlier operations succeeded.
 bool gathers_into(int params, uintptr_t offset, int broken) {
   ::setenv("MERON_EMULATED_DEVICE", ("break=" + std::to_string(broken)).c_str(), 1);
   World world{"self", 1, R"({"preset": "zero3", "param": {"tier": "device"}})"};
@@ -171,7 +171,7 @@ int operations_of(int params, uintptr_t offset = 0) {
   return -1;
 }
 
-// A copy by itself is a call of the driver: what lies on the device is copied at once.
+// Each single copy is a call of the driver, so params on the device are copied together.
 TEST(DeviceTest, AGatherOnTheDeviceIsOneOperationForEachType) {
   if (!emulated()) GTEST_SKIP() << "of the emulated device";
   const int few = operations_of(2), many = operations_of(12);
@@ -234,7 +234,7 @@ TEST(DeviceTest, BuffersOfAnySizeArePinned) {
   }));
 }
 
-TEST(DeviceTest, NobodyReadsWhatTheDeviceHasNotYet) {
+TEST(DeviceTest, NoRankReadsValuesBeforeTheDeviceHasThem) {
   if (!emulated()) GTEST_SKIP() << "of the emulated device";
   EXPECT_TRUE(run_on_device(1, "delay=300000", [](int, meron_context context) {
     const TrainersDevice device;
@@ -254,8 +254,7 @@ TEST(DeviceTest, NobodyReadsWhatTheDeviceHasNotYet) {
   }));
 }
 
-// The host's values are read by a copy that has hardly begun when the trainer goes on to change
-// them: the change waits.
+// A copy still reads the host's values when the trainer begins to change them: the change waits.
 TEST(DeviceTest, AnUpdateWaitsForCopiesOfTheVersionBefore) {
   EXPECT_TRUE(run_on_device(2, "delay=20000", [](int, meron_context context) {
     const TrainersDevice device;
@@ -281,7 +280,7 @@ TEST(DeviceTest, AnUpdateWaitsForCopiesOfTheVersionBefore) {
   }));
 }
 
-TEST(DeviceTest, AFullDeviceIsToldAndAllElseGoesOn) {
+TEST(DeviceTest, AFullDeviceIsReportedAndOtherWorkContinues) {
   if (!emulated()) GTEST_SKIP() << "of the emulated device";
   EXPECT_TRUE(run_on_device(2, "memory=6000", [](int, meron_context context) {
     const TrainersDevice device;
@@ -325,7 +324,7 @@ TEST(DeviceTest, AHostViewIsGivenWhereItIsAskedFor) {
   }));
 }
 
-// The gradient that a broken device does not give is one that the peers wait for: all are told.
+// The peers wait for a gradient that a broken device does not supply: all ranks get the error.
 TEST(DeviceTest, ABrokenDeviceIsNamedOnEveryRank) {
   if (!emulated()) GTEST_SKIP() << "of the emulated device";
   EXPECT_TRUE(run_on_device(2, "break=2", [](int rank, meron_context context) {
@@ -352,7 +351,7 @@ TEST(DeviceTest, ABrokenDeviceIsNamedOnEveryRank) {
   }));
 }
 
-TEST(DeviceTest, WhatIsAskedOfNoDeviceOrOfAnotherIsRefused) {
+TEST(DeviceTest, RejectsCallsForNoDeviceOrForAnotherOne) {
   EXPECT_TRUE(run_world({"self", 1, "zero3"}, [](int, meron_context context) {
     const OneParam model(context, 10);
     meron_future gather{};

@@ -30,14 +30,14 @@ inline bool emulated() {
 inline constexpr int kDeviceSteps = kSanitized ? 3 : 10;
 inline constexpr int kDeviceAccumulate = 2;
 
-// What a trainer has of the device: a stream, memory, and copies.
+// A trainer's view of the device: a stream, memory, and copies.
 class TrainersDevice {
  public:
-  // Ranks share a GPU, whatever they are told: there need not be more of them.
+  // All ranks share a GPU, whatever `index` is, because the machine may have only one.
   explicit TrainersDevice(int index = 0) {
     meron_backend backend{};
     backend.struct_size = sizeof(backend);
-    // That which the engine has opened.
+    // The module that the engine has opened.
     void* const module = dlopen("libmeron_" MERON_TEST_DEVICE ".so", RTLD_NOW | RTLD_LOCAL);
     require(module != nullptr, "the module");
     const auto query =
@@ -56,7 +56,7 @@ class TrainersDevice {
   TrainersDevice& operator=(const TrainersDevice&) = delete;
 
   void* stream() const { return stream_; }
-  // What the engine has given back on streams of its own may still be on its way.
+  // Memory that the engine has freed on its own streams may not be available yet.
   void* allocate(uint64_t bytes) const {
     void* data = nullptr;
     for (int tries = 0; tries < 2000; ++tries) {
@@ -73,14 +73,14 @@ class TrainersDevice {
     return info.free_bytes;
   }
   void release(void* data) const { (void)table_->release(handle_, data, stream_, nullptr); }
-  // From or to memory of the host: has come when this returns.
+  // From or to memory of the host: complete when this returns.
   void copy(void* to, const void* from, uint64_t bytes) const {
     require(table_->copy(handle_, to, from, bytes, stream_, nullptr) == MERON_OK, "a copy");
   }
   void fill(void* to, uint8_t value, uint64_t bytes) const {
     require(table_->fill(handle_, to, value, bytes, stream_, nullptr) == MERON_OK, "a fill");
   }
-  // Calls it on a thread of the device's when the stream has come so far, which waits for it.
+  // Calls it on a thread of the device when the stream reaches this point. The stream waits for it.
   void notify(meron_device_notify_fn function, void* user) const {
     require(table_->stream_notify(handle_, stream_, function, user, nullptr) == MERON_OK, "a call");
   }
@@ -104,7 +104,7 @@ struct DeviceConfig {
   bool overflows = false;  // the second step, by an infinite gradient: all ranks skip it
 };
 
-// A step whose gradients are not finite, which all ranks are to be told.
+// A step with gradients that are not finite. All ranks get the error.
 inline void skip_step(Trainer& trainer) {
   meron_future future{};
   CALL(meron_optimizer_step_begin, &future, trainer.optimizer);

@@ -131,8 +131,8 @@ TEST_P(Difference, ErrorsDoNotAddUp) {
   }
 }
 
-// Who holds another version than the last cannot be told how it differs.
-TEST_P(Difference, IsNotMadeToWhatNobodyGathered) {
+// A difference is of no use to a rank that does not hold the last version.
+TEST_P(Difference, IsNotUsedForAVersionThatNoRankGathered) {
   const World world = world_of(GetParam(), R"("kind": "int8", "difference": true)");
   Shared<float> seen(2 * kCount);
   EXPECT_TRUE(run_world(world, [&](int rank, meron_context context) {
@@ -154,8 +154,8 @@ TEST_P(Difference, IsNotMadeToWhatNobodyGathered) {
   EXPECT_EQ(0, std::memcmp(seen.data(), seen.data() + kCount, kCount * sizeof(float)));
 }
 
-// A gather that is given up has begun to send what is not sent again.
-TEST_P(Difference, ArrivesAlsoWhereAGatherIsGivenUp) {
+// A cancelled gather has begun to send differences, which are not sent again.
+TEST_P(Difference, ArrivesAfterACancelledGather) {
   const World world = world_of(GetParam(), R"("kind": "int8", "difference": true)");
   Shared<float> seen(4 * kCount);
   for (const bool given_up : {false, true}) {
@@ -202,7 +202,7 @@ TEST_P(Difference, IsOfWrittenValuesToo) {
   }));
 }
 
-TEST_P(Difference, BeginsAgainAfterWhatIsNoNumber) {
+TEST_P(Difference, StartsAnewAfterNonFiniteValues) {
   const World world = world_of(GetParam(), R"("kind": "int8", "difference": true)");
   EXPECT_TRUE(run_world(world, [&](int, meron_context context) {
     const OneParam one(context, kCount);
@@ -247,7 +247,7 @@ TEST_P(Difference, GoesBackToSixteenBitsAboveTheLimit) {
     EXPECT_EQ(codecs[0], codecs[1]);
     return codecs[0];
   };
-  EXPECT_EQ(last_codec("0.001"), MERON_CODEC_INT4);  // 0.1 of whole values in int4
+  EXPECT_EQ(last_codec("0.001"), MERON_CODEC_INT4);  // 0.1 of full values in int4
   EXPECT_EQ(last_codec("1e-7"), MERON_CODEC_BF16);
 }
 

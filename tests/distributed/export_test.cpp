@@ -82,7 +82,7 @@ void expect_exported(const Way& way, int ranks) {
     std::vector<float> whole(weight_count());
     trainer.weights(whole.data());
     if (rank == 0) std::copy(whole.begin(), whole.end(), weights.data());
-    export_as(context, folder.path + "/again", true, MERON_F32);  // the ranks go on
+    export_as(context, folder.path + "/again", true, MERON_F32);  // the ranks continue
   }));
   std::vector<uint16_t> bf16;
   for (size_t i = 0; i < weight_count(); ++i) bf16.push_back(rounded_to_bf16(master[i]));

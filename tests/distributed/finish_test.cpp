@@ -32,7 +32,7 @@ TEST(Finish, ARankWithoutAGradientTakesPartWithZeros) {
   });
 }
 
-TEST(Finish, AnAccumulationCanBeGivenUp) {
+TEST(Finish, AnAccumulationCanBeDiscarded) {
   on_every_plan([](const Session& session, const std::string&, int rank) {
     session.give(100.0f);
     CALL(meron_reduce_discard, session.unit);
@@ -42,7 +42,7 @@ TEST(Finish, AnAccumulationCanBeGivenUp) {
   });
 }
 
-TEST(Finish, WhatCannotEndIsRefusedAndLeftAsItIs) {
+TEST(Finish, RejectsAnEndThatIsNotPossibleAndKeepsTheState) {
   on_every_plan([](const Session& session, const std::string&, int) {
     const auto refused = [&](meron_status expected, const meron_reduce_options* options) {
       meron_future future{};
@@ -80,8 +80,8 @@ TEST(Finish, MayBeBegunBehindAReduction) {
   });
 }
 
-// Where a peer's call must come before the end: until then no gradient gets in between, nor is the
-// sum given up or ended twice.
+// If the end waits for a peer's call: until then no gradient is accepted, and the sum is neither
+// discarded nor ended twice.
 TEST(Finish, NothingComesBetweenItsBeginAndItsEnd) {
   for (const char* plan : {"zero2", "zero3"}) {
     SCOPED_TRACE(plan);
@@ -113,7 +113,7 @@ TEST(Finish, NothingComesBetweenItsBeginAndItsEnd) {
   }
 }
 
-// The reduction has taken the squares by then: what the step goes by is what it finds.
+// The reduction has summed the squares before the change; the step uses the changed gradients.
 TEST(Finish, AStepGoesByGradientsThatWereChanged) {
   on_every_plan([](const Session& session, const std::string&, int rank) {
     meron_optimizer_options options = MERON_OPTIMIZER_OPTIONS_INIT;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models of which only some trains: units of both kinds of params, and units without any that
 // trains. The same bits as one process, and exactly the predicted bytes: what does not change is
-// sent again only where it is not kept.
+// sent again only if it is not kept.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -38,7 +38,7 @@ constexpr const char* kNvme =
 constexpr const char* kInt8AndNvme =
     R"(, "param": {"tier": "nvme", "frozen": "int8"}, "nvme": {"path": "."})";
 
-// Of 4 ranks, by nodes of 2 where there are nodes.
+// 4 ranks, in nodes of 2 if there are nodes.
 const Kind kKinds[] = {
     {"mics", 2, R"j("preset": "mics(2)")j", "", false, false},
     {"hpz", 2, R"j("preset": "hpz(2)")j", "", false, true},

@@ -13,8 +13,8 @@ World windowed_world(int ranks, const std::string& window, const char* transport
   return joined_world(ranks, transport, R"(, "gather_window": ")" + window + "\"");
 }
 
-// Room of the window is used again behind who still reads there, on whichever stream, and what
-// finds none lies elsewhere.
+// Memory of the window is reused after its last reader, on any stream. A gather that finds none
+// uses other memory.
 TEST(JoinedDevicesTest, RoomOfAWindowIsUsedAgain) {
   constexpr uint64_t kBytes = 20'000 * sizeof(float);
   for (const char* const transport : {"local", "shm"}) {
@@ -40,7 +40,7 @@ TEST(JoinedDevicesTest, RoomOfAWindowIsUsedAgain) {
           require(view.device == rank, "the number of this rank's device");
           copies.push_back(device.allocate(kBytes));
           read.push_back(model == &ones ? 1.0f : 2.0f);
-          device.copy(copies.back(), view.data, kBytes);  // goes on for a while
+          device.copy(copies.back(), view.data, kBytes);  // runs for a while
           CALL(meron_gather_release_on_stream, gather, device.stream());
         }
       }
@@ -54,8 +54,9 @@ TEST(JoinedDevicesTest, RoomOfAWindowIsUsedAgain) {
   }
 }
 
-// What keeps ranks from gathering at one place is named: who kept what others released.
-TEST(JoinedDevicesTest, RanksWhoseRoomOfAWindowDiffersAreTold) {
+// If ranks cannot gather at the same offset, the error names the rank that kept a gather that the
+// others released.
+TEST(JoinedDevicesTest, RanksWithDifferentMemoryOfAWindowFail) {
   EXPECT_TRUE(run_joined(windowed_world(2, "1 MiB"), "", [](int rank, meron_context context) {
     const OneParam model(context, 20'000);
     model.write(std::vector<float>(20'000, 1.0f));
@@ -98,7 +99,7 @@ TEST(JoinedDevicesTest, WithoutRegistrationValuesAreGatheredAllTheSame) {
   }));
 }
 
-// A window that the devices have no room for is told at the open, on all ranks alike.
+// If the devices have no memory for the window, opening the context fails on all ranks.
 TEST(JoinedDevicesTest, AWindowWithoutRoomIsRefused) {
   EXPECT_TRUE(run_world({"self", 1}, [](int, meron_context) {
     ::setenv("MERON_EMULATED_DEVICE", "count=8", 1);

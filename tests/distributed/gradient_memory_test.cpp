@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of gradients is taken by the first of them: a model that is only loaded or gathered
-// costs its values. What the host then refuses is an error that loses nothing.
+// The first gradient allocates the memory of gradients: a model that is only loaded or gathered
+// costs its values. If this allocation fails, the call returns an error and loses nothing.
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
 
@@ -34,7 +34,7 @@ uint64_t shared_memory() {
   return kilobytes << 10;
 }
 
-// How much of it a unit takes that is gathered once.
+// Bytes of shared memory for a unit that is gathered once.
 uint64_t taken_by(const OneParam& model, uint64_t before) {
   model.gather();
   return shared_memory() - before;
@@ -92,8 +92,9 @@ TEST_P(GradientMemory, ARefusalLosesNothing) {
   }));
 }
 
-// While the host gives the memory the lock is released, and other threads come first or after.
-TEST_P(GradientMemory, NobodyDestroysTheUnitMeanwhile) {
+// The lock is released while the host allocates the memory, so other threads may run before or
+// after.
+TEST_P(GradientMemory, TheUnitCannotBeDestroyedMeanwhile) {
   World world;
   world.plan = GetParam();
   world.ranks = 1;
@@ -121,7 +122,7 @@ TEST_P(GradientMemory, NobodyDestroysTheUnitMeanwhile) {
   }));
 }
 
-TEST_P(GradientMemory, AContextThatIsClosedMeanwhileSaysSo) {
+TEST_P(GradientMemory, AContextThatIsClosedMeanwhileReportsIt) {
   for (int round = 0; round < 8; ++round) {
     World world;
     world.plan = GetParam();

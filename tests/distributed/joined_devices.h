@@ -42,7 +42,7 @@ struct Failure {
   int rank = MERON_RANK_NONE;  // to blame
 };
 
-// Calls `call` with an error's place, and keeps what came of it.
+// Calls `call` with an error object, and keeps its status and text.
 template <class Call>
 Failure failure_of(Call call) {
   meron_error* error = nullptr;

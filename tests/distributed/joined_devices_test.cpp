@@ -102,14 +102,14 @@ TEST(JoinedDevicesTest, ADeadPeerIsNamedAndTheStreamLetGo) {
   EXPECT_EQ(well[2], 1);
 }
 
-// What the library says of itself breaks the group on every rank.
-TEST(JoinedDevicesTest, AFailureOfTheLibraryIsTold) {
+// An error of the library breaks the group on every rank.
+TEST(JoinedDevicesTest, AFailureOfTheLibraryIsReported) {
   // The first four of two ranks are the trials when the group is opened.
   for (const char* settings : {",fail=5", ",fail=7", ",fail=9"}) {
     EXPECT_TRUE(run_joined(joined_world(2), settings, [](int rank, meron_context context) {
       meron_error* error = nullptr;
       const OneParam model(context, 10'000);
-      // What fails breaks the group at once: all have their unit by then.
+      // A failure breaks the group at once; all ranks have their unit by then.
       meron_group world{};
       CALL(meron_context_world, &world, context);
       meron_future barrier{};
@@ -139,8 +139,8 @@ TEST(JoinedDevicesTest, AFailureOfTheLibraryIsTold) {
   }
 }
 
-// Ranks that want the values in different places are told, and do not wait for each other.
-TEST(JoinedDevicesTest, RanksThatWantValuesInDifferentPlacesAreTold) {
+// Ranks that request the values in different memory get an error, and do not wait for each other.
+TEST(JoinedDevicesTest, RanksThatRequestValuesInDifferentMemoryFail) {
   EXPECT_TRUE(run_joined(joined_world(2), "", [](int rank, meron_context context) {
     const OneParam model(context, 1000);
     meron_gather_options options = MERON_GATHER_OPTIONS_INIT;

@@ -11,9 +11,9 @@
 namespace meron::test {
 namespace {
 
-// What nobody has written is zero, and never what the device's memory held: a slow one shows who
-// reads too early.
-TEST(JoinedDevicesTest, WhatNobodyHasWrittenIsZero) {
+// Values that no rank has written are zero, not the former content of the device's memory. A slow
+// device reveals reads that are too early.
+TEST(JoinedDevicesTest, UnwrittenValuesAreZero) {
   for (const int ranks : {1, 2}) {
     EXPECT_TRUE(run_joined(joined_world(ranks), ",delay=20000", [](int, meron_context context) {
       const OneParam model(context, 1000);
@@ -29,10 +29,10 @@ TEST(JoinedDevicesTest, WhatNobodyHasWrittenIsZero) {
   }
 }
 
-// A rank without room says so before the others rely on it: the same call again goes well.
+// A rank without memory fails before the others rely on it: the same call then succeeds again.
 TEST(JoinedDevicesTest, ARankWithoutRoomTriesAgain) {
   EXPECT_TRUE(run_joined(joined_world(2), ",memory=200000", [](int rank, meron_context context) {
-    const OneParam model(context, 20'000);  // 40 kB of each rank; 80 kB whole
+    const OneParam model(context, 20'000);  // 40 kB of each rank; 80 kB unsharded
     model.write(std::vector<float>(20'000, 1.0f));
     const TrainersDevice device(rank);
     void* const taken = rank == 0 ? device.allocate(60'000) : nullptr;
@@ -50,7 +50,7 @@ TEST(JoinedDevicesTest, ARankWithoutRoomTriesAgain) {
   }));
 }
 
-// The sum of a micro-batch of ones of each rank, where rank 0 has no room at first: for the
+// The sum of a micro-batch of ones of each rank, when rank 0 has no memory at first: for the
 // micro-batch, or for the end of the accumulation.
 void expect_retried_sum(const std::string& plan, uint64_t taken, bool finishes) {
   World world = joined_world(2);
@@ -95,7 +95,7 @@ void expect_retried_sum(const std::string& plan, uint64_t taken, bool finishes) 
 
 TEST(JoinedDevicesTest, ARankWithoutRoomReducesAgain) {
   expect_retried_sum(joined_plan(), 100'000,
-                     false);  // its own gradient has room, its peer's has not
+                     false);  // its own gradient fits, its peer's does not
   expect_retried_sum(joined_plan(), 180'000, false);
 }
 
@@ -127,7 +127,7 @@ TEST(JoinedDevicesTest, GathersOfAUnitOverlap) {
 
 // Rows that replicas hold alike, and update in parts: whoever looks first, and where, sees all of a
 // version.
-TEST(JoinedDevicesTest, RowsThatReplicasUpdateInPartsAreWhole) {
+TEST(JoinedDevicesTest, ShardsThatReplicasUpdateInPartsAreComplete) {
   World world = joined_world(3);
   world.plan = R"({"mesh": {"shard": 1}, "param": {"sharding": "shard", "tier": "device"},
                    "gradient": {"sharding": "shard", "tier": "device"},
@@ -179,7 +179,7 @@ TEST(JoinedDevicesTest, RowsThatReplicasUpdateInPartsAreWhole) {
   }));
 }
 
-// One step of AdamW, then a gather that is given up while the device still works on it.
+// One step of AdamW, then a gather that is cancelled while the device still works on it.
 void train_once(const OneParam& model, uint64_t count) {
   meron_optimizer optimizer{};
   CALL(meron_optimizer_create, &optimizer, &model.unit, 1, nullptr);

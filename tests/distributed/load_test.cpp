@@ -40,7 +40,7 @@ struct Large {
     model.write(values);
     model.reduce_and_step(optimizer, values);
   }
-  // All arrays, one after the other, of which each rank fills in its part.
+  // All arrays, one after the other. Each rank fills in its shards.
   void dump(float* out) const {
     const std::vector<float> values = model.gather();
     std::copy(values.begin(), values.end(), out);
@@ -107,7 +107,7 @@ World world_over(const char* transport, int ranks, const char* plan, int node = 
 }
 
 // Rank 0 alone has the files: to every host it sends what that host's ranks own, once.
-TEST(CheckpointLoad, RankZeroSendsEveryHostWhatItsRanksOwnOnce) {
+TEST(CheckpointLoad, RankZeroSendsEachHostTheShardsOfItsRanksOnce) {
   constexpr int64_t kCount = kSanitized ? 1'000'001 : kElements;
   const Folder folder;
   Shared<float> saved(kArrays * kCount);
@@ -134,7 +134,7 @@ TEST(CheckpointLoad, RankZeroSendsEveryHostWhatItsRanksOwnOnce) {
     EXPECT_TRUE(same(saved, loaded));
     double all = 0;
     for (size_t rank = 0; rank < sent.size(); ++rank) all += static_cast<double>(sent[rank]);
-    // Agreements and signs of life come on top.
+    // Votes and heartbeats are extra.
     EXPECT_GE(all, wire.models * model);
     EXPECT_LE(all, wire.models * model * 1.02 + 256e3);
   }
@@ -243,7 +243,7 @@ void spoil_last_byte(const std::string& checkpoint) {
 }
 
 // Rank 0 has read what it owns.
-TEST(CheckpointLoad, WhatOneRankCannotReadIsAnErrorOnAll) {
+TEST(CheckpointLoad, AReadErrorOnOneRankIsAnErrorOnAll) {
   const Folder folder;
   EXPECT_TRUE(run_world({"shm", 2, "zero3"}, [&](int rank, meron_context context) {
     const OneParam model(context, kElements);

@@ -22,12 +22,12 @@ struct Config {
   int accumulate = 1;
   meron_dtype dtype = MERON_F32;
   bool finish = false;
-  bool local = false;  // whole gradients stay on their rank until the boundary
+  bool local = false;  // full gradients stay on their rank until the boundary
   bool apart = true;   // gradients are cut over replicas: each micro-batch is exchanged
   Frozen frozen = none_frozen;
   const char* twin = "zero3";  // the plan of the one process
 
-  // The first step that is counted: what does not train comes with the first gather of a run.
+  // The first counted step: the first gather of a run also fetches frozen params.
   int first_counted() const { return frozen == none_frozen ? 0 : 1; }
   uint64_t counted_steps() const { return static_cast<uint64_t>(kSteps - first_counted()); }
 };
@@ -113,7 +113,8 @@ inline bool run_ranks(const Config& config, Results& results) {
     workload.micro_batches = static_cast<uint32_t>(config.accumulate);
     CALL(meron_context_predict, &plan, context, &workload);
     trainer.weights(results.weights.data() + static_cast<size_t>(rank) * weight_count());
-    // A second copy goes at the update, but for what does not train, and comes with a gather.
+    // The update drops a secondary partition, except its frozen params, and a gather fetches it
+    // again.
     const uint64_t gathered = stats_of(context).param_bytes;
     const uint64_t most = plan.param_bytes + plan.second_copy_bytes;
     const uint64_t rest = config.frozen == none_frozen ? plan.param_bytes : after.param_bytes;

@@ -126,7 +126,7 @@ TEST(NodeFolders, OtherNumbersOfNodesAndRanksLoadThem) {
   const Nodes four = of_nodes("zero3", MERON_BF16, 4, 2);
   States saved, ended, loaded, went_on;
   run_and_save(four, folder, &saved, &ended);
-  // Three nodes, of which the third has nothing, and the first two change places.
+  // Three nodes. The third has no files, and the first two swap folders.
   fs::rename(folder.path + "/disk0", folder.path + "/disk2");
   fs::rename(folder.path + "/disk1", folder.path + "/disk0");
   fs::rename(folder.path + "/disk2", folder.path + "/disk1");
@@ -144,7 +144,7 @@ TEST(NodeFolders, OtherNumbersOfNodesAndRanksLoadThem) {
 
 // A host died while the nodes gave the name: the next load takes the one before, and the next save
 // takes the name.
-TEST(NodeFolders, WhatSomeNodesLackIsNoCheckpoint) {
+TEST(NodeFolders, ACheckpointThatSomeNodesLackIsIncomplete) {
   const Folder folder;
   const Nodes nodes = of_nodes("zero3", MERON_F32, 2, 1);
   EXPECT_TRUE(run_world(world_of(nodes.way, 2), [&](int rank, meron_context context) {
@@ -170,8 +170,8 @@ TEST(NodeFolders, WhatSomeNodesLackIsNoCheckpoint) {
   }));
 }
 
-// What is whole on one node, or cannot be read, is somebody's: it is not replaced unless asked.
-TEST(NodeFolders, ANameThatOneNodeHasWholeIsTaken) {
+// A checkpoint that is complete on one node, or that cannot be read, is replaced only on request.
+TEST(NodeFolders, ANameThatIsCompleteOnOneNodeIsTaken) {
   const Folder folder;
   const Nodes nodes = of_nodes("zero3", MERON_F32, 2, 1);
   EXPECT_TRUE(run_world(world_of(nodes.way, 2), [&](int rank, meron_context context) {
@@ -302,7 +302,7 @@ TEST(NodeFolders, ACheckpointWithoutFilesLoads) {
   save_and_load_few(0);
 }
 
-// What the log was told, in the process of a rank.
+// Text of the log, in the process of a rank.
 std::string& told() {
   static std::string text;
   return text;
@@ -332,7 +332,7 @@ void load_past_a_damaged_one(bool per_node) {
     require(try_load(trainer, own, "step-1", &words, per_node) == 1, rank, words);
     require(told().find("passed over") == std::string::npos, rank, told());
     require(try_load(trainer, own, nullptr, &words, per_node) == 1, rank, words);
-    train(trainer, rank, 2, 1, 1);  // what the engine has to say comes with a call
+    train(trainer, rank, 2, 1, 1);  // a call of this rank logs the messages of the engine's threads
     const bool logged = told().find("step-1 was taken") != std::string::npos &&
                         told().find("passed over: step-2: ") != std::string::npos &&
                         told().find("the file has 10 bytes") != std::string::npos;

@@ -152,7 +152,7 @@ void expect_peak_as_planned(const Shape& shape) {
   }
 }
 
-TEST(NvmeMemory, EqualUnitsTakeWhatThePlanSays) {
+TEST(NvmeMemory, EqualUnitsTakeThePredictedMemory) {
   for (const int ranks : {1, 2, 3}) {
     for (const int buffers : {1, 2, 3, 5}) {
       expect_peak_as_planned({ranks, buffers, std::vector<uint64_t>(8, 128)});
@@ -160,7 +160,7 @@ TEST(NvmeMemory, EqualUnitsTakeWhatThePlanSays) {
   }
 }
 
-TEST(NvmeMemory, UnequalUnitsTakeNoMoreThanThePlanSays) {
+TEST(NvmeMemory, UnequalUnitsTakeAtMostThePredictedMemory) {
   for (const int ranks : {1, 2, 3}) {
     for (const int buffers : {1, 2, 4}) {
       expect_peak_as_planned({ranks, buffers, {256, 96, 128, 32, 160, 96, 192, 64, 256}});
@@ -181,7 +181,7 @@ TEST(NvmeMemory, OfThreads) {
 }
 
 // Every unit has a buffer: nothing is left to timing.
-TEST(NvmeMemory, FewUnitsTakeWhatThePlanSays) {
+TEST(NvmeMemory, FewUnitsTakeThePredictedMemory) {
   const Shape shape{2, 5, {96, 128, 96}};
   expect_peak_as_planned(shape);
 }

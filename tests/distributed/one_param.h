@@ -9,7 +9,7 @@
 
 namespace meron::test {
 
-// One unit of one f32 param of `count` elements, half of which each of two ranks owns.
+// One unit of one f32 param of `count` elements. Each of two ranks owns half of them.
 struct OneParam {
   meron_param param{};
   meron_unit unit{};
@@ -43,7 +43,7 @@ struct OneParam {
     CALL(meron_future_release, gather);
     return values;
   }
-  // One step of `optimizer` by the same whole gradient on each rank.
+  // One step of `optimizer` with the same full gradient on each rank.
   void reduce_and_step(meron_optimizer optimizer, const std::vector<float>& gradient) const {
     const meron_source source{param, gradient.data(), gradient.size(), MERON_F32, 0};
     CALL(meron_reduce_begin, nullptr, unit, &source, 1, nullptr);

@@ -50,7 +50,7 @@ TEST(ReduceWait, CoversAllThatWasBegunOfItsUnits) {
   });
 }
 
-TEST(ReduceWait, WhatWasNotBegunIsDone) {
+TEST(ReduceWait, ReturnsAtOnceIfNothingIsPending) {
   on_every_plan([](const Session& session, const std::string& plan, int rank) {
     bool right = wait_for({session.unit}, 0) == MERON_OK &&
                  wait_for({session.unit, session.unit}, MERON_TIMEOUT_DEFAULT) == MERON_OK;
@@ -83,7 +83,7 @@ TEST(ReduceWait, EndsWithoutErrorWhenItsTimeIsOver) {
   });
 }
 
-// Nobody holds the reduction that fails: the waiter hears of it, and everyone after.
+// No future of the failed reduction exists: the current wait and all later ones return its error.
 void a_peer_leaves(const std::function<void(meron_context)>& leave, meron_status expected) {
   in_every_world(2, [&](meron_context context, const std::string&, int rank, auto& begun) {
     const Session fine(context, "fine"), kept(context, "kept"), idle(context, "idle");
@@ -106,11 +106,11 @@ void a_peer_leaves(const std::function<void(meron_context)>& leave, meron_status
   });
 }
 
-TEST(ReduceWait, SaysThatAPeerHasClosed) {
+TEST(ReduceWait, ReportsAPeerThatHasClosed) {
   a_peer_leaves([](meron_context) {}, MERON_E_PEER_CLOSED);
 }
 
-TEST(ReduceWait, SaysThatAPeerHasAborted) {
+TEST(ReduceWait, ReportsAPeerThatHasAborted) {
   a_peer_leaves(
       [](meron_context context) {
         meron_group world{};
@@ -120,8 +120,8 @@ TEST(ReduceWait, SaysThatAPeerHasAborted) {
       MERON_E_ABORTED);
 }
 
-// Also where the reduction failed in a call that does not tell.
-TEST(ReduceWait, LeavesAFlightRecordOfWhatFailedUnheard) {
+// Also if the reduction failed in a call that does not report it.
+TEST(ReduceWait, LeavesAFlightRecordOfAnUnreportedFailure) {
   std::string folder = testing::TempDir() + "meron-record-XXXXXX";
   ASSERT_NE(nullptr, mkdtemp(folder.data()));
   Shared<std::atomic<int>> begun(1);
@@ -147,8 +147,8 @@ TEST(ReduceWait, LeavesAFlightRecordOfWhatFailedUnheard) {
   EXPECT_EQ(0, std::remove(folder.c_str()));
 }
 
-// What is no list of units of one context is refused, also where nothing is under way.
-TEST(ReduceWait, RefusesWhatIsNoListOfUnits) {
+// A wait rejects units that are not all of one context, also if no reduction is pending.
+TEST(ReduceWait, RejectsAnInvalidListOfUnits) {
   ASSERT_TRUE(run_world({"self", 1, "zero3"}, [](int, meron_context context) {
     const Session session(context);
     const meron_context other = open_context({"self", 1, "zero3"}, 0, fresh_token());

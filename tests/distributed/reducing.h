@@ -46,7 +46,7 @@ struct Session {
     CALL(meron_reduce_finish_begin, &future, unit, nullptr);
     test::finish(future);
   }
-  // A micro-batch of equal values, and an end, of which nobody keeps the future.
+  // A micro-batch of equal values, and its end. No future is kept.
   void give_away(float value, bool boundary) const {
     const std::vector<float> values(kSize, value);
     const meron_source source{param, values.data(), values.size(), MERON_F32, 0};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schedules over several ranks: every use sees the values of its version, whatever was begun ahead
-// or kept; ranks that use other units are told, or go on, but never hang.
+// Schedules over several ranks: every use sees the values of its version, with any prefetched or
+// kept units; ranks that use other units get an error, or continue, but never hang.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -132,9 +132,9 @@ TEST(Replay, TheSecondPassMeetsItsGathersAhead) {
   }
 }
 
-// Where nothing is begun ahead, the next gather differs: both units are named. Where the skipped
-// unit was begun ahead, the same gathers were posted, and both ranks go on. Nobody hangs.
-TEST(Replay, ARankThatSkipsAUnitIsToldOrGoesOn) {
+// If no gather was prefetched, the next gather differs, and the error names both units. If the
+// skipped unit was prefetched, both ranks have posted the same gathers and continue. No rank hangs.
+TEST(Replay, ARankThatSkipsAUnitFailsOrContinues) {
   for (const char* transport : {"local", "shm", "sockets"}) {
     for (const uint64_t prefetch : {0, 1, 2500, 1'000'000}) {
       SCOPED_TRACE(std::string(transport) + " prefetch " + std::to_string(prefetch));
@@ -184,7 +184,7 @@ TEST(Replay, ARankThatSkipsAUnitIsToldOrGoesOn) {
 
 // A reset takes the gather from an enter that waits in another thread: that must not say that the
 // unit is full.
-TEST(Replay, AnEnterWhoseUnitWasGivenBackIsTold) {
+TEST(Replay, AnEnterFailsIfItsUnitIsReset) {
   for (const char* transport : {"local", "shm"}) {
     SCOPED_TRACE(transport);
     Shared<std::atomic<int>> was_reset(1);
@@ -215,8 +215,8 @@ TEST(Replay, AnEnterWhoseUnitWasGivenBackIsTold) {
   }
 }
 
-// A step under way has published what it has on one rank and not yet on the other. The calls are
-// the same all the same.
+// A pending step has published its values on one rank and not yet on the other. The calls are the
+// same all the same.
 TEST(Replay, ASchedulesUnitsMayBeStepping) {
   for (const char* transport : {"local", "shm"}) {
     SCOPED_TRACE(transport);
@@ -253,9 +253,9 @@ TEST(Replay, ASchedulesUnitsMayBeStepping) {
   }
 }
 
-// Where ranks share no memory a gather that was begun ahead is not full before the peers have begun
-// it, too. How long ago that was is not how long this rank has waited.
-TEST(Replay, WhatWasBegunAheadHasItsDeadlineFromItsUse) {
+// If ranks share no memory, a prefetched gather completes only after the peers have begun it, too.
+// The time since the prefetch does not count as a wait of this rank.
+TEST(Replay, APrefetchedGatherHasItsDeadlineFromItsUse) {
   constexpr int64_t kTimeoutNs = 2'000'000'000;
   World world{"sockets", 2, "zero3"};
   world.timeout_ns = kTimeoutNs;
@@ -268,7 +268,7 @@ TEST(Replay, WhatWasBegunAheadHasItsDeadlineFromItsUse) {
     for (int pass = 0; pass < 2; ++pass) {
       CALL(meron_schedule_begin, session.schedule, 0);
       for (const size_t unit : {0, 1, 2}) {
-        if (pass == 1 && rank == 0 && unit == 2) {  // begun ahead by the use of 1
+        if (pass == 1 && rank == 0 && unit == 2) {  // prefetched by the use of 1
           std::this_thread::sleep_for(std::chrono::nanoseconds(kTimeoutNs * 5 / 4));
           asked[0] = 1;
         }
@@ -285,7 +285,7 @@ TEST(Replay, WhatWasBegunAheadHasItsDeadlineFromItsUse) {
   EXPECT_EQ(1, right[1]);
 }
 
-TEST(Replay, SchedulesThatDifferAreTold) {
+TEST(Replay, RanksWithDifferentSchedulesFail) {
   for (const char* transport : {"local", "shm"}) {
     Shared<int> told(2);
     ASSERT_TRUE(run_world({transport, 2, "zero3"}, [&](int rank, meron_context context) {

@@ -13,8 +13,8 @@
 namespace meron::test {
 namespace {
 
-// Which rows lie on devices that exchange by themselves; or all, and the host exchanges, because
-// ranks share a device.
+// The entries on devices with a communicator of their own. `shared`: all entries, and the host
+// exchanges, because ranks share a device.
 enum class Where { all, values, shared };
 
 // The same rows on devices as on the host.
@@ -25,18 +25,17 @@ struct Mesh {
   bool finishes = false;   // the accumulation, by a call of its own
   bool scheduled = false;  // units by a schedule
   int node = 0;            // ranks of each, in a cluster; 0: all share one
-  bool copied = false;     // params keep a second copy
+  bool copied = false;     // params have a secondary partition
   const char* codec = "";  // of gradients
   const char* value_codec = "";
   Where where = Where::all;
   bool overflows = false;  // one step
-  // gather_window: all whole values fit into 64 KiB, and into 20 kB the largest param or
-  // others.
+  // gather_window: all full values fit into 64 KiB, and into 20 kB the largest param or others.
   const char* window = "";
 };
 constexpr const char* kShard = "shard";
 constexpr const char* kWorld = "replica x shard";
-// Codecs of gradients. What is lost is dropped after five exchanges.
+// Codecs of gradients. The residual is dropped after five exchanges.
 constexpr const char* kInt4 = R"({"kind": "int4", "feedback": {"beta": 0.8, "reset": 5}})";
 constexpr const char* kRandom =
     R"({"kind": "int8", "block": 64, "rounding": "stochastic", "hadamard": true})";
@@ -84,7 +83,7 @@ TEST_P(MeshOnDevicesTest, ReplicasTrainToTheSameBits) {
     world.node = mesh.node;
     if (on_device) world.device = kDevice;
     world.devices = on_device && apart;
-    // Rows and second copies have to be registered; what is encoded for a gather cannot be.
+    // Shards and secondary partitions have to be registered; encoded values for a gather cannot be.
     const bool registered = mesh.copied && *mesh.value_codec == '\0';
     const char* const own = registered ? "count=8,registers=2" : "count=8";
     ::setenv("MERON_EMULATED_DEVICE", apart ? own : "shared=1", 1);

@@ -15,8 +15,8 @@
 namespace meron::test {
 namespace {
 
-// What lies where: `rest` of a plan's text, and what a step moves of each element of the model over
-// the link, in bytes.
+// Placement: the `tiers` of a plan's text, and the bytes per element of the model that a step moves
+// over the link.
 struct Resident {
   std::string tiers;
   DeviceConfig like;       // the same on the host
@@ -35,7 +35,7 @@ const std::string kNvme = kValues + R"(, "optimizer": {"tier": "nvme"}, "nvme": 
 
 class ResidentTest : public testing::TestWithParam<Resident> {};
 
-TEST_P(ResidentTest, WhatLiesOnTheDeviceTrainsToTheSameBits) {
+TEST_P(ResidentTest, StatesOnTheDeviceTrainToTheSameBits) {
   const Resident& config = GetParam();
   const DeviceConfig& like = config.like;
   if (like.devices && !emulated()) GTEST_SKIP() << "needs a device for each rank";
@@ -76,8 +76,8 @@ TEST_P(ResidentTest, WhatLiesOnTheDeviceTrainsToTheSameBits) {
   EXPECT_EQ(device[0].gather_mapped_bytes + device[0].gather_copied_bytes,
             host[0].gather_mapped_bytes + host[0].gather_copied_bytes);
   EXPECT_EQ(device[0].reduce_bytes, host[0].reduce_bytes);
-  // What the trainer wrote goes up once, and what the host updates once a step. Gradients come down
-  // where the host sums them.
+  // Values that the trainer wrote are copied to the device once; values that the host updates, once
+  // a step. If the host sums gradients, they are copied from the device.
   const uint64_t values = (weight_count() + 7 * 64) * meron_dtype_size(like.dtype);
   EXPECT_LE(up[0], values * (config.updates ? 1 : 1 + kDeviceSteps));
   const uint64_t gradients =
@@ -123,8 +123,8 @@ INSTANTIATE_TEST_SUITE_P(
       return "Case" + std::to_string(info.index);
     });
 
-// What a rank cannot hold it says before anything depends on it.
-TEST(ResidentFailureTest, ADeviceWithoutRoomIsTold) {
+// A rank without memory for its shards reports it before anything depends on them.
+TEST(ResidentFailureTest, ADeviceWithoutMemoryIsReported) {
   if (!emulated()) GTEST_SKIP() << "of the emulated device";
   ::setenv("MERON_EMULATED_DEVICE", "memory=165000", 1);
   const std::string plan = R"({"preset": "zero3", )" + kAll + "}";
@@ -146,7 +146,7 @@ TEST(ResidentFailureTest, ADeviceWithoutRoomIsTold) {
             "no memory");
     require(std::strstr(meron_error_message(error), "unit 'more'") != nullptr, "the unit's name");
     meron_error_free(error);
-    // What a reduction needs on top does not.
+    // The additional memory of a reduction does not.
     const std::vector<float> values(10'000, 2.0f);
     model.write(values);
     meron_optimizer_options options = MERON_OPTIMIZER_OPTIONS_INIT;
@@ -158,7 +158,7 @@ TEST(ResidentFailureTest, ADeviceWithoutRoomIsTold) {
         meron_reduce_begin(&future, model.unit, &source, 1, nullptr, &error) == MERON_E_NO_MEMORY,
         "no memory for a gradient");
     meron_error_free(error);
-    // With fewer states it does, and all that there is goes on.
+    // With fewer states it fits, and all existing objects continue to work.
     CALL(meron_optimizer_release, optimizer);
     options.kind = MERON_SGD;
     options.beta1 = 0.0;

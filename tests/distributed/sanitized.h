@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a sanitizer watches. It makes everything slower by a factor, and sees in a few rounds
-// what it would see in many: what takes many to prove is proved without it.
+// True under a sanitizer. It slows programs down by a factor, and finds in a few rounds all that it
+// finds in many. Tests that need many rounds run them without it.
 #pragma once
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

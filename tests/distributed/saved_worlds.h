@@ -14,7 +14,7 @@ namespace meron::test {
 
 inline constexpr size_t kStates = 4;  // values, master, two of AdamW
 
-// A folder that is gone with the object.
+// A folder that is removed with the object.
 struct Folder {
   std::string path;
   Folder() {
@@ -33,7 +33,7 @@ inline void barrier(meron_context context) {
   finish(all);
 }
 
-// How a world trains.
+// Configuration of a world's training.
 struct Way {
   std::string plan;
   meron_dtype dtype = MERON_F32;
@@ -91,7 +91,7 @@ inline meron_checkpoint_save_options save_options(const Trainer& trainer, uint64
   return options;
 }
 
-// What an error says, and frees it; "" for none.
+// Returns the text of an error, and frees it. Returns "" for null.
 inline std::string words_of(meron_error* error) {
   if (error == nullptr) return {};
   std::string words = std::string(meron_error_subject(error)) + ": " + meron_error_message(error);
@@ -106,7 +106,7 @@ inline std::string try_save(meron_context context, const std::string& folder,
   meron_error* error = nullptr;
   if (meron_checkpoint_save_begin(&future, context, folder.c_str(), name.c_str(), &options,
                                   &error) == MERON_OK) {
-    // The words tell how it ended.
+    // The text describes how it ended.
     if (meron_future_wait(future, MERON_TIMEOUT_DEFAULT, &error) == MERON_IN_PROGRESS) _exit(4);
     (void)meron_future_release(future, nullptr);
   }
@@ -117,7 +117,7 @@ inline std::string try_save(const Trainer& trainer, const std::string& folder,
   return try_save(trainer.context, folder, name, options);
 }
 
-// What a load gave.
+// Result of a load.
 struct Loaded {
   uint64_t step = 0, bytes_read = 0, differences = 0;
 };

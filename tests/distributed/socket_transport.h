@@ -22,7 +22,7 @@
 
 namespace meron::test {
 
-// The sockets of a world: made before its ranks are, of which each keeps its own row.
+// The sockets of a world, created before its ranks. Each rank keeps its own row.
 class SocketMesh {
  public:
   explicit SocketMesh(int ranks) : ranks_(ranks), fds_(static_cast<size_t>(ranks * ranks), -1) {
@@ -121,7 +121,7 @@ class SocketTransport {
     bool takes_nothing = false;
     bool ended = false;
     std::deque<Outgoing> outgoing;
-    std::vector<std::byte> in;                                     // not yet whole messages
+    std::vector<std::byte> in;                                     // incomplete messages
     std::map<uint64_t, std::deque<std::vector<std::byte>>> whole;  // by tag: not yet asked for
     std::map<uint64_t, std::deque<uint64_t>> wanted;               // by tag: requests
   };

@@ -27,11 +27,11 @@ struct Config {
   const char* transport = "shm";
   bool two_groups = false;
   bool like_the_rest = false;  // the second group has the numbers of the first
-  bool offload = false;        // states leave memory after each step, and come back
+  bool offload = false;        // offloads the states after each step, and reloads them
   bool momentum = true;        // of SGD; without it the rule keeps no state
 };
 
-// What lies on nvme, and how; empty: nothing of it.
+// Options of the entries on nvme. An empty string keeps the entry in memory.
 struct OnNvme {
   std::string optimizer = {}, param = {};
   bool any() const { return !optimizer.empty() || !param.empty(); }
@@ -99,7 +99,7 @@ bool counts_match(meron_context context, const meron_stats& before, const OnNvme
   return equal;
 }
 
-// Each rank writes the elements that it owns, at their places in the whole model.
+// Each rank writes its own elements, at their offsets in the full model.
 void read_states(Trainer& trainer, float* out) {
   for (size_t s = 0; s < kStates.size(); ++s) {
     float* to = out + s * weight_count();

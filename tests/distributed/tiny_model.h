@@ -59,7 +59,7 @@ struct TinyArrays {
   float w1[kIn * kHidden], b1[kHidden], w2[kHidden * kHidden], gain, w3[kHidden * kOut], b3[kOut];
 };
 
-// Calls `copy` for each param: where it is in the arrays, its number, and how many elements it has.
+// Calls `copy` for each param: its offset in the arrays, its number, and its count of elements.
 template <typename Copy>
 void for_each_tiny_param(TinyArrays& arrays, const Copy& copy) {
   copy(arrays.w1, 0, kIn * kHidden);

@@ -24,12 +24,12 @@ inline size_t weight_count() {
   return count;
 }
 
-// Which params of the tiny model do not train.
+// True for the params of the tiny model that do not train.
 using Frozen = bool (*)(const std::string& param);
 inline bool none_frozen(const std::string&) {
   return false;
 }
-// One unit of which some trains, one that does not train, and one of which most trains.
+// One unit trains in part, one does not train, and one trains for the most part.
 inline bool some_frozen(const std::string& param) {
   return param == "in.weight" || param.rfind("middle.", 0) == 0 || param == "out.bias";
 }

@@ -79,7 +79,7 @@ bool run_ranks(const Config& config, Shared<float>& losses, Shared<float>& weigh
                        after.param_bytes == plan.param_bytes &&
                        after.gradient_bytes == plan.gradient_bytes &&
                        after.optimizer_bytes == plan.optimizer_bytes &&
-                       // Where ranks share no memory, what is on its way comes on top.
+                       // If ranks share no memory, messages in flight are extra.
                        (config.shares_memory() ? after.peak_bytes == plan.peak_bytes
                                                : after.peak_bytes >= plan.peak_bytes);
     counted[static_cast<size_t>(rank)] = equal ? 1 : 0;
@@ -228,8 +228,9 @@ INSTANTIATE_TEST_SUITE_P(Plans, FinishedTwin,
                                           testing::Values(2, 3, 4), testing::Values(3)),
                          name_of_parameters);
 
-// What no preset says: sharded params with whole gradients that accumulate without communication.
-TEST(TwinOfTables, ShardedParamsWithWholeGradients) {
+// A plan that no preset has: sharded params with full gradients that accumulate without
+// communication.
+TEST(TwinOfTables, ShardedParamsWithFullGradients) {
   expect_twins({"shm", R"({"preset": "zero3", "gradient": {"sharding": "none"}})", 3, 3});
 }
 

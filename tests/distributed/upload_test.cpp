@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values that come from a drive on their way to the device: what cannot be pinned goes through
-// memory that is, piece by piece, and no call waits for the device meanwhile. Params are larger
-// than all of these pieces.
+// Values on their way from a drive to the device: what cannot be pinned goes through memory that
+// is, piece by piece, and no call waits for the device meanwhile. Params are larger than all of
+// these pieces.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -16,7 +16,7 @@
 namespace meron::test {
 namespace {
 
-constexpr int64_t kCount = 10'000'000;  // ten pieces of 4 MiB, of which there are eight
+constexpr int64_t kCount = 10'000'000;  // ten pieces of 4 MiB; the engine has eight
 constexpr uint64_t kBytes = kCount * sizeof(float);
 
 // Runs `body` on ranks whose params lie on a drive, with these settings of the emulated device.
@@ -60,8 +60,8 @@ TEST(UploadTest, OnlyPinnedMemoryIsCopiedFrom) {
     require(std::memcmp(wait_for(gather, model), values.data(), kBytes) == 0, "the values");
     const meron_stats stats = stats_of(context);
     require(stats.device_up_bytes >= kBytes && stats.device_up_bytes < kBytes + 4096, "once");
-    // Beside what has come from the drive: half of the values, but for a cache line or two.
-    // Fewer than eight pieces will do where the device gives them back sooner than they are filled.
+    // Beside the values from the drive: half of the values, within a cache line or two. Fewer than
+    // eight pieces will do where the device gives them back sooner than they are filled.
     const uint64_t pinned = stats.staging_bytes - kBytes / 2 + 4096;
     require(pinned >> 20 >= 4 && pinned >> 20 <= 32, "eight pieces at most");
     CALL(meron_future_release, gather);
@@ -108,7 +108,7 @@ void progress(meron_context context, int milliseconds) {
   while (std::chrono::steady_clock::now() < end) CALL(meron_context_progress, context);
 }
 
-TEST(UploadTest, WhoeverIsLeftGoesOnWithIt) {
+TEST(UploadTest, TheRemainingUserContinuesTheUpload) {
   EXPECT_TRUE(run_on_device(2, "strict=1,delay=10000", [](int, meron_context context) {
     const OneParam model(context, kCount);
     const std::vector<float> values = numbers();
@@ -121,8 +121,8 @@ TEST(UploadTest, WhoeverIsLeftGoesOnWithIt) {
   }));
 }
 
-// The device has room for two: what was given up gives its memory back, behind what was under way.
-TEST(UploadTest, WhatIsGivenUpOnTheWayLeavesNothing) {
+// The device has memory for two: a cancelled gather frees its memory after its pending copies.
+TEST(UploadTest, ACancelledUploadFreesItsMemory) {
   EXPECT_TRUE(
       run_on_device(2, "strict=1,delay=5000,memory=170000000", [](int rank, meron_context context) {
         const OneParam model(context, kCount);
@@ -149,7 +149,7 @@ TEST(UploadTest, ADeviceThatBreaksOnTheWayIsNamed) {
     for (const meron_future gather : {first, second}) {
       meron_error* err = nullptr;
       meron_status status = meron_future_wait(gather, MERON_TIMEOUT_DEFAULT, &err);
-      // It breaks when it is far behind the call: whoever looks at the values is told.
+      // It breaks when it is far behind the call: reading the values returns the error.
       if (status == MERON_OK) {
         meron_view view{};
         status = meron_gather_view(&view, gather, model.param, &err);

@@ -52,7 +52,7 @@ def start(
 
 
 def complaints(done: subprocess.CompletedProcess[str]) -> list[str]:
-    """What was said on stderr, but for notes that a rank waits: on a busy machine one may."""
+    """Output on stderr, without warnings of waits, which may occur on a busy machine."""
     return [
         line for line in done.stderr.splitlines() if not re.search(r"\brank \d+ wait(s|ed)\b", line)
     ]

@@ -165,7 +165,7 @@ def test_what_runs_on_a_gpu_runs_on_the_emulated_device(tmp_path: Path) -> None:
         assert words in done.stdout and "states on the host: loss" in done.stdout
 
 
-def test_what_a_person_sees(tmp_path: Path) -> None:
+def test_the_output_for_people(tmp_path: Path) -> None:
     picture = tmp_path / "loss.png"
     done = start("gpt", "torch", *SMALL, "--steps", 10, "--compare", "--plot", picture)
     assert done.returncode == 0, done.stderr

@@ -86,7 +86,7 @@ def test_the_default_size_learns(tmp_path: Path) -> None:
     assert max(run["losses"][20:]) < 4.5
 
 
-def test_what_a_person_sees(language: str) -> None:
+def test_the_output_for_people(language: str) -> None:
     done = start("language_model", language, *SMALL, "--steps", 60)
     assert done.returncode == 0, done.stderr
     assert "101,120 parameters (f32) in 4 units over 2 ranks" in done.stdout

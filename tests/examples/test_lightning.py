@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Example 07: Trainer and Fabric learn what DDP learns, and go on at another number of ranks."""
+"""Example 07: Trainer and Fabric have DDP's losses, and resume at another number of ranks."""
 
 from __future__ import annotations
 

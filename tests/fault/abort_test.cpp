@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a group is aborted: every rank is told why.
+// Aborts of a group: every rank gets the reason.
 #include "tests/fault/contexts.h"
 
 namespace meron::test {
@@ -109,8 +109,8 @@ TEST(Abort, OfAGroupLeavesTheOthers) {
   }
 }
 
-// An update that is given up before it could write cannot be undone on the other ranks.
-TEST(Abort, ByAnUpdateGivenUp) {
+// The other ranks cannot undo an update that this rank cancels before it could write.
+TEST(Abort, ByACancelledUpdate) {
   const Open open = open_as("shm", 2);
   Job job(2, [&](int rank, Report&) {
     Session session(open, rank);

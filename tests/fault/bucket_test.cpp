@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradient buckets that reductions keep: who waits for one hears of what will never end.
+// Gradient buckets that reductions keep: a wait for one reports a reduction that will never end.
 #include "tests/fault/outcomes.h"
 
 namespace meron::test {
 namespace {
 
-// All buckets are held by reductions for which a peer that closed never came: who waits for a
-// bucket hears of it, although nobody is missing in that wait itself.
+// All buckets belong to reductions that wait for a closed peer. A wait for a bucket reports that
+// peer, although the wait itself does not need it.
 TEST(Buckets, ABucketThatIsNeverFreeFailsWithItsReduction) {
   constexpr size_t kCount = 1000;
   const Open open = open_shm(2);  // zero3: two buckets
@@ -30,7 +30,7 @@ TEST(Buckets, ABucketThatIsNeverFreeFailsWithItsReduction) {
   expect_rank_1_missed(job);
 }
 
-// What a rank gives as the gradient of its unit `index`, of 1000 elements.
+// Reduces this rank's gradient of its unit `index`, of 1000 elements.
 void begin_reduction(Session& session, size_t index) {
   const std::vector<float> gradient(1000, 1.0f);
   const meron_source source = {session.params[index], gradient.data(), gradient.size(), MERON_F32,
@@ -92,8 +92,8 @@ TEST(Buckets, ABucketThatAnotherGroupKeepsFailsWithThatGroup) {
   }
 }
 
-// A wait for a bucket that was given up must not take one later: nobody would ever give it back.
-TEST(Buckets, AWaitForABucketThatWasGivenUpTakesNone) {
+// A cancelled wait for a bucket must not take one later, because no call would ever release it.
+TEST(Buckets, ACancelledWaitForABucketTakesNone) {
   Open open = open_shm(2);  // zero3: two buckets
   Shared<std::atomic<int>> stopping(1), stopped(1);
   open.adjust = [&](int, meron_context_options& options) {

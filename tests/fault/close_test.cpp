@@ -73,8 +73,7 @@ TEST(Close, WithADeadPeerAndOperationsUnderWay) {
   }
 }
 
-// Threads that wait in every way, one of them a whole ring ahead, hear of a close by another
-// thread.
+// Threads in every kind of wait, one of them a full ring ahead, notice a close by another thread.
 TEST(Close, WhileOtherThreadsWait) {
   for (const char* transport : {"shm", "local"}) {
     Open open = open_as(transport, 2, R"({"preset": "zero2", "gradient_buckets": 1})");
@@ -143,7 +142,8 @@ TEST(Close, WhileOtherThreadsWait) {
   }
 }
 
-// Once close has returned, nobody touches memory that the caller passed, whoever still waits.
+// After close has returned, no rank touches memory that the caller passed, even if peers still
+// wait.
 TEST(Close, LetsGoOfTheCallersMemory) {
   const Open open = open_as("shm", 2);
   constexpr size_t kBytes = 8 << 20;

@@ -84,7 +84,7 @@ TEST(CustomTransport, SurvivorsNameTheDead) {
   detected.print("named after");
 }
 
-TEST(CustomTransport, DivergingRanksAreToldBothCalls) {
+TEST(CustomTransport, DivergingRanksGetBothCalls) {
   struct {
     const char* name;
     std::function<void(Session&)> other;
@@ -106,7 +106,7 @@ TEST(CustomTransport, DivergingRanksAreToldBothCalls) {
       } else {
         each.other(session);
       }
-      // Where the call itself needed nothing of the peer, the next one tells.
+      // If the call itself needed nothing from the peer, the next one reports the error.
       session.barrier();
     });
     ASSERT_TRUE(job->wait(20 * kSecond));
@@ -117,8 +117,8 @@ TEST(CustomTransport, DivergingRanksAreToldBothCalls) {
   }
 }
 
-// Neither rank can see the other's call when it begins its own: both go on, until something that
-// needs both tells them.
+// Neither rank can see the other's call when it begins its own: both continue until an operation
+// that needs both reports the difference.
 TEST(CustomTransport, CallsThatNeedNoAnswerAreComparedLater) {
   for (int trial = 0; trial < 20; ++trial) {
     SocketJob job(2, [&](Session& session, Report& report) {
@@ -140,7 +140,7 @@ TEST(CustomTransport, CallsThatNeedNoAnswerAreComparedLater) {
   }
 }
 
-TEST(CustomTransport, WhoLeavesEarlyIsNamed) {
+TEST(CustomTransport, ARankThatLeavesEarlyIsNamed) {
   SocketJob job(3, [](Session& session, Report&) {
     session.build();
     session.gather(0);
@@ -192,7 +192,7 @@ TEST(CustomTransport, AbortReachesEveryRank) {
     expect_failed(job[rank], MERON_E_ABORTED, {"the loss is NaN"});
 }
 
-TEST(CustomTransport, RanksOfDifferentWorldsAreTold) {
+TEST(CustomTransport, RanksOfDifferentWorldsFail) {
   SocketJob job(
       3, [](Session&, Report&) {}, 3 * kSecond,
       [](int rank, meron_context_options& options, meron_transport&) {
@@ -256,12 +256,12 @@ TEST(CustomTransport, AFunctionThatFailsEndsTheUseOfThePeer) {
       });
   ASSERT_TRUE(job->wait(20 * kSecond));
   expect_failed(job[1], MERON_E_PEER_DEAD, {"rank 0", "MERON_E_IO"});
-  // What cannot be sent cannot be told: rank 0 hears of it when rank 1 has gone.
+  // Rank 1 cannot send its error: rank 0 notices when rank 1 has closed.
   EXPECT_LT(job[0].status, 0) << "rank 0 believes that all is well";
 }
 
 // Who cannot receive can still send, and says why it goes.
-TEST(CustomTransport, AReceiveThatFailsIsToldToThePeer) {
+TEST(CustomTransport, AReceiveThatFailsIsReportedToThePeer) {
   SocketJob job(
       2,
       [](Session& session, Report& report) {

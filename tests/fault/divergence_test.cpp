@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank's program differs from the others' in one call. All of them must get an error that names
-// both calls and both ranks, within a second; nobody may wait for ever, and nobody may go on.
+// One rank's program differs from the others' in one call. All ranks must get an error that names
+// both calls and both ranks, within a second. No rank may hang, and no rank may continue.
 #include <map>
 
 #include "tests/fault/job.h"
@@ -107,8 +107,8 @@ void add_step(Program& program) {
   program.push_back(step());
 }
 
-// What a rank does instead of `good`, from one index of the program on. The calls that follow are
-// equal again.
+// The calls of one rank in place of `good`, from one index of the program on. The calls that follow
+// are equal again.
 struct Divergence {
   const char* kind;
   Program good;
@@ -180,7 +180,7 @@ constexpr int kKinds = 20;
 
 class Divergences : public testing::Test {
  protected:
-  // What every rank must have reported after the culprit's call.
+  // Checks the reports of all ranks after the culprit's call.
   void expect_named(Job& job, int culprit, const std::string& good, const std::string& bad) {
     int64_t diverged = 0;
     for (int rank = 0; rank < job.ranks(); ++rank) {
@@ -206,7 +206,7 @@ class Divergences : public testing::Test {
       }
       EXPECT_TRUE(other) << "lacks: rank N called " << good;
       EXPECT_NE('\0', report.advice[0]);
-      // A rank may come so late that it cannot even open the world that is broken already.
+      // A rank may arrive so late that it cannot even open the broken world.
       if (std::strcmp(report.function, "meron_context_open") == 0) continue;
       EXPECT_EQ(report.status, report.numbers[1]) << "the error is not sticky";
       EXPECT_EQ(MERON_OK, report.numbers[2]);
@@ -269,7 +269,7 @@ TEST_F(Divergences, AreNamedByEveryRank) {
       good.push_back(next);
       bad.push_back(next);
     }
-    // An accumulation of whole gradients stays on its rank: there the call is missing.
+    // An accumulation of full gradients stays on its rank: there the call is missing.
     const bool local = std::strcmp(divergence.kind, "another boundary") == 0 &&
                        (open.plan == "zero0" || open.plan == "zero1");
     const std::string& its = divergence.bad[divergence.at + (local ? 1 : 0)].text;
@@ -374,7 +374,7 @@ TEST_F(Divergences, AcrossGroupsEndAtTheDeadline) {
     try {
       session.barrier(rank == 0 ? session.world : group);
     } catch (const CallFailed&) {
-      sleep_ns(open.timeout_ns);  // so that neither is found gone
+      sleep_ns(open.timeout_ns);  // so that neither counts as dead
       session.close();
       throw;
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forked children are refused, and harm nothing.
+// Forked children get errors, and harm nothing.
 #include "tests/fault/contexts.h"
 
 namespace meron::test {
 namespace {
 
-// What a forked child gets from each kind of call.
+// Statuses of each kind of call in a forked child.
 std::vector<meron_status> calls_of_a_child(const Session& session, meron_future gather,
                                            meron_future future) {
   meron_context context{};

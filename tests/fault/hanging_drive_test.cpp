@@ -43,8 +43,8 @@ double cpu_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// Calls body(), which must fail because the drive does not answer, before it answers. Until
-// memory is given back that the drive may write to, it has five seconds more.
+// Calls body(), which must fail while the drive does not answer. The drive has five seconds more
+// until memory is released that it may write to.
 constexpr int64_t kRelease = 5 * kSecond;
 template <class Body>
 void expect_silent(const std::string& path, const char* function, const Body& body,
@@ -63,12 +63,12 @@ void expect_silent(const std::string& path, const char* function, const Body& bo
   EXPECT_LT(now_ns() - begun, kHangNs + more);
 }
 
-// A rank is another process: what failed in it is told by how it exits.
+// A rank is another process: its exit status reports its failures.
 void tell_failures() {
   if (testing::Test::HasFailure()) _exit(9);
 }
 
-TEST_F(HangingDrive, AStepSaysWhatItWaitsFor) {
+TEST_F(HangingDrive, AStepReportsTheRequestThatItWaitsFor) {
   const std::string plan = nvme_plan(path());
   for (const char* faults : {"read:1:hang", "write:12:hang"}) {
     SCOPED_TRACE(faults);
@@ -118,7 +118,8 @@ TEST_F(HangingDrive, StatesThatCouldNotBeOffloadedStayInMemory) {
         offload();
         expect_silent(path(), "meron_optimizer_reload", reload);
       }
-      // The drive answers again, and what it still did to its own memory and room harms nobody.
+      // The drive answers again. Its late writes go to memory and file space that nothing else
+      // uses.
       sleep_ns(kHangNs - kTimeout);
       if (leaving) offload();
       reload();

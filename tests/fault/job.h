@@ -24,7 +24,7 @@
 
 namespace meron::test {
 
-// What a rank tells the test. Plain memory but for `mark`: read after the rank has ended.
+// A rank's report to the test. All but `mark` is plain memory: read it after the rank has ended.
 struct Report {
   std::atomic<int> mark;  // how far it is, in the test's own numbers
   int ended;              // 1: the rank's function returned, or threw a CallFailed
@@ -102,7 +102,7 @@ class Jail {
     }
   }
 
-  // What was left in them, sorted.
+  // Names of the files that were left in them, sorted.
   std::vector<std::string> leftovers() const {
     std::vector<std::string> left;
     for (const std::string& name : names()) {
@@ -158,7 +158,7 @@ class Jail {
   std::vector<std::string> before_;
 };
 
-// The ranks under way. As processes (shm, self) or, for local, as threads of one process.
+// The running ranks: processes (shm, self) or, for local, threads of one process.
 class Job {
  public:
   using Main = std::function<void(int rank, Report& report)>;
@@ -290,7 +290,7 @@ struct Random {
   std::mt19937_64 engine;
 };
 
-// Times of one kind, told as "p50, p99, max".
+// Times of one kind, printed as "p50, p99, max".
 struct Times {
   std::vector<int64_t> all;
   void add(int64_t ns) { all.push_back(ns); }

@@ -9,7 +9,7 @@ namespace {
 constexpr int kKills = kSanitized ? 40 : 200;
 constexpr int64_t kNamedWithin = 2 * kSecond;
 constexpr int64_t kClosedWithin = 5 * kSecond;
-// What a rank that never came is waited for: only a launcher could know of its death.
+// Timeout for a rank that never arrives: only a launcher could know of its death.
 constexpr int64_t kMeetingTimeout = (kSanitized ? 1500 : 600) * kMilli;
 
 enum Mark { kStarted, kOpened, kTraining };
@@ -39,7 +39,7 @@ void train(const Open& open, int rank, Report& report) {
     __atomic_store_n(&report.numbers[0], static_cast<int32_t>(now), __ATOMIC_RELAXED);
   };
   report.mark = kStarted;
-  // Entering the jail takes some ranks longer than a meeting may last where the machine is busy.
+  // On a busy machine, some ranks enter the jail only after the timeout of the rendezvous.
   while (__atomic_load_n(&report.numbers[3], __ATOMIC_RELAXED) == 0) sleep_ns(kMilli / 20);
   std::unique_ptr<Session> session;
   const auto close = [&] {

@@ -65,7 +65,7 @@ void save(const std::string& folder, void (*build)(Session&) = build_small) {
   ASSERT_TRUE(job.wait(60 * kSecond));
 }
 
-// Rank 1 gets `signal` within its load: rank 0, without which no rank goes on, comes later.
+// Rank 1 gets `signal` within its load. Rank 0 arrives later, and no rank continues before.
 void expect_named(const std::string& folder, int signal, bool rank0_only) {
   const Open open = world_of(kTimeout);
   Shared<std::atomic<pid_t>> stopped(1);
@@ -112,7 +112,7 @@ TEST(LoadFault, AStoppedRankIsNamedAfterTwiceTheTimeout) {
   for (const bool rank0_only : {false, true}) expect_named(folder.path, SIGSTOP, rank0_only);
 }
 
-// The ranks' memory of whether rank 1 stops, and goes on.
+// Shared state of the ranks: the stop of rank 1, and its end.
 struct Pause {
   std::atomic<pid_t> stopped;
   std::atomic<int> over;
@@ -134,7 +134,7 @@ uint64_t version_of(meron_unit unit) {
   return info.version;
 }
 
-// Rank 1 stops once it has loaded the unit, and goes on before the others give it up.
+// Rank 1 stops after it has loaded the unit, and continues before the others time out.
 void expect_waited_for(const std::string& folder, size_t unit, bool rank0_only) {
   const Open open = world_of(kLongTimeout);
   Shared<Pause> pause(1);
@@ -169,7 +169,7 @@ void expect_waited_for(const std::string& folder, size_t unit, bool rank0_only) 
   }
 }
 
-TEST(LoadFault, ARankThatGoesOnWithinTwiceTheTimeoutIsWaitedFor) {
+TEST(LoadFault, WaitsForARankThatContinuesWithinTwiceTheTimeout) {
   const Folder folder;
   save(folder.path, build_large);
   for (const bool rank0_only : {false, true}) {

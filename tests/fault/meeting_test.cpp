@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks meet: ranks and sizes that differ, variables of launchers, ranks that give up. Who is
-// turned away: strangers_test.cpp.
+// The rendezvous: ranks and sizes that differ, variables of launchers, ranks that leave. Rejected
+// ranks are in strangers_test.cpp.
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -47,7 +47,7 @@ TEST(Ranks, ThatComeTwiceAsThreads) {
   expect_failed(job[1 - first], MERON_E_DUPLICATE, {"rank 0"});
 }
 
-TEST(Ranks, OfDifferentWorldsAreAllTold) {
+TEST(Ranks, OfDifferentWorldsAllFail) {
   for (const char* transport : {"shm", "local"}) {
     Open open = open_of(3);
     open.transport = transport;
@@ -86,7 +86,7 @@ TEST(Environment, OfLaunchersIsRead) {
       };
       for (const auto& names : launchers) unsetenv(names[0].c_str());
       for (const auto& names : launchers) unsetenv(names[1].c_str());
-      // What counts less says something else.
+      // Variables of lower priority have other values.
       for (size_t later = first + 1; later < launchers.size(); ++later) {
         setenv(launchers[later][0].c_str(), "5", 1);
         setenv(launchers[later][1].c_str(), "6", 1);
@@ -142,7 +142,7 @@ TEST(Environment, ThatMakesNoSenseIsRefused) {
   }
 }
 
-// A rank that gives up waiting may come again, as rank 0 and as another.
+// A rank that stops waiting may return, also if it is rank 0.
 TEST(GivingUp, AndComingAgain) {
   for (const char* transport : {"shm", "local"}) {
     const bool threads = std::strcmp(transport, "local") == 0;
@@ -190,7 +190,7 @@ TEST(GivingUp, AndComingAgain) {
           threads);
       expect_met(job);
       EXPECT_EQ(MERON_E_CANCELLED, job[impatient].numbers[0]);
-      // Rank 0 does not count who has given up, so that the others meet at once.
+      // Rank 0 does not count a rank that has left, so the others succeed at once.
       for (int rank = 0; impatient != 0 && rank < 3; ++rank) {
         EXPECT_EQ(0, job[rank].numbers[1]) << "attempts of rank " << rank;
       }
@@ -198,7 +198,7 @@ TEST(GivingUp, AndComingAgain) {
   }
 }
 
-// Rank 0 closes the connection and lives: it has not died, and nobody is told so.
+// Rank 0 closes the connection but stays alive: no rank gets a report of its death.
 TEST(GivingUp, ByRankZeroThatLives) {
   const std::string job = fresh_token();
   const std::string name = "meron-" + std::to_string(geteuid()) + "-" + job;
@@ -222,7 +222,8 @@ TEST(GivingUp, ByRankZeroThatLives) {
   close(listener);
 }
 
-// A rank that dies between its greeting and the meeting's end: all are told, none waits.
+// If a rank dies between its greeting and the end of the rendezvous, all ranks get the error at
+// once.
 TEST(GivingUp, ByDyingIsNoticedAtOnce) {
   const Open open = open_of(3, 20 * kSecond);
   Job job(3, [&](int rank, Report&) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank that has too little memory: it is told what lacks it, its peers are told which rank that
-// is, at once. Never a SIGBUS, never a wait without an end.
+// A rank has too little memory: its error names the state that does not fit, and its peers' errors
+// name the rank, at once. There is no SIGBUS, and every wait ends.
 #include <sys/syscall.h>
 
 #include "tests/fault/job.h"
@@ -36,7 +36,7 @@ void expect_no_memory(const Report& report, int rank, const char* subject) {
 }
 
 // Each part of the state counts against the limit: weights, gradients, optimizer states.
-TEST(MemoryLimit, IsToldWithWhatItLacks) {
+TEST(MemoryLimit, NamesTheStateThatExceedsIt) {
   const struct {
     uint64_t limit;
     const char* subject;
@@ -67,7 +67,8 @@ TEST(MemoryLimit, IsToldWithWhatItLacks) {
     ASSERT_TRUE(job.wait(20 * kSecond)) << "a rank hangs";
     expect_no_memory(job[1], 1, each.subject);
     if (!each.collective) {
-      // A rank's own call leaves the group as it was; the peer waits for what will not come.
+      // A rank's own call leaves the group unchanged; the peer waits for a call that does not
+      // follow.
       EXPECT_EQ(MERON_OK, job[1].numbers[0]);
       EXPECT_EQ(MERON_E_PEER_CLOSED, job[0].status) << job[0].message;
       EXPECT_EQ(1, job[0].peer);
@@ -81,7 +82,7 @@ TEST(MemoryLimit, IsToldWithWhatItLacks) {
   }
 }
 
-// A world of one has nobody to mislead: it goes on, and what was refused is not counted.
+// A world of one has no peers to harm: it continues, and the failed allocation is not counted.
 TEST(MemoryLimit, LeavesALoneRankUsable) {
   Open open = open_of(
       "zero3", [](int, meron_context_options& options) { options.host_memory_limit = 3 * kMiB; });
@@ -112,7 +113,7 @@ TEST(MemoryLimit, LeavesALoneRankUsable) {
   EXPECT_LT(job[0].numbers[0], static_cast<int32_t>(kMiB)) << "the refused unit is still counted";
 }
 
-// A copy that is refused takes no memory, however often the trainer tries again.
+// A failed copy takes no memory, however often the trainer tries again.
 TEST(MemoryLimit, HoldsNothingForRefusedCopies) {
   Open open = open_of("zero3", nullptr);
   open.ranks = 1;
@@ -152,9 +153,9 @@ TEST(MemoryLimit, HoldsNothingForRefusedCopies) {
   EXPECT_EQ(job[0].times[0], job[0].times[1]);
 }
 
-// Rank 1 has no memory for a group, and lives on. The others have the group: those that wait in it,
-// and those that wait in the world, learn it at once.
-TEST(HostMemory, ThatOneRankLacksForAGroupIsToldToAll) {
+// Rank 1 has no memory for a group, and stays alive. The others have the group. Waits in it and in
+// the world return the error at once.
+TEST(HostMemory, ThatOneRankLacksForAGroupIsReportedToAll) {
   const Open open = [] {
     Open shm = open_of("zero3", nullptr);
     shm.ranks = 3;
@@ -200,7 +201,7 @@ TEST(HostMemory, ThatOneRankLacksForAGroupIsToldToAll) {
   EXPECT_EQ(MERON_E_NO_MEMORY, job[0].numbers[0]);
 }
 
-TEST(ArenaReserve, ThatIsTooSmallIsTold) {
+TEST(ArenaReserve, ThatIsTooSmallIsReported) {
   for (const char* plan : {"zero0", "zero3"}) {
     SCOPED_TRACE(plan);
     const Open open = open_of(
@@ -224,7 +225,7 @@ TEST(ArenaReserve, ThatIsTooSmallIsTold) {
   }
 }
 
-// Containers give 64 MiB of /dev/shm. Meron's memory does not come from there.
+// Containers give 64 MiB of /dev/shm. Meron does not allocate from it.
 TEST(DevShm, ThatIsSmallDoesNotMatterAndNothingIsLeft) {
   const Jail jail("size=64k");
   if (!jail.is_private()) GTEST_SKIP() << "needs the right to mount a /dev/shm of its own";

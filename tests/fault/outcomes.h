@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs whose ranks all end well, or hear of the one that left.
+// Jobs in which all ranks succeed, or report the one that left.
 #pragma once
 
 #include "tests/fault/job.h"
@@ -23,7 +23,7 @@ inline void expect_well(Job& job) {
   }
 }
 
-// Rank 0 was told within a second, from its times[0] on, that rank 1 had closed.
+// Rank 0 got the error that rank 1 had closed within a second from its times[0].
 inline void expect_rank_1_missed(Job& job) {
   ASSERT_TRUE(job.wait(30 * kSecond)) << "a rank hangs";
   EXPECT_EQ(MERON_E_PEER_CLOSED, job[0].status) << job[0].message;

@@ -39,7 +39,7 @@ TEST(Progress, TheSecondOfTwoIsWaitedFor) {
   for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(0, job[rank].numbers[0]) << "wrong sums";
 }
 
-// The same with a peer that will never come: whoever waits for the second hears of it.
+// The same with a peer that never arrives: a wait for the second one reports it.
 TEST(Progress, TheSecondOfTwoFailsWithTheFirst) {
   const Open open = open_shm(2);
   Job job(2, [&](int rank, Report& report) {
@@ -58,8 +58,8 @@ TEST(Progress, TheSecondOfTwoFailsWithTheFirst) {
   expect_rank_1_missed(job);
 }
 
-// A rank that is a whole ring ahead waits for a peer that waits for it: its own operations must go
-// on meanwhile.
+// A rank that is a full ring ahead waits for a peer that waits for it: meanwhile its own operations
+// must progress.
 TEST(Progress, ARingAheadOfAPeerThatNeedsThisRank) {
   const Open open = open_shm(2, "zero0");
   Job job(2, [&](int rank, Report&) {
@@ -81,7 +81,7 @@ TEST(Progress, ARingAheadOfAPeerThatNeedsThisRank) {
   expect_well(job);
 }
 
-// A barrier that nobody looked at while more than a ring of calls went by.
+// A barrier that no call polls during more than a ring of calls.
 TEST(Progress, ABarrierBegunARingAgo) {
   const Open open = open_shm(2);
   Job job(2, [&](int rank, Report&) {
@@ -105,8 +105,8 @@ TEST(Progress, ABarrierBegunARingAgo) {
   expect_well(job);
 }
 
-// Futures that are released at once, gathers that are given up: the ranks stay in step.
-TEST(Progress, OperationsThatNobodyWaitsFor) {
+// Futures are released at once and gathers are cancelled: the ranks stay in step.
+TEST(Progress, OperationsWithoutAWait) {
   const Open open = open_shm(3, "zero1");
   Job job(3, [&](int rank, Report& report) {
     Session session(open, rank);
@@ -221,7 +221,7 @@ TEST(Progress, SeveralThreadsWait) {
   }
 }
 
-// Who never waits for long, because other tasks are to run in between, hears of the same as others.
+// A caller with short waits, because other tasks run in between, gets the same errors.
 TEST(Progress, PollsAndShortWaitsSeeTheDeadAndTheDeadline) {
   for (const bool dies : {true, false}) {
     for (const int64_t slice : {int64_t{0}, kMilli}) {

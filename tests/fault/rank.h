@@ -55,7 +55,7 @@ inline CallFailed describe(meron_status status, meron_error* error, const char* 
   return failed;
 }
 
-// The call's status where that is not an error; throws CallFailed where it is.
+// Returns the call's status if that is not an error; otherwise throws CallFailed.
 #define MUST(function, ...)                                                                 \
   [&] {                                                                                     \
     meron_error* must_error = nullptr;                                                      \
@@ -72,7 +72,7 @@ inline CallFailed describe(meron_status status, meron_error* error, const char* 
     return ::meron::test::describe(call_status, call_error, #function);  \
   }()
 
-// How a rank opens its context.
+// Options with which a rank opens its context.
 struct Open {
   const char* transport = "shm";
   int ranks = 2;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is asked of an optimizer and its units while a step is under way.
+// Calls on an optimizer and its units during a pending step.
 #include <cmath>
 
 #include "tests/fault/outcomes.h"
@@ -7,8 +7,8 @@
 namespace meron::test {
 namespace {
 
-// Between the begin of a step and its end the units belong to the step, whether or not it has come
-// to them yet: what does not fit is refused on this rank, and the step goes on.
+// Between the begin and the end of a step the units belong to the step, even those that it has not
+// reached yet. A conflicting call fails on this rank, and the step continues.
 TEST(Steps, AUnitOfAStepUnderWayIsRefused) {
   for (const char* plan : {"zero0", "zero3"}) {
     const Open open = open_shm(2, plan);

@@ -9,8 +9,7 @@
 
 namespace meron::test {
 
-// A place where rank 1 stops until rank 0 lets it go on: as a process by SIGSTOP, as a thread by
-// waiting.
+// Stops rank 1 until rank 0 resumes it: a process by SIGSTOP, a thread by a wait.
 struct Stop {
   std::atomic<int> stopped;
   std::atomic<int> go;

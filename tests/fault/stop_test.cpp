@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank stops without dying. The others wait for it no longer than their deadline, and say for
-// whom and since when; where it comes back in time, nothing has happened.
+// A rank stops without dying. The others wait for it until their deadline, and their error names
+// the rank and the time since it stopped. If it continues in time, there is no error.
 #include "tests/fault/stop.h"
 
 namespace meron::test {
@@ -9,7 +9,7 @@ namespace {
 constexpr int64_t kDeadline = 300 * kMilli;
 constexpr int64_t kTolerance = kSecond;
 
-// What a case keeps between its parts, per rank.
+// State of a case between its parts, per rank.
 struct Held {
   meron_future update{};
   meron_future future{};

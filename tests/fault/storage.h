@@ -121,7 +121,7 @@ inline int open_descriptors() {
   return count;
 }
 
-// What a rank of these tests leaves in its report.
+// Indices of the values in a rank's report.
 enum Number { kWarnings = 0, kDescriptors = 1, kLeft = 2 };
 enum Time { kHash = 0 };
 
@@ -132,8 +132,8 @@ inline void count_warnings(void* user, meron_log_level level, const char* messag
   copy_text(report->note, message);
 }
 
-// A session whose warnings the report counts; closed, also where `body` fails, and what the rank
-// has open then is held against what it had before.
+// Runs `body` with a session whose warnings the report counts. Closes it, also if `body` fails, and
+// compares the rank's open descriptors with those before.
 template <class Body>
 void with_session(const Open& given, int rank, Report& report, const Body& body) {
   Open open = given;
@@ -159,7 +159,7 @@ void with_session(const Open& given, int rank, Report& report, const Body& body)
   leave();
 }
 
-// Two steps and a barrier, by which every rank hears of what failed on another.
+// Two steps and a barrier, which reports a failure on one rank to all.
 inline void train(const Open& open, int rank, Report& report) {
   with_session(open, rank, report, [&](Session& session) {
     session.build(kStorageUnits);

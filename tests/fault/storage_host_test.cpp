@@ -43,7 +43,7 @@ TEST_F(StorageLimits, WithoutLockedMemoryThereIsOneNotice) {
   EXPECT_NE(nullptr, std::strstr(job[0].note, "ulimit -l")) << job[0].note;
 }
 
-TEST_F(StorageLimits, FewDescriptorsWorkOrSayWhatLacks) {
+TEST_F(StorageLimits, FewDescriptorsWorkOrReportTheLimit) {
   const std::vector<int64_t> expected = expected_hashes(1);
   // A sanitizer takes descriptors for its own checks.
   for (rlim_t limit = kSanitized ? 16 : 6; limit <= 24; limit += 2) {
@@ -74,7 +74,7 @@ TEST_F(StorageLimits, FewDescriptorsWorkOrSayWhatLacks) {
 
 using StorageFolders = StorageFaults;
 
-// Makes an optimizer whose states would lie there, on each of two ranks.
+// Creates an optimizer with states in `folder`, on each of two ranks, and expects an error.
 void expect_refused(const std::string& folder, meron_status status, const char* why,
                     bool as_nobody = false) {
   SCOPED_TRACE(folder);
@@ -87,7 +87,7 @@ void expect_refused(const std::string& folder, meron_status status, const char* 
   for (int rank = 0; rank < 2; ++rank) {
     SCOPED_TRACE(job[rank].message);
     EXPECT_EQ(status, job[rank].status);
-    // A slow rank is told by whatever it calls first.
+    // A slow rank gets the error from its first call.
     if (std::strstr(job[rank].message, "found by") == nullptr) {
       EXPECT_STREQ("meron_optimizer_create", job[rank].function);
     }
@@ -98,7 +98,7 @@ void expect_refused(const std::string& folder, meron_status status, const char* 
   expect_nothing_open(job);
 }
 
-TEST_F(StorageFolders, ThatWillNotDoAreNamedWithWhatToDo) {
+TEST_F(StorageFolders, ThatAreUnusableAreNamedWithARemedy) {
   expect_refused(path() + "/none", MERON_E_NOT_FOUND, "ENOENT");
   const std::string file = path() + "/file";
   std::fclose(std::fopen(file.c_str(), "w"));
@@ -159,7 +159,7 @@ void fill(const std::string& file, off_t left) {
   close(fd);
 }
 
-TEST_F(StorageFolders, ThatAreFullSaySoAndMayBeTriedAgain) {
+TEST_F(StorageFolders, ThatAreFullReportItAndAllowARetry) {
   if (geteuid() != 0) GTEST_SKIP() << "takes root, to mount";
   const std::vector<int64_t> expected = expected_hashes(1);
   // Not one page, and some: too few for the states.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Drives that fail, lie or lose their process while states on them are trained with: a run ends
-// with the right bits, or every rank is told what failed where.
+// with the right bits, or every rank gets the failure and its rank.
 #include "tests/fault/storage.h"
 
 namespace meron::test {
@@ -30,7 +30,7 @@ class FailingDrive : public StorageFaults {
 
 // For every n of a run: what the n-th request moved is not believed, and all ranks hear of it from
 // the next call on that waits.
-TEST_F(FailingDrive, EachRequestOfARunThatFailsIsTold) {
+TEST_F(FailingDrive, AFailureOfEachRequestOfARunIsReported) {
   MERON_NEED_FAULT_POINTS();
   for (const int ranks : {1, 2}) {
     const std::vector<int64_t> expected = expected_hashes(ranks);
@@ -78,7 +78,7 @@ TEST_F(FailingDrive, EachRequestOfARunThatFailsIsTold) {
 }
 
 // Values of units: a run ends well only where nothing of the request was needed any more.
-TEST_F(FailingDrive, EachRequestForValuesThatFailsIsToldWhereItMatters) {
+TEST_F(FailingDrive, AFailureOfEachRequestForValuesIsReportedWhereItMatters) {
   MERON_NEED_FAULT_POINTS();
   for (const int ranks : {1, 2}) {
     const std::vector<int64_t> expected = expected_hashes(ranks);
@@ -106,7 +106,7 @@ TEST_F(FailingDrive, EachRequestForValuesThatFailsIsToldWhereItMatters) {
   }
 }
 
-TEST_F(FailingDrive, WhatCanBeTriedAgainChangesNoBit) {
+TEST_F(FailingDrive, RetriesChangeNoBit) {
   MERON_NEED_FAULT_POINTS();
   for (const int ranks : {1, 2}) {
     const std::vector<int64_t> expected = expected_hashes(ranks);
@@ -116,7 +116,7 @@ TEST_F(FailingDrive, WhatCanBeTriedAgainChangesNoBit) {
           "write:2:EINVAL"}) {
       SCOPED_TRACE(std::to_string(ranks) + " ranks, " + faults);
       for (const std::string& plan : {nvme_plan(path()), values_plan(path())}) {
-        // What is refused of whole pages goes through the page cache; so small values do anyway.
+        // If direct writes of full pages fail, they use the page cache. Small values use it anyway.
         if (plan == values_plan(path()) && std::string(faults) == "write:2:EINVAL") continue;
         Job job(ranks, main_of(open_with(ranks, plan), faults));
         run(job);
@@ -126,7 +126,7 @@ TEST_F(FailingDrive, WhatCanBeTriedAgainChangesNoBit) {
   }
 }
 
-// A lone rank has misled nobody: it makes its optimizer again, once there is room.
+// A single rank has no peers to harm: it creates its optimizer again when the disk has space.
 TEST_F(FailingDrive, WithoutRoomAtFirstMayBeTriedAgain) {
   MERON_NEED_FAULT_POINTS();
   const std::vector<int64_t> expected = expected_hashes(1);
@@ -174,7 +174,7 @@ bool flip_a_bit(const std::string& folder, off_t at) {
 
 using Corruption = StorageFaults;
 
-TEST_F(Corruption, ThatTheDriveBringsIsFoundAndNotComputedWith) {
+TEST_F(Corruption, FromTheDriveIsFoundAndNeverUsed) {
   for (const int ranks : {1, 2}) {
     SCOPED_TRACE(ranks);
     // Values of the last unit before and after the step, where they can be seen without a call. Its
@@ -192,10 +192,10 @@ TEST_F(Corruption, ThatTheDriveBringsIsFoundAndNotComputedWith) {
         const auto* values = static_cast<const float*>(view.data);
         const std::vector<float> before(values, values + view.count);
         MUST(meron_future_release, gather);
-        // What the step wrote last is on its way still.
+        // The last write of the step is still pending.
         sleep_ns(200 * kMilli);
         session.barrier();
-        // The states of each unit fill whole pages.
+        // The states of each unit fill full pages.
         const off_t last = (kStorageUnits - 1) * (ranks == 1 ? 8192 : 4096);
         if (rank == ranks - 1) report.numbers[3] = flip_a_bit(path(), last + 24) ? 1 : 0;
         session.barrier();

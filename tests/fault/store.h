@@ -68,7 +68,8 @@ class StoreTest : public testing::Test {
       sleep_ns(kMilli);
     }
   }
-  // What rank 0 says that it is, as an answer of rank 1 that differs in `from`.
+  // Rank 0's description of itself, turned into an answer of rank 1 that has `to` in place of
+  // `from`.
   std::string answer_of_rank_1(const std::string& from, const std::string& to) const {
     await(card(0));
     std::string text = read(card(0));

@@ -8,7 +8,7 @@
 namespace meron::test {
 namespace {
 
-TEST_F(StoreTest, NamesWhoIsMissing) {
+TEST_F(StoreTest, NamesTheMissingRanks) {
   Job job(4, [&](int process, Report&) {
     const int rank = process == 2 ? 4 : process;  // 2 and 5 are not started
     set(rank, 6);
@@ -39,7 +39,7 @@ TEST_F(StoreTest, NamesRank0WhereThatIsMissing) {
   expect_empty();
 }
 
-// Two jobs that cannot be told apart: the earlier is told, the later goes on.
+// Two jobs that cannot be distinguished: the earlier gets an error, the later continues.
 TEST_F(StoreTest, TellsTheEarlierOfTwoRanksOfOneNumber) {
   for (const int twice : {0, 1}) {
     SCOPED_TRACE(twice);
@@ -69,7 +69,7 @@ TEST_F(StoreTest, TellsTheEarlierOfTwoRanksOfOneNumber) {
 }
 
 // In the place of rank 1's card, of rank 0's, and of the outcome that rank 1 reads.
-TEST_F(StoreTest, KeepsDeadlinesWhereAPipeLies) {
+TEST_F(StoreTest, KeepsDeadlinesIfAPipeReplacesAFile) {
   for (const int rank : {0, 1}) {
     fs::create_directory(folder());
     fs::permissions(folder(), fs::perms::owner_all);
@@ -144,7 +144,7 @@ TEST_F(StoreTest, RefusesDirectoriesThatCannotServe) {
   }
 }
 
-TEST_F(StoreTest, LetsGoWhoeverIsAskedToStop) {
+TEST_F(StoreTest, ReleasesRanksThatAreAskedToStop) {
   for (const int impatient : {0, 1}) {
     Job job(1, [&](int, Report&) {
       set(impatient, 2);
@@ -162,8 +162,8 @@ TEST_F(StoreTest, LetsGoWhoeverIsAskedToStop) {
   }
 }
 
-// Memory reaches no further than a node; bytes between nodes are somebody else's.
-TEST_F(StoreTest, SaysThatNothingJoinsNodes) {
+// Shared memory connects the ranks of one node only; another transport must connect nodes.
+TEST_F(StoreTest, ReportsThatNoTransportConnectsNodes) {
   Job job(4, [&](int rank, Report&) {
     set(rank, 4);
     setenv("MERON_NODE", rank % 2 == 0 ? "north" : "south", 1);

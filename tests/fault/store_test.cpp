@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks find each other by a directory (MERON_STORE), beside other jobs and what killed ones
-// left. Who fails to: store_refusals_test.cpp.
+// Rendezvous in a directory (MERON_STORE), beside other jobs and the files of killed ones. Failures
+// are in store_refusals_test.cpp.
 #include "tests/fault/store.h"
 
 namespace meron::test {
@@ -88,8 +88,8 @@ TEST_F(StoreTest, TakesInARankThatIsStartedAgain) {
   }
 }
 
-// What killed jobs left, of this name and at any point, is nobody's.
-TEST_F(StoreTest, IsNotMisledByWhatWasLeft) {
+// Files that killed jobs left, of this name and at any point, are ignored.
+TEST_F(StoreTest, IgnoresFilesOfKilledJobs) {
   for (int trial = 0; trial < 10; ++trial) {
     Job killed(3, [&](int rank, Report& report) {
       set(rank, trial % 2 == 0 ? 4 : 3);

@@ -98,7 +98,7 @@ TEST(Tokens, ThroughAPipeThatStaysOpenKeepDeadlines) {
   }
 }
 
-// The same job, another token: the stranger is told, the job waits for the rank that is right.
+// The same job, another token: the stranger gets an error, and the job waits for the right rank.
 TEST(Tokens, WrongOnesAreTurnedAway) {
   Open open = open_of(2);
   open.token = kGoodToken;
@@ -127,7 +127,7 @@ TEST(Tokens, WrongOnesAreTurnedAway) {
   EXPECT_EQ(0, job[2].peer);
 }
 
-TEST(Tokens, OfRefusedRanksAreCountedForWhoWaits) {
+TEST(Tokens, OfRejectedRanksAreCountedForTheWaitingRanks) {
   Open open = open_of(2, kSecond);
   open.token = kGoodToken;
   const std::string job_name = fresh_token();
@@ -212,7 +212,7 @@ TEST(Strangers, OnTheSocketChangeNothing) {
       }
     });
     Job job(3, [&](int rank, Report& report) {
-      // Long enough for the stranger to come first.
+      // Long enough for the stranger to arrive first.
       while (rank > 0 && control[1].load() == 0) sleep_ns(kMilli);
       if (rank > 0) sleep_ns((5 + 5 * rank) * kMilli);
       report.times[0] = now_ns();

@@ -8,8 +8,8 @@ namespace {
 
 constexpr int64_t kTolerance = kSecond;
 
-// A wait that ends early leaves the operation under way.
-TEST(Waiting, WithATimeoutGoesOnLater) {
+// A wait that ends early leaves the operation pending.
+TEST(Waiting, WithATimeoutCanContinueLater) {
   Open open;
   open.token = fresh_token();
   Shared<Stop> stop(1);
@@ -52,8 +52,8 @@ TEST(Waiting, WithATimeoutGoesOnLater) {
   }
 }
 
-// should_stop ends any call that waits; what was begun goes on, and the call can be made again.
-TEST(Waiting, EndsWhenShouldStopSays) {
+// should_stop ends any call that waits. The operation continues, and the call can be made again.
+TEST(Waiting, EndsWhenShouldStopReturnsTrue) {
   struct Asked {
     std::atomic<int> stop;
     std::atomic<int> times;
@@ -177,7 +177,7 @@ void expect_made_again(const char* plan, const std::function<CallFailed(Session&
   EXPECT_EQ(MERON_E_CANCELLED, job[0].numbers[0]) << plan;
 }
 
-TEST(Waiting, AReductionThatWasGivenUpAddsItsGradientOnce) {
+TEST(Waiting, ACancelledReductionAddsItsGradientOnce) {
   for (const char* plan : {"zero1", "zero2", "zero3"}) {
     const std::vector<float> gradient(37 * 13, 2.0f);
     expect_made_again(
@@ -191,7 +191,7 @@ TEST(Waiting, AReductionThatWasGivenUpAddsItsGradientOnce) {
   }
 }
 
-TEST(Waiting, TheEndOfAnAccumulationThatWasGivenUpCanBeAskedForAgain) {
+TEST(Waiting, ACancelledEndOfAnAccumulationCanBeRepeated) {
   for (const char* plan : {"zero1", "zero2", "zero3", R"j({"preset": "mics(1)"})j"}) {
     expect_made_again(
         plan,
@@ -208,9 +208,9 @@ TEST(Waiting, TheEndOfAnAccumulationThatWasGivenUpCanBeAskedForAgain) {
   }
 }
 
-// A world that a rank left waiting until the deadline is broken; a group that both had made before
-// goes on, also if that rank calls nothing in it for a while.
-TEST(Waiting, InAGroupGoesOnWhereTheWorldsDeadlineHasPassed) {
+// If a rank lets a wait in the world reach the deadline, the world breaks. A group that both ranks
+// created before continues to work, also if that rank does not call it for a while.
+TEST(Waiting, InAGroupContinuesAfterTheWorldsDeadline) {
   Open open;
   open.token = fresh_token();
   open.timeout_ns = 2 * kSecond;
@@ -241,7 +241,7 @@ TEST(Waiting, InAGroupGoesOnWhereTheWorldsDeadlineHasPassed) {
   }
 }
 
-TEST(Waiting, ForRanksToComeEndsWhenShouldStopSays) {
+TEST(Waiting, ForRanksToArriveEndsWhenShouldStopReturnsTrue) {
   for (const char* transport : {"shm", "local"}) {
     for (const int rank : {0, 1}) {
       Open open;
@@ -263,7 +263,7 @@ TEST(Waiting, ForRanksToComeEndsWhenShouldStopSays) {
 
 // After five seconds a warning names who has arrived and who has not; another one, that the wait
 // has ended, and how long it took.
-TEST(Waiting, WarnsWhoIsMissing) {
+TEST(Waiting, NamesTheMissingRankInAWarning) {
   struct Log {
     Shared<Stop>* stop;
     std::atomic<int> warnings;

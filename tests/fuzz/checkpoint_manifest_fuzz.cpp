@@ -8,7 +8,7 @@ namespace {
 
 using namespace meron::checkpoint;
 
-// What the parser promises of a manifest that it takes, computed another way: every byte of the
+// The parser's promises for a manifest that it accepts, computed in another way: every byte of the
 // pieces is inside its file, and no two pieces share one.
 void require_disjoint(const Manifest& manifest) {
   struct Bytes {

@@ -3,8 +3,8 @@
 letter, from the clone on, in an empty home directory on a machine without MPI and without CUDA.
 Programs print what the page shows.
 
-What tools/setup would download is lent by this checkout's .venv. The pages build one after the
-other in the same place: the second finds what the first has built."""
+This checkout's .venv replaces the downloads of tools/setup. The pages build one after the other in
+the same place: the second finds what the first has built."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class Machine:
         return {variable: str(place)} if Path(place).exists() else {}
 
     def why_not(self, page: str) -> str | None:
-        """What this machine lacks that tools/setup would have to install."""
+        """Packages that this machine lacks and tools/setup would have to install."""
         if shutil.which(NEEDED[page]) is None:
             return f"there is no {NEEDED[page]}"
         requirements = ROOT / "tools" / "requirements.txt"

@@ -13,7 +13,7 @@ from pathlib import Path
 MERON = os.environ["MERON_COMMAND"]
 PATIENCE = 60  # seconds after which a test that hangs fails; a busy machine is slow, not wrong
 
-# How a program of ranks begins: it leaves its process id in a file FOLDER/pid<rank>.
+# The first lines of each rank's program: they write its process id to FOLDER/pid<rank>.
 TELL_PID = """
 import os, pathlib, signal, sys, time
 rank = os.environ["MERON_RANK"]

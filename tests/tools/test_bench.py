@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmarks run to their end, check their values, and leave JSON. What they measure is not
-tested: that takes a quiet machine."""
+"""The benchmarks complete, check their values, and write JSON. No test checks their timings, which
+need an idle machine."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_collectives_with_open_mpi(tmp_path):
 def test_io_with_fio_and_without(tmp_path):
     if not (BUILD / "bench" / "io" / "bench_io").exists():
         pytest.skip("the benchmarks were not built")
-    # The build lies on a disk; a temporary folder may lie in memory.
+    # The build folder is on a disk; a temporary folder may be in memory.
     on_disk = ("--dir", str(BUILD))
     text, report = bench("io", tmp_path / "report.json", *on_disk, PATH="/nowhere")
     assert "Without fio" in text
@@ -141,7 +141,7 @@ def test_io_with_fio_and_without(tmp_path):
 def test_gpu_without_a_device(tmp_path):
     script = ROOT / "bench" / "gpu" / "run.py"
     command = [sys.executable, str(script), "--build", str(BUILD), "--quick"]
-    # No device is visible, where there is one.
+    # No device is visible, even if there is one.
     environment = ENVIRONMENT | {"CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 1
@@ -266,7 +266,7 @@ def test_the_front_end_refuses_other_names():
 
 
 def test_the_readme_has_the_ratios_of_the_kept_results(tmp_path):
-    """What README.md says of speed is what bench/results has, and the chart can be drawn."""
+    """The ratios of README.md equal those of bench/results, and the chart can be drawn."""
     script = ROOT / "bench" / "shared" / "chart.py"
     words = [sys.executable, "-B", str(script), "--output", str(tmp_path / "ratios.png")]
     done = subprocess.run(words, capture_output=True, text=True)
@@ -281,7 +281,7 @@ def test_the_readme_has_the_ratios_of_the_kept_results(tmp_path):
         assert f"| {label} | {ratio} x | `{command}` |" in readme, label
 
 
-def test_the_chart_says_which_results_are_missing(tmp_path):
+def test_the_chart_names_missing_results(tmp_path):
     script = ROOT / "bench" / "shared" / "chart.py"
     words = [sys.executable, "-B", str(script), "--results", str(tmp_path), "--output", "x.png"]
     done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
@@ -335,7 +335,7 @@ def run_with(tmp_path, words: str) -> subprocess.CompletedProcess:
         ("torch --arms fsdp3", "did you mean 'fsdp2'?"),
     ],
 )
-def test_what_is_wrong_with_an_argument_is_said_before_anything_is_measured(tmp_path, words, said):
+def test_argument_errors_precede_measurements(tmp_path, words, said):
     done = run_with(tmp_path, words)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr.splitlines()[-1]

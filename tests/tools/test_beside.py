@@ -53,7 +53,7 @@ def run(tmp_path, monkeypatch, capsys):
     return run
 
 
-def test_what_became_better_and_worse(run):
+def test_lists_improvements_and_regressions(run):
     before = [{"rate": 10, "time": 1.0, "noise": 1}, {"rate": 11, "time": 1.1, "noise": 9}]
     now = [{"rate": 20, "time": 2.0, "noise": 7}, {"rate": 22, "time": 2.2, "noise": 8}]
     text, report = run(before * 2, now * 2, "--turns", "4")
@@ -92,7 +92,7 @@ def test_a_run_that_fails_is_named_with_its_words(run):
         run([{"rate": 1}] * 3, [None])
 
 
-def test_a_name_that_is_none_is_refused_before_anything_runs(run, tmp_path):
+def test_an_unknown_name_fails_before_anything_runs(run, tmp_path):
     with pytest.raises(BenchError, match="there is no benchmark 'speed'"):
         run([{"rate": 1}], [{"rate": 1}], "--turns", "1", names=("x", "speed"))
     assert not (tmp_path / "before" / "options").exists()

@@ -274,7 +274,7 @@ class Branch(unittest.TestCase):
         self.assertIn("tools/test --changed BASE", self.refuse())
         self.assertEqual(git.find_change(self.root, "trunk").files, ["two.txt"])
 
-    def test_a_shallow_clone_is_told_to_fetch(self) -> None:
+    def test_a_shallow_clone_gets_the_advice_to_fetch(self) -> None:
         shallow = self.root.parent / "shallow"
         words = ["clone", "--quiet", "--depth=1", f"file://{self.root}", str(shallow)]
         self.git(*words)
@@ -346,7 +346,7 @@ class CalledByAPerson(unittest.TestCase):
         ):
             return changed.make_plan(arguments, ["a.cpp"], selection, "release", graph)
 
-    def test_one_line_names_what_is_left_out_and_why(self) -> None:
+    def test_one_line_names_the_omissions_and_reasons(self) -> None:
         plan = self.plan()
         self.assertEqual([name for tier in plan.tiers for name in tier.tests], ["a", "s"])
         changed.limit(plan, 10, 2)

@@ -84,7 +84,7 @@ def test_list_names_complete_and_incomplete_ones(tmp_path: Path) -> None:
     assert [row["complete"] for row in rows] == [True, True, False]
 
 
-def test_what_is_passed_over_is_named(tmp_path: Path) -> None:
+def test_names_skipped_checkpoints(tmp_path: Path) -> None:
     for step in (1, 2):
         write_checkpoint(tmp_path / f"runs/s{step}", some_tensors(), step=step)
     path = tmp_path / "runs/s2/state-00000-of-00001.safetensors"
@@ -162,7 +162,7 @@ def test_verify_names_a_changed_manifest(tmp_path: Path) -> None:
         assert done.returncode == 1 and "checksum" in done.stderr, done.stdout + done.stderr
 
 
-def test_verify_counts_what_is_not_finite(tmp_path: Path) -> None:
+def test_verify_counts_values_that_are_not_finite(tmp_path: Path) -> None:
     values = np.ones(8, "f4")
     values[[1, 5]], values[6] = np.nan, -np.inf
     state = tensor("w", values, "exp_avg")
@@ -175,7 +175,7 @@ def test_verify_counts_what_is_not_finite(tmp_path: Path) -> None:
     assert found["not_finite"] == [{"tensor": "exp_avg of w", "nans": 2, "infinities": 1}]
 
 
-def test_verify_names_missing_and_short_files_and_goes_on(tmp_path: Path) -> None:
+def test_verify_names_missing_and_short_files_and_continues(tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "one", some_tensors(), ranks=2)
     (tmp_path / "one/values-00000-of-00002.safetensors").unlink()
     short = tmp_path / "one/state-00001-of-00002.safetensors"
@@ -343,7 +343,7 @@ def test_prune_keeps_the_newest_complete_ones(tmp_path: Path) -> None:
 # ---- import and wrong usage ---------------------------------------------------------------------
 
 
-def test_import_without_python_says_what_it_needs(tmp_path: Path) -> None:
+def test_import_without_python_names_its_requirements(tmp_path: Path) -> None:
     done = subprocess.run(
         [MERON, "checkpoint", "import", "a", "b"],
         env={"PATH": str(tmp_path)},
@@ -353,7 +353,7 @@ def test_import_without_python_says_what_it_needs(tmp_path: Path) -> None:
     assert done.returncode == 1 and "python3" in done.stderr and "meron" in done.stderr
 
 
-def test_import_without_the_package_says_so(tmp_path: Path) -> None:
+def test_import_without_the_package_reports_it(tmp_path: Path) -> None:
     (tmp_path / "python3").symlink_to(sys.executable)
     done = subprocess.run(
         [MERON, "checkpoint", "import", "a", "b"],

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/gpu-check, as far as a machine without a GPU can show it: the time that phases get, what
-ends a program, what counts as passed, what meron_add_gpu_test makes, and the pack."""
+"""Tests tools/gpu-check on a machine without a GPU: the time of each phase, the end of a program,
+the condition of a pass, the output of meron_add_gpu_test, and the pack."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def results_of(check, clock, phases, budget):
     }
 
 
-def test_a_phase_leaves_later_ones_what_they_need():
+def test_a_phase_reserves_the_time_of_later_ones():
     clock = Clock()
     phases = [fake(clock, name, 100, 20, 0) for name in "abc"]
     assert allot(phases, 500) == 100
@@ -81,7 +81,7 @@ def test_all_phases_together_keep_to_the_budget(check):
     assert [seconds for _, seconds in results.values()] == [100, 100, 80, 10, 10, 10, 10, 10]
 
 
-def test_what_no_longer_fits_is_skipped_and_said_to_be(check, capsys):
+def test_phases_that_no_longer_fit_are_skipped_and_reported(check, capsys):
     clock = Clock()
     phases = [fake(clock, "long", 95, 95, 90), fake(clock, "late", 60, 30, 1)]
     assert results_of(check, clock, phases, 100) == {"long": ("passed", 90), "late": ("skipped", 0)}
@@ -90,7 +90,7 @@ def test_what_no_longer_fits_is_skipped_and_said_to_be(check, capsys):
     assert said == check.log.getvalue()
 
 
-def test_a_phase_waits_for_what_it_needs(check, capsys):
+def test_a_phase_waits_for_its_requirements(check, capsys):
     clock = Clock()
     phases = [
         fake(clock, "build", 10, 1, 1, result="failed"),
@@ -173,7 +173,7 @@ def test_help():
         assert word in done.stdout
 
 
-def test_without_a_gpu_it_says_so_in_one_line(tmp_path, monkeypatch, capsys):
+def test_without_a_gpu_it_reports_that_in_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(gpu_machine, "find_gpus", list)
     assert run_gpu_check.main(["--out", str(tmp_path / "out")]) == 77
     said = capsys.readouterr().out
@@ -196,7 +196,7 @@ def test_devices_are_read():
     assert gpu_machine.parse_smi("GB10, [N/A], 12.1, 580.95\n")[0].architecture == "121"
 
 
-def test_what_is_missing_is_said_with_what_to_do():
+def test_missing_parts_are_named_with_the_remedy():
     said = "\n".join(Machine([], packages={"pytest": False, "numpy": True}).lines())
     for name in ("nvcc", "compiler", "cmake", "ninja"):
         assert re.search(rf"^{name} +missing: ", said, re.MULTILINE)
@@ -351,7 +351,7 @@ def test_meron_is_built_from_the_pack_alone(pack, tmp_path):
     assert found["MERON_URING"] == f"{pack}/lib/liburing.a"
     for name in ("MERON_URING_INCLUDE", "MERON_HIGHWAY_INCLUDE"):
         assert found[name] == f"{pack}/include"
-    # What the compiler reads: every library from the pack, and nothing of them from elsewhere.
+    # The compiler reads the headers of every library from the pack, and from no other folder.
     commands = json.loads((tmp_path / "compile_commands.json").read_text())
     command_of = {entry["file"]: entry for entry in commands}
     for library, source in USERS.items():

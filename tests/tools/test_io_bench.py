@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`meron io-bench`: what it measures and advises, what it leaves, and bad folders."""
+"""Tests `meron io-bench`: its measurements and advice, the files that it leaves, and bad
+folders."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def drive() -> Iterator[Path]:
         yield Path(folder).resolve()
 
 
-def test_what_it_prints_writes_and_leaves(drive, tmp_path):
+def test_its_output_and_its_files(drive, tmp_path):
     all_rates, saved = tmp_path / "all.json", tmp_path / "best.json"
     done = meron("io-bench", str(drive), *SIZE, "--json", str(all_rates), "--save", str(saved))
     assert done.returncode == 0, done.stderr
@@ -70,7 +71,7 @@ def test_what_it_prints_writes_and_leaves(drive, tmp_path):
     assert '"aio": ' + json.dumps(best["aio"], separators=(",", ":")) in done.stdout
 
 
-def test_what_it_advises_is_the_best_and_a_plan_takes_it(drive, tmp_path):
+def test_the_advice_is_the_best_setting_and_a_plan_accepts_it(drive, tmp_path):
     out = tmp_path / "all.json"
     done = meron("io-bench", str(drive), *SIZE, "--json", str(out))
     assert done.returncode == 0, done.stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`meron plan`: where a model comes from, what is shown, and what is wrong with bad input."""
+"""Tests `meron plan`: the sources of a model, the output, and the errors for bad input."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_dtypes_as_pytorch_names_them(name, own):
 # ---- What is shown ------------------------------------------------------------------------------
 
 
-def test_memory_says_whether_it_fits():
+def test_memory_reports_if_it_fits():
     words = (*SIZE, "-n", "8", "--memory")
     text = meron("plan", *words, "80GiB").stdout
     assert "Activations, and what the trainer itself takes, are not counted." in text
@@ -290,7 +290,7 @@ def test_compare_has_the_plans_of_several_nodes_where_the_size_of_a_node_is_know
     assert far["mics(8)"] < far["zero3"]
 
 
-def test_one_plan_tells_what_comes_from_other_nodes():
+def test_one_plan_counts_bytes_from_other_nodes():
     words = (*SIZE, "-n", "4", "--ranks-per-node", "2", "--plan")
     assert "from other nodes (2 ranks a node)" in meron("plan", *words, "hpz(2)").stdout
     assert meron("plan", *words, "hpz").stdout.count("GiB") > 4
@@ -330,7 +330,7 @@ def test_a_plan_may_be_a_file(tmp_path):
         ([*SIZE, "surprise"], 2, "surprise"),
     ],
 )
-def test_errors_say_what_is_wrong(words, code, message):
+def test_errors_name_the_problem(words, code, message):
     done = meron("plan", *words)
     assert done.returncode == code
     assert message in done.stderr

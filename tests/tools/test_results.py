@@ -114,7 +114,7 @@ def test_keep_dates_a_report_that_has_no_date(kept):
         (["torch"], {"quick": True}, "a run with --quick"),
     ],
 )
-def test_keep_refuses_what_is_no_measurement(kept, words, content, message):
+def test_keep_rejects_reports_that_are_no_measurements(kept, words, content, message):
     with pytest.raises(report.BenchError, match=message):
         kept(content, *words)
 
@@ -124,7 +124,7 @@ def test_a_command_names_no_path_of_the_machine():
     assert report.command_line("io", words) == "tools/bench io --size 4 --quick"
 
 
-def test_a_run_saves_its_report_unless_told_otherwise(monkeypatch, tmp_path):
+def test_a_run_saves_its_report_by_default(monkeypatch, tmp_path):
     monkeypatch.setattr(run_bench, "SAVED", tmp_path / "results")
     saved = str(tmp_path / "results" / "io.json")
     assert run_bench.with_report("io", ["--size", "4"]) == ["--size", "4", "--json", saved]

@@ -120,7 +120,7 @@ def test_no_rank_outlives_a_killed_launcher(tmp_path, trial):
     wait_until_gone(pids.values(), 1.0)
 
 
-def test_a_launcher_killed_while_it_starts_leaves_nobody(tmp_path):
+def test_a_launcher_killed_while_it_starts_leaves_no_process(tmp_path):
     code = f"echo $$ > {tmp_path}/pid$MERON_RANK; exec sleep 100"
     for delay in (0.0, 0.002, 0.005, 0.01, 0.02, 0.04):
         launcher = start("run", "-n", "16", "--", "sh", "-c", code)
@@ -132,7 +132,7 @@ def test_a_launcher_killed_while_it_starts_leaves_nobody(tmp_path):
         wait_until_gone(pids, 1.0)
 
 
-def test_what_a_rank_leaves_behind_is_ended(tmp_path):
+def test_ends_processes_that_a_rank_leaves_behind(tmp_path):
     # The rank's child outlives it, in a session of its own, and does not mind TERM.
     code = (
         TELL_PID
@@ -228,7 +228,7 @@ def test_a_job_that_ends_leaves_no_daemon():
     assert not any(b"99.25" in line for line in lines)
 
 
-def test_a_stopped_neighbour_brings_no_hang_up_when_a_job_ends():
+def test_a_stopped_neighbour_causes_no_hang_up_when_a_job_ends():
     """The kernel sends HUP to a process group that is orphaned and has a stopped member."""
     script = f"sleep 100 & kill -STOP $!; '{MERON}' run -n 2 -- true; kill -KILL $!; echo survived"
     done = subprocess.run(

@@ -76,7 +76,7 @@ class Counting(unittest.TestCase):
         self.assertEqual(self.count(report, g=GOOGLETEST, p=PYTEST), Tally(2, 3, 3))
         self.assertEqual([each.name for each in tally.failures], ["release: g", "release: p"])
 
-    def test_what_failed_is_said_again_at_the_end(self) -> None:
+    def test_failures_are_repeated_at_the_end(self) -> None:
         lines = "\n".join(f"line {i}" for i in range(100))
         report = ctest(
             case("a", "run", "<system-out>well</system-out>"),
@@ -121,7 +121,7 @@ class Counting(unittest.TestCase):
             with mock.patch("importlib.util.find_spec", return_value=found):
                 self.assertEqual(needy in checks.typed_sources(), wanted)
 
-    def test_what_is_checked_without_torch_does_not_import_it(self) -> None:
+    def test_checks_without_torch_do_not_import_it(self) -> None:
         with mock.patch("importlib.util.find_spec", return_value=None):
             found = checks.typed_sources()
         self.assertIn("bindings/python/meron/checkpoint.py", found)
@@ -262,7 +262,7 @@ class Stages(unittest.TestCase):
                 self.assertNotIn("tested asan", self.steps)
                 self.assertTrue(shown.endswith("1 passed, 1 failed, 0 skipped\n"), shown)
 
-    def test_a_first_build_that_fails_leaves_the_others_if_told_to_keep_going(self) -> None:
+    def test_keep_going_continues_after_a_first_build_that_fails(self) -> None:
         self.wrong = {"release": ["x.cpp:1: error: y"]}
         code, shown = self.main("-R", "x", "--keep-going")
         self.assertEqual(code, 1)

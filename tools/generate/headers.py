@@ -39,7 +39,7 @@ STAND_IN = Path(__file__).parent / "stand_in"
 SENTINEL = "_FORCE_32_BITS"  # the enumerator that pins an enum's width: of no use to a caller
 EXPORT_MARKS = {"MERON_API", "MERON_NODISCARD", "MERON_BEGIN_DECLS", "MERON_END_DECLS"}
 PLUMBING = ("_DOC", "_H")
-# What modules are written against: no program calls it, so no language has it.
+# Headers for modules: no program calls them, so no language has them.
 OF_MODULES = {"backend"}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every declaration must say and look like; a list of offences, empty when all is well."""
+"""Rules for every declaration. Returns a list of offences, empty if there are none."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import docs
 from model import Api, Constant, CType, Function
 
 REQUIRED = ("blocks", "threads", "errors")
-# What a caller receives and must know the owner of.
+# Types that a caller receives. Their ownership must be documented.
 HANDED_OUT = {"char", "meron_view", "struct DLManagedTensorVersioned"}
-# What comments may speak of although no header declares it: variables of the environment, and the
-# name that meron_status_name gives to what it does not know.
+# Names that comments may contain although no header declares them: variables of the environment,
+# and the name of meron_status_name for unknown codes.
 NOT_DECLARED = {"MERON_JOB", "MERON_STORE", "MERON_TOKEN", "MERON_TOKEN_FD", "MERON_E_UNKNOWN"}
 # Verbs of functions whose result may be ignored: finalizers call them.
 IGNORABLE = ("_release", "_close", "_free")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the public headers declare, as data: the content of capi/api.json.
+"""The declarations of the public headers as data: the content of capi/api.json.
 
 Types are C spellings in one canonical form ("const meron_unit *", "int64_t[16]"); `CType` takes
 them apart for emitters of other languages.
@@ -100,7 +100,7 @@ class Field:
 
 @dataclass
 class Initializer:
-    """What an INIT macro says: per field its value; "sizeof" stands for the struct's size, a name
+    """Content of an INIT macro: per field its value; "sizeof" stands for the struct's size, a name
     for an enumerator or a constant, null for a null pointer or a null handle."""
 
     macro: str

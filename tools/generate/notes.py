@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What C's types cannot say: capi/annotations.json, laid over what was read from the headers.
+"""Facts that C's types cannot express: capi/annotations.json, added to the content of the headers.
 
 since      the version of functions that name none of their own
 memory     by the kind of parameter (data, view): the memory space that it lies in

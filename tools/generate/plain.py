@@ -112,7 +112,7 @@ def class_name(noun: str) -> str:
 
 
 class Prose:
-    """What the headers say, in the words of a language."""
+    """The headers' text, in the terms of a language."""
 
     def __init__(self, api: Api, language: str) -> None:
         self.language = language
@@ -146,7 +146,7 @@ class Prose:
         return [self.text(line) for line in lines]
 
     def errors(self, method: Method) -> str:
-        """Which errors a method gives, as a list in words."""
+        """The errors of a method, as a list in words."""
         return self.errors_of(method.function)
 
     def errors_of(self, function: Function) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a parameter or a field of C is in the functions that SWIG reads.
+"""Converts parameters and fields of C to those of the functions that SWIG reads.
 
 That follows from its type, its role and its neighbours:
 
@@ -68,9 +68,9 @@ class Parameters:
         before: Callable[[str], None] | None = None,
         nested: str = "",
     ) -> Iterator[Slot]:
-        """Takes parameters, or fields, as slots. `before` receives statements that must run before
-        the call; without it nothing that needs some is accepted. `nested`: the options struct whose
-        fields these are; it has its initial value."""
+        """Converts parameters, or fields, to slots. `before` receives statements that must run
+        before the call; without it, types that need such statements are rejected. `nested`: the
+        options struct whose fields these are; it has its initial value."""
         types = [(name, CType.parse(spelling)) for name, spelling in items]
         dtype = next((name for name, ctype in types if ctype.name == "meron_dtype"), None)
         at = 0
@@ -189,5 +189,5 @@ def is_count(ctype: CType) -> bool:
 
 
 def is_length(name: str) -> bool:
-    """Whether a number behind a text is the text's length."""
+    """True if a number after a text is the text's length."""
     return name == "bytes" or name.endswith("_bytes")

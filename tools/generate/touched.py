@@ -5,8 +5,8 @@
     tools/generate/touched.py NAME            files that mention a name of the C interface
     tools/generate/touched.py COMMIT|A..B     files that a commit, or a range of them, changes
 
-Prints the files, generated ones apart, and how many of each there are. What is in a folder of
-RECORDED was written by a tool at a release, and counts as neither.
+Prints the files, generated ones apart, and the count of each. A tool writes the files in folders of
+RECORDED at a release; they count as neither.
 """
 
 from __future__ import annotations

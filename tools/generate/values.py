@@ -3,7 +3,7 @@
 
 capi/annotations.json names them: `enums`, `options` (structs that a caller fills), `records`
 (structs that the library fills) and `rules` (update rules: options of an optimizer with their own
-numbers alone). What is not named there is by hand.
+numbers alone). All others are written by hand.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ IGNORED = ("struct_size", "reserved_0", "reserved_1")
 
 
 class NoValue(Exception):
-    """What the annotations name has no plain type."""
+    """A type of the annotations is not plain."""
 
 
 def enums_of(api: Api, notes: dict[str, Any]) -> list[EnumType]:

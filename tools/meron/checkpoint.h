@@ -13,7 +13,7 @@
 
 namespace meron::tools {
 
-// Which checkpoint: a directory of one, of several (then `name`, or the newest complete one), or a
+// The checkpoint: a directory of one, of several (then `name`, or the newest complete one), or a
 // model of Hugging Face.
 struct Which {
   std::string path;

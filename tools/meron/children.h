@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ends all children of this process. As a subreaper it also inherits the children of those that
-// end, so that no descendant is left.
+// Ends all children of this process. As a subreaper it also inherits the children of ended
+// processes, so that no descendant remains.
 #pragma once
 
 #include <sys/types.h>
@@ -11,13 +11,13 @@
 namespace meron::tools {
 
 struct Patience {
-  // How long they may take to end after SIGTERM. 0: SIGKILL is the first signal.
+  // Time for them to end after SIGTERM. 0: SIGKILL is the first signal.
   std::chrono::milliseconds term;
   std::chrono::milliseconds total;
 };
 
-// Returns the children that did not end in time: none, unless the kernel holds them (a dead network
-// drive) or they belong to another user.
+// Returns the children that did not end in time. Only the kernel (a dead network drive) or another
+// user can keep a child alive.
 std::vector<pid_t> end_children(Patience patience);
 
 // The children that this process has now, ended ones included until they are waited for.

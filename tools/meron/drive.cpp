@@ -72,7 +72,7 @@ Drive::Drive(const std::string& directory, uint64_t size)
   const auto engine = take(IoEngine::create());
   const auto file = open(*engine);
   (void)move(*engine, file, true, kTicket, -1);
-  // What is measured moves the right bytes.
+  // Check that the measured transfers move the right bytes.
   const uint64_t bytes = std::min<uint64_t>(size, kTicket);
   std::vector<std::byte> written(memory_.data(), memory_.data() + bytes);
   finish(engine->write(file, 0, memory_.data(), bytes));
@@ -119,7 +119,7 @@ Rate Drive::both(const Setting& setting, double seconds) const {
       finish(under_way.front());
       under_way.pop_front();
     }
-    // What is written is not where something is read to at the same time.
+    // Writes and concurrent reads use different memory.
     std::byte* const to = memory_.data() + at % (kMemory / 2);
     under_way.push_back(engine->read(file, at, to, ticket));
     under_way.push_back(engine->write(file, half + at, to + kMemory / 2, ticket));
@@ -134,8 +134,8 @@ std::shared_ptr<IoFile> Drive::open(IoEngine& engine) const {
       engine.add(take(DirectFile::open(fmt::format("/proc/self/fd/{}", file_.buffered_fd())))));
 }
 
-// With at least `ahead` bytes handed to the engine. More than there is memory for pass through
-// the same: nobody looks at them.
+// Keeps at least `ahead` bytes in the engine. Transfers beyond the memory reuse it, because nothing
+// reads their bytes.
 Rate Drive::move(IoEngine& engine, const std::shared_ptr<IoFile>& file, bool write, uint64_t ahead,
                  int64_t limit_ns) const {
   const size_t most = ahead / kTicket + 2;

@@ -19,7 +19,7 @@ struct Setting {
   int threads = 1;
 
   bool uring() const { return backend == IoOptions::Backend::uring; }
-  // How many requests are under way.
+  // Number of pending requests.
   uint64_t requests() const { return uring() ? depth : static_cast<uint64_t>(threads); }
   std::string text() const;
 };

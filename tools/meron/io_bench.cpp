@@ -72,13 +72,13 @@ struct IoBenchOptions {
   std::string json, plot, save;
 };
 
-// What a plan is to know besides, by the best setting.
+// Further rates for a plan, measured with the best setting.
 struct Rates {
   uint64_t both = 0;    // bytes a second each way while as much is read as is written
   uint64_t update = 0;  // elements a second
 };
 
-// One line that each call writes over, where somebody looks.
+// One line that each call overwrites, if stderr is a terminal.
 class Progress {
  public:
   ~Progress() { clear(); }
@@ -127,7 +127,7 @@ const Measurement* best_of(const std::vector<Measurement>& measured, Backend bac
   return best;
 }
 
-// What to write into a plan, and into a configuration of DeepSpeed.
+// Settings for a plan, and for a configuration of DeepSpeed.
 Json best_settings(const Measurement& fastest, int of_threads, const Rates& rates,
                    const std::string& directory) {
   const Setting& best = fastest.setting;

@@ -46,7 +46,7 @@ int wait_for_supervisor(pid_t supervisor, const UniqueFd& signals, const UniqueF
   }
 }
 
-// What the launcher ends with; kills what a killed supervisor left.
+// Exit code of the launcher. Kills the children that a killed supervisor left.
 int code_of(pid_t supervisor, int wait_status) {
   if (!WIFSIGNALED(wait_status)) return WEXITSTATUS(wait_status);
   end_children(kAtOnce);
@@ -94,7 +94,7 @@ bool Launcher::ended() const {
 }
 
 int run_supervised(const std::function<int(Launcher&)>& supervise) {
-  // Whoever ignores SIGCHLD hands that down, and would hide how the ranks end.
+  // An ignored SIGCHLD is inherited, and would hide the exit statuses of the ranks.
   struct sigaction standard {};
   standard.sa_handler = SIG_DFL;
   sigaction(SIGCHLD, &standard, nullptr);

@@ -15,7 +15,7 @@ class MergedOutput {
   explicit MergedOutput(int fd) : fd_(fd) {}
 
   void receive(int rank, std::string_view bytes);
-  // No more comes from this rank: a last line without a line end is given one.
+  // Ends the output of this rank: completes a last line that has no line end.
   void end(int rank);
   // A line of the launcher itself, without mark.
   void add_line(std::string_view line);

@@ -1,29 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Parameters, gradients and optimizer states partitioned over ranks, whole on demand.
+Parameters, gradients and optimizer states sharded over ranks, gathered on demand.
 
     using Meron
 
     Meron.open() do ctx                              # `meron run -n 2 -- julia fit.jl`: two ranks
         weight = Param(ctx, "weight", (1024, 1024))
         layer = Unit(ctx, "layer", [weight])
-        update(layer) do u                           # every rank writes its part
+        update(layer) do u                           # every rank writes its shard
             write!(u, weight, ones(Float32, 1024, 1024))
         end
-        gather(layer) do full                        # the whole tensor, without a copy
+        gather(layer) do full                        # the full tensor, without a copy
             println(sum(full[weight]))
         end
     end
 
-- **Order.** Arrays are Julia's: column-major. What C calls shape (a, b), row-major, is size (b, a)
-  here; the elements lie in memory in the same order, and linear indices agree (but for the 1).
-- **Waiting** lets other tasks run, and ends on Ctrl-C (waiting.jl says how, and what it costs).
-- **Views** show the library's memory. They are refused after what they belong to was released;
-  `parent(view)` is a plain `Array` of the same memory, which is not.
+- **Order.** Arrays are Julia's: column-major. C's shape (a, b), row-major, is size (b, a) here. The
+  elements have the same order in memory, and linear indices agree (except for the 1).
+- **Waiting** lets other tasks run, and ends on Ctrl-C (waiting.jl explains how, and the cost).
+- **Views** show the library's memory. They raise an error after the release of their object;
+  `parent(view)` is a plain `Array` of the same memory, which does not.
 - **Errors** are `MeronError`s.
-- **Releasing.** Objects without references are released by the next call, not by the
-  garbage collector. What holds a lease (a gather) is better released at a known place: by a
-  do-block, or `release`.
+- **Releasing.** The next call releases objects without references, not the garbage collector.
+  Release an object that holds a lease (a gather) at a known place: by a do-block, or `release`.
 - Ranks and roots count from 0, as everywhere in Meron.
 """
 module Meron

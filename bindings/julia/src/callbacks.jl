@@ -4,7 +4,7 @@
 # Such a call may have declared its thread GC-safe (blocking.jl): the C functions below take that
 # back before any object is touched, and keep no object themselves. No exception leaves them.
 
-# What a context's callbacks do. Kept in `open_contexts` until the context is closed.
+# A context's callbacks. Kept in `open_contexts` until the context is closed.
 mutable struct Callbacks
     log::Any # nothing, or a function of (level::Symbol, message::String)
     should_stop::Any # nothing, or a function without arguments
@@ -63,7 +63,7 @@ end
     end
 end
 
-# What should_stop threw is thrown by the call that waited.
+# The call that waited rethrows the exception of should_stop.
 function take_thrown()
     storage = task_local_storage()
     haskey(storage, :Meron_thrown) || return nothing
@@ -74,7 +74,7 @@ function report_exception(what, error, backtrace)
     try
         @error "Meron: the $what function of a context failed" exception = (error, backtrace)
     catch
-        # There is nobody left to tell: the logger itself fails.
+        # The logger itself fails, so this cannot be reported.
     end
     return
 end
@@ -91,8 +91,8 @@ function staying_on_this_thread(body)
     end
 end
 
-# Where the runtime notes a Ctrl-C that is put off; null where the runtime does not show it: then a
-# Ctrl-C is seen when the call ends.
+# The runtime's flag for a deferred Ctrl-C; null if the runtime does not export it: then a Ctrl-C is
+# noticed when the call ends.
 const signal_flag = Ref{Ptr{Cint}}(C_NULL)
 
 function find_signal_flag()

@@ -19,7 +19,8 @@ macro check(call)
     end
 end
 
-# Throws what ended a call: what a callback of this task threw meanwhile, else the library's error.
+# Throws the error that ended a call: the exception of a callback of this task, else the library's
+# error.
 @noinline function fail(status, error)
     if status == LibMeron.MERON_E_CANCELLED
         thrown = take_thrown()
@@ -38,7 +39,7 @@ function receive(::Type{T}, function_, arguments...) where {T}
     return out[]
 end
 
-# The text that a function hands out, which is the caller's to free.
+# The text that a function returns. The caller frees it.
 function take_string(function_, arguments...)
     pointer = receive(Ptr{UInt8}, function_, arguments...)
     text = unsafe_string(pointer)
@@ -114,15 +115,16 @@ end
 # come between the call and the assignment.
 abstract type Owner end
 
-# Where the library stores the handle of a new object. `owner` must be preserved meanwhile.
+# The address at which the library stores the handle of a new object. `owner` must be preserved
+# meanwhile.
 out_pointer(owner::Owner, ::Type{T}) where {T} = Ptr{T}(pointer_from_objref(owner))
 
 """
     release(object)
 
 Releases a gather, future, update, optimizer, param, unit, group, plan, checkpoint or DLPack
-tensor; doing so twice is fine. Never blocks. What is not released by hand is released some time after
-nobody holds it any more, by the next call.
+tensor; doing so twice is fine. Never blocks. The next call releases objects that have no references
+any more.
 """
 function release(owner::Owner)
     id = owner.id

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Checkpoints as files, without a context.
 
-# What safetensors calls the types of elements.
+# The names of element types in safetensors.
 const SAFETENSORS = Dict{DataType,String}(
     Float64 => "F64", Float32 => "F32", Float16 => "F16", BFloat16 => "BF16",
     Int64 => "I64", Int32 => "I32", Int16 => "I16", Int8 => "I8",
@@ -63,14 +63,14 @@ end
 
 """
 A checkpoint, or a model as Hugging Face publishes it, that was opened (`open_checkpoint`) or loaded
-(`load_checkpoint!`). `release` closes its files; what was loaded stays.
+(`load_checkpoint!`). `release` closes its files; loaded states stay.
 
 - `info(checkpoint)`: a named tuple of `step`, `world` (ranks that saved it), `bytes`, `tensors`,
-  `bytes_read`, and how many states are `missing` and tensors `unexpected`.
+  `bytes_read`, and the numbers of `missing` states and `unexpected` tensors.
 - `Meron.path(checkpoint)`: of its directory. `Meron.extra(checkpoint)`: the program's own state, the
   text of a JSON object. `Meron.manifest(checkpoint)`: the text of all of its manifest.
-- `Meron.missing_states(checkpoint)`: those that it lacks, and that stayed as they were when it was
-  loaded. `Meron.unexpected_tensors(checkpoint)`: those of it that no unit has.
+- `Meron.missing_states(checkpoint)`: states that it lacks, which the load did not change.
+  `Meron.unexpected_tensors(checkpoint)`: its tensors that no unit has.
 - `read!(checkpoint, name, array)` reads elements.
 """
 mutable struct Checkpoint <: Owner

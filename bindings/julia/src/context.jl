@@ -181,7 +181,7 @@ end
 
 Base.isopen(context::Context) = context.isopen
 
-# Whether the host cannot read what the device has.
+# True if the host cannot read the device's memory.
 is_remote(context::Context) = startswith(context.device, "cuda")
 
 function Base.show(io::IO, context::Context)
@@ -204,8 +204,8 @@ end
 """
     Meron.stats(ctx)
 
-What was counted since the context was opened, and the memory of this moment, in bytes: a named
-tuple with the fields of `meron_stats` (include/meron/context.h). Never blocks.
+Counters since the context was opened, and the memory in use now, in bytes: a named tuple with the
+fields of `meron_stats` (include/meron/context.h). Never blocks.
 """
 stats(context::Context) = as_tuple(
     LibMeron.meron_stats, filled(LibMeron.meron_stats, LibMeron.meron_context_stats, raw(context)))
@@ -213,7 +213,7 @@ stats(context::Context) = as_tuple(
 """
     Meron.predict(ctx; micro_batches = 1, gathers_per_micro_batch = 2)
 
-What the plan predicts for this rank and the units made so far: a named tuple with the fields of
+The plan's predictions for this rank and its current units: a named tuple with the fields of
 `meron_prediction`. The counters of `Meron.stats` grow by exactly these bytes per step.
 """
 function predict(context::Context; micro_batches = 1, gathers_per_micro_batch = 2)

@@ -4,9 +4,9 @@
 """
     Meron.DeviceArray(pointer::Ptr{T}, size, keep = nothing)
 
-Dense memory of a context's device: what `full[param]` is on a CUDA device, and what `reduce!` and
-`into` of a gather take besides a `CuArray`. `pointer(array)`, `size(array)`, `eltype(array)`; nothing
-can check that the pointer is valid. `keep` is what keeps the memory.
+Dense memory of a context's device. `full[param]` returns it on a CUDA device, and `reduce!` and
+`into` of a gather take it as well as a `CuArray`. `pointer(array)`, `size(array)`, `eltype(array)`;
+the pointer is not checked. `keep` is the object that keeps the memory alive.
 
 One of a gather is read-only, for work of a stream that waits for it (`wait_stream`), until the gather
 is released: `unsafe_wrap(CuArray, reinterpret(CuPtr{T}, pointer(array)), size(array))`.

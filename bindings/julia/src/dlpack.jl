@@ -8,9 +8,9 @@ The whole tensor of `param` as a DLPack 1.x tensor, for packages and libraries t
 made. The tensor has a lease of its own, which ends when it is released (or found by the collector);
 `Meron.hand_over(tensor)` is the pointer for a consumer that calls the deleter itself.
 
-It must not be read after the context was closed; on a CUDA device it is to be read by work of a stream
-for which `wait_stream` was called. Throws as `full[param]`, and `MERON_E_UNSUPPORTED`
-for `mode = :copy` and `into`: those arrays are Julia's own.
+It must not be read after the context was closed; on a CUDA device, read it by work of a stream for
+which `wait_stream` was called. Throws as `full[param]`, and `MERON_E_UNSUPPORTED` for `mode = :copy`
+and `into`: those arrays are Julia's own.
 """
 mutable struct DLPackTensor <: Owner
     id::UInt64 # the address
@@ -44,7 +44,7 @@ function hand_over(tensor::DLPackTensor)
     return address_
 end
 
-# What DLPack 1.x promises to keep in place in every version.
+# The fields that have the same offset in every version of DLPack 1.x.
 struct ManagedTensorHead
     major::UInt32
     minor::UInt32

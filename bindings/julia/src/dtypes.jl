@@ -70,7 +70,7 @@ function is_contiguous(array)
     return true
 end
 
-# Where the elements are. The caller preserves the array.
+# The address of the elements. The caller preserves the array.
 function address(array, what)
     pointer_ = pointer(array)
     pointer_ isa Ptr && return Ptr{Cvoid}(pointer_)

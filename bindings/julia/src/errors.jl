@@ -4,10 +4,10 @@
 An error of the library, or one that this package found before it asked the library.
 
 - `status`: the code, for example -300; `name`: its name, "MERON_E_TIMEOUT".
-- `message`: what failed, where, on what, and what to do.
-- `operation`: what failed, for example "gather"; `subject`: the tensor, unit, file or key
-  concerned; `advice`: what to do next; each "" where nothing is known.
-- `rank`: the rank that reports the error; `peer`: the rank that caused it when it is another one
+- `message`: the failure, the rank, the object and the remedy.
+- `operation`: the failed operation, for example "gather"; `subject`: the tensor, unit, file or key
+  concerned; `advice`: the remedy; each "" if unknown.
+- `rank`: the rank that reports the error; `peer`: the rank that caused it if it is another one
   (dead, late, diverging); each `nothing` where there is none.
 
 `Meron.damage(error)` says how far it reaches.
@@ -62,7 +62,7 @@ argument_error(message; options...) = own_error(LibMeron.MERON_E_ARGUMENT, messa
 # Throws what a failed call left; frees the error object.
 @noinline throw_error(status, error::Ptr{LibMeron.meron_error}) = throw(take_error(status, error))
 
-# What a call has failed with; frees the library's own.
+# The error of a call; frees the library's own.
 function take_error(status, error::Ptr{LibMeron.meron_error})
     error == C_NULL && return own_error(status, status_name(status)) # no memory was left for it
     made = MeronError(

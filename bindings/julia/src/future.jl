@@ -39,8 +39,8 @@ end
     wait(future; timeout = nothing)
     wait(gather; timeout = nothing)
 
-Waits until it has ended: `true`; or until `timeout` seconds have passed: `false`, and it goes on.
-`nothing` waits until the operation's own deadline.
+Waits until it has ended, and returns `true`. Returns `false` after `timeout` seconds; the operation
+continues. `nothing` waits until the operation's own deadline.
 
 Other tasks of the thread run meanwhile. Ctrl-C ends the wait, not the operation.
 

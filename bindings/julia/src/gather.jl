@@ -40,8 +40,8 @@ operation. Collective over the units' group; the mode may differ between ranks.
 - `stream`: a `Ptr{Cvoid}`; arrays of `into` on the device are written after what was asked of this
   stream so far. `C_NULL` is the device's default stream.
 
-`gather_begin` returns at once. A gather that nobody releases holds its lease until the collector
-has found it and a call was made since: no update or step of the unit can end meanwhile.
+`gather_begin` returns at once. A gather that is not released holds its lease until the collector
+has found it and a later call was made: meanwhile no update or step of the unit can end.
 
 Throws `MERON_E_STATE` (the unit is being updated on this rank), `MERON_E_NO_MEMORY`,
 `MERON_E_ARGUMENT`, and what `wait` throws.

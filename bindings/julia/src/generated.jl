@@ -26,7 +26,7 @@ The version of these headers as one number, comparable: (major << 16) | (minor <
 const MERON_VERSION = 512
 
 """
-No rank, no peer: the value of a rank field that names nobody.
+No rank, no peer: the value of a rank field that names no rank.
 """
 const MERON_RANK_NONE = -1
 
@@ -36,11 +36,11 @@ A timeout that leaves the bound to the context's deadline (see meron_context_opt
 const MERON_TIMEOUT_DEFAULT = -1
 
 """
-What a call returns. 0 is success. A positive value is not an error ("not yet"). Negative values
-are errors, grouped by how much they damage: -1xx the call alone: the context and its groups are
-untouched and usable; -2xx a resource of this process or host was missing: nothing was changed;
--3xx the group is broken: every further call on it gives the same error on every rank; -4xx the
-whole context is unusable.
+Status of a call. 0 is success. A positive value is not an error ("not yet"). Negative values
+are errors, grouped by the extent of the damage: -1xx the call alone: the context and its groups
+are untouched and usable; -2xx a resource of this process or host was missing: nothing was
+changed; -3xx the group is broken: every further call on it gives the same error on every rank;
+-4xx the whole context is unusable.
 """
 const meron_status = Int32
 const MERON_OK = meron_status(0)
@@ -53,18 +53,18 @@ const MERON_E_DUPLICATE = meron_status(-104) # a name or an object given twice
 const MERON_E_UNSUPPORTED = meron_status(-105) # valid, but this build or this plan does not offer it
 const MERON_E_PARSE = meron_status(-106) # text that does not parse; the message has line and key
 const MERON_E_NONFINITE = meron_status(-107) # a gradient holds NaN or infinity; the step changed nothing
-const MERON_E_CANCELLED = meron_status(-108) # should_stop asked a wait to end, or the object was released
-const MERON_E_NO_MEMORY = meron_status(-200) # no memory, or the context's limit is reached; it has the figures
+const MERON_E_CANCELLED = meron_status(-108) # should_stop ended a wait, or the object was released
+const MERON_E_NO_MEMORY = meron_status(-200) # no memory, or the context's limit is reached; the message has the figures
 const MERON_E_IO = meron_status(-201) # a file, a socket or a mapping failed
 const MERON_E_NOT_FOUND = meron_status(-202) # a file or a key does not exist
-const MERON_E_CORRUPT = meron_status(-203) # a drive gave other bytes than were written: the message says where
+const MERON_E_CORRUPT = meron_status(-203) # a drive returned other bytes than were written: the message says where
 const MERON_E_NO_SPACE = meron_status(-204) # a drive is full; the message has need and free bytes
-const MERON_E_DEVICE = meron_status(-205) # a device has failed: it is of no use any more in this process
+const MERON_E_DEVICE = meron_status(-205) # a device has failed: this process cannot use it any more
 const MERON_E_TIMEOUT = meron_status(-300) # a deadline passed: the message says who has not arrived
 const MERON_E_PEER_DEAD = meron_status(-301) # a rank's process is gone: the error's peer
 const MERON_E_PEER_CLOSED = meron_status(-302) # a rank, the error's peer, closed its context too early
 const MERON_E_MISMATCH = meron_status(-303) # ranks made different calls: the message has both
-const MERON_E_ABORTED = meron_status(-304) # a rank called meron_group_abort, or gave up an update
+const MERON_E_ABORTED = meron_status(-304) # a rank called meron_group_abort, or cancelled an update
 const MERON_E_AUTH = meron_status(-305) # the token is missing or wrong, or the peer is another user
 const MERON_E_VERSION = meron_status(-306) # a rank, or the caller's headers, are of another version
 const MERON_E_FORKED = meron_status(-400) # this process is a fork of the one that opened the context
@@ -88,7 +88,7 @@ succeeds, *err is left as it was.
 mutable struct meron_error end
 
 """
-An operation under way. A value; 0 is null.
+A pending operation. A value; 0 is null.
 """
 struct meron_future
     id::UInt64
@@ -102,15 +102,15 @@ struct meron_plan
 end
 
 """
-What a step does, for a prediction.
+Workload of a step, for a prediction.
 """
 struct meron_workload
     struct_size::UInt32 # sizeof(meron_workload)
     ranks::UInt32 # world size, at least 1
     micro_batches::UInt32 # per optimizer step; default 1
     gathers_per_micro_batch::UInt32 # of every unit; default 2: forward and backward
-    ranks_per_node::UInt32 # that share memory, side by side; 0: all of them
-    optimizer_states::UInt32 # that the rule keeps of an element; default 2: AdamW
+    ranks_per_node::UInt32 # consecutive ranks that share memory; 0: all of them
+    optimizer_states::UInt32 # of the rule per element; default 2: AdamW
     reserved_0::UInt32 # must be 0
 end
 
@@ -118,9 +118,9 @@ end
 A pointer to a function (user::Ptr{Cvoid}, request::Ptr{UInt64}, peer::Int32, tag::UInt64,
 data::Ptr{Cvoid}, bytes::UInt64) -> meron_status. Starts to send `bytes` bytes at `data` to rank
 `peer`. They stay in place and unchanged until the request is done or cancelled. Stores a number
-of the transport's choosing in *request, by which the request is meant from then on, and returns
-MERON_OK; or returns MERON_IN_PROGRESS when it cannot take the message now: the same will be
-asked again. `bytes` may be 0.
+of the transport's choice in *request, which identifies the request from then on, and returns
+MERON_OK. Returns MERON_IN_PROGRESS if it cannot accept the message now: Meron will call it
+again. `bytes` may be 0.
 """
 const meron_send_fn = Ptr{Cvoid}
 
@@ -133,53 +133,53 @@ const meron_receive_fn = Ptr{Cvoid}
 
 """
 A pointer to a function (user::Ptr{Cvoid}, request::UInt64, bytes::Ptr{UInt64}) -> meron_status.
-Whether a request is done: MERON_OK, with the size of the message in *bytes, or
-MERON_IN_PROGRESS. A request that is done, or failed, is not asked about again. This is also
-where the transport may make progress.
+Tests if a request is done: MERON_OK, with the size of the message in *bytes, or
+MERON_IN_PROGRESS. A request that is done, or failed, is not tested again. The transport may
+also make progress here.
 """
 const meron_test_fn = Ptr{Cvoid}
 
 """
-A pointer to a function (user::Ptr{Cvoid}, request::UInt64) -> Cvoid. Gives a request up. Its
-memory is not touched once this returns.
+A pointer to a function (user::Ptr{Cvoid}, request::UInt64) -> Cvoid. Cancels a request. After
+the return its memory is not touched.
 """
 const meron_cancel_fn = Ptr{Cvoid}
 
 """
-A pointer to a function (user::Ptr{Cvoid}, timeout_ns::Int64) -> Cvoid. Returns when something
-may have happened, or after `timeout_ns` nanoseconds: at most that long may this function, and
-only this one, block.
+A pointer to a function (user::Ptr{Cvoid}, timeout_ns::Int64) -> Cvoid. Returns when a message
+may have progressed, or after `timeout_ns` nanoseconds. Only this function may block, and at
+most for that time.
 """
 const meron_idle_fn = Ptr{Cvoid}
 
 """
-A pointer to a function (user::Ptr{Cvoid}, peer::Int32) -> Int32. Whether rank `peer` is still
-there: 0 only if it is known to be gone.
+A pointer to a function (user::Ptr{Cvoid}, peer::Int32) -> Int32. Returns 0 only if rank `peer`
+is known to be dead.
 """
 const meron_alive_fn = Ptr{Cvoid}
 
 """
-A pointer to a function (user::Ptr{Cvoid}) -> Cvoid. No function of the table is called any
-more. Called once, by the call that closes the context.
+A pointer to a function (user::Ptr{Cvoid}) -> Cvoid. The last call of the table: no other
+function is called after it. Called once, by the call that closes the context.
 """
 const meron_closed_fn = Ptr{Cvoid}
 
 """
-A transport of the caller's. Read when the context is opened; `user` must outlive the context.
+The caller's transport. Read when the context is opened; `user` must outlive the context.
 """
 struct meron_transport
     struct_size::UInt32 # sizeof(meron_transport)
     reserved_0::UInt32 # must be 0
     name::Ptr{UInt8} # for messages; NULL: "custom"
     user::Ptr{Cvoid} # passed to every function
-    max_message::UInt64 # bytes that one message may have, at least 4096; 0: no limit
+    max_message::UInt64 # maximal bytes of a message, at least 4096; 0: no limit
     send::meron_send_fn
     receive::meron_receive_fn
     test::meron_test_fn
     cancel::meron_cancel_fn
     idle::meron_idle_fn # NULL: Meron sleeps for up to a millisecond between tests
-    alive::meron_alive_fn # NULL: a peer is gone when send, receive or test says so
-    closed::meron_closed_fn # NULL: nobody needs to know
+    alive::meron_alive_fn # NULL: a peer is dead if send, receive or test fails
+    closed::meron_closed_fn # NULL: no notification
 end
 
 """
@@ -201,32 +201,32 @@ const MERON_LOG_INFO = meron_log_level(2)
 A pointer to a function (user::Ptr{Cvoid}, level::meron_log_level, message::Ptr{UInt8},
 length::Csize_t) -> Cvoid. Receives log messages: formatted, `length` bytes, NUL-terminated,
 valid until the callback returns. May be called from any thread that is inside a call of this
-library, never while a lock of the library is held. It may call what never blocks and begins
-nothing: looks and releases.
+library, never while a lock of the library is held. It may call functions that never block and
+begin no operation: queries and releases.
 """
 const meron_log_fn = Ptr{Cvoid}
 
 """
-A pointer to a function (user::Ptr{Cvoid}) -> Int32. Asked about ten times a second while a call
-waits; a non-zero answer ends the wait with MERON_E_CANCELLED and leaves the operation under
-way. Called without a lock of the library; it may call what meron_log_fn may.
+A pointer to a function (user::Ptr{Cvoid}) -> Int32. Called about ten times a second while a
+call waits. A non-zero result ends the wait with MERON_E_CANCELLED; the operation continues.
+Called without a lock of the library; it may call the same functions as meron_log_fn.
 """
 const meron_should_stop_fn = Ptr{Cvoid}
 
 """
 A pointer to a function (user::Ptr{Cvoid}, bytes::UInt64, stream::Ptr{Cvoid}) -> Ptr{Cvoid}.
-Allocates memory of a device: `bytes` bytes aligned to 256, to be used by work that is asked of
-`stream` from now on. NULL: there is none. As meron_device_release_fn, it may be called by any
-thread that is inside a call of this library, without a lock of it. It may call what
-meron_log_fn may (what begins something is refused with MERON_E_STATE), and must not wait for
-work of the device.
+Allocates memory of a device: `bytes` bytes aligned to 256, for later work on `stream`. NULL:
+there is none. Like meron_device_release_fn, it may be called by any thread that is inside a
+call of this library, without a lock of the library. It may call the same functions as
+meron_log_fn (a call that begins an operation returns MERON_E_STATE), and must not wait for work
+of the device.
 """
 const meron_device_allocate_fn = Ptr{Cvoid}
 
 """
 A pointer to a function (user::Ptr{Cvoid}, data::Ptr{Cvoid}, bytes::UInt64, stream::Ptr{Cvoid})
--> Cvoid. Takes such memory back: what was asked of `stream` so far may still use it. What a
-finalizer gives up comes back at the next call on the context.
+-> Cvoid. Frees such memory: queued work of `stream` may still use it. Memory that a finalizer
+releases is freed at the next call on the context.
 """
 const meron_device_release_fn = Ptr{Cvoid}
 
@@ -242,18 +242,18 @@ struct meron_allocator
 end
 
 """
-How a context is opened. Fill by meron_context_options_init or MERON_CONTEXT_OPTIONS_INIT.
+Options of a context. Fill by meron_context_options_init or MERON_CONTEXT_OPTIONS_INIT.
 """
 struct meron_context_options
     struct_size::UInt32 # sizeof(meron_context_options)
     header_version::UInt32 # MERON_VERSION of the caller's headers
     rank::Int32 # -1: from the environment (meron run, torchrun, Slurm, Open MPI, PMI)
     world_size::Int32 # -1: from the environment; without one: 1
-    transport::Ptr{UInt8} # "self", "local", "shm", "mpi", "custom", "cluster"; NULL or "auto": custom where that is given, self for one rank, mpi under mpirun where neither a token nor MERON_STORE is given, else shm. "cluster": ranks of a node share memory, and `custom` joins the nodes; "mpi": MPI does
-    job::Ptr{UInt8} # local: ranks of one process with an equal job meet; NULL: "default". In the directory MERON_STORE: the job's name among others'; NULL: MERON_JOB, or what the launcher calls it
-    token::Ptr{UInt8} # shm: 64 hexadecimal digits, the same on all ranks; NULL: from the descriptor MERON_TOKEN_FD or from the variable MERON_TOKEN; where there is none, ranks meet in the directory that MERON_STORE names
+    transport::Ptr{UInt8} # "self", "local", "shm", "mpi", "custom", "cluster"; NULL or "auto": custom if that is given, self for one rank, mpi under mpirun if neither a token nor MERON_STORE is given, else shm. "cluster": ranks of a node share memory, and `custom` connects the nodes; "mpi": MPI connects them
+    job::Ptr{UInt8} # local: ranks of one process with an equal job meet; NULL: "default". In the directory MERON_STORE: the job's name among others'; NULL: MERON_JOB, or the launcher's name
+    token::Ptr{UInt8} # shm: 64 hexadecimal digits, the same on all ranks; NULL: from the descriptor MERON_TOKEN_FD or from the variable MERON_TOKEN; if there is none, ranks meet in the directory that MERON_STORE names
     timeout_ns::Int64 # deadline of every operation; 0: 600 s
-    host_memory_limit::UInt64 # bytes that this rank may take; 0: no limit but the host's
+    host_memory_limit::UInt64 # bytes that this rank may allocate; 0: only the host's limit
     arena_reserve::UInt64 # bytes of address space per window; 0: the host's memory
     threads::UInt32 # for compute on this rank; 0: cores / ranks on this host
     reserved_0::UInt32 # must be 0
@@ -264,40 +264,40 @@ struct meron_context_options
     should_stop_user::Ptr{Cvoid}
     custom::Ptr{meron_transport} # transport "custom" and "cluster"; read while the context opens; else NULL
     device::Ptr{UInt8} # that this rank computes on: "cuda" (the calling thread's current one), "cuda:1"; "emulated": memory of the host and threads, for tests without a device. NULL or "": the host. Views are then in the device's memory, and gradients may be
-    allocator::Ptr{meron_allocator} # of the device's memory; read while the context opens, its `user` is used until the context and all that was made from it have gone; NULL: a pool of Meron's own
+    allocator::Ptr{meron_allocator} # of the device's memory; read while the context opens, its `user` is used until the context and all its objects are gone; NULL: a pool of Meron's own
 end
 
 """
-What was counted since the context was opened, and memory now. Bytes.
+Counters since the context was opened, and the memory in use now, in bytes.
 """
 struct meron_stats
     struct_size::UInt32 # sizeof(meron_stats), set by the caller
     reserved_0::UInt32 # 0
-    gather_mapped_bytes::UInt64 # parts of peers seen in place, or fetched by devices
+    gather_mapped_bytes::UInt64 # shards of peers read in place, or fetched by devices
     gather_copied_bytes::UInt64 # parts of peers copied
     reduce_bytes::UInt64 # gradients read from peers
     collective_bytes::UInt64 # read from peers by broadcast and all-reduce
     operations::UInt64 # collectives begun
     wait_ns::UInt64 # nanoseconds spent waiting for peers
     param_bytes::UInt64 # of values, held now
-    gradient_bytes::UInt64 # counted from meron_unit_create on, taken by the first gradient
+    gradient_bytes::UInt64 # counted from meron_unit_create on, allocated by the first gradient
     optimizer_bytes::UInt64 # of optimizer states, held now
     staging_bytes::UInt64 # of staging buffers, held now
-    control_bytes::UInt64 # of what keeps the ranks in step, held now
-    peak_bytes::UInt64 # most ever held of param + gradient + optimizer + staging
-    arena_pages_bytes::UInt64 # bytes of pages that the kernel has given to this rank's arena
+    control_bytes::UInt64 # of the control data that keeps the ranks in step, held now
+    peak_bytes::UInt64 # maximum of param + gradient + optimizer + staging
+    arena_pages_bytes::UInt64 # bytes of pages in this rank's arena
     far_gather_bytes::UInt64 # gathered from ranks that share no memory, as on the wire
     far_reduce_bytes::UInt64 # reduced from such ranks, likewise
     nvme_read_bytes::UInt64 # read from this rank's file on tier nvme
     nvme_written_bytes::UInt64 # written to it
-    nvme_bytes::UInt64 # of it, in use now
+    nvme_bytes::UInt64 # of that file, in use now
     device_up_bytes::UInt64 # copied from the host to this rank's device
     device_down_bytes::UInt64 # copied from it to the host
-    device_bytes::UInt64 # on the device at all times: rows of tier device
+    device_bytes::UInt64 # on the device at all times: entries of tier device
 end
 
 """
-What the plan predicts for this rank and the units made so far. Bytes.
+The plan's predictions for this rank and its current units, in bytes.
 """
 struct meron_prediction
     struct_size::UInt32 # sizeof(meron_prediction), set by the caller
@@ -305,28 +305,28 @@ struct meron_prediction
     param_bytes::UInt64 # of values, held
     gradient_bytes::UInt64 # of gradients, held
     optimizer_bytes::UInt64 # of optimizer states, held
-    peak_bytes::UInt64 # between nodes, what is on its way comes on top; and up to 32 MiB where that, or values of tier nvme, goes on to a device
+    peak_bytes::UInt64 # without messages in flight between nodes, and without up to 32 MiB if these, or values of tier nvme, are copied to a device
     gather_mapped_bytes::UInt64 # as in meron_stats, per optimizer step; so are those below
     gather_copied_bytes::UInt64 # parts of peers copied
     reduce_bytes::UInt64 # gradients read from peers
-    second_copy_bytes::UInt64 # of params, from the first gather to the update (of frozen ones for good), on top of param_bytes and within peak_bytes
+    second_copy_bytes::UInt64 # of params, from the first gather to the update (of frozen ones permanently), on top of param_bytes and within peak_bytes
     far_gather_bytes::UInt64 # gathered from ranks that share no memory, as on the wire
     far_reduce_bytes::UInt64 # reduced from such ranks, likewise
     nvme_read_bytes::UInt64 # read from this rank's file on tier nvme
     nvme_written_bytes::UInt64 # written to it
     nvme_bytes::UInt64 # in use there, at all times
-    device_bytes::UInt64 # the same; where ranks cannot exchange on their devices, which then lack the sums of gradients, it is what they would have
+    device_bytes::UInt64 # as in meron_stats. If ranks cannot exchange on their devices, these lack the sums of gradients, which this figure contains
 end
 
 """
-A group. A value; 0 is null, and stands for the world where a group is optional.
+A group. A value; 0 is null, and stands for the world if a group is optional.
 """
 struct meron_group
     id::UInt64
 end
 
 """
-How values are combined.
+The operation that combines values.
 """
 const meron_reduce_op = Int32
 const MERON_SUM = meron_reduce_op(0)
@@ -352,7 +352,7 @@ The most dimensions of a param.
 const MERON_MAX_DIMS = 16
 
 """
-What a param is.
+Description of a param.
 """
 struct meron_param_desc
     struct_size::UInt32 # sizeof(meron_param_desc)
@@ -370,22 +370,22 @@ meron_view.device: memory of the host.
 const MERON_DEVICE_HOST = -1
 
 """
-Part of a tensor in memory. Filled by the library, in full.
+A contiguous range of a tensor in memory. The library fills all fields.
 """
 struct meron_view
     data::Ptr{Cvoid} # first element; never NULL, also when count is 0
     count::UInt64 # elements, contiguous
-    offset::UInt64 # index of the first element in the whole tensor, row-major
+    offset::UInt64 # index of the first element in the full tensor, row-major
     dtype::meron_dtype # of the elements
-    writable::UInt32 # 1: may be written; 0: writing faults or is undefined
-    device::Int32 # whose memory it is: MERON_DEVICE_HOST, or the number of the context's device ("cuda:1" has the number 1)
-    reserved_0::UInt32 # 0, as the next two: what a later version adds goes there
+    writable::UInt32 # 1: may be written; 0: a write faults or is undefined
+    device::Int32 # owner of the memory: MERON_DEVICE_HOST, or the number of the context's device ("cuda:1" has the number 1)
+    reserved_0::UInt32 # 0, as the next two: for later versions
     reserved_1::UInt64
     reserved_2::UInt64
 end
 
 """
-What is known about a param.
+Information about a param.
 """
 struct meron_param_info
     struct_size::UInt32 # sizeof(meron_param_info), set by the caller
@@ -393,13 +393,13 @@ struct meron_param_info
     dims::UInt32
     frozen::UInt32
     shape::NTuple{16, Int64} # the first `dims` count
-    count::UInt64 # elements of the whole tensor
+    count::UInt64 # elements of the full tensor
     owned_offset::UInt64 # first element that this rank updates
-    owned_count::UInt64 # how many; 0 before the param is in a unit
+    owned_count::UInt64 # number of these elements; 0 before the param is in a unit
 end
 
 """
-How numbers are encoded on the way between replicas; docs/plan.md has the details.
+Encoding of numbers that are sent between replicas; docs/plan.md has the details.
 """
 const meron_codec = Int32
 const MERON_CODEC_NONE = meron_codec(0)
@@ -412,12 +412,12 @@ State of a unit on this rank.
 """
 const meron_unit_state = Int32
 const MERON_UNIT_PARTITIONED = meron_unit_state(0) # this rank holds its shard only
-const MERON_UNIT_GATHERING = meron_unit_state(1) # a gather is under way
+const MERON_UNIT_GATHERING = meron_unit_state(1) # a gather is pending
 const MERON_UNIT_AVAILABLE = meron_unit_state(2) # leased at least once
 const MERON_UNIT_UPDATING = meron_unit_state(3) # being written
 
 """
-What is known about a unit.
+Information about a unit.
 """
 struct meron_unit_info
     struct_size::UInt32 # sizeof(meron_unit_info), set by the caller
@@ -425,9 +425,9 @@ struct meron_unit_info
     version::UInt64 # of the values; 0 until the first update
     leases::UInt32
     reduced::UInt32 # 1: a reduced gradient waits for an optimizer step
-    param_codec::meron_codec # How values and gradients travel between replicas: by the plan's codec, or bf16 where its error was above the plan's limit.
+    param_codec::meron_codec # Codecs of values and gradients between replicas: the plan's, or bf16 if its error was above the plan's limit.
     gradient_codec::meron_codec
-    param_error::Float64 # What the codec lost of what this rank encoded last: |x - decoded x| / |x| in the 2-norm, of all and of the worst block. 0 before, and without a codec; NaN or infinite where values were.
+    param_error::Float64 # Relative error of this rank's last encoding: |x - decoded x| / |x| in the 2-norm, of all values and of the worst block. 0 before the first one, and without a codec; NaN or infinite if values were.
     param_worst_block::Float64
     gradient_error::Float64
     gradient_worst_block::Float64
@@ -451,7 +451,7 @@ const MERON_LION = meron_optimizer_kind(3) # Chen et al., arXiv 2302.06675; its 
 const MERON_SGD = meron_optimizer_kind(4) # as torch.optim.SGD; beta1 is the momentum, weight decay as Adam
 
 """
-How an optimizer updates.
+Options of an optimizer.
 """
 struct meron_optimizer_options
     struct_size::UInt32 # sizeof(meron_optimizer_options)
@@ -469,7 +469,7 @@ struct meron_optimizer_options
 end
 
 """
-What the params of one group share; numbers that the rule does not use mean nothing.
+Hyperparameters of the params of one group. The rule ignores those that it does not use.
 """
 struct meron_param_group
     struct_size::UInt32 # sizeof(meron_param_group)
@@ -483,25 +483,25 @@ struct meron_param_group
 end
 
 """
-What is known about an optimizer.
+Information about an optimizer.
 """
 struct meron_optimizer_info
     struct_size::UInt32 # sizeof(meron_optimizer_info), set by the caller
     reserved_0::UInt32 # 0
-    steps::UInt64 # taken so far, from what meron_optimizer_set_steps set
+    steps::UInt64 # taken so far, counted from meron_optimizer_set_steps
     norm::Float64 # global 2-norm of the last step's gradients, before clipping
     learning_rate::Float64 # of group 0
     groups::UInt32 # of params, at least 1
-    states::UInt32 # that the rule keeps of an element, besides the master
+    states::UInt32 # of the rule per element, besides the master
     nvme_bytes::UInt64 # of this rank's states on tier nvme
-    offloaded_bytes::UInt64 # of them that meron_optimizer_offload has moved off memory
+    offloaded_bytes::UInt64 # of the states that meron_optimizer_offload has moved to a drive
 end
 
 """
-Which state of an optimizer.
+A state of an optimizer.
 """
 const meron_optimizer_state = Int32
-const MERON_STATE_MASTER = meron_optimizer_state(0) # f32 values; the param itself where that is f32
+const MERON_STATE_MASTER = meron_optimizer_state(0) # f32 values; the param itself if that is f32
 const MERON_STATE_EXP_AVG = meron_optimizer_state(1) # average of the gradients; Lion's, and SGD's momentum
 const MERON_STATE_EXP_AVG_SQ = meron_optimizer_state(2) # average of their squares; Adagrad's sum of them
 
@@ -513,7 +513,7 @@ struct meron_checkpoint
 end
 
 """
-A tensor of the caller's own, or a part of one.
+The caller's own tensor, or a range of one.
 """
 struct meron_checkpoint_tensor
     struct_size::UInt32 # sizeof(meron_checkpoint_tensor)
@@ -521,14 +521,14 @@ struct meron_checkpoint_tensor
     name::Ptr{UInt8} # 1 to 512 bytes of UTF-8
     kind::Ptr{UInt8} # NULL: "extra". As docs/checkpoint-format.md lists them: "values" for a buffer, "exp_avg", "state.KEY" for a state of an optimizer
     dtype::Ptr{UInt8} # as safetensors names it: "F32", "BF16", "I64", ...
-    shape::Ptr{UInt64} # of the whole tensor, row-major
-    begin_::UInt64 # first element that `data` has
-    count::UInt64 # elements that it has
+    shape::Ptr{UInt64} # of the full tensor, row-major
+    begin_::UInt64 # first element in `data`
+    count::UInt64 # elements in `data`
     data::Ptr{Cvoid} # little endian, contiguous; may be NULL if count is 0
 end
 
 """
-What is saved, and what happens to other checkpoints.
+Options of a save: its content, and the fate of other checkpoints.
 """
 struct meron_checkpoint_save_options
     struct_size::UInt32 # sizeof(meron_checkpoint_save_options)
@@ -540,26 +540,26 @@ struct meron_checkpoint_save_options
     extra::Ptr{UInt8} # NULL, or the caller's own state: the text of a JSON object, of rank 0
     optimizers::Ptr{meron_optimizer} # whose states are saved; NULL: none
     optimizer_count::UInt64
-    tensors::Ptr{meron_checkpoint_tensor} # the caller's own; those of all ranks together have each element of a tensor once. NULL: none of this rank
+    tensors::Ptr{meron_checkpoint_tensor} # the caller's own; all ranks together pass each element of a tensor once. NULL: none of this rank
     tensor_count::UInt64
     mapping::Ptr{UInt8} # NULL, or a JSON object: "PARAM": "NAME" in the files, for states too; "" leaves the param out
-    per_node::UInt32 # 1: each node has a folder of its own, such as one on a local disk. Ranks of a node pass the same
+    per_node::UInt32 # 1: each node has its own folder, such as one on a local disk. Ranks of a node pass the same
     reserved_0::UInt32 # must be 0
 end
 
 """
-How far the save under way is.
+Progress of a save.
 """
 struct meron_checkpoint_progress
     struct_size::UInt32 # sizeof(meron_checkpoint_progress), set by the caller
-    saving::UInt32 # 1: a save is under way
+    saving::UInt32 # 1: a save is pending
     total::UInt64 # bytes that this rank writes; 0: not known yet, or no save
-    copied::UInt64 # of them, out of the units
-    written::UInt64 # of them, in files
+    copied::UInt64 # of these, copied from the units
+    written::UInt64 # of these, written to files
 end
 
 """
-What is written without a context, by one process.
+Options of a write without a context, by one process.
 """
 struct meron_checkpoint_write_options
     struct_size::UInt32 # sizeof(meron_checkpoint_write_options)
@@ -572,37 +572,37 @@ struct meron_checkpoint_write_options
 end
 
 """
-What is loaded.
+Options of a load.
 """
 struct meron_checkpoint_load_options
     struct_size::UInt32 # sizeof(meron_checkpoint_load_options)
-    lenient::UInt32 # 1: params and tensors that the other side lacks are left alone
-    values_only::UInt32 # 1: values, and masters by them; optimizers keep their states
-    rank0_only::UInt32 # 1: only rank 0 sees the files, and sends each rank what it needs
-    optimizers::Ptr{meron_optimizer} # as they were given to the save; NULL: none
+    lenient::UInt32 # 1: ignore params and tensors that the other side lacks
+    values_only::UInt32 # 1: values, and masters computed from them; optimizers keep their states
+    rank0_only::UInt32 # 1: only rank 0 sees the files, and sends each rank its shards
+    optimizers::Ptr{meron_optimizer} # as passed to the save; NULL: none
     optimizer_count::UInt64
     mapping::Ptr{UInt8} # NULL, or a JSON object: "PARAM": "TENSOR", or "PARAM": ["TENSOR", ...], one after the other along the first dimension; others by their name
     claimed::Ptr{UInt8} # NULL, or names of values that the caller reads itself, a line each
-    per_node::UInt32 # 1: each node has a folder of its own: one rank of each reads the node's files, and sends each rank what it needs
+    per_node::UInt32 # 1: each node has its own folder: one rank per node reads the node's files, and sends each rank its shards
     reserved_0::UInt32 # must be 0
 end
 
 """
-What is known about a checkpoint.
+Information about a checkpoint.
 """
 struct meron_checkpoint_info
     struct_size::UInt32 # sizeof(meron_checkpoint_info), set by the caller
     world::UInt32 # ranks that saved it
     step::UInt64 # the caller's count
     bytes::UInt64 # of its files
-    tensors::UInt64 # that it has
-    bytes_read::UInt64 # of its files, by this rank, until now
-    missing::UInt64 # states that it lacks, and that stayed as they were when it was loaded
+    tensors::UInt64 # in the checkpoint
+    bytes_read::UInt64 # of its files, by this rank, so far
+    missing::UInt64 # states that it lacks; the load did not change them
     unexpected::UInt64 # tensors that no unit has
 end
 
 """
-Which text of a checkpoint.
+A text of a checkpoint.
 """
 const meron_checkpoint_text_kind = Int32
 const MERON_CHECKPOINT_PATH = meron_checkpoint_text_kind(0) # of its directory
@@ -612,21 +612,21 @@ const MERON_CHECKPOINT_UNEXPECTED = meron_checkpoint_text_kind(3) # a line per t
 const MERON_CHECKPOINT_MANIFEST = meron_checkpoint_text_kind(4) # all of its manifest: a JSON object. Of a model of Hugging Face: one that describes it, without checksums
 
 """
-How values are exported.
+Options of an export.
 """
 struct meron_checkpoint_export_options
     struct_size::UInt32 # sizeof(meron_checkpoint_export_options)
     dtype::meron_dtype # of the floating-point values in the files
     keep_dtype::UInt32 # 1: each param's own instead
-    overwrite::UInt32 # 1: replaces a model that is there
-    max_file_bytes::UInt64 # of a file's tensors: it is closed before they would exceed it, and a larger tensor has its own; 0: 5 GB
+    overwrite::UInt32 # 1: replaces an existing model
+    max_file_bytes::UInt64 # of a file's tensors: the next file begins before they would exceed it, and a larger tensor has its own file; 0: 5 GB
     mapping::Ptr{UInt8} # NULL, or a JSON object: "PARAM": "NAME" in the files; "" leaves the param out
-    tensors::Ptr{meron_checkpoint_tensor} # the caller's own of kind "values", whole (buffers); those of rank 0 count. NULL: none
+    tensors::Ptr{meron_checkpoint_tensor} # the caller's own of kind "values", unsharded (buffers); those of rank 0 count. NULL: none
     tensor_count::UInt64
 end
 
 """
-Where the full tensors go.
+Destination of the full tensors.
 """
 const meron_gather_mode = Int32
 const MERON_GATHER_VIEW = meron_gather_mode(0) # read-only, in place where the plan allows it
@@ -634,10 +634,10 @@ const MERON_GATHER_COPY = meron_gather_mode(1) # a private, writable copy that b
 const MERON_GATHER_INTO = meron_gather_mode(2) # into the caller's memory
 
 """
-Where a view is.
+Memory of a view.
 """
 const meron_gather_place = Int32
-const MERON_PLACE_DEVICE = meron_gather_place(0) # in the device's memory, where the context has one; else the host's
+const MERON_PLACE_DEVICE = meron_gather_place(0) # in the device's memory, if the context has a device; else the host's
 const MERON_PLACE_HOST = meron_gather_place(1) # in the host's memory
 
 """
@@ -645,21 +645,21 @@ A destination for MERON_GATHER_INTO.
 """
 struct meron_destination
     param::meron_param
-    data::Ptr{Cvoid} # for the whole tensor, row-major, in the param's dtype; memory of the host, or of the context's device
+    data::Ptr{Cvoid} # for the full tensor, row-major, in the param's dtype; memory of the host, or of the context's device
     bytes::UInt64 # exactly its size
 end
 
 """
-How a gather is done.
+Options of a gather.
 """
 struct meron_gather_options
     struct_size::UInt32 # sizeof(meron_gather_options)
     mode::meron_gather_mode
-    destinations::Ptr{meron_destination} # MERON_GATHER_INTO: one per param that is wanted
+    destinations::Ptr{meron_destination} # MERON_GATHER_INTO: one per requested param
     destination_count::UInt64
     place::meron_gather_place # of a view; a copy is in the host's memory
     reserved_0::UInt32 # must be 0
-    stream::Ptr{Cvoid} # destinations in the device's memory are written after what was asked of this stream so far; NULL: its default stream
+    stream::Ptr{Cvoid} # destinations in the device's memory are written after the work that is queued on this stream so far; NULL: its default stream
 end
 
 """
@@ -669,46 +669,46 @@ include.
 mutable struct DLManagedTensorVersioned end
 
 """
-What reads and writes files: a queue to the kernel and the threads that serve it. A value; 0 is
-null.
+A queue to the kernel for reads and writes of files, and the threads that serve it. A value; 0
+is null.
 """
 struct meron_io
     id::UInt64
 end
 
 """
-Pinned memory: page-aligned, and registered with the kernel where that is granted. A value; 0 is
-null.
+Pinned memory: page-aligned, and registered with the kernel if the kernel permits it. A value; 0
+is null.
 """
 struct meron_io_buffer
     id::UInt64
 end
 
 """
-Who moves the bytes.
+The interface that moves the bytes.
 """
 const meron_io_backend = Int32
-const MERON_IO_AUTO = meron_io_backend(0) # io_uring where the host allows it, else threads
+const MERON_IO_AUTO = meron_io_backend(0) # io_uring if the host allows it, else threads
 const MERON_IO_URING = meron_io_backend(1) # io_uring
 const MERON_IO_THREADS = meron_io_backend(2) # threads of this process that call pread and pwrite
 
 """
-How files are read and written.
+Options of an io.
 """
 struct meron_io_options
     struct_size::UInt32 # sizeof(meron_io_options)
     backend::meron_io_backend
     block_bytes::UInt32 # of one call of the kernel: a multiple of 4096; default 1 MiB
-    depth::UInt32 # calls under way at a time, 1 to 4096, of io_uring; default 32
-    threads::UInt32 # 1 to 256, of the backend of threads: as many calls at a time
-    single_submit::UInt32 # 1: each call is handed to the kernel alone; default 0: together
-    overlap_events::UInt32 # default 1; 0: the next calls begin when the last have ended
+    depth::UInt32 # pending calls of io_uring, 1 to 4096; default 32
+    threads::UInt32 # of the backend of threads, 1 to 256: as many calls at a time
+    single_submit::UInt32 # 1: submit each call to the kernel alone; default 0: together
+    overlap_events::UInt32 # default 1; 0: the next calls begin after the last ones have ended
     reserved_0::UInt32 # must be 0
-    timeout_ns::Int64 # a wait ends when nothing has moved for so long; 0: 600 s
+    timeout_ns::Int64 # a wait fails after this time without any transfer; 0: 600 s
 end
 
 """
-What is known about an io.
+Information about an io.
 """
 struct meron_io_info
     struct_size::UInt32 # sizeof(meron_io_info), set by the caller
@@ -719,17 +719,17 @@ struct meron_io_info
     single_submit::UInt32
     overlap_events::UInt32
     reserved_0::UInt32 # 0
-    bytes_read::UInt64 # by requests that have ended well
+    bytes_read::UInt64 # by requests that have succeeded
     bytes_written::UInt64 # likewise
-    calls::UInt64 # of the kernel that have ended
-    direct_calls::UInt64 # of them, those past the page cache
-    requests::UInt64 # reads and writes that were begun, the blocking ones too
-    pending::UInt64 # of them, those under way or not waited for
-    buffer_bytes::UInt64 # of buffers that are not gone
+    calls::UInt64 # of the kernel, completed
+    direct_calls::UInt64 # of these, past the page cache
+    requests::UInt64 # reads and writes that were begun, also blocking ones
+    pending::UInt64 # of these, pending or not waited for
+    buffer_bytes::UInt64 # of all existing buffers
 end
 
 """
-What is known about a buffer.
+Information about a buffer.
 """
 struct meron_io_buffer_info
     struct_size::UInt32 # sizeof(meron_io_buffer_info), set by the caller
@@ -743,7 +743,7 @@ A gradient in the caller's memory.
 """
 struct meron_source
     param::meron_param
-    data::Ptr{Cvoid} # the whole tensor, row-major; in memory of the host, or of the context's device
+    data::Ptr{Cvoid} # the full tensor, row-major; in memory of the host, or of the context's device
     count::UInt64 # its elements
     dtype::meron_dtype # of the data; converted to the plan's gradient dtype
     reserved_0::UInt32 # must be 0
@@ -755,15 +755,15 @@ Flags of meron_gradient_view. the caller writes every element: skip the zeroing
 const MERON_GRADIENT_OVERWRITE = 1
 
 """
-How gradients are reduced.
+Options of a reduction.
 """
 struct meron_reduce_options
     struct_size::UInt32 # sizeof(meron_reduce_options)
     op::meron_reduce_op # MERON_MEAN divides by the group's size
     boundary::UInt32 # 1: last micro-batch before the step; 0: more follow
     reserved_0::UInt32 # must be 0
-    divisor::Float64 # the sum is divided by this too, e.g. the number of micro-batches
-    stream::Ptr{Cvoid} # sources on the device are read after what was asked of this stream so far; NULL: its default stream
+    divisor::Float64 # additional divisor of the sum, e.g. the number of micro-batches
+    stream::Ptr{Cvoid} # sources on the device are read after the work that is queued on this stream so far; NULL: its default stream
 end
 
 """
@@ -775,40 +775,40 @@ struct meron_schedule
 end
 
 """
-The kinds of passes: each has a recorded order of its own.
+The number of kinds of passes. Each has its own recorded order.
 """
 const MERON_SCHEDULE_KINDS = 16
 
 """
-How far a schedule looks ahead and what it keeps, in elements; and where units are full.
+Options of a schedule: limits in elements, and the memory of views.
 """
 struct meron_schedule_options
     struct_size::UInt32 # sizeof(meron_schedule_options)
     reserved_0::UInt32 # must be 0
-    prefetch_elements::UInt64 # gathers are begun ahead for the uses that come within this many elements of uses; default 5e7; 0: nothing is begun ahead
-    max_live_elements::UInt64 # limits what is begun ahead or kept, never what is needed now; default 1e9
-    max_reuse_elements::UInt64 # a unit whose next recorded use comes within this many elements of other units' uses is kept full; default 1e9
+    prefetch_elements::UInt64 # gathers are prefetched for the next uses within this many elements; default 5e7; 0: no prefetch
+    max_live_elements::UInt64 # limit of prefetched and kept units, never of the unit in use; default 1e9
+    max_reuse_elements::UInt64 # a unit stays full if its next recorded use is within this many elements of other units' uses; default 1e9
     persist_elements::UInt64 # a unit of at most this many elements stays full from its first use until meron_schedule_drop; default 1e5
-    persist_total_elements::UInt64 # of all such units together, in the order given; default UINT64_MAX
-    place::meron_gather_place # where views are: default MERON_PLACE_HOST; MERON_PLACE_DEVICE: in the memory of the context's device, where it has one
+    persist_total_elements::UInt64 # limit for all such units together, in the order of meron_schedule_create; default UINT64_MAX
+    place::meron_gather_place # memory of views: default MERON_PLACE_HOST; MERON_PLACE_DEVICE: the context's device, if it has one
     reserved_1::UInt32 # must be 0
-    stream::Ptr{Cvoid} # on a device: the trainer's, which waits for a unit that is entered, and behind whose work so far its memory goes back; NULL: the device's default one
+    stream::Ptr{Cvoid} # on a device: the trainer's stream. It waits for an entered unit, and the unit's memory is released after the stream's queued work; NULL: the device's default stream
 end
 
 """
-What is known about a schedule.
+Information about a schedule.
 """
 struct meron_schedule_info
     struct_size::UInt32 # sizeof(meron_schedule_info), set by the caller
     entered::UInt32 # units that are entered now
-    units::UInt64 # that it was made of
+    units::UInt64 # of the schedule
     passes::UInt64 # begun so far
     uses::UInt64 # units entered so far
     ready::UInt64 # uses whose unit was full already
-    ahead::UInt64 # uses met by a gather that was begun ahead
-    deviations::UInt64 # uses that the recorded order did not have next
-    live_elements::UInt64 # of the units that are full or on their way now
-    peak_live_elements::UInt64 # the most there were
+    ahead::UInt64 # uses with a prefetched gather
+    deviations::UInt64 # uses that differ from the recorded order
+    live_elements::UInt64 # of the units that are full or gathering now
+    peak_live_elements::UInt64 # maximum of live_elements
     wait_ns::UInt64 # nanoseconds that uses have waited
 end
 
@@ -994,8 +994,8 @@ Errors: none.
 """
     meron_error_message(error)
 
-The whole message for people: what failed, on which rank, in which operation, on which tensor or
-file, and what to do. UTF-8, one paragraph.
+The full message for people: the failure, the rank, the operation, the tensor or file, and the
+remedy. UTF-8, one paragraph.
 
 Ownership: borrowed from the error.
 Blocks: never.
@@ -1008,7 +1008,7 @@ Errors: none ("" for NULL).
 """
     meron_error_operation(error)
 
-The operation that failed, for example "gather" or "context_open"; "" where none applies.
+The operation that failed, for example "gather" or "context_open"; "" if none applies.
 
 Ownership: borrowed from the error.
 Blocks: never.
@@ -1021,7 +1021,7 @@ Errors: none.
 """
     meron_error_subject(error)
 
-The tensor, unit, file or key concerned; "" where none applies.
+The tensor, unit, file or key concerned; "" if none applies.
 
 Ownership: borrowed from the error.
 Blocks: never.
@@ -1034,7 +1034,7 @@ Errors: none.
 """
     meron_error_advice(error)
 
-What to do next, as one sentence; "" where nothing is known.
+The remedy, as one sentence; "" if none is known.
 
 Ownership: borrowed from the error.
 Blocks: never.
@@ -1125,9 +1125,9 @@ Errors: none.
 """
     meron_system_info(out, err)
 
-What this host and this build offer, as JSON: version, compiler, CPU features and the kernel
-target in use, transports with the reason where one is unavailable, memory, huge pages,
-/dev/shm, memlock limit, io_uring.
+Describes this host and this build, as JSON: version, compiler, CPU features and the kernel
+target in use, transports with the reason if one is unavailable, memory, huge pages, /dev/shm,
+memlock limit, io_uring.
 
 - `out`: receives the text.
 
@@ -1143,7 +1143,7 @@ Errors: MERON_E_ARGUMENT, MERON_E_NO_MEMORY.
 """
     meron_string_free(string)
 
-Frees a string that a function of this library handed out. NULL is allowed.
+Frees a string that a function of this library returned. NULL is allowed.
 
 Blocks: never.
 Threads: any, also a finalizer's.
@@ -1167,8 +1167,8 @@ Errors: none.
 """
     meron_future_wait(future, timeout_ns, err)
 
-Waits for a future. Returns MERON_IN_PROGRESS when timeout_ns passed first; the operation goes
-on.
+Waits for a future. Returns MERON_IN_PROGRESS if timeout_ns passed first; the operation
+continues.
 
 - `timeout_ns`: nanoseconds; MERON_TIMEOUT_DEFAULT: until the operation's own deadline; 0: as
 meron_future_poll.
@@ -1187,8 +1187,8 @@ MERON_E_FORKED.
 """
     meron_future_poll(future, err)
 
-MERON_OK when the operation has ended well, MERON_IN_PROGRESS when it has not ended, else its
-error. Without `err` a save that has failed counts as not told: the next save reports it.
+Returns MERON_OK if the operation has succeeded, MERON_IN_PROGRESS if it has not ended, else its
+error. Without `err`, the failure of a save counts as unreported: the next save reports it.
 
 Blocks: never on peers, a device or a drive; may compute and copy.
 Threads: any.
@@ -1201,8 +1201,8 @@ Errors: as meron_future_wait.
 """
     meron_future_release(future, err)
 
-Releases a future. An operation under way goes on, so that the ranks stay in step; a gather and
-an update are given up (see meron_gather_begin, meron_update_begin).
+Releases a future. A pending operation continues, so that the ranks stay in step; a pending
+gather or update is cancelled (see meron_gather_begin, meron_update_begin).
 
 Blocks: never.
 Threads: any, also a finalizer's.
@@ -1215,13 +1215,13 @@ Errors: MERON_E_HANDLE, MERON_E_STALE.
 """
     meron_plan_preset(out, name, err)
 
-Makes one of the named plans: "zero0" (everything replicated, as in DDP), "zero1" (optimizer
+Creates one of the named plans: "zero0" (everything replicated, as in DDP), "zero1" (optimizer
 states sharded), "zero2" (gradients too), "zero3" (parameters too); for several nodes "mics(4)"
-(zero3 within groups of 4 ranks, gradients synchronized between the groups when an accumulation
-ends), "hpz(4)" (zero3 with a second copy of the parameters in each group from forward to
-backward) and "zeropp(4)" (the same, with parameters in int8 and gradients in int4 between
-groups). Without an argument, or with "node", a group is the ranks of a node. Follows ZeRO
-(arXiv 1910.02054), MiCS (arXiv 2205.00119) and ZeRO++ (arXiv 2306.10209).
+(zero3 within groups of 4 ranks, gradients synchronized between the groups at the accumulation
+boundary), "hpz(4)" (zero3 with a secondary partition of the parameters in each group from
+forward to backward) and "zeropp(4)" (the same, with parameters in int8 and gradients in int4
+between groups). Without an argument, or with "node", a group is the ranks of a node. Follows
+ZeRO (arXiv 1910.02054), MiCS (arXiv 2205.00119) and ZeRO++ (arXiv 2306.10209).
 
 - `out`: receives the plan.
 
@@ -1322,10 +1322,11 @@ Errors: MERON_E_PARSE, MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
 """
     meron_plan_rank_cluster(out, model, model_bytes, cluster, cluster_bytes, workload, tokens, compute_seconds, table, err)
 
-Estimates on a cluster what every known strategy costs per step, and ranks them: bytes and time
-on the links between nodes and inside a node, time of a step with perfect overlap and with none,
-memory per device and whether it fits, and in sentences why the first is first. Times are made
-of predicted bytes, as docs/plan.md says; nothing is measured.
+Estimates the cost per step of every known strategy on a cluster, and ranks the strategies:
+bytes and time on the links between nodes and inside a node, time of a step with perfect overlap
+and with none, memory per device and if it fits, and the reasons for the first rank in
+sentences. Times are computed from predicted bytes, as docs/plan.md describes; nothing is
+measured.
 
 - `out`: receives the text.
 
@@ -1334,14 +1335,14 @@ of predicted bytes, as docs/plan.md says; nothing is measured.
 - `cluster`: JSON of `cluster_bytes` bytes: nodes, devices and their speeds; docs/plan.md has
 every key.
 
-- `workload`: what a step does; NULL: the initial value. Ranks and ranks_per_node are the
-cluster's, whatever it says.
+- `workload`: the workload of a step; NULL: the initial value. The cluster's ranks and
+ranks_per_node replace its values.
 
 - `tokens`: per device and micro-batch: computation then takes 6 * elements * tokens operations
 at the cluster's "device.flops"; 0: not given.
 
-- `compute_seconds`: what computation takes per micro-batch, instead of `tokens`; 0 with 0
-tokens: no time.
+- `compute_seconds`: time of computation per micro-batch, instead of `tokens`; 0 with 0 tokens:
+no time.
 
 - `table`: 0: JSON, the best first; 1: tables for people.
 
@@ -1364,7 +1365,7 @@ tensors are grouped into units by layer.
 
 - `header`: the first `bytes` bytes of the file: 8 bytes of length, then the header.
 
-- `file_bytes`: the size of the whole file, against which offsets are checked.
+- `file_bytes`: the size of the file, to check offsets.
 
 Ownership: the caller frees *out with meron_string_free.
 Blocks: never.
@@ -1432,21 +1433,21 @@ Errors: MERON_E_ARGUMENT.
 """
     meron_context_open(out, options, err)
 
-Opens this rank's context and meets the other ranks.
+Opens this rank's context and connects it to the other ranks.
 
 - `out`: receives the context.
 
 - `options`: NULL for the defaults.
 
 Ownership: the caller closes *out.
-Blocks: until all ranks have come, at most the deadline.
+Blocks: until all ranks have arrived, at most the deadline.
 Threads: any.
 Errors: MERON_E_ARGUMENT (rank beyond the world, unknown transport), MERON_E_AUTH (token missing
-or wrong), MERON_E_TIMEOUT (who is missing), MERON_E_VERSION, MERON_E_NO_MEMORY, MERON_E_IO,
-MERON_E_NOT_FOUND (no directory MERON_STORE), MERON_E_UNSUPPORTED (nothing joins the ranks'
-hosts; the device's module cannot be loaded or cannot work here, with the reason),
-MERON_E_DEVICE (it has failed), MERON_E_DUPLICATE (a rank came twice), or what a faster rank's
-calls have broken the world with meanwhile.
+or wrong), MERON_E_TIMEOUT (names the missing ranks), MERON_E_VERSION, MERON_E_NO_MEMORY,
+MERON_E_IO, MERON_E_NOT_FOUND (no directory MERON_STORE), MERON_E_UNSUPPORTED (no transport
+connects the ranks' hosts; the device's module cannot be loaded or cannot work here, with the
+reason), MERON_E_DEVICE (it has failed), MERON_E_DUPLICATE (a rank arrived twice), or the error
+with which calls of a faster rank have broken the world.
 """
 @inline meron_context_open(out, options, err) = @blocking_ccall(
         functions.meron_context_open, meron_status, (Ptr{meron_context},
@@ -1455,15 +1456,14 @@ calls have broken the world with meanwhile.
 """
     meron_context_close(context, err)
 
-Closes the context: operations under way are cancelled, all handles made from it become stale,
-views become invalid, and memory that the caller passed to operations is not touched any more
-once it returns. DLPack tensors stay readable. Local: it does not wait for peers, but for a save
-of a checkpoint under way, which ends first; one that should_stop does not wait for is
-abandoned, and no checkpoint comes of it. Peers that still need this rank get
-MERON_E_PEER_CLOSED.
+Closes the context: pending operations are cancelled, all its handles become stale, views become
+invalid, and after the return nothing touches memory that the caller passed to operations.
+DLPack tensors stay readable. Local: it does not wait for peers, but first for a pending save of
+a checkpoint. If should_stop ends that wait, the save is abandoned and leaves no checkpoint.
+Peers that still need this rank get MERON_E_PEER_CLOSED.
 
-Blocks: on such a save; else at most until calls of other threads on this context have noticed
-(5 s).
+Blocks: on such a save; else at most until calls of other threads on this context have ended (5
+s).
 Threads: any.
 Errors: MERON_E_HANDLE, MERON_E_STALE (closed already).
 """
@@ -1543,10 +1543,11 @@ Errors: as meron_context_rank.
 """
     meron_context_predict(out, context, workload, err)
 
-Predicts memory and traffic of this rank from the plan and the units made so far. The counters
-of meron_stats grow by exactly these bytes per step of that workload. optimizer's rule count.
+Predicts memory and traffic of this rank from the plan and the current units. The counters of
+meron_stats grow by exactly these bytes per step of that workload.
 
-- `workload`: its `ranks` and `optimizer_states` are ignored: the world's size and the
+- `workload`: its `ranks` and `optimizer_states` are ignored in favour of the world's size and
+the optimizer's rule.
 
 Blocks: never.
 Threads: any.
@@ -1588,18 +1589,18 @@ Errors: as meron_context_rank.
 """
     meron_group_create(out, context, ranks, count, err)
 
-Makes a group of some ranks. Collective over the world: every rank calls it with the same list;
-ranks outside of the list get a null group.
+Creates a group of some ranks. Collective over the world: every rank calls it with the same
+list; ranks outside of the list get a null group.
 
 - `ranks`: `count` world ranks, each once, in the group's order.
 
 Ownership: the caller releases *out.
-Blocks: never; where the plan has parameters on tier device, until the ranks of the group have
-called it, because their devices are joined.
+Blocks: never; but if the plan has parameters on tier device, until the ranks of the group have
+called it, because it connects their devices.
 Threads: any.
 Errors: MERON_E_ARGUMENT (a rank beyond the world or twice), MERON_E_UNSUPPORTED (more than 64
 groups), MERON_E_VERSION (libraries of collectives that differ), MERON_E_NO_MEMORY, -3xx. A lack
-of memory on one rank breaks the world: all are told which rank.
+of memory on one rank breaks the world: the error names the rank on all ranks.
 """
 @inline meron_group_create(out, context, ranks, count, err) = ccall(
         functions.meron_group_create, meron_status, (Ptr{meron_group}, meron_context,
@@ -1608,7 +1609,7 @@ of memory on one rank breaks the world: all are told which rank.
 """
     meron_group_rank(out, group, err)
 
-This rank's place in the group.
+This rank's number in the group.
 
 Blocks: never.
 Threads: any.
@@ -1634,9 +1635,9 @@ Errors: as meron_group_rank.
 """
     meron_group_status(group, err)
 
-MERON_OK while the group is whole, else the sticky error that broke it.
+MERON_OK while the group works, else the sticky error that broke it.
 
-Blocks: never; looks whether peers are alive.
+Blocks: never; checks if peers are alive.
 Threads: any.
 Errors: -3xx, as meron_group_rank.
 """
@@ -1647,8 +1648,7 @@ Errors: -3xx, as meron_group_rank.
 """
     meron_group_abort(group, reason, err)
 
-Breaks the group on every rank: waits under way end with MERON_E_ABORTED, which carries
-`reason`.
+Breaks the group on every rank: pending waits end with MERON_E_ABORTED, which contains `reason`.
 
 - `reason`: NULL or text for people, at most 200 bytes are kept.
 
@@ -1696,8 +1696,8 @@ Errors: MERON_E_ARGUMENT, as meron_group_rank, -3xx.
     meron_all_reduce_begin(out, group, data, count, dtype, op, err)
 
 Begins an all-reduce of `count` elements in place. Sums are in f32, in rank order, so that every
-rank gets the same bits in every run. Made for small arrays (losses, metrics): every rank reads
-all peers' values; gradients go by meron_reduce_begin.
+rank gets the same bits in every run. For small arrays (losses, metrics): every rank reads all
+peers' values. For gradients, use meron_reduce_begin.
 
 Ownership: `data` must stay valid until the future has ended.
 Blocks: never.
@@ -1759,7 +1759,7 @@ Errors: MERON_E_ARGUMENT (negative or overflowing shape, unknown dtype), MERON_E
 """
     meron_param_get_info(out, param, err)
 
-Reads what is known about a param.
+Reads the information about a param.
 
 - `out`: struct_size set by the caller.
 
@@ -1801,10 +1801,9 @@ Errors: MERON_E_HANDLE, MERON_E_STALE.
 """
     meron_unit_create(out, context, name, params, count, err)
 
-Makes a unit and reserves the memory that the plan gives it on this rank; values are zero at
-version 0. The memory of gradients is counted, and the host asked whether it has what this rank
-needs, but it is taken by the first gradient: see meron_gradient_view. Collective over the
-params' group.
+Creates a unit and reserves its memory on this rank according to the plan; values are zero at
+version 0. The memory of gradients is counted, and checked against the host's free memory, but
+the first gradient allocates it: see meron_gradient_view. Collective over the params' group.
 
 - `name`: unique in the context, 1 to 512 bytes of UTF-8.
 
@@ -1816,7 +1815,7 @@ Blocks: never on peers.
 Threads: any.
 Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param twice, or in a unit already, or the name),
 MERON_E_NO_MEMORY (figures), -3xx. In a group of several ranks, a lack of memory on one of them
-breaks the group: all are told which rank.
+breaks the group: the error names the rank on all of them.
 """
 @inline meron_unit_create(out, context, name, params, count, err) = ccall(
         functions.meron_unit_create, meron_status, (Ptr{meron_unit}, meron_context, Ptr{UInt8},
@@ -1826,19 +1825,19 @@ breaks the group: all are told which rank.
 """
     meron_unit_destroy(unit, err)
 
-Destroys a unit and its params: gives back their memory on the host, on the device and on the
-drive, and their names. Collective over the unit's group: all ranks call it, and no rank makes
+Destroys a unit and its params: releases their memory on the host, on the device and on the
+drive, and their names. Collective over the unit's group: all ranks call it, and no rank creates
 units or groups meanwhile. All handles of the unit and of its params become stale; views of its
 values and gradients must not be read any more.
 
 Ownership: none.
-Blocks: until every rank has called it and none uses the unit any more, at most the deadline.
+Blocks: until every rank has called it and no rank uses the unit any more, at most the deadline.
 Threads: any, one unit at a time.
-Errors: MERON_E_STATE, before any rank is called and before anything has changed (the unit is
-gathered, updated, reduced or stepped, or it belongs to a schedule or an optimizer: release
-these first; another thread destroys a unit), MERON_E_CANCELLED (should_stop: call again to go
-on), MERON_E_HANDLE, MERON_E_STALE (also the second time), -3xx (a rank that does not call is
-named).
+Errors: MERON_E_STATE, before this rank notifies its peers and before anything has changed (the
+unit is gathered, updated, reduced or stepped, or it belongs to a schedule or an optimizer:
+release these first; another thread destroys a unit), MERON_E_CANCELLED (should_stop: call again
+to continue), MERON_E_HANDLE, MERON_E_STALE (also the second time), -3xx (names a rank that does
+not call).
 """
 @inline meron_unit_destroy(unit, err) = @blocking_ccall(
         functions.meron_unit_destroy, meron_status, (meron_unit, Ptr{Ptr{meron_error}}), unit,
@@ -1847,7 +1846,7 @@ named).
 """
     meron_unit_get_info(out, unit, err)
 
-Reads what is known about a unit.
+Reads the information about a unit.
 
 - `out`: struct_size set by the caller.
 
@@ -1875,18 +1874,18 @@ Errors: MERON_E_HANDLE, MERON_E_STALE.
 """
     meron_update_begin(out, units, count, err)
 
-Begins an update of some units: asks every rank to release the present version. Collective over
-the units' group. When it has ended, this rank's parts may be written.
+Begins an update of some units: requests that every rank release the current version. Collective
+over the units' group. When it has ended, this rank's shards may be written.
 
 - `out`: receives the update.
 
 - `units`: `count` units of one group, none leased on this rank.
 
-Ownership: the caller ends *out by meron_update_publish. Released before, the update is given
-up: if this rank has waited for it and called neither meron_update_write nor meron_update_view,
-its values are published unchanged; otherwise the group breaks with MERON_E_ABORTED on every
-rank, because values that are written in part must not be published and peers go on with the
-update.
+Ownership: the caller ends *out by meron_update_publish. A release before that cancels the
+update: if this rank has waited for it and called neither meron_update_write nor
+meron_update_view, its values are published unchanged; otherwise the group breaks with
+MERON_E_ABORTED on every rank, because partly written values must not be published and peers
+continue the update.
 Blocks: never.
 Threads: any.
 Errors: MERON_E_ARGUMENT, MERON_E_STATE (a unit is leased here or being updated),
@@ -1899,14 +1898,14 @@ MERON_E_DUPLICATE, MERON_E_HANDLE, MERON_E_STALE, -3xx.
 """
     meron_update_view(out, update, param, err)
 
-The part of `param` that this rank updates (all of it when the plan replicates the optimizer
-states), in the param's dtype, writable.
+The shard of `param` that this rank updates (the full tensor if the plan replicates the
+optimizer states), in the param's dtype, writable.
 
 Ownership: borrowed until meron_update_publish.
 Blocks: never.
 Threads: any.
-Errors: MERON_E_ARGUMENT (the param is in none of the units), MERON_E_STATE (the update has not
-been waited for), MERON_E_HANDLE, MERON_E_STALE.
+Errors: MERON_E_ARGUMENT (the param is in none of the units), MERON_E_STATE (no call has waited
+for the update), MERON_E_HANDLE, MERON_E_STALE.
 """
 @inline meron_update_view(out, update, param, err) = ccall(
         functions.meron_update_view, meron_status, (Ptr{meron_view}, meron_future, meron_param,
@@ -1915,12 +1914,12 @@ been waited for), MERON_E_HANDLE, MERON_E_STALE.
 """
     meron_update_write(update, param, data, count, dtype, err)
 
-Writes this rank's part of `param` from the whole tensor, of which every rank passes equal
-values; converts between dtypes, and keeps f32 values in the master copy where there is one.
+Writes this rank's shard of `param` from the full tensor. Every rank passes equal values.
+Converts between dtypes, and keeps f32 values in the master copy if there is one.
 
 - `data`: `count` elements, row-major.
 
-- `count`: the param's whole element count.
+- `count`: the param's full element count.
 
 Ownership: `data` is only read, during the call.
 Blocks: never.
@@ -1934,8 +1933,8 @@ Errors: as meron_update_view.
 """
     meron_update_publish(update, err)
 
-Publishes the written parts as the next version and ends the update; the handle becomes stale.
-What was not written keeps its value.
+Publishes the written shards as the next version and ends the update; the handle becomes stale.
+Elements that were not written keep their values.
 
 Blocks: never.
 Threads: any.
@@ -1962,18 +1961,18 @@ Errors: MERON_E_ARGUMENT.
 """
     meron_optimizer_create(out, units, count, options, err)
 
-Makes an optimizer and its states (zero) for the trainable params of some units: what the rule
-keeps, in the plan's dtype and on its tier, and an f32 master copy where the params have 16
-bits. States on tier nvme are written once here, so that steps only write over what is there;
-while that takes long, the log tells how far it is. Collective over the units' group.
+Creates an optimizer and its states (zero) for the trainable params of some units: the states of
+the rule, in the plan's dtype and on its tier, and an f32 master copy if the params have 16
+bits. States on tier nvme are written once here, so that steps only overwrite existing data; if
+that takes long, the log reports the progress. Collective over the units' group.
 
 - `options`: NULL for the defaults.
 
 Ownership: the caller releases *out.
-Blocks: on this rank's drive where states lie on nvme; never on peers.
+Blocks: on this rank's drive if states are on nvme; never on peers.
 Threads: any.
-Errors: MERON_E_ARGUMENT (a value out of range, no trainable param, a folder of tier nvme that
-will not do), MERON_E_DUPLICATE (a unit twice, or in an optimizer already), MERON_E_NO_MEMORY,
+Errors: MERON_E_ARGUMENT (a value out of range, no trainable param, an unusable folder of tier
+nvme), MERON_E_DUPLICATE (a unit twice, or in an optimizer already), MERON_E_NO_MEMORY,
 MERON_E_NOT_FOUND, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_HANDLE, MERON_E_STALE, -3xx.
 """
 @inline meron_optimizer_create(out, units, count, options, err) = @blocking_ccall(
@@ -1984,8 +1983,8 @@ MERON_E_NOT_FOUND, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_HANDLE, MERON_E_STALE, 
 """
     meron_optimizer_set_learning_rate(optimizer, learning_rate, err)
 
-Sets the learning rate of the next steps for params that are in no group that was added; the
-same on all ranks (it is part of the step's fingerprint).
+Sets the learning rate of the next steps for params of group 0; the same on all ranks (it is
+part of the step's fingerprint).
 
 Blocks: never.
 Threads: any.
@@ -2012,19 +2011,19 @@ Errors: MERON_E_ARGUMENT.
 """
     meron_optimizer_add_param_group(out, optimizer, params, count, group, err)
 
-Gives some params numbers of their own, for example no weight decay. All ranks must do the same
-before the next step, whose fingerprint has it.
+Gives some params their own hyperparameters, for example no weight decay. All ranks must do the
+same before the next step, because it is part of the step's fingerprint.
 
-- `out`: receives the group's number, 1, 2, ...; group 0 is of params that are in no other.
+- `out`: receives the group's number, 1, 2, ...; group 0 has the params of no other group.
 
-- `params`: `count` params that this optimizer trains, none in a group that was added.
+- `params`: `count` params that this optimizer trains, all of group 0.
 
 - `group`: copied.
 
 Blocks: never.
 Threads: any, not during a step.
 Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param is in a group already), MERON_E_STATE (a
-step is under way), MERON_E_HANDLE, MERON_E_STALE.
+step is pending), MERON_E_HANDLE, MERON_E_STALE.
 """
 @inline meron_optimizer_add_param_group(out, optimizer, params, count, group, err) = ccall(
         functions.meron_optimizer_add_param_group, meron_status, (Ptr{UInt32}, meron_optimizer,
@@ -2034,9 +2033,9 @@ step is under way), MERON_E_HANDLE, MERON_E_STALE.
 """
     meron_optimizer_set_param_group(optimizer, number, group, err)
 
-Sets the numbers of a group for the next steps; the same on all ranks.
+Sets the hyperparameters of a group for the next steps; the same on all ranks.
 
-- `number`: 0, or what meron_optimizer_add_param_group gave.
+- `number`: 0, or a number from meron_optimizer_add_param_group.
 
 Blocks: never.
 Threads: any.
@@ -2049,7 +2048,7 @@ Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
 """
     meron_optimizer_get_param_group(out, optimizer, number, err)
 
-Reads the numbers of a group.
+Reads the hyperparameters of a group.
 
 - `out`: struct_size set by the caller.
 
@@ -2066,7 +2065,7 @@ Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
     meron_optimizer_step_begin(out, optimizer, err)
 
 Begins a step: global gradient norm (exact, so equal for every number of ranks), clipping,
-update of this rank's parts, publication of the next version. Needs the reduced gradient of
+update of this rank's shards, publication of the next version. Needs the reduced gradient of
 every unit, and no lease on any of them on this rank. Collective over the units' group. States
 on tier nvme are read, updated and written at the same time, piece by piece; nothing is written
 before the norm is known to be finite.
@@ -2077,10 +2076,10 @@ Ownership: the caller releases *out.
 Blocks: never.
 Threads: any.
 Errors: MERON_E_STATE (names the unit that is leased or not reduced), MERON_E_HANDLE,
-MERON_E_STALE, -3xx; from the wait: MERON_E_NONFINITE on all ranks when the norm is not finite:
-nothing was changed, the gradients are discarded; MERON_E_IO and MERON_E_CORRUPT where a drive
-failed or gave other bytes than were written: the group is broken, and a checkpoint is what to
-go on from.
+MERON_E_STALE, -3xx; from the wait: MERON_E_NONFINITE on all ranks if the norm is not finite:
+nothing was changed, and the gradients are discarded; MERON_E_IO and MERON_E_CORRUPT if a drive
+failed or returned other bytes than were written: the group is broken, so continue from a
+checkpoint.
 """
 @inline meron_optimizer_step_begin(out, optimizer, err) = ccall(
         functions.meron_optimizer_step_begin, meron_status, (Ptr{meron_future}, meron_optimizer,
@@ -2099,7 +2098,7 @@ fingerprint of the next step includes it. Changes nothing else.
 
 Blocks: never.
 Threads: any, not during a step.
-Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is under way), MERON_E_HANDLE, MERON_E_STALE.
+Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is pending), MERON_E_HANDLE, MERON_E_STALE.
 """
 @inline meron_optimizer_set_steps(optimizer, steps, err) = ccall(
         functions.meron_optimizer_set_steps, meron_status, (meron_optimizer, UInt64,
@@ -2119,7 +2118,7 @@ share a block with a param that is not skipped. skipped.
 Ownership: the array is copied.
 Blocks: never.
 Threads: any, not during a step.
-Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is under way), MERON_E_HANDLE, MERON_E_STALE.
+Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is pending), MERON_E_HANDLE, MERON_E_STALE.
 """
 @inline meron_optimizer_set_skipped(optimizer, params, count, err) = ccall(
         functions.meron_optimizer_set_skipped, meron_status, (meron_optimizer, Ptr{meron_param},
@@ -2152,7 +2151,7 @@ because the fingerprint of the next step includes it. meron_optimizer_set_steps 
 Blocks: never.
 Threads: any, not during a step.
 Errors: MERON_E_ARGUMENT (also for a param that this optimizer does not train), MERON_E_STATE (a
-step is under way), MERON_E_HANDLE, MERON_E_STALE.
+step is pending), MERON_E_HANDLE, MERON_E_STALE.
 """
 @inline meron_optimizer_set_param_steps(optimizer, param, steps, err) = ccall(
         functions.meron_optimizer_set_param_steps, meron_status, (meron_optimizer, meron_param,
@@ -2161,7 +2160,7 @@ step is under way), MERON_E_HANDLE, MERON_E_STALE.
 """
     meron_optimizer_get_info(out, optimizer, err)
 
-Reads what is known about an optimizer.
+Reads the information about an optimizer.
 
 - `out`: struct_size set by the caller.
 
@@ -2176,14 +2175,14 @@ Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
 """
     meron_optimizer_state_view(out, optimizer, param, state, err)
 
-This rank's part of a state of `param`, f32, where it lies in memory as such. Writable, but for
+This rank's shard of a state of `param`, if the state is in memory in f32. Writable, except for
 a master that is the param itself (write that through an update).
 
 Ownership: borrowed until the next step or meron_optimizer_release.
 Blocks: never.
 Threads: any, not during a step.
 Errors: MERON_E_ARGUMENT (not a param of this optimizer, a state that the rule does not keep),
-MERON_E_UNSUPPORTED (it lies on nvme, or in 16 or 8 bits: meron_optimizer_read_state),
+MERON_E_UNSUPPORTED (it is on nvme, or in 16 or 8 bits: use meron_optimizer_read_state),
 MERON_E_HANDLE, MERON_E_STALE.
 """
 @inline meron_optimizer_state_view(out, optimizer, param, state, err) = ccall(
@@ -2194,16 +2193,16 @@ MERON_E_HANDLE, MERON_E_STALE.
 """
     meron_optimizer_read_state(out, count, optimizer, param, state, err)
 
-Copies this rank's part of a state of `param` in f32, wherever and however it lies.
+Copies this rank's shard of a state of `param` in f32, from any tier and dtype.
 
 - `out`: `count` floats.
 
 - `count`: the param's owned_count (meron_param_get_info).
 
-Blocks: on this rank's drive where states lie on nvme.
+Blocks: on this rank's drive if states are on nvme.
 Threads: any, not during a step.
 Errors: MERON_E_ARGUMENT (as meron_optimizer_state_view, or another count), MERON_E_STATE (a
-step is under way), MERON_E_IO, MERON_E_CORRUPT, MERON_E_HANDLE, MERON_E_STALE.
+step is pending), MERON_E_IO, MERON_E_CORRUPT, MERON_E_HANDLE, MERON_E_STALE.
 """
 @inline meron_optimizer_read_state(out, count, optimizer, param, state, err) = @blocking_ccall(
         functions.meron_optimizer_read_state, meron_status, (Ptr{Float32}, UInt64,
@@ -2213,8 +2212,8 @@ step is under way), MERON_E_IO, MERON_E_CORRUPT, MERON_E_HANDLE, MERON_E_STALE.
 """
     meron_optimizer_write_state(optimizer, param, state, data, count, err)
 
-Replaces this rank's part of a state of `param`, from f32; states of 16 or 8 bits are rounded to
-nearest.
+Replaces this rank's shard of a state of `param`, from f32; states of 16 or 8 bits are rounded
+to nearest.
 
 - `data`: `count` floats, only read.
 
@@ -2233,18 +2232,19 @@ itself (write that through an update).
 """
     meron_optimizer_offload(optimizer, folder, err)
 
-Moves this rank's states that lie in memory, the f32 master among them, to this rank's file on a
-drive, and gives their memory back: for a phase that needs it for something else, as DeepSpeed's
-offload_states does. Values stay usable; until meron_optimizer_reload the optimizer cannot step,
-and what would change its master (an update) is refused.
+Moves this rank's states in memory, including the f32 master, to this rank's file on a drive,
+and frees their memory, for a phase that needs it for something else, like DeepSpeed's
+offload_states. Values stay usable; until meron_optimizer_reload the optimizer cannot step, and
+calls that would change its master (an update) fail.
 
-- `folder`: on a drive; NULL for the plan's nvme.path, or where this rank's file is already.
+- `folder`: on a drive; NULL for the plan's nvme.path, or for the folder that already has this
+rank's file.
 
-Blocks: on this rank's drive, and other calls of this rank that begin something meanwhile; never
-on peers.
-Threads: any. After an error all is as it was.
-Errors: MERON_E_ARGUMENT (no folder, one that will not do), MERON_E_STATE (a step is under way,
-they are offloaded already), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NOT_FOUND, MERON_E_TIMEOUT,
+Blocks: on this rank's drive, and meanwhile other calls of this rank that begin an operation;
+never on peers.
+Threads: any. An error changes nothing.
+Errors: MERON_E_ARGUMENT (no folder, an unusable one), MERON_E_STATE (a step is pending, they
+are offloaded already), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NOT_FOUND, MERON_E_TIMEOUT,
 MERON_E_HANDLE, MERON_E_STALE.
 """
 @inline meron_optimizer_offload(optimizer, folder, err) = @blocking_ccall(
@@ -2254,12 +2254,12 @@ MERON_E_HANDLE, MERON_E_STALE.
 """
     meron_optimizer_reload(optimizer, err)
 
-Brings the states back that meron_optimizer_offload has moved off, bit by bit the same.
+Restores the states that meron_optimizer_offload moved, bit for bit.
 
 Blocks: on this rank's drive; never on peers.
-Threads: any. After an error they are offloaded still.
+Threads: any. After an error they are still offloaded.
 Errors: MERON_E_STATE (they are not offloaded), MERON_E_NO_MEMORY, MERON_E_IO, MERON_E_CORRUPT
-(the drive gave other bytes), MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
+(the drive returned other bytes), MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
 """
 @inline meron_optimizer_reload(optimizer, err) = @blocking_ccall(
         functions.meron_optimizer_reload, meron_status, (meron_optimizer,
@@ -2268,10 +2268,10 @@ Errors: MERON_E_STATE (they are not offloaded), MERON_E_NO_MEMORY, MERON_E_IO, M
 """
     meron_optimizer_release(optimizer, err)
 
-Releases the optimizer and its states. A step under way keeps them until it has ended.
+Releases the optimizer and its states. A pending step keeps them until it has ended.
 
-Blocks: where states lie on nvme, until what the last step wrote is there, at most 5 s; never on
-peers.
+Blocks: if states are on nvme, until the writes of the last step have completed, at most 5 s;
+never on peers.
 Threads: any, also a finalizer's.
 Errors: MERON_E_HANDLE, MERON_E_STALE.
 """
@@ -2313,38 +2313,38 @@ Errors: MERON_E_ARGUMENT.
 
 Begins to save the states of all units, as they are now, as `name` in `folder`. Collective over
 the world. A thread of the engine copies them into bounded memory and writes: gathers, forward
-and backward go on meanwhile. A step or an update of a unit waits until the unit is copied, and
-so does a reduction whose codec keeps feedback; writes of states, offloads, reloads, new
-optimizers and the destruction of units wait until all units are. Views of states must not be
-written before that. The counts of steps and the numbers of param groups are those of the call.
-After a failure on any rank (a full disk) all ranks get the error, which names that rank, from
-the future, and, if some rank has not waited for it, once again from the next save, which then
-begins nothing; the checkpoints that were there stay, and training can go on. One save at a
-time: the next one, and a load, wait for the one before. Closing the context waits for it too. A
-wait for the future that is given up leaves the save as it is. A rank that gives no sign of
-progress for twice the context's timeout breaks the group (MERON_E_TIMEOUT); one that is slow
-does not, nor do steps that wait for it. With `per_node` a node's folder has the files of its
-ranks, and the manifest of all (docs/checkpoint-format.md): the checkpoint exists once every
-node has given it its name; a name that only some nodes have, because a host died meanwhile, is
-free. that all ranks of the node see.
+and backward continue meanwhile. A step or an update of a unit waits until the unit is copied,
+and so does a reduction with a codec that keeps feedback; writes of states, offloads, reloads,
+new optimizers and the destruction of units wait until all units are. Views of states must not
+be written before that. The counts of steps and the numbers of param groups are those of the
+call. After a failure on any rank (a full disk) the future returns the error on all ranks, and
+the error names that rank. If some rank has not waited for the future, the next save returns the
+error again, and begins nothing. Existing checkpoints stay, and training can continue. One save
+at a time: the next save, and a load, wait for the previous one. Closing the context waits for
+it too. A cancelled wait for the future does not affect the save. A rank that makes no progress
+for twice the context's timeout breaks the group (MERON_E_TIMEOUT); a slow rank does not, nor do
+steps that wait for it. With `per_node` a node's folder has the files of its ranks, and the
+manifest of all (docs/checkpoint-format.md): the checkpoint exists after every node has renamed
+its folder; a name that only some nodes have, because a host died meanwhile, is free.
 
 - `out`: receives the future.
 
-- `folder`: a directory that all ranks see; made if it is not there. With `per_node`, one
+- `folder`: a directory that all ranks see; created if it does not exist. With `per_node`, a
+directory that all ranks of the node see.
 
 - `name`: one component of a path, not hidden, at most 200 bytes of UTF-8.
 
 - `options`: NULL for the values and masters alone.
 
-Ownership: texts and arrays are copied; what a tensor's `data` points to must stay as it is
-until meron_checkpoint_wait_copied; the caller releases *out.
-Blocks: until the save before has ended.
+Ownership: texts and arrays are copied; the memory at a tensor's `data` must not change until
+meron_checkpoint_wait_copied; the caller releases *out.
+Blocks: until the previous save has ended.
 Threads: any.
-Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is under way, a unit is updated, a gradient
-waits for a step, states are offloaded), MERON_E_UNSUPPORTED (a unit of some ranks only),
-MERON_E_HANDLE, MERON_E_STALE, -3xx. From the future: MERON_E_ARGUMENT (a name that will not do,
-`extra` is no JSON object, tensors do not fit each other), MERON_E_DUPLICATE (the name is
-taken), MERON_E_STATE (another process saves that name), MERON_E_NO_SPACE, MERON_E_IO,
+Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is pending, a unit is updated, a gradient waits
+for a step, states are offloaded), MERON_E_UNSUPPORTED (a unit of some ranks only),
+MERON_E_HANDLE, MERON_E_STALE, -3xx. From the future: MERON_E_ARGUMENT (an invalid name, `extra`
+is no JSON object, tensors do not fit each other), MERON_E_DUPLICATE (the name is taken),
+MERON_E_STATE (another process saves that name), MERON_E_NO_SPACE, MERON_E_IO,
 MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_TIMEOUT, MERON_E_CLOSED, -3xx.
 """
 @inline meron_checkpoint_save_begin(out, context, folder, name, options, err) = @blocking_ccall(
@@ -2355,8 +2355,8 @@ MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_TIMEOUT, MERON_E_CLOSED, -3xx.
 """
     meron_checkpoint_wait_copied(context, timeout_ns, err)
 
-Waits until the save under way has copied what it saves: then the caller's tensors may change.
-Returns MERON_OK also if no save is under way, or if it has failed; MERON_IN_PROGRESS when
+Waits until the pending save has copied all its data: then the caller's tensors may change.
+Returns MERON_OK also if no save is pending, or if it has failed; MERON_IN_PROGRESS if
 timeout_ns passed first.
 
 - `timeout_ns`: nanoseconds; MERON_TIMEOUT_DEFAULT: without bound.
@@ -2372,7 +2372,7 @@ Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
 """
     meron_checkpoint_get_progress(out, context, err)
 
-Reads how far the save under way is, or how far the last one came.
+Reads the progress of the pending save, or of the last one.
 
 - `out`: struct_size set by the caller.
 
@@ -2403,8 +2403,8 @@ Errors: MERON_E_ARGUMENT.
 """
     meron_checkpoint_write(folder, name, options, err)
 
-Writes tensors as a checkpoint of one rank: what importers of other formats need. `data` is read
-once and in order, so it may be mapped files.
+Writes tensors as a checkpoint of one rank, for importers of other formats. `data` is read once
+and in order, so it may be mapped files.
 
 - `folder`: , name  as meron_checkpoint_save_begin.
 
@@ -2435,15 +2435,16 @@ Errors: MERON_E_ARGUMENT.
 """
     meron_checkpoint_load(out, context, folder, name, options, err)
 
-Loads a checkpoint into all units: values, masters, states, counts of steps and numbers of
-groups of the optimizers. Collective over the world. Before anything changes, all ranks have
-compared names, shapes and optimizers, and opened the files; such an error leaves everything as
-it was. An error after that is one on all ranks and breaks the group, because states are of two
+Loads a checkpoint into all units: values, masters, states, counts of steps and hyperparameters
+of the optimizers' groups. Collective over the world. Before anything changes, all ranks have
+compared names, shapes and optimizers, and opened the files; such an error changes nothing. A
+later error is an error on all ranks and breaks the group, because states are of two
 checkpoints. When it ends on one rank, no rank reads the files any more. With `per_node` the
-newest is the newest of which the nodes' folders together have all files; the numbers of nodes
-and ranks may be others than at the save, and a node may have the files of several.
+newest checkpoint is the newest that has all its files in the nodes' folders together; the
+numbers of nodes and ranks may differ from those at the save, and a node may have the files of
+several.
 
-- `out`: receives what was loaded.
+- `out`: receives the loaded checkpoint.
 
 - `folder`: of checkpoints, or one of them; or a model as Hugging Face publishes it, a directory
 or one file, with `values_only`.
@@ -2453,14 +2454,14 @@ or one file, with `values_only`.
 - `options`: NULL for values alone.
 
 Ownership: the caller releases *out.
-Blocks: on the drive and on all ranks; other threads of this rank that begin something wait. A
-rank that does not go on for twice the context's timeout ends the load (MERON_E_TIMEOUT, which
-names it); raise the timeout for drives so slow.
+Blocks: on the drive and on all ranks; other threads of this rank that begin an operation wait.
+A rank that makes no progress for twice the context's timeout ends the load (MERON_E_TIMEOUT,
+which names it); raise the timeout for such slow drives.
 Threads: any.
 Errors: MERON_E_NOT_FOUND, MERON_E_CORRUPT (names tensor, file and offset), MERON_E_VERSION (of
-a newer version), MERON_E_ARGUMENT (it does not fit: missing, unexpected and other shapes are
-listed), MERON_E_STATE and MERON_E_UNSUPPORTED as meron_checkpoint_save_begin, MERON_E_IO,
-MERON_E_NO_MEMORY, MERON_E_AUTH (a link), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+a newer version), MERON_E_ARGUMENT (it does not fit: the message lists missing, unexpected and
+different shapes), MERON_E_STATE and MERON_E_UNSUPPORTED as meron_checkpoint_save_begin,
+MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_AUTH (a link), MERON_E_HANDLE, MERON_E_STALE, -3xx.
 """
 @inline meron_checkpoint_load(out, context, folder, name, options, err) = @blocking_ccall(
         functions.meron_checkpoint_load, meron_status, (Ptr{meron_checkpoint}, meron_context,
@@ -2470,7 +2471,7 @@ MERON_E_NO_MEMORY, MERON_E_AUTH (a link), MERON_E_HANDLE, MERON_E_STALE, -3xx.
 """
     meron_checkpoint_open(out, folder, name, err)
 
-Opens a checkpoint, or a model as Hugging Face publishes it, to look at it and to read tensors.
+Opens a checkpoint, or a model as Hugging Face publishes it, to inspect it and to read tensors.
 
 - `out`: receives the checkpoint.
 
@@ -2489,7 +2490,7 @@ MERON_E_AUTH (a link), MERON_E_IO, MERON_E_NO_MEMORY.
 """
     meron_checkpoint_get_info(out, checkpoint, err)
 
-Reads what is known about a checkpoint.
+Reads the information about a checkpoint.
 
 - `out`: struct_size set by the caller.
 
@@ -2520,8 +2521,8 @@ Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
 """
     meron_checkpoint_read(data, bytes, checkpoint, kind, name, begin_, count, err)
 
-Reads elements of a tensor, as they are in the files, after their checksums were compared.
-Local: no other rank takes part.
+Reads elements of a tensor in the files' dtype, after a comparison of their checksums. Local: no
+other rank takes part.
 
 - `data`: receives `count` elements.
 
@@ -2545,7 +2546,7 @@ tensor), MERON_E_CORRUPT, MERON_E_IO, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FOR
 """
     meron_checkpoint_release(checkpoint, err)
 
-Releases a checkpoint; what was loaded stays.
+Releases a checkpoint; loaded states stay.
 
 Blocks: never.
 Threads: any, also a finalizer's.
@@ -2574,23 +2575,23 @@ Errors: MERON_E_ARGUMENT.
     meron_checkpoint_export(context, folder, options, err)
 
 Writes the values of all units as Hugging Face publishes models: model.safetensors, or several
-files and model.safetensors.index.json. Collective over the world; each rank writes its own part
-of each tensor in place, so nothing is gathered. The f32 master is the source where a param has
-one and another dtype is written than the param's own. A tensor that layers share is one param
-and written once. At every moment, also if a rank is killed, the folder has the model that was
-there or the new one; its other files are left alone, and what a killed export left is removed
-by the next. NaNs are written as they are.
+files and model.safetensors.index.json. Collective over the world; each rank writes its own
+shard of each tensor in place, so nothing is gathered. If a param has an f32 master and its own
+dtype is not the written one, the master is the source. A tensor that layers share is one param
+and written once. At every moment, also if a rank is killed, the folder has the former model or
+the new one. Its other files are unchanged, and the next export removes the files of a killed
+one. NaNs are written as they are.
 
-- `folder`: a directory that all ranks see; made if it is not there.
+- `folder`: a directory that all ranks see; created if it does not exist.
 
 - `options`: NULL for the initial value.
 
 Ownership: everything is only read, during the call.
-Blocks: on the drive and on all ranks; other threads of this rank that begin something wait.
+Blocks: on the drive and on all ranks; other threads of this rank that begin an operation wait.
 Threads: any.
 Errors: MERON_E_ARGUMENT and MERON_E_PARSE (the mapping or a tensor, two tensors of one name,
-nothing to export), MERON_E_DUPLICATE (a model is there), MERON_E_STATE (another export to the
-folder is under way; and as meron_checkpoint_save_begin), MERON_E_UNSUPPORTED as that,
+nothing to export), MERON_E_DUPLICATE (a model exists), MERON_E_STATE (another export to the
+folder is pending; and as meron_checkpoint_save_begin), MERON_E_UNSUPPORTED as that,
 MERON_E_NO_SPACE, MERON_E_IO, MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE, -3xx.
 """
 @inline meron_checkpoint_export(context, folder, options, err) = @blocking_ccall(
@@ -2616,9 +2617,9 @@ Errors: MERON_E_ARGUMENT.
     meron_gather_begin(out, units, count, options, err)
 
 Begins a gather. Collective over the units' group; the mode may differ between ranks. When it
-has ended, the tensors are full, those on a device too; a wait makes the copy that was asked
-for, and may end with MERON_E_NO_MEMORY (the device has no room: this rank alone is concerned,
-and all else is usable as before) or MERON_E_DEVICE.
+has ended, the tensors are full, those on a device too. A wait makes the requested copy, and may
+end with MERON_E_NO_MEMORY (the device is full: only this rank is concerned, and everything else
+stays usable) or MERON_E_DEVICE.
 
 - `out`: receives the gather, which holds a lease on every unit.
 
@@ -2626,11 +2627,11 @@ and all else is usable as before) or MERON_E_DEVICE.
 
 - `options`: NULL for a view.
 
-Ownership: the caller releases *out, which gives the leases back; destinations must stay valid
-until it has ended or is released. A release gives up what has not ended, and makes views
-invalid: on a device the caller has waited for all that uses them (or see
+Ownership: the caller releases *out, which releases the leases; destinations must stay valid
+until it has ended or is released. A release cancels a pending gather, and makes views invalid:
+on a device the caller must first wait for all work that uses them (or see
 meron_gather_release_on_stream).
-Blocks: never, unless this rank is 1,024 operations ahead of a peer.
+Blocks: only if this rank is 1,024 operations ahead of a peer.
 Threads: any.
 Errors: MERON_E_ARGUMENT (also a destination on another device), MERON_E_DUPLICATE (a unit
 twice), MERON_E_STATE (a unit is being updated here), MERON_E_NO_MEMORY (a copy),
@@ -2644,8 +2645,8 @@ MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
 """
     meron_gather_wait_stream(gather, stream, timeout_ns, err)
 
-Makes `stream` wait until the tensors are full on the device: what is asked of it from now on
-sees them. Without waiting for the device; for tensors on the host it is meron_future_wait.
+Makes `stream` wait until the tensors are full on the device: later work on the stream sees
+them. Does not wait for the device; for tensors on the host it is meron_future_wait.
 
 - `stream`: of the context's device (a cudaStream_t); NULL: its default stream.
 
@@ -2663,17 +2664,18 @@ another one), MERON_E_STATE (the stream is being captured into a graph).
 """
     meron_gather_view(out, gather, param, err)
 
-The whole tensor of a param of a full gather; on a device, of one that was waited for by
-meron_future_wait or meron_gather_wait_stream: there the pointer is one of the device.
+The full tensor of a param of a gather that has ended. On a device, a call of meron_future_wait
+or meron_gather_wait_stream must have waited for the gather, and the pointer is one of the
+device.
 
 Ownership: borrowed until meron_future_release. Read-only for MERON_GATHER_VIEW: other ranks
-read the same memory, which is mapped read-only where the plan shards it, so that a write ends
-the process by a segmentation fault; where the plan replicates it, a write damages the values.
-Gather with MERON_GATHER_COPY or MERON_GATHER_INTO to change values.
+read the same memory, which is mapped read-only if the plan shards it, so that a write ends the
+process by a segmentation fault; if the plan replicates it, a write damages the values. Gather
+with MERON_GATHER_COPY or MERON_GATHER_INTO to change values.
 Blocks: never.
 Threads: any.
-Errors: MERON_E_ARGUMENT (not in this gather), MERON_E_STATE (not full yet, or on a device that
-no call has waited for), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE.
+Errors: MERON_E_ARGUMENT (not in this gather), MERON_E_STATE (not full yet, or on a device and
+no call has waited for it), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE.
 """
 @inline meron_gather_view(out, gather, param, err) = ccall(
         functions.meron_gather_view, meron_status, (Ptr{meron_view}, meron_future, meron_param,
@@ -2682,11 +2684,11 @@ no call has waited for), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE.
 """
     meron_gather_dlpack(out, gather, param, err)
 
-The same as a DLPack tensor (version 1.x; the CPU's, or that of a CUDA device), with a lease of
-its own that its deleter gives back. Its flags say read-only for MERON_GATHER_VIEW; a consumer
-that ignores that, as PyTorch does, must not write. MERON_GATHER_INTO is refused: that memory is
-the caller's. On a device it may be taken before anybody has waited, and is read by what waits
-for the gather.
+The same as a DLPack tensor (version 1.x; of the CPU or of a CUDA device), with a separate lease
+that its deleter releases. Its flags are read-only for MERON_GATHER_VIEW; a consumer that
+ignores them, as PyTorch does, must not write. MERON_GATHER_INTO is an error: that memory is the
+caller's. On a device it may be taken before a call has waited; work that waits for the gather
+may read it.
 
 Ownership: the caller calls (*out)->deleter(*out) once. Until then the memory stays readable,
 also after the context was closed; peers may change the values from then on. On a device, work
@@ -2704,8 +2706,8 @@ Errors: as meron_gather_view, MERON_E_UNSUPPORTED.
 """
     meron_gather_release_on_stream(gather, stream, err)
 
-As meron_future_release, where work that was asked of `stream` so far still uses the views:
-their memory on the device goes back when that is done. DLPack tensors keep theirs.
+As meron_future_release, if queued work of `stream` still uses the views: their memory on the
+device is released when that work is done. DLPack tensors keep theirs.
 
 - `stream`: of the context's device; NULL: its default stream.
 
@@ -2742,8 +2744,8 @@ Opens a queue to the kernel, with the threads that serve it.
 Ownership: the caller closes *out.
 Blocks: never.
 Threads: any.
-Errors: MERON_E_ARGUMENT (a value out of range), MERON_E_UNSUPPORTED (MERON_IO_URING where the
-host forbids io_uring: the message says what does), MERON_E_NO_MEMORY, MERON_E_FORKED.
+Errors: MERON_E_ARGUMENT (a value out of range), MERON_E_UNSUPPORTED (MERON_IO_URING if the host
+forbids io_uring: the message names the cause), MERON_E_NO_MEMORY, MERON_E_FORKED.
 """
 @inline meron_io_open(out, options, err) = ccall(
         functions.meron_io_open, meron_status, (Ptr{meron_io}, Ptr{meron_io_options},
@@ -2753,24 +2755,25 @@ host forbids io_uring: the message says what does), MERON_E_NO_MEMORY, MERON_E_F
     meron_io_read(io, path, data, bytes, offset, err)
 
 Reads `bytes` bytes of a file from `offset` on, and waits for them. Offset, length and memory
-need no alignment. Whole pages go past the page cache, where the file system allows it and the
-memory lies as the file does: both at multiples of the page, say. The rest goes through it.
+need no alignment. Full pages bypass the page cache if the file system allows it and memory and
+file have the same alignment, for example both at multiples of the page. The rest uses the page
+cache.
 
-- `path`: of a regular file or a block device, as the host spells it.
+- `path`: of a regular file or a block device, in the host's notation.
 
-- `data`: `bytes` bytes of the caller's; may be NULL where `bytes` is 0.
+- `data`: `bytes` bytes of the caller's memory; may be NULL if `bytes` is 0.
 
 - `offset`: in bytes from the beginning of the file.
 
 Ownership: the memory stays the caller's; after MERON_E_TIMEOUT the drive may still write to it,
 until meron_io_wait or meron_io_close has returned.
-Blocks: on the drive, at most until nothing has moved for the options' timeout_ns, and on the
+Blocks: on the drive, until the options' timeout_ns has passed without any transfer, and on the
 file system while the file is opened.
-Threads: any; what is under way elsewhere must not write the same bytes.
-Errors: MERON_E_NOT_FOUND, MERON_E_IO (the file ends before that: the message has the file, the
-offset, the bytes wanted and those that are there; or what the drive says), MERON_E_ARGUMENT (no
-regular file), MERON_E_TIMEOUT, MERON_E_NO_MEMORY, MERON_E_CLOSED (meanwhile), MERON_E_HANDLE,
-MERON_E_STALE, MERON_E_FORKED.
+Threads: any; no pending request may write the same bytes.
+Errors: MERON_E_NOT_FOUND, MERON_E_IO (the file is too short: the message has the file, the
+offset, the requested bytes and the available ones; or the error of the drive), MERON_E_ARGUMENT
+(no regular file), MERON_E_TIMEOUT, MERON_E_NO_MEMORY, MERON_E_CLOSED (meanwhile),
+MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
 """
 @inline meron_io_read(io, path, data, bytes, offset, err) = @blocking_ccall(
         functions.meron_io_read, meron_status, (meron_io, Ptr{UInt8}, Ptr{Cvoid}, UInt64,
@@ -2779,23 +2782,23 @@ MERON_E_STALE, MERON_E_FORKED.
 """
     meron_io_write(io, path, data, bytes, offset, err)
 
-Writes `bytes` bytes to a file from `offset` on, and waits until the kernel has taken them.
-Makes the file where there is none, with what umask leaves of mode 0666; what it holds besides
-stays, and so does its end. What must survive a loss of power needs a sync of the caller's own.
-A file that has to grow gets its room before anything is written.
+Writes `bytes` bytes to a file from `offset` on, and waits until the kernel has accepted them.
+Creates the file if it does not exist, with mode 0666 less the umask. Other content of the file
+stays, and the file is not truncated. Data that must survive a loss of power needs a sync by the
+caller. A file that has to grow gets its disk space before anything is written.
 
 - `path`: as meron_io_read.
 
-- `data`: `bytes` bytes, only read; may be NULL where `bytes` is 0.
+- `data`: `bytes` bytes, only read; may be NULL if `bytes` is 0.
 
-- `offset`: as meron_io_read; bytes that were never written before it read as 0.
+- `offset`: as meron_io_read; earlier bytes that were never written read as 0.
 
 Ownership: the memory stays the caller's; after MERON_E_TIMEOUT the drive may still read it, as
 meron_io_read.
 Blocks: as meron_io_read.
-Threads: any; what is under way elsewhere must not read or write the same bytes.
-Errors: as meron_io_read, MERON_E_NO_SPACE (a file that was to grow has the size that it had),
-MERON_E_NOT_FOUND where the directory is not there.
+Threads: any; no pending request may read or write the same bytes.
+Errors: as meron_io_read, MERON_E_NO_SPACE (a file that had to grow keeps its size),
+MERON_E_NOT_FOUND if the directory does not exist.
 """
 @inline meron_io_write(io, path, data, bytes, offset, err) = @blocking_ccall(
         functions.meron_io_write, meron_status, (meron_io, Ptr{UInt8}, Ptr{Cvoid}, UInt64,
@@ -2804,12 +2807,13 @@ MERON_E_NOT_FOUND where the directory is not there.
 """
     meron_io_read_begin(out, io, path, data, bytes, offset, err)
 
-Begins a read. Requests begin in the order in which they are asked for, run side by side and end
-in any order: who needs one before another waits. A request is a future: a wait for it ends also
-when nothing has moved for the options' timeout_ns (MERON_E_TIMEOUT: it is still under way),
-with MERON_E_IO or MERON_E_NO_SPACE (both name file, offset and bytes; no wait for all tells
-them again), or with MERON_E_CLOSED (the io was closed before it ended). Released, one under way
-goes on: its memory must stay, and meron_io_wait or meron_io_close tells how it ended.
+Begins a read. Requests begin in the order of the calls, run at the same time and end in any
+order: wait for a request before you begin another that depends on it. A request is a future. A
+wait for it ends also after the options' timeout_ns without any transfer (MERON_E_TIMEOUT: it is
+still pending), with MERON_E_IO or MERON_E_NO_SPACE (both name file, offset and bytes;
+meron_io_wait does not report them again), or with MERON_E_CLOSED (the io was closed before it
+ended). A pending request continues after its release: its memory must stay valid, and
+meron_io_wait or meron_io_close returns its result.
 
 - `out`: receives the request.
 
@@ -2819,11 +2823,11 @@ goes on: its memory must stay, and meron_io_wait or meron_io_close tells how it 
 
 - `offset`: as meron_io_read.
 
-Ownership: the caller releases *out; the memory must stay until the request has ended (that of a
-meron_io_buffer does by itself).
+Ownership: the caller releases *out; the memory must stay until the request has ended (the
+memory of a meron_io_buffer does so by itself).
 Blocks: on the file system while the file is opened, never on the transfer.
 Threads: any.
-Errors: as meron_io_read; what the drive says comes from a wait.
+Errors: as meron_io_read; a wait returns the errors of the drive.
 """
 @inline meron_io_read_begin(out, io, path, data, bytes, offset, err) = @blocking_ccall(
         functions.meron_io_read_begin, meron_status, (Ptr{meron_future}, meron_io, Ptr{UInt8},
@@ -2833,7 +2837,7 @@ Errors: as meron_io_read; what the drive says comes from a wait.
 """
     meron_io_write_begin(out, io, path, data, bytes, offset, err)
 
-Begins a write; the file is made, and grows, here.
+Begins a write. This call creates the file and lets it grow.
 
 - `out`: receives the request.
 
@@ -2846,7 +2850,7 @@ Begins a write; the file is made, and grows, here.
 Ownership: as meron_io_read_begin; the memory must not change until the request has ended.
 Blocks: as meron_io_read_begin.
 Threads: any.
-Errors: as meron_io_write; what the drive says comes from a wait.
+Errors: as meron_io_write; a wait returns the errors of the drive.
 """
 @inline meron_io_write_begin(out, io, path, data, bytes, offset, err) = @blocking_ccall(
         functions.meron_io_write_begin, meron_status, (Ptr{meron_future}, meron_io, Ptr{UInt8},
@@ -2856,15 +2860,16 @@ Errors: as meron_io_write; what the drive says comes from a wait.
 """
     meron_io_wait(io, timeout_ns, err)
 
-Waits for everything that was begun and not waited for alone, also where its handle was
-released. Returns MERON_IN_PROGRESS when timeout_ns passed first; the requests go on.
+Waits for all requests that no call has waited for, also for those with a released handle.
+Returns MERON_IN_PROGRESS if timeout_ns passed first; the requests continue.
 
-- `timeout_ns`: nanoseconds; MERON_TIMEOUT_DEFAULT: as long as something moves; 0: only asks.
+- `timeout_ns`: nanoseconds; MERON_TIMEOUT_DEFAULT: as long as transfers progress; 0: only
+polls.
 
-Blocks: on the drive, at most until nothing has moved for the options' timeout_ns.
+Blocks: on the drive, until the options' timeout_ns has passed without any transfer.
 Threads: any.
-Errors: when all have ended, the first error of them, which names its file, and how many more
-failed; MERON_E_TIMEOUT: nothing moves, and they are still under way; MERON_E_HANDLE,
+Errors: after all have ended, their first error, which names its file and the number of other
+failures; MERON_E_TIMEOUT: no transfer progresses, and they are still pending; MERON_E_HANDLE,
 MERON_E_STALE, MERON_E_FORKED.
 """
 @inline meron_io_wait(io, timeout_ns, err) = @blocking_ccall(
@@ -2874,7 +2879,7 @@ MERON_E_STALE, MERON_E_FORKED.
 """
     meron_io_get_info(out, io, err)
 
-Reads what is known about an io.
+Reads the information about an io.
 
 - `out`: struct_size set by the caller.
 
@@ -2889,8 +2894,8 @@ Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
 """
     meron_io_describe(out, io, err)
 
-What a person should know about its speed, a line each: the backend and what the kernel has
-granted it, why it is not a faster one, and which files go through the page cache, and why.
+Describes the speed for people, one line per fact: the backend and the kernel's grants, the
+reason if it is not a faster one, and the files that use the page cache with the reason.
 
 Ownership: the caller frees *out with meron_string_free.
 Blocks: never.
@@ -2904,15 +2909,15 @@ Errors: MERON_E_ARGUMENT, MERON_E_NO_MEMORY, MERON_E_HANDLE, MERON_E_STALE, MERO
 """
     meron_io_close(io, err)
 
-Closes the io. What is under way ends first; its handle is stale at once. Requests and buffers
-stay until they are released.
+Closes the io after pending requests have ended; its handle is stale at once. Requests and
+buffers stay until they are released.
 
 Ownership: memory of requests is the caller's again, unless this returns MERON_E_CLOSED or
-MERON_E_TIMEOUT: a drive has held some for longer and may still use it.
-Blocks: on the drive, at most 5 s, or 10 s where it does not answer at all.
+MERON_E_TIMEOUT: a drive has not returned some of it and may still use it.
+Blocks: on the drive, at most 5 s, or 10 s if it does not answer at all.
 Threads: any, also a finalizer's.
-Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, and with the io closed all the same: the
-first error of requests that nobody has waited for.
+Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, and, although the io is closed, the first
+error of requests that no call has waited for.
 """
 @inline meron_io_close(io, err) = @blocking_ccall(
         functions.meron_io_close, meron_status, (meron_io, Ptr{Ptr{meron_error}}), io, err)
@@ -2920,15 +2925,15 @@ first error of requests that nobody has waited for.
 """
     meron_io_buffer_create(out, io, bytes, err)
 
-Makes pinned memory of `bytes` bytes, which read as 0. The fastest to read into and write from,
-though any memory will do.
+Allocates pinned memory of `bytes` bytes, which read as 0. Reads and writes are fastest with it,
+although they accept any memory.
 
 Ownership: the caller releases *out.
-Blocks: until the host has given the memory.
+Blocks: until the host has allocated the memory.
 Threads: any.
 Errors: MERON_E_ARGUMENT (no bytes), MERON_E_NO_MEMORY (the host, its cgroup or a limit),
-MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED. Where the kernel does not register it, it is used
-all the same (meron_io_describe says why).
+MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED. If the kernel does not register it, it works
+unregistered (meron_io_describe has the reason).
 """
 @inline meron_io_buffer_create(out, io, bytes, err) = @blocking_ccall(
         functions.meron_io_buffer_create, meron_status, (Ptr{meron_io_buffer}, meron_io, UInt64,
@@ -2937,7 +2942,7 @@ all the same (meron_io_describe says why).
 """
     meron_io_buffer_get_info(out, buffer, err)
 
-Where a buffer lies, and how large it is.
+Address and size of a buffer.
 
 - `out`: struct_size set by the caller.
 
@@ -2953,8 +2958,8 @@ Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
 """
     meron_io_buffer_release(buffer, err)
 
-Releases a buffer. Its memory goes when the last request that uses it has ended, and was waited
-for; the buffer outlives its io where that is closed first.
+Releases a buffer. Its memory is freed after the last request that uses it has ended and a call
+has waited for that request. The buffer outlives its io if that is closed first.
 
 Blocks: never on the drive.
 Threads: any, also a finalizer's.
@@ -2967,20 +2972,20 @@ Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
 """
     meron_gradient_view(out, param, flags, err)
 
-The place in this rank's bucket for the gradient of `param`, writable: the trainer adds to it.
-When an accumulation starts it is zero (unless MERON_GRADIENT_OVERWRITE is given); under a plan
-that keeps whole gradients it holds the sum of the micro-batches so far.
+The memory in this rank's bucket for the gradient of `param`, writable: the trainer adds to it.
+It is zero at the start of an accumulation (unless MERON_GRADIENT_OVERWRITE is given); under a
+plan that keeps full gradients it contains the sum of the micro-batches so far.
 
 - `flags`: 0 or MERON_GRADIENT_OVERWRITE; the first call for the unit in a micro-batch counts.
 
 Ownership: borrowed until meron_reduce_begin of the unit.
 Blocks: on peers that still read the bucket's last contents, at most the deadline. The unit's
-first gradient takes the memory of gradients, which meron_unit_create has only counted.
+first gradient allocates the memory of gradients, which meron_unit_create has only counted.
 Threads: any.
 Errors: MERON_E_ARGUMENT, MERON_E_STATE (frozen, not in a unit, the gradient is reduced and not
 used, or all buckets are being filled), MERON_E_NO_MEMORY (nothing has changed: the call may be
-made again), MERON_E_HANDLE, MERON_E_STALE, MERON_E_CANCELLED (no bucket is taken), -3xx; those
-also of another group whose reduction keeps the buckets.
+made again), MERON_E_HANDLE, MERON_E_STALE, MERON_E_CANCELLED (no bucket is taken), -3xx, also
+of another group if its reduction keeps the buckets.
 """
 @inline meron_gradient_view(out, param, flags, err) = @blocking_ccall(
         functions.meron_gradient_view, meron_status, (Ptr{meron_view}, meron_param, UInt64,
@@ -3004,12 +3009,12 @@ Errors: MERON_E_ARGUMENT.
     meron_reduce_begin(out, unit, sources, count, options, err)
 
 Begins the reduction of a unit's gradients of one micro-batch. Collective over the unit's group.
-Under a plan that keeps whole gradients, a call with boundary 0 only accumulates: no
+Under a plan that keeps full gradients, a call with boundary 0 only accumulates: no
 communication.
 
-- `out`: receives the future. NULL: nobody waits for this one by itself. It goes on whenever
-this rank waits for anything, the unit's next gradient waits for it, and what it fails of breaks
-the group. Before a step: meron_reduce_wait.
+- `out`: receives the future. NULL: no wait for this reduction alone. It progresses in every
+wait of this rank, the unit's next gradient waits for it, and its failure breaks the group.
+Before a step, call meron_reduce_wait.
 
 - `sources`: NULL: the bucket was filled through meron_gradient_view. Else `count` gradients;
 params without one count as zero.
@@ -3017,8 +3022,8 @@ params without one count as zero.
 - `options`: NULL for a mean at the boundary.
 
 Ownership: the caller releases *out; sources on the host are read during the call, those on the
-device until the reduction has ended: they stay as they are until the future, or
-meron_reduce_wait, says so.
+device until the reduction has ended: do not change these before a wait for the future, or
+meron_reduce_wait, has returned.
 Blocks: as meron_gradient_view when sources are given.
 Threads: any.
 Errors: MERON_E_ARGUMENT (a wrong count, a param of another unit, a source on another device),
@@ -3033,11 +3038,11 @@ frozen), MERON_E_HANDLE, MERON_E_STALE, -3xx; and as meron_gradient_view.
 """
     meron_reduce_wait(units, count, timeout_ns, err)
 
-Waits until the last reduction, and the last end of an accumulation, that were begun of each
-unit have ended: also of those begun without a future. One call for many units. Returns
-MERON_IN_PROGRESS when timeout_ns passed first; all go on.
+Waits until the last reduction and the last end of an accumulation of each unit have ended, also
+those without a future. One call for many units. Returns MERON_IN_PROGRESS if timeout_ns passed
+first; all operations continue.
 
-- `units`: `count` units, also of several groups; one of which nothing was begun is done.
+- `units`: `count` units, also of several groups; a unit with no reduction counts as done.
 
 - `timeout_ns`: of the whole call; as in meron_future_wait.
 
@@ -3053,9 +3058,9 @@ contexts).
 """
     meron_reduced_view(out, param, err)
 
-The reduced gradient of the part of `param` that this rank updates, f32, writable; for trainers
-with an optimizer of their own, or to change it: a step of Meron's optimizer takes norm,
-clipping and its test for NaN and infinity from what it finds there.
+The reduced gradient of the shard of `param` that this rank updates, f32, writable. It is for
+trainers with their own optimizer, or for changes: a step of Meron's optimizer computes norm,
+clipping and its test for NaN and infinity from the current content.
 
 Ownership: borrowed until the next gradient of the unit is begun, a step, or
 meron_reduce_discard.
@@ -3071,11 +3076,10 @@ MERON_E_STALE.
 """
     meron_reduce_finish_begin(out, unit, options, err)
 
-Ends an accumulation without another micro-batch: all of them were given with boundary 0, and
-the result has the same bits as if the last one had been given with boundary 1. Under a plan
-that shards gradients nothing moves, what was summed is scaled; under one that keeps whole
-gradients, what was accumulated is reduced. A rank without a gradient takes part with zeros.
-Collective over the unit's group.
+Ends an accumulation without another micro-batch: all of them had boundary 0, and the result has
+the same bits as if the last one had boundary 1. Under a plan that shards gradients, no bytes
+move and the sum is scaled; under a plan that keeps full gradients, the accumulated gradient is
+reduced. A rank without a gradient contributes zeros. Collective over the unit's group.
 
 - `out`: receives the future; NULL as in meron_reduce_begin. When it has ended, the gradient is
 reduced.
@@ -3083,10 +3087,10 @@ reduced.
 - `options`: op and divisor; boundary must be 1. NULL for a mean.
 
 Ownership: the caller releases *out.
-Blocks: under a plan that keeps whole gradients as meron_gradient_view, else never on peers.
+Blocks: under a plan that keeps full gradients as meron_gradient_view, else never on peers.
 Threads: any.
-Errors: MERON_E_ARGUMENT, MERON_E_STATE (a gradient was written and not given to
-meron_reduce_begin, reduced already and not used, or all params frozen), MERON_E_NO_MEMORY (as
+Errors: MERON_E_ARGUMENT, MERON_E_STATE (the gradient is written but not passed to
+meron_reduce_begin, or reduced and not used, or all params are frozen), MERON_E_NO_MEMORY (as
 meron_gradient_view), MERON_E_HANDLE, MERON_E_STALE, -3xx.
 """
 @inline meron_reduce_finish_begin(out, unit, options, err) = @blocking_ccall(
@@ -3096,12 +3100,13 @@ meron_gradient_view), MERON_E_HANDLE, MERON_E_STALE, -3xx.
 """
     meron_reduce_discard(unit, err)
 
-Declares the reduced gradient of a unit as used, without a step of Meron's optimizer; or gives
-an accumulation up whose boundary has not come: then all ranks of the group must do the same.
+Declares the reduced gradient of a unit as used, without a step of Meron's optimizer. Before the
+accumulation boundary, it discards the accumulation: then all ranks of the group must do the
+same.
 
 Blocks: never.
 Threads: any.
-Errors: MERON_E_STATE (there is neither, or a reduction or step is under way), MERON_E_HANDLE,
+Errors: MERON_E_STATE (there is neither, or a reduction or step is pending), MERON_E_HANDLE,
 MERON_E_STALE.
 """
 @inline meron_reduce_discard(unit, err) = ccall(
@@ -3125,7 +3130,7 @@ Errors: MERON_E_ARGUMENT.
 """
     meron_schedule_create(out, units, count, options, err)
 
-Makes a schedule of some units, which are used by their index from then on. Collective over the
+Creates a schedule of some units. Later calls use a unit by its index. Collective over the
 units' group: units and options are equal on all ranks.
 
 - `out`: receives the schedule.
@@ -3134,7 +3139,7 @@ units' group: units and options are equal on all ranks.
 
 - `options`: NULL for the defaults.
 
-Ownership: the caller releases *out; a stream that is given lives as long as the schedule.
+Ownership: the caller releases *out; a stream in the options must live as long as the schedule.
 Blocks: never.
 Threads: any.
 Errors: MERON_E_ARGUMENT (also a stream of another device), MERON_E_DUPLICATE (a unit twice),
@@ -3148,9 +3153,9 @@ MERON_E_HANDLE, MERON_E_STALE, -3xx.
 """
     meron_schedule_begin(schedule, kind, err)
 
-Begins a pass. The uses of the pass before become the recorded order of its kind, unless there
-were none. What was begun ahead and not used is given back, as is what was kept for a use that
-the new pass is not known to have soon. Local.
+Begins a pass. The uses of the previous pass become the recorded order of its kind, unless there
+were none. Releases prefetched units that were not used, and units that were kept for a use that
+the new pass does not have soon. Local.
 
 - `kind`: below MERON_SCHEDULE_KINDS; for example 0 for training and 1 for evaluation.
 
@@ -3166,25 +3171,22 @@ MERON_E_STALE, MERON_E_FORKED.
 """
     meron_schedule_enter(schedule, index, timeout_ns, err)
 
-Enters a unit, which is full from then on until it was left as often as it was entered: begins
-its gather, or takes the one that was begun ahead, begins what the recorded order has next, and
-waits: for peers only, where views are on the device; the schedule's stream waits for the rest.
-Collective over the units' group where the unit is not full already. Before the first
-meron_schedule_begin, and after meron_schedule_reset, uses are not recorded and nothing is begun
-ahead.
+Enters a unit. It stays full until it is left as often as it was entered. Begins its gather, or
+uses the prefetched one, prefetches the next units of the recorded order, and waits: if views
+are on the device, for peers only, and the schedule's stream waits for the rest. Collective over
+the units' group if the unit is not full already. Before the first meron_schedule_begin, and
+after meron_schedule_reset, uses are not recorded and no gather is prefetched.
 
 - `index`: of the unit in meron_schedule_create.
 
 - `timeout_ns`: as meron_future_wait. After MERON_IN_PROGRESS or an error the unit is not
-entered; its gather goes on, and entering it next goes on with the same use.
+entered; its gather continues, and the next enter of the unit continues the same use.
 
-Blocks: on peers, at most the deadline from the first call for this use, unless the unit is
-full.
+Blocks: on peers if the unit is not full, at most the deadline from the first call for this use.
 Threads: any, one at a time.
-Errors: MERON_E_ARGUMENT, MERON_E_STATE (the unit, or one that is to be begun ahead, is being
-updated here; or another thread has reset or released the schedule meanwhile), MERON_E_HANDLE,
-MERON_E_STALE, MERON_E_FORKED; and as meron_future_wait, also from a gather that was begun
-ahead.
+Errors: MERON_E_ARGUMENT, MERON_E_STATE (this rank updates the unit, or one to prefetch; or
+another thread has reset or released the schedule meanwhile), MERON_E_HANDLE, MERON_E_STALE,
+MERON_E_FORKED; and as meron_future_wait, also from a prefetched gather.
 """
 @inline meron_schedule_enter(schedule, index, timeout_ns, err) = @blocking_ccall(
         functions.meron_schedule_enter, meron_status, (meron_schedule, Csize_t, Int64,
@@ -3193,9 +3195,9 @@ ahead.
 """
     meron_schedule_leave(schedule, index, err)
 
-Leaves a unit once. When it was left as often as it was entered it is given back, unless it
-stays full by the options; its views are invalid then either way. Local, but in the same place
-among the enters on all ranks.
+Leaves a unit once. After as many leaves as enters its views are invalid, and the unit is
+released, unless the options keep it full. Local, but in the same position among the enters on
+all ranks.
 
 Blocks: never.
 Threads: any.
@@ -3209,8 +3211,8 @@ MERON_E_FORKED.
 """
     meron_schedule_view(out, schedule, param, err)
 
-The whole tensor of a param whose unit is entered; on the device for work of the schedule's
-stream, if views are there.
+The full tensor of a param of an entered unit. If views are on the device, it is for work of the
+schedule's stream.
 
 Ownership: borrowed until the unit is left; read-only: other ranks read the same memory.
 Blocks: never.
@@ -3225,8 +3227,8 @@ entered), MERON_E_HANDLE, MERON_E_STALE.
 """
     meron_schedule_drop(schedule, err)
 
-Gives back everything that stays full or was begun ahead: before an update or an optimizer step,
-which need all leases back. The pass and the recorded orders stay. Local.
+Releases all units that stay full or were prefetched. Call it before an update or an optimizer
+step, which need all leases released. The pass and the recorded orders stay. Local.
 
 Blocks: never.
 Threads: any.
@@ -3240,8 +3242,8 @@ MERON_E_FORKED.
 """
     meron_schedule_reset(schedule, err)
 
-Forgets all uses and the pass, and gives everything back: after an exception in the trainer. The
-recorded orders stay. Local.
+Drops all uses and the pass, and releases all units. Call it after an exception in the trainer.
+The recorded orders stay. Local.
 
 Blocks: never.
 Threads: any.
@@ -3254,7 +3256,7 @@ Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
 """
     meron_schedule_get_info(out, schedule, err)
 
-Reads what is known about a schedule.
+Reads the information about a schedule.
 
 - `out`: struct_size set by the caller.
 
@@ -3269,7 +3271,7 @@ Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
 """
     meron_schedule_release(schedule, err)
 
-Releases the schedule and gives everything back that it holds; views of it become invalid.
+Releases the schedule and all units that it holds; its views become invalid.
 
 Blocks: never.
 Threads: any, also a finalizer's.

@@ -76,7 +76,7 @@ end
 
 Ends what is under way, for at most about five seconds; doing so twice is fine.
 
-Throws the first error of requests that nobody has waited for: it is closed all the same.
+Throws the first error of requests that no call has waited for; it is closed even then.
 """
 function Base.close(io::Io)
     id = io.id
@@ -88,7 +88,7 @@ function Base.close(io::Io)
     return
 end
 
-# What a drive has not released stays alive: it may still write there.
+# Memory that a drive has not released stays alive, because the drive may still write to it.
 function close_io(id, error)
     status = LibMeron.meron_io_close(LibMeron.meron_io(id), error)
     status in (LibMeron.MERON_E_CLOSED, LibMeron.MERON_E_TIMEOUT) || forget_context(id)
@@ -142,7 +142,7 @@ end
 
 Begins to fill an array from byte `offset` of a file on. The file is opened here.
 
-Throws what `read!` throws; what the drive says comes from the wait.
+Throws the errors of `read!`; the wait throws those of the drive.
 """
 function read_begin!(io::Io, path, array; offset = 0)
     array isa TensorView && require_writable_view(array)
@@ -154,7 +154,7 @@ end
 
 Begins to write an array to byte `offset` of a file and on. The file is made, and grows, here.
 
-Throws what `write` throws; what the drive says comes from the wait.
+Throws the errors of `write`; the wait throws those of the drive.
 """
 write_begin(io::Io, path, array; offset = 0) =
     begin_transfer(LibMeron.meron_io_write_begin, io, path, array, offset)
@@ -164,9 +164,9 @@ write_begin(io::Io, path, array; offset = 0) =
 
 Fills an array from byte `offset` of a file on, and waits for it; the array.
 
-Other tasks of the thread run meanwhile. Throws `MERON_E_NOT_FOUND`; `MERON_E_IO` where the file ends
-before that, or what the drive says; `MERON_E_ARGUMENT` for what is no file; `MERON_E_TIMEOUT` when
-nothing moves.
+Other tasks of the thread run meanwhile. Throws `MERON_E_NOT_FOUND`; `MERON_E_IO` if the file is too
+short, or for an error of the drive; `MERON_E_ARGUMENT` if it is no file; `MERON_E_TIMEOUT` if no
+transfer progresses.
 """
 function Base.read!(io::Io, path, array; offset = 0)
     finish_request(read_begin!(io, path, array; offset = offset))
@@ -176,9 +176,9 @@ end
 """
     write(io::Io, path, array; offset = 0)
 
-Writes an array to byte `offset` of a file and on, and waits for the kernel; the number of bytes. Makes
-the file where there is none; what it holds besides stays. What must survive a loss of power needs a
-sync.
+Writes an array to a file from byte `offset` on, and waits for the kernel. Returns the number of bytes.
+Creates the file if it does not exist; its other content stays. Data that must survive a loss of power
+needs a sync.
 
 Throws what `read!` throws, and `MERON_E_NO_SPACE`.
 """
@@ -204,8 +204,9 @@ wait_operation(operation::LibMeron.meron_io, slice, error) =
     wait(request::IoRequest; timeout = nothing)
     wait(io::Io; timeout = nothing)
 
-Waits until it has ended, or everything that was begun and not waited for alone: `true`; or until
-`timeout` seconds have passed: `false`, and it goes on. `nothing` waits as long as something moves.
+Waits until it has ended, or for an `Io` until all requests that no call has waited for have ended,
+and returns `true`. Returns `false` after `timeout` seconds; requests continue. `nothing` waits as
+long as transfers progress.
 
 Other tasks of the thread run meanwhile. Ctrl-C ends the wait, not the request. Throws `MERON_E_IO`,
 `MERON_E_NO_SPACE`; of an `Io` the first error of them when all have ended; `MERON_E_TIMEOUT` when
@@ -217,7 +218,7 @@ function Base.wait(request::IoRequest; timeout = nothing)
     try
         request.ended = await(operation, nothing, nanoseconds(timeout))
     catch error
-        # With these it has ended: nobody uses the memory any more.
+        # After these errors it has ended, and nothing uses the memory any more.
         error isa MeronError && error.status in IO_ENDED && end_flight(operation.id)
         rethrow()
     end
@@ -291,9 +292,10 @@ keep(_) = nothing
 """
     info(io::Io)
 
-The options, and what was counted so far: `bytes_read`, `bytes_written`, `calls` of the kernel, of which
-`direct_calls` past the page cache; `requests` that were begun, of which `pending` are under way or not
-waited for; `buffer_bytes`. `backend` is 1 for io_uring, 2 for threads. Never blocks.
+The options, and the counters so far: `bytes_read`, `bytes_written`, `calls` of the kernel, and
+`direct_calls` of these past the page cache; `requests` that were begun, and `pending` ones, which have
+not ended or were not waited for; `buffer_bytes`. `backend` is 1 for io_uring, 2 for threads. Never
+blocks.
 """
 info(io::Io) = as_tuple(
     LibMeron.meron_io_info, filled(LibMeron.meron_io_info, LibMeron.meron_io_get_info, raw(io)))

@@ -18,8 +18,8 @@ const LIBRARY = "libmeron.so"
 # A folder stands for the library in it.
 in_folder(path) = isdir(path) ? joinpath(path, LIBRARY) : path
 
-# Where the library may be, the preferred place first: (path or name, why there). Somebody who names
-# a library wants that one and no other.
+# Candidates for the library, the preferred one first: (path or name, reason). If the user names a
+# library, it is the only candidate.
 function candidates()
     chosen = get(ENV, "MERON_LIBRARY", "")
     isempty(chosen) || return [(in_folder(chosen), "the variable MERON_LIBRARY")]

@@ -45,7 +45,7 @@ end
 """
     Meron.abort(group, reason)
 
-Breaks the group on every rank: waits under way end with `MERON_E_ABORTED`, which carries
+Breaks the group on every rank: pending waits end with `MERON_E_ABORTED`, which contains
 `reason`.
 
 `reason`: nothing or text for people, at most 200 bytes are kept.
@@ -63,8 +63,8 @@ export set_learning_rate!
 """
     set_learning_rate!(optimizer, learning_rate)
 
-Sets the learning rate of the next steps for params that are in no group that was added; the
-same on all ranks (it is part of the step's fingerprint).
+Sets the learning rate of the next steps for params of group 0; the same on all ranks (it is
+part of the step's fingerprint).
 
 Never blocks.
 
@@ -89,7 +89,7 @@ fingerprint of the next step includes it. Changes nothing else.
 
 Never blocks.
 
-Throws `MERON_E_ARGUMENT`, `MERON_E_STATE` (a step is under way), `MERON_E_HANDLE`,
+Throws `MERON_E_ARGUMENT`, `MERON_E_STATE` (a step is pending), `MERON_E_HANDLE`,
 `MERON_E_STALE`.
 """
 function set_steps!(optimizer::Optimizer, steps)
@@ -100,12 +100,12 @@ end
 """
     Meron.reload(optimizer)
 
-Brings the states back that meron_optimizer_offload has moved off, bit by bit the same.
+Restores the states that meron_optimizer_offload moved, bit for bit.
 
 Blocks on this rank's drive; never on peers.
 
 Throws `MERON_E_STATE` (they are not offloaded), `MERON_E_NO_MEMORY`, `MERON_E_IO`,
-`MERON_E_CORRUPT` (the drive gave other bytes), `MERON_E_TIMEOUT`, `MERON_E_HANDLE`,
+`MERON_E_CORRUPT` (the drive returned other bytes), `MERON_E_TIMEOUT`, `MERON_E_HANDLE`,
 `MERON_E_STALE`.
 """
 function reload(optimizer::Optimizer)
@@ -117,8 +117,8 @@ export drop!
 """
     drop!(schedule)
 
-Gives back everything that stays full or was begun ahead: before an update or an optimizer step,
-which need all leases back. The pass and the recorded orders stay. Local.
+Releases all units that stay full or were prefetched. Call it before an update or an optimizer
+step, which need all leases released. The pass and the recorded orders stay. Local.
 
 Never blocks.
 
@@ -133,8 +133,8 @@ end
 """
     Meron.describe(io)
 
-What a person should know about its speed, a line each: the backend and what the kernel has
-granted it, why it is not a faster one, and which files go through the page cache, and why.
+Describes the speed for people, one line per fact: the backend and the kernel's grants, the
+reason if it is not a faster one, and the files that use the page cache with the reason.
 
 Never blocks.
 

@@ -50,8 +50,9 @@ end
 """
     add_param_group!(optimizer, params; learning_rate, beta1, beta2, epsilon, weight_decay)
 
-Gives some params numbers of their own, for example no weight decay; what is not given is what group 0
-has now. The value is the group's number, 1, 2, ... All ranks must do the same before the next step.
+Gives some params their own hyperparameters, for example no weight decay; those that are not given are
+group 0's current ones. Returns the group's number, 1, 2, ... All ranks must do the same before the
+next step.
 
 - `params`: that this optimizer trains, none in a group that was added.
 
@@ -132,10 +133,10 @@ end
 """
     info(optimizer)
 
-What is known about an optimizer: `steps` taken, `norm` (global 2-norm of the last step's gradients,
-before clipping), `learning_rate` of group 0, `groups` of params (at least 1), `states` that the rule
-keeps of an element besides the master, `nvme_bytes` of this rank's states on tier nvme,
-`offloaded_bytes` of them that `offload` has moved off memory. Never blocks.
+Information about an optimizer: `steps` taken, `norm` (global 2-norm of the last step's gradients,
+before clipping), `learning_rate` of group 0, `groups` of params (at least 1), `states` of the rule
+per element besides the master, `nvme_bytes` of this rank's states on tier nvme, `offloaded_bytes` of
+these that `offload` has moved to a drive. Never blocks.
 """
 info(optimizer::Optimizer) = as_tuple(
     LibMeron.meron_optimizer_info,
@@ -151,8 +152,8 @@ The elements `owned(param)` of a state: `:master` (f32 values; the param itself 
 their squares; Adagrad's sum of them). A vector of Float32, writable but for a master that is the
 param itself, until the next step.
 
-Throws `MERON_E_ARGUMENT` for a state that the rule does not keep, `MERON_E_UNSUPPORTED` where it lies on
-nvme, or in 16 or 8 bits: `read_state` copies it. Never blocks.
+Throws `MERON_E_ARGUMENT` for a state that the rule does not keep, `MERON_E_UNSUPPORTED` if it is on
+nvme, or in 16 or 8 bits: use `read_state`. Never blocks.
 """
 function state_view(optimizer::Optimizer, param::Param, state)
     view = receive(
@@ -164,10 +165,10 @@ end
 """
     read_state(optimizer, param, state)
 
-A copy of the elements `owned(param)` of a state, wherever and however it lies: a vector of Float32.
+A copy of the elements `owned(param)` of a state, from any tier and dtype: a vector of Float32.
 
 Throws `MERON_E_ARGUMENT` as `state_view`, `MERON_E_STATE` (a step is under way), `MERON_E_IO`,
-`MERON_E_CORRUPT`. Blocks on this rank's drive where states lie on nvme; tasks of this thread stand still
+`MERON_E_CORRUPT`. Blocks on this rank's drive if states are on nvme; tasks of this thread do not run
 meanwhile.
 """
 function read_state(optimizer::Optimizer, param::Param, state)

@@ -88,7 +88,7 @@ end
 """
     info(param)
 
-What the library knows about a param: the fields of `meron_param_info`, shape in C's order.
+Information about a param: the fields of `meron_param_info`, shape in C's order.
 """
 function info(param::Param)
     known = filled(LibMeron.meron_param_info, LibMeron.meron_param_get_info, raw(param))

@@ -4,9 +4,9 @@
     Plan("zero2")
     Meron.parse_plan(json)
 
-The strategy as a table: which states are sharded, over which ranks, in which dtype. A preset
-("zero0" to "zero3"; for several nodes "mics(4)", "hpz(4)" or "zeropp(4)", whose argument is the
-ranks of a group, a node's without it) or JSON text, for which docs/plan.md has every key.
+The strategy as a table: the ranks and the dtype of each kind of state. A preset ("zero0" to
+"zero3"; for several nodes "mics(4)", "hpz(4)" or "zeropp(4)"; the argument is the number of ranks
+in a group, by default a node's) or JSON text, for which docs/plan.md has every key.
 
 Throws a `MeronError`: `MERON_E_ARGUMENT` for an unknown preset (the message lists the known ones),
 `MERON_E_PARSE` (line and key), `MERON_E_UNSUPPORTED`. Never blocks. Threads: any.

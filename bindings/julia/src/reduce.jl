@@ -110,11 +110,11 @@ end
 """
     wait_reductions(units; timeout = nothing)
 
-Waits until the last reduction, and the last end of an accumulation, that were begun of each of these
-units have ended: `true`; or until `timeout` seconds have passed: `false`, and all go on. One call for
-many units, also where nobody kept the futures.
+Waits until the last reduction and the last end of an accumulation of each of these units have ended,
+also those without a future, and returns `true`. Returns `false` after `timeout` seconds; all
+continue. One call for many units.
 
-- `units`: of one context, also of several groups; one of which nothing was begun is done.
+- `units`: of one context, also of several groups; a unit with no reduction counts as done.
 
 Other tasks of the thread run meanwhile. Throws what `wait` throws, `MERON_E_ARGUMENT` for no unit, and
 `MERON_E_HANDLE` for units of several contexts.
@@ -175,11 +175,11 @@ end
 """
     destroy!(unit)
 
-Gives back the memory and the names of the unit and its params, which are over then. Collective over
-their group; no rank makes units or groups meanwhile. Blocks until every rank has called it and none
-uses the unit, at most the deadline.
+Releases the memory and the names of the unit and its params, whose handles become stale. Collective
+over their group; no rank creates units or groups meanwhile. Blocks until every rank has called it
+and no rank uses the unit, at most the deadline.
 
-Throws `MERON_E_STATE` where the unit is in use on this rank, or belongs to a schedule or an optimizer;
+Throws `MERON_E_STATE` if the unit is in use on this rank, or belongs to a schedule or an optimizer;
 `MERON_E_UNSUPPORTED` where it resides on devices that are joined.
 """
 function destroy!(unit::Unit)

@@ -23,7 +23,7 @@
     dlpack_kind # `id` is the tensor's address
 end
 
-# An element of the list. It lies in C's memory: a finalizer need not allocate Julia's.
+# An element of the list, in C's memory, so that a finalizer need not allocate Julia's.
 struct Released
     next::Ptr{Released}
     kind::Kind

@@ -6,12 +6,12 @@ export adamw
 """
     adamw(units; learning_rate, beta1, beta2, epsilon, weight_decay, max_norm)
 
-How AdamW updates: Loshchilov and Hutter, arXiv 1711.05101.
+AdamW (Loshchilov and Hutter, arXiv 1711.05101).
 
-Makes an optimizer and its states (zero) for the trainable params of some units: what the rule
-keeps, in the plan's dtype and on its tier, and an f32 master copy where the params have 16
-bits. States on tier nvme are written once here, so that steps only write over what is there;
-while that takes long, the log tells how far it is. Collective over the units' group.
+Creates an optimizer and its states (zero) for the trainable params of some units: the states of
+the rule, in the plan's dtype and on its tier, and an f32 master copy if the params have 16
+bits. States on tier nvme are written once here, so that steps only overwrite existing data; if
+that takes long, the log reports the progress. Collective over the units' group.
 
 - `learning_rate` = 0.001: 0 or more.
 - `beta1` = 0.9: 0 or more, below 1.
@@ -20,7 +20,7 @@ while that takes long, the log tells how far it is. Collective over the units' g
 - `weight_decay` = 0.01: 0 or more.
 - `max_norm` = 0.0: gradients are scaled to at most this global 2-norm; 0: no clipping.
 
-Blocks on this rank's drive where states lie on nvme; never on peers. Throws `MERON_E_ARGUMENT`,
+Blocks on this rank's drive if states are on nvme; never on peers. Throws `MERON_E_ARGUMENT`,
 `MERON_E_HANDLE`, `MERON_E_STALE`, `MERON_E_DUPLICATE`, `MERON_E_NO_MEMORY`, `MERON_E_IO`,
 `MERON_E_NOT_FOUND`, `MERON_E_NO_SPACE`, `MERON_E_TIMEOUT`, `MERON_E_PEER_DEAD`,
 `MERON_E_PEER_CLOSED`, `MERON_E_MISMATCH`, `MERON_E_ABORTED`, `MERON_E_AUTH`, `MERON_E_VERSION`.
@@ -34,12 +34,12 @@ export adam
 """
     adam(units; learning_rate, beta1, beta2, epsilon, weight_decay, max_norm)
 
-How Adam updates: Kingma and Ba, arXiv 1412.6980; weight decay is part of the gradient.
+Adam (Kingma and Ba, arXiv 1412.6980); weight decay is part of the gradient.
 
-Makes an optimizer and its states (zero) for the trainable params of some units: what the rule
-keeps, in the plan's dtype and on its tier, and an f32 master copy where the params have 16
-bits. States on tier nvme are written once here, so that steps only write over what is there;
-while that takes long, the log tells how far it is. Collective over the units' group.
+Creates an optimizer and its states (zero) for the trainable params of some units: the states of
+the rule, in the plan's dtype and on its tier, and an f32 master copy if the params have 16
+bits. States on tier nvme are written once here, so that steps only overwrite existing data; if
+that takes long, the log reports the progress. Collective over the units' group.
 
 - `learning_rate` = 0.001: 0 or more.
 - `beta1` = 0.9: 0 or more, below 1.
@@ -48,7 +48,7 @@ while that takes long, the log tells how far it is. Collective over the units' g
 - `weight_decay` = 0.0: 0 or more.
 - `max_norm` = 0.0: gradients are scaled to at most this global 2-norm; 0: no clipping.
 
-Blocks on this rank's drive where states lie on nvme; never on peers. Throws `MERON_E_ARGUMENT`,
+Blocks on this rank's drive if states are on nvme; never on peers. Throws `MERON_E_ARGUMENT`,
 `MERON_E_HANDLE`, `MERON_E_STALE`, `MERON_E_DUPLICATE`, `MERON_E_NO_MEMORY`, `MERON_E_IO`,
 `MERON_E_NOT_FOUND`, `MERON_E_NO_SPACE`, `MERON_E_TIMEOUT`, `MERON_E_PEER_DEAD`,
 `MERON_E_PEER_CLOSED`, `MERON_E_MISMATCH`, `MERON_E_ABORTED`, `MERON_E_AUTH`, `MERON_E_VERSION`.
@@ -62,13 +62,13 @@ export adagrad
 """
     adagrad(units; learning_rate, epsilon, weight_decay, max_norm, lr_decay)
 
-How Adagrad updates: Duchi, Hazan and Singer, JMLR 12 (2011); weight decay is part of the
-gradient. Keeps the sum of squared gradients.
+Adagrad (Duchi, Hazan and Singer, JMLR 12, 2011); weight decay is part of the gradient. Keeps
+the sum of squared gradients.
 
-Makes an optimizer and its states (zero) for the trainable params of some units: what the rule
-keeps, in the plan's dtype and on its tier, and an f32 master copy where the params have 16
-bits. States on tier nvme are written once here, so that steps only write over what is there;
-while that takes long, the log tells how far it is. Collective over the units' group.
+Creates an optimizer and its states (zero) for the trainable params of some units: the states of
+the rule, in the plan's dtype and on its tier, and an f32 master copy if the params have 16
+bits. States on tier nvme are written once here, so that steps only overwrite existing data; if
+that takes long, the log reports the progress. Collective over the units' group.
 
 - `learning_rate` = 0.01: 0 or more.
 - `epsilon` = 1e-10: above 0.
@@ -76,7 +76,7 @@ while that takes long, the log tells how far it is. Collective over the units' g
 - `max_norm` = 0.0: gradients are scaled to at most this global 2-norm; 0: no clipping.
 - `lr_decay` = 0.0: 0 or more: the rate of step t is lr / (1 + (t - 1) lr_decay).
 
-Blocks on this rank's drive where states lie on nvme; never on peers. Throws `MERON_E_ARGUMENT`,
+Blocks on this rank's drive if states are on nvme; never on peers. Throws `MERON_E_ARGUMENT`,
 `MERON_E_HANDLE`, `MERON_E_STALE`, `MERON_E_DUPLICATE`, `MERON_E_NO_MEMORY`, `MERON_E_IO`,
 `MERON_E_NOT_FOUND`, `MERON_E_NO_SPACE`, `MERON_E_TIMEOUT`, `MERON_E_PEER_DEAD`,
 `MERON_E_PEER_CLOSED`, `MERON_E_MISMATCH`, `MERON_E_ABORTED`, `MERON_E_AUTH`, `MERON_E_VERSION`.
@@ -90,20 +90,20 @@ export lion
 """
     lion(units; learning_rate, beta1, beta2, weight_decay, max_norm)
 
-How Lion updates: Chen et al., arXiv 2302.06675. Keeps an average of gradients.
+Lion (Chen et al., arXiv 2302.06675). Keeps an average of gradients.
 
-Makes an optimizer and its states (zero) for the trainable params of some units: what the rule
-keeps, in the plan's dtype and on its tier, and an f32 master copy where the params have 16
-bits. States on tier nvme are written once here, so that steps only write over what is there;
-while that takes long, the log tells how far it is. Collective over the units' group.
+Creates an optimizer and its states (zero) for the trainable params of some units: the states of
+the rule, in the plan's dtype and on its tier, and an f32 master copy if the params have 16
+bits. States on tier nvme are written once here, so that steps only overwrite existing data; if
+that takes long, the log reports the progress. Collective over the units' group.
 
 - `learning_rate` = 0.0001: 0 or more.
-- `beta1` = 0.9: of the direction that is taken; 0 or more, below 1.
-- `beta2` = 0.99: of the average that is kept; 0 or more, below 1.
+- `beta1` = 0.9: of the direction of the update; 0 or more, below 1.
+- `beta2` = 0.99: of the stored average; 0 or more, below 1.
 - `weight_decay` = 0.0: 0 or more.
 - `max_norm` = 0.0: gradients are scaled to at most this global 2-norm; 0: no clipping.
 
-Blocks on this rank's drive where states lie on nvme; never on peers. Throws `MERON_E_ARGUMENT`,
+Blocks on this rank's drive if states are on nvme; never on peers. Throws `MERON_E_ARGUMENT`,
 `MERON_E_HANDLE`, `MERON_E_STALE`, `MERON_E_DUPLICATE`, `MERON_E_NO_MEMORY`, `MERON_E_IO`,
 `MERON_E_NOT_FOUND`, `MERON_E_NO_SPACE`, `MERON_E_TIMEOUT`, `MERON_E_PEER_DEAD`,
 `MERON_E_PEER_CLOSED`, `MERON_E_MISMATCH`, `MERON_E_ABORTED`, `MERON_E_AUTH`, `MERON_E_VERSION`.
@@ -117,13 +117,13 @@ export sgd
 """
     sgd(units; learning_rate, momentum, dampening, nesterov, weight_decay, max_norm)
 
-How stochastic gradient descent updates, as torch.optim.SGD; weight decay is part of the
-gradient. With a momentum it keeps an average of gradients; without, nothing.
+Stochastic gradient descent, as torch.optim.SGD; weight decay is part of the gradient. With a
+momentum it keeps an average of gradients; without one, no state.
 
-Makes an optimizer and its states (zero) for the trainable params of some units: what the rule
-keeps, in the plan's dtype and on its tier, and an f32 master copy where the params have 16
-bits. States on tier nvme are written once here, so that steps only write over what is there;
-while that takes long, the log tells how far it is. Collective over the units' group.
+Creates an optimizer and its states (zero) for the trainable params of some units: the states of
+the rule, in the plan's dtype and on its tier, and an f32 master copy if the params have 16
+bits. States on tier nvme are written once here, so that steps only overwrite existing data; if
+that takes long, the log reports the progress. Collective over the units' group.
 
 - `learning_rate` = 0.001: 0 or more.
 - `momentum` = 0.0: 0 or more, below 1; beta1 of a param group.
@@ -132,7 +132,7 @@ while that takes long, the log tells how far it is. Collective over the units' g
 - `weight_decay` = 0.0: 0 or more.
 - `max_norm` = 0.0: gradients are scaled to at most this global 2-norm; 0: no clipping.
 
-Blocks on this rank's drive where states lie on nvme; never on peers. Throws `MERON_E_ARGUMENT`,
+Blocks on this rank's drive if states are on nvme; never on peers. Throws `MERON_E_ARGUMENT`,
 `MERON_E_HANDLE`, `MERON_E_STALE`, `MERON_E_DUPLICATE`, `MERON_E_NO_MEMORY`, `MERON_E_IO`,
 `MERON_E_NOT_FOUND`, `MERON_E_NO_SPACE`, `MERON_E_TIMEOUT`, `MERON_E_PEER_DEAD`,
 `MERON_E_PEER_CLOSED`, `MERON_E_MISMATCH`, `MERON_E_ABORTED`, `MERON_E_AUTH`, `MERON_E_VERSION`.

@@ -23,13 +23,13 @@ Begins to save the states of all units, as they are now, as `name` in `folder`; 
 over the world.
 
     saving = save_checkpoint_begin(ctx, "runs/a", "step-100", optimizer; step = 100, keep = 2)
-    ...                                 # forward and backward go on
-    wait(saving)
+    ... # forward and backward continue wait(saving)
 
-The checkpoint exists whole or not at all, and any number of ranks can load it. A thread of the library
-copies and writes; a step or an update waits until its units are copied. A failure of any rank is every
-rank's, from the future, and from the next save if nobody has waited: the checkpoints that were there
-stay, and training can go on. Views of states are not to be written before `wait_copied`.
+The checkpoint is complete or does not exist, and any number of ranks can load it. A thread of the
+library copies and writes; a step or an update waits until its units are copied. The future throws a
+failure of any rank on all ranks, and so does the next save if no call has waited for the future.
+Existing checkpoints stay, and training can continue. Do not write to views of states before
+`wait_copied`.
 
 - `folder`: which all ranks see; made if it is not there. `name`: of this one, for example "step-100".
 - `optimizers`: one or several, whose states are saved too.

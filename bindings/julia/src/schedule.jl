@@ -16,23 +16,23 @@ units and options are equal on all ranks.
 
 Options, all in elements:
 
-- `prefetch_elements` = 50_000_000: gathers are begun ahead for the uses that come within so many
-  elements of uses; 0 begins nothing ahead.
-- `max_live_elements` = 1_000_000_000: limits what is begun ahead or kept, never what is needed now.
-- `max_reuse_elements` = 1_000_000_000: a unit whose next recorded use comes within so many elements of
-  other units' uses is kept full.
+- `prefetch_elements` = 50_000_000: gathers are prefetched for the next uses within this many
+  elements; 0: no prefetch.
+- `max_live_elements` = 1_000_000_000: limit of prefetched and kept units, never of the unit in use.
+- `max_reuse_elements` = 1_000_000_000: a unit stays full if its next recorded use is within this many
+  elements of other units' uses.
 - `persist_elements` = 100_000: a unit of at most so many stays full from its first use until `drop!`.
-- `persist_total_elements`: of all such units together, in the order given; no limit.
+- `persist_total_elements`: limit for all such units together, in the order of `units`; no limit.
 
-and where views are:
+and the memory of views:
 
 - `place` = `:host`: `:device` for the memory of the context's device, where it has one.
 - `stream` = `C_NULL`: for views on the device, the stream (a `Ptr{Cvoid}`: a cudaStream_t; `C_NULL` is
   the default one) that waits for a unit that is entered, and behind whose work so far its memory goes
   back. It lives as long as the schedule.
 
-What is gathered when follows from the calls alone, so ranks that make the same calls stay in step.
-Let one task at a time use it.
+The calls alone determine the gathers, so ranks that make the same calls stay in step. Let one task
+at a time use it.
 
 Throws `MERON_E_ARGUMENT`, `MERON_E_DUPLICATE` (a unit twice). Never blocks.
 """
@@ -89,8 +89,8 @@ end
 """
     begin_pass!(schedule, kind = 0)
 
-Begins a pass: the forward, and backward if there is one, of a micro-batch. Each `kind`, 0 to 15, has a
-recorded order of its own. Gives back what was begun ahead and not used.
+Begins a pass: the forward, and backward if there is one, of a micro-batch. Each `kind`, 0 to 15, has
+its own recorded order. Releases prefetched units that were not used.
 
 Throws `MERON_E_STATE` when units are entered (see `reset!`). Never blocks.
 """
@@ -99,7 +99,7 @@ function begin_pass!(schedule::Schedule, kind = 0)
     return
 end
 
-# An enter that did not end goes on when it is asked again: it is waited for as an operation is.
+# An enter that did not end continues with the next call, so it is waited for like an operation.
 struct Entering
     schedule::LibMeron.meron_schedule
     place::Int
@@ -112,13 +112,13 @@ wait_operation(use::Entering, slice, error) =
 """
     enter!(schedule, unit; timeout = nothing)
 
-Enters a unit, given as itself or by its index in `schedule.units`: it is full until it was left as
-often as it was entered. Collective over the units' group where it is not full already. `true` when it
-is full; `false` when `timeout` seconds passed first: it is not entered then, and entering it next goes
-on with the same use.
+Enters a unit, given as itself or by its index in `schedule.units`: it stays full until it is left as
+often as it is entered. Collective over the units' group if it is not full already. Returns `true` when
+it is full, and `false` after `timeout` seconds: then it is not entered, and the next enter of the unit
+continues the same use.
 
-Throws `MERON_E_STATE` (the unit, or one that is begun ahead, is being updated), `MERON_E_ARGUMENT`, and
-what `wait` throws.
+Throws `MERON_E_STATE` (the unit, or a prefetched one, is being updated), `MERON_E_ARGUMENT`, and what
+`wait` throws.
 """
 function enter!(schedule::Schedule, unit; timeout = nothing)
     place = place_of(schedule, unit)
@@ -187,8 +187,8 @@ end
 """
     info(schedule)
 
-What is known about a schedule: `entered` units now, `units`, `passes` and `uses` so far, of which
-`ready` (full already), `ahead` (met by a gather begun ahead) and `deviations` (not next in the
+Information about a schedule: `entered` units now, `units`, `passes` and `uses` so far; among the
+uses `ready` (full already), `ahead` (with a prefetched gather) and `deviations` (not next in the
 recorded order); `live_elements`, `peak_live_elements`, `wait_ns`. Never blocks.
 """
 info(schedule::Schedule) = as_tuple(

@@ -10,7 +10,7 @@ version() = VersionNumber(unsafe_string(LibMeron.meron_version_string()))
 """
     Meron.system_info()
 
-What this host and this build offer, as JSON text: CPU features and kernels in use, transports with
-the reason where one is unavailable, memory, huge pages, /dev/shm, memlock limit, io_uring.
+Describes this host and this build, as JSON text: CPU features and kernels in use, transports with
+the reason if one is unavailable, memory, huge pages, /dev/shm, memlock limit, io_uring.
 """
 system_info() = take_string(LibMeron.meron_system_info)

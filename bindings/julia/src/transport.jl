@@ -3,8 +3,8 @@
 
 """
 A transport of your own: a subtype with methods for the functions below is passed as `transport` to
-`Meron.open`. Whoever can send bytes from rank to rank (MPI.jl, sockets, a queue) gets everything else
-from Meron, which makes its collectives, checks and failure handling from send and receive alone.
+`Meron.open`. A program only needs to send bytes from rank to rank (MPI.jl, sockets, a queue): Meron
+builds its collectives, checks and failure handling on send and receive alone.
 
 - `Meron.start_send(t, peer, tag, bytes)` and `Meron.start_receive(t, peer, tag, bytes)`: start to
   send or receive the `Vector{UInt8}` `bytes`, which stays in place until the request is done or

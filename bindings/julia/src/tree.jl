@@ -6,8 +6,8 @@
 
 Registers a nested `NamedTuple` (or tuple) of arrays: a param per array, named by its path
 ("name.layer_1.weight"), and a unit per child of the root, so that layers are gathered one by one.
-Writes the values. What is no array of real numbers (functions, `nothing`, numbers) stays as it is.
-Collective over the world.
+Writes the values. Other values than arrays of real numbers (functions, `nothing`, numbers) stay
+unchanged. Collective over the world.
 
 - `tree.params`: the same tree of `Param`s; `tree.units`: its units.
 - `gather(body, tree)`: `body(whole)` with the same tree of views; `gather(body, tree, :layer_1)`
@@ -73,7 +73,7 @@ end
 holds_params(node) = node isa Param || is_node(node) && any(holds_params, Tuple(node))
 haskey_of(values, key) = is_node(values) && (values isa NamedTuple ? haskey(values, key) : key <= length(values))
 
-# The tree of whole tensors. What is no param stays as it is.
+# The tree of full tensors. Other nodes than params stay unchanged.
 whole(full::Gather, node) =
     node isa Param ? full[node] :
     node isa NamedTuple ? NamedTuple{keys(node)}(map(child -> whole(full, child), Tuple(node))) :

@@ -50,15 +50,15 @@ const CODECS = (:none, :bf16, :int8, :int4)
 """
     info(unit)
 
-What is known about a unit on this rank: `state` (`:partitioned`, `:gathering`, `:available`,
+Information about a unit on this rank: `state` (`:partitioned`, `:gathering`, `:available`,
 `:updating`), `version` of the values (0 until the first update), `leases` (gathers that hold it),
 `reduced` (a reduced gradient waits for a step). Never blocks.
 
-`param_codec` and `gradient_codec` say how values and gradients travel between replicas: `:none`,
-`:bf16`, `:int8` or `:int4`, by the plan, or bf16 where its codec's error was above the plan's limit.
-`param_error` and `gradient_error` are what the codec lost of what this rank encoded last,
-|x - decoded x| / |x| in the 2-norm, `param_worst_block` and `gradient_worst_block` the same of the
-worst block: 0 before, and without a codec; NaN or infinite where values were.
+`param_codec` and `gradient_codec` are the codecs of values and gradients between replicas: `:none`,
+`:bf16`, `:int8` or `:int4`, from the plan, or bf16 if the codec's error was above the plan's limit.
+`param_error` and `gradient_error` are the relative errors of this rank's last encoding, |x - decoded
+x| / |x| in the 2-norm, and `param_worst_block` and `gradient_worst_block` those of the worst block:
+0 before the first one, and without a codec; NaN or infinite if values were.
 """
 function info(unit::Unit)
     known = filled(LibMeron.meron_unit_info, LibMeron.meron_unit_get_info, raw(unit))

@@ -27,14 +27,14 @@ end
     update(body, units)
 
 Opens units for writing: `update(unit) do u; write!(u, param, array); end`. Collective over the units'
-group: waits until all ranks have released the present version, and after `body(u)` publishes what
-this rank has written as the next one. What was not written keeps its value.
+group: waits until all ranks have released the current version, and after `body(u)` publishes this
+rank's writes as the next one. Elements that were not written keep their values.
 
 If `body` throws, the exception is rethrown and nothing written in part is published: if this rank has
 written or viewed no param, its values are published unchanged; otherwise the group breaks on every
 rank with `MERON_E_ABORTED`, which names this rank.
 
-Ctrl-C while it waits gives the update up, which breaks the group: its peers go on with it.
+Ctrl-C while it waits cancels the update, which breaks the group, because the peers continue it.
 
 Throws `MERON_E_STATE` (a unit is gathered on this rank, or being updated), `MERON_E_DUPLICATE`,
 `MERON_E_ARGUMENT`, and what `wait` throws.

@@ -21,7 +21,7 @@ poll_operation(units::Vector{LibMeron.meron_unit}, error) = wait_operation(units
 
 wait_operation(future::LibMeron.meron_future, slice, error) =
     LibMeron.meron_future_wait(future, slice, error)
-# What was begun of the gradients of some units.
+# The pending reductions of some units.
 wait_operation(units::Vector{LibMeron.meron_unit}, slice, error) =
     LibMeron.meron_reduce_wait(units, length(units), slice, error)
 
@@ -57,7 +57,7 @@ end
     end
 end
 
-# Slices are too short for the library to ask by itself. What should_stop throws passes through.
+# Slices are too short for the library to ask by itself. Exceptions of should_stop pass through.
 function stop_if_asked(callbacks::Callbacks)
     callbacks.should_stop === nothing && return
     callbacks.should_stop()::Bool || return

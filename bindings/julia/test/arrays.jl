@@ -44,7 +44,7 @@ end
                 expected = T.(Float32.(values))
                 gather(full -> (@test full[p] == expected; @test eltype(full[p]) == T), unit)
             end
-            # What is not contiguous is copied.
+            # Arrays that are not contiguous are copied.
             wide = rand(Float32, 2, 3)
             update(u -> write!(u, p, transpose(wide)), unit)
             gather(full -> (@test full[p] == T.(permutedims(wide))), unit)

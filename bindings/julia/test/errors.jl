@@ -173,7 +173,7 @@ end
     ctx = Meron.open(; rank = 0, world_size = 1, transport = "self", should_stop = () -> true)
     @test isopen(ctx)
     close(ctx)
-    # Nobody else comes: should_stop ends the opening.
+    # No other rank arrives: should_stop ends the open.
     begun = time()
     lonely(stop) = Meron.open(;
         rank = 0, world_size = 2, transport = "local", job = "lonely", timeout = 10, should_stop = stop)
@@ -181,7 +181,7 @@ end
     @test_throws Enough lonely(() -> throw(Enough()))
     @test time() - begun < 8
 
-    # What a log function throws is reported, and goes no further.
+    # An exception of a log function is reported, and does not propagate.
     seen = Tuple{Symbol,String}[]
     callbacks = Meron.Callbacks((level, message) -> push!(seen, (level, message)), nothing)
     message = "wörds"

@@ -26,7 +26,7 @@ end
         @test read!(io, path, zeros(UInt8, 5); offset = 4000)[2:4] == UInt8['a', 'b', 'c']
         @test read!(io, path, zeros(Float32, 3); offset = 8000) == Float32[2001, 2002, 2003]
 
-        # Tasks run while one waits, and nobody need hold what is under way.
+        # Tasks run while one waits, and pending requests need no references.
         for round in 1:20
             write_begin(io, path, fill(UInt8(round), 1 << 20))
             round % 5 == 0 && GC.gc()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Finding the library.
 
-# What `using Meron` says in a fresh process. It fails: the message is what is looked at.
+# Output of `using Meron` in a fresh process. It fails, and the test checks the message.
 function loading(; variables...)
     output = IOBuffer()
     command = julia_command("-e", "using Meron; print(Meron.library_path[])"; variables...)

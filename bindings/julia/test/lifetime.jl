@@ -49,7 +49,7 @@ function random_orders(generator, per_context)
         number % 8 == 0 && append!(survivors, splice!(objects, 1:3))
         drop_all!(objects, generator)
     end
-    # Some outlive the context: by its close, or by nobody holding it.
+    # Some outlive the context: it is closed, or its last reference is dropped.
     if rand(generator, Bool)
         close(ctx)
         for object in survivors

@@ -129,10 +129,10 @@ end
     @test ranks[1].exitcode == 0
 end
 
-# A script without further ado ends at Ctrl-C; so does an open that waits for others. Everything is
-# compiled before the test is told to interrupt them: Julia's own exit at SIGINT does not return where
-# it comes amidst an allocation. What may be interrupted in the second lies within `try`: wherever the
-# exception comes up, it is the one that is expected.
+# An ordinary script ends at Ctrl-C; so does an open that waits for others. Everything is compiled
+# before the test interrupts them: Julia's own exit at SIGINT does not return if it arrives during
+# an allocation. In the second, `try` contains all code that may be interrupted: at any point, the
+# exception is the expected one.
 @testset "Ctrl-C ends a script" begin
     wait_in_open = "Meron.open(timeout = 100)"
     for (what, source) in (

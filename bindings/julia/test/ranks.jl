@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Ranks that are threads of this process.
 
-# What `body` returned on each rank, or the error that ended it. `transport` is a function of the rank.
+# Results of `body` on each rank, or its errors. `transport` is a function of the rank.
 function run_ranks(body, count; transport = rank -> "local", options...)
     results = Vector{Any}(undef, count)
     job = randstring(12)

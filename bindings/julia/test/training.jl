@@ -41,7 +41,7 @@
     end
 end
 
-# Numbers of which every result is exact: of a value of 2 and a gradient of 2.
+# Hyperparameters with exact results, for a value of 2 and a gradient of 2.
 @testset "the rule $name" for (name, make, value, states) in (
     ("Adam", u -> adam(u; learning_rate = 0.25, beta1 = 0.5, beta2 = 0.75, epsilon = 2), 1.875, 2),
     ("Adagrad", u -> adagrad(u; learning_rate = 0.5, epsilon = 1, weight_decay = 0.5), 1.625, 1),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the objects that are made from a context need of it."""
+"""The part of a context that its objects need."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class BaseContext:
         self._abandoned: list[tuple[Any, Any]] = []
         self._lifetime: Lifetime | None = Lifetime(handle, callbacks, self._abandoned)
         self.device = device
-        # Whether NumPy cannot read what the device has.
+        # True if NumPy cannot read the device's memory.
         self._remote: bool = device.startswith("cuda")
         self._dlpack_device: tuple[int, int] | None = None
 

@@ -25,7 +25,7 @@ LEVELS = {
 def log_callback(log: LogFunction | logging.Logger | None) -> Any:
     """The C function for `log`, or None. The caller keeps it alive as long as the context.
 
-    What `log` raises goes to sys.unraisablehook: cffi reports it there.
+    Exceptions of `log` go to sys.unraisablehook, where cffi reports them.
     """
     if log is None:
         return None
@@ -53,7 +53,7 @@ def log_callback(log: LogFunction | logging.Logger | None) -> Any:
 def stop_callback(stop: StopFunction | None) -> Any:
     """The C function that ends waits: for a signal, or when `stop` says so.
 
-    What it raises, KeyboardInterrupt above all, is raised by the call that waited (_native.settle).
+    The call that waited raises its exceptions, above all KeyboardInterrupt (_native.settle).
     """
     if stop is not None and not callable(stop):
         raise TypeError(f"should_stop must be a function without arguments, not {stop!r}")

@@ -70,7 +70,7 @@ python.Py_IncRef(ctypes.py_object(destructor))
 
 
 class Borrowed(NamedTuple):
-    """What a capsule shows, as long as it lives."""
+    """The tensor of a capsule. Valid as long as the capsule."""
 
     address: int
     shape: tuple[int, ...]

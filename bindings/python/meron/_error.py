@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all exceptions of the package have in common, and the four families of them."""
+"""The base of all exceptions of the package, and their four families."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ class Error(Exception):
     Attributes:
         status:    the status code, for example -300.
         name:      the code's name, "MERON_E_TIMEOUT".
-        message:   the whole message: what failed, where, on what, and what to do. Also str(error).
-        operation: the operation that failed, for example "gather"; "" where none applies.
-        subject:   the tensor, unit, file or key concerned; "" where none applies.
-        advice:    what to do next; "" where nothing is known.
-        rank:      the rank that reports the error, or None.
-        peer:      the rank that caused it when it is another one (dead, late, diverging), or None.
+        message: the full message: the failure, the rank, the object, the remedy. Also str(error).
+        operation: the operation that failed, for example "gather"; "" where none applies. subject:
+        the tensor, unit, file or key concerned; "" where none applies. advice: what to do next; ""
+        where nothing is known. rank: the rank that reports the error, or None. peer: the rank that
+        caused it when it is another one (dead, late, diverging), or None.
     """
 
     __module__ = "meron.errors"  # where users find it

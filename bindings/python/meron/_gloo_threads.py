@@ -37,7 +37,7 @@ def threads() -> dict[str, str]:
 
 
 def at_rest(before: dict[str, str], after: dict[str, str]) -> bool:
-    """Whether all have slept all the time in between."""
+    """True if all threads slept all the time in between."""
     return before == after and not any("R (" in each for each in after.values())
 
 

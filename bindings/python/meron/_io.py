@@ -28,17 +28,17 @@ from meron._native import (
 )
 from meron._values import IO_BACKENDS as BACKENDS
 
-# How long a wait goes without letting Python run its signal handlers.
+# Nanoseconds that a wait blocks before Python can run its signal handlers.
 SLICE = 100_000_000
-# Memory that a drive has not released when its IO was closed: it may still write there.
+# Memory that a drive had not released when its IO was closed. The drive may still write to it.
 _held: list[Any] = []
-# How the close, or a wait for a request of a closed IO, then ends.
+# Statuses of the close, or of a wait for a request of a closed IO, in that case.
 _HELD_STATUSES = (errors.ClosedError.status, errors.DeadlineError.status, IN_PROGRESS)
 
 
 @dataclass(frozen=True)
 class IOInfo:
-    """What is known about an IO: its options, and what was counted since it was opened."""
+    """Information about an IO: its options, and the counters since it was opened."""
 
     backend: str  # in use: "io_uring" or "threads"
     block_bytes: int
@@ -115,7 +115,7 @@ class IO(IoMethods, Owner):
     def close(self) -> None:
         """Ends what is under way, for at most about five seconds; doing so twice is fine.
 
-        Raises the first error of requests that nobody has waited for: it is closed all the same.
+        Raises the first error of requests that no call has waited for; it is closed even then.
         """
         handle, self._handle = self._handle, None
         if handle is None:
@@ -132,18 +132,18 @@ class IO(IoMethods, Owner):
     def read(self, path: Path, into: Any, offset: int = 0) -> None:
         """Reads as many bytes as `into` has, from byte `offset` of the file, and waits for them.
 
-        Blocks on the drive, with the GIL given up; Ctrl-C ends the wait. Raises NotFoundError;
-        InputOutputError where the file ends before that, or what the drive says; ArgumentError for
-        memory that will not do; DeadlineError when nothing moves.
+        Blocks on the drive, and releases the GIL; Ctrl-C ends the wait. Raises NotFoundError;
+        InputOutputError if the file is too short, or for an error of the drive; ArgumentError for
+        unusable memory; DeadlineError if no transfer progresses.
         """
         self._transfer(lib.meron_io_read, self.read_begin, True, path, into, offset)
 
     def write(self, path: Path, data: Any, offset: int = 0) -> None:
         """Writes all bytes of `data` to byte `offset` and on of the file, and waits for the kernel.
 
-        Makes the file where there is none; what it holds besides stays, also beyond the end of
-        this. What must survive a loss of power needs an os.fsync. Blocks and raises as `read`, and
-        NoSpaceError (a file that was to grow has the size that it had).
+        Creates the file if it does not exist; its other content stays, also beyond the end of
+        `data`. Data that must survive a loss of power needs an os.fsync. Blocks and raises as
+        `read`, and NoSpaceError (a file that had to grow keeps its size).
         """
         self._transfer(lib.meron_io_write, self.write_begin, False, path, data, offset)
 
@@ -156,7 +156,7 @@ class IO(IoMethods, Owner):
         return self._begin(lib.meron_io_write_begin, path, take(data, False), offset)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits for every request that nobody has waited for alone.
+        """Waits for every request that no call has waited for.
 
         Args:
             timeout: seconds; None: as long as something moves.
@@ -174,8 +174,8 @@ class IO(IoMethods, Owner):
     def buffer(self, count: int, dtype: Any = np.uint8) -> npt.NDArray[Any]:
         """Pinned, page-aligned memory as an array of `count` elements, which are 0.
 
-        It goes with the last array that shows it. Raises OutOfMemoryError, ArgumentError. What the
-        kernel does not pin is used all the same: see `describe`.
+        It is freed with the last array that refers to it. Raises OutOfMemoryError, ArgumentError.
+        If the kernel does not pin it, it works unpinned: see `describe`.
         """
         kind = np.dtype(dtype)
         bytes_ = number("count", count, 1 << 62) * kind.itemsize
@@ -225,7 +225,7 @@ class IO(IoMethods, Owner):
             raise untold[0]
 
     def _sweep(self) -> None:
-        """Releases those requests nobody holds any more that have ended."""
+        """Releases abandoned requests that have ended."""
         for _ in range(len(self._abandoned)):
             try:
                 handle, keep = self._abandoned.pop(0)
@@ -308,10 +308,11 @@ class Request(Owner):
             timeout: seconds; None: as long as something moves.
 
         Returns:
-            False when `timeout` passed first and it goes on.
+            False after `timeout`; the request continues.
 
-        Blocks on the drive, with the GIL given up; Ctrl-C ends the wait, not the request. Raises
-        InputOutputError, NoSpaceError; DeadlineError when nothing moves (it goes on); StaleError.
+        Blocks on the drive, and releases the GIL; Ctrl-C ends the wait, not the request. Raises
+        InputOutputError, NoSpaceError; DeadlineError if no transfer progresses (the request
+        continues); StaleError.
         """
         if self._handle is None:
             raise errors.StaleError("this request was released")
@@ -354,7 +355,7 @@ class Request(Owner):
 
 
 class Buffer(Owner):
-    """What owns pinned memory; arrays that show it keep this."""
+    """Owner of pinned memory. Its arrays keep it alive."""
 
     _release_function = lib.meron_io_buffer_release
 

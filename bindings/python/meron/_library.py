@@ -27,7 +27,7 @@ def candidates() -> Iterator[tuple[str, str]]:
     """Where the library may be, in the order of preference: (path or name, why there)."""
     chosen = os.environ.get("MERON_LIBRARY")
     if chosen:
-        # Somebody who names a library wants that one and no other.
+        # If the user names a library, it is the only candidate.
         path = Path(chosen)
         yield str(path / "libmeron.so" if path.is_dir() else path), "MERON_LIBRARY"
         return

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When the library's context is closed."""
+"""The close of the library's context: by the user, the garbage collector or the end of the
+process."""
 
 from __future__ import annotations
 

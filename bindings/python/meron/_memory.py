@@ -13,7 +13,7 @@ from meron.dtypes import NAMES, NUMPY, SIZES, Array
 
 
 class Memory:
-    """What NumPy keeps as the base of an array: where the memory is, and what keeps it there."""
+    """The base of a NumPy array: the address of the memory, and the object that keeps it alive."""
 
     __slots__ = ("__array_interface__", "keep")
 
@@ -49,7 +49,7 @@ def byte_count(dtype: str, count: int) -> int:
 
 
 class Loans:
-    """Writable arrays that were handed out for a time; `end` makes them read-only.
+    """Writable arrays that the caller may use for a time; `end` makes them read-only.
 
     That turns most writes that come too late into a ValueError. It cannot reach arrays that were
     derived from them (slices, reshapes): those have flags of their own.

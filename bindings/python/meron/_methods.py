@@ -49,12 +49,12 @@ class OptimizerMethods(Handled):
     """Calls of meron_optimizer that need nothing of Python's own."""
 
     def reload(self) -> None:
-        """Brings the states back that meron_optimizer_offload has moved off, bit by bit the same.
+        """Restores the states that meron_optimizer_offload moved, bit for bit.
 
         Blocks on this rank's drive; never on peers.
 
         Raises StateError (they are not offloaded), OutOfMemoryError, InputOutputError,
-        CorruptError (the drive gave other bytes), DeadlineError, HandleError, StaleError.
+        CorruptError (the drive returned other bytes), DeadlineError, HandleError, StaleError.
         """
         call(lib.meron_optimizer_reload, self._for_call())
 
@@ -67,8 +67,8 @@ class ScheduleMethods(Handled):
     """Calls of meron_schedule that need nothing of Python's own."""
 
     def drop(self) -> None:
-        """Gives back everything that stays full or was begun ahead: before an update or an
-        optimizer step, which need all leases back. The pass and the recorded orders stay.
+        """Releases all units that stay full or were prefetched. Call it before an update or an
+        optimizer step, which need all leases released. The pass and the recorded orders stay.
         Local.
 
         Never blocks.
@@ -79,7 +79,7 @@ class ScheduleMethods(Handled):
         call(lib.meron_schedule_drop, self._for_call())
 
     def reset(self) -> None:
-        """Forgets all uses and the pass, and gives everything back: after an exception in the
+        """Drops all uses and the pass, and releases all units. Call it after an exception in the
         trainer. The recorded orders stay. Local.
 
         Never blocks.
@@ -93,9 +93,9 @@ class IoMethods(Handled):
     """Calls of meron_io that need nothing of Python's own."""
 
     def describe(self) -> str:
-        """What a person should know about its speed, a line each: the backend and what the kernel
-        has granted it, why it is not a faster one, and which files go through the page cache,
-        and why.
+        """Describes the speed for people, one line per fact: the backend and the kernel's grants,
+        the reason if it is not a faster one, and the files that use the page cache with the
+        reason.
 
         Never blocks.
 

@@ -31,12 +31,12 @@ IN_PROGRESS: Final[int] = lib.MERON_IN_PROGRESS
 TYPES: Final[dict[str, Any]] = named_types(ffi)
 ERROR_OUT: Final[Any] = TYPES["meron_error **"]
 
-# What was raised inside should_stop hooks and is still to be raised, by the thread's ident.
+# Exceptions of should_stop hooks that are not raised yet, by the thread's ident.
 interrupts: dict[int, BaseException] = {}
 
 
-# Error slots that no call has: one is taken for each call, and put back if it is empty, because to
-# make one takes a sixth of a call. What raises drops it.
+# Free error slots: each call takes one, and puts it back if it is empty, because creating one takes
+# a sixth of a call. A call that raises drops it.
 free_slots: list[Any] = []
 
 
@@ -127,7 +127,7 @@ def string(pointer: Any) -> str:
 
 
 def take_string(function: Any, *arguments: Any) -> str:
-    """The text that a function hands out through `char **out`; frees the library's copy."""
+    """The text that a function returns through `char **out`; frees the library's copy."""
     pointer = receive("char **", function, *arguments)
     try:
         return string(pointer)
@@ -180,10 +180,10 @@ def nanoseconds(seconds: float | None) -> int:
 
 
 class Handled:
-    """What the library has a handle of: the base of the methods that are generated."""
+    """An object with a handle of the library: the base of the generated methods."""
 
     def _for_call(self) -> Any:
-        """The handle, for a call; raises where there is none any more."""
+        """The handle, for a call; raises if it is released."""
         raise NotImplementedError
 
 

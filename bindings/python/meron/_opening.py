@@ -40,8 +40,8 @@ def open(
             MPI); without one the world has one rank.
         transport: "self", "local" (ranks are threads of this process), "shm" (processes of this
             host), or a CustomTransport; "cluster" (processes of a host share memory, and `custom`
-            joins the hosts) or "mpi" (MPI does). None is self for one rank, mpi under mpirun where
-            no token is given, else shm.
+            connects the hosts) or "mpi" (MPI connects them). None is self for one rank, mpi under
+            mpirun where no token is given, else shm.
         plan: a Plan, a preset's name, JSON text, or such a dict.
         job: local: ranks of one process with an equal job meet. Where ranks meet in a directory
             (MERON_STORE), the job's name among others'.
@@ -53,8 +53,8 @@ def open(
         threads: for compute on this rank; None is cores / ranks of this host.
         log: function of (level, message), levels as in `logging`, or a logging.Logger; None writes
             warnings and errors to stderr. It may be called on any thread that is inside a call,
-            and must not call Meron. What it raises goes to sys.unraisablehook.
-        should_stop: asked about ten times a second while a call waits; True ends the wait with a
+            and must not call Meron. Its exceptions go to sys.unraisablehook.
+        should_stop: called about ten times a second while a call waits; True ends the wait with a
             CancelledError, an exception of its own is raised by the call that waits. It must not
             call Meron. Signals (Ctrl-C) are looked at in any case.
         custom: the transport between hosts for "cluster". As `transport` it joins all ranks.
@@ -63,12 +63,12 @@ def open(
             host. Gathers then are in the device's memory, and gradients may be.
         allocator: of the device's memory; None is a pool of Meron's own.
 
-    Blocks until all ranks have come, at most until the deadline, with the GIL given up.
+    Blocks until all ranks have arrived, at most until the deadline, and releases the GIL.
 
     Raises:
         ArgumentError: a rank beyond the world, an unknown transport or device.
-        AuthError: the token is missing or wrong. DeadlineError: who is missing.
-        VersionError, OutOfMemoryError, InputOutputError, DuplicateError (a rank came twice).
+        AuthError: the token is missing or wrong. DeadlineError: names the missing ranks.
+        VersionError, OutOfMemoryError, InputOutputError, DuplicateError (a rank arrived twice).
         UnsupportedError: the device's module cannot be loaded, or cannot work here. DeviceError.
     """
     options = initial("meron_context_options")

@@ -15,13 +15,13 @@ from meron.unit import Unit
 class Optimizing(BaseContext):
     """What `meron.Context` has of optimizers: a function for each rule.
 
-    Makes an optimizer and its states (zero) for the trainable params of some units: what the
-    rule keeps, in the plan's dtype and on its tier, and an f32 master copy where the params
-    have 16 bits. States on tier nvme are written once here, so that steps only write over what
-    is there; while that takes long, the log tells how far it is. Collective over the units'
+    Creates an optimizer and its states (zero) for the trainable params of some units: the
+    states of the rule, in the plan's dtype and on its tier, and an f32 master copy if the
+    params have 16 bits. States on tier nvme are written once here, so that steps only overwrite
+    existing data; if that takes long, the log reports the progress. Collective over the units'
     group.
 
-    Blocks on this rank's drive where states lie on nvme; never on peers.
+    Blocks on this rank's drive if states are on nvme; never on peers.
 
     Raises ArgumentError, HandleError, StaleError, DuplicateError, OutOfMemoryError,
     InputOutputError, NotFoundError, NoSpaceError, DeadlineError, PeerDeadError,
@@ -37,7 +37,7 @@ class Optimizing(BaseContext):
         weight_decay: float = 0.01,
         max_norm: float = 0.0,
     ) -> Optimizer:
-        """How AdamW updates: Loshchilov and Hutter, arXiv 1711.05101.
+        """AdamW (Loshchilov and Hutter, arXiv 1711.05101).
 
         Args:
             lr: 0 or more.
@@ -67,7 +67,7 @@ class Optimizing(BaseContext):
         weight_decay: float = 0.0,
         max_norm: float = 0.0,
     ) -> Optimizer:
-        """How Adam updates: Kingma and Ba, arXiv 1412.6980; weight decay is part of the gradient.
+        """Adam (Kingma and Ba, arXiv 1412.6980); weight decay is part of the gradient.
 
         Args:
             lr: 0 or more.
@@ -97,8 +97,8 @@ class Optimizing(BaseContext):
         max_norm: float = 0.0,
         lr_decay: float = 0.0,
     ) -> Optimizer:
-        """How Adagrad updates: Duchi, Hazan and Singer, JMLR 12 (2011); weight decay is part of
-        the gradient. Keeps the sum of squared gradients.
+        """Adagrad (Duchi, Hazan and Singer, JMLR 12, 2011); weight decay is part of the gradient.
+        Keeps the sum of squared gradients.
 
         Args:
             lr: 0 or more.
@@ -126,12 +126,12 @@ class Optimizing(BaseContext):
         weight_decay: float = 0.0,
         max_norm: float = 0.0,
     ) -> Optimizer:
-        """How Lion updates: Chen et al., arXiv 2302.06675. Keeps an average of gradients.
+        """Lion (Chen et al., arXiv 2302.06675). Keeps an average of gradients.
 
         Args:
             lr: 0 or more.
-            betas: the first: of the direction that is taken; 0 or more, below 1; the second: of
-            the average that is kept; 0 or more, below 1.
+            betas: the first: of the direction of the update; 0 or more, below 1; the second: of
+            the stored average; 0 or more, below 1.
             weight_decay: 0 or more.
             max_norm: gradients are scaled to at most this global 2-norm; 0: no clipping.
         """
@@ -156,8 +156,8 @@ class Optimizing(BaseContext):
         weight_decay: float = 0.0,
         max_norm: float = 0.0,
     ) -> Optimizer:
-        """How stochastic gradient descent updates, as torch.optim.SGD; weight decay is part of the
-        gradient. With a momentum it keeps an average of gradients; without, nothing.
+        """Stochastic gradient descent, as torch.optim.SGD; weight decay is part of the gradient.
+        With a momentum it keeps an average of gradients; without one, no state.
 
         Args:
             lr: 0 or more.

@@ -24,7 +24,7 @@ from meron.optimizer import Optimizer
 
 
 class Saving(BaseContext):
-    """What `meron.Context` has of checkpoints."""
+    """Methods of `meron.Context` for checkpoints."""
 
     def save(
         self,
@@ -76,11 +76,11 @@ class Saving(BaseContext):
     ) -> Future:
         """Begins to save the states of all units, as they are now.
 
-        The checkpoint exists whole or not at all, and any number of ranks can load it:
+        The checkpoint is complete or does not exist, and any number of ranks can load it:
         docs/checkpoint-format.md. Collective over the world. A thread of the engine copies and
-        writes while forward and backward go on; a step waits until its units are copied. A failure
-        on one rank is every rank's, raised by the future, or by the next save: the checkpoints that
-        were there stay, and training can go on. Waits for a save before this one.
+        writes while forward and backward continue; a step waits until its units are copied. The
+        future, or the next save, raises a failure of one rank on all ranks. Existing checkpoints
+        stay, and training can continue. Waits for the previous save.
 
         Args:
             folder: of checkpoints, which all ranks see; made if it is not there.
@@ -128,8 +128,8 @@ class Saving(BaseContext):
     def wait_copied(self, timeout: float | None = None) -> bool:
         """Waits until the save under way has copied what it saves.
 
-        Then the tensors that were given to it may change. False when `timeout` seconds passed
-        first. Blocks on the drive, with the GIL given up.
+        Then the tensors that were passed to it may change. Returns False after `timeout` seconds.
+        Blocks on the drive, and releases the GIL.
         """
         status = call(lib.meron_checkpoint_wait_copied, self._handle, nanoseconds(timeout))
         return status != IN_PROGRESS
@@ -155,9 +155,9 @@ class Saving(BaseContext):
     ) -> Checkpoint:
         """Loads a checkpoint into all units, whatever world and plan saved it.
 
-        Values, masters, states, step counts and the numbers of param groups. Collective over the
-        world; blocks on the drive and on all ranks, with the GIL given up. Before anything changes
-        all ranks have compared names, shapes and optimizers, and opened the files.
+        Values, masters, states, step counts and the hyperparameters of param groups. Collective
+        over the world; blocks on the drive and on all ranks, and releases the GIL. Before anything
+        changes all ranks have compared names, shapes and optimizers, and opened the files.
 
         Args:
             folder: of checkpoints, or one of them; with `values_only` also a model as Hugging Face
@@ -211,16 +211,15 @@ class Saving(BaseContext):
         """Writes the values of all units as Hugging Face publishes models.
 
         model.safetensors, or several files with an index. Collective over the world; each rank
-        writes its own part of each tensor in place, so nothing is gathered. Blocks on the drive and
-        on all ranks, with the GIL given up.
+        writes its own shard of each tensor in place, so nothing is gathered. Blocks on the drive
+        and on all ranks, and releases the GIL.
 
         Args:
-            folder: which all ranks see; made if it is not there. Its other files stay.
-            dtype: "bf16", "f16" or "f32" of the values in the files; None: each param's own.
-            max_file_bytes: a file is closed before it would exceed it.
-            mapping: {param: name in the files}, where it differs.
-            tensors: buffers of rank 0, whole.
-            overwrite: replace a model that is there.
+            folder: which all ranks see; created if it does not exist. Its other files stay. dtype:
+            "bf16", "f16" or "f32" of the values in the files; None: each param's own.
+            max_file_bytes: a file is closed before it would exceed it. mapping: {param: name in the
+            files}, where it differs. tensors: buffers of rank 0, whole. overwrite: replace a model
+            that is there.
 
         Raises ArgumentError, DuplicateError (a model is there), StateError as `save`, NoSpaceError,
         InputOutputError, GroupError.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C types of which the package makes objects, by name, all read at once.
+"""The C types that the package instantiates, by name, all read at once.
 
 cffi reads each name with a parser that goes through every declaration first: some milliseconds for
 each, in the middle of a step or as the first save begins. One struct that has a member of each type

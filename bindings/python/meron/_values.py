@@ -1,32 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 # Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
-"""What the library fills, and the names of enums' values."""
+"""Structs that the library fills, and the names of enums' values."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# How values are combined.
+# The operation that combines values.
 REDUCE_OPS: dict[str, int] = {"sum": 0, "mean": 1}
 
-# How numbers are encoded on the way between replicas; docs/plan.md has the details.
+# Encoding of numbers that are sent between replicas; docs/plan.md has the details.
 CODECS: dict[str, int] = {"none": 0, "bf16": 1, "int8": 2, "int4": 3}
 
 # State of a unit on this rank.
 UNIT_STATES: dict[str, int] = {"partitioned": 0, "gathering": 1, "available": 2, "updating": 3}
 
-# Which state of an optimizer.
+# A state of an optimizer.
 OPTIMIZER_STATES: dict[str, int] = {"master": 0, "exp_avg": 1, "exp_avg_sq": 2}
 
-# Who moves the bytes.
+# The interface that moves the bytes.
 IO_BACKENDS: dict[str, int] = {"auto": 0, "io_uring": 1, "threads": 2}
 
 
 @dataclass(frozen=True)
 class Counted:
-    """What was counted since the context was opened, and memory now. Bytes."""
+    """Counters since the context was opened, and the memory in use now, in bytes."""
 
-    # parts of peers seen in place, or fetched by devices
+    # shards of peers read in place, or fetched by devices
     gather_mapped_bytes: int
     # parts of peers copied
     gather_copied_bytes: int
@@ -40,17 +40,17 @@ class Counted:
     wait_ns: int
     # of values, held now
     param_bytes: int
-    # of gradients, counted from the making of a unit on
+    # of gradients, counted from the creation of a unit on
     gradient_bytes: int
     # of optimizer states, held now
     optimizer_bytes: int
     # of staging buffers, held now
     staging_bytes: int
-    # of what keeps the ranks in step, held now
+    # of the control data that keeps the ranks in step, held now
     control_bytes: int
-    # most ever held of param + gradient + optimizer + staging
+    # maximum of param + gradient + optimizer + staging
     peak_bytes: int
-    # bytes of pages that the kernel has given to this rank's arena
+    # bytes of pages in this rank's arena
     arena_pages_bytes: int
     # gathered from ranks that share no memory, as on the wire
     far_gather_bytes: int
@@ -60,19 +60,19 @@ class Counted:
     nvme_read_bytes: int
     # written to it
     nvme_written_bytes: int
-    # of it, in use now
+    # of that file, in use now
     nvme_bytes: int
     # copied from the host to this rank's device
     device_up_bytes: int
     # copied from it to the host
     device_down_bytes: int
-    # on the device at all times: rows of tier device
+    # on the device at all times: entries of tier device
     device_bytes: int
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the plan predicts for this rank and the units made so far. Bytes."""
+    """The plan's predictions for this rank and its current units, in bytes."""
 
     # of values, held
     param_bytes: int
@@ -80,7 +80,7 @@ class Prediction:
     gradient_bytes: int
     # of optimizer states, held
     optimizer_bytes: int
-    # the most held at once on this rank
+    # maximum held at once on this rank
     peak_bytes: int
     # as in meron_stats, per optimizer step; so are those below
     gather_mapped_bytes: int
@@ -88,8 +88,8 @@ class Prediction:
     gather_copied_bytes: int
     # gradients read from peers
     reduce_bytes: int
-    # of values, from the first gather to the update (of frozen ones for good): on top of those
-    # held, within the peak
+    # of values, from the first gather to the update (of frozen ones permanently): in addition
+    # to param_bytes, within the peak
     second_copy_bytes: int
     # gathered from ranks that share no memory, as on the wire
     far_gather_bytes: int
@@ -101,17 +101,17 @@ class Prediction:
     nvme_written_bytes: int
     # in use there, at all times
     nvme_bytes: int
-    # on the device at all times, where ranks exchange on their devices
+    # on the device at all times, if ranks exchange on their devices
     device_bytes: int
 
 
 @dataclass(frozen=True)
 class ScheduleInfo:
-    """What is known about a schedule."""
+    """Information about a schedule."""
 
     # units that are entered now
     entered: int
-    # that it was made of
+    # of the schedule
     units: int
     # begun so far
     passes: int
@@ -119,13 +119,13 @@ class ScheduleInfo:
     uses: int
     # uses whose unit was full already
     ready: int
-    # uses met by a gather that was begun ahead
+    # uses with a prefetched gather
     ahead: int
-    # uses that the recorded order did not have next
+    # uses that differ from the recorded order
     deviations: int
-    # of the units that are full or on their way now
+    # of the units that are full or gathering now
     live_elements: int
-    # the most there were
+    # maximum of live_elements
     peak_live_elements: int
     # nanoseconds that uses have waited
     wait_ns: int
@@ -133,13 +133,13 @@ class ScheduleInfo:
 
 @dataclass(frozen=True)
 class SaveProgress:
-    """How far the save under way is."""
+    """Progress of a save."""
 
-    # whether a save is under way
+    # true while a save is pending
     saving: bool
     # bytes that this rank writes; 0: not known yet, or no save
     total: int
-    # of them, out of the units
+    # of these, copied from the units
     copied: int
-    # of them, in files
+    # of these, written to files
     written: int

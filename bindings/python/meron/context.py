@@ -191,11 +191,10 @@ class Context(Saving, Optimizing, ContextMethods):
 
         Args:
             units: of one group; enter and leave take a unit's index.
-            prefetch_elements: gathers are begun ahead for the uses that come within this many
-                elements of uses; None is 50,000,000, 0 begins nothing ahead.
-            max_live_elements: limits what is begun ahead or kept, never what is needed now; None is
-                1,000,000,000.
-            max_reuse_elements: a unit whose next recorded use comes within this many elements of
+            prefetch_elements: gathers are prefetched for the next uses within this many elements;
+            None is 50,000,000, 0 disables the prefetch. max_live_elements: limit of prefetched and
+            kept units, never of the unit in use; None is 1,000,000,000. max_reuse_elements: a unit
+            whose next recorded use comes within this many elements of
                 other units' uses is kept full; None is 1,000,000,000.
             persist_elements: a unit of at most this many elements stays full from its first use
                 until `drop`; None is 100,000.
@@ -228,14 +227,14 @@ class Context(Saving, Optimizing, ContextMethods):
     def wait_reductions(self, units: Iterable[Unit], timeout: float | None = None) -> bool:
         """Waits until all that was begun by `reduce` and `reduce_finish` of the units has ended.
 
-        One call for many units, also where nobody kept the futures.
+        One call for many units, also for reductions without a future.
 
         Args:
-            units: also of several groups; one of which nothing was begun is done.
-            timeout: seconds for all of them; None waits until each operation's own deadline.
+            units: also of several groups; a unit with no reduction counts as done. timeout: seconds
+            for all of them; None waits until each operation's own deadline.
 
         Returns:
-            True when all have ended well, False when `timeout` passed first and they go on.
+            True if all have succeeded, False after `timeout`; they continue.
 
         Blocks as Future.wait. Raises as Future.wait; ArgumentError for no unit, HandleError for
         units of several contexts.
@@ -265,7 +264,7 @@ class Context(Saving, Optimizing, ContextMethods):
         return Stats(*(getattr(out, name) for name in counted), *(held() if held else ()))
 
     def predict(self, micro_batches: int = 1, gathers_per_micro_batch: int = 2) -> Prediction:
-        """What the plan predicts for this rank and the units made so far.
+        """The plan's predictions for this rank and its current units.
 
         The counters of `stats` grow by exactly these bytes per step of that workload.
         """

@@ -18,7 +18,7 @@ TYPESTR = {"<f4": "f32", "<f2": "f16"}  # the interface of CUDA arrays cannot na
 
 
 class DeviceArray:
-    """Dense, row-major memory of a context's device that belongs to somebody else.
+    """Dense, row-major memory of a context's device that Meron does not own.
 
     For `Unit.reduce` and for `into` of a gather, which take everything with
     `__cuda_array_interface__` or a CUDA tensor's `__dlpack__` (PyTorch's, CuPy's, JAX's) as it is.
@@ -60,7 +60,7 @@ class DeviceArray:
 def device_array(value: Any, stream: int, what: str) -> DeviceArray | None:
     """`value` as memory of a device; None where it is memory of the host.
 
-    What is asked of `stream` from now on comes after its owner's work, where that can be said.
+    If the interface permits it, later work on `stream` is ordered after the owner's work.
     """
     if isinstance(value, DeviceArray):
         return value
@@ -110,9 +110,9 @@ class DeviceAllocator(abc.ABC):
     """The trainer's own allocator of a device's memory, such as the cache of a framework.
 
     Pass an instance as `meron.open(device=..., allocator=...)`; it is kept until the process ends,
-    because tensors that were handed out may outlive the context. Its methods are called on any
-    thread that is inside a call, under locks of the library: they must not call Meron, and not wait
-    for work of the device. What they raise goes to sys.unraisablehook.
+    because tensors may outlive the context. Its methods are called on any thread that is inside a
+    call, under locks of the library: they must not call Meron, and not wait for work of the device.
+    Their exceptions go to sys.unraisablehook.
     """
 
     @abc.abstractmethod
@@ -127,7 +127,7 @@ class DeviceAllocator(abc.ABC):
         """Takes such memory back; what was asked of `stream` so far may still use it."""
 
 
-# What the library may call at any time: also of contexts that were closed, whose tensors live on.
+# Callbacks of the library, also of closed contexts, because their tensors may still exist.
 kept: list[tuple[Any, ...]] = []
 
 

@@ -98,13 +98,13 @@ class NonFiniteError(CallError, ArithmeticError):
 
 
 class CancelledError(CallError):
-    """should_stop asked a wait to end, or the object was released."""
+    """should_stop ended a wait, or the object was released."""
 
     status, name = -108, "MERON_E_CANCELLED"
 
 
 class OutOfMemoryError(ResourceError, MemoryError):
-    """No memory, or the context's limit is reached; it has the figures."""
+    """No memory, or the context's limit is reached; the message has the figures."""
 
     status, name = -200, "MERON_E_NO_MEMORY"
 
@@ -122,7 +122,7 @@ class NotFoundError(ResourceError, LookupError):
 
 
 class CorruptError(ResourceError, OSError):
-    """A drive gave other bytes than were written: the message says where."""
+    """A drive returned other bytes than were written: the message says where."""
 
     status, name = -203, "MERON_E_CORRUPT"
 
@@ -134,7 +134,7 @@ class NoSpaceError(ResourceError, OSError):
 
 
 class DeviceError(ResourceError, OSError):
-    """A device has failed: it is of no use any more in this process."""
+    """A device has failed: this process cannot use it any more."""
 
     status, name = -205, "MERON_E_DEVICE"
 
@@ -164,7 +164,7 @@ class MismatchError(GroupError):
 
 
 class AbortedError(GroupError):
-    """A rank called meron_group_abort, or gave up an update."""
+    """A rank called meron_group_abort, or cancelled an update."""
 
     status, name = -304, "MERON_E_ABORTED"
 

@@ -44,22 +44,21 @@ class Future(Owner):
             timeout: seconds; None waits until the operation's own deadline.
 
         Returns:
-            True when it has ended well, False when `timeout` passed first and it goes on.
+            True if it has succeeded, False after `timeout`; it continues.
 
-        Blocks on peers, with the GIL given up; Ctrl-C ends the wait, not the operation.
+        Blocks on peers, and releases the GIL; Ctrl-C ends the wait, not the operation.
 
         Raises:
             GroupError: a rank is dead, late, closed or made another call.
             NonFiniteError: of an optimizer's step.
-            CancelledError: should_stop asked the wait to end.
-            StaleError: the future was released.
+            CancelledError: should_stop ended the wait. StaleError: the future was released.
         """
         if self._ended and self._handle is not None:
             return True
         return self._look(lib.meron_future_wait, nanoseconds(timeout))
 
     def done(self) -> bool:
-        """Whether the operation has ended well; never blocks. Raises the error if it failed."""
+        """True if the operation has succeeded; never blocks. Raises the error if it failed."""
         if self._ended and self._handle is not None:
             return True
         return self._look(lib.meron_future_poll)
@@ -93,7 +92,7 @@ class Future(Owner):
 
 
 def sweep(abandoned: list[tuple[Any, Any]]) -> None:
-    """Releases those futures nobody holds any more whose operations have ended."""
+    """Releases abandoned futures of operations that have ended."""
     for _ in range(len(abandoned)):
         try:
             handle, keep = abandoned.pop(0)

@@ -113,7 +113,7 @@ class Gather:
         Returns:
             True when they are full, False when `timeout` passed first.
 
-        Blocks on peers, with the GIL given up. Errors as Future.wait, and StaleError.
+        Blocks on peers, and releases the GIL. Errors as Future.wait, and StaleError.
         """
         if self._ready and self._handle is not None:
             return True
@@ -133,8 +133,8 @@ class Gather:
     def wait_stream(self, stream: int = 0, timeout: float | None = None) -> bool:
         """Makes a stream wait until the tensors are full on the device.
 
-        What is asked of it from now on sees them. The device is not waited for here; for tensors on
-        the host this is `wait`.
+        Later work on the stream sees them. This does not wait for the device; for tensors on the
+        host it is `wait`.
 
         Args:
             stream: its address (torch.cuda.Stream.cuda_stream); 0 is the device's default stream.
@@ -143,12 +143,12 @@ class Gather:
         Returns:
             True when the stream waits, False when `timeout` passed first.
 
-        Blocks on peers, with the GIL given up. Errors as `wait`.
+        Blocks on peers, and releases the GIL. Errors as `wait`.
 
         Raises:
             ArgumentError: the context has no device, or the stream is another one's.
             StateError: the stream is being captured into a graph.
-            OutOfMemoryError (the device has no room), DeviceError.
+            OutOfMemoryError (the device is full), DeviceError.
         """
         if self._handle is None:
             raise released()
@@ -156,7 +156,7 @@ class Gather:
         return not call(lib.meron_gather_wait_stream, self._handle, stream_pointer(stream), until)
 
     def ready(self) -> bool:
-        """Whether the tensors are full; never blocks on peers. Raises the gather's error."""
+        """True if the tensors are full; never blocks on peers. Raises the gather's error."""
         if not self._ready or self._handle is None:
             if self._handle is None:
                 raise released()
@@ -248,7 +248,8 @@ class Gather:
             self._release_function(handle, self._null)
 
     def _full(self) -> Gather:
-        """Waits; gives the leases back if that fails, for nobody else has this gather yet."""
+        """Waits; releases the leases if that fails, because the caller has no gather to release
+        yet."""
         try:
             self.wait()
         except BaseException:

@@ -18,9 +18,9 @@ DeepNVMe: a script that uses that one changes its import.
     handle.async_pread(tensor, "weights.bin")
     handle.wait()
 
-What is read into or written from: a NumPy array, a torch tensor in host memory, or whatever has the
-buffer protocol (bytearray, memoryview, mmap); contiguous, of any alignment. It is kept alive while
-the drive works on it, and must not be used meanwhile.
+Memory of a transfer is a NumPy array, a torch tensor in host memory, or any object with the buffer
+protocol (bytearray, memoryview, mmap); contiguous, of any alignment. It is kept alive while the
+drive works on it, and must not be used meanwhile.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ logger = logging.getLogger("meron.io")
 
 Target = Union[Path, int]
 
-# What has been logged already: once in a process is enough.
+# Messages that this process has already logged; each is logged once.
 _told: set[str] = set()
 _telling = threading.Lock()
-# What calls past the page cache take whole ones of.
+# Unit of calls past the page cache.
 PAGE = 4096
-# Of a comparison with what the page cache has (validate=True).
+# Bytes per comparison with the page cache (validate=True).
 COMPARED = 1 << 22
 
 
@@ -66,12 +66,12 @@ class AsyncIOHandle:
             one thread does all, and this only has to be a number that threads can have.
         timeout: seconds; a wait ends when nothing has moved for so long. None: 600.
 
-    What differs from DeepSpeed's: a failure raises a `meron.Error` that names the file, instead of
-    an assertion or -1; sizes, offsets and memory need no alignment, so that
-    `intra_op_parallelism` need not divide a size; a read may end before the file does; `wait`
-    without anything to wait for returns 0. Tensors have to lie in host memory.
+    Differences from DeepSpeed's: a failure raises a `meron.Error` that names the file, instead of
+    an assertion or -1; sizes, offsets and memory need no alignment, so that `intra_op_parallelism`
+    need not divide a size; a read may end before the file does; `wait` without pending requests
+    returns 0. Tensors have to be in host memory.
 
-    May be used from any thread. It closes itself when it dies, after what is under way.
+    May be used from any thread. Its finalizer closes it after pending requests.
     """
 
     def __init__(
@@ -117,11 +117,11 @@ class AsyncIOHandle:
         return self._io.info().depth
 
     def get_single_submit(self) -> bool:
-        """Whether each call is handed to the kernel alone."""
+        """True if each call is submitted to the kernel alone."""
         return self._io.info().single_submit
 
     def get_overlap_events(self) -> bool:
-        """Whether calls begin before those before them have ended."""
+        """True if calls begin before earlier ones have ended."""
         return self._io.info().overlap_events
 
     def get_intra_op_parallelism(self) -> int:
@@ -140,13 +140,13 @@ class AsyncIOHandle:
         """Reads as many bytes as `buffer` has, from byte `file_offset` of the file on.
 
         Args:
-            validate: whether what was read is compared with what an ordinary read gives.
+            validate: True compares the bytes with those of an ordinary read.
 
         Returns:
             0.
 
-        Blocks on the drive, with the GIL given up. Raises NotFoundError; InputOutputError where
-        the file ends before that; CorruptError from `validate`; ArgumentError; DeadlineError.
+        Blocks on the drive, and releases the GIL. Raises NotFoundError; InputOutputError if the
+        file is too short; CorruptError from `validate`; ArgumentError; DeadlineError.
         """
         self._io.read(filename, buffer, file_offset)
         if validate:
@@ -226,7 +226,7 @@ class AsyncIOHandle:
         Returns:
             How many reads and writes that were.
 
-        Blocks on the drive, with the GIL given up; after Ctrl-C, and after a DeadlineError, it may
+        Blocks on the drive, and releases the GIL; after Ctrl-C, and after a DeadlineError, it may
         be called again, and reports also those that had ended by then. Raises the first error when
         all have ended.
         """
@@ -317,10 +317,10 @@ aio_handle = AsyncIOHandle
 
 
 class AsyncIOBuilder:
-    """What a DeepSpeed script asks for the handle's class: nothing has to be built here."""
+    """Returns the handle's class to DeepSpeed scripts: nothing has to be built here."""
 
     def is_compatible(self, verbose: bool = False) -> bool:
-        """True: where io_uring is forbidden, threads read and write."""
+        """True: if io_uring is forbidden, threads read and write."""
         return True
 
     def load(self, verbose: bool = False) -> ModuleType:
@@ -345,7 +345,7 @@ def tell_once(line: str) -> None:
 
 
 def base_of(array: Any) -> Any:
-    """What owns the memory of a pinned array."""
+    """The owner of the memory of a pinned array."""
     while isinstance(array, np.ndarray):
         array = array.base
     return array.keep

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans: which state is sharded, over which ranks, in which dtype. Pure data."""
+"""Plans: the ranks and the dtype of each kind of state. Pure data."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 """The order in which a trainer uses its units, recorded and replayed.
 
 `enter` and `leave` are called for every module of every pass: each is one call of the library, and
-allocates nothing that stays.
+allocates no lasting memory.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class Schedule(ScheduleMethods, Owner):
         schedule.drop()                     # before an optimizer's step
 
     A pass records the order of its uses, and the next pass of its kind follows it: gathers are
-    begun ahead, and what is used again soon stays full. What is gathered when follows from the
-    calls alone, so ranks that make the same calls stay in step. Let one thread at a time use it.
+    prefetched, and units that are used again soon stay full. The calls alone determine the gathers,
+    so ranks that make the same calls stay in step. Let one thread at a time use it.
 
     Attributes:
-        units: what it was made of; enter and leave take a unit's index in it.
+        units: the schedule's units; enter and leave take a unit's index in it.
     """
 
     _release_function = lib.meron_schedule_release
@@ -101,7 +101,7 @@ class Schedule(ScheduleMethods, Owner):
             kind: 0 to 15; each has a recorded order of its own, e.g. 0 for training and 1 for
                 evaluation.
 
-        What was begun ahead and not used is given back. Local; never blocks. Raises StateError when
+        Releases prefetched units that were not used. Local; never blocks. Raises StateError if
         units are entered (see `reset`), ArgumentError.
         """
         call(lib.meron_schedule_begin, self._for_call(), kind)
@@ -116,14 +116,14 @@ class Schedule(ScheduleMethods, Owner):
             timeout: seconds; None waits until the operation's deadline.
 
         Returns:
-            True when it is full; False when `timeout` passed first: it is not entered then, and
-            entering it next goes on with the same use.
+            True when it is full; False after `timeout`: then it is not entered, and the next enter
+            of the unit continues the same use.
 
-        Blocks on peers unless it is full, with the GIL given up.
+        Blocks on peers if it is not full, and releases the GIL.
 
         Raises:
-            StateError: the unit, or one that is begun ahead, is being updated.
-            ArgumentError, StaleError, GroupError.
+            StateError: the unit, or a prefetched one, is being updated. ArgumentError, StaleError,
+            GroupError.
         """
         handle = self._handle
         if handle is None or self._context._lifetime is None:
@@ -167,7 +167,7 @@ class Schedule(ScheduleMethods, Owner):
         return as_array(view, param.shape, self._context._require_open())
 
     def info(self) -> ScheduleInfo:
-        """What is known about it. Never blocks."""
+        """Information about the schedule. Never blocks."""
         out = sized("meron_schedule_info")
         call(lib.meron_schedule_get_info, out, self._for_call())
         names = (field.name for field in dataclasses.fields(ScheduleInfo))

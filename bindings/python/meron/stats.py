@@ -12,7 +12,7 @@ __all__ = ["Prediction", "Stats"]
 
 @dataclass(frozen=True)
 class Stats(Counted):
-    """What was counted since the context was opened, and the memory of this moment. Bytes."""
+    """Counters since the context was opened, and the memory in use now, in bytes."""
 
     # Whole gradients of meron.torch in `param.grad`, of params that are sharded: now; and the most
     # so far of units whose gradients were complete. Zero where meron.torch is not used.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is there: the library's version, and what this host offers."""
+"""The library's version, and a description of this host."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ version: str = string(lib.meron_version_string())
 
 
 def system_info() -> dict[str, Any]:
-    """What this host and this build offer, from the library's JSON.
+    """Describes this host and this build, from the library's JSON.
 
-    Version, compiler, CPU features and kernels in use, transports with the reason where one is
+    Version, compiler, CPU features and kernels in use, transports with the reason if one is
     unavailable, memory, huge pages, /dev/shm, memlock limit, io_uring.
     """
     info: dict[str, Any] = take_json(lib.meron_system_info)

@@ -12,18 +12,18 @@ from meron._native import IN_PROGRESS, ffi, initial, lib, new
 
 
 class CustomTransport(abc.ABC):
-    """What Meron needs to run over somebody else's messages (MPI, torch.distributed, sockets).
+    """The interface for Meron to run over other messages (MPI, torch.distributed, sockets).
 
-    Meron makes its collectives, checks and failure handling from `send` and `receive` alone.
-    Pass an instance as `meron.open(rank, world_size, transport=...)`; one instance serves one
-    context. The rules are those of meron/transport.h:
+    Meron builds its collectives, checks and failure handling on `send` and `receive` alone. Pass an
+    instance as `meron.open(rank, world_size, transport=...)`; one instance serves one context. The
+    rules are those of meron/transport.h:
 
-    - No method blocks (`idle` may, for as long as it is told), and none calls Meron.
+    - No method blocks (`idle` may, up to its timeout), and none calls Meron.
     - Methods are called on threads that are inside a call of the context, one at a time.
     - Tags are at least 0 and below 2**28.
-    - A message is received by the `receive` of the same tag that its destination started for this
-      rank; several of one tag in the order in which they were started. A message whose receive has
-      not been started yet must not keep those of other tags from arriving.
+    - A message goes to the `receive` of the same tag that its destination started for this rank;
+      several of one tag in the order in which they were started. A message whose receive has not
+      been started yet must not keep those of other tags from arriving.
 
     An exception that a method raises goes to sys.unraisablehook and ends the use of the peer: its
     groups break with a PeerDeadError.
@@ -61,11 +61,11 @@ class CustomTransport(abc.ABC):
         """Gives a request up; its memory must not be touched once this returns."""
 
     def alive(self, peer: int) -> bool:
-        """Whether a rank is still there: False only if it is known to be gone."""
+        """Returns False only if the rank is known to be dead."""
         return True
 
     def closed(self) -> None:  # noqa: B027
-        """No method is called any more: the context was closed."""
+        """The last call: the context was closed."""
 
     # Called with seconds where a subclass has it; otherwise Meron sleeps between tests.
     idle: Callable[[float], None] | None = None
@@ -104,7 +104,7 @@ def transport_table(transport: CustomTransport) -> tuple[Any, tuple[Any, ...]]:
         "receive": ffi.callback("meron_receive_fn", called_back(receive), error=failed),
         "test": ffi.callback("meron_test_fn", called_back(test), error=failed),
         "cancel": ffi.callback("meron_cancel_fn", called_back(cancel)),
-        # What cannot say that a peer is there does not say that it is gone.
+        # If `alive` fails, the peer counts as alive.
         "alive": ffi.callback("meron_alive_fn", called_back(alive), error=1),
         "closed": ffi.callback("meron_closed_fn", called_back(closed)),
     }

@@ -28,18 +28,19 @@ CODECS = {code: name for name, code in CODECS_BY_NAME.items()}
 
 
 class UnitInfo(NamedTuple):
-    """What is known about a unit on this rank."""
+    """Information about a unit on this rank."""
 
     state: str  # "partitioned", "gathering", "available" or "updating"
     version: int  # of the values; 0 until the first update
     leases: int  # gathers and DLPack tensors that hold it
-    reduced: bool  # whether a reduced gradient waits for an optimizer's step
+    reduced: bool  # a reduced gradient waits for an optimizer's step
     # How values and gradients travel between replicas: "none", "bf16", "int8" or "int4"; by the
     # plan's codec, or bf16 where its error was above the plan's limit.
     param_codec: str
     gradient_codec: str
-    # What the codec lost of what this rank encoded last: |x - decoded x| / |x| in the 2-norm, of
-    # all and of the worst block. 0 before, and without a codec; NaN or infinite where values were.
+    # Relative error of this rank's last encoding: |x - decoded x| / |x| in the 2-norm, of all
+    # values and of the worst block. 0 before the first one, and without a codec; NaN or infinite if
+    # values were.
     param_error: float
     param_worst_block: float
     gradient_error: float
@@ -73,7 +74,7 @@ class Unit(UnitMethods, Owner):
         return f"<meron.Unit {self.name!r}: {len(self.params)} params>"
 
     def info(self) -> UnitInfo:
-        """What is known about the unit on this rank. Never blocks."""
+        """Information about the unit on this rank. Never blocks."""
         self._context._require_open()
         info = sized("meron_unit_info")
         call(lib.meron_unit_get_info, info, self._handle)
@@ -91,13 +92,14 @@ class Unit(UnitMethods, Owner):
         )
 
     def destroy(self) -> None:
-        """Gives back the memory and the names of the unit and its params, for good.
+        """Releases the memory and the names of the unit and its params.
 
-        Collective over the unit's group: all ranks call it, and none makes units or groups
-        meanwhile. The unit and its params are over; do not read views of them any more.
+        Collective over the unit's group: all ranks call it, and no rank creates units or groups
+        meanwhile. The handles of the unit and its params become stale; do not read views of them
+        any more.
 
-        Blocks until every rank has called it and none uses the unit, at most the deadline, with the
-        GIL given up.
+        Blocks until every rank has called it and no rank uses the unit, at most the deadline, with
+        the GIL given up.
 
         Raises:
             StateError: the unit is gathered, updated, reduced or stepped on this rank, or belongs
@@ -135,7 +137,7 @@ class Unit(UnitMethods, Owner):
             stream: arrays of `into` on the device are written after what was asked of this one so
                 far: its address; 0 is the device's default stream.
 
-        Blocks on peers until every owner has published, with the GIL given up.
+        Blocks on peers until every owner has published, and releases the GIL.
 
         Raises:
             StateError: the unit is being updated on this rank.
@@ -308,7 +310,7 @@ def source_table(grads: Mapping[Param, Any], stream: int) -> tuple[Any, int, lis
 def chosen_destinations(
     units: Iterable[Unit], mode: str, into: Mapping[Param, Any] | None
 ) -> Mapping[Param, Any] | None:
-    """What a gather of `mode` writes into: None for a view, fresh arrays for a copy."""
+    """Destinations of a gather of `mode`: None for a view, new arrays for a copy."""
     if into is not None:
         if mode not in ("view", "into"):
             raise errors.argument(f"mode {mode!r} does not go with `into`")

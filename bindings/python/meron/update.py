@@ -22,15 +22,16 @@ class Update(Owner):
     """Units opened for writing: `with ctx.update([unit]) as update: update.write(param, array)`.
 
     Collective over the units' group: every rank of it enters and leaves. Entering waits until all
-    ranks have released the present version; leaving publishes what this rank has written as the
-    next one. What was not written keeps its value.
+    ranks have released the current version; leaving publishes this rank's writes as the next one.
+    Elements that were not written keep their values.
 
     If the block ends by an exception, the exception is raised and nothing written in part is
     published: if this rank has written or viewed no param, its values are published unchanged, and
     the group is usable; otherwise the group breaks on every rank with AbortedError, which names
-    this rank. Catch errors of single calls, such as a wrong shape, inside the block to go on.
+    this rank. To continue after errors of single calls, such as a wrong shape, catch them inside
+    the block.
 
-    Ctrl-C while entering gives the update up, which breaks the group: its peers go on with it.
+    Ctrl-C while entering cancels the update, which breaks the group, because the peers continue it.
     """
 
     _release_function = lib.meron_future_release
@@ -43,7 +44,7 @@ class Update(Owner):
     def __enter__(self) -> Update:
         """Begins the update and waits.
 
-        Blocks on peers until all have released it, with the GIL given up.
+        Blocks on peers until all have released it, and releases the GIL.
 
         Raises:
             StateError: a unit is gathered on this rank, or being updated.

@@ -37,7 +37,7 @@ fn main() {
     }
 }
 
-/// Says what is missing and what to do, and ends the build.
+/// Prints the missing part and the remedy, and ends the build.
 fn fail(message: &str) -> ! {
     eprintln!("meron-sys: {message}");
     exit(1);

@@ -13,7 +13,7 @@
 
 enum { kRows = 8, kColumns = 1000, kCount = kRows * kColumns };
 
-/* Where every call of the library leaves its error; check() reads it. */
+/* The error of the last failed call. check() reads it. */
 static meron_error* err;
 
 static void check(meron_status status) {
@@ -141,7 +141,7 @@ int main(void) {
                ranks);
 
   if (wrong) fprintf(stderr, "gather: rank %d: %" PRIu64 " elements are wrong\n", (int)rank, wrong);
-  meron_future all_done; /* so that nobody closes while others still read its memory */
+  meron_future all_done; /* no rank closes while others still read its memory */
   check(meron_barrier_begin(&all_done, world, &err));
   finish(all_done);
   check(meron_context_close(context, &err));

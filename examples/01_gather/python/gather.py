@@ -29,7 +29,7 @@ def share_rows(context: meron.Context, rows: NDArray[Any]) -> None:
 def write_own_part(context: meron.Context, unit: meron.Unit, shift: float) -> None:
     """Each rank writes the part that it owns, in place: element i becomes i + shift."""
     (table,) = unit.params
-    with context.update([unit]) as update:  # nobody reads the old values any more
+    with context.update([unit]) as update:  # no rank reads the old values any more
         part = update.view(table)
         part[:] = np.asarray(table.owned) + shift
 
@@ -90,7 +90,7 @@ def main() -> int:
 
         if wrong:
             print(f"gather: rank {rank}: {wrong} elements are wrong", file=sys.stderr)
-        context.world.barrier()  # so that nobody closes while others still read its memory
+        context.world.barrier()  # no rank closes while others still read its memory
     return 1 if wrong else 0
 
 

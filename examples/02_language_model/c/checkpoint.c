@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What Meron does not know of a run is kept beside it, as JSON. The choice of examples depends on
- * the seed and on how many micro-batches all ranks have taken. */
+/* The save also keeps the state of the run that Meron does not have, as JSON. The choice of
+ * examples depends on the seed and on the number of micro-batches of all ranks. */
 static const char kExtra[] = "{\"micro_batches\": %" PRIu64 ", \"seed\": %ld, \"loss\": %s}";
 
 int resume(struct trainer* t, char* problem, size_t problem_size) {

@@ -10,7 +10,7 @@
 #include "report.h"
 #include "train.h"
 
-/* The next three look at what the user gave: 0, or -1 with what is wrong and what to do. */
+/* The next three check the user's input. They return 0, or -1 with the problem and the remedy. */
 
 /* A preset's name, or a file of JSON. */
 static int load_plan(meron_plan* plan, const char* name, char* problem, size_t size) {
@@ -62,7 +62,7 @@ static meron_stats read_counters(meron_context context) {
   return stats;
 }
 
-/* What each rank counted since `before` and what its plan predicts, from all to all. */
+/* Exchanges the counters of all ranks since `before`, and the predictions of their plans. */
 static void collect_figures(const struct trainer* t, const meron_stats* before,
                             struct figures* figures) {
   const meron_stats after = read_counters(t->context);
@@ -153,8 +153,8 @@ int main(int argc, char* argv[]) {
   meron_plan plan = {0};
   char problem[1024] = "";
 
-  /* What the user gave is looked at before the ranks meet, and complained about after: every rank
-   * finds the same fault, and one of them is to say so. */
+  /* The user's input is checked before the ranks meet, and reported after: every rank finds the
+   * same error, and one rank reports it. */
   if (options_parse(&options, argc, argv, problem, sizeof problem) == 0 && !options.help &&
       load_plan(&plan, options.plan, problem, sizeof problem) == 0 &&
       load_text(&text, &options, problem, sizeof problem) == 0)

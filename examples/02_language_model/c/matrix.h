@@ -18,7 +18,7 @@ const char* blas_name(void);
 /* Says by what the products that follow are computed: kProductPlain until it is called. */
 void choose_product(enum product product);
 
-/* A matrix where it lies: steps in elements from one row, and from one column, to the next. */
+/* A view of a matrix: strides in elements from one row, and from one column, to the next. */
 struct matrix {
   const float* data;
   int64_t row, column;

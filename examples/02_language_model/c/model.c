@@ -138,7 +138,7 @@ static void block_backward(struct model* model, const float* const weights[],
               batch, model->panel);
   add_row_sums(gradients[1], inner_error, width, batch, model->panel);
 
-  /* What came in on the residual path is in `error` already. */
+  /* `error` already contains the values of the residual path. */
   add_product(error, rows_of(inner_error, width), transpose_of(w1, width), batch, width, width,
               model->panel);
 }
@@ -179,7 +179,7 @@ static void head_backward(struct model* model, const float* const weights[],
 
 /* --- Any layer --------------------------------------------------------------------------------*/
 
-/* What layer `layer` puts out, and the next one takes in. */
+/* Output of layer `layer`, the input of the next one. */
 static float* output_of(const struct model* model, size_t layer) {
   return model->hidden + layer * (size_t)(model->batch * model->width);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A language model on bytes: it sees the last `context` bytes of a text and predicts the next one.
- * This file and model.c know nothing of Meron. The model is a row of layers, each of which reads
- * its weights and writes its gradients where the caller says; train.c decides where that is.
+ * This file and model.c do not depend on Meron. The model is a row of layers. Each layer reads its
+ * weights and writes its gradients at addresses of the caller; train.c chooses these addresses.
  *
  *   layer 0               embedding: a row of `bytes` per byte seen, side by side: `width` values
  *   layers 1 .. blocks    residual block: h + relu(h w1 + b1) w2 + b2

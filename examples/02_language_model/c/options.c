@@ -28,7 +28,7 @@ const char options_help[] =
     "                    (default: blas if the build found one)\n"
     "  --save DIR        save checkpoints there, in the background, and keep the newest two\n"
     "  --save-every N    after every N steps too (default: at the end)\n"
-    "  --resume DIR      go on from the newest checkpoint there, by any number of ranks and plan\n"
+    "  --resume DIR      resume the newest checkpoint there, by any number of ranks and plan\n"
     "  --from DIR        start from the weights of a model there, in Hugging Face's layout\n"
     "  --export DIR      publish the model there at the end, in that layout; replaces another\n"
     "  --json FILE       write all figures and the loss curve there\n"
@@ -169,7 +169,7 @@ int options_parse(struct options* options, int argc, char* argv[], char* problem
   }
   if (options->from && options->resume) {
     snprintf(problem, problem_size,
-             "--from and --resume exclude each other: start from published weights, or go on from "
+             "--from and --resume exclude each other: start from published weights, or resume "
              "a checkpoint");
     return -1;
   }

@@ -89,7 +89,7 @@ static double memory_difference(const struct figures* f) {
   return f->planned_peak ? (double)f->peak / (double)f->planned_peak - 1.0 : 0.0;
 }
 
-/* Between nodes, what is on its way comes on top of the plan's memory. */
+/* Between nodes, messages in flight are not part of the plan's memory. */
 bool figures_as_planned(const struct figures* figures, long steps) {
   const double difference = memory_difference(figures);
   return bytes_as_planned(figures, steps) && difference >= -0.05 &&

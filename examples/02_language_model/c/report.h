@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a person sees, and the JSON file. Everything here runs on rank 0 alone. */
+/* Output for people, and the JSON file. Everything here runs on rank 0 alone. */
 #ifndef LANGUAGE_MODEL_REPORT_H
 #define LANGUAGE_MODEL_REPORT_H
 
@@ -8,7 +8,7 @@
 
 #include "options.h"
 
-/* What one rank counted while it trained, and what the plan had said. Bytes. */
+/* Counters of one rank in training, and the predictions of the plan, in bytes. */
 struct figures {
   uint64_t mapped, copied, reduced;                         /* in all steps together */
   uint64_t planned_mapped, planned_copied, planned_reduced; /* in one step */

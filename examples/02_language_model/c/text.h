@@ -12,7 +12,7 @@ struct text {
   size_t files;
 };
 
-/* Where Debian keeps the texts of common licences: what is read when no file is named. */
+/* Debian's folder of common licences, the default text. */
 #define TEXT_DEFAULT_FOLDER "/usr/share/common-licenses"
 
 /*

@@ -150,7 +150,7 @@ static void forward(struct trainer* t, size_t l) {
   check(meron_future_release(gather, &err));
 }
 
-/* Leaves the reduction of the layer's gradients under way. */
+/* Begins the reduction of the layer's gradients, and does not wait for it. */
 static void backward(struct trainer* t, size_t l, bool boundary) {
   const struct layer* layer = &t->layers[l];
   const float* weights[kMaxTensors];

@@ -4,8 +4,8 @@
  *
  * Every layer is a unit. It is gathered before its forward pass and released after it, gathered
  * again for its backward pass, which adds the gradients to the unit's bucket; their reduction runs
- * while the layers below compute. Which states are cut and which are whole is the plan's business:
- * no line of train.c depends on it.
+ * while the layers below compute. The plan decides which states are sharded: no line of train.c
+ * depends on it.
  */
 #ifndef LANGUAGE_MODEL_TRAIN_H
 #define LANGUAGE_MODEL_TRAIN_H
@@ -56,7 +56,7 @@ void trainer_destroy(struct trainer* trainer);
  * with means over all ranks. Saves as the options say. Returns the seconds that it took. */
 double train(struct trainer* trainer, float* losses);
 
-/* Where every call of the library leaves its error, and what looks after it: check() ends the
+/* The error of the last failed call, and the functions that handle it: check() ends the
  * program with the error's message. */
 extern meron_error* err;
 void check(meron_status status);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Saving while training goes on, and going on from what was saved.
+# Saves checkpoints while training continues, and resumes from them.
 
 "Saves checkpoints as --save and --save-every say, in the background."
 mutable struct Saver
@@ -7,8 +7,8 @@ mutable struct Saver
 end
 
 # After a step: begins to save if it is due, once the save before has ended. The next step waits only
-# until its states are copied. What Meron does not know of a run is kept beside it: the choice of
-# examples depends on the seed and on how many micro-batches all ranks have taken.
+# until its states are copied. The save also keeps the state of the run that Meron does not have:
+# the choice of examples depends on the seed and on the number of micro-batches of all ranks.
 function after_step(saver, trainer, step, loss)
     options = trainer.options
     isempty(options.save) && return
@@ -33,9 +33,9 @@ function finish(saver)
     return
 end
 
-# Loads the newest complete checkpoint of --resume, whatever number of ranks and plan saved it, sets what
-# training goes on from, and returns what was resumed. Collective. Throws a BadInput on all ranks if
-# there is nothing to go on from.
+# Loads the newest complete checkpoint of --resume, saved by any number of ranks and any plan. Sets
+# the state from which training continues, and returns a description of the checkpoint. Collective.
+# Throws a BadInput on all ranks if there is no checkpoint.
 function resume(trainer)
     folder, steps = trainer.options.resume, trainer.options.steps
     loaded = try

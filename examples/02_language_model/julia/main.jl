@@ -63,7 +63,7 @@ function try_output(path)
     end
 end
 
-# What each rank counted since `before` and what its plan predicts, from all to all.
+# Exchanges the counters of all ranks since `before`, and the predictions of their plans.
 function collect_figures(context, before, accumulate)
     after = Meron.stats(context)
     plan = Meron.predict(context; micro_batches = accumulate, gathers_per_micro_batch = 2)
@@ -113,8 +113,8 @@ function run_training(context, plan, options, text)
 end
 
 function main(words)
-    # What the user gave is looked at before the ranks meet, and complained about after: every rank
-    # finds the same fault, and one of them is to say so.
+    # The user's input is checked before the ranks meet, and reported after: every rank finds the
+    # same error, and one rank reports it.
     problem, options, plan, text = "", Options(), nothing, UInt8[]
     try
         options = parse_options(words)

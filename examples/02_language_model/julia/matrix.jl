@@ -4,7 +4,7 @@
 #
 # Matrices are described as in C, row-major: an array of size (width, rows) is a matrix of `rows` rows.
 
-# A matrix where it lies: steps in elements from one row, and from one column, to the next.
+# A view of a matrix: strides in elements from one row, and from one column, to the next.
 struct Strided{A<:Array{Float32}}
     data::A
     row::Int

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # A language model on bytes: it sees the last `context` bytes of a text and predicts the next one. This
-# file and matrix.jl know nothing of Meron. The model is a row of layers, each of which reads its
-# weights and writes its gradients where the caller says; train.jl decides where that is.
+# file and matrix.jl do not depend on Meron. The model is a row of layers. Each layer reads its
+# weights and writes its gradients at addresses of the caller; train.jl chooses these addresses.
 #
 #   layer 0              embedding: a row of `bytes` per byte seen, side by side: `width` values
 #   layers 1 to blocks   residual block: h + relu(h w1 + b1) w2 + b2
@@ -123,7 +123,7 @@ function block_backward!(model, weights, gradients, input, inner)
         panel)
     add_row_sums!(gradients[2], inner_error, width, batch, panel)
 
-    # What came in on the residual path is in `error` already.
+    # `error` already contains the values of the residual path.
     add_product!(
         error, rows_of(inner_error, width), transpose_of(w1, width), batch, width, width, panel)
 end

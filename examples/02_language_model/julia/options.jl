@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The command line.
 
-"What is wrong with what the user gave, and what to do."
+"An error in the user's input: the problem and the remedy."
 struct BadInput <: Exception
     message::String
 end
@@ -24,7 +24,7 @@ usage: meron run -n RANKS -- julia main.jl [options]
   --seed N          of the initial values and the choice of examples (default: 1)
   --save DIR        save checkpoints there, in the background, and keep the newest two
   --save-every N    after every N steps too (default: at the end)
-  --resume DIR      go on from the newest checkpoint there, by any number of ranks and plan
+  --resume DIR      resume the newest checkpoint there, by any number of ranks and plan
   --from DIR        start from the weights of a model there, in Hugging Face's layout
   --export DIR      publish the model there at the end, in that layout; replaces another
   --json FILE       write all figures and the loss curve there
@@ -56,7 +56,7 @@ Base.@kwdef mutable struct Options
     help::Bool = false
 end
 
-# What whole numbers may be.
+# Bounds of integers.
 const BOUNDS = Dict(
     :steps => (1, 100000000),
     :save_every => (1, 100000000),
@@ -95,7 +95,7 @@ function parse_options(words)
     options.save_every == 0 || !isempty(options.save) ||
         throw(BadInput("--save-every needs --save DIR: where to"))
     isempty(options.from) || isempty(options.resume) || throw(BadInput(
-        "--from and --resume exclude each other: start from published weights, or go on from a " *
+        "--from and --resume exclude each other: start from published weights, or resume a " *
         "checkpoint"))
     width, context = options.width, options.context
     width % context == 0 || throw(BadInput(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# What a person sees, and the JSON file. Everything here runs on rank 0 alone.
+# Output for people, and the JSON file. Everything here runs on rank 0 alone.
 
-"What one rank counted while it trained, and what the plan had said. Bytes."
+"Counters of one rank in training, and the predictions of the plan, in bytes."
 struct Figures
     mapped::UInt64 # in all steps together, as are the two below
     copied::UInt64
@@ -34,8 +34,8 @@ bytes_as_planned(f, steps) =
 memory_difference(f) = f.planned_peak == 0 ? 0.0 : f.peak / f.planned_peak - 1
 
 """
-Counted bytes equal the plan's to the byte, and peak memory is within 5 % of it. Between nodes, what is
-on its way comes on top of the plan's memory.
+Counted bytes equal the plan's to the byte, and peak memory is within 5 % of it. Between nodes,
+messages in flight are not part of the plan's memory.
 """
 function as_planned(f, steps)
     difference = memory_difference(f)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The training text: some files, one after the other.
 
-# Where Debian keeps the texts of common licences: what is read when no file is named.
+# Debian's folder of common licences, the default text.
 const DEFAULT_FOLDER = "/usr/share/common-licenses"
 
 "Reads files, or those of DEFAULT_FOLDER; throws a BadInput without any text."

@@ -48,7 +48,7 @@ function write_initial_values(layer, seed, stream)
     end
 end
 
-# How many micro-batches all ranks have taken after so many steps.
+# Number of micro-batches of all ranks after `step` steps.
 micro_batches(trainer, step) = trainer.position +
     (step - trainer.first) * trainer.options.accumulate * trainer.context.world_size
 
@@ -56,8 +56,8 @@ parameter_count(trainer) = sum(length(param) for layer in trainer.layers for par
 
 # ---- Training ------------------------------------------------------------------------------------
 
-# The weights of a full layer as Float32 arrays: views in place where they are that already. They are
-# used inside of the gather alone.
+# The weights of a full layer as Float32 arrays: views in place if they are in Float32 already. They
+# are used inside of the gather alone.
 weights_of(full, layer) = [widened(full[param]) for param in layer.params]
 widened(view::TensorView{Float32}) = parent(view)
 widened(view) = Float32.(view)
@@ -68,7 +68,7 @@ function forward(trainer, l, layer)
     end
 end
 
-# Leaves the reduction of the layer's gradients under way.
+# Begins the reduction of the layer's gradients, and does not wait for it.
 function backward(trainer, l, layer, boundary)
     places = [gradient_view(layer.unit, param) for param in layer.params]
     gradients = map(place -> eltype(place) == Float32 ? parent(place) : zeros(Float32, size(place)), places)

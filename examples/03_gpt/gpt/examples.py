@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a micro-batch holds."""
+"""The examples of a micro-batch."""
 
 from __future__ import annotations
 

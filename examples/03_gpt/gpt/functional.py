@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training with meron.torch: an ordinary loop; three lines of it are Meron's.
 
-Each block is a unit: whole while it computes, in the forward and in the backward, and cut over the
-ranks otherwise. Which states are cut is the plan's business: no line here depends on it.
+Each block is a unit: it is unsharded while it computes, in the forward and in the backward, and
+sharded otherwise. The plan decides which states are sharded: no line here depends on it.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def train(
 def adamw(
     context: meron.Context, model: torch.nn.Module, options: Namespace
 ) -> torch.optim.Optimizer:
-    """Torch's own, whose states the shards have; the engine's where the plan has those, or their
-    states, elsewhere or in fewer bits. The engine clips in its step, where the gradients are:
-    clip_grad_norm_ would bring those of a GPU to the host."""
+    """Torch's optimizer, with states of the shards' size. The engine's, if the plan has params or
+    states on another tier or in fewer bits. The engine clips in its step, on the gradients' device:
+    clip_grad_norm_ would copy the gradients of a GPU to the host."""
     plan = json.loads(context.plan.json())
     states = plan["optimizer"]
     if (plan["param"]["tier"], states["tier"], states["dtype"]) != ("host", "host", "f32"):
@@ -69,8 +69,8 @@ def adamw(
 
 
 def bytes_of(optimizer: torch.optim.Optimizer, sixteen: bool) -> int:
-    """What torch's optimizer keeps of this rank's part, for the table: its states, and the f32
-    values where params are gathered in bf16."""
+    """Bytes of torch's optimizer on this rank, for the table: its states, and the f32 values if
+    params are gathered in bf16."""
     kept = [value for state in optimizer.state.values() for value in state.values()]
     if sixteen:
         parts = [part for group in optimizer.param_groups for part in group["params"]]

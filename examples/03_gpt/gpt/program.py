@@ -61,8 +61,8 @@ def train(
 def collect_figures(
     context: meron.Context, options: Namespace, trained: Trained
 ) -> list[report.Figures]:
-    """What each rank counted since it opened the context and what its plan predicts, from all to
-    all.
+    """Exchanges the counters of all ranks since the open of the context, and the predictions of
+    their plans.
 
     Torch's optimizers keep their states in torch's own memory, which is added to the engine's.
     """
@@ -122,8 +122,8 @@ def main() -> int:
 
 
 def start(arguments: list[str]) -> int:
-    # What the user gave is looked at before the ranks meet, and complained about after: every rank
-    # finds the same fault, and one of them is to say so.
+    # The user's input is checked before the ranks meet, and reported after: every rank finds the
+    # same error, and one rank reports it.
     problem = plan = summary = None
     try:
         options = command_line.parse(arguments)

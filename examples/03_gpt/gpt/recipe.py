@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all ways of training share: how a run begins, and what it leaves."""
+"""Common code of all ways of training: the start of a run, and its results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Losses:
 
 @dataclass
 class Trained:
-    """What a run leaves on a rank. It lives until the counters were read."""
+    """Results of a run on a rank. Keep it until the counters are read."""
 
     context: meron.Context  # that holds the rows
     losses: Losses  # of this rank's micro-batches; zero elsewhere
@@ -77,7 +77,7 @@ def count_parameters(options: Namespace) -> int:
 
 
 def torch_device(options: Namespace) -> torch.device:
-    """Where a rank computes; the emulated device's tensors are the CPU's."""
+    """The torch device of a rank. Tensors of the emulated device are on the CPU."""
     cuda = options.device.startswith("cuda")
     return torch.device(options.device if cuda else "cpu")
 

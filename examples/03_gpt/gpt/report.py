@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a person sees, and the JSON file. Only rank 0 shows anything."""
+"""Output for people, and the JSON file. Only rank 0 shows anything."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Curve = NDArray[np.float64]
 
 @dataclass
 class Figures:
-    """What one rank counted while it trained, and what the plan had said. Bytes."""
+    """Counters of one rank in training, and the predictions of the plan, in bytes."""
 
     param: int  # held by this rank, as are the three below
     gradient: int
@@ -50,7 +50,7 @@ class Figures:
         """Reduced bytes are equal, and those on the device; gathered ones no more; peak memory is
         within 5 %, where all of it is the host's.
 
-        Between nodes, what is on its way comes on top of the plan's memory.
+        Between nodes, messages in flight are not part of the plan's memory.
         """
         moved = (
             self.reduced == steps * self.planned_reduced

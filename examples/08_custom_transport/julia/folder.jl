@@ -2,7 +2,7 @@
 # Messages as files in a folder that all ranks see: slow, and all that a transport must do.
 using Meron
 
-# A message is the file `from.to.tag.number`, and appears whole, by being renamed.
+# A message is the file `from.to.tag.number`, and appears complete, by a rename.
 struct Started
     sends::Bool
     file::String

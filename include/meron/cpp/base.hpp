@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// meron/cpp/base.hpp: what owns a handle or a text, what arguments are passed as, and the library's
-// version.
+// meron/cpp/base.hpp: owners of handles and texts, types of arguments, and the library's version.
 #ifndef MERON_CPP_BASE_HPP
 #define MERON_CPP_BASE_HPP
 
@@ -19,7 +18,7 @@
 namespace meron {
 inline namespace v1 {
 
-// A contiguous sequence in somebody else's memory.
+// A contiguous sequence in memory that it does not own.
 template <class T>
 class Span {
  public:
@@ -30,7 +29,7 @@ class Span {
   constexpr Span(T* data, size_t size) noexcept : data_(data), size_(size) {}
   template <size_t N>
   constexpr Span(T (&array)[N]) noexcept : data_(array), size_(N) {}
-  // Of anything with data() and size() that outlives the span: std::vector, std::array, a Span.
+  // From any object with data() and size() that outlives the span: std::vector, std::array, a Span.
   template <class Range,
             class = std::enable_if_t<std::is_convertible_v<
                 std::remove_pointer_t<decltype(std::declval<Range&>().data())> (*)[], T (*)[]>>>
@@ -52,8 +51,8 @@ class Span {
   size_t size_ = 0;
 };
 
-// A NUL-terminated text that is passed to a call. Made without a copy, so it lives as long as what
-// it is made from. Throws MERON_E_ARGUMENT for a std::string with a NUL byte inside.
+// A NUL-terminated text as an argument of a call. It makes no copy, so it lives as long as its
+// source. Throws MERON_E_ARGUMENT for a std::string with a NUL byte inside.
 class Text {
  public:
   Text(const char* text) noexcept : text_(text) {}
@@ -69,11 +68,11 @@ class Text {
   const char* text_;
 };
 
-// A text that the library handed out. NUL-terminated; moves only.
+// A text that the library returned. NUL-terminated; moves only.
 class String {
  public:
   String() noexcept = default;
-  explicit String(char* text) noexcept : text_(text) {}  // takes it over
+  explicit String(char* text) noexcept : text_(text) {}  // takes ownership
   String(String&& other) noexcept : text_(std::exchange(other.text_, nullptr)) {}
   String& operator=(String&& other) noexcept {
     std::swap(text_, other.text_);
@@ -89,8 +88,8 @@ class String {
   char* text_ = nullptr;
 };
 
-// Owns a handle; the base of all objects. A destructor that fails has nothing to give back: the
-// object was closed with its context, or this process is a fork.
+// Owns a handle; the base of all objects. If the release in a destructor fails, there is nothing to
+// release: the object was closed with its context, or this process is a fork.
 template <class RawHandle, meron_status (*Release)(RawHandle, meron_error**)>
 class Handle {
  public:
@@ -109,13 +108,13 @@ class Handle {
   ~Handle() { reset(); }
 
   Raw handle() const noexcept { return raw_; }
-  // Whether it holds a handle, be it stale or not.
+  // True if it holds a handle, stale or not.
   explicit operator bool() const noexcept { return raw_.id != 0; }
-  // Gives the handle back now.
+  // Releases the handle now.
   void reset() noexcept {
     if (raw_.id != 0) static_cast<void>(Release(detach(), nullptr));
   }
-  // Takes the handle out: the caller releases it.
+  // Returns the handle, and drops it: the caller releases it.
   Raw detach() noexcept { return std::exchange(raw_, Raw{}); }
 
  private:
@@ -123,7 +122,7 @@ class Handle {
 };
 
 // Objects as an argument: one, a list in braces, or a range of objects, pointers to them or
-// std::reference_wrappers. Made for the time of a call.
+// std::reference_wrappers. Lives only during a call.
 template <class Object>
 class ListOf {
  public:
@@ -173,7 +172,7 @@ class ListOf {
 
 namespace detail {
 
-// A duration as timeouts are passed. Negative ones ask, and do not wait.
+// A duration as a timeout. Negative ones poll, and do not wait.
 inline int64_t timeout(std::chrono::nanoseconds duration) noexcept {
   return duration.count() > 0 ? duration.count() : 0;
 }
@@ -188,7 +187,7 @@ inline uint32_t version() noexcept {
 inline const char* version_string() noexcept {
   return meron_version_string();
 }
-// What this host and this build offer, as JSON.
+// Describes this host and this build, as JSON.
 inline String system_info() {
   return String(detail::receive(meron_system_info));
 }

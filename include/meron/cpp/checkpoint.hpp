@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// meron/cpp/checkpoint.hpp: the states of all units, saved and loaded by all ranks together, and
-// the files in which they are kept.
+// meron/cpp/checkpoint.hpp: saves and loads the states of all units by all ranks together, and
+// reads the files.
 //
 //     meron::SaveOptions options;
 //     options.step = 100;
 //     options.keep = 2;
 //     meron::Future saving = meron::save_checkpoint_begin(context, "runs/a", "step-100", optimizer,
 //                                                         options);
-//     ...                                      // forward and backward go on
+//     ...                                      // forward and backward continue
 //     saving.wait();
 //
 //     meron::Checkpoint loaded = meron::load_checkpoint(context, "runs/a", nullptr, optimizer);
@@ -33,26 +33,26 @@ inline namespace v1 {
 // Optimizers as an argument: one, a list in braces, or a range.
 using OptimizerList = ListOf<Optimizer>;
 
-// A tensor of the caller's own, or a part of one, to be saved. `data` is not copied: what it points
-// to must live as the function that takes the tensor says.
+// The caller's own tensor, or a range of one, to save. `data` is not copied: the function that
+// takes the tensor specifies how long its memory must live.
 struct CheckpointTensor {
   std::string name;             // 1 to 512 bytes of UTF-8
   std::string dtype;            // as safetensors names it: "F32", "BF16", "I64", ...
-  std::vector<uint64_t> shape;  // of the whole tensor, row-major; empty: a scalar
+  std::vector<uint64_t> shape;  // of the full tensor, row-major; empty: a scalar
   const void* data = nullptr;   // little endian, contiguous
-  uint64_t count = 0;           // elements that `data` has
+  uint64_t count = 0;           // elements in `data`
   uint64_t begin = 0;           // the first of them in the tensor
   std::string kind;             // empty: "extra". "values" for a buffer, "exp_avg", "state.KEY" for
                                 // a state of an optimizer: docs/checkpoint-format.md
 
-  // As the C interface takes it; borrows from this.
+  // The struct of the C interface; borrows from this.
   meron_checkpoint_tensor raw() const noexcept {
     meron_checkpoint_tensor made = MERON_CHECKPOINT_TENSOR_INIT;
     made.name = name.c_str();
     made.kind = kind.empty() ? nullptr : kind.c_str();
     made.dtype = dtype.c_str();
     made.shape = shape.data();
-    // A number of dimensions that does not fit is refused by the library: it is too large.
+    // The library rejects a number of dimensions that does not fit, because it is too large.
     made.dims = static_cast<uint32_t>(shape.size() < UINT32_MAX ? shape.size() : UINT32_MAX);
     made.begin = begin;
     made.count = count;
@@ -134,7 +134,7 @@ CheckpointTensor checkpoint_tensor(std::string name, std::vector<uint64_t> shape
 
 // ---- Saving -------------------------------------------------------------------------------------
 
-// What is saved, and what happens to other checkpoints.
+// Options of a save: its content, and the fate of other checkpoints.
 struct SaveOptions {
   uint64_t step = 0;         // the caller's count: the newest checkpoint has the highest
   uint64_t keep = 0;         // complete checkpoints that stay in the folder; 0: all
@@ -143,25 +143,25 @@ struct SaveOptions {
   bool values_only = false;  // neither masters nor states of optimizers
   bool skip_frozen = false;  // no frozen params
   bool overwrite = false;    // replaces a checkpoint of that name
-  bool per_node = false;     // each node has a folder of its own, such as one on a local disk
+  bool per_node = false;     // each node has its own folder, such as one on a local disk
   std::string mapping;       // empty, or a JSON object: "PARAM": "NAME" in the files, for states
                              // too; "" leaves the param out
-  // The caller's own; those of all ranks together have each element of a tensor once.
+  // The caller's own; all ranks together pass each element of a tensor once.
   Span<const CheckpointTensor> tensors;
 };
 
-// Begins to save the states of all units, as they are now, as `name` in `folder`, which all ranks
-// see and which is made if it is not there. The checkpoint exists whole or not at all, and any
-// number of ranks can load it. Collective over the world. A thread of the engine copies and writes:
-// gathers, forward and backward go on meanwhile, and a step or an update waits until its units are
-// copied. What `tensors` point to must stay as it is until wait_copied. Blocks until the save
-// before has ended.
+// Begins to save the current states of all units as `name` in `folder`. All ranks see the folder,
+// and the save creates it if it does not exist. The checkpoint is complete or does not exist, and
+// any number of ranks can load it. Collective over the world. A thread of the engine copies and
+// writes: gathers, forward and backward continue meanwhile, and a step or an update waits until its
+// units are copied. The memory of `tensors` must not change until wait_copied. Blocks until the
+// previous save has ended.
 //
-// The future throws the failure of any rank on all of them, and the next save does if nobody has
-// waited: the checkpoints that were there stay, and training can go on. Throws MERON_E_ARGUMENT (a
-// name that will not do, `extra` is no JSON object), MERON_E_DUPLICATE (the name is taken),
-// MERON_E_STATE (a step is under way, a gradient waits for a step), MERON_E_UNSUPPORTED (a unit of
-// some ranks only), MERON_E_NO_SPACE, MERON_E_IO.
+// The future throws the failure of any rank on all ranks, and so does the next save if no call has
+// waited for the future. Existing checkpoints stay, and training can continue. Throws
+// MERON_E_ARGUMENT (an invalid name, `extra` is no JSON object), MERON_E_DUPLICATE (the name is
+// taken), MERON_E_STATE (a step is pending, a gradient waits for a step), MERON_E_UNSUPPORTED (a
+// unit of some ranks only), MERON_E_NO_SPACE, MERON_E_IO.
 [[nodiscard]] inline Future save_checkpoint_begin(const Context& context, Text folder, Text name,
                                                   const OptimizerList& optimizers = {},
                                                   const SaveOptions& options = {}) {
@@ -189,25 +189,25 @@ inline void save_checkpoint(const Context& context, Text folder, Text name,
   save_checkpoint_begin(context, folder, name, optimizers, options).wait();
 }
 
-// Waits until the save under way has copied what it saves: then the caller's tensors may change.
-// Returns at once if no save is under way, also if it has failed. Blocks on the drive.
+// Waits until the pending save has copied all its data: then the caller's tensors may change.
+// Returns at once if no save is pending, also if it has failed. Blocks on the drive.
 inline void wait_copied(const Context& context) {
   detail::call(meron_checkpoint_wait_copied, context.handle(), int64_t{MERON_TIMEOUT_DEFAULT});
 }
-// Waits for so long; whether it has copied.
+// Waits up to `timeout`. Returns true if all data is copied.
 [[nodiscard]] inline bool wait_copied_for(const Context& context,
                                           std::chrono::nanoseconds duration) {
   return detail::call(meron_checkpoint_wait_copied, context.handle(), detail::timeout(duration)) ==
          MERON_OK;
 }
 
-// How far the save under way is, or how far the last one came, in bytes of this rank. Never blocks.
+// Progress of the pending save, or of the last one, in bytes of this rank. Never blocks.
 inline meron_checkpoint_progress save_progress(const Context& context) {
   return detail::receive_info<meron_checkpoint_progress>(meron_checkpoint_get_progress,
                                                          context.handle());
 }
 
-// How tensors are written without a context.
+// Options of a write without a context.
 struct WriteOptions {
   uint64_t step = 0;       // the caller's count
   std::string extra;       // the text of a JSON object; empty: none
@@ -215,8 +215,8 @@ struct WriteOptions {
   bool overwrite = false;  // replaces a checkpoint of that name
 };
 
-// Writes tensors as a checkpoint of one rank, without a context: what importers of other formats
-// need. Memory is read once and in order, so it may be mapped files. Blocks on the drive. Throws
+// Writes tensors as a checkpoint of one rank, without a context, for importers of other formats.
+// Memory is read once and in order, so it may be mapped files. Blocks on the drive. Throws
 // MERON_E_ARGUMENT, MERON_E_DUPLICATE, MERON_E_STATE, MERON_E_NO_SPACE, MERON_E_IO.
 inline void write_checkpoint(Text folder, Text name, Span<const CheckpointTensor> tensors,
                              const WriteOptions& options = {}) {
@@ -234,22 +234,22 @@ inline void write_checkpoint(Text folder, Text name, Span<const CheckpointTensor
 
 // ---- Loading ------------------------------------------------------------------------------------
 
-// A checkpoint, or a model as Hugging Face publishes it, that was opened or loaded. When it dies
-// what was loaded stays.
+// An open or loaded checkpoint, or model as Hugging Face publishes it. Loaded states outlive it.
 class Checkpoint : public Handle<meron_checkpoint, meron_checkpoint_release>,
                    public detail::CheckpointMethods<Checkpoint> {
  public:
   using Handle::Handle;
 
-  // Its step, the ranks that saved it, bytes and tensors, and what did not fit. Never blocks.
+  // Its step, the ranks that saved it, bytes and tensors, and the counts of mismatches. Never
+  // blocks.
   meron_checkpoint_info info() const {
     return detail::receive_info<meron_checkpoint_info>(meron_checkpoint_get_info, handle());
   }
 
-  // Texts are valid until the checkpoint dies.
+  // Texts are valid as long as the checkpoint.
   std::string_view path() const& { return text(MERON_CHECKPOINT_PATH); }    // of its directory
   std::string_view extra() const& { return text(MERON_CHECKPOINT_EXTRA); }  // a JSON object
-  // States that it lacks, and that stayed as they were when it was loaded: a line each.
+  // States that it lacks, which the load did not change: a line each.
   std::string_view missing() const& { return text(MERON_CHECKPOINT_MISSING); }
   // Its tensors that no unit has: a line each.
   std::string_view unexpected() const& { return text(MERON_CHECKPOINT_UNEXPECTED); }
@@ -261,8 +261,8 @@ class Checkpoint : public Handle<meron_checkpoint, meron_checkpoint_release>,
   std::string_view unexpected() const&& = delete;
   std::string_view manifest() const&& = delete;
 
-  // Reads as many elements of a tensor as `into` has, from element `begin` on (row-major), as the
-  // files have them, after their checksums were compared. `into` is a Span, std::vector or
+  // Reads as many elements of a tensor as `into` has, from element `begin` on (row-major), in the
+  // files' dtype, after a comparison of their checksums. `into` is a Span, std::vector or
   // std::array whose elements have the size of the tensor's. `kind` null: "values". Local: no other
   // rank takes part. Blocks on the drive. Throws MERON_E_NOT_FOUND (no such tensor, a file is
   // gone), MERON_E_ARGUMENT (outside of the tensor), MERON_E_CORRUPT, MERON_E_IO.
@@ -281,26 +281,26 @@ class Checkpoint : public Handle<meron_checkpoint, meron_checkpoint_release>,
   }
 };
 
-// What is loaded.
+// Options of a load.
 struct LoadOptions {
-  bool lenient = false;      // params and tensors that the other side lacks are left alone
-  bool values_only = false;  // values, and masters by them; optimizers keep their states
-  bool rank0_only = false;   // only rank 0 sees the files, and sends each rank what it needs
-  bool per_node = false;     // each node has a folder of its own; a rank of each reads its files
+  bool lenient = false;      // ignore params and tensors that the other side lacks
+  bool values_only = false;  // values, and masters from them; optimizers keep their states
+  bool rank0_only = false;   // only rank 0 sees the files, and sends each rank its shards
+  bool per_node = false;     // each node has its own folder; one of its ranks reads its files
   std::string mapping;       // empty, or a JSON object: "PARAM": "TENSOR", or "PARAM": ["TENSOR",
                              // ...], one after the other along the first dimension
   std::string claimed;       // empty, or names of values that the caller reads itself, a line each
 };
 
-// Loads a checkpoint into all units, whatever world and plan saved it: values, masters, states,
-// counts of steps and numbers of groups of the optimizers, which are given as they were to the
-// save. `folder`: of checkpoints, or one of them; with values_only also a model as Hugging Face
-// publishes it. `name` null: the newest complete one. Collective over the world. Before anything
-// changes, all ranks have compared names, shapes and optimizers, and opened the files; an error
-// after that breaks the group. Blocks on the drive and on all ranks. Throws MERON_E_NOT_FOUND,
-// MERON_E_CORRUPT (names tensor, file and offset), MERON_E_VERSION, MERON_E_ARGUMENT (it does not
-// fit: what is missing, unexpected and of other shapes is listed), MERON_E_STATE as a save,
-// MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_AUTH (a link).
+// Loads a checkpoint of any world and plan into all units: values, masters, states, counts of steps
+// and hyperparameters of groups of the optimizers. Pass the same optimizers as to the save.
+// `folder`: of checkpoints, or one of them; with values_only also a model as Hugging Face publishes
+// it. `name` null: the newest complete one. Collective over the world. Before anything changes, all
+// ranks have compared names, shapes and optimizers, and opened the files; an error after that
+// breaks the group. Blocks on the drive and on all ranks. Throws MERON_E_NOT_FOUND, MERON_E_CORRUPT
+// (names tensor, file and offset), MERON_E_VERSION, MERON_E_ARGUMENT (it does not fit: the message
+// lists missing, unexpected and different shapes), MERON_E_STATE as a save, MERON_E_IO,
+// MERON_E_NO_MEMORY, MERON_E_AUTH (a link).
 [[nodiscard]] inline Checkpoint load_checkpoint(const Context& context, Text folder,
                                                 Text name = nullptr,
                                                 const OptimizerList& optimizers = {},
@@ -319,7 +319,7 @@ struct LoadOptions {
                                     static_cast<const meron_checkpoint_load_options*>(&raw)));
 }
 
-// Opens a checkpoint, or a model as Hugging Face publishes it, to look at it and to read tensors,
+// Opens a checkpoint, or a model as Hugging Face publishes it, to inspect it and to read tensors,
 // without a context. Arguments as of load_checkpoint. Blocks on the drive. Throws
 // MERON_E_NOT_FOUND, MERON_E_CORRUPT, MERON_E_PARSE, MERON_E_VERSION, MERON_E_ARGUMENT,
 // MERON_E_AUTH (a link), MERON_E_IO.
@@ -327,21 +327,21 @@ struct LoadOptions {
   return Checkpoint(detail::receive(meron_checkpoint_open, folder.c_str(), name.c_str()));
 }
 
-// ---- Weights out --------------------------------------------------------------------------------
+// ---- Export of weights --------------------------------------------------------------------------
 
-// How values are exported.
+// Options of an export.
 struct ExportOptions {
   std::optional<DType> dtype;  // of the floating-point values in the files; empty: each param's own
   uint64_t max_file_bytes = 0;           // a file is closed before it would exceed it; 0: 5 GB
   std::string mapping;                   // empty, or a JSON object: "PARAM": "NAME" in the files
-  bool overwrite = false;                // replaces a model that is there
-  Span<const CheckpointTensor> tensors;  // the caller's own of kind "values", whole, of rank 0
+  bool overwrite = false;                // replaces an existing model
+  Span<const CheckpointTensor> tensors;  // the caller's own of kind "values", unsharded, of rank 0
 };
 
 // Writes the values of all units as Hugging Face publishes models: model.safetensors, or several
 // files with an index, in a folder that all ranks see. Collective over the world; each rank writes
-// its own part of each tensor in place, so nothing is gathered. Blocks on the drive and on all
-// ranks. Throws MERON_E_ARGUMENT, MERON_E_DUPLICATE (a model is there), MERON_E_STATE as a save,
+// its own shard of each tensor in place, so nothing is gathered. Blocks on the drive and on all
+// ranks. Throws MERON_E_ARGUMENT, MERON_E_DUPLICATE (a model exists), MERON_E_STATE as a save,
 // MERON_E_NO_SPACE, MERON_E_IO.
 inline void export_model(const Context& context, Text folder, const ExportOptions& options = {}) {
   const std::vector<meron_checkpoint_tensor> tensors = detail::raw_of(options.tensors);

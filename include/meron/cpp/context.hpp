@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// meron/cpp/context.hpp: the context: this rank's engine, and what is made from it.
+// meron/cpp/context.hpp: the context: this rank's engine, which creates all other objects.
 #ifndef MERON_CPP_CONTEXT_HPP
 #define MERON_CPP_CONTEXT_HPP
 
@@ -22,50 +22,51 @@
 namespace meron {
 inline namespace v1 {
 
-// How a context is opened.
+// Options of a context.
 struct ContextOptions {
   int32_t rank = -1;        // -1: from the environment (meron run, torchrun, Slurm, Open MPI)
   int32_t world_size = -1;  // -1: from the environment; without one: 1
-  std::string transport;    // "self", "local", "shm", "mpi", "custom", "cluster"; empty: chosen by
-                            // what is given
-  std::string job;          // local: ranks of one process with an equal job meet
-  std::string token;        // shm: 64 hexadecimal digits, the same on all ranks; empty: from the
-                            // environment
+  std::string transport;  // "self", "local", "shm", "mpi", "custom", "cluster"; empty: chosen from
+                          // the other options
+  std::string job;        // local: ranks of one process with an equal job meet
+  std::string token;      // shm: 64 hexadecimal digits, the same on all ranks; empty: from the
+                          // environment
   std::chrono::nanoseconds timeout{0};  // deadline of every operation; 0: 600 s
-  uint64_t host_memory_limit = 0;       // bytes that this rank may take; 0: the host's
+  uint64_t host_memory_limit = 0;       // bytes that this rank may allocate; 0: the host's
   uint64_t arena_reserve = 0;           // bytes of address space per window; 0: the host's memory
   uint32_t threads = 0;                 // for compute on this rank; 0: cores / ranks on this host
   const Plan* plan = nullptr;           // null: "zero3"
-  // What this rank computes on: "cuda" (the calling thread's current device), "cuda:1"; "emulated":
+  // The device of this rank: "cuda" (the calling thread's current device), "cuda:1"; "emulated":
   // memory of the host and threads, for tests without a device. Empty: the host. Views of gathers
   // are then in the device's memory, and gradients may be.
   std::string device;
-  // Of the device's memory; it outlives the context and the DLPack tensors that were made from it.
+  // Allocator of the device's memory. It outlives the context and the context's DLPack tensors.
   // Null: a pool of Meron's own.
   DeviceAllocator* allocator = nullptr;
 
   // Receives log messages; without it warnings and errors go to stderr. Called from any thread that
-  // is inside a call; must not call Meron. What it throws is dropped: no call has failed.
+  // is inside a call; must not call Meron. Its exceptions are dropped, because no call has failed.
   std::function<void(LogLevel, std::string_view)> log;
-  // Asked about ten times a second while a call waits: true, or an exception, ends the wait with
-  // MERON_E_CANCELLED, whose cause() is the exception. The operation goes on. Must not call Meron.
+  // Called about ten times a second while a call waits: true, or an exception, ends the wait with
+  // MERON_E_CANCELLED, whose cause() is the exception. The operation continues. Must not call
+  // Meron.
   std::function<bool()> should_stop;
   // Moves the bytes for the transport "custom", and between hosts for "cluster". The context keeps
   // it alive.
   std::shared_ptr<Transport> custom;
 };
 
-// This rank's engine. Closes itself when it dies; everything made from it throws MERON_E_STALE from
-// then on, and views are invalid.
+// This rank's engine. The destructor closes it; all its objects throw MERON_E_STALE from then on,
+// and views are invalid.
 //
-// Destroy it only when no thread is inside a call on it or on an object made from it: log and
-// should_stop die with it. To end such calls first, close it, and join those threads.
+// Destroy it only when no thread is inside a call on it or on one of its objects, because log and
+// should_stop are destroyed with it. To end such calls first, close it, and join those threads.
 class Context : public detail::ContextMethods<Context> {
  public:
   // Holds nothing; calls on it throw MERON_E_HANDLE.
   Context(std::nullptr_t) noexcept {}
-  // Opens this rank's context and meets the other ranks. Blocks until all have come, at most the
-  // deadline.
+  // Opens this rank's context and connects it to the other ranks. Blocks until all have arrived, at
+  // most the deadline.
   explicit Context(ContextOptions options = {});
   Context(Context&&) noexcept = default;
   Context& operator=(Context&& other) noexcept {
@@ -79,15 +80,15 @@ class Context : public detail::ContextMethods<Context> {
   meron_context handle() const noexcept { return handle_.handle(); }
   explicit operator bool() const noexcept { return static_cast<bool>(handle_); }
 
-  // Ends operations under way and waits of other threads, and makes all handles stale. Does not
-  // wait for peers. Throws MERON_E_STALE when it was closed already.
+  // Ends pending operations and waits of other threads, and makes all handles stale. Does not wait
+  // for peers. Throws MERON_E_STALE if it is already closed.
   void close() const { detail::call(meron_context_close, handle()); }
 
-  // What was counted since it was opened, and memory now. Bytes.
+  // Counters since the context was opened, and the memory in use now, in bytes.
   meron_stats stats() const {
     return detail::receive_info<meron_stats>(meron_context_stats, handle());
   }
-  // Memory and traffic of this rank as the plan and the units made so far have it. Bytes.
+  // Predicted memory and traffic of this rank, from the plan and the current units, in bytes.
   meron_prediction predict(const Workload& workload = {}) const {
     const meron_workload raw = workload.raw();
     return detail::receive_info<meron_prediction>(meron_context_predict, handle(), &raw);
@@ -110,7 +111,7 @@ class Context : public detail::ContextMethods<Context> {
     desc.dtype = static_cast<meron_dtype>(options.dtype);
     desc.name = name.c_str();
     desc.shape = shape.data();
-    // A number of dimensions that does not fit is refused by the library: it is too large.
+    // The library rejects a number of dimensions that does not fit, because it is too large.
     desc.dims = static_cast<uint32_t>(std::min<size_t>(shape.size(), UINT32_MAX));
     desc.frozen = options.frozen ? 1 : 0;
     if (options.group != nullptr) desc.group = options.group->handle();
@@ -121,7 +122,7 @@ class Context : public detail::ContextMethods<Context> {
     return param(name, Span<const int64_t>(shape.begin(), shape.size()), options);
   }
 
-  // Puts params together and reserves the memory that the plan gives them here; their values are
+  // Creates a unit of params and reserves its memory on this rank according to the plan; values are
   // zero at first. Collective over the params' group.
   Unit unit(Text name, const ParamList& params) const {
     return Unit(
@@ -129,7 +130,7 @@ class Context : public detail::ContextMethods<Context> {
   }
 
  private:
-  // What the library calls while the context is open. Has one place in memory for all that time.
+  // Callbacks of the library while the context is open. Their address does not change.
   struct Callbacks {
     std::function<void(LogLevel, std::string_view)> log;
     std::function<bool()> should_stop;
@@ -140,7 +141,7 @@ class Context : public detail::ContextMethods<Context> {
       try {
         static_cast<Callbacks*>(user)->log(static_cast<LogLevel>(level), {message, length});
       } catch (...) {
-        // Documented: there is no call whose failure this would be.
+        // As documented: the exception belongs to no call.
       }
     }
     static int32_t ask(void* user) noexcept {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// meron/cpp/dtype.hpp: element types, and memory of the library that is typed by them.
+// meron/cpp/dtype.hpp: element types, and typed views of the library's memory.
 #ifndef MERON_CPP_DTYPE_HPP
 #define MERON_CPP_DTYPE_HPP
 
@@ -52,7 +52,7 @@ struct BFloat16 {
 struct Float16 {
   uint16_t bits;
 
-  // Rounds to nearest, ties to even; beyond the largest value lies infinity; NaN stays NaN.
+  // Rounds to nearest, ties to even; larger values become infinity; NaN stays NaN.
   static Float16 from(float value) noexcept {
     const uint32_t wide = detail::bits_of(value);
     const uint32_t sign = wide >> 16 & 0x8000U;
@@ -101,7 +101,7 @@ struct DTypeOf<Float16> {
 template <class T>
 inline constexpr DType dtype_of = DTypeOf<std::remove_cv_t<T>>::value;
 
-// A tensor, or this rank's part of one, in memory of the library.
+// A tensor, or this rank's shard of one, in memory of the library.
 class View {
  public:
   explicit View(const meron_view& raw) noexcept : raw_(raw) {}
@@ -110,10 +110,10 @@ class View {
   DType dtype() const noexcept { return static_cast<DType>(raw_.dtype); }
   size_t size() const noexcept { return static_cast<size_t>(raw_.count); }  // elements
   size_t size_bytes() const noexcept { return size() * size_of(dtype()); }
-  // Index of the first element in the whole tensor, row-major.
+  // Index of the first element in the full tensor, row-major.
   uint64_t offset() const noexcept { return raw_.offset; }
   bool writable() const noexcept { return raw_.writable != 0; }
-  // The number of the device whose memory it is; MERON_DEVICE_HOST.
+  // The number of the device that owns the memory, or MERON_DEVICE_HOST.
   int32_t device() const noexcept { return raw_.device; }
   const void* data() const noexcept { return raw_.data; }
 

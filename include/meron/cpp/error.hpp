@@ -13,16 +13,16 @@
 namespace meron {
 inline namespace v1 {
 
-// What every call of this layer throws. Copying it does not throw; the texts live as long as a
+// The exception of every call of this layer. Copying it does not throw; the texts live as long as a
 // copy.
 class Error : public std::exception {
  public:
-  // Takes the error object over, which may be null.
+  // Takes ownership of the error object, which may be null.
   Error(meron_status status, meron_error* error) noexcept : status_(status) {
     try {
       error_.reset(error, meron_error_free);  // frees the error itself if it throws
     } catch (const std::bad_alloc&) {
-      // The status is all that there is memory for.
+      // There is only enough memory for the status.
     }
   }
 
@@ -30,7 +30,7 @@ class Error : public std::exception {
   Error(meron_status status, const char* message, const char* subject, const char* advice) noexcept
       : status_(status), message_(message), subject_(subject), advice_(advice) {}
 
-  // The whole message for people; the status' name where there was no memory for one.
+  // The full message for people; the status' name if there was no memory for one.
   const char* what() const noexcept override {
     if (error_) return meron_error_message(error_.get());
     return message_ != nullptr ? message_ : status_name();
@@ -46,7 +46,7 @@ class Error : public std::exception {
   const char* subject() const noexcept {
     return error_ ? meron_error_subject(error_.get()) : subject_;
   }
-  // What to do next, as one sentence; "" where nothing is known.
+  // The remedy, as one sentence; "" if none is known.
   const char* advice() const noexcept {
     return error_ ? meron_error_advice(error_.get()) : advice_;
   }
@@ -54,17 +54,17 @@ class Error : public std::exception {
   int32_t rank() const noexcept {
     return error_ ? meron_error_rank(error_.get()) : MERON_RANK_NONE;
   }
-  // The rank that caused it when it is another one, or MERON_RANK_NONE.
+  // The rank that caused the error if it is another one, or MERON_RANK_NONE.
   int32_t peer() const noexcept {
     return error_ ? meron_error_peer(error_.get()) : MERON_RANK_NONE;
   }
 
-  // What the caller's should_stop or transport threw on this thread; null when nothing was.
+  // The exception of the caller's should_stop or transport on this thread; null if there was none.
   const std::exception_ptr& cause() const noexcept { return cause_; }
   // For this layer: leaves `cause` empty.
   void take_cause(std::exception_ptr& cause) noexcept { cause_ = std::exchange(cause, nullptr); }
 
-  // The class of the error, as meron_status has it: how much is damaged.
+  // The class of the error, as in meron_status: the extent of the damage.
   bool is_of_call() const noexcept { return status_ <= -100 && status_ > -200; }
   bool is_of_resource() const noexcept { return status_ <= -200 && status_ > -300; }
   bool is_of_group() const noexcept { return status_ <= -300 && status_ > -400; }
@@ -81,8 +81,8 @@ class Error : public std::exception {
 
 namespace detail {
 
-// What should_stop or a transport threw on this thread, until an error that it explains is thrown:
-// at once for should_stop; for a transport at the next call that needs the peer.
+// The exception of should_stop or of a transport on this thread, until this layer throws the error
+// that it explains: at once for should_stop; for a transport at the next call that needs the peer.
 inline std::exception_ptr& thrown_by_callback() noexcept {
   static thread_local std::exception_ptr thrown;
   return thrown;
@@ -108,7 +108,7 @@ meron_status call(meron_status (*function)(Parameters...), Arguments... argument
   return status;
 }
 
-// Calls a function whose first parameter receives what it hands out.
+// Calls a function that returns its result through its first parameter.
 template <class Out, class... Parameters, class... Arguments>
 Out receive(meron_status (*function)(Out*, Parameters...), Arguments... arguments) {
   Out out{};
@@ -116,7 +116,7 @@ Out receive(meron_status (*function)(Out*, Parameters...), Arguments... argument
   return out;
 }
 
-// The same for a struct that says its own size.
+// The same for a struct with a struct_size.
 template <class Info, class... Parameters, class... Arguments>
 Info receive_info(meron_status (*function)(Info*, Parameters...), Arguments... arguments) {
   Info info{};

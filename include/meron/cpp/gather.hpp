@@ -14,12 +14,12 @@ namespace meron {
 inline namespace v1 {
 
 enum class GatherMode : meron_gather_mode {
-  view = MERON_GATHER_VIEW,  // read-only, in place where the plan allows it
+  view = MERON_GATHER_VIEW,  // read-only, in place if the plan allows it
   copy = MERON_GATHER_COPY,  // a private, writable copy that belongs to the gather
 };
 
-// A destination for gather_into: memory for the whole tensor. Throws MERON_E_ARGUMENT when T is not
-// of the param's dtype.
+// A destination for gather_into: memory for the full tensor. Throws MERON_E_ARGUMENT if T is not of
+// the param's dtype.
 template <class Range>
 meron_destination destination(const Param& param, Range&& into) {
   const Span<std::remove_pointer_t<decltype(into.data())>> data(into);
@@ -34,8 +34,8 @@ meron_destination destination(const Param& param, Range&& into) {
   return made;
 }
 
-// The same in memory of the context's device, of which nothing can be checked here: `data` has room
-// for the whole tensor in the param's dtype.
+// The same in memory of the context's device. It is not checked: `data` must have space for the
+// full tensor in the param's dtype.
 inline meron_destination device_destination(const Param& param, void* data) {
   const meron_param_info info = param.info();
   meron_destination made{};
@@ -45,7 +45,8 @@ inline meron_destination device_destination(const Param& param, void* data) {
   return made;
 }
 
-// Units on their way to full, then leased until it dies. Views of it are invalid from then on.
+// A gather of units. After it has ended, the units are leased until its destruction, which makes
+// its views invalid.
 class Gather : public Handle<meron_future, meron_future_release> {
  public:
   using Handle::Handle;
@@ -56,10 +57,10 @@ class Gather : public Handle<meron_future, meron_future_release> {
     return detail::call(meron_future_wait, handle(), detail::timeout(duration)) == MERON_OK;
   }
   // Makes a stream of the context's device (a cudaStream_t; null: its default stream) wait until
-  // the tensors are full there: what is asked of it from now on sees them. The device is not waited
-  // for; for tensors on the host it is wait(). Blocks on peers, at most the deadline. Throws
+  // the tensors are full there: later work on the stream sees them. Does not wait for the device;
+  // for tensors on the host it is wait(). Blocks on peers, at most the deadline. Throws
   // MERON_E_ARGUMENT (no device, another device's stream), MERON_E_STATE (the stream is being
-  // captured), MERON_E_NO_MEMORY (the device has no room), MERON_E_DEVICE.
+  // captured), MERON_E_NO_MEMORY (the device is full), MERON_E_DEVICE.
   void wait_stream(void* stream = nullptr) const {
     detail::call(meron_gather_wait_stream, handle(), stream, int64_t{MERON_TIMEOUT_DEFAULT});
   }
@@ -67,24 +68,24 @@ class Gather : public Handle<meron_future, meron_future_release> {
     return detail::call(meron_gather_wait_stream, handle(), stream, detail::timeout(duration)) ==
            MERON_OK;
   }
-  // Whether the tensors are full. Does not wait.
+  // True if the tensors are full. Does not wait.
   [[nodiscard]] bool poll() const { return detail::call(meron_future_poll, handle()) == MERON_OK; }
 
-  // The whole tensor, until this gather dies. On a device its elements are in the device's memory:
-  // a program reads them in work of a stream that waits for them.
+  // The full tensor, valid as long as this gather. On a device its elements are in the device's
+  // memory: read them in work of a stream that waits for them.
   View view(const Param& param) const& {
     return View(detail::receive(meron_gather_view, handle(), param.handle()));
   }
   View view(const Param& param) const&& = delete;  // the view would outlive the gather
-  // The same as a DLPack tensor with a lease of its own. The caller calls its deleter once, before
-  // or after the context is closed; its data is not to be read after that.
+  // The same as a DLPack tensor with a separate lease. The caller calls its deleter once, before or
+  // after the context is closed, and must not read its data after that.
   DLManagedTensorVersioned* dlpack(const Param& param) const {
     return detail::receive(meron_gather_dlpack, handle(), param.handle());
   }
 
-  // Gives the leases back where work that was asked of `stream` so far still uses the views: their
-  // memory on the device goes back when that is done. Does not wait. Throws as wait_stream; then
-  // nothing is released.
+  // Releases the leases if queued work of `stream` still uses the views: their memory on the device
+  // is released when that work is done. Does not wait. Throws as wait_stream; then nothing is
+  // released.
   void release_on_stream(void* stream = nullptr) {
     detail::call(meron_gather_release_on_stream, handle(), stream);
     static_cast<void>(detach());  // the call has released it
@@ -109,9 +110,9 @@ class Gather : public Handle<meron_future, meron_future_release> {
   return begun;
 }
 
-// Begins a gather into the caller's memory: one destination per param that is wanted. The memory
-// must stay valid until the gather is full or dead. Memory of the device is written after what was
-// asked of `stream` so far; null: its default stream.
+// Begins a gather into the caller's memory: one destination per requested param. The memory must
+// stay valid until the gather has ended or is destroyed. Memory of the device is written after the
+// queued work of `stream`; null: its default stream.
 [[nodiscard]] inline Gather gather_into_begin(const UnitList& units,
                                               Span<const meron_destination> destinations,
                                               void* stream = nullptr) {
@@ -122,7 +123,7 @@ class Gather : public Handle<meron_future, meron_future_release> {
   options.stream = stream;
   return Gather(detail::receive(meron_gather_begin, units.data(), units.size(), &options));
 }
-// The same, waits, and gives the leases back.
+// The same, waits, and releases the leases.
 inline void gather_into(const UnitList& units, Span<const meron_destination> destinations) {
   gather_into_begin(units, destinations).wait();
 }

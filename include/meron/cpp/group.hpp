@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// meron/cpp/group.hpp: operations under way, groups of ranks, and collectives on plain memory.
+// meron/cpp/group.hpp: pending operations, groups of ranks, and collectives on plain memory.
 #ifndef MERON_CPP_GROUP_HPP
 #define MERON_CPP_GROUP_HPP
 
@@ -15,23 +15,23 @@
 namespace meron {
 inline namespace v1 {
 
-// An operation under way that yields nothing but its end. When it dies the operation goes on, so
-// that the ranks stay in step.
+// A pending operation without a result. After its destruction the operation continues, so that the
+// ranks stay in step.
 class Future : public Handle<meron_future, meron_future_release> {
  public:
   using Handle::Handle;
 
   // Waits until the operation has ended; throws its error. Blocks on peers, at most the deadline.
   void wait() const { detail::call(meron_future_wait, handle(), int64_t{MERON_TIMEOUT_DEFAULT}); }
-  // Waits for so long; whether the operation has ended.
+  // Waits up to `timeout`. Returns true if the operation has ended.
   [[nodiscard]] bool wait_for(std::chrono::nanoseconds duration) const {
     return detail::call(meron_future_wait, handle(), detail::timeout(duration)) == MERON_OK;
   }
-  // Whether the operation has ended; throws its error. Does not wait.
+  // True if the operation has ended; throws its error. Does not wait.
   [[nodiscard]] bool poll() const { return detail::call(meron_future_poll, handle()) == MERON_OK; }
 };
 
-// A group of ranks. Dies without harm to the group, which lives as long as the context.
+// A handle of a group of ranks. The group itself lives as long as the context.
 //
 // The memory that broadcast and all_reduce work on must stay valid until the operation has ended:
 // until Future::wait returned or threw anything but MERON_E_CANCELLED, or the context was closed.
@@ -40,7 +40,7 @@ class Group : public Handle<meron_group, meron_group_release>, public detail::Gr
  public:
   using Handle::Handle;
 
-  // Throws the error that broke the group, if one did. Looks whether peers are alive.
+  // Throws the error that broke the group, if it is broken. Checks if peers are alive.
   void check() const { detail::call(meron_group_status, handle()); }
   // Ends when every rank of the group has begun it.
   [[nodiscard]] Future barrier_begin() const {

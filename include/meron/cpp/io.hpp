@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// meron/cpp/io.hpp: files read and written past the page cache, as DeepSpeed's DeepNVMe does it.
+// meron/cpp/io.hpp: reads and writes files past the page cache, like DeepSpeed's DeepNVMe.
 #ifndef MERON_CPP_IO_HPP
 #define MERON_CPP_IO_HPP
 
@@ -15,19 +15,19 @@
 namespace meron {
 inline namespace v1 {
 
-// A read or write that was begun. Releasing it does not stop it: its memory must stay until it
-// has ended, and Io::wait or Io::close tells how it did.
+// A pending read or write. A release does not stop it: its memory must stay valid until it has
+// ended, and Io::wait or Io::close returns its result.
 class IoRequest : public Handle<meron_future, meron_future_release> {
  public:
   using Handle::Handle;
 
-  // Waits until it has ended, as long as something moves.
+  // Waits until it has ended, as long as transfers progress.
   void wait() const { detail::call(meron_future_wait, handle(), int64_t{MERON_TIMEOUT_DEFAULT}); }
-  // False when the time has passed: it goes on.
+  // Returns false after the timeout: the request continues.
   [[nodiscard]] bool wait_for(std::chrono::nanoseconds duration) const {
     return detail::call(meron_future_wait, handle(), detail::timeout(duration)) == MERON_OK;
   }
-  // Whether it has ended well; never blocks.
+  // True if it has succeeded; never blocks.
   [[nodiscard]] bool done() const { return wait_for({}); }
 };
 
@@ -36,7 +36,7 @@ class IoBuffer : public Handle<meron_io_buffer, meron_io_buffer_release> {
  public:
   using Handle::Handle;
 
-  // Until the buffer is released.
+  // Valid until the buffer is released.
   Span<std::byte> bytes() const& {
     const meron_io_buffer_info found = info();
     return {static_cast<std::byte*>(found.data), static_cast<size_t>(found.bytes)};
@@ -49,7 +49,7 @@ class IoBuffer : public Handle<meron_io_buffer, meron_io_buffer_release> {
 
 namespace detail {
 
-// Memory of elements that are bytes and nothing else.
+// Memory of trivially copyable elements.
 template <class T>
 constexpr bool kIsPlain = std::is_trivially_copyable_v<std::remove_cv_t<T>>;
 
@@ -58,11 +58,11 @@ using ElementOf = std::remove_pointer_t<decltype(std::declval<Range&>().data())>
 
 }  // namespace detail
 
-// A queue to the kernel, and the threads that serve it. Dies after what is under way, at most after
-// five seconds.
+// A queue to the kernel, and the threads that serve it. The destructor waits for pending requests,
+// at most five seconds.
 //
 // Memory is a Span, std::vector, std::array or std::string of plain elements, of any alignment. It
-// must stay until its request has ended; that of an IoBuffer does by itself.
+// must stay valid until its request has ended; the memory of an IoBuffer does so by itself.
 class Io : public Handle<meron_io, meron_io_close>, public detail::IoMethods<Io> {
  public:
   using Handle::Handle;
@@ -74,8 +74,8 @@ class Io : public Handle<meron_io, meron_io_close>, public detail::IoMethods<Io>
     detail::call(meron_io_read, handle(), path.c_str(), static_cast<void*>(into.data()),
                  uint64_t{into.size() * sizeof(T)}, offset);
   }
-  // Writes all of `data`, and waits for the kernel. Makes the file where there is none; what it
-  // holds besides stays.
+  // Writes all of `data`, and waits for the kernel. Creates the file if it does not exist; its
+  // other content stays.
   template <class Range, class T = detail::ElementOf<const Range>>
   void write(Text path, const Range& data, uint64_t offset = 0) const {
     static_assert(detail::kIsPlain<T>);
@@ -98,10 +98,10 @@ class Io : public Handle<meron_io, meron_io_close>, public detail::IoMethods<Io>
                                      uint64_t{data.size() * sizeof(T)}, offset));
   }
 
-  // Waits for everything that was begun and not waited for alone. Throws the first error of it when
-  // all has ended.
+  // Waits for all requests that no call has waited for. Throws their first error after all have
+  // ended.
   void wait() const { detail::call(meron_io_wait, handle(), int64_t{MERON_TIMEOUT_DEFAULT}); }
-  // False when the time has passed: some goes on.
+  // Returns false after the timeout: requests continue.
   [[nodiscard]] bool wait_for(std::chrono::nanoseconds duration) const {
     return detail::call(meron_io_wait, handle(), detail::timeout(duration)) == MERON_OK;
   }
@@ -113,8 +113,8 @@ class Io : public Handle<meron_io, meron_io_close>, public detail::IoMethods<Io>
   meron_io_info info() const {
     return detail::receive_info<meron_io_info>(meron_io_get_info, handle());
   }
-  // As the destructor, and throws the first error of requests that nobody has waited for: it is
-  // closed all the same.
+  // Like the destructor, but throws the first error of requests that no call has waited for. The io
+  // is closed even then.
   void close() { detail::call(meron_io_close, detach()); }
 };
 

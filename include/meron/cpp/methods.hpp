@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
-// meron/cpp/methods.hpp: calls of the C interface as methods of what owns the handle.
+// meron/cpp/methods.hpp: calls of the C interface as methods of the handle's owner.
 #ifndef MERON_CPP_METHODS_HPP
 #define MERON_CPP_METHODS_HPP
 
@@ -57,13 +57,13 @@ class PlanMethods {
 template <class Self>
 class GroupMethods {
  public:
-  // This rank's place in the group. Never blocks. Throws MERON_E_ARGUMENT, MERON_E_HANDLE,
+  // This rank's number in the group. Never blocks. Throws MERON_E_ARGUMENT, MERON_E_HANDLE,
   // MERON_E_STALE, MERON_E_FORKED.
   int32_t rank() const { return detail::receive(meron_group_rank, raw()); }
   // The number of ranks in the group. Never blocks. Throws MERON_E_ARGUMENT, MERON_E_HANDLE,
   // MERON_E_STALE, MERON_E_FORKED.
   int32_t size() const { return detail::receive(meron_group_size, raw()); }
-  // Breaks the group on every rank: waits under way end with MERON_E_ABORTED, which carries
+  // Breaks the group on every rank: pending waits end with MERON_E_ABORTED, which contains
   // `reason`. `reason`: null or text for people, at most 200 bytes are kept. Never blocks.
   // Throws MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
   void abort(Text reason = nullptr) const {
@@ -83,9 +83,9 @@ class UnitMethods {};
 template <class Self>
 class OptimizerMethods {
  public:
-  // Sets the learning rate of the next steps for params that are in no group that was added;
-  // the same on all ranks (it is part of the step's fingerprint). Never blocks. Throws
-  // MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+  // Sets the learning rate of the next steps for params of group 0; the same on all ranks (it
+  // is part of the step's fingerprint). Never blocks. Throws MERON_E_ARGUMENT, MERON_E_HANDLE,
+  // MERON_E_STALE.
   void set_learning_rate(double learning_rate) const {
     detail::call(meron_optimizer_set_learning_rate, raw(), learning_rate);
   }
@@ -95,24 +95,24 @@ class OptimizerMethods {
   // momentum (which takes no average) and the random rounding of states in 16 or 8 bits depend
   // on it. All ranks set the same number, because the fingerprint of the next step includes it.
   // Changes nothing else. `steps`: at most 2^53. Never blocks. Throws MERON_E_ARGUMENT,
-  // MERON_E_STATE (a step is under way), MERON_E_HANDLE, MERON_E_STALE.
+  // MERON_E_STATE (a step is pending), MERON_E_HANDLE, MERON_E_STALE.
   void set_steps(uint64_t steps) const { detail::call(meron_optimizer_set_steps, raw(), steps); }
-  // Moves this rank's states that lie in memory, the f32 master among them, to this rank's file
-  // on a drive, and gives their memory back: for a phase that needs it for something else, as
-  // DeepSpeed's offload_states does. Values stay usable; until `reload` the optimizer cannot
-  // step, and what would change its master (an update) is refused. `folder`: on a drive; null
-  // for the plan's nvme.path, or where this rank's file is already. Blocks on this rank's
-  // drive, and other calls of this rank that begin something meanwhile; never on peers. Throws
-  // MERON_E_ARGUMENT (no folder, one that will not do), MERON_E_STATE (a step is under way,
-  // they are offloaded already), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NOT_FOUND,
+  // Moves this rank's states in memory, including the f32 master, to this rank's file on a
+  // drive, and frees their memory, for a phase that needs it for something else, like
+  // DeepSpeed's offload_states. Values stay usable; until `reload` the optimizer cannot step,
+  // and calls that would change its master (an update) fail. `folder`: on a drive; null for the
+  // plan's nvme.path, or for the folder that already has this rank's file. Blocks on this
+  // rank's drive, and meanwhile other calls of this rank that begin an operation; never on
+  // peers. Throws MERON_E_ARGUMENT (no folder, an unusable one), MERON_E_STATE (a step is
+  // pending, they are offloaded already), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NOT_FOUND,
   // MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
   void offload(Text folder = nullptr) const {
     detail::call(meron_optimizer_offload, raw(), folder.c_str());
   }
-  // Brings the states back that `offload` has moved off, bit by bit the same. Blocks on this
-  // rank's drive; never on peers. Throws MERON_E_STATE (they are not offloaded),
-  // MERON_E_NO_MEMORY, MERON_E_IO, MERON_E_CORRUPT (the drive gave other bytes),
-  // MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
+  // Restores the states that `offload` moved, bit for bit. Blocks on this rank's drive; never
+  // on peers. Throws MERON_E_STATE (they are not offloaded), MERON_E_NO_MEMORY, MERON_E_IO,
+  // MERON_E_CORRUPT (the drive returned other bytes), MERON_E_TIMEOUT, MERON_E_HANDLE,
+  // MERON_E_STALE.
   void reload() const { detail::call(meron_optimizer_reload, raw()); }
 
  private:
@@ -125,10 +125,10 @@ class CheckpointMethods {};
 template <class Self>
 class ScheduleMethods {
  public:
-  // Gives back everything that stays full or was begun ahead: before an update or an optimizer
-  // step, which need all leases back. The pass and the recorded orders stay. Local. Never
-  // blocks. Throws MERON_E_STATE (names the units that are entered), MERON_E_HANDLE,
-  // MERON_E_STALE, MERON_E_FORKED.
+  // Releases all units that stay full or were prefetched. Call it before an update or an
+  // optimizer step, which need all leases released. The pass and the recorded orders stay.
+  // Local. Never blocks. Throws MERON_E_STATE (names the units that are entered),
+  // MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
   void drop() const { detail::call(meron_schedule_drop, raw()); }
 
  private:
@@ -138,8 +138,8 @@ class ScheduleMethods {
 template <class Self>
 class IoMethods {
  public:
-  // What a person should know about its speed, a line each: the backend and what the kernel has
-  // granted it, why it is not a faster one, and which files go through the page cache, and why.
+  // Describes the speed for people, one line per fact: the backend and the kernel's grants, the
+  // reason if it is not a faster one, and the files that use the page cache with the reason.
   // Never blocks. Throws MERON_E_ARGUMENT, MERON_E_NO_MEMORY, MERON_E_HANDLE, MERON_E_STALE,
   // MERON_E_FORKED.
   String describe() const { return String(detail::receive(meron_io_describe, raw())); }

@@ -13,8 +13,8 @@
 namespace meron {
 inline namespace v1 {
 
-// States and update rule for the trainable params of some units. Made by adamw, adam, adagrad, lion
-// and sgd. Params are in groups: at first all in group 0, whose numbers the rule has.
+// States and update rule for the trainable params of some units. Created by adamw, adam, adagrad,
+// lion and sgd. Params are in groups: at first all in group 0, with the rule's hyperparameters.
 class Optimizer : public Handle<meron_optimizer, meron_optimizer_release>,
                   public detail::OptimizerMethods<Optimizer> {
  public:
@@ -24,28 +24,28 @@ class Optimizer : public Handle<meron_optimizer, meron_optimizer_release>,
     return Optimizer(detail::receive(meron_optimizer_create, units.data(), units.size(), &raw));
   }
 
-  // Norm, clipping, update of this rank's parts, publication. Needs the reduced gradient of every
+  // Norm, clipping, update of this rank's shards, publication. Needs the reduced gradient of every
   // unit, and no gather of any of them on this rank. Collective. From the wait: MERON_E_NONFINITE
-  // on all ranks when the norm is not finite; nothing was changed then.
+  // on all ranks if the norm is not finite; then nothing was changed.
   [[nodiscard]] Future step_begin() const {
     return Future(detail::receive(meron_optimizer_step_begin, handle()));
   }
   void step() const { step_begin().wait(); }
 
-  // Steps taken, the last gradient norm before clipping, the learning rate of group 0, and what it
-  // keeps.
+  // Steps taken, the last gradient norm before clipping, the learning rate of group 0, and its
+  // states.
   meron_optimizer_info info() const {
     return detail::receive_info<meron_optimizer_info>(meron_optimizer_get_info, handle());
   }
 
-  // Gives some params, none of them in a group that was added, numbers of their own, for example no
-  // weight decay. All ranks must do the same before the next step. The group's number: 1, 2, ...
+  // Gives some params of group 0 their own hyperparameters, for example no weight decay. All ranks
+  // must do the same before the next step. Returns the group's number: 1, 2, ...
   uint32_t add_param_group(const ParamList& params, const ParamGroup& group) const {
     const meron_param_group raw = group.raw();
     return detail::receive(meron_optimizer_add_param_group, handle(), params.data(), params.size(),
                            &raw);
   }
-  // The numbers of a group: 0, or one that add_param_group gave.
+  // The hyperparameters of a group: 0, or a number from add_param_group.
   ParamGroup group(uint32_t number) const {
     const auto raw =
         detail::receive_info<meron_param_group>(meron_optimizer_get_param_group, handle(), number);
@@ -57,8 +57,8 @@ class Optimizer : public Handle<meron_optimizer, meron_optimizer_release>,
     detail::call(meron_optimizer_set_param_group, handle(), number, &raw);
   }
 
-  // Makes the next steps leave these params as they are, and no others: values, states and counts of
-  // steps. All ranks give the same params before the next step.
+  // Makes the next steps leave these params as they are, and no others: values, states and counts
+  // of steps. All ranks give the same params before the next step.
   void skip(const ParamList& params) const {
     detail::call(meron_optimizer_set_skipped, handle(), params.data(), params.size());
   }
@@ -71,14 +71,14 @@ class Optimizer : public Handle<meron_optimizer, meron_optimizer_release>,
     detail::call(meron_optimizer_set_param_steps, handle(), param.handle(), steps);
   }
 
-  // This rank's part of a state, f32, until the next step or until the optimizer dies. Throws
-  // MERON_E_UNSUPPORTED where it lies on nvme, or in 16 or 8 bits: read_state copies it.
+  // This rank's shard of a state, f32, valid until the next step or the optimizer's destruction.
+  // Throws MERON_E_UNSUPPORTED if the state is on nvme, or in 16 or 8 bits: use read_state.
   View state(const Param& param, OptimizerState which) const {
     return View(detail::receive(meron_optimizer_state_view, handle(), param.handle(),
                                 static_cast<meron_optimizer_state>(which)));
   }
-  // Copies this rank's part of a state, wherever and however it lies, into as many floats as the
-  // param's info has owned_count. Blocks on this rank's drive where states lie on nvme.
+  // Copies this rank's shard of a state, from any tier and dtype, into `owned_count` floats (see
+  // the param's info). Blocks on this rank's drive if states are on nvme.
   void read_state(const Param& param, OptimizerState which, Span<float> out) const {
     detail::call(meron_optimizer_read_state, out.data(), out.size(), handle(), param.handle(),
                  static_cast<meron_optimizer_state>(which));
@@ -93,7 +93,7 @@ class Optimizer : public Handle<meron_optimizer, meron_optimizer_release>,
     read_state(param, which, Span<float>(out));
     return out;
   }
-  // Replaces this rank's part of a state; states of 16 or 8 bits are rounded to nearest. Throws
+  // Replaces this rank's shard of a state; states of 16 or 8 bits are rounded to nearest. Throws
   // MERON_E_ARGUMENT for a master that is the param itself: write that through an update. Blocks as
   // read_state.
   void write_state(const Param& param, OptimizerState which, Span<const float> values) const {

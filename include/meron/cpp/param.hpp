@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // meron/cpp/param.hpp: params (named tensors), units (params that are gathered together), and
-// updates (how a rank writes its part).
+// updates (writes of a rank to its shards).
 #ifndef MERON_CPP_PARAM_HPP
 #define MERON_CPP_PARAM_HPP
 
@@ -15,24 +15,24 @@
 namespace meron {
 inline namespace v1 {
 
-// What a param is, besides its name and shape.
+// Options of a param, besides its name and shape.
 struct ParamOptions {
   DType dtype = DType::f32;
   bool frozen = false;           // has no gradient and no optimizer state
   const Group* group = nullptr;  // the ranks that share it; null: the world
 };
 
-// A named tensor that the ranks of a group share. Made by Context::param.
+// A named tensor that the ranks of a group share. Created by Context::param.
 class Param : public Handle<meron_param, meron_param_release>, public detail::ParamMethods<Param> {
  public:
   using Handle::Handle;
 
-  // Shape, dtype, element count, and the part that this rank updates.
+  // Shape, dtype, element count, and the range that this rank updates.
   meron_param_info info() const {
     return detail::receive_info<meron_param_info>(meron_param_get_info, handle());
   }
   DType dtype() const { return static_cast<DType>(info().dtype); }
-  // Elements of the whole tensor.
+  // Elements of the full tensor.
   uint64_t size() const { return info().count; }
   // Borrowed from the param.
   std::string_view name() const { return detail::receive(meron_param_name, handle()); }
@@ -40,20 +40,20 @@ class Param : public Handle<meron_param, meron_param_release>, public detail::Pa
 
 using ParamList = ListOf<Param>;
 
-// Params that are gathered and reduced together, such as a layer's. Made by Context::unit.
+// Params that are gathered and reduced together, such as a layer's. Created by Context::unit.
 class Unit : public Handle<meron_unit, meron_unit_release>, public detail::UnitMethods<Unit> {
  public:
   using Handle::Handle;
 
-  // State, version, leases, whether a reduced gradient waits for a step, and how values and
-  // gradients travel between replicas, with what was lost by it.
+  // State, version, leases, a flag for a reduced gradient that waits for a step, and the codecs of
+  // values and gradients between replicas, with their errors.
   meron_unit_info info() const {
     return detail::receive_info<meron_unit_info>(meron_unit_get_info, handle());
   }
 
-  // Gives back the memory and the names of the unit and its params, whose handles become stale.
-  // Collective over their group; no rank makes units or groups meanwhile. Blocks until every rank
-  // has called it and none uses the unit, at most the deadline. Throws MERON_E_STATE where the unit
+  // Releases the memory and the names of the unit and its params, whose handles become stale.
+  // Collective over their group; no rank creates units or groups meanwhile. Blocks until every rank
+  // has called it and no rank uses the unit, at most the deadline. Throws MERON_E_STATE if the unit
   // is in use on this rank, or belongs to a schedule or an optimizer.
   void destroy() {
     detail::call(meron_unit_destroy, handle());
@@ -63,27 +63,27 @@ class Unit : public Handle<meron_unit, meron_unit_release>, public detail::UnitM
 
 using UnitList = ListOf<Unit>;
 
-// Units opened for writing; made by update. End it by publish. If an exception ends its scope
-// before, the destructor gives the update up: an update that was waited for and not written is
-// published unchanged; otherwise the group breaks with MERON_E_ABORTED on every rank, in words that
-// name this one. The exception is the caller's own.
+// Units opened for writing; created by update. End it by publish. If an exception ends its scope
+// before, the destructor cancels the update: if a call has waited for it and none has written, it
+// is published unchanged; otherwise the group breaks with MERON_E_ABORTED on every rank, and the
+// error names this rank. The caller keeps its own exception.
 class Update : public Handle<meron_future, meron_future_release> {
  public:
   using Handle::Handle;
 
-  // Waits until every rank has released the present version; then this rank's parts may be
+  // Waits until every rank has released the current version; then this rank's shards may be
   // written. Blocks on peers, at most the deadline.
   void wait() const { detail::call(meron_future_wait, handle(), int64_t{MERON_TIMEOUT_DEFAULT}); }
   [[nodiscard]] bool wait_for(std::chrono::nanoseconds duration) const {
     return detail::call(meron_future_wait, handle(), detail::timeout(duration)) == MERON_OK;
   }
 
-  // The part of `param` that this rank updates, writable, until publish.
+  // The shard of `param` that this rank updates, writable, until publish.
   View view(const Param& param) const {
     return View(detail::receive(meron_update_view, handle(), param.handle()));
   }
-  // Writes this rank's part from the whole tensor, of which every rank passes equal values;
-  // converts between dtypes.
+  // Writes this rank's shard from the full tensor. Every rank passes equal values. Converts between
+  // dtypes.
   template <class Range>
   void write(const Param& param, const Range& whole) const {
     const Span<const std::remove_pointer_t<decltype(whole.data())>> data(whole);
@@ -92,15 +92,15 @@ class Update : public Handle<meron_future, meron_future_release> {
                  static_cast<meron_dtype>(dtype_of<typename decltype(data)::value_type>));
   }
 
-  // Publishes what was written as the next version and ends the update.
+  // Publishes the written values as the next version and ends the update.
   void publish() {
     detail::call(meron_update_publish, handle());
     static_cast<void>(detach());  // the call has released it
   }
 };
 
-// Asks every rank to release the units' present version. Collective over their group. Throws
-// MERON_E_STATE when a unit is gathered on this rank.
+// Requests that every rank release the units' current version. Collective over their group. Throws
+// MERON_E_STATE if a unit is gathered on this rank.
 [[nodiscard]] inline Update update_begin(const UnitList& units) {
   return Update(detail::receive(meron_update_begin, units.data(), units.size()));
 }

@@ -13,19 +13,19 @@
 namespace meron {
 inline namespace v1 {
 
-// How a prediction is written.
+// Format of a prediction.
 enum class Form : uint32_t {
   json = 0,
   table = 1
 };
 
-// Over which ranks each kind of state is cut. A context keeps its own reference.
+// The strategy: the ranks that share each kind of state. A context keeps its own reference.
 class Plan : public Handle<meron_plan, meron_plan_release>, public detail::PlanMethods<Plan> {
  public:
   using Handle::Handle;
 
-  // "zero0" to "zero3"; for several nodes "mics(4)", "hpz(4)", "zeropp(4)", whose argument is the
-  // ranks of a group, a node's without it.
+  // "zero0" to "zero3"; for several nodes "mics(4)", "hpz(4)", "zeropp(4)"; the argument is the
+  // number of ranks in a group, by default a node's.
   static Plan preset(Text name) { return Plan(detail::receive(meron_plan_preset, name.c_str())); }
   // From JSON; docs/plan.md has every key.
   static Plan parse(std::string_view json) {
@@ -42,9 +42,9 @@ class Plan : public Handle<meron_plan, meron_plan_release>, public detail::PlanM
   }
 };
 
-// Estimates what every known strategy costs on a cluster and ranks them, the best first. `model`
-// and `cluster` are JSON as meron_plan_rank_cluster reads it; computation per micro-batch is given
-// in tokens per device or in seconds.
+// Estimates the cost of every known strategy on a cluster and ranks the strategies, the best first.
+// `model` and `cluster` are JSON as meron_plan_rank_cluster reads it; computation per micro-batch
+// is given in tokens per device or in seconds.
 inline String rank_cluster(std::string_view model, std::string_view cluster,
                            const Workload& workload = {}, uint32_t tokens = 0,
                            double compute_seconds = 0.0, Form form = Form::json) {
@@ -55,7 +55,7 @@ inline String rank_cluster(std::string_view model, std::string_view cluster,
 }
 
 // The header of a safetensors file (its first bytes: 8 of length, then the header) as the model
-// JSON that Plan::predict reads. `file_bytes` is the size of the whole file.
+// JSON that Plan::predict reads. `file_bytes` is the size of the file.
 inline String model_from_safetensors(std::string_view header, uint64_t file_bytes) {
   return String(detail::receive(meron_plan_model_from_safetensors,
                                 static_cast<const void*>(header.data()), header.size(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// meron/cpp/reduce.hpp: gradients on their way to their owners.
+// meron/cpp/reduce.hpp: reduction of gradients to their owners.
 #ifndef MERON_CPP_REDUCE_HPP
 #define MERON_CPP_REDUCE_HPP
 
@@ -13,19 +13,19 @@
 namespace meron {
 inline namespace v1 {
 
-// What the place for a gradient holds when a micro-batch begins.
+// Content of the memory for a gradient at the start of a micro-batch.
 enum class GradientStart : uint64_t {
-  zero = 0,                              // zero, or the sum so far: to be added to
+  zero = 0,                              // zero, or the sum so far: the caller adds to it
   overwrite = MERON_GRADIENT_OVERWRITE,  // anything: the caller writes every element
 };
 
-// The place in this rank's bucket for the gradient of `param`, writable, in the plan's gradient
+// The memory in this rank's bucket for the gradient of `param`, writable, in the plan's gradient
 // dtype, until reduce_begin of its unit. Blocks on peers that still read its last contents.
 inline View gradient(const Param& param, GradientStart start = GradientStart::zero) {
   return View(detail::receive(meron_gradient_view, param.handle(), static_cast<uint64_t>(start)));
 }
 
-// A gradient in the caller's memory, for reduce_begin: the whole tensor, of any dtype.
+// A gradient in the caller's memory, for reduce_begin: the full tensor, of any dtype.
 template <class Range>
 meron_source source(const Param& param, const Range& whole) {
   const Span<const std::remove_pointer_t<decltype(whole.data())>> data(whole);
@@ -37,8 +37,7 @@ meron_source source(const Param& param, const Range& whole) {
   return made;
 }
 
-// The same in memory of the context's device: `count` elements, of which nothing can be checked
-// here.
+// The same in memory of the context's device: `count` elements, which are not checked.
 inline meron_source device_source(const Param& param, const void* data, uint64_t count,
                                   DType dtype) {
   meron_source made{};
@@ -55,8 +54,8 @@ inline meron_source device_source(const Param& param, const void* data, uint64_t
   const meron_reduce_options raw = options.raw();
   return Future(detail::receive(meron_reduce_begin, unit.handle(), nullptr, size_t{0}, &raw));
 }
-// The same from the caller's memory, which is read during the call, or, where it is the device's,
-// until the reduction has ended; params without a source count as zero. Blocks as gradient does.
+// The same from the caller's memory. It is read during the call; memory of a device, until the
+// reduction has ended; params without a source count as zero. Blocks as gradient does.
 [[nodiscard]] inline Future reduce_begin(const Unit& unit, Span<const meron_source> sources,
                                          const ReduceOptions& options = {}) {
   const meron_reduce_options raw = options.raw();
@@ -69,33 +68,33 @@ inline meron_source device_source(const Param& param, const void* data, uint64_t
   return reduce_begin(unit, Span<const meron_source>(sources.begin(), sources.size()), options);
 }
 
-// Ends an accumulation whose micro-batches were all given with boundary false: the same bits as if
-// the last one had been the boundary. A rank without a gradient takes part with zeros. Collective.
+// Ends an accumulation in which all micro-batches had boundary false: the same bits as if the last
+// one had been the boundary. A rank without a gradient contributes zeros. Collective.
 [[nodiscard]] inline Future reduce_finish_begin(const Unit& unit,
                                                 const ReduceOptions& options = {}) {
   const meron_reduce_options raw = options.raw();
   return Future(detail::receive(meron_reduce_finish_begin, unit.handle(), &raw));
 }
 
-// Waits until what was begun last of the units' reductions, and of the ends of their accumulations,
-// has ended; also of those whose futures were given away. Blocks on peers, at most the deadline.
+// Waits until the last reduction of each unit, and the last end of its accumulation, have ended;
+// also those without a future. Blocks on peers, at most the deadline.
 inline void wait_reductions(const UnitList& units) {
   detail::call(meron_reduce_wait, units.data(), units.size(), int64_t{MERON_TIMEOUT_DEFAULT});
 }
-// The same for at most so long. Whether they have ended; if not, all go on.
+// The same, up to `timeout`. Returns true if they have ended; if not, all continue.
 [[nodiscard]] inline bool wait_reductions_for(const UnitList& units,
                                               std::chrono::nanoseconds duration) {
   return detail::call(meron_reduce_wait, units.data(), units.size(), detail::timeout(duration)) ==
          MERON_OK;
 }
 
-// The reduced gradient of the part of `param` that this rank updates, f32, writable, until the
+// The reduced gradient of the shard of `param` that this rank updates, f32, writable, until the
 // unit's next gradient, a step, or discard.
 inline View reduced(const Param& param) {
   return View(detail::receive(meron_reduced_view, param.handle()));
 }
-// Declares the reduced gradient of a unit as used, without a step of Meron's optimizer; or gives an
-// accumulation up whose boundary has not come, as all ranks then must.
+// Declares the reduced gradient of a unit as used, without a step of Meron's optimizer. Before the
+// accumulation boundary, it discards the accumulation: then all ranks must do the same.
 inline void discard(const Unit& unit) {
   detail::call(meron_reduce_discard, unit.handle());
 }

@@ -9,14 +9,14 @@
 namespace meron {
 inline namespace v1 {
 
-// Makes an optimizer and its states (zero) for the trainable params of some units: what the
-// rule keeps, in the plan's dtype and on its tier, and an f32 master copy where the params have
-// 16 bits. States on tier nvme are written once here, so that steps only write over what is
-// there; while that takes long, the log tells how far it is. Collective over the units' group.
-// Blocks on this rank's drive where states lie on nvme; never on peers. Throws
-// MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_DUPLICATE, MERON_E_NO_MEMORY,
-// MERON_E_IO, MERON_E_NOT_FOUND, MERON_E_NO_SPACE, MERON_E_TIMEOUT, MERON_E_PEER_DEAD,
-// MERON_E_PEER_CLOSED, MERON_E_MISMATCH, MERON_E_ABORTED, MERON_E_AUTH, MERON_E_VERSION.
+// Creates an optimizer and its states (zero) for the trainable params of some units: the states
+// of the rule, in the plan's dtype and on its tier, and an f32 master copy if the params have
+// 16 bits. States on tier nvme are written once here, so that steps only overwrite existing
+// data; if that takes long, the log reports the progress. Collective over the units' group.
+// Blocks on this rank's drive if states are on nvme; never on peers. Throws MERON_E_ARGUMENT,
+// MERON_E_HANDLE, MERON_E_STALE, MERON_E_DUPLICATE, MERON_E_NO_MEMORY, MERON_E_IO,
+// MERON_E_NOT_FOUND, MERON_E_NO_SPACE, MERON_E_TIMEOUT, MERON_E_PEER_DEAD, MERON_E_PEER_CLOSED,
+// MERON_E_MISMATCH, MERON_E_ABORTED, MERON_E_AUTH, MERON_E_VERSION.
 [[nodiscard]] inline Optimizer adamw(const UnitList& units, const AdamW& rule = {}) {
   return Optimizer::make(units, rule.raw());
 }

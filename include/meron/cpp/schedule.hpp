@@ -14,8 +14,8 @@
 namespace meron {
 inline namespace v1 {
 
-// Units, the recorded orders of their uses, and the leases that follow from these. Made by
-// schedule. Units are named by their index in its list.
+// Units, the recorded orders of their uses, and the leases that follow from these. Created by
+// schedule. The index in its list identifies a unit.
 class Schedule : public Handle<meron_schedule, meron_schedule_release>,
                  public detail::ScheduleMethods<Schedule> {
  public:
@@ -23,24 +23,24 @@ class Schedule : public Handle<meron_schedule, meron_schedule_release>,
 
   // A pass: the forward, and backward if there is one, of a micro-batch.
   void begin(uint32_t kind = 0) const { detail::call(meron_schedule_begin, handle(), kind); }
-  // Waits until the unit is full. Collective over the units' group where it is not full already.
+  // Waits until the unit is full. Collective over the units' group if it is not full already.
   void enter(size_t index) const {
     detail::call(meron_schedule_enter, handle(), index, int64_t{MERON_TIMEOUT_DEFAULT});
   }
-  // False when the time has passed: the unit is not entered then, and entering it next goes on with
-  // the same use.
+  // Returns false after the timeout: then the unit is not entered, and the next enter of the unit
+  // continues the same use.
   [[nodiscard]] bool enter_for(size_t index, std::chrono::nanoseconds duration) const {
     return detail::call(meron_schedule_enter, handle(), index, detail::timeout(duration)) ==
            MERON_OK;
   }
   void leave(size_t index) const { detail::call(meron_schedule_leave, handle(), index); }
-  // The whole tensor, until its unit is left.
+  // The full tensor, until its unit is left.
   View view(const Param& param) const& {
     return View(detail::receive(meron_schedule_view, handle(), param.handle()));
   }
   View view(const Param& param) const&& = delete;  // the view would outlive the schedule
 
-  // Forgets all uses and the pass: after an exception in the trainer.
+  // Drops all uses and the pass. Call it after an exception in the trainer.
   void reset() const { detail::call(meron_schedule_reset, handle()); }
 
   meron_schedule_info info() const {
@@ -48,7 +48,7 @@ class Schedule : public Handle<meron_schedule, meron_schedule_release>,
   }
 };
 
-// Makes a schedule of some units. Collective over their group: units and options are equal on all
+// Creates a schedule of some units. Collective over their group: units and options are equal on all
 // ranks.
 [[nodiscard]] inline Schedule schedule(const UnitList& units, const ScheduleOptions& options = {}) {
   const meron_schedule_options raw = options.raw();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// meron/cpp/transport.hpp: a transport of the caller's own, as a class to derive from.
+// meron/cpp/transport.hpp: the caller's own transport, as a class to derive from.
 #ifndef MERON_CPP_TRANSPORT_HPP
 #define MERON_CPP_TRANSPORT_HPP
 
@@ -13,43 +13,42 @@
 namespace meron {
 inline namespace v1 {
 
-// How bytes move between ranks that share no memory. meron/transport.h says what the functions must
-// keep to; above all they never block (but for idle) and never call Meron with their context. They
-// are called one at a time. What they throw ends the use of that peer (MERON_E_PEER_DEAD) and is
-// the cause() of the error.
+// Moves bytes between ranks that share no memory. meron/transport.h has the rules for the
+// functions; above all they never block (except idle) and never call Meron with their context. They
+// are called one at a time. An exception ends the use of that peer (MERON_E_PEER_DEAD) and is the
+// cause() of the error.
 class Transport {
  public:
   virtual ~Transport() = default;
 
   // For messages.
   virtual const char* name() const noexcept { return "custom"; }
-  // Bytes that one message may have, at least 4096; 0: no limit.
+  // Maximal bytes of a message, at least 4096; 0: no limit.
   virtual uint64_t max_message() const noexcept { return 0; }
 
-  // Starts to send to rank `peer`, and stores a number in `request` by which this is meant from
-  // then on. False: not now; the same will be asked again. The bytes stay unchanged until the
-  // request is done or cancelled.
+  // Starts to send to rank `peer`, and stores a number in `request` that identifies the request.
+  // Returns false if it cannot accept the message now: Meron will call it again. The bytes stay
+  // unchanged until the request is done or cancelled.
   virtual bool send(uint64_t& request, int32_t peer, uint64_t tag, const void* data,
                     uint64_t bytes) = 0;
   // Starts to receive at most `bytes` bytes. Otherwise as send.
   virtual bool receive(uint64_t& request, int32_t peer, uint64_t tag, void* data,
                        uint64_t bytes) = 0;
-  // Whether a request is done; then with the size of its message in `bytes`, and it is not asked
-  // about again.
+  // Returns true if a request is done, with the size of its message in `bytes`. Then the request is
+  // not tested again.
   virtual bool test(uint64_t request, uint64_t& bytes) = 0;
-  // Gives a request up. Its memory is not touched once this returns.
+  // Cancels a request. After the return its memory is not touched.
   virtual void cancel(uint64_t request) noexcept = 0;
-  // Returns when something may have happened, or after `timeout`. What it throws counts as nothing
-  // having happened.
+  // Returns when a message may have progressed, or after `timeout`. Its exceptions are ignored.
   virtual void idle(std::chrono::nanoseconds timeout) {
     std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(timeout, kNap));
   }
-  // Whether rank `peer` is still there: false only if it is known to be gone.
+  // Returns false only if rank `peer` is known to be dead.
   virtual bool alive(int32_t peer) noexcept {
     static_cast<void>(peer);
     return true;
   }
-  // No function is called any more.
+  // The last call: no other function is called after it.
   virtual void closed() noexcept {}
 
  protected:
@@ -63,8 +62,8 @@ class Transport {
 
 namespace detail {
 
-// Runs `body` for the library: what it throws becomes a status, and the cause of the error that the
-// caller of the library gets.
+// Runs `body` for the library: an exception becomes a status, and the cause of the error for the
+// caller of the library.
 template <class Body>
 meron_status run_callback(const Body& body) noexcept {
   try {

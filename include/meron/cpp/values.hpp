@@ -26,7 +26,7 @@ enum class DType : meron_dtype {
   f16 = MERON_F16,
 };
 
-// How values are combined.
+// The operation that combines values.
 enum class ReduceOp : meron_reduce_op {
   // Their sum.
   sum = MERON_SUM,
@@ -34,9 +34,9 @@ enum class ReduceOp : meron_reduce_op {
   mean = MERON_MEAN,
 };
 
-// Which state of an optimizer.
+// A state of an optimizer.
 enum class OptimizerState : meron_optimizer_state {
-  // f32 values; the param itself where that is f32.
+  // f32 values; the param itself if that is f32.
   master = MERON_STATE_MASTER,
   // Average of the gradients; Lion's, and SGD's momentum.
   exp_avg = MERON_STATE_EXP_AVG,
@@ -44,17 +44,17 @@ enum class OptimizerState : meron_optimizer_state {
   exp_avg_sq = MERON_STATE_EXP_AVG_SQ,
 };
 
-// Where a view is.
+// Memory of a view.
 enum class GatherPlace : meron_gather_place {
-  // In the device's memory, where the context has one; else the host's.
+  // In the device's memory, if the context has a device; else the host's.
   device = MERON_PLACE_DEVICE,
   // In the host's memory.
   host = MERON_PLACE_HOST,
 };
 
-// Who moves the bytes.
+// The interface that moves the bytes.
 enum class IoBackend : meron_io_backend {
-  // io_uring where the host allows it, else threads.
+  // io_uring if the host allows it, else threads.
   automatic = MERON_IO_AUTO,
   // io_uring.
   io_uring = MERON_IO_URING,
@@ -62,18 +62,18 @@ enum class IoBackend : meron_io_backend {
   threads = MERON_IO_THREADS,
 };
 
-// What a step does, for a prediction.
+// Workload of a step, for a prediction.
 struct Workload {
-  // The world size; with a context its own counts.
+  // The world size; a context uses its own.
   uint32_t ranks = 1;
   // Per optimizer step; default 1.
   uint32_t micro_batches = 1;
   // Of every unit; default 2: forward and backward.
   uint32_t gathers_per_micro_batch = 2;
-  // How many share memory, side by side; 0: all of them. With a context as it is.
+  // Consecutive ranks that share memory; 0: all of them. A context uses its own.
   uint32_t ranks_per_node = 0;
-  // That the update rule keeps of an element, besides the master: 2 for AdamW and Adam, 1 for
-  // Adagrad, Lion and SGD with a momentum, 0 for SGD without one.
+  // Of the update rule per element, besides the master: 2 for AdamW and Adam, 1 for Adagrad,
+  // Lion and SGD with a momentum, 0 for SGD without one.
   uint32_t optimizer_states = 2;
 
   meron_workload raw() const noexcept {
@@ -87,7 +87,7 @@ struct Workload {
   }
 };
 
-// What the params of one group share; numbers that the rule does not use mean nothing.
+// Hyperparameters of the params of one group. The rule ignores those that it does not use.
 struct ParamGroup {
   // 0 or more.
   double learning_rate = 0.001;
@@ -114,15 +114,15 @@ struct ParamGroup {
   }
 };
 
-// How gradients are reduced.
+// Options of a reduction.
 struct ReduceOptions {
-  // How the values of the ranks are combined.
+  // The operation that combines the values of the ranks.
   ReduceOp op = ReduceOp::mean;
-  // Whether this is the last micro-batch before the step.
+  // True for the last micro-batch before the step.
   bool boundary = true;
-  // The sum is divided by this too, e.g. the number of micro-batches.
+  // Additional divisor of the sum, e.g. the number of micro-batches.
   double divisor = 1.0;
-  // Sources on the device are read after what was asked of this stream so far; by default the
+  // Sources on the device are read after the queued work of this stream; by default the
   // device's default stream.
   void* stream = nullptr;
 
@@ -136,21 +136,21 @@ struct ReduceOptions {
   }
 };
 
-// How files are read and written.
+// Options of an io.
 struct IoOptions {
-  // Who moves the bytes.
+  // The interface that moves the bytes.
   IoBackend backend = IoBackend::automatic;
   // Of one call of the kernel: a multiple of 4096; default 1 MiB.
   uint32_t block_bytes = 1048576;
-  // Calls under way at a time, 1 to 4096, of io_uring; default 32.
+  // Pending calls of io_uring, 1 to 4096; default 32.
   uint32_t depth = 32;
-  // 1 to 256, of the backend of threads: as many calls at a time.
+  // Of the backend of threads, 1 to 256: as many calls at a time.
   uint32_t threads = 1;
-  // Whether each call is handed to the kernel alone.
+  // True: submit each call to the kernel alone.
   bool single_submit = false;
-  // False: the next calls begin when the last have ended.
+  // False: the next calls begin after the last ones have ended.
   bool overlap_events = true;
-  // A wait ends when nothing has moved for so long; by default 600 s.
+  // A wait fails after this time without any transfer; by default 600 s.
   std::chrono::nanoseconds timeout = std::chrono::nanoseconds::zero();
 
   meron_io_options raw() const noexcept {
@@ -166,24 +166,24 @@ struct IoOptions {
   }
 };
 
-// How far a schedule looks ahead and what it keeps, in elements; and where units are full.
+// Options of a schedule: limits in elements, and the memory of views.
 struct ScheduleOptions {
-  // Gathers are begun ahead for the uses that come within this many elements of uses; 0: none.
+  // Gathers are prefetched for the next uses within this many elements; 0: no prefetch.
   uint64_t prefetch_elements = 50000000;
-  // Limits what is begun ahead or kept, never what is needed now; default 1e9.
+  // Limit of prefetched and kept units, never of the unit in use; default 1e9.
   uint64_t max_live_elements = 1000000000;
-  // A unit whose next recorded use comes within this many elements of other units' uses is kept
-  // full; default 1e9.
+  // A unit stays full if its next recorded use is within this many elements of other units'
+  // uses; default 1e9.
   uint64_t max_reuse_elements = 1000000000;
   // A unit of at most this many elements stays full from its first use until the schedule drops
-  // what it holds.
+  // its units.
   uint64_t persist_elements = 100000;
-  // Of all such units together, in the order given; by default there is no limit.
+  // Limit for all such units together, in their order at the creation; by default no limit.
   uint64_t persist_total_elements = UINT64_MAX;
-  // Where views are.
+  // Memory of views.
   GatherPlace place = GatherPlace::host;
-  // For views on the device: the stream that waits for a unit that is entered, and behind whose
-  // work so far its memory goes back. It stays one as long as the schedule.
+  // For views on the device: this stream waits for an entered unit, and the unit's memory is
+  // released after the stream's queued work. It must live as long as the schedule.
   void* stream = nullptr;
 
   meron_schedule_options raw() const noexcept {
@@ -199,7 +199,7 @@ struct ScheduleOptions {
   }
 };
 
-// How AdamW updates: Loshchilov and Hutter, arXiv 1711.05101.
+// AdamW (Loshchilov and Hutter, arXiv 1711.05101).
 struct AdamW {
   // 0 or more.
   double learning_rate = 0.001;
@@ -227,7 +227,7 @@ struct AdamW {
   }
 };
 
-// How Adam updates: Kingma and Ba, arXiv 1412.6980; weight decay is part of the gradient.
+// Adam (Kingma and Ba, arXiv 1412.6980); weight decay is part of the gradient.
 struct Adam {
   // 0 or more.
   double learning_rate = 0.001;
@@ -255,8 +255,8 @@ struct Adam {
   }
 };
 
-// How Adagrad updates: Duchi, Hazan and Singer, JMLR 12 (2011); weight decay is part of the
-// gradient. Keeps the sum of squared gradients.
+// Adagrad (Duchi, Hazan and Singer, JMLR 12, 2011); weight decay is part of the gradient. Keeps
+// the sum of squared gradients.
 struct Adagrad {
   // 0 or more.
   double learning_rate = 0.01;
@@ -281,13 +281,13 @@ struct Adagrad {
   }
 };
 
-// How Lion updates: Chen et al., arXiv 2302.06675. Keeps an average of gradients.
+// Lion (Chen et al., arXiv 2302.06675). Keeps an average of gradients.
 struct Lion {
   // 0 or more.
   double learning_rate = 0.0001;
-  // Of the direction that is taken; 0 or more, below 1.
+  // Of the direction of the update; 0 or more, below 1.
   double beta1 = 0.9;
-  // Of the average that is kept; 0 or more, below 1.
+  // Of the stored average; 0 or more, below 1.
   double beta2 = 0.99;
   // 0 or more.
   double weight_decay = 0.0;
@@ -306,8 +306,8 @@ struct Lion {
   }
 };
 
-// How stochastic gradient descent updates, as torch.optim.SGD; weight decay is part of the
-// gradient. With a momentum it keeps an average of gradients; without, nothing.
+// Stochastic gradient descent, as torch.optim.SGD; weight decay is part of the gradient. With a
+// momentum it keeps an average of gradients; without one, no state.
 struct Sgd {
   // 0 or more.
   double learning_rate = 0.001;

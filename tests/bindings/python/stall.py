@@ -67,7 +67,7 @@ def run(seconds: float) -> tuple[Stalls, float]:
     for i in range(8):
         param = context.param(f"p{i}", (64, 64))
         units.append((context.unit(f"u{i}", [param]), param))
-    shared: list[Any] = []  # dropped by whoever comes by
+    shared: list[Any] = []  # dropped by any thread
 
     def drop() -> None:
         shared.pop()

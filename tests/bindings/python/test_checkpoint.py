@@ -104,7 +104,7 @@ def test_wider_elements_come_first_in_a_file(tmp_path: Path) -> None:
     assert offsets["b"] < offsets["c"] < offsets["a"]
 
 
-def test_what_fails_after_the_commit_is_logged_and_no_failure(tmp_path: Path) -> None:
+def test_failures_after_the_commit_are_only_logged(tmp_path: Path) -> None:
     (tmp_path / "latest").mkdir()  # in the place of the file
     lines: list[tuple[int, str]] = []
 
@@ -124,7 +124,7 @@ def test_what_fails_after_the_commit_is_logged_and_no_failure(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("values_only", "skip_frozen"), [(True, False), (False, True), (True, True)]
 )
-def test_values_only_and_skip_frozen_leave_out_what_they_say(
+def test_values_only_and_skip_frozen_omit_their_tensors(
     tmp_path: Path, plan: str, dtype: str, values_only: bool, skip_frozen: bool
 ) -> None:
     shapes = {"w": (5, 7), "b": (3,), "e": (0, 2), "cold": (9,)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What loads read of the drive: each byte of the files once on a host, at any number of ranks."""
+"""Loads read each byte of the files once per host, at any number of ranks."""
 
 from __future__ import annotations
 

@@ -45,9 +45,7 @@ REFUSED: dict[str, tuple[Parts, str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_does_not_fit_is_every_ranks_error_and_loses_nothing(
-    tmp_path: Path, case: str
-) -> None:
+def test_a_mismatch_is_every_ranks_error_and_loses_nothing(tmp_path: Path, case: str) -> None:
     parts, words = REFUSED[case]
 
     def body(ctx: meron.Context) -> None:

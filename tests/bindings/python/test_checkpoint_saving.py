@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saves that go on while training does: they have the states of their call, and harm nothing."""
+"""Saves that continue during training have the states of their call, and disturb nothing."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_failures_come_from_the_future_on_every_rank(tmp_path: Path) -> None:
     assert content(tmp_path / "two")
 
 
-def test_a_failure_that_nobody_waited_for_comes_from_the_next_save(tmp_path: Path) -> None:
+def test_the_next_save_raises_an_unreported_failure(tmp_path: Path) -> None:
     def body(ctx: meron.Context) -> None:
         model = Model(ctx)
         ctx.save(tmp_path, "one", [model.optimizer])
@@ -158,7 +158,7 @@ def test_closing_ends_a_save(tmp_path: Path) -> None:
     assert not [each.name for each in tmp_path.iterdir() if each.name.startswith(".saving-last")]
 
 
-def test_what_changes_states_waits_until_they_are_copied(tmp_path: Path) -> None:
+def test_changes_of_states_wait_until_they_are_copied(tmp_path: Path) -> None:
     def body(ctx: meron.Context) -> None:
         model = Model(ctx)
         model.step()

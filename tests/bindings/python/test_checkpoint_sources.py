@@ -116,7 +116,7 @@ PLANS = ("zero0", "zero1", "zero3", "mics(2)", "hpz(2)")
 
 
 def load_whole(ctx: meron.Context, folder: Path, shapes: Any, **options: Any) -> Any:
-    """What a load gives: the values of all params, and the checkpoint."""
+    """Loads a checkpoint. Returns the values of all params, and the checkpoint."""
     params = [ctx.param(name, shape) for name, shape in shapes.items()]
     units = [ctx.unit("u", params[:1]), ctx.unit("v", params[1:])]
     loaded = ctx.load(folder, **options)

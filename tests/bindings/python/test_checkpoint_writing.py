@@ -49,7 +49,7 @@ def test_write_checkpoint_needs_no_context(tmp_path: Path) -> None:
     assert [t["kind"] for t in manifest_of(tmp_path / "one")["tensors"]] == ["state.step"]
 
 
-def test_write_checkpoint_refuses_what_a_save_refuses(tmp_path: Path) -> None:
+def test_write_checkpoint_rejects_the_same_as_a_save(tmp_path: Path) -> None:
     for tensors, options, words in [
         ([part(WHOLE, 0, 3)], {}, "no rank gives elements 3 to 19"),
         ([part(WHOLE, kind="extra.1")], {}, "extra"),

@@ -14,7 +14,7 @@ import ranks
 import meron
 
 
-def test_what_a_context_says_of_itself() -> None:
+def test_the_information_of_a_context() -> None:
     def body(ctx: meron.Context) -> tuple[int, int, str]:
         assert repr(ctx) == f"<meron.Context: rank {ctx.rank} of 3, local>"
         return ctx.rank, ctx.world_size, ctx.transport
@@ -166,7 +166,7 @@ def test_counters_equal_the_prediction(plan: str) -> None:
         unit = ctx.unit("u", [param])
         optimizer = ctx.adamw([unit])
         predicted = ctx.predict(micro_batches=2, gathers_per_micro_batch=3)
-        # The first step begins where no later one does: with values that nobody has to fetch.
+        # Only the first step begins with values that no rank has to fetch.
         for _ in range(2):
             before = ctx.stats()
             for boundary in (False, True):
@@ -187,7 +187,7 @@ def test_counters_equal_the_prediction(plan: str) -> None:
     ranks.threads(2, body, plan=plan)
 
 
-def test_what_a_codec_loses() -> None:
+def test_the_error_of_a_codec() -> None:
     def body(ctx: meron.Context) -> None:
         param = ctx.param("w", (1000,))
         unit = ctx.unit("u", [param])
@@ -205,7 +205,7 @@ def test_what_a_codec_loses() -> None:
     ranks.threads(2, body, plan="zeropp(1)")
 
 
-def test_plans_that_differ_are_told_apart() -> None:
+def test_distinguishes_plans_that_differ() -> None:
     plans = ("zeropp(1)", "hpz(1)")
 
     def rank(number: int) -> str:
@@ -224,7 +224,7 @@ def test_a_workload_out_of_range(alone: meron.Context) -> None:
         alone.predict(micro_batches=-1)
 
 
-def test_flight_record_tells_what_was_done(alone: meron.Context) -> None:
+def test_flight_record_lists_the_calls(alone: meron.Context) -> None:
     alone.world.barrier()
     assert "barrier" in str(alone.flight_record())
 

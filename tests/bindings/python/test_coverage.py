@@ -98,7 +98,7 @@ def test_open_offers_every_option() -> None:
     assert {renamed.get(name, name) for name in fields - plumbing} == names
 
 
-def test_what_is_public_is_documented() -> None:
+def test_public_names_are_documented() -> None:
     for name in meron.__all__:
         item = getattr(meron, name)
         if isinstance(item, str):

@@ -165,7 +165,7 @@ def test_what_is_refused(alone: meron.Context) -> None:
 
 
 class Cuda:
-    """What an array on a CUDA device says of itself."""
+    """An object with the interface of an array on a CUDA device."""
 
     def __init__(self, **changes: Any) -> None:
         self.__cuda_array_interface__ = {

@@ -53,7 +53,7 @@ def test_a_tensor_has_a_lease_of_its_own(alone: meron.Context) -> None:
     assert unit.info().leases == 0
 
 
-def test_a_capsule_that_nobody_takes_gives_its_lease_back(alone: meron.Context) -> None:
+def test_an_unused_capsule_releases_its_lease(alone: meron.Context) -> None:
     unit = make(alone, (4,))
     with unit.gather() as full:
         for _ in range(1000):
@@ -82,7 +82,7 @@ def test_the_device_is_the_cpu(alone: meron.Context) -> None:
         {"max_version": (1, 0), "dl_device": (2, 0)},
     ],
 )
-def test_what_it_cannot_give_is_a_buffer_error(
+def test_unsupported_requests_are_buffer_errors(
     alone: meron.Context, request_: dict[str, object]
 ) -> None:
     unit = make(alone, (4,))

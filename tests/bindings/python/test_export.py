@@ -177,7 +177,7 @@ def test_a_wrong_mapping_is_refused_on_every_rank(
     assert not (tmp_path / "model").exists()
 
 
-def test_a_wrong_tensor_of_rank_0_is_told_to_every_rank(tmp_path: Path) -> None:
+def test_every_rank_reports_a_wrong_tensor_of_rank_0(tmp_path: Path) -> None:
     data = np.zeros(4, dtype=np.float32)
     wrong = [
         (CheckpointTensor("t", "F32", (5,), data, kind="values"), "part"),

@@ -94,14 +94,14 @@ def test_bad_groups(members: list[int]) -> None:
     def body(ctx: meron.Context) -> None:
         with pytest.raises(meron.ArgumentError):
             ctx.group(members)
-        ctx.world.barrier()  # the world is whole
+        ctx.world.barrier()  # the world still works
 
     ranks.threads(2, body)
 
 
 def test_abort_reaches_every_rank_and_stays() -> None:
     def body(ctx: meron.Context) -> None:
-        ctx.world.barrier()  # or a rank that is still opening its context hears of it there
+        ctx.world.barrier()  # or a rank that is still opening its context gets the error there
         if ctx.rank == 0:
             ctx.world.abort("the data ran out")
         with pytest.raises(meron.AbortedError, match="the data ran out"):
@@ -115,7 +115,7 @@ def test_abort_reaches_every_rank_and_stays() -> None:
     ranks.threads(3, body)
 
 
-def test_ranks_that_diverge_are_told_both_calls() -> None:
+def test_ranks_that_diverge_get_both_calls() -> None:
     def body(ctx: meron.Context) -> None:
         with pytest.raises(meron.MismatchError) as caught:
             if ctx.rank == 0:

@@ -151,7 +151,7 @@ def test_ctrl_c_ends_an_open() -> None:
     timer.join()
 
 
-def test_an_interrupted_wait_can_go_on() -> None:
+def test_an_interrupted_wait_can_continue() -> None:
     def body(ctx: meron.Context) -> None:
         future = ctx.world.barrier_begin()
         after(0.2, interrupt)
@@ -185,7 +185,7 @@ def test_the_library_installs_no_signal_handler() -> None:
         assert {number: signal.getsignal(number) for number in signal.valid_signals()} == handlers
 
 
-def test_should_stop_ends_a_wait_and_the_operation_goes_on() -> None:
+def test_should_stop_ends_a_wait_and_the_operation_continues() -> None:
     stop = threading.Event()
 
     def body(ctx: meron.Context) -> None:

@@ -41,7 +41,7 @@ def noise(count: int, seed: int = 1) -> bytes:
 # ---- Bytes ---------------------------------------------------------------------------------------
 
 
-def test_what_was_written_is_read_wherever_it_lies(io: IO, tmp_path: Path) -> None:
+def test_reads_written_bytes_at_any_alignment(io: IO, tmp_path: Path) -> None:
     path = tmp_path / "file"
     model = bytearray(noise(1 << 20))
     io.write(path, model)
@@ -225,7 +225,7 @@ def test_threads_share_one(io: IO, tmp_path: Path) -> None:
 
 
 def test_ctrl_c_ends_a_wait(tmp_path: Path) -> None:
-    """A page that nobody provides stands for a drive that does not answer."""
+    """A page that is never supplied stands for a drive that does not answer."""
     source = f"""
 import ctypes, os, signal, threading, time, meron
 libc = ctypes.CDLL(None, use_errno=True)
@@ -265,7 +265,7 @@ os._exit(0)
 
 
 def test_a_deepspeed_script(tmp_path: Path) -> None:
-    """What DeepNVMe's own examples do, with another import."""
+    """DeepNVMe's own examples run with another import."""
     torch = pytest.importorskip("torch")
     handle = AsyncIOBuilder().load().aio_handle(1 << 20, 32, False, True, 4)
     source = handle.new_cpu_locked_tensor(1 << 20, torch.empty(0, dtype=torch.bfloat16))
@@ -333,7 +333,7 @@ def test_failures_of_a_handle(tmp_path: Path) -> None:
         (tmp_path / "short").write_bytes(b"abc")
         handle.sync_pread(bytearray(4), tmp_path / "short")
     assert handle.wait() == 0
-    # What another program changes between a write and its comparison is found.
+    # The comparison finds a change by another program after the write.
     handle.pwrite(noise(10_000), tmp_path / "file", True, True)
     handle._begun[-1][0].wait()
     (tmp_path / "file").write_bytes(noise(10_000, 2))
@@ -364,7 +364,7 @@ def test_blocks_below_a_page_are_rounded_up(
         assert into == data
 
 
-def test_logs_once_what_has_no_effect(caplog: pytest.LogCaptureFixture) -> None:
+def test_logs_options_without_effect_once(caplog: pytest.LogCaptureFixture) -> None:
     from meron import io as module
 
     module._told.clear()
@@ -374,7 +374,7 @@ def test_logs_once_what_has_no_effect(caplog: pytest.LogCaptureFixture) -> None:
     assert sum("no effect" in record.getMessage() for record in caplog.records) == 1
 
 
-def test_a_fork_is_told(tmp_path: Path) -> None:
+def test_a_fork_gets_an_error(tmp_path: Path) -> None:
     source = f"""
 import os, meron
 io = meron.io.IO()

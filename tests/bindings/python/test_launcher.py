@@ -116,7 +116,7 @@ def test_ranks_hear_at_once_of_one_that_died_before_they_met(
         assert re.search(rf"meron run: rank {dead} \(pid", done.stderr)
 
 
-def test_a_later_meeting_hears_of_a_rank_that_has_ended() -> None:
+def test_a_later_rendezvous_reports_a_rank_that_has_ended() -> None:
     source = """
     import meron, os, sys
     with meron.open() as ctx:

@@ -48,14 +48,14 @@ def test_a_file_or_its_folder() -> None:
     assert attempt(path.parent) == f"loaded {path.parent / 'libmeron.so'}\n"
 
 
-def test_a_missing_file_says_what_was_tried_and_what_to_do(tmp_path: Path) -> None:
+def test_a_missing_file_lists_the_candidates_and_the_remedy(tmp_path: Path) -> None:
     text = attempt(tmp_path / "none.so")
     assert f"{tmp_path}/none.so (MERON_LIBRARY): no such file" in text
     assert "set MERON_LIBRARY" in text.replace("Set", "set")
     assert "cmake --preset release" in text
 
 
-def test_what_is_no_library(tmp_path: Path) -> None:
+def test_a_file_that_is_no_library(tmp_path: Path) -> None:
     path = tmp_path / "libmeron.so"
     path.write_text("not a library")
     text = attempt(tmp_path)

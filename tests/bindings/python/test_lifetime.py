@@ -172,7 +172,7 @@ def test_the_interpreter_ends_with_everything_open(end: str) -> None:
     assert done.stderr == ""
 
 
-def test_a_fork_is_told_and_harms_nobody() -> None:
+def test_a_fork_gets_an_error_and_harms_no_rank() -> None:
     source = """
 import os, sys, warnings, numpy as np, meron
 warnings.simplefilter("ignore")

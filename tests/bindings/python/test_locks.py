@@ -105,7 +105,7 @@ def test_a_tensor_is_dropped_while_an_allocator_takes_its_time(place: Any) -> No
             tensors = [np.from_dlpack(values.dlpack(param)) for _ in range(3)]
         assert unit.info().leases == 3
         allocator.entered.clear()
-        # Python's own lock is given up within; the thread that drops a tensor has it meanwhile.
+        # The callback releases the GIL, and the thread that drops a tensor holds it meanwhile.
         allocator.during = lambda: time.sleep(LONG)
         thread = threading.Thread(target=lambda: other.gather().release())
         thread.start()
@@ -167,7 +167,7 @@ def test_a_log_may_call_back_while_devices_join() -> None:
     assert len(heard) >= 2
 
 
-def test_others_go_on_while_a_group_waits_for_a_late_rank() -> None:
+def test_others_continue_while_a_group_waits_for_a_late_rank() -> None:
     def body(ctx: meron.Context) -> float:
         unit, param = unit_of(ctx, "u")
         values = unit.gather()
@@ -195,7 +195,7 @@ def slow_device(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     meron.open(0, 1, "self", device="emulated").close()  # who opens one reads that
 
 
-def test_others_go_on_while_a_call_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_others_continue_while_a_call_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     with meron.open(0, 1, "self", plan=DEVICES, device="emulated", timeout=20) as ctx:
         unit, param = unit_of(ctx, "u")
         other, other_param = unit_of(ctx, "other")
@@ -221,7 +221,7 @@ def test_others_go_on_while_a_call_waits_for_the_device(monkeypatch: pytest.Monk
         values.release()
 
 
-def test_others_go_on_while_memory_is_pinned_and_collectives_are_launched(
+def test_others_continue_while_memory_is_pinned_and_collectives_are_launched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Both take long if a driver pins much memory, or connects devices."""
@@ -255,7 +255,7 @@ def test_others_go_on_while_memory_is_pinned_and_collectives_are_launched(
         assert max(pool.map(joined, range(2))) < SHORT
 
 
-def test_others_go_on_while_a_rank_is_a_whole_ring_ahead() -> None:
+def test_others_continue_while_a_rank_is_a_full_ring_ahead() -> None:
     def body(ctx: meron.Context) -> None:
         unit, param = unit_of(ctx, "u")
         other, _ = unit_of(ctx, "other")
@@ -297,5 +297,5 @@ def test_ctrl_c_ends_a_wait_for_room() -> None:
 def test_sixteen_threads_and_the_collector_do_not_stall() -> None:
     stalls, machine = stall.run(float(os.environ.get("MERON_TEST_STALL_SECONDS", "1")))
     assert stalls.calls > 100
-    # The bound of stall.py, with room for a machine that does something else too.
+    # The bound of stall.py, with a margin for a busy machine.
     assert max(stalls.longest.values()) < max(LONG, 3 * machine)

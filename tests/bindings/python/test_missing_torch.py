@@ -12,7 +12,7 @@ NEEDING = ("torch", "zero", "lightning", "checkpointing", "convert")
 
 
 @pytest.mark.parametrize("package", NEEDING)
-def test_the_error_says_how_to_get_torch(package: str) -> None:
+def test_the_error_names_the_install_of_torch(package: str) -> None:
     program = f"""
 import sys
 sys.modules["torch"] = None  # as if it were not installed

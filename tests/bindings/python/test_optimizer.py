@@ -198,7 +198,7 @@ def written(ctx: meron.Context, name: str, values: np.ndarray) -> tuple[meron.Pa
     return param, unit
 
 
-# Numbers of which every result is exact: of a value of 2 and a gradient of 2.
+# Hyperparameters with exact results, for a value of 2 and a gradient of 2.
 RULES = {
     "adam": (of("adam", lr=0.25, betas=(0.5, 0.75), eps=2.0), 1.875, {"exp_avg": 1.0}),
     "adagrad": (of("adagrad", lr=0.5, eps=1.0, weight_decay=0.5), 1.625, {"exp_avg_sq": 9.0}),

@@ -12,7 +12,7 @@ import meron
     ("shape", "sizes"),
     [((), ()), (7, (7,)), ([2, 3], (2, 3)), ((0, 4), (0, 4)), ((1,) * 16, (1,) * 16)],
 )
-def test_what_a_param_says_of_itself(
+def test_the_information_of_a_param(
     alone: meron.Context, shape: tuple[int, ...], sizes: tuple[int, ...]
 ) -> None:
     param = alone.param("wéight", shape, "f16", frozen=True)

@@ -18,7 +18,7 @@ def make(ctx: meron.Context, dtype: str = "f32") -> meron.Unit:
 
 
 def gradient_of(rank: int, micro_batch: int, size: int) -> np.ndarray:
-    """Integers, of which sums are exact in any order."""
+    """Integers. Their sums are exact in any order."""
     return np.arange(size, dtype=np.float32) % 50 + rank + 10 * micro_batch
 
 

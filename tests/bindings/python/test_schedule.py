@@ -48,7 +48,7 @@ def test_second_pass_is_gathered_ahead(plan: str) -> None:
     ranks.threads(2, body, plan=plan)
 
 
-def test_what_is_small_stays_until_it_is_dropped() -> None:
+def test_small_units_stay_until_they_are_dropped() -> None:
     def body(ctx: meron.Context) -> None:
         units = make(ctx)
         schedule = ctx.schedule(units)
@@ -145,7 +145,7 @@ def test_a_closed_context() -> None:
             use()
 
 
-def test_ranks_that_differ_are_told() -> None:
+def test_ranks_that_differ_get_an_error() -> None:
     def body(ctx: meron.Context) -> None:
         schedule = ctx.schedule(make(ctx), persist_elements=0)
         with pytest.raises(meron.MismatchError, match=r"'u1'.*'u2'|'u2'.*'u1'"):

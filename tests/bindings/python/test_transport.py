@@ -144,7 +144,7 @@ def test_an_exception_ends_the_use_of_the_peer(
                 raise RuntimeError("out of order")
 
             setattr(transports[1], method, fail)
-        for _ in range(20):  # rank 0 hears of it when it needs rank 1 again
+        for _ in range(20):  # rank 0 notices when it needs rank 1 again
             ctx.world.barrier()
 
     results = run(transports, body, timeout=2.0)
@@ -154,7 +154,7 @@ def test_an_exception_ends_the_use_of_the_peer(
     assert any("out of order" in text for text in seen)
 
 
-def test_a_world_of_one_needs_nobody() -> None:
+def test_a_world_of_one_needs_no_peers() -> None:
     transport = MailboxTransport(0, Mailbox())
     (result,) = run([transport], train)
     assert result[0] == "mailbox"

@@ -60,7 +60,7 @@ def test_wrong_values_leave_everything_usable(alone: meron.Context) -> None:
         assert (full[param] == 1).all()
 
 
-def test_what_is_not_written_keeps_its_value(alone: meron.Context) -> None:
+def test_elements_that_are_not_written_keep_their_values(alone: meron.Context) -> None:
     one, two = alone.param("one", (3,)), alone.param("two", (3,))
     unit = alone.unit("u", [one, two])
     with alone.update([unit]) as update:

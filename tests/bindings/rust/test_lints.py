@@ -27,7 +27,7 @@ def test_the_documentation_has_no_dead_links() -> None:
 
 
 @pytest.mark.parametrize("crate", ("meron-sys", "meron"))
-def test_packages_hold_what_they_need(crate: str) -> None:
+def test_packages_contain_their_requirements(crate: str) -> None:
     listed = cargo("package", "--list", "--offline", "--allow-dirty", "-p", crate).splitlines()
     assert {"Cargo.toml", "README.md", "src/lib.rs"} <= set(listed)
     assert not [name for name in listed if "target/" in name]

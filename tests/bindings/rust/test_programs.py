@@ -57,7 +57,7 @@ WORKLOADS = (
 
 
 @pytest.mark.parametrize(("ranks", "plan", "more"), WORKLOADS)
-def test_rust_computes_what_c_does(
+def test_rust_has_the_results_of_c(
     program: Path, tmp_path: Path, ranks: int, plan: str, more: str
 ) -> None:
     arguments = ["--plan", plan, *more.split()]
@@ -73,7 +73,7 @@ def test_rust_computes_what_c_does(
         assert in_rust[key] == in_c[key], key
 
 
-def test_what_a_person_sees(program: Path, tmp_path: Path) -> None:
+def test_the_output_for_people(program: Path, tmp_path: Path) -> None:
     done = start(program, tmp_path, 2, SMALL)
     assert done.returncode == 0, done.stderr
     assert "units over 2 ranks, plan zero3, transport shm" in done.stdout
@@ -81,7 +81,7 @@ def test_what_a_person_sees(program: Path, tmp_path: Path) -> None:
     assert done.stderr.splitlines()[-1].startswith("100 %  step 25/25  loss ")
 
 
-def test_bad_input_is_told_once(program: Path, tmp_path: Path) -> None:
+def test_bad_input_is_reported_once(program: Path, tmp_path: Path) -> None:
     for arguments, expected in (
         (["--steps", "0"], "--steps 0: must be a whole number from 1 to"),
         (["--plan", "zero9"], "zero3"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What meron-sys declares is what C has: sizes, offsets, values and signatures.
+"""The declarations of meron-sys match C: sizes, offsets, values and signatures.
 
 The text of generated.rs is read by the simple rules below; rustc says how it lays structs out; the
 C compiler checks all of it against the headers; bindgen makes its own declarations to compare with.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What hands DLPack tensors to Java in DlpackTest: a native library of the same process that knows
- * nothing of Meron. Elements are bytes 0, 1, 2, ...
+ * Passes DLPack tensors to Java in DlpackTest: a native library in the same process, independent of
+ * Meron. Elements are bytes 0, 1, 2, ...
  */
 #include <jni.h>
 #include <stdatomic.h>

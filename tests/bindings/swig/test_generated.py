@@ -41,7 +41,7 @@ def test_every_function_is_there() -> None:
     assert names - offered == CONSUMED
 
 
-def test_every_function_says_what_it_blocks_on() -> None:
+def test_every_function_documents_its_blocking() -> None:
     for function in API["functions"]:
         if function["name"] not in CONSUMED:
             text = getattr(meron_swig, function["name"]).__doc__

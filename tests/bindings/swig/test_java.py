@@ -175,6 +175,6 @@ def test_another_version_says_found_and_needed() -> None:
     assert "version 0.9.9, but this binding needs 0." in done.stderr
 
 
-def test_what_is_no_libmeron() -> None:
+def test_a_file_that_is_no_libmeron() -> None:
     done = start(*java("version"), MERON_LIBRARY=str(JAR.parent / "libmeron_java.so"))
     assert "it is no libmeron, or a damaged one: it lacks meron_" in done.stderr

@@ -297,7 +297,7 @@ def test_a_custom_transport_that_raises_ends_the_use_of_the_peer() -> None:
         assert (found.value.code, found.value.peer) == (swig.MERON_E_PEER_DEAD, 1 - rank)
         if rank == 1:
             assert "MERON_E_IO" in found.value.message
-            lines[0].alone = True  # nothing comes through the line that would tell it
+            lines[0].alone = True  # no message of the line would report it
         return b""
 
     by_lines(body)

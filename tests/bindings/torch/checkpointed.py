@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of activation checkpointing share: a model, its gradients, its memory."""
+"""Helpers for the tests of activation checkpointing: a model, its gradients, its memory."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ DEADLINE = 20.0
 
 
 class AskedWork:
-    """Of an AskedGroup: a message that is done when both sides have begun, and somebody asks."""
+    """A message of an AskedGroup. It completes when both sides have begun and one of them polls."""
 
     def __init__(self, wire: AskedWire, key: tuple[int, int, int], tensor: torch.Tensor) -> None:
         self.wire, self.key, self.tensor = wire, key, tensor
@@ -95,7 +95,7 @@ def gloo_groups(ranks: int) -> list[Any]:
 
 
 def in_threads(ranks: int, body: Callable[[int], Any]) -> list[Any]:
-    """What `body` returned on each rank, or the error that ended it."""
+    """Runs `body` on each rank in a thread. Returns the results, or the errors in their place."""
     results: list[Any] = [None] * ranks
 
     def run(rank: int) -> None:

@@ -42,7 +42,7 @@ def check(content: Content, model: layouts.Model) -> None:
             assert torch.equal(found.pop((state, name)), model.states[state][name]), (state, name)
     assert torch.equal(found.pop(("values", "frozen")), model.frozen["frozen"])
     assert torch.equal(found.pop(("values", "buffer")), model.buffer)
-    assert not found  # tied weights come once
+    assert not found  # tied weights appear once
     assert (content.step, content.optimizer_steps, content.rule) == (9, 9, "adamw")
     assert [group.params for group in content.groups] == [list(g) for g in layouts.GROUPS]
     assert [group.numbers["weight_decay"] for group in content.groups] == [0.1, 0.0]

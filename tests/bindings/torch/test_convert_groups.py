@@ -53,7 +53,7 @@ def write_dcp(folder: Path, model: Any, optimizer: Any, flat: bool = False) -> N
 
 
 def imported(source: Path, folder: Path, **options: Any) -> tuple[Content, list[dict[str, Any]]]:
-    """What was found, and the optimizers of the checkpoint that was made of it."""
+    """Imports `source`. Returns its content, and the optimizers of the new checkpoint."""
     content = import_checkpoint(source, folder, "first", **options)
     with meron.open_checkpoint(folder, "first") as checkpoint:
         optimizers: list[dict[str, Any]] = checkpoint.manifest["optimizers"]

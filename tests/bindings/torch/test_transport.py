@@ -75,7 +75,7 @@ def test_messages_of_any_size(pair: list[GroupTransport], size: int) -> None:
     assert into == data
 
 
-def test_a_message_nobody_wants_yet_blocks_no_other(pair: list[GroupTransport]) -> None:
+def test_a_message_without_a_receive_blocks_no_other(pair: list[GroupTransport]) -> None:
     a, b = pair
     tags = [2**63 + 5, 0, 2**40, 7]
     sizes = [BIG, 10, INLINE, MAX_MESSAGE]
@@ -148,7 +148,9 @@ def test_a_cancelled_send_may_change_its_memory(pair: list[GroupTransport]) -> N
     assert into == expected
 
 
-def test_what_is_longer_than_its_place_is_cut_and_told(pair: list[GroupTransport]) -> None:
+def test_messages_longer_than_the_receive_are_cut_and_report_their_size(
+    pair: list[GroupTransport],
+) -> None:
     a, b = pair
     for size in (100, BIG):
         data, into = message(size, size), bytearray(20)
@@ -194,7 +196,7 @@ def test_goodbye(make: MakeTransports) -> None:
     settle(a, b)
 
 
-def test_the_collector_frees_a_context_while_its_thread_says_goodbye(
+def test_the_collector_frees_a_context_while_its_thread_closes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ends = [GroupTransport(group, 0) for group in gloo_groups(2)]

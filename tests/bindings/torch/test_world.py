@@ -127,7 +127,7 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
     except meron.PeerDeadError as error:
         assert error.peer == 1
     sys.exit(1)
-# torch.distributed may come later, and changes nothing.
+# torch.distributed may be initialized later, and changes nothing.
 dist.init_process_group("gloo")
 assert mt.context_for(meron.Plan.preset("zero3")) is context
 other = mt.shard(torch.nn.Linear(4, 2), plan="zero1")

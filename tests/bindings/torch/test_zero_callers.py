@@ -19,7 +19,7 @@ import meron.zero
 from meron.zero.config import parse
 
 
-def test_what_callers_of_deepspeed_write() -> None:
+def test_calls_as_written_for_deepspeed() -> None:
     """accelerate's config with what it could not fill in, and TRL's keys for a reference model."""
     config = parse(
         {
@@ -99,7 +99,7 @@ EVERYTHING_AUTO: dict[str, Any] = {
 }
 
 
-def test_auto_that_nobody_has_filled_in() -> None:
+def test_auto_that_is_not_filled_in() -> None:
     config = parse(EVERYTHING_AUTO)
     assert config.limits == {"max_live_elements": 10**9, "max_reuse_elements": 10**9}
     assert (config.train_batch_size, config.accumulation_steps, config.clipping) == (None, None, 0)

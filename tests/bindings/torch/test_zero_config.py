@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeepSpeed's config: what it becomes, and what is refused."""
+"""DeepSpeed's config: its translation, and the options that raise."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ USELESS = (("hysteresis", 0), ("hysteresis", False), ("initial_scale_power", 1e3
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_what_the_classes_accept_is_what_deepspeeds_accept(name: str, classes: Any) -> None:
+def test_the_classes_accept_the_values_of_deepspeeds(name: str, classes: Any) -> None:
     theirs, own = getattr(deepspeed(MODULES[name]), name), getattr(classes, name)
     enabled = {"enabled": True}
     for base in ({}, enabled) if "enabled" in theirs.model_fields else ({},):

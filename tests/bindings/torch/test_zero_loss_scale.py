@@ -43,7 +43,7 @@ def test_the_scale_doubles_after_a_window() -> None:
     assert scales(options, "...x....") == [16, 16, 16, 8, 8, 8, 8, 16]
     assert scales(options, ".......") == [16, 16, 16, 32, 32, 32, 64]
     options = Fp16(initial_scale_power=4, hysteresis=2, loss_scale_window=2)
-    assert scales(options, "x...x") == [16, 16, 16, 32, 32]  # the hysteresis is whole again
+    assert scales(options, "x...x") == [16, 16, 16, 32, 32]  # the hysteresis is reset
 
 
 def sequences() -> list[str]:
@@ -92,7 +92,7 @@ def test_the_sequences_of_deepspeed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_sequences_of_a_grad_scaler() -> None:
-    """What autocast in fp16 uses."""
+    """The scale has the sequences of torch's GradScaler, which autocast in fp16 uses."""
     for sequence in sequences():
         scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16, growth_interval=4)
         scaling = Autocast(torch.float16).scaling

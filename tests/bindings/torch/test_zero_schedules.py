@@ -199,7 +199,7 @@ def test_schedules_of_torch_and_mistakes() -> None:
         rates("WarmupLR", 1, warmup_max_lr=[1, 2])
 
 
-def test_what_is_no_schedule() -> None:
+def test_rejects_invalid_schedules() -> None:
     for name in ("Optimizer", "math", "bisect_right"):
         with pytest.raises(meron.ArgumentError, match="unknown scheduler"):
             rates(name, 1)
@@ -287,7 +287,7 @@ def test_a_cycle_has_the_momentum_of_each_group() -> None:
         schedule.step()
 
 
-def test_a_cycle_without_a_momentum_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_cycle_without_a_momentum_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
     make_scheduler(optimizer, "OneCycle", {**CYCLE, "cycle_momentum": False})
     assert not caplog.records
@@ -299,7 +299,7 @@ def test_a_cycle_without_a_momentum_is_told(caplog: pytest.LogCaptureFixture) ->
     ]
 
 
-def test_a_rehearsal_changes_nothing_and_warns_of_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_rehearsal_has_no_effects_and_no_warnings(caplog: pytest.LogCaptureFixture) -> None:
     model = torch.nn.Linear(2, 2)
     rate = torch.tensor(0.5)
     cycle = {"cycle_min_lr": 0.1, "cycle_max_lr": 0.2}
@@ -317,7 +317,7 @@ def test_a_rehearsal_changes_nothing_and_warns_of_nothing(caplog: pytest.LogCapt
     assert not caplog.records and not logging.getLogger("meron.zero").disabled
 
 
-def test_a_schedule_goes_on() -> None:
+def test_a_schedule_continues() -> None:
     options = {"warmup_num_steps": 4, "warmup_type": "linear", "warmup_max_lr": 8}
     optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.ones(1))], lr=4.0)
     schedule = make_scheduler(optimizer, "WarmupLR", {**options, "last_batch_iteration": 2})

@@ -139,7 +139,7 @@ def test_contradictions_are_named(keys: Any, words: list[str]) -> None:
         ({}, ""),
     ],
 )
-def test_what_saves_nothing_on_one_node_is_told(keys: Any, text: str) -> None:
+def test_plans_without_a_gain_on_one_node_are_reported(keys: Any, text: str) -> None:
     topology = parse({"zero_optimization": {"stage": 3, **keys}}).topology
     assert text in topology.idle(4, one_node=True)
     assert bool(topology.idle(4, one_node=True)) == bool(text)
@@ -161,7 +161,7 @@ def test_the_arguments_of_init_are_deepspeeds_in_its_order() -> None:
     def names(kind: Any) -> list[str]:
         return list(inspect.signature(kind).parameters)
 
-    # What DeepSpeed does not have comes last.
+    # Arguments that DeepSpeed does not have are last.
     *deepspeeds, own = names(zero.MiCS_Init)
     assert own == names(zero.Init)[-1] == "device"
     assert deepspeeds == [

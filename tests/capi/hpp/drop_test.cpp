@@ -80,7 +80,7 @@ TEST(Drop, OnTwoRanksInTheMiddleOfThings) {
   for (int round = 0; round < 50; ++round) {
     run_ranks(2, [&](Context& context) {
       std::mt19937 random(static_cast<uint32_t>(round * 2 + context.rank()));
-      // What peers still need may be gone when they come to it: those errors are expected.
+      // A rank may release an object that its peers still need: their errors are expected.
       try {
         const Param param = context.param("p", {100});
         const Unit unit = context.unit("u", param);

@@ -16,7 +16,7 @@
 
 namespace meron::test {
 
-// What the ranks of a world share.
+// State that the ranks of a world share.
 struct PostOffice {
   using Message = std::vector<unsigned char>;
   std::mutex mutex;
@@ -84,7 +84,7 @@ class Mailbox : public Transport {
     uint64_t bytes = 0;
   };
   static constexpr uint64_t kSent = 0;  // a message that was sent is in its box: done at once
-  // A message may come between a test and this: nobody rings for it again.
+  // A message may arrive between a test and the wait, which it then does not wake.
   static constexpr std::chrono::milliseconds kLongest{1};
 
   std::shared_ptr<PostOffice> office_;

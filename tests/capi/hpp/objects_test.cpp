@@ -192,7 +192,7 @@ TEST(Use, FromARegistrationToAStep) {
   discard(unit);
 }
 
-// Numbers of which every result is exact.
+// All results of these numbers are exact.
 TEST(Use, Rules) {
   const Context context = open_self();
   const Param weight = context.param("weight", {8});

@@ -70,7 +70,7 @@ DANGLING = {
 
 
 @pytest.mark.parametrize("body", ["", *DANGLING.values()], ids=["nothing", *DANGLING])
-def test_what_would_be_wrong_does_not_compile(body: str) -> None:
+def test_misuse_does_not_compile(body: str) -> None:
     source = (
         "#include <meron/meron.hpp>\n#include <vector>\n"
         "void f(meron::Context&, meron::Param&, meron::Unit&);\n"

@@ -59,7 +59,7 @@ TEST(Transports, TrainToTheSameBitsAsSharedMemory) {
   }
 }
 
-// Throws as soon as it is told to.
+// Throws once `broken` is set.
 class Breaking : public Mailbox {
  public:
   using Mailbox::Mailbox;
@@ -70,7 +70,8 @@ class Breaking : public Mailbox {
     }
     return Mailbox::receive(request, peer, tag, data, bytes);
   }
-  // Once the other has noticed: who seems dead is told nothing more, and would notice never.
+  // Reports the peer as dead only after it has thrown: a dead peer gets no more messages, so it
+  // would never throw.
   bool alive(int32_t) noexcept override { return peer == nullptr || !peer->thrown; }
 
   std::atomic<bool> broken{false}, thrown{false};
@@ -108,7 +109,7 @@ TEST(Transports, WhatOneThrowsEndsThePeerAndIsTheCause) {
       });
 }
 
-// Refuses, throws or answers as it is told.
+// Rejects, throws or succeeds as configured.
 class Told : public Transport {
  public:
   const char* name() const noexcept override { return "told"; }

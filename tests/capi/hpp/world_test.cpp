@@ -115,7 +115,7 @@ TEST(Callbacks, WhatShouldStopThrowsIsTheCause) {
           while (stopped.load() == 0) std::this_thread::yield();
           return;
         }
-        // Rank 1 does come, but to the next barrier it does not.
+        // Rank 1 arrives here, but not at the next barrier.
         barrier.wait();
         const Future never = context.world().barrier_begin();
         const Error error = expect_error(MERON_E_CANCELLED, [&] { never.wait(); });
@@ -148,7 +148,7 @@ TEST(Callbacks, ShouldStopEndsAWait) {
       [](ContextOptions& options) { options.should_stop = [] { return true; }; });
 }
 
-// The library warns of a wait that has gone on for some seconds, and says when it has ended.
+// The library warns of a wait of several seconds, and reports its end.
 TEST(Callbacks, LogMessagesArriveAndWhatLogThrowsIsDropped) {
   std::atomic<int> messages{0};
   run_ranks(

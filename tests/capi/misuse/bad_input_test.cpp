@@ -130,8 +130,8 @@ TEST_F(BadInput, PlansInJson) {
   expect(FAILURE_OF(meron_plan_preset, &plan, "zero5"), MERON_E_ARGUMENT, {"zero5", "zero3"});
 }
 
-// Two ranks are threads of this process; rank 1 holds an update back. What rank 0 asks of its own
-// operations before they have ended is refused, and right afterwards.
+// Two ranks are threads of this process; rank 1 holds an update back. Rank 0's calls on its own
+// operations fail before these complete, and succeed afterwards.
 TEST_F(BadInput, ViewsBeforeTheWait) {
   Open open;
   open.transport = "local";

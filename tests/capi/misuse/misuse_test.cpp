@@ -34,7 +34,7 @@ uint64_t test_seed() {
   return seed;
 }
 
-// What must hold for every error that a misuse gets.
+// Checks the properties that every error of a misuse must have.
 void expect_good_error(const Misuse& misuse, const CallFailed& failed) {
   const bool expected = std::find(misuse.expected.begin(), misuse.expected.end(), failed.status) !=
                         misuse.expected.end();
@@ -143,8 +143,8 @@ TEST(Misuse, OfFunctionsThatCannotFail) {
   }
 }
 
-// A caller of newer headers gets zeros in what this library does not know; one of older headers
-// gets what its struct has room for, and no byte more.
+// A caller with newer headers gets zeros in the fields that this library does not know. A caller
+// with older headers gets the fields of its struct, and no byte beyond it.
 TEST(Misuse, InfoStructsOfOtherSizes) {
   Objects objects;
   struct {

@@ -18,7 +18,7 @@ Misuse misuse(const std::string& name, Statuses expected,
           [call = std::move(call)](Objects& o, Random&) { return call(o); }};
 }
 
-// A save of `b`, in which nothing is under way; of what goes on later, too.
+// The error of a save of `b`, which has no pending operation: from its begin, or from its wait.
 CallFailed save(const Objects& o, const char* name, const meron_checkpoint_save_options& options) {
   CallFailed failed = FAILURE_OF(meron_checkpoint_save_begin, &future, o.b->context,
                                  o.folder.c_str(), name, &options);

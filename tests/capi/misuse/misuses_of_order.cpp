@@ -26,7 +26,7 @@ CallFailed while_entered(Objects& o, const std::function<CallFailed()>& call) {
   return failed;
 }
 
-// What stands against the end of a unit.
+// The error of meron_unit_destroy.
 CallFailed destroyed(meron_unit unit) {
   return FAILURE_OF(meron_unit_destroy, unit);
 }

@@ -149,7 +149,7 @@ Objects::Objects() {
   }
   all_.insert({loose.id, frozen.id, half.id, frozen_unit.id, half_unit.id});
 
-  // One of each kind that has gone, in the order of Kind.
+  // One released object of each kind, in the order of Kind.
   Session gone(open_alone(), 0);
   gone.build(1);
   const meron_unit* const unit = gone.units.data();
@@ -209,7 +209,7 @@ uint64_t Objects::bad_handle(Kind kind, Random& random) const {
       case 2: {
         const size_t other = random.below(kKinds);
         if (other == static_cast<size_t>(kind)) continue;
-        // What takes a future takes each kind of them.
+        // Functions that take a future take every kind of future.
         const auto is_future = [](Kind it) {
           return it == Kind::future || it == Kind::gather || it == Kind::update ||
                  it == Kind::io_request;

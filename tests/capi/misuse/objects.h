@@ -49,7 +49,7 @@ Handle handle(uint64_t id) {
   return made;
 }
 
-// A struct that is to be filled.
+// A struct for the library to fill.
 template <class Info>
 Info sized() {
   Info info{};
@@ -114,8 +114,8 @@ const std::vector<std::string>& bad_names();
 meron_future leased(Session& session, size_t unit);
 meron_future updating(Session& session, size_t unit);
 
-// A session of a misuse's own. What is live afterwards may be what a bad handle stands for by
-// chance.
+// A separate session for one misuse, closed afterwards: a bad handle could match one of its live
+// objects by chance.
 struct Closing {
   void operator()(Session* session) const {
     (void)meron_context_close(session->context, nullptr);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Four threads use, release and close the same handles. Who comes too late gets MERON_E_STALE; no
-// object goes while a call works on it. What the sanitizers see counts as much as what is returned.
+// Four threads use, release and close the same handles. A call on a released handle returns
+// MERON_E_STALE, and no object is freed while a call uses it. The reports of the sanitizers count
+// as much as the statuses.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -15,7 +16,7 @@ namespace {
 constexpr int kThreads = 4;
 constexpr int kCalls = kSanitized ? 4'000 : 20'000;
 
-// Handles that all threads see. Whoever takes one out may release it while others use it.
+// Handles that all threads see. A thread that takes one may release it while others use it.
 template <class Handle>
 class Pool {
  public:
@@ -39,7 +40,7 @@ struct Pools {
   std::atomic<int> names{0};
 };
 
-// Which statuses a thread saw that nothing explains.
+// Counts of a thread's calls; `odd` counts unexpected statuses.
 struct Tally {
   std::atomic<int> calls{0};
   std::atomic<int> stale{0};

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What libmeron.so shows to the world, and what it needs from it.
+"""Checks the exported symbols and the dependencies of libmeron.so.
 
     check_symbols.py LIBRARY SYMBOLS
 

@@ -19,7 +19,7 @@ struct Options {
   Setup setup;
 };
 
-// One line, whole, at once: ranks that are processes share the output.
+// Writes a complete line at once: ranks that are processes share the output.
 void say(const std::string& line) {
   static std::mutex mutex;
   const std::lock_guard<std::mutex> lock(mutex);
@@ -30,7 +30,7 @@ void say(const std::string& line) {
   std::fflush(stdout);
 }
 
-// What went wrong, or "".
+// Returns the error, or "".
 std::string run_case(const Setup& setup, const Case& one, const std::string& plan) {
   Session session(setup, one.name, plan);
   for (const Statement& statement : one.statements) {

@@ -39,7 +39,7 @@ std::vector<meron_destination> make_destinations(Session& session, const Stateme
       const meron_param_info info = info_of(param);
       std::vector<std::byte>& buffer = gather.buffers[param.id];
       buffer = stored(before, info.dtype, info.count);
-      buffer.reserve(1);  // a place also where there is nothing to hold
+      buffer.reserve(1);  // a valid address even if the buffer is empty
       destinations.push_back({param, buffer.data(), buffer.size()});
     }
   }

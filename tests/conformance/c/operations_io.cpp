@@ -88,7 +88,7 @@ void io_is(Session& session, const Statement& statement) {
   check_has(description, statement);
 }
 
-// What a transfer is made with.
+// Arguments of a transfer.
 struct Part {
   Part(Session& session, const Statement& statement, bool write)
       : path(use_file(session, statement)),

@@ -4,7 +4,7 @@
 namespace conformance {
 namespace {
 
-// The text that a function hands out through `char **out`.
+// The text that a function returns through `char **out`.
 template <class Function, class... Arguments>
 std::string text_of(Function function, Arguments... arguments) {
   char* out = nullptr;

@@ -17,8 +17,8 @@ void gradient(Session& session, const Statement& statement) {
   }
 }
 
-// The arrays that `source=PARAM@VALUES` gives, and where they are; or the memory of the gather that
-// `from=` names.
+// The arrays of `source=PARAM@VALUES`, and their memory; or the memory of the gather that `from=`
+// names.
 struct Sources {
   std::vector<std::vector<std::byte>> arrays;
   std::vector<meron_source> table;
@@ -40,7 +40,7 @@ Sources sources_of(Session& session, const Statement& statement) {
         static_cast<uint64_t>(statement.number("count", static_cast<double>(info.count)));
     const Values values = session.values(value.substr(at + 1));
     sources.arrays.push_back(stored(values, source.dtype, source.count));
-    source.data = sources.arrays.back().data();  // stays where it is when `arrays` grows
+    source.data = sources.arrays.back().data();  // its address stays when `arrays` grows
     sources.table.push_back(source);
   }
   if (!statement.has("from")) return sources;

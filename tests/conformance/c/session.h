@@ -54,7 +54,7 @@ class Object {
   Object(const Object&) = delete;
   Object& operator=(const Object&) = delete;
   virtual ~Object() = default;
-  // May be called again, to see that the object is gone.
+  // May be called again, to check that the object is released.
   virtual void release() = 0;
 };
 
@@ -108,7 +108,7 @@ struct Context : Owned<meron_context, meron_context_close> {
   meron_stats marked{};
 };
 
-// Where and how the cases run.
+// Configuration of a run: rank, transport and options.
 struct Setup {
   int rank = 0;
   int world = 1;
@@ -127,7 +127,7 @@ class Session {
 
   void keep(const std::string& object_name, std::unique_ptr<Object> object);
   bool has(const std::string& object_name) const;
-  // Throws Malformed where there is no such object, or it is of another kind.
+  // Throws Malformed if there is no such object, or if it is of another kind.
   Object& any(const std::string& object_name);
   template <class T>
   T& find(const std::string& object_name) {
@@ -154,11 +154,11 @@ class Session {
 };
 
 meron_param_info info_of(meron_param param);
-// Waits for a future, and releases it whatever comes of it.
+// Waits for a future, and releases it even if the wait fails.
 void finish(meron_future future);
 // Of a future: waits for it, or keeps it under the name that `future=` gives.
 void finish_or_keep(Session& session, const Statement& statement, meron_future future);
-// What `timeout=` gives a wait in nanoseconds, and what `pending=` wants of its status.
+// timeout_of returns `timeout=` in nanoseconds; check_ended checks the status against `pending=`.
 int64_t timeout_of(const Statement& statement);
 void check_ended(const Statement& statement, meron_status status);
 // The bound of loops that ask again and again.

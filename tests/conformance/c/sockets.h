@@ -10,7 +10,7 @@
 
 namespace conformance {
 
-// What a rank needs of a custom transport as long as its context is open.
+// A rank's state of a custom transport. It lives as long as the context.
 struct Sockets : Object {
   explicit Sockets(std::vector<int> row) : transport(std::move(row)), table(transport.table()) {
     table.name = nullptr;  // the library's name for those that have none: "custom"

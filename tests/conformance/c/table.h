@@ -16,7 +16,7 @@ struct Statement {
   std::vector<std::pair<std::string, std::string>> arguments;
 
   bool has(const std::string& key) const;
-  // The argument's text; throws Malformed where it is missing.
+  // The argument's text; throws Malformed if it is missing.
   const std::string& get(const std::string& key) const;
   std::string get(const std::string& key, const std::string& otherwise) const;
   std::vector<std::string> list(const std::string& key) const;

@@ -14,13 +14,13 @@ namespace conformance {
 class Values {
  public:
   Values(const std::string& text, int rank, int world);
-  // Of the element with this row-major index in the whole tensor.
+  // Value of the element with this row-major index in the full tensor.
   double at(uint64_t index) const;
 
  private:
   struct Term {
     std::vector<int64_t> seeds;  // patterns that are added up
-    double constant = 0.0;       // where there is no seed
+    double constant = 0.0;       // if there is no seed
     double factor = 1.0;
   };
   std::vector<Term> terms_;

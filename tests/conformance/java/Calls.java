@@ -8,7 +8,7 @@ import org.meron.Schedule;
 final class Calls {
     private Calls() {}
 
-    /** Whether the operation is this one. */
+    /** Executes the statement and returns true if this class has its operation. */
     static boolean execute(Session session, Table.Statement statement) {
         if (!statement.operation.equals("call")) return false;
         final String name = statement.name.isEmpty() ? session.currentName : statement.name;

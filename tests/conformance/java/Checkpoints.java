@@ -20,7 +20,7 @@ import org.meron.WriteOptions;
 final class Checkpoints {
     private Checkpoints() {}
 
-    /** Whether the operation is one of these. */
+    /** Executes the statement and returns true if this class has its operation. */
     static boolean execute(Session session, Table.Statement statement) throws IOException {
         switch (statement.operation) {
             case "save": save(session, statement); return true;

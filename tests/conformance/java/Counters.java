@@ -2,7 +2,7 @@
 // Generated from capi/api.json by tools/generate/generate.py: do not edit.
 import java.util.Set;
 
-/** Which figures count; the others are of the moment. */
+/** Counters that only grow. Other figures can shrink. */
 final class Counters {
     static final Set<String> GROWING = Set.of(
             "gather_mapped_bytes",

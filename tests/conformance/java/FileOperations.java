@@ -14,7 +14,7 @@ import org.meron.IoRequest;
 final class FileOperations {
     private FileOperations() {}
 
-    /** Whether the operation is one of these. */
+    /** Executes the statement and returns true if this class has its operation. */
     static boolean execute(Session session, Table.Statement statement) throws IOException {
         final String name = statement.name;
         switch (statement.operation) {

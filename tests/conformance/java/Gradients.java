@@ -18,7 +18,7 @@ import org.meron.abi.meron_source_list;
 final class Gradients {
     private Gradients() {}
 
-    /** Whether the operation is one of these. */
+    /** Executes the statement and returns true if this class has its operation. */
     static boolean execute(Session session, Table.Statement statement) throws Exception {
         final String name = statement.name;
         switch (statement.operation) {

@@ -14,7 +14,7 @@ import org.meron.CustomTransport;
  * mailboxes. Sending copies, so that it is done at once.
  */
 final class Mailbox implements CustomTransport {
-    /** What nobody has received yet of a job's messages, by {from, to, tag}, each in order of sending. */
+    /** The messages of a job that are not received yet, by {from, to, tag}, each in order of sending. */
     private static final class Post {
         final Map<List<Long>, ArrayDeque<ByteBuffer>> messages = new HashMap<>();
         final Set<Integer> ranks = new HashSet<>(); // that have joined
@@ -100,7 +100,7 @@ final class Mailbox implements CustomTransport {
     @Override
     public void idle(Duration timeout) throws InterruptedException {
         synchronized (post) {
-            post.wait(Math.max(timeout.toMillis(), 1)); // 0 would be for ever
+            post.wait(Math.max(timeout.toMillis(), 1)); // 0 would wait forever
         }
     }
 

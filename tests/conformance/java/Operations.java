@@ -25,7 +25,7 @@ final class Operations {
 
     private Operations() {}
 
-    /** Whether the operation is one of these. */
+    /** Executes the statement and returns true if this class has its operation. */
     static boolean execute(Session session, Table.Statement statement) throws Exception {
         final String name = statement.name;
         switch (statement.operation) {

@@ -12,7 +12,7 @@ import org.meron.View;
 final class Params {
     private Params() {}
 
-    /** Whether the operation is one of these. */
+    /** Executes the statement and returns true if this class has its operation. */
     static boolean execute(Session session, Table.Statement statement) throws Exception {
         final String name = statement.name;
         switch (statement.operation) {

@@ -89,7 +89,7 @@ public final class Runner {
         }
     }
 
-    /** What went wrong, or "". */
+    /** Returns the error, or "". */
     private static String runCase(int rank, Table.Case one, String plan) {
         final Session session = new Session(rank, ranks, transport, job, one.name, plan);
         String wrong = "";
@@ -144,7 +144,7 @@ public final class Runner {
         final String peer = statement.get("peer");
         if (peer != null) Values.equal("the peer", "" + error.peer(), peer);
         if (error.operation().isEmpty()) return;
-        // What the library says in parts is what people read as a whole.
+        // The full message contains each part of the error.
         final String advice = error.advice().isEmpty() ? "" : error.advice().substring(1);
         for (String part : new String[] {error.operation(), error.subject(), advice}) {
             Values.check(Values.holds(message, part), "the message lacks " + part + ": " + message);
@@ -156,7 +156,7 @@ public final class Runner {
         try {
             OUT.write((line.replaceAll("\\s+", " ") + "\n").getBytes(StandardCharsets.UTF_8));
         } catch (IOException error) {
-            System.exit(1); // nobody listens any more
+            System.exit(1); // the reader has closed the pipe
         }
     }
 }

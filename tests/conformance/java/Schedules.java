@@ -10,7 +10,7 @@ import org.meron.View;
 final class Schedules {
     private Schedules() {}
 
-    /** Whether the operation is one of these. */
+    /** Executes the statement and returns true if this class has its operation. */
     static boolean execute(Session session, Table.Statement statement) {
         switch (statement.operation) {
             case "schedule": schedule(session, statement); return true;

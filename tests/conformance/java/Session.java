@@ -53,7 +53,7 @@ final class Session {
 
     /**
      * An object and its handle. The natural layer forgets the handle with the release, and finds no
-     * fault in a second one: only the raw layer can release what is gone.
+     * fault in a second one: only the raw layer can release a released object.
      */
     final class Held {
         final AutoCloseable item;

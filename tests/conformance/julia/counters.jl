@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Generated from capi/api.json by tools/generate/generate.py: do not edit.
-# Which figures count; the others are of the moment.
+# Counters that only grow. Other figures can shrink.
 const GROWING = (
     :gather_mapped_bytes,
     :gather_copied_bytes,

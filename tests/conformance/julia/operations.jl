@@ -3,7 +3,7 @@
 
 const DEADLINE = 20.0 # of a context's operations, in seconds
 const ARENA_RESERVE = 64 << 20
-# What waits by asking again and again does so for as long.
+# Loops that poll sleep for PAUSE seconds, ATTEMPTS times at most.
 const PAUSE = 0.001
 const ATTEMPTS = round(Int, DEADLINE / PAUSE)
 

@@ -23,7 +23,7 @@ include("calls.jl")
 
 const writing = Threads.SpinLock()
 
-# One line, whole, at once: ranks that are processes share the output.
+# Writes a complete line at once: ranks that are processes share the output.
 function say(line)
     bytes = join(split(line), ' ') * "\n"
     lock(writing)
@@ -53,14 +53,14 @@ function check_failure(statement, error)
     says = get(statement, "says", "")
     check(holds(error.message, says), "the message lacks $says: $(error.message)")
     has(statement, "peer") && check_equal("the peer", error.peer, whole(statement, "peer", 0))
-    # What the library says in parts is what people read as a whole.
+    # The full message contains each part of the error.
     isempty(error.operation) && return
     for part in (error.operation, error.subject, chop(error.advice; head = 1, tail = 0))
         check(holds(error.message, part), "the message lacks $(repr(part)): $(error.message)")
     end
 end
 
-# What went wrong, or "".
+# Returns the error, or "".
 function run_case(setup, case, plan)
     session = Session(setup, case.name, plan)
     try
@@ -78,7 +78,7 @@ function run_case(setup, case, plan)
     end
 end
 
-# Whether all went well.
+# Returns true if all cases succeeded.
 function run_rank(setup, cases)
     good = true
     for case in cases, plan in case.plans

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What one rank has while it executes a case: its objects by their names.
 
-# Where and how the cases run.
+# Configuration of a run: rank, transport and options.
 struct Setup
     rank::Int
     world::Int
@@ -10,7 +10,7 @@ struct Setup
 end
 
 # An object, and its handle: the natural layer forgets the handle with the release, so only the raw one
-# can release twice, or use what is gone.
+# can release twice, or use a released object.
 mutable struct Held
     item::Any
     handle::UInt64
@@ -56,7 +56,7 @@ group_of(session, name) =
     name in ("", "world") ? context(session).world : find(session, Group, name)
 units_of(session, statement) = Unit[find(session, Unit, u) for u in parts(statement, "units")]
 
-# The unit that a param is in; any other where it is in none, to be told so.
+# The unit of a param; any other unit if it has none, to get the error.
 function unit_of(session, param)
     units = [object.item for (_, object) in session.objects if object.item isa Unit]
     isempty(units) && throw(Malformed("there is no unit"))
@@ -89,7 +89,7 @@ function release_held(object)
     elseif object.released || object.item isa Meron.Owner && object.item.id == 0
         release_raw(object.item, object.handle)
     else
-        # What the natural release passes over in silence, the raw one says.
+        # The raw release reports errors that the natural one ignores.
         release_raw(object.item, object.handle)
         object.item.id = 0
     end

@@ -53,7 +53,7 @@ function term_at(place, term, count, offset)
     return found .* parse(Float64, factor)
 end
 
-# A whole tensor of the values, which are exact in its type.
+# A full tensor of the values, which are exact in its type.
 function tensor_of(place, text, type, size)
     values = values_at(place, text, prod(size))
     array = type.(values)

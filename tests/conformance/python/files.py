@@ -17,7 +17,7 @@ from session import Session
 from table import Statement
 from values import Array, check, check_equal, check_has
 
-# What a statement calls the fields of IOInfo.
+# A statement's names for fields of IOInfo.
 FIELDS = {"block": "block_bytes"}
 NAMES = ("depth", "threads", "requests", "pending", "bytes_read", "bytes_written", "buffer_bytes")
 

@@ -13,7 +13,7 @@ Address = tuple[int, int, int]  # from, to, tag
 
 
 class Post:
-    """The messages of a job that nobody has received yet, in the order in which they were sent."""
+    """The messages of a job that are not received yet, in the order of sending."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()

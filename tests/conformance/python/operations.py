@@ -25,7 +25,7 @@ OPERATIONS: dict[str, Operation] = {}
 
 DEADLINE = 20.0  # of a context's operations, in seconds
 ARENA_RESERVE = 64 << 20
-# What waits by asking again and again does so for as long.
+# Loops that poll sleep for PAUSE seconds, ATTEMPTS times at most.
 PAUSE = 0.001
 ATTEMPTS = round(DEADLINE / PAUSE)
 

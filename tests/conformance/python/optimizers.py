@@ -43,7 +43,7 @@ def optimizer(session: Session, statement: Statement) -> None:
 
 
 def numbers(statement: Statement, known: dict[str, str]) -> dict[str, Any]:
-    """What a statement gives, as keyword arguments."""
+    """Returns the hyperparameters of a statement as keyword arguments."""
     options: dict[str, Any] = {
         own: float(wanted(statement, key))
         for key, own in known.items()
@@ -129,7 +129,7 @@ def set_param_group(session: Session, statement: Statement) -> None:
 
 
 def group_numbers(optimizer: meron.Optimizer, number: int, statement: Statement) -> dict[str, Any]:
-    """What a statement gives of a group's numbers; a beta that it does not give is as it was."""
+    """Returns a group's hyperparameters from a statement. A beta that it omits keeps its value."""
     betas = optimizer.group(number).betas
     values = {
         own: float(wanted(statement, key))

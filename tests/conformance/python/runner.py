@@ -31,7 +31,7 @@ writing = threading.Lock()
 
 
 def say(line: str) -> None:
-    """One line, whole, at once: ranks that are processes share the output."""
+    """Writes a complete line at once: ranks that are processes share the output."""
     data = (" ".join(line.split()) + "\n").encode()
     with writing:
         os.write(1, data)
@@ -61,13 +61,13 @@ def check_failure(statement: Statement, error: meron.Error) -> None:
     check(says is None or holds(error.message, says), f"the message lacks {says!r}: {error}")
     if peer is not None:
         check_equal("the peer", error.peer, int(peer))
-    # What the library says in parts is what people read as a whole.
+    # The full message contains each part of the error.
     for part in (error.operation, error.subject, error.advice[1:]):
         check(holds(error.message, part) or not error.operation, f"the message lacks {part!r}")
 
 
 def run_case(setup: Setup, case: Case, plan: str) -> str:
-    """What went wrong, or ""."""
+    """Returns the error, or ""."""
     session = Session(setup, case.name, plan)
     try:
         for statement in case.statements:

@@ -17,7 +17,7 @@ LIMITS = {
     "persist": "persist_elements",
     "persist_total": "persist_total_elements",
 }
-# What does not depend on time.
+# The counts that do not depend on time.
 COUNTS = (
     "entered",
     "units",

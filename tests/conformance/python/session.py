@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one rank has while it executes a case: its objects by their names."""
+"""A rank's objects by name, during one case."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Setup:
-    """Where and how the cases run."""
+    """Configuration of a run: rank, transport and options."""
 
     rank: int
     world: int
@@ -40,7 +40,7 @@ class Held:
         self.released = False
 
     def release(self) -> None:
-        if self.handle is None:  # an array over DLPack: it is gone when nobody has it
+        if self.handle is None:  # an array over DLPack: it is freed with its last reference
             self.item = None
         elif not self.released and hasattr(self.item, "release"):
             self.item.release()
@@ -114,7 +114,7 @@ class Session:
         return [self.find(meron.Unit, name) for name in statement.list("units")]
 
     def unit_of(self, param: meron.Param) -> meron.Unit:
-        """The unit that a param is in; any other where it is in none, to be told so."""
+        """The unit of a param; any other unit if it has none, to get the error."""
         units = [held.item for held in self._objects.values() if isinstance(held.item, meron.Unit)]
         if not units:
             raise Malformed("there is no unit")

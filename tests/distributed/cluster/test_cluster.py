@@ -80,7 +80,7 @@ def test_the_torch_trainer_gets_the_bits_of_one_host(pair: hosts.Hosts, tmp_path
 
 
 def count(pair: hosts.Hosts, path: Path, plan: str) -> list[dict[str, Any]]:
-    """What each rank counted; the bytes that the switch saw are at least those."""
+    """The counters of each rank. The switch saw at least their bytes."""
     before = pair.traffic()
     on_hosts(pair, [sys.executable, str(RANK), plan, str(path)])
     after = pair.traffic()
@@ -109,8 +109,8 @@ def test_every_byte_over_the_link_is_the_plans(pair: hosts.Hosts, tmp_path: Path
     for plan in ("hpz(2)", "zeropp(2)", "mics(2)"):
         assert all(step["backward"] == 0 for rank in counted[plan] for step in rank["far"]), plan
     assert all(step["forward"] == 0 for rank in counted["mics(2)"] for step in rank["far"])
-    # Three times the model in 16 bits, of which half is on the other host: what the best system
-    # without codecs sends. Plain zero3 sends no less.
+    # Three times the model in 16 bits; half of it is on the other host. The best system without
+    # codecs sends this much, and plain zero3 sends no less.
     model = 2 * (1009 * 67 + 129 * 257 + 257 + 1 + 3 + 513 * 511 + 511 + 1 + 67 * 1013 + 1013)
     assert sent(counted["zero3"]) >= 3 * model
     assert (

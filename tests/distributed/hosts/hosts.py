@@ -5,13 +5,13 @@
     hosts.py --hosts 2 --ranks-per-host 2 --rate 1gbit -- program arguments...
 
 Each host has a network, a host name and a /dev/shm of its own; the file system, the processors and
-the user are shared. What a host sends and what it receives is held to --rate. Ranks find the name
-of their host in MERON_HOST: A, B, ... MPI's own traffic goes by TCP: through the switch, or inside
-a host through its loopback device.
+the user are shared. --rate limits a host's sends and its receives. Ranks find the name of their
+host in MERON_HOST: A, B, ... MPI's own traffic goes by TCP: through the switch, or inside a host
+through its loopback device.
 
-Takes root, and Open MPI. Where hosts cannot be made it says why and exits with 77. Whatever happens
-to this program, what it made is removed, and what it started is ended: by a process that waits for
-its end.
+Needs root and Open MPI. If it cannot create the hosts, it prints the reason and exits with 77. Even
+if this program is killed, its resources are removed and its processes are ended: a second process
+waits for its end and cleans up.
 
 As a module:
 
@@ -65,7 +65,7 @@ echo there
 exec sleep infinity
 """
 
-# What mpirun calls in place of ssh: agent HOST COMMAND...
+# mpirun calls this script in place of ssh: agent HOST COMMAND...
 AGENT = """#!/bin/sh
 host=$1
 shift
@@ -77,7 +77,7 @@ exec $limit nsenter --target "$holder" --net --uts --mount -- sh -c "cd '$PWD' &
 
 @dataclass(frozen=True)
 class Traffic:
-    """What went through a host's network device."""
+    """Traffic of a host's network device."""
 
     sent_bytes: int
     received_bytes: int
@@ -111,10 +111,10 @@ class Hosts:
         latency: str = "50ms",
         cpus: str | None = None,
     ) -> None:
-        """`rate`, of what a host sends and of what it receives, `burst` (default: 4 ms of the rate)
-        and `latency`, the longest that a packet waits, are tc's words. `cpus`: on which processors
-        each host's processes run, as taskset writes them, hosts separated by "/": "0/1"; one set
-        for all hosts: "0-1"."""
+        """`rate` limits a host's sends and its receives. `burst` (default: 4 ms of the rate) and
+        `latency`, the longest wait of a packet, are as for tc. `cpus`: the processors of each
+        host's processes, in the notation of taskset, hosts separated by "/": "0/1"; one set for all
+        hosts: "0-1"."""
         if not 1 <= count <= 26:
             raise ValueError(f"{count} hosts: 1 to 26 can be made")
         self.names = [chr(ord("A") + i) for i in range(count)]
@@ -270,7 +270,7 @@ class Hosts:
         command += ["--host", ",".join(f"{name}:{ranks_per_host}" for name in self.names)]
         for key, value in {**settings, **(mca or {})}.items():
             command += ["--mca", key, value]
-        # mpirun refuses to work for root unless it is told twice.
+        # mpirun runs as root only if both variables are set.
         allow = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         everything = {**os.environ, **allow, **(environment or {})}
         return self.popen("A", [*command, *words], env=everything, **options)
@@ -278,7 +278,7 @@ class Hosts:
     def run(
         self, words: Sequence[str | Path], *, timeout: float = 60, **options: Any
     ) -> subprocess.CompletedProcess[str]:
-        """mpirun to its end, with all output in `stdout`. What takes longer is killed."""
+        """Runs mpirun and waits for it, with all output in `stdout`. Kills it after the timeout."""
         started = self.mpirun(
             words,
             stdin=subprocess.DEVNULL,

@@ -104,7 +104,7 @@ def test_the_programs_status_is_passed_on(pair: Hosts) -> None:
 
 
 @needs_hosts
-def test_what_takes_too_long_is_killed(pair: Hosts) -> None:
+def test_kills_programs_that_take_too_long(pair: Hosts) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         pair.run(["sleep", "600"], timeout=1)
     wait_until("all have ended", lambda: not pair.processes("A") + pair.processes("B"))
@@ -126,7 +126,7 @@ def test_traffic_is_counted_where_it_goes() -> None:
         transfer(hosts, "A", "B", 8 * MIB)
         after = hosts.traffic()
         moved = {name: after[name] - before[name] for name in hosts.names}
-    # Headers and acknowledgements come on top.
+    # Headers and acknowledgements are extra.
     assert 8 * MIB < moved["A"].sent_bytes < 8.5 * MIB
     assert 8 * MIB < moved["B"].received_bytes < 8.5 * MIB
     assert moved["A"].received_bytes < 0.5 * MIB and moved["B"].sent_bytes < 0.5 * MIB
@@ -134,7 +134,7 @@ def test_traffic_is_counted_where_it_goes() -> None:
 
 
 def check_rate(hosts: Hosts, senders: str, receiver: str, size: int, expected: float) -> None:
-    """Never faster than 10 % above; not slower than 10 % below, unless the machine is busy."""
+    """Checks that the rate is within 10 % of `expected`. On a busy machine it may be slower."""
     slowest = 0.9 * expected
     for _ in range(5):
         before = hosts.traffic()[receiver]
@@ -151,7 +151,7 @@ def check_rate(hosts: Hosts, senders: str, receiver: str, size: int, expected: f
 def test_the_rate_is_kept() -> None:
     with Hosts(3, rate="1gbit") as hosts:
         check_rate(hosts, "A", "B", 64 * MIB, 1e9)
-        # What one host receives is limited as well.
+        # The rate limits what one host receives as well.
         check_rate(hosts, "AC", "B", 32 * MIB, 1e9)
 
 
@@ -296,7 +296,7 @@ def test_two_runs_at_a_time_do_not_meet(pair: Hosts, tmp_path: Path) -> None:
     transfer(pair, "A", "B", MIB)
 
 
-# ---- Where hosts cannot be made
+# ---- Machines that cannot create hosts
 
 
 def check_skipped(words: list[str], says: str, env: dict[str, str] | None = None) -> None:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libmeron_mpi.so as the engine sees it: opened at run time, one table per context. What fails ends
-// the rank with 1 and a line that says what.
+// libmeron_mpi.so as the engine sees it: opened at run time, one table per context. A failure
+// prints a line and ends the rank with status 1.
 #pragma once
 
 #include <dlfcn.h>
@@ -98,7 +98,7 @@ class World {
   }
   void cancel(uint64_t request) { table().cancel(table().user, request); }
 
-  // Every rank has come here.
+  // Returns when every rank has called it.
   void meet(uint64_t tag) {
     std::vector<uint64_t> requests;
     for (int peer = 0; peer < size(); ++peer) {

@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
 
-// What rank `from` sends to rank `to` as message `number`.
+// Content of message `number` from rank `from` to rank `to`.
 Bytes content(uint64_t bytes, int from, int to, uint64_t number) {
   Bytes content(bytes);
   uint64_t state = (static_cast<uint64_t>(from) << 40) + (static_cast<uint64_t>(to) << 20) + number;
@@ -126,7 +126,7 @@ void cancel(const char* library) {
   EXPECT(received == content(100, peer, world.rank(), 0));
   EXPECT(cancelled == Bytes(100, 0xaa));
   EXPECT(world.wait(to) == 100);
-  // A send that nobody receives is given up in bounded time, and what comes after is not harmed.
+  // A send without a receiver is cancelled in bounded time, and later messages are intact.
   const Bytes unwanted(4 * kMiB);
   const auto begin = std::chrono::steady_clock::now();
   world.cancel(world.send(peer, 8, unwanted));
@@ -153,7 +153,7 @@ void too_long(const char* library) {
   world.meet(4);
 }
 
-// However many messages there were, no more requests are known than were under way at a time.
+// The number of request slots is the maximum of pending messages at a time, not of all messages.
 void reuse(const char* library) {
   World world(library);
   uint64_t most = 0;
@@ -171,7 +171,7 @@ void reuse(const char* library) {
   world.meet(2);
 }
 
-// Contexts one after the other and at a time do not hear of each other's messages.
+// Contexts do not receive each other's messages, one after the other and at the same time.
 void worlds(const char* library) {
   for (int round = 0; round < 3; ++round) {
     World first(library), second(library);
@@ -249,7 +249,7 @@ void alone(const char* library) {
   EXPECT(another.size() == 1);
 }
 
-// ---- How jobs end. What the others do meanwhile is wait for rank 1, which does not come.
+// ---- Ends of jobs. The other ranks wait for rank 1, which does not arrive.
 
 [[noreturn]] void wait_for_rank_1(World& world) {
   uint64_t word = 0, bytes = 0;
@@ -265,7 +265,7 @@ void killed(const char* library) {
   wait_for_rank_1(world);
 }
 
-// The context is never closed, as where a trainer gives up.
+// The context is never closed, as when a trainer exits early.
 void exits_with_error(const char* library) {
   auto* world = new World(library);
   world->meet(1);
@@ -280,7 +280,7 @@ void closes_and_exits_with_error(const char* library) {
   if (world.rank() == 1) std::exit(3);
 }
 
-// What MPI finds wrong is an error of that peer, is said once, and leaves the others reachable.
+// An error of MPI concerns that peer only. It is reported once, and other peers stay reachable.
 void mpi_fails(const char* library) {
   World world(library);
   world.meet(1);
@@ -296,7 +296,8 @@ void mpi_fails(const char* library) {
   if (world.rank() == 1) std::exit(3);
 }
 
-// A message whose sender stops half-way: its receive is given up, and its memory left alone.
+// The sender of a message stops half-way: the receive is cancelled, and nothing writes to its
+// memory.
 void stops_half_way(const char* library) {
   auto* world = new World(library);
   const int sender = world->size() - 1;
@@ -328,7 +329,7 @@ void stops_half_way(const char* library) {
   wait_for_rank_1(*world);
 }
 
-// Rank 1 never opens a context: nobody waits in a call, and the job ends.
+// Rank 1 never opens a context: no rank blocks in a call, and the job ends.
 void stays_away(const char* library) {
   static World first(library);
   first.meet(1);

@@ -67,7 +67,7 @@ void funneled(const char* library) {
   MPI_Finalize();
 }
 
-// A program that finalizes MPI too early is told, by an error and not by its end.
+// A program that finalizes MPI too early gets an error, and is not ended.
 void finalizes_first(const char* library) {
   initialize(MPI_THREAD_SERIALIZED);
   World world(library);

@@ -30,7 +30,7 @@ Run = Callable[[list[str]], Done]
 
 # Each needs an even number of ranks.
 CASES = ("messages", "large", "cancel", "too_long", "reuse", "worlds", "threads", "signals", "abi")
-# Where a rank fails: what is said of it.
+# Failures of a rank, and their reports.
 FAILURES = {
     "killed": "exited on signal 9",
     "exits_with_error": "Exit code:    3",
@@ -87,7 +87,7 @@ def run(request: pytest.FixtureRequest) -> Run:
 def test_four_ranks(run: Run, case: str) -> None:
     done = run([DRIVER, MODULE, case])
     assert done.returncode == 0, done.stdout
-    # On a busy machine the child may be first, of which Open MPI's launcher tells.
+    # On a busy machine the child may be first; Open MPI's launcher then prints a warning.
     lines = [line for line in done.stdout.splitlines() if "plm:rsh: Warning: setpgid" not in line]
     assert lines == []  # nobody complains
 

@@ -49,7 +49,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-# Not too_long, which MPICH ends the process for; and stale messages are told at its end.
+# Without too_long, because MPICH ends the process. MPICH reports stale messages at its end.
 @pytest.mark.parametrize("case", ["messages", "reuse", "worlds", "threads", "abi", "closes_late"])
 def test_the_module(libraries: Path, case: str) -> None:
     module = libraries / "libmeron_mpi.so"

@@ -13,7 +13,7 @@ namespace meron::test {
 
 namespace fs = std::filesystem;
 
-// Trials of a run: a fixed share of the whole campaign, or with MERON_FAULT_SHARE=1 all of it
+// Trials of a run: a fixed share of the full campaign, or with MERON_FAULT_SHARE=1 all of it
 // (tools/test --full fault).
 inline int trials_of(int whole) {
   const char* const given = std::getenv("MERON_FAULT_SHARE");
@@ -25,7 +25,7 @@ inline bool whole_campaign() {
   return given != nullptr && std::strtod(given, nullptr) >= 1.0;
 }
 
-// What one class of faults came to: a line of JSON in the file MERON_FAULT_REPORT.
+// Counts the outcomes of one class of faults: a line of JSON in the file MERON_FAULT_REPORT.
 class Tally {
  public:
   explicit Tally(std::string name) : name_(std::move(name)) {}
@@ -51,7 +51,8 @@ class Tally {
   std::map<std::string, int> counts_;
 };
 
-// Where folders and images lie if a test is not about the drive: in memory, if there is room.
+// The folder of files and images for tests that are not about the drive: in memory, if there is
+// space.
 inline std::string memory_folder() {
   std::error_code error;
   const auto space = fs::space("/dev/shm", error);
@@ -94,7 +95,7 @@ inline bool wait_until_saved(Job& job, int rank, uint64_t step) {
   return true;
 }
 
-// What a load by a new world came to.
+// Result of a load by a new world.
 struct Loaded {
   meron_status status = MERON_OK;
   uint64_t step = 0;  // 0: none

@@ -151,7 +151,7 @@ def write_table(path: Path, classes: list[Json], about: Json) -> None:
         what, required = CLASSES[each["class"]]
         trials = trials_of(each["counts"])
         lines.append(f"| {what} | {required} | {trials} | {each['failures']} | {bound(trials)} |")
-    lines += ["", "What the trials came to:", ""]
+    lines += ["", "Outcomes of the trials:", ""]
     for each in classes:
         counts = ", ".join(
             f"{name} {count}" for name, count in each["counts"].items() if name not in COUNTED

@@ -17,7 +17,7 @@ void replace_content(const std::string& path, const std::string& content) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
 }
 
-// A checkpoint that is whole, in a folder of its own.
+// A complete checkpoint, in its own folder.
 struct Source {
   SavedModel model;
   uint64_t step = 1;
@@ -86,7 +86,7 @@ class DamagedFiles : public testing::Test {
     return file.rfind("values", 0) == 0 ? "values" : "states";
   }
 
-  // Half of the damage goes to the manifest and the headers, of which there are few bytes.
+  // Half of the damage hits the manifest and the headers, although these have few bytes.
   uint64_t draw_offset(Random& random, uint64_t bytes) const {
     const bool head = random.below(3) == 0;
     return random.engine() % std::max<uint64_t>(head ? std::min<uint64_t>(bytes, 4096) : bytes, 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls to the drive fail while ranks save and load, each in turn; a disk is full. The error is
-// every rank's, training goes on, and what was reported as saved loads with its exact bytes.
+// Calls to the drive fail while ranks save and load, each in turn; a disk is full. Every rank gets
+// the error, training continues, and every reported save loads with its exact bytes.
 #include "io/fault_plan.h"
 #include "tests/fault/checkpoint/loop_disk.h"
 
@@ -8,7 +8,7 @@ namespace meron::test {
 namespace {
 
 constexpr uint64_t kSaves = 4;  // of a trial
-// A call that fails for ever: nothing more is saved.
+// A call that always fails: nothing more is saved.
 struct Fault {
   std::string call, error;
   bool sticky = false;
@@ -34,7 +34,7 @@ void save_through(const Fault& fault, const Open& open, const SavedModel& model,
       report.numbers[step] = failed.status;
       copy_text(report.note, failed.message);
     }
-    session.barrier();  // the group goes on
+    session.barrier();  // the group continues to work
   }
   session.close();
 }
@@ -193,7 +193,7 @@ TEST_F(FailingCalls, AFullDiskFailsOnAllRanksAndLosesNothing) {
         }
         session.barrier();
       }
-      // Whoever makes room can go on, in the same run.
+      // After files are removed, the same run continues.
       if (rank == 0 && report.times[0] > 1) fs::remove_all(folder + "/" + step_name(1));
       session.barrier();
       session.fill(step + 1);

@@ -9,7 +9,7 @@ namespace {
 
 // Saves of one rank pass about so many kill points.
 constexpr int kPointsOfASave = 40;
-constexpr uint64_t kSaves = 3;  // in a trial, if nobody is killed
+constexpr uint64_t kSaves = 3;  // in a trial, if no rank is killed
 
 enum class Victim { one_at_a_point, all_at_a_point, one_by_time, all_by_time };
 constexpr const char* kVictims[] = {"one rank at a kill point", "all ranks, one at a kill point",
@@ -68,7 +68,7 @@ void kill_all(Job& job) {
   for (int rank = 0; rank < job.ranks(); ++rank) job.signal(rank, SIGKILL);
 }
 
-// Kills as the trial says. True if somebody was killed.
+// Kills as the trial specifies. True if a rank was killed.
 bool carry_out(const Trial& trial, uint64_t first, Job& job) {
   const bool by_time = trial.how >= Victim::one_by_time;
   if (by_time) {
@@ -89,7 +89,7 @@ bool carry_out(const Trial& trial, uint64_t first, Job& job) {
   return WIFSIGNALED(job.status(trial.victim));
 }
 
-TEST(KilledSaves, WhatWasReportedLoadsAndNothingTornDoes) {
+TEST(KilledSaves, ReportedSavesLoadAndTornOnesDoNot) {
   Random random(test_seed());
   Tally tally("killed");
   const int trials = trials_of(2000);

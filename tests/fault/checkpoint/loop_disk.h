@@ -51,8 +51,8 @@ class LoopDisk {
     if (fd >= 0) close(fd);
     return done;
   }
-  // The image as it is now becomes the disk. Nobody may write meanwhile; the kernel may, so that it
-  // is copied until two copies are equal.
+  // The current image becomes the disk. No process may write meanwhile. The kernel may, so the
+  // image is copied until two copies are equal.
   bool continue_from_a_copy() {
     const std::string first = image_ + ".1", second = image_ + ".2";
     bool equal = false;

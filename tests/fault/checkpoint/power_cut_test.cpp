@@ -27,7 +27,7 @@ uint64_t reported_by(Job& job) {
   return static_cast<uint64_t>(mark);
 }
 
-TEST(PowerCuts, WhatWasReportedIsThereAfterTheCut) {
+TEST(PowerCuts, ReportedSavesSurviveTheCut) {
   Random random(test_seed());
   Tally tally("power cuts");
   const int trials = trials_of(300);
@@ -72,7 +72,7 @@ TEST(PowerCuts, WhatWasReportedIsThereAfterTheCut) {
         ASSERT_TRUE(job.wait(60 * kSecond));
       } else {
         ASSERT_TRUE(disk->shut_down()) << "the file system knows no shutdown";
-        // All ranks hear of EIO, and a save that succeeds now has told the truth.
+        // All ranks get EIO, and the report of a save that succeeds now is true.
         ASSERT_TRUE(job.wait(60 * kSecond)) << "ranks hang on a dead disk";
         reported = std::max(reported, reported_by(job));
       }

@@ -15,7 +15,7 @@
 
 namespace meron::test {
 
-// What is saved in one folder.
+// The model that is saved in one folder.
 struct SavedModel {
   bool large = false;  // its files have several blocks
   bool bf16 = false;   // values in 16 bits with f32 masters; else in f32
@@ -97,7 +97,7 @@ class SteppedSession : public Session {
     return about.step;
   }
 
-  // What of the loaded states is not as fill(step) left it; empty: nothing.
+  // Names the loaded state that differs from fill(step). Empty if none does.
   std::string difference(uint64_t step) {
     if (extra_ != extra_of(step)) return "extra: " + extra_;
     meron_optimizer_info about{};

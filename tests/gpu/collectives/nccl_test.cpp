@@ -52,7 +52,7 @@ class LongNcclOnGpuTest : public testing::Test {
     ASSERT_TRUE(
         device_->fill(from_.data(), static_cast<uint8_t>(value), kBytes, stream_.get()).ok());
   }
-  // What has come, behind all that was asked of the stream.
+  // The received bytes, after all queued work of the stream.
   std::vector<uint8_t> read() {
     std::vector<uint8_t> host(kBytes);
     EXPECT_TRUE(device_->copy(host.data(), to_.data(), kBytes, stream_.get()).ok());

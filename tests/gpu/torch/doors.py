@@ -3,10 +3,9 @@
 
     python3 tests/gpu/torch/doors.py
 
-Their programs are unchanged, and all run at the same time. What is asked of each: it ends, and it
-learned. An example whose package is missing is left out, and said to be. Exit status 77: PyTorch or
-a GPU is missing, or all those packages are. tools/gpu-check runs it; with --anywhere it runs
-without a GPU.
+Their programs are unchanged, and all run at the same time. Each must end, and must have learned. An
+example with a missing package is skipped, with a message. Exit status 77: PyTorch or a GPU is
+missing, or all those packages are. tools/gpu-check runs it; with --anywhere it runs without a GPU.
 """
 
 from __future__ import annotations
@@ -100,7 +99,7 @@ def start(door: Door, folder: Path, port: int) -> subprocess.Popen[str]:
 
 
 def judge(door: Door, process: subprocess.Popen[str], end: float) -> str | None:
-    """What is wrong with it, or None."""
+    """Returns the error, or None."""
     try:
         said, _ = process.communicate(timeout=max(end - time.monotonic(), 1))
     except subprocess.TimeoutExpired:

@@ -5,9 +5,9 @@
     python3 tests/gpu/torch/gpt.py --ranks 2 --keep build/gpt
 
 One rank with its states on the host, then with all on the GPU; two ranks that share the GPU, on the
-micro-batches of the one: with its losses, if that left its figures in the same folder. What comes
-after `--` goes to the example. Exit status 77: PyTorch or a GPU is missing. tools/gpu-check runs
-it; with --device emulated and a small model it runs anywhere.
+micro-batches of the one: with its losses, if that left its figures in the same folder. The
+arguments after `--` go to the example. Exit status 77: PyTorch or a GPU is missing. tools/gpu-check
+runs it; with --device emulated and a small model it runs anywhere.
 """
 
 from __future__ import annotations

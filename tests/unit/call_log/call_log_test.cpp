@@ -93,7 +93,7 @@ TEST(DeadPeersTest, AMemberThatClosedIsNamedWithItsLastCall) {
   ASSERT_TRUE(two.channels[0]->post(call).ok());
   ASSERT_TRUE(two.channels[0]->check_present(2, Deadline::never()).ok());
   two.transports[1]->leave();
-  // What it did before counts.
+  // Its earlier calls count.
   EXPECT_TRUE(two.channels[0]->check_present(1, Deadline::never()).ok());
   EXPECT_TRUE(two.channels[0]->check_alive().ok());
   const Status missing = two.channels[0]->check_present(2, Deadline::never());

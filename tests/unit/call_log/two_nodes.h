@@ -44,7 +44,7 @@ struct TwoNodes {
                                                  Members::world(2, rank), *offset, 0);
     }
   }
-  // Sends what the rank has queued, and receives what the other has sent.
+  // Sends the rank's queued messages, and receives the other's.
   void pump(int rank) { transports[rank]->pump(); }
 
   MessageQueue queues[2];

@@ -10,8 +10,8 @@ namespace {
 const Call kGather{CallKind::gather, "layer", 64, 0};
 const Call kReduce{CallKind::reduce, "layer", 64, 0};
 
-// A rank that has begun two calls stalls while its peer, which has received them, goes on as far as
-// it may. All of the peer's calls then arrive at once.
+// A rank that has begun two calls stalls while its peer, which has received them, continues as far
+// as it may. All of the peer's calls then arrive at once.
 TEST(TwoNodesTest, CallsOfAWholeRingMayArriveAtOnce) {
   TwoNodes two;
   Channel &early = *two.channels[0], &late = *two.channels[1];

@@ -20,7 +20,7 @@ using checkpoint::File;
 using test::Content;
 using test::content_of;
 
-// Where the build has fault points.
+// Runs only if the build has fault points.
 class FailingBlockFiles : public test::BlockFiles {
  protected:
   void SetUp() override {

@@ -34,7 +34,7 @@ TEST(HfIndex, EmptyAndWithoutMetadata) {
   EXPECT_EQ(*parse_hf_index(to_json(HfIndex{})), HfIndex{});
 }
 
-// What other programs write there is a hint at most.
+// Values of other programs are only hints.
 TEST(HfIndex, ATotalThatIsNoNumberIsLeftAside) {
   const auto index =
       parse_hf_index(R"({"weight_map": {"a": "m.safetensors"}, "metadata": {"total_size": "28"}})");

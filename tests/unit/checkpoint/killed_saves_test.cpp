@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Where the build has fault points.
+// Runs only if the build has fault points.
 class FailingCommitTest : public test::CommitTest {
  protected:
   void SetUp() override {
@@ -36,8 +36,8 @@ class FailingCommitTest : public test::CommitTest {
   void kill_everywhere(bool exchange) const;
 };
 
-// For every call of a kind, once and from then on: the save fails, says of which file, and the
-// newest checkpoint is the old one; or it was published and warns. The next save works.
+// For every call of a kind, failing once or from then on: the save fails and names the file, and
+// the newest checkpoint is the old one; or the save is published and warns. The next save works.
 TEST_F(FailingCommitTest, EveryFailingCallLeavesTheOldCheckpointOrTheSaveSucceeds) {
   for (const char* call : {"mkdir", "open", "write", "fsync", "rename"}) {
     for (const auto& [more, error] : {std::pair("", "EIO"), {"+", "EIO"}, {"", "ENOSPC"}}) {

@@ -90,7 +90,7 @@ constexpr std::array<std::pair<uint64_t, uint64_t>, 4> kChanges = {{{kOneFile, k
                                                                     {kThreeFiles, kOneFile},
                                                                     {kThreeFiles, kThreeFiles}}};
 
-// What the folder of that model has, and nothing else.
+// The folder has the files of that model, and no others.
 void expect_only(const std::set<std::string>& names, uint64_t most) {
   EXPECT_EQ(names.size(), most == kOneFile ? 1U : 4U);
   EXPECT_EQ(names.count("model.safetensors"), most == kOneFile ? 1U : 0U);
@@ -177,7 +177,7 @@ TEST(ModelLayoutTest, WhatAFileCannotHoldIsRefused) {
   }
 }
 
-// Where the build has fault points.
+// Runs only if the build has fault points.
 class FailingModelFolderTest : public ModelFolderTest {
  protected:
   void SetUp() override {

@@ -136,8 +136,8 @@ TEST(ReadPlan, ARangeOutsideOfItsFileIsRefused) {
   }
 }
 
-// What the reader relies on: the bytes of the ranges are in the present read or in the next one,
-// and a copy is there when a read counts on it.
+// The reader's assumptions: the bytes of the ranges are in the current read or in the next one, and
+// a copy exists if a read needs it.
 void expect_usable(const std::vector<PlannedRead>& reads, const std::vector<WantedRange>& ranges) {
   std::map<uint32_t, std::pair<uint64_t, uint64_t>> kept;  // by file, offset and length of a copy
   const auto begin = [&](const PlannedRead& read) {

@@ -26,7 +26,7 @@ class CommitTest : public ::testing::Test {
     const auto staging = make_staging(kTestBlock);
     return test::save(staging, root_, name, step, overwrite, warnings);
   }
-  // The step of the newest complete checkpoint, each byte of which is looked at; 0: there is none.
+  // The step of the newest complete checkpoint, after a check of each byte; 0: there is none.
   uint64_t newest_step() const {
     const auto newest = checkpoint::newest_complete(root_);
     if (!newest.ok()) return 0;
@@ -47,8 +47,8 @@ class CommitTest : public ::testing::Test {
     return text.ok() ? *text : "none";
   }
 
-  // No engine lives for longer than a call: processes are forked between them, of which
-  // ThreadSanitizer wants no threads to be left.
+  // No engine outlives a call: processes are forked between calls, and ThreadSanitizer requires
+  // that no threads run then.
   DiskDirectory directory_;
   std::string root_;
 };

@@ -54,7 +54,7 @@ TEST(CudaDriverTest, OneWithoutAGpuSaysWhatMayHideIt) {
   EXPECT_EXIT(query_with(kNewDriver, 100), ExitedWithCode(0), HasSubstr("CUDA_VISIBLE_DEVICES"));
 }
 
-// What CUDA says of a machine that is not set up names no cause: the whole of the advice is there.
+// CUDA's text for a machine that is not set up names no cause: the error contains the full advice.
 TEST(CudaDriverTest, AMachineThatIsNotSetUpGetsAdvice) {
   constexpr int kStub = 34, kNotReady = 802, kMismatch = 803, kIncompatible = 804;
   EXPECT_EXIT(query_with(kNewDriver, kStub), ExitedWithCode(0), HasSubstr("(LD_LIBRARY_PATH)'"));

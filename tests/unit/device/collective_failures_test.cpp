@@ -32,7 +32,7 @@ TEST_F(CollectiveFailuresTest, AnAbortEndsWhatWaitsForAPeer) {
         EXPECT_TRUE(own.communicator->abort().ok());
       });
     }
-    own.synchronize();  // comes to an end
+    own.synchronize();  // returns
     if (watchdog.joinable()) watchdog.join();
     const auto failed = own.communicator->all_gather(from.data(), to.data(), 64, own.stream.get());
     EXPECT_EQ(failed.error().code(), MERON_E_ABORTED);
@@ -159,7 +159,7 @@ TEST_F(CollectiveFailuresTest, RanksThatOpenItForDifferentSizesAreTold) {
   }
 }
 
-// It is refused alone: the others go on.
+// Only this one fails: the others continue.
 TEST_F(CollectiveFailuresTest, OneThatComesLateAndForAnotherSizeIsTold) {
   const auto library = open_collectives("emulated").value();
   const CommunicatorId id = library->create_id().value();

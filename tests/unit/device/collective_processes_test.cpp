@@ -53,7 +53,7 @@ void run_processes(int size, const std::function<void(TestRank&)>& body,
   }
 }
 
-// Nobody goes on before all have seen that it is ready, and have come here.
+// No rank continues before all have seen that it is ready, and have arrived here.
 void meet(const TestRank& own) {
   RANK_EXPECT(own.communicator->all_gather(nullptr, nullptr, 0, own.stream.get()).ok());
   own.synchronize();
@@ -129,7 +129,7 @@ TEST_F(CollectiveProcessesTest, ProcessesOfTwoRanksEach) {
       4, [](TestRank& own) { exchange_rounds(own, 5); }, {}, 2);
 }
 
-// More than lies in any buffer, both ways at once.
+// More than fits into any buffer, both ways at once.
 TEST_F(CollectiveProcessesTest, LargeMessagesBothWays) {
   constexpr uint64_t kBytes = 64 << 20;
   run_processes(2, [](TestRank& own) {
@@ -156,7 +156,7 @@ TEST_F(CollectiveProcessesTest, LaunchesWithoutBytes) {
   });
 }
 
-// What one that has ended well has sent is still read by a slower one.
+// A slower rank still reads the bytes of a rank that has ended.
 TEST_F(CollectiveProcessesTest, OneThatIsDoneMayEndBeforeTheOthers) {
   constexpr uint64_t kBytes = 100000;
   for (int round = 0; round < 10; ++round) {

@@ -75,7 +75,7 @@ inline void run_ranks(int size, const std::function<void(TestRank&)>& body,
   run_threads(size, [&](int rank) {
     TestRank own(*library, id, size, rank, timeout, spread ? rank : 0);
     const Status ready = wait_ready(*own.communicator);
-    all_ready.arrive_and_wait();  // nobody ends it before all have seen that it is
+    all_ready.arrive_and_wait();  // no rank ends it before all have seen that it is ready
     ASSERT_TRUE(ready.ok()) << ready.error().info().what;
     body(own);
   });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the engine relies on of collectives between devices, shown on the emulated ones: who gets
-// which bytes, and order on streams. How they fail: collective_failures_test.cpp.
+// The engine's requirements of collectives between devices, tested on emulated ones: the bytes of
+// each rank, and the order on streams. Failures are in collective_failures_test.cpp.
 #include "collective_ranks.h"
 
 namespace meron {
@@ -61,7 +61,7 @@ TEST_P(CollectivesTest, AnExchangeOfUnevenPieces) {
   });
 }
 
-// Without a wait of the host: what lies before and behind a launch on the stream is ordered.
+// Without a wait of the host: the work before and after a launch on the stream is ordered.
 TEST_P(CollectivesTest, WorkOfTheStreamIsBeforeAndBehindIt) {
   ::setenv("MERON_EMULATED_DEVICE", "delay=300", 1);
   constexpr uint64_t kBytes = 4096;
@@ -129,7 +129,7 @@ TEST_P(CollectivesTest, EachRankHasADeviceOfItsOwn) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, CollectivesTest, testing::Values(1, 2, 3, 4));
 
-// A launch waits for those before it, on whichever stream each of them lies.
+// A launch waits for earlier ones, on any stream.
 TEST_F(CollectivesTest, LaunchesOnSeveralStreamsKeepTheirOrder) {
   constexpr int kRounds = 40;
   run_ranks(3, [](TestRank& own) {

@@ -53,7 +53,7 @@ TEST_F(DeviceSideTest, WorkThatNobodyWaitsForCallsNobodyBack) {
     for (int i = 0; i < 3; ++i) ASSERT_TRUE(side_->wake_after(stream).ok());
   }
   EXPECT_EQ(notified, 0);
-  // Whoever sleeps then is woken: once for each stream, whatever was asked of it.
+  // A sleeper is woken once for each stream, for any number of requests.
   Transport::Sleeper sleeper(transport());
   sleeper.sleep(20 * kNanosPerMilli);
   EXPECT_EQ(notified, 3);

@@ -59,7 +59,7 @@ class EmulatedTest : public testing::Test {
   };
 };
 
-// Where it is plugged in, of which processes tell that they share a device.
+// The address on the bus, by which processes detect that they share a device.
 TEST_F(EmulatedTest, EachProcessHasDevicesOfItsOwnUnlessTheyAreShared) {
   const std::string bus = open("count=2", 1)->info().bus;
   EXPECT_THAT(bus, HasSubstr(std::to_string(::getpid()) + ":1"));

@@ -30,7 +30,7 @@ TEST(DeviceNameTest, TheEmulatedOneOpens) {
   EXPECT_EQ((*device)->name(), "emulated:0 (emulated)");
 }
 
-// Where there is a GPU it opens; where there is none the reason is one that a person can act on.
+// It opens if there is a GPU; otherwise the reason tells the user what to do.
 TEST(CudaModuleTest, ItWorksOrSaysWhyNot) {
   const DeviceModule module = probe_cuda();
   const auto device = open_device("cuda:0");

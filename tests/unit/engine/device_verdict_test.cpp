@@ -62,7 +62,7 @@ TEST(DeviceVerdictTest, AllRanksGatherWithinOneWindowOrNone) {
   ranks.plan.param.gather_window = 1 << 20;
   EXPECT_EQ(ranks.judge().window, 1U << 20);
   EXPECT_EQ(ranks.judge().notice, "");
-  // What a rank says that has opened none.
+  // The reason of a rank that has opened none.
   put(ranks.cards[2].reason, "NCCL 2.27.3 gathers by no copy engines");
   const DeviceVerdict verdict = ranks.judge();
   EXPECT_TRUE(verdict.joins);

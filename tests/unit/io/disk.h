@@ -30,8 +30,8 @@ inline bool in_memory(const std::string& directory) {
          system.f_type == RAMFS_MAGIC;
 }
 
-// An empty directory that goes with all that is in it; "" where neither TMPDIR, /tmp nor the
-// present directory lies on a disk.
+// An empty directory, removed with all its content; "" if neither TMPDIR, /tmp nor the current
+// directory is on a disk.
 class DiskDirectory {
  public:
   DiskDirectory() {

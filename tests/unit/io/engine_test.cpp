@@ -257,7 +257,7 @@ TEST_P(IoEngineTest, AForkDoesNothing) {
   const auto under_way = engine->write(file, 0, bytes.data(), bytes.size());
   const pid_t child = ::fork();
   if (child == 0) {
-    // What goes at a child's end must not wait for threads of the parent.
+    // Destructors at a child's end must not wait for threads of the parent.
     auto copy = engine;
     const auto ticket = copy->read(file, 0, bytes.data(), 10);
     if (!ticket->done() || ticket->status().error().code() != MERON_E_FORKED) ::_exit(1);

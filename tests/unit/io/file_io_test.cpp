@@ -172,7 +172,7 @@ TEST_P(FileIoTest, AlignedTransfersGoPastThePageCache) {
   EXPECT_EQ(info->pending, 0u);
 }
 
-// Many at a time: one that fails does not keep the others from their files, and is told once.
+// Many at a time: a failure does not stop the others, and is reported once.
 TEST_P(FileIoTest, WaitsForAllAndTellsOfAFailure) {
   if (!have_fault_points()) GTEST_SKIP() << "this build has no fault points";
   const auto io = open({.block = 4096, .depth = 4, .threads = 2});
@@ -278,7 +278,7 @@ TEST_P(FileIoTest, SeveralThreadsWriteOneFile) {
   }
 }
 
-// A page that nobody provides stands for a drive that does not answer.
+// A page that is never supplied stands for a drive that does not answer.
 class Stalled {
  public:
   Stalled() {
@@ -382,7 +382,7 @@ TEST_P(FileIoTest, IsClosedUnderOtherThreads) {
                                    : io->write(path(std::to_string(thread)), 0, own.data(), 65536);
           open = expect(request) && expect(memory) && expect(io->info()) && expect(io->describe());
           if (request.ok()) expect(io->wait(*request, thread < 2 ? -1 : 0));
-          // What is under way uses memory of this thread's.
+          // Pending requests use this thread's memory.
           while (request.ok() && !(*request)->done()) std::this_thread::yield();
         }
       });

@@ -152,7 +152,7 @@ TEST_F(HostLimits, AKilledProcessLeavesNothing) {
   ::close(ready[1]);
 }
 
-// A defect in the environment is told rather than ignored.
+// A defect in the environment is an error, and not ignored.
 TEST_F(HostLimits, AnUnclearFaultPlanIsAnError) {
   if (!have_fault_points()) GTEST_SKIP() << "this build has no fault points";
   // The plan is read once in a process, so this is another one, which has not read it yet.

@@ -113,7 +113,7 @@ TEST_P(NoMemory, BuffersAndFilesAreUsedUnregistered) {
   }
 }
 
-// What the caller is told has not begun must not be under way in its memory.
+// If a begin returns an error, no transfer may use the caller's memory.
 TEST_P(NoMemory, ABeginThatFailsHasBegunNothing) {
   const std::string path = directory_.path() + "/file";
   const auto io = FileIo::open({.threads = 1, .backend = GetParam()}, 60 * kNanosPerSecond);

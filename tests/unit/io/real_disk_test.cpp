@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Devices that fail for real: small ext4 file systems on loop devices, which only root can mount.
-// Each lies in a child's own mount namespace and goes with it.
+// Each is in a child's own mount namespace, and ends with it.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -104,7 +104,7 @@ TEST_P(RealDisk, AFullDiskRefusesToGrow) {
     CHILD_EXPECT(!refused.ok() && refused.error().code() == MERON_E_NO_SPACE);
     CHILD_EXPECT(refused.error().info().subject == mount());
     CHILD_EXPECT(refused.error().info().what.find("are needed") != std::string::npos);
-    // What is there goes on working, and what was not taken is free again.
+    // Existing objects still work, and the failed allocation is free again.
     Bytes from(2 << 20), to(2 << 20);
     std::mt19937_64 random(41);
     from.draw(random);
@@ -143,7 +143,7 @@ TEST_P(RealDisk, AFullDiskLeavesANamedFileAsItWas) {
   }));
 }
 
-// The disk promises room that it does not have: the write is told, not the read later on.
+// The write reports a full disk; a later read never does.
 TEST_P(RealDisk, RoomThatIsNotThereFailsTheWrite) {
   EXPECT_CHILD(test::run_in_child([&] {
     NEED_MOUNT(own_mounts());

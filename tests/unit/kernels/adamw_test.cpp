@@ -27,7 +27,7 @@ AdamW at_step(int t) {
 const auto adamw_own = [](auto... arguments) { adamw(arguments...); };
 const auto adamw_handed_over = [](auto... arguments) { adamw(arguments..., true); };
 
-// What one step reads and writes. Second moments are not negative, as in training.
+// The arrays of a step. Second moments are not negative, as in training.
 struct State {
   State(size_t n, Type g_type, std::optional<Type> out_type, size_t offset, bool special)
       : p(Type::f32, n, offset),
@@ -98,7 +98,7 @@ TEST_P(AdamWKernel, LargeOutputsEqualTheReference) {
   }
 }
 
-// What peers read goes past the caches: p, or the copy where there is one.
+// Values for peers are written past the caches: p, or the copy if there is one.
 TEST_P(AdamWKernel, WhatIsHandedOverEqualsTheReference) {
   for (const std::optional<Type> out_type : {std::optional<Type>(), {Type::f32}, {Type::bf16}}) {
     for (const size_t n : {0u, 1u, 15u, 16u, 333u}) {

@@ -59,7 +59,7 @@ class Array {
     return static_cast<const unsigned char*>(data()) + i * size_of(type_);
   }
 
-  // Whether nothing was written before the first or after the last element.
+  // True if nothing was written before the first or after the last element.
   bool intact() const {
     const auto untouched = [](unsigned char byte) { return byte == kFill; };
     const unsigned char *begin = bytes_.get(), *end = begin + total();

@@ -181,7 +181,7 @@ TEST(ExactSum, MillionsOfAdditionsAreExact) {
   EXPECT_EQ(ones.value(), -0x1.fffffffffffffp0 * kCount);
   EXPECT_EQ(tinies.value(), kTiny * kCount);
   EXPECT_EQ(mixed.value(), kMax);
-  // 0x1.fffffffffffffp0 * kCount is inexact; all but one taken back leaves that one.
+  // 0x1.fffffffffffffp0 * kCount is inexact; after subtracting all but one, one remains.
   for (int i = 0; i < kCount - 1; ++i) ones.add(0x1.fffffffffffffp0);
   EXPECT_EQ(ones.value(), -0x1.fffffffffffffp0);
 }

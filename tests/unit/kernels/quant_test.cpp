@@ -166,8 +166,8 @@ TEST_P(Quantize, WhatWasDecodedEncodesToTheSameBytes) {
   }
 }
 
-// Every element of a block lies between two integers; over many seeds the mean must come out. The
-// first element alone decides the step.
+// Every element of a block is between two integers; over many seeds the mean must be right. The
+// first element alone determines the step.
 TEST_P(Quantize, StochasticRoundingIsUnbiased) {
   constexpr size_t kN = 256, kTrials = 2000;
   for (const uint32_t bits : {8u, 4u}) {
@@ -192,8 +192,8 @@ TEST_P(Quantize, StochasticRoundingIsUnbiased) {
   }
 }
 
-// What an integer stands for exactly is not moved, and neighbours are independent: the number of
-// the element decides, not its place in a call.
+// Values that an integer represents exactly do not change, and neighbours are independent: the
+// result depends on the element's number, not on its position in a call.
 TEST_P(Quantize, StochasticRoundingDependsOnTheSeedAndTheNumber) {
   constexpr size_t kN = 4096;
   const QuantFormat format{8, 256, true};
@@ -278,7 +278,7 @@ TEST_P(Quantize, TheExtremesOfF32AreKept) {
   }
 }
 
-// With beta 0 what is lost returns in full: the mean of what was sent becomes the value.
+// With beta 0 the full error is added again: the mean of the sent values converges to the value.
 TEST_P(Quantize, FeedbackSendsLaterWhatWasLost) {
   constexpr size_t kN = 256;
   constexpr int kRounds = 64;

@@ -159,8 +159,8 @@ TEST(SmallStates, SecondMomentsSettle) {
   }
 }
 
-// Over many seeds the mean of what is stored is what was to be stored, and elements and states do
-// not round alike.
+// Over many seeds the mean of the stored values is the exact value, and elements and states round
+// independently.
 TEST(SmallStates, RandomRoundingIsUnbiasedAndIndependent) {
   constexpr size_t kN = kBlock;
   constexpr int kSeeds = 2000;
@@ -204,8 +204,8 @@ TEST(SmallStates, RandomRoundingIsUnbiasedAndIndependent) {
   }
 }
 
-// A least-squares problem of which every coordinate has another curvature: with small states it is
-// solved as well as with f32.
+// A least-squares problem with a different curvature in each coordinate: small states solve it as
+// well as f32.
 TEST(SmallStates, TrainAsF32Does) {
   for (const Rule rule : {Rule::adamw, Rule::adagrad, Rule::lion, Rule::sgd}) {
     double losses[3] = {};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// update() against its reference, to the bit. What the rules compute is update_rules_test.cpp's.
+// update() against its reference, to the bit. update_rules_test.cpp tests the results of the rules.
 #include "kernels/cpu/update.h"
 
 #include <algorithm>
@@ -65,7 +65,7 @@ TEST_P(UpdateKernel, LargeOutputsEqualTheReference) {
   }
 }
 
-// What peers read goes past the caches: p, or the copy where there is one.
+// Values for peers are written past the caches: p, or the copy if there is one.
 TEST_P(UpdateKernel, WhatIsHandedOverEqualsTheReference) {
   for (const UpdateStep& step : steps_of_all_rules(2)) {
     for (const StateType type : kStateTypes) {

@@ -92,7 +92,7 @@ inline uint32_t pick_bytes(uint32_t x, uint32_t y, uint32_t selector) {
   }
   return result;
 }
-// What does not fit is not defined in C++: the instruction takes the nearest integer that fits.
+// C++ does not define values that do not fit: the instruction takes the nearest integer that fits.
 inline int32_t nearest_int(float value) {
   if (std::isnan(value)) return 0;
   if (value >= 0x1p31f) return INT32_MAX;

@@ -32,8 +32,8 @@ struct Fiber {
   State state = State::ended;
 };
 
-// A meeting of a warp. What it yields outlives the next one's beginning: not its end, for all
-// lanes have left by then.
+// A meeting of a warp. Its result is valid until the end of the next meeting, because all lanes
+// have left this one by then.
 struct Warp {
   Meeting kind = Meeting::none;
   unsigned lanes = 0;  // that they exchange with
@@ -180,7 +180,7 @@ void run_block() {
 
 }  // namespace
 
-// What the thread holds is not released.
+// Does not release the thread's objects.
 void fail(const char* what) {
   Machine& m = machine();
   if (m.error.empty()) {

@@ -109,7 +109,7 @@ TEST(CudaQuantize, WithWhatMayBeGivenEqualsTheCpu) {
   }
 }
 
-// Blocks of threads go on to other tiles, whose maxima they then exchange in the same memory.
+// Blocks of threads continue with other tiles, and exchange their maxima in the same memory.
 TEST(CudaQuantize, ManyTilesEqualTheCpu) {
   for (const uint32_t block : {256u, 1024u, 2048u}) {
     expect_quantized({8, block}, Type::f32, 30011, 0, 0, {});

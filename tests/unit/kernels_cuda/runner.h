@@ -17,7 +17,7 @@
 namespace meron::cuda {
 
 cudaStream_t stream();
-// Memory that kernels use, aligned to 256 bytes. What goes wrong ends the program.
+// Memory that kernels use, aligned to 256 bytes. An error ends the program.
 void* allocate(size_t bytes);
 void release(void* memory);
 void copy_in(void* to, const void* from, size_t bytes);
@@ -49,7 +49,7 @@ class Mirror {
     return reinterpret_cast<T*>(memory_ + offset_);
   }
 
-  // What is there now.
+  // Reads the current content.
   void read(void* host) {
     copy_out(all_.data(), memory_, all_.size());
     if (bytes_ != 0) std::memcpy(host, all_.data() + offset_, bytes_);

@@ -259,8 +259,8 @@ TEST(ArenaLimits, AMemoryCgroupIsAnErrorAndNotAKill) {
               CHILD_EXPECT(!refused.ok() && refused.error().code() == MERON_E_NO_MEMORY);
               CHILD_EXPECT(contains(refused.error().info().what, "memory cgroup"));
               CHILD_EXPECT(contains(refused.error().info().what, "64.0 MiB"));
-              // Filled in small steps it ends in an error, too. (A sanitizer's shadow takes memory
-              // of the cgroup that nobody asks the arena for.)
+              // Filled in small steps it ends in an error, too. (A sanitizer's shadow uses memory
+              // of the cgroup, outside of the arena.)
               if (kThreadSanitizer || kAddressSanitizer) return 0;
               uint64_t filled = 0;
               for (;; filled += kMebibyte) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A library that looks like NCCL, for tests without a GPU: ranks are threads of a process, memory
-// is the host's, and streams are not looked at: what a group moves has been moved when the
-// communicator is no longer in progress. It refuses what NCCL refuses, a call on a communicator
-// that is still in progress above all, and does wrong what fake_nccl_set asks for.
+// is the host's, and streams are ignored: the bytes of a group have arrived when the communicator
+// is no longer in progress. It rejects the same calls as NCCL, a call on a communicator that is
+// still in progress above all, and makes the errors that fake_nccl_set requests.
 #include <chrono>
 #include <cstddef>
 #include <cstdlib>
@@ -77,7 +77,7 @@ FAKE_API Result ncclCommInitRankConfig(NcclComm** out, int size, UniqueId id, in
   const std::lock_guard lock(world().mutex);
   World& all = world();
   *out = nullptr;
-  // What came after a version is read only where the caller knows of it.
+  // Fields of later versions are read only if the caller's version has them.
   const bool newer = config->version >= 22800 && FAKE_VERSION >= 22800;
   if (config->size < (newer ? sizeof(Config) : offsetof(Config, traffic_class)) ||
       config->magic != 0xcafebeef || config->version < 21800 || config->blocking != 0 ||

@@ -123,7 +123,7 @@ FAKE_API int fake_nccl_registered() {
   return world().registered;
 }
 
-// How many windows are open, in memory of ncclMemAlloc; and memory that is not given back.
+// Number of open windows, in memory of ncclMemAlloc; and memory that is not freed.
 FAKE_API int fake_nccl_windows() {
   const std::lock_guard lock(world().mutex);
   return world().windows;

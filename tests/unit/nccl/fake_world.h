@@ -49,9 +49,9 @@ struct Settings {
   int version = FAKE_VERSION;
   int in_progress = 3;    // answers of that kind to each call
   int fail_open = 0;      // what ncclCommInitRankConfig returns
-  int fail_opening = 0;   // what comes of it later
+  int fail_opening = 0;   // its later result
   int fail_launch = 0;    // what ncclGroupEnd returns
-  int fail_later = 0;     // an error that comes by itself, of every communicator
+  int fail_later = 0;     // a spontaneous error of every communicator
   int hang_finalize = 0;  // 1: it never ends
   int abort_waits = 0;    // 1: an abort waits for launches of the rank's other communicators
   int hang_abort = 0;     // 1: it never ends
@@ -76,7 +76,7 @@ inline Result as_result(int value) {
 }
 // Keeps a text for ncclGetLastError.
 Result say(Result result, const char* text);
-// What every call of NCCL's on a communicator begins with.
+// The check at the begin of every call of NCCL on a communicator.
 Result check_idle(const FakeComm& comm);
 // Moves the groups that all ranks have launched.
 void advance(Clique& clique);

@@ -25,7 +25,7 @@ static_assert(kUint8 == static_cast<int>(ncclUint8) && sizeof(ncclDataType_t) ==
 static_assert(kUndefined == NCCL_CONFIG_UNDEF_INT);
 static_assert(version_code(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH) == NCCL_VERSION_CODE);
 
-// The library reads Config::size bytes: what they hold lies where it does in its own.
+// The library reads Config::size bytes: their fields have the same offsets as its own.
 static_assert(offsetof(Config, traffic_class) <= sizeof(ncclConfig_t));
 static_assert(offsetof(Config, size) == offsetof(ncclConfig_t, size));
 static_assert(offsetof(Config, magic) == offsetof(ncclConfig_t, magic));

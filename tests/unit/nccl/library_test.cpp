@@ -62,7 +62,7 @@ TEST(NcclLibraryTest, TheOneInTheProcessIsTaken) {
   EXPECT_TRUE(probe_nccl().reason.empty());
 }
 
-// A framework may bring its own at any time.
+// A framework may load its own at any time.
 TEST(NcclLibraryTest, ASecondOneThatComesLaterIsRefusedWhileItIsThere) {
   ::setenv("MERON_NCCL_LIBRARY", FAKE_NCCL, 1);
   const auto library = open_collectives("nccl").value();

@@ -12,7 +12,7 @@
 namespace meron {
 namespace {
 
-// What a record of a round holds: every byte depends on the record and the round.
+// Content of a record in a round: every byte depends on the record and the round.
 void fill(std::byte* record, uint64_t bytes, size_t number, int round) {
   std::mt19937_64 random(number * 1000 + static_cast<size_t>(round));
   for (uint64_t i = 0; i < bytes; i += 8) {
@@ -49,7 +49,7 @@ class StateFileTest : public test::OnDisk {
     return file_->region(group).shape.bytes(file_->record_elements(group, r));
   }
 
-  // Hands out every sub-group of a round in order, expects what round - 1 wrote, and writes.
+  // Visits every sub-group of a round in order, expects the values of round - 1, and writes.
   void go_over(StatePass& pass, int round) {
     while (!pass.handed_out_all()) {
       EXPECT_OK(pass.advance());

@@ -13,7 +13,7 @@ TEST(StateLayout, RecordsHaveEverythingOfAnElementSideBySide) {
   EXPECT_EQ(shape.scale_offset(kRecord, 0), 6 * kRecord);
   EXPECT_EQ(shape.scale_offset(kRecord, 1), 6 * kRecord + 64);
   EXPECT_EQ(shape.bytes(kRecord), 6 * kRecord + 128);
-  // The last record of a flat is shorter, and so is what lies in it.
+  // The last record of a flat is shorter, and so are its states.
   EXPECT_EQ(shape.bytes(kRecord + 288), 6 * kRecord + 128 + 6 * 288 + 2 * 8);
 }
 

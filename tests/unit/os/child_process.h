@@ -79,7 +79,7 @@ inline bool deny_syscall(long number, int error, std::optional<uint32_t> third =
   const sock_filter refuse =
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<uint32_t>(error));
   const sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-  // Goes on when the loaded value is `value`, else skips `count` instructions.
+  // Continues if the loaded value is `value`, else skips `count` instructions.
   const auto unless = [](uint32_t value, uint8_t count) -> sock_filter {
     return BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, count);
   };

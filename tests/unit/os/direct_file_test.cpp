@@ -195,7 +195,7 @@ TEST_F(DirectFileTest, OpensWhatIsThere) {
   EXPECT_EQ(DirectFile::open("/dev/null").error().code(), MERON_E_ARGUMENT);
 }
 
-// Whether byte `at` is in the page cache.
+// True if byte `at` is in the page cache.
 bool is_cached(const DirectFile& file, uint64_t at) {
   char byte = 0;
   const iovec to = {.iov_base = &byte, .iov_len = 1};

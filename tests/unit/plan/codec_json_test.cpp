@@ -61,7 +61,7 @@ TEST(CodecJson, ParametersMayTravelAsDifferences) {
                "line 2, key \"param.codec.difference\": must be true or false, not a number");
 }
 
-// What a preset says of a codec does not remain in another one.
+// Options of a preset's codec do not remain in another codec.
 TEST(CodecJson, ReplacesThatOfThePreset) {
   EXPECT_TRUE(preset("zeropp(2)")->gradient.codec.feedback);
   EXPECT_FALSE(codec_of(R"("int4")").feedback);
@@ -244,7 +244,7 @@ TEST(PlanDifference, NamesEachKeyAndBothValues) {
             R"(name: "zero2" and "zero1"; gradient.sharding: "shard" and "none")");
   EXPECT_EQ(difference("mics(2)", "mics"),
             R"-(name: "mics(2)" and "mics"; mesh.shard: 2 and "node")-");
-  // What only one side has.
+  // Entries that only one side has.
   EXPECT_EQ(difference("hpz(2)", "zeropp(2)"),
             R"-(name: "hpz(2)" and "zeropp(2)"; param.codec: "none" and "int8"; )-"
             R"(gradient.codec: "none" and nothing; gradient.codec.kind: nothing and "int4"; )"

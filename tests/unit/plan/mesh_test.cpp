@@ -219,7 +219,7 @@ TEST(CheckCodec, EachRefusal) {
   expect_error(zeropp({}, kDifference), MERON_E_ARGUMENT, "difference is for parameters");
 }
 
-// What the difference is to has to be in memory still.
+// The base of the difference has to be in memory still.
 TEST(MeshPlans, DifferencesNeedValuesThatStay) {
   Plan plan = *preset("hpz(2)");
   plan.param.codec = {.kind = CodecKind::int4, .difference = true};

@@ -221,7 +221,7 @@ TEST(PredictMeshByHand, OnOneNodeNothingIsFar) {
   }
 }
 
-// What replicas hold alike of frozen parameters nobody updates, and so nobody fetches.
+// No rank updates the frozen parameters of replicas, so no rank fetches them.
 TEST(PredictMeshByHand, FrozenFlatsAreNotRefreshed) {
   Plan plan = *preset("mics(2)");
   plan.optimizer.sharding = Sharding::world;
@@ -241,7 +241,8 @@ TEST(PredictMeshByHand, FrozenFlatsAreCopiedOnce) {
   EXPECT_EQ(got->total.links.remote_gather, 0u);
 }
 
-// What there is no difference to needs room for 16 bits; all else is as without.
+// Values without a base for a difference need space for 16 bits; everything else is as without the
+// option.
 TEST(PredictMeshByHand, DifferencesTravelInAsManyBytes) {
   Plan plan = *preset("zeropp(2)");
   const Workload load{.ranks = 4, .node = 2};

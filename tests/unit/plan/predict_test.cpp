@@ -43,8 +43,8 @@ TEST(PredictByHand, F32OverThreeRanksZero0) {
             }));
 }
 
-// 10,000 elements in bf16 over 2 ranks: they own 5120 and 4880, of which a half is on nvme, the
-// rest rounded down to blocks of 256 on the host: 2560 and 2304.
+// 10,000 elements in bf16 over 2 ranks: they own 5120 and 4880. One half of these is on nvme, and
+// the other, rounded down to blocks of 256, on the host: 2560 and 2304.
 TEST(PredictByHand, AnOptimizerOnBothTiers) {
   Plan plan = *preset("zero3");
   plan.optimizer.tier = Tier::nvme;

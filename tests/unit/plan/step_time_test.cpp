@@ -45,8 +45,8 @@ Estimate of(std::string_view plan, const Cluster& cluster, const ClusterLoad& lo
   return *got;
 }
 
-// A row is 1 MiB. Per gather each rank brings in one of the two far rows, and reads the other two
-// that are not its own inside its node; a reduction reads two rows from far and one from near.
+// A shard is 1 MiB. Per gather each rank fetches one of the two remote shards, and reads the other
+// two inside its node; a reduction reads two remote shards and one local one.
 TEST(EstimateByHand, Zero3) {
   const Estimate got = of("zero3", two_by_two());
   EXPECT_EQ(got.between.bytes, 2 * (2 * kMiB + 2 * kMiB));

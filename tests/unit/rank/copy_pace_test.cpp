@@ -15,7 +15,7 @@ int64_t fake_now() {
 struct Machine {
   int64_t stored, streamed;
   CopyPace pace{fake_now};
-  int64_t late = 0;  // what somebody else takes of the next copy
+  int64_t late = 0;  // delay of the next copy by other work
 
   CopyPace::Way copy(uint64_t bytes) {
     CopyPace::Way taken = CopyPace::stored;
@@ -26,7 +26,7 @@ struct Machine {
     });
     return taken;
   }
-  // How many of so many copies were stored.
+  // Number of `copies` that were stored.
   int stored_of(int copies, uint64_t bytes) {
     int count = 0;
     for (int i = 0; i < copies; ++i) count += copy(bytes) == CopyPace::stored ? 1 : 0;

@@ -63,7 +63,7 @@ UniqueFd unsealed() {
   return fd;
 }
 
-// A window of `bytes` of address space, of which the head is real.
+// A window of `bytes` of address space. Only its head has memory.
 MemoryFile make_window(uint64_t bytes, uint32_t ranks = 2) {
   MemoryFile file = MemoryFile::create("window", bytes).value();
   Mapping head = Mapping::map_file(file.fd(), 4096, Access::read_write).value();

@@ -44,7 +44,7 @@ class FakeGatherer final : public Gatherer {
   bool held(size_t unit) const { return ready_at_[unit] != kNever; }
   uint64_t ready_at(size_t unit) const { return ready_at_[unit]; }
 
-  std::string log;  // "+a" begun, "-a" given back
+  std::string log;  // "+a" begun, "-a" released
   uint64_t now = 0;
   size_t refused = SIZE_MAX;
   size_t failed = SIZE_MAX;
@@ -81,7 +81,8 @@ struct Trainer {
     schedule.waited(unit, true, gatherer.now - begun);
   }
   void leave(size_t unit) { ASSERT_TRUE(schedule.leave(unit).ok()); }
-  // One use after the other; each computes for `compute` ns. Returns what was begun and given back.
+  // One use after the other; each computes for `compute` ns. Returns the log of begun and released
+  // units.
   std::string use(const std::string& units, uint64_t compute = 0) {
     gatherer.log.clear();
     run(units, compute);

@@ -26,7 +26,7 @@ TEST(ReplayTest, TheNextPassFollowsWithinTheWindow) {
   EXPECT_EQ(3u, trainer.counts().ahead);
 }
 
-// What is needed is begun before what is ahead, and the next use is begun however large it is.
+// The needed unit begins before prefetched ones, and the next use is prefetched at any size.
 TEST(ReplayTest, AUnitLargerThanTheWindowIsBegunAheadAlone) {
   Trainer trainer({50, 50, 50}, ahead(1));
   trainer.pass("abc");
@@ -143,7 +143,7 @@ TEST(ReplayTest, RandomPassesKeepTheBooks) {
     }
     ASSERT_TRUE(trainer.schedule.drop().ok());
     ASSERT_EQ(0u, trainer.counts().live_elements);
-    // What is needed may exceed the limit by itself, on top of what the limit let in.
+    // The needed unit may exceed the limit, in addition to the units within the limit.
     EXPECT_LE(trainer.counts().peak_live_elements, options.max_live_elements + 3 + 2);
   }
 }

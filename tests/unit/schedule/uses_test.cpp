@@ -101,8 +101,8 @@ TEST(UsesTest, AUseThatWasNotEnteredGoesOnWhenItIsTriedAgain) {
   EXPECT_EQ(0u, trainer.counts().deviations);
 }
 
-// What was begun ahead of it is what ranks whose wait did not time out began: what came free since
-// must not be used up before they use it, which is in their next enter.
+// It has prefetched the same units as ranks without a timeout. Space that became free since then
+// must not be used before those ranks use it, in their next enter.
 TEST(UsesTest, AUseThatIsTriedAgainBeginsNothingMoreAhead) {
   ScheduleOptions options = plain();
   options.prefetch_elements = 10;
@@ -130,7 +130,7 @@ TEST(UsesTest, AUseThatIsTriedAgainBeginsNothingMoreAhead) {
   EXPECT_EQ(gathers(false), gathers(true));
 }
 
-// Another thread's mistake: nobody has entered the unit yet.
+// Another thread's mistake: the unit is not entered yet.
 TEST(UsesTest, AUnitThatIsStillWaitedForCannotBeLeft) {
   Trainer trainer({1}, plain(), 5);
   const auto entered = trainer.schedule.enter(0);

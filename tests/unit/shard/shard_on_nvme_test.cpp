@@ -53,8 +53,8 @@ class ShardOnNvmeTest : public testing::Test {
   Held::Mutex mutex_;
 };
 
-// A save reads while a gather's read has ended and was not taken yet; the gather is given up, and
-// its memory goes, before the save has the lock again.
+// A save reads while a gather's read has ended and is not consumed yet; the gather is cancelled,
+// and its memory freed, before the save has the lock again.
 TEST_F(ShardOnNvmeTest, ARangeThatIsReadLeavesTheReadOfAnotherThreadAlone) {
   constexpr uint64_t kBytes = 32 << 20, kPiece = 64 << 10;
   make(kBytes);

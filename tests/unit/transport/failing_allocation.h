@@ -15,7 +15,7 @@ class FailingAllocation {
   ~FailingAllocation();
   FailingAllocation(const FailingAllocation&) = delete;
   FailingAllocation& operator=(const FailingAllocation&) = delete;
-  // Whether it came to that.
+  // True if an allocation has failed.
   static bool failed();
 };
 

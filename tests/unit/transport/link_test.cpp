@@ -15,7 +15,7 @@
 namespace meron {
 namespace {
 
-// A transport whose sends take for ever, or until they are told to end.
+// A transport with sends that never end, or end on request.
 struct Slow {
   std::set<uint64_t> under_way, ended;
   uint64_t next = 1;
@@ -65,7 +65,8 @@ TEST(Link, NothingWaitsForTheEndOfASend) {
   EXPECT_TRUE(slow.under_way.empty()) << "a request was neither ended nor cancelled";
 }
 
-// What is begun first arrives first, and the earliest call waits for its own messages only.
+// Messages arrive in the order of their begin, and the earliest call waits only for its own
+// messages.
 TEST(Link, SendsTakeTurns) {
   Slow slow;
   Link link(table_of(slow), 0, 3, {});
@@ -209,7 +210,7 @@ TEST(Link, TheEndOfARankWaitsForTheMateThatItTells) {
   link.close(0);
 }
 
-// What rank 0 makes of a rank 1 that greets so.
+// Rank 0's response to a rank 1 with this greeting.
 Result<bool> met(const Link::Hello& other) {
   MessageQueue here, there;
   here.peer = &there;

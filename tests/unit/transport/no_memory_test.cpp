@@ -211,7 +211,8 @@ TEST(LinkWithoutMemory, AnExceptionLeavesTheTransportNoRequest) {
   EXPECT_TRUE(transport.under_way.empty());
 }
 
-// Ranks allocate alike without a word: what fails on one must not change what it allocates next.
+// Ranks make the same allocations without messages: a failure on one must not change its next
+// allocation.
 TEST(WindowRegionsWithoutMemory, AFailureChangesNothing) {
   for_each_allocation([](int64_t number) {
     SCOPED_TRACE(number);

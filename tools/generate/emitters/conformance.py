@@ -57,7 +57,7 @@ def c_counters(stats: ValueType) -> str:
 def python_counters(stats: ValueType) -> str:
     names = "".join(f'    "{name}",\n' for name in stats.grows)
     return (
-        f'# {LICENSE}\n# {NOTE}\n"""Which figures count; the others are of the moment."""\n\n'
+        f'# {LICENSE}\n# {NOTE}\n"""Counters that only grow. Other figures can shrink."""\n\n'
         f"from __future__ import annotations\n\nGROWING = {{\n{names}}}\n"
     )
 
@@ -70,7 +70,7 @@ def rust_counters(stats: ValueType) -> str:
     )
     return (
         f"// {LICENSE}\n// {NOTE}\n//! Figures by their names.\n\nuse meron::Stats;\n\n"
-        "/// A figure, and whether it counts; else it is of the moment.\n"
+        "/// A figure, and true if it is a counter that only grows.\n"
         "pub fn counter(stats: &Stats, name: &str) -> Option<(u64, bool)> {\n"
         f"    Some(match name {{\n{arms}        _ => return None,\n    }})\n}}\n"
     )
@@ -79,7 +79,7 @@ def rust_counters(stats: ValueType) -> str:
 def julia_counters(stats: ValueType) -> str:
     names = "".join(f"    :{name},\n" for name in stats.grows)
     return (
-        f"# {LICENSE}\n# {NOTE}\n# Which figures count; the others are of the moment.\n"
+        f"# {LICENSE}\n# {NOTE}\n# Counters that only grow. Other figures can shrink.\n"
         f"const GROWING = (\n{names})\n"
     )
 
@@ -88,7 +88,7 @@ def java_counters(stats: ValueType) -> str:
     names = ",\n            ".join(f'"{name}"' for name in stats.grows)
     return (
         f"// {LICENSE}\n// {NOTE}\nimport java.util.Set;\n\n"
-        "/** Which figures count; the others are of the moment. */\nfinal class Counters {\n"
+        "/** Counters that only grow. Other figures can shrink. */\nfinal class Counters {\n"
         f"    static final Set<String> GROWING = Set.of(\n            {names});\n\n"
         "    private Counters() {}\n}\n"
     )
@@ -307,7 +307,7 @@ JAVA = """\
 final class Calls {{
     private Calls() {{}}
 
-    /** Whether the operation is this one. */
+    /** Executes the statement and returns true if this class has its operation. */
     static boolean execute(Session session, Table.Statement statement) {{
         if (!statement.operation.equals("call")) return false;
         final String name = statement.name.isEmpty() ? session.currentName : statement.name;

@@ -97,8 +97,8 @@ JAVA = """\
 package org.meron;
 
 /**
- * What a call failed with, grouped by how much it damages: -1xx the call alone, -2xx a resource of
- * this process or host, -3xx the group (on all of its ranks), -4xx the whole context.
+ * Status of a failed call, grouped by the extent of the damage: -1xx the call alone, -2xx a
+ * resource of this process or host, -3xx the group (on all of its ranks), -4xx the whole context.
  */
 public enum Status {{
 {values}    /** A code that only a later library has: see {{@link MeronException#code}}. */

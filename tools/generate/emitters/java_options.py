@@ -12,7 +12,7 @@ from emitters.values import enum_names, java_doc
 from model import Api, CType, EnumType, Function, ValueField, ValueType
 
 FOLDER = "bindings/swig/java/org/meron"
-# What SWIG takes a list of these as.
+# SWIG's types of lists of these.
 LISTS = {"meron_unit": "long[]", "meron_source": "meron_source_list"}
 
 

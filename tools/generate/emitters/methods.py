@@ -110,7 +110,7 @@ def python_value(item: Argument) -> str:
 CPP = """\
 // SPDX-License-Identifier: Apache-2.0
 // {note}
-// meron/cpp/methods.hpp: calls of the C interface as methods of what owns the handle.
+// meron/cpp/methods.hpp: calls of the C interface as methods of the handle's owner.
 #ifndef MERON_CPP_METHODS_HPP
 #define MERON_CPP_METHODS_HPP
 

@@ -10,7 +10,7 @@ from model import Api, Callback, Constant, CType, Enum, Function, Header, Param,
 BANNER = "<!-- Generated from include/meron/*.h by tools/generate/generate.py: do not edit. -->\n"
 FOLDER = "docs/reference"
 WIDTH = 100
-# What is code in a comment: text in backticks, and (*out)->deleter(*out), *out and the like.
+# Code in a comment: text in backticks, and (*out)->deleter(*out), *out and similar.
 CODE = re.compile(r"(`[^`]*`|\(\*\w+\)->\w+(?:\(\*\w+\))?|\*(?:out|err|options)\b)")
 NAME = re.compile(r"\b(?:meron|MERON)_\w+")
 

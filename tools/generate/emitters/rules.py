@@ -24,7 +24,7 @@ def emit(api: Api) -> dict[str, str]:
 
 
 class Text:
-    """What the headers say of meron_optimizer_create, in a language's words."""
+    """The headers' text about meron_optimizer_create, in a language's terms."""
 
     def __init__(self, api: Api, language: str) -> None:
         prose = Prose(api, language)

@@ -306,7 +306,7 @@ mod layout {{
     use std::mem::MaybeUninit;
     use std::ptr::addr_of;
 
-    // Where each field lies, as the compiler sees it.
+    // The offset of each field, from the compiler.
     macro_rules! check {{
         ($name:ident, $($field:ident: $offset:expr),*) => {{
             let value = MaybeUninit::<$name>::uninit();

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The interface that SWIG reads.
 
-Per function of the library a function that any language of SWIG can call: it returns what the C
-function writes through its out parameter, throws meron_swig::failure where that returns an error,
-takes the fields of an options struct as parameters, and memory with its size as one.
-`swig_parameters.py` says what each parameter is.
+Per function of the library a function that any language of SWIG can call: it returns the C
+function's out parameter, throws meron_swig::failure for an error, takes the fields of an options
+struct as parameters, and memory with its size as one. `swig_parameters.py` converts the parameters.
 
-Ownership decides who frees a returned string, `Blocks:` which calls give up a lock such as
-Python's.
+Ownership determines the owner of a returned string, and `Blocks:` the calls that release a lock
+such as Python's.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from model import Api, CType, Function, Param, Struct
 from swig_parameters import INTEGERS, WIDE, Parameters, Slot, Unsupported
 
 PATH = "bindings/swig/meron.i"
-# The runtime alone deals with errors and with strings that the library handed out.
+# Only the runtime handles errors and strings that the library returned.
 HIDDEN = ("meron_error_", "meron_string_free")
 TEMPLATE = """\
 // SPDX-License-Identifier: Apache-2.0
@@ -236,7 +235,7 @@ class Interface:
 
 
 def is_returned(item: Param) -> bool:
-    """Whether a function writes one value there; elements go into memory of the caller's."""
+    """True if a function writes one value there; elements go into the caller's memory."""
     return item.role == "out" and CType.parse(item.type).name != "float"
 
 
@@ -251,7 +250,7 @@ def arguments(function: Function, values: dict[str, str]) -> str:
 
 
 def comment(function: Function) -> str:
-    """What the headers say, for the documentation that SWIG writes (-doxygen)."""
+    """The headers' text, for the documentation that SWIG writes (-doxygen)."""
     parts = [
         function.brief,
         function.doc,

@@ -55,7 +55,7 @@ def default_of(api: Api, field: ValueField) -> str:
 RUST = """\
 // {license}
 // {note}
-//! What callers fill, what the library fills, and enums.
+//! Structs that callers fill, structs that the library fills, and enums.
 
 use std::time::Duration;
 
@@ -288,7 +288,8 @@ def python(api: Api) -> str:
         if "python" in value.names:
             items.append(python_class(value))
     return (
-        f'# {LICENSE}\n# {NOTE}\n"""What the library fills, and the names of enums\' values."""\n\n'
+        f"# {LICENSE}\n# {NOTE}\n"
+        '"""Structs that the library fills, and the names of enums\' values."""\n\n'
         "from __future__ import annotations\n\nfrom dataclasses import dataclass\n\n"
         + "\n".join(items)
     )

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a gather of a unit that is at hand costs the caller, in Rust: the counterpart of overhead.cpp.
+//! What a gather of a unit that is at hand costs the caller, in Rust: the counterpart of
+//! overhead.cpp.
 
 use std::fs;
 use std::time::Instant;
@@ -11,7 +12,8 @@ extern "C" {
     fn sched_setaffinity(process: i32, bytes: usize, set: *const u64) -> i32;
 }
 
-/// Rank r runs on the r-th CPU that this process may use, and nowhere else, if there is one for each.
+/// Rank r runs on the r-th CPU that this process may use, and nowhere else, if there is one for
+/// each.
 fn pin(context: &Context) {
     let mut allowed = [0u64; 16];
     // SAFETY: the set has the bytes that are named.
@@ -29,7 +31,7 @@ fn pin(context: &Context) {
     }
 }
 
-/// How often the scheduler has taken the CPU away.
+/// Number of involuntary context switches of this thread.
 fn interruptions() -> u64 {
     let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"));
@@ -105,5 +107,5 @@ fn main() -> Result<()> {
         let disturbed = disturbed as f64 / batches as f64;
         println!("{{\"disturbed\": {disturbed:.3}, \"series\": [{}]}}", series.join(", "));
     }
-    context.world()?.barrier() // nobody leaves while others measure
+    context.world()?.barrier() // keep this rank until the others have measured
 }

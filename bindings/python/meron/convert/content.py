@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is found in a foreign checkpoint, whatever its format."""
+"""Content of a foreign checkpoint of any format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-# What safetensors calls torch's dtypes.
+# The names of torch's dtypes in safetensors.
 DTYPES = {
     torch.float64: "F64",
     torch.float32: "F32",
@@ -159,7 +159,7 @@ def rule_of(name: str) -> str:
 
 
 class Stream:
-    """One-dimensional tensors that together are one long one, of which parts are taken."""
+    """One-dimensional tensors that together are one long tensor. Ranges of it can be taken."""
 
     def __init__(self, pieces: Iterable[torch.Tensor]) -> None:
         self.pieces = [piece.detach().reshape(-1) for piece in pieces]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which format a path has."""
+"""Detects the format of a path."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def read(
     tag: str | None = None,
     trust: bool = False,
 ) -> Content:
-    """What a checkpoint of another program holds. Nothing in it is run, unless `trust`."""
+    """Reads a checkpoint of another program. Runs code in it only if `trust` is true."""
     source = Path(path)
     chosen = format_of(source, tag) if format == "auto" else format
     if chosen not in READERS:

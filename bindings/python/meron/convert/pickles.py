@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pickled files. Nothing in them is run, unless the caller trusts them.
+"""Pickled files. Code in them runs only if the caller trusts them.
 
 torch's own unpickler reads tensors and plain containers. Objects of DeepSpeed (a loss scaler, an
-enum) become `Inert`: a bag of their fields. For any other object, the file is refused by its name.
+enum) become `Inert`: a bag of their fields. For any other object, the file is rejected, and the
+error names the object.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def inert(name: str) -> type[Inert]:
 
 
 def load(path: Path, trust: bool) -> Any:
-    """What torch.save wrote, its tensors mapped from the file.
+    """Reads a file of torch.save, with tensors mapped from the file.
 
     ConvertError names the objects that would need `trust`.
     """

@@ -29,8 +29,9 @@ def import_checkpoint(
 ) -> Content:
     """Writes a checkpoint of another program as one of Meron.
 
-    Values, f32 masters, states of the optimizer, the numbers of its groups, counts of steps, and of
-    the caller's own what JSON can hold. No code in the files is run, unless `trust`.
+    Values, f32 masters, states of the optimizer, the numbers of its groups, counts of steps, and
+    those of the caller's own objects that JSON can represent. Code in the files runs only if
+    `trust` is true.
 
     Args:
         source: a folder of DeepSpeed (a run's or one checkpoint's), a universal checkpoint, a
@@ -42,7 +43,7 @@ def import_checkpoint(
         values_only: leave the states of optimizers and the masters out.
 
     Returns:
-        What was found, with `left_out`: what was not taken, and why.
+        The content, with `left_out`: the parts that were not imported, and the reasons.
 
     Blocks on the drive. Raises ConvertError for what cannot be read, and the errors of
     write_checkpoint.

@@ -2,8 +2,8 @@
 """Every private name of PyTorch that meron.torch and meron.zero use. No other module uses one.
 `tests/tidy` checks it.
 
-All are looked up as this module is imported: a PyTorch without one that Meron cannot do without
-raises UnsupportedError, which says what for; in place of the others something public is used.
+The import of this module looks up all of them. If PyTorch lacks a name that Meron requires, the
+import raises an UnsupportedError that names the purpose. The other names have a public replacement.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MISSING: Any = object()
 
 
 def optional(path: str, otherwise: Any) -> Any:
-    """What PyTorch has at a dotted path, else `otherwise`."""
+    """Returns PyTorch's object at a dotted path, or `otherwise`."""
     found: Any = torch
     for name in path.split("."):
         found = getattr(found, name, MISSING)
@@ -30,11 +30,11 @@ def optional(path: str, otherwise: Any) -> Any:
 
 
 def need(path: str, purpose: str) -> Any:
-    """What PyTorch has at a dotted path. UnsupportedError where it has nothing."""
+    """Returns PyTorch's object at a dotted path. Raises UnsupportedError if it does not exist."""
     found = optional(path, MISSING)
     if found is MISSING:
         raise errors.UnsupportedError(
-            f"PyTorch {torch.__version__} has no torch.{path}, by which Meron is to {purpose}",
+            f"PyTorch {torch.__version__} has no torch.{path}, which Meron needs to {purpose}",
             subject=f"torch.{path}",
             advice="Install a PyTorch release that docs/torch.md names as tested.",
         )
@@ -42,7 +42,7 @@ def need(path: str, purpose: str) -> Any:
 
 
 def submodule(path: str, name: str, otherwise: Any) -> Any:
-    """A name of a module that `import torch` alone does not offer."""
+    """Returns a name of a module that `import torch` alone does not import."""
     try:
         return getattr(__import__(path, fromlist=[name]), name, otherwise)
     except ImportError:
@@ -51,12 +51,12 @@ def submodule(path: str, name: str, otherwise: Any) -> Any:
 
 # ---- Dispatch and tracing -----------------------------------------------------------------------
 
-# Within it the classes of guard.py are not asked.
+# Within it, the classes of guard.py do not handle calls.
 plain = need("_C.DisableTorchFunctionSubclass", "handle params out of use")
 no_torch_function = need("_C._disabled_torch_function_impl", "make sharded tensors of state dicts")
 make_wrapper = need("Tensor._make_wrapper_subclass", "make sharded tensors of state dicts")
 to_copy = need("ops.aten._to_copy", "convert sharded tensors of state dicts")
-# Tensors made within it are as those outside of torch.func. One that is made under grad or jvp
+# Tensors created within it do not belong to torch.func. A tensor that is created under grad or jvp
 # belongs to that transform, and cannot be used after it.
 without_transforms = need("_C._DisableFuncTorch", "make params that torch.func does not own")
 
@@ -71,18 +71,18 @@ set_eval_frame = submodule("torch._C._dynamo.eval_frame", "set_eval_frame", lamb
 
 
 def not_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that torch.compile leaves out."""
+    """Marks a function that torch.compile must not compile."""
     function._torchdynamo_disable = True  # type: ignore[attr-defined]
     return function
 
 
-# Attributes of a tensor that ask for no value.
+# Attributes of a tensor that need no values.
 PRIVATE_METADATA = "grad_fn _version _base _backward_hooks _post_accumulate_grad_hooks _is_view"
 PRIVATE_SETTERS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 # ---- Memory and values --------------------------------------------------------------------------
 
-# As data_ptr(), which asks for a pointer to write to (and so does not go with CHECK_WRITES).
+# Like data_ptr(), but without a request for a writable pointer, which CHECK_WRITES rejects.
 address_of = optional("_C._data_address", torch.Tensor.data_ptr)
 version_of = attrgetter(need("Tensor._version", "see writes to params in use") and "_version")
 
@@ -111,14 +111,14 @@ node_of = attrgetter("grad_fn")
 
 
 class Hooks(dict[int, Any]):
-    """In place of an OrderedDict, which takes thrice as long to make: a later handle refers to it
-    weakly."""
+    """Replaces an OrderedDict, which takes three times as long to create. A later handle refers to
+    it weakly."""
 
     __slots__ = ("__weakref__",)
 
 
 def hook_gradient(tensor: torch.Tensor, node: Any, hook: Callable[[torch.Tensor], None]) -> None:
-    """register_hook of a tensor with that grad_fn, at half its price: without a handle."""
+    """register_hook of a tensor with that grad_fn, without a handle, at half the cost."""
     register = getattr(node, "_register_hook_dict", None)
     if register is not None and type(tensor) is torch.Tensor and tensor._backward_hooks is None:
         tensor._backward_hooks = Hooks({-1: hook})  # handles count from 0
@@ -135,30 +135,30 @@ own_params = attrgetter(PARAMETERS)
 own_buffers = attrgetter("_buffers")
 own_children = attrgetter("_modules")
 unsaved_buffers = attrgetter("_non_persistent_buffers_set")
-call_of = attrgetter(CALL)  # what its __call__ calls: forward with the hooks
-apply_of = attrgetter(APPLY)  # what .to() and its kin call
+call_of = attrgetter(CALL)  # the function that __call__ calls: forward with the hooks
+apply_of = attrgetter(APPLY)  # the function that .to() and similar methods call
 IncompatibleKeys = need("nn.modules.module._IncompatibleKeys", "answer load_state_dict")
 EXTRA_STATE = optional("nn.modules.module._EXTRA_STATE_KEY_SUFFIX", "_extra_state")
 RESET = ("reset_parameters", "_reset_parameters")  # the latter of torch.nn.MultiheadAttention
-# What torch.compile and torch's wrappers of checkpoints put before names of params.
+# Prefixes that torch.compile and torch's wrappers of checkpoints add to names of params.
 WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")
 BatchNorms = optional("nn.modules.batchnorm._NormBase", ())
-# Puts other tensors in the place of params for one call, and takes them back: functional_call.
+# Replaces params by other tensors for one call, and restores them: functional_call.
 STATELESS = "torch.nn.utils._named_member_accessor"
 
 
 def begun(module: torch.nn.Module) -> bool:
-    """Whether torch.nn.Module.__init__ has run."""
+    """True if torch.nn.Module.__init__ has run."""
     return "_modules" in module.__dict__
 
 
 def replace_params(module: torch.nn.Module, params: dict[str, Any]) -> None:
-    """Another dict of a module's own params."""
+    """Replaces the dict of a module's own params."""
     module.__dict__[PARAMETERS] = params
 
 
 def after_state_dict(module: torch.nn.Module, hook: Callable[..., Any]) -> None:
-    """Has state_dict call a hook, once, with a module's own part."""
+    """Makes state_dict call a hook with the module's own entries. Registers it only once."""
     if hook not in module._state_dict_hooks.values():  # of a sharding that was undone
         module._register_state_dict_hook(hook)
 
@@ -178,7 +178,7 @@ maybe_step = need(f"amp.GradScaler.{MAYBE_STEP}", "scale gradients by GradScaler
 
 
 def has_scheduler_mark(step: Any) -> bool:
-    """Whether a scheduler has wrapped an optimizer's step: it looks for its mark."""
+    """True if a scheduler has wrapped an optimizer's step: the step has its mark."""
     return hasattr(step, "_wrapped_by_lr_sched")
 
 
@@ -189,7 +189,8 @@ def keep_scheduler_mark(old: Any, step: Any) -> None:
 
 
 def note_step(optimizer: Any) -> None:
-    """As what a scheduler has wrapped does: a step comes before it."""
+    """Notes a step, as a step that a scheduler has wrapped does, so that the scheduler may
+    follow."""
     optimizer._opt_called = True
 
 

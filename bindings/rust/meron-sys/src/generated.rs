@@ -19,14 +19,14 @@ pub const MERON_VERSION_PATCH: u32 = 0;
 /// patch.
 pub const MERON_VERSION: u32 = 512;
 
-/// No rank, no peer: the value of a rank field that names nobody.
+/// No rank, no peer: the value of a rank field that names no rank.
 pub const MERON_RANK_NONE: i32 = -1;
 
 /// A timeout that leaves the bound to the context's deadline (see meron_context_options).
 pub const MERON_TIMEOUT_DEFAULT: i32 = -1;
 
-/// What a call returns. 0 is success. A positive value is not an error ("not yet"). Negative
-/// values are errors, grouped by how much they damage:
+/// Status of a call. 0 is success. A positive value is not an error ("not yet"). Negative
+/// values are errors, grouped by the extent of the damage:
 /// \-1xx the call alone: the context and its groups are untouched and usable;
 /// \-2xx a resource of this process or host was missing: nothing was changed;
 /// \-3xx the group is broken: every further call on it gives the same error on every rank;
@@ -52,19 +52,19 @@ pub const MERON_E_UNSUPPORTED: meron_status = -105;
 pub const MERON_E_PARSE: meron_status = -106;
 /// A gradient holds NaN or infinity; the step changed nothing
 pub const MERON_E_NONFINITE: meron_status = -107;
-/// should_stop asked a wait to end, or the object was released
+/// should_stop ended a wait, or the object was released
 pub const MERON_E_CANCELLED: meron_status = -108;
-/// No memory, or the context's limit is reached; it has the figures
+/// No memory, or the context's limit is reached; the message has the figures
 pub const MERON_E_NO_MEMORY: meron_status = -200;
 /// A file, a socket or a mapping failed
 pub const MERON_E_IO: meron_status = -201;
 /// A file or a key does not exist
 pub const MERON_E_NOT_FOUND: meron_status = -202;
-/// A drive gave other bytes than were written: the message says where
+/// A drive returned other bytes than were written: the message says where
 pub const MERON_E_CORRUPT: meron_status = -203;
 /// A drive is full; the message has need and free bytes
 pub const MERON_E_NO_SPACE: meron_status = -204;
-/// A device has failed: it is of no use any more in this process
+/// A device has failed: this process cannot use it any more
 pub const MERON_E_DEVICE: meron_status = -205;
 /// A deadline passed: the message says who has not arrived
 pub const MERON_E_TIMEOUT: meron_status = -300;
@@ -74,7 +74,7 @@ pub const MERON_E_PEER_DEAD: meron_status = -301;
 pub const MERON_E_PEER_CLOSED: meron_status = -302;
 /// Ranks made different calls: the message has both
 pub const MERON_E_MISMATCH: meron_status = -303;
-/// A rank called meron_group_abort, or gave up an update
+/// A rank called meron_group_abort, or cancelled an update
 pub const MERON_E_ABORTED: meron_status = -304;
 /// The token is missing or wrong, or the peer is another user
 pub const MERON_E_AUTH: meron_status = -305;
@@ -106,7 +106,7 @@ pub struct meron_error {
     _marker: PhantomData<(*mut u8, PhantomPinned)>,
 }
 
-/// An operation under way. A value; 0 is null.
+/// A pending operation. A value; 0 is null.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct meron_future {
@@ -122,7 +122,7 @@ pub struct meron_plan {
     pub id: u64,
 }
 
-/// What a step does, for a prediction.
+/// Workload of a step, for a prediction.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_workload {
@@ -134,9 +134,9 @@ pub struct meron_workload {
     pub micro_batches: u32,
     /// Of every unit; default 2: forward and backward
     pub gathers_per_micro_batch: u32,
-    /// That share memory, side by side; 0: all of them
+    /// Consecutive ranks that share memory; 0: all of them
     pub ranks_per_node: u32,
-    /// That the rule keeps of an element; default 2: AdamW
+    /// Of the rule per element; default 2: AdamW
     pub optimizer_states: u32,
     /// Must be 0
     pub reserved_0: u32,
@@ -154,10 +154,10 @@ pub const MERON_WORKLOAD_INIT: meron_workload = meron_workload {
 };
 
 /// Starts to send `bytes` bytes at `data` to rank `peer`. They stay in place and unchanged
-/// until the request is done or cancelled. Stores a number of the transport's choosing in
-/// \*request, by which the request is meant from then on, and returns MERON_OK; or returns
-/// MERON_IN_PROGRESS when it cannot take the message now: the same will be asked again.
-/// `bytes` may be 0.
+/// until the request is done or cancelled. Stores a number of the transport's choice in
+/// \*request, which identifies the request from then on, and returns MERON_OK. Returns
+/// MERON_IN_PROGRESS if it cannot accept the message now: Meron will call it again. `bytes`
+/// may be 0.
 pub type meron_send_fn =
     Option<unsafe extern "C" fn(user: *mut c_void, request: *mut u64, peer: i32, tag: u64, data: *const c_void, bytes: u64) -> meron_status>;
 
@@ -166,32 +166,31 @@ pub type meron_send_fn =
 pub type meron_receive_fn =
     Option<unsafe extern "C" fn(user: *mut c_void, request: *mut u64, peer: i32, tag: u64, data: *mut c_void, bytes: u64) -> meron_status>;
 
-/// Whether a request is done: MERON_OK, with the size of the message in \*bytes, or
-/// MERON_IN_PROGRESS. A request that is done, or failed, is not asked about again. This is
-/// also where the transport may make progress.
+/// Tests if a request is done: MERON_OK, with the size of the message in \*bytes, or
+/// MERON_IN_PROGRESS. A request that is done, or failed, is not tested again. The transport
+/// may also make progress here.
 pub type meron_test_fn =
     Option<unsafe extern "C" fn(user: *mut c_void, request: u64, bytes: *mut u64) -> meron_status>;
 
-/// Gives a request up. Its memory is not touched once this returns.
+/// Cancels a request. After the return its memory is not touched.
 pub type meron_cancel_fn =
     Option<unsafe extern "C" fn(user: *mut c_void, request: u64)>;
 
-/// Returns when something may have happened, or after `timeout_ns` nanoseconds: at most that
-/// long may this function, and only this one, block.
+/// Returns when a message may have progressed, or after `timeout_ns` nanoseconds. Only this
+/// function may block, and at most for that time.
 pub type meron_idle_fn =
     Option<unsafe extern "C" fn(user: *mut c_void, timeout_ns: i64)>;
 
-/// Whether rank `peer` is still there: 0 only if it is known to be gone.
+/// Returns 0 only if rank `peer` is known to be dead.
 pub type meron_alive_fn =
     Option<unsafe extern "C" fn(user: *mut c_void, peer: i32) -> i32>;
 
-/// No function of the table is called any more. Called once, by the call that closes the
-/// context.
+/// The last call of the table: no other function is called after it. Called once, by the call
+/// that closes the context.
 pub type meron_closed_fn =
     Option<unsafe extern "C" fn(user: *mut c_void)>;
 
-/// A transport of the caller's. Read when the context is opened; `user` must outlive the
-/// context.
+/// The caller's transport. Read when the context is opened; `user` must outlive the context.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_transport {
@@ -203,7 +202,7 @@ pub struct meron_transport {
     pub name: *const c_char,
     /// Passed to every function
     pub user: *mut c_void,
-    /// Bytes that one message may have, at least 4096; 0: no limit
+    /// Maximal bytes of a message, at least 4096; 0: no limit
     pub max_message: u64,
     /// See the struct.
     pub send: meron_send_fn,
@@ -215,9 +214,9 @@ pub struct meron_transport {
     pub cancel: meron_cancel_fn,
     /// NULL: Meron sleeps for up to a millisecond between tests
     pub idle: meron_idle_fn,
-    /// NULL: a peer is gone when send, receive or test says so
+    /// NULL: a peer is dead if send, receive or test fails
     pub alive: meron_alive_fn,
-    /// NULL: nobody needs to know
+    /// NULL: no notification
     pub closed: meron_closed_fn,
 }
 
@@ -256,27 +255,27 @@ pub const MERON_LOG_INFO: meron_log_level = 2;
 
 /// Receives log messages: formatted, `length` bytes, NUL-terminated, valid until the callback
 /// returns. May be called from any thread that is inside a call of this library, never while
-/// a lock of the library is held. It may call what never blocks and begins nothing: looks and
-/// releases.
+/// a lock of the library is held. It may call functions that never block and begin no
+/// operation: queries and releases.
 pub type meron_log_fn =
     Option<unsafe extern "C" fn(user: *mut c_void, level: meron_log_level, message: *const c_char, length: usize)>;
 
-/// Asked about ten times a second while a call waits; a non-zero answer ends the wait with
-/// MERON_E_CANCELLED and leaves the operation under way. Called without a lock of the
-/// library; it may call what meron_log_fn may.
+/// Called about ten times a second while a call waits. A non-zero result ends the wait with
+/// MERON_E_CANCELLED; the operation continues. Called without a lock of the library; it may
+/// call the same functions as meron_log_fn.
 pub type meron_should_stop_fn =
     Option<unsafe extern "C" fn(user: *mut c_void) -> i32>;
 
-/// Allocates memory of a device: `bytes` bytes aligned to 256, to be used by work that is
-/// asked of `stream` from now on. NULL: there is none. As meron_device_release_fn, it may be
-/// called by any thread that is inside a call of this library, without a lock of it. It may
-/// call what meron_log_fn may (what begins something is refused with MERON_E_STATE), and must
-/// not wait for work of the device.
+/// Allocates memory of a device: `bytes` bytes aligned to 256, for later work on `stream`.
+/// NULL: there is none. Like meron_device_release_fn, it may be called by any thread that is
+/// inside a call of this library, without a lock of the library. It may call the same
+/// functions as meron_log_fn (a call that begins an operation returns MERON_E_STATE), and
+/// must not wait for work of the device.
 pub type meron_device_allocate_fn =
     Option<unsafe extern "C" fn(user: *mut c_void, bytes: u64, stream: *mut c_void) -> *mut c_void>;
 
-/// Takes such memory back: what was asked of `stream` so far may still use it. What a
-/// finalizer gives up comes back at the next call on the context.
+/// Frees such memory: queued work of `stream` may still use it. Memory that a finalizer
+/// releases is freed at the next call on the context.
 pub type meron_device_release_fn =
     Option<unsafe extern "C" fn(user: *mut c_void, data: *mut c_void, bytes: u64, stream: *mut c_void)>;
 
@@ -305,7 +304,7 @@ pub const MERON_ALLOCATOR_INIT: meron_allocator = meron_allocator {
     user: ptr::null_mut(),
 };
 
-/// How a context is opened. Fill by meron_context_options_init or MERON_CONTEXT_OPTIONS_INIT.
+/// Options of a context. Fill by meron_context_options_init or MERON_CONTEXT_OPTIONS_INIT.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_context_options {
@@ -317,21 +316,21 @@ pub struct meron_context_options {
     pub rank: i32,
     /// \-1: from the environment; without one: 1
     pub world_size: i32,
-    /// "self", "local", "shm", "mpi", "custom", "cluster"; NULL or "auto": custom where that is
-    /// given, self for one rank, mpi under mpirun where neither a token nor MERON_STORE is given,
-    /// else shm. "cluster": ranks of a node share memory, and `custom` joins the nodes; "mpi":
-    /// MPI does
+    /// "self", "local", "shm", "mpi", "custom", "cluster"; NULL or "auto": custom if that is
+    /// given, self for one rank, mpi under mpirun if neither a token nor MERON_STORE is given,
+    /// else shm. "cluster": ranks of a node share memory, and `custom` connects the nodes; "mpi":
+    /// MPI connects them
     pub transport: *const c_char,
     /// Local: ranks of one process with an equal job meet; NULL: "default". In the directory
-    /// MERON_STORE: the job's name among others'; NULL: MERON_JOB, or what the launcher calls it
+    /// MERON_STORE: the job's name among others'; NULL: MERON_JOB, or the launcher's name
     pub job: *const c_char,
     /// Shm: 64 hexadecimal digits, the same on all ranks; NULL: from the descriptor
-    /// MERON_TOKEN_FD or from the variable MERON_TOKEN; where there is none, ranks meet in the
+    /// MERON_TOKEN_FD or from the variable MERON_TOKEN; if there is none, ranks meet in the
     /// directory that MERON_STORE names
     pub token: *const c_char,
     /// Deadline of every operation; 0: 600 s
     pub timeout_ns: i64,
-    /// Bytes that this rank may take; 0: no limit but the host's
+    /// Bytes that this rank may allocate; 0: only the host's limit
     pub host_memory_limit: u64,
     /// Bytes of address space per window; 0: the host's memory
     pub arena_reserve: u64,
@@ -356,7 +355,7 @@ pub struct meron_context_options {
     /// host. Views are then in the device's memory, and gradients may be
     pub device: *const c_char,
     /// Of the device's memory; read while the context opens, its `user` is used until the context
-    /// and all that was made from it have gone; NULL: a pool of Meron's own
+    /// and all its objects are gone; NULL: a pool of Meron's own
     pub allocator: *const meron_allocator,
 }
 
@@ -384,7 +383,7 @@ pub const MERON_CONTEXT_OPTIONS_INIT: meron_context_options = meron_context_opti
     allocator: ptr::null(),
 };
 
-/// What was counted since the context was opened, and memory now. Bytes.
+/// Counters since the context was opened, and the memory in use now, in bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_stats {
@@ -392,7 +391,7 @@ pub struct meron_stats {
     pub struct_size: u32,
     /// 0
     pub reserved_0: u32,
-    /// Parts of peers seen in place, or fetched by devices
+    /// Shards of peers read in place, or fetched by devices
     pub gather_mapped_bytes: u64,
     /// Parts of peers copied
     pub gather_copied_bytes: u64,
@@ -406,17 +405,17 @@ pub struct meron_stats {
     pub wait_ns: u64,
     /// Of values, held now
     pub param_bytes: u64,
-    /// Counted from meron_unit_create on, taken by the first gradient
+    /// Counted from meron_unit_create on, allocated by the first gradient
     pub gradient_bytes: u64,
     /// Of optimizer states, held now
     pub optimizer_bytes: u64,
     /// Of staging buffers, held now
     pub staging_bytes: u64,
-    /// Of what keeps the ranks in step, held now
+    /// Of the control data that keeps the ranks in step, held now
     pub control_bytes: u64,
-    /// Most ever held of param + gradient + optimizer + staging
+    /// Maximum of param + gradient + optimizer + staging
     pub peak_bytes: u64,
-    /// Bytes of pages that the kernel has given to this rank's arena
+    /// Bytes of pages in this rank's arena
     pub arena_pages_bytes: u64,
     /// Gathered from ranks that share no memory, as on the wire
     pub far_gather_bytes: u64,
@@ -426,17 +425,17 @@ pub struct meron_stats {
     pub nvme_read_bytes: u64,
     /// Written to it
     pub nvme_written_bytes: u64,
-    /// Of it, in use now
+    /// Of that file, in use now
     pub nvme_bytes: u64,
     /// Copied from the host to this rank's device
     pub device_up_bytes: u64,
     /// Copied from it to the host
     pub device_down_bytes: u64,
-    /// On the device at all times: rows of tier device
+    /// On the device at all times: entries of tier device
     pub device_bytes: u64,
 }
 
-/// What the plan predicts for this rank and the units made so far. Bytes.
+/// The plan's predictions for this rank and its current units, in bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_prediction {
@@ -450,8 +449,8 @@ pub struct meron_prediction {
     pub gradient_bytes: u64,
     /// Of optimizer states, held
     pub optimizer_bytes: u64,
-    /// Between nodes, what is on its way comes on top; and up to 32 MiB where that, or values of
-    /// tier nvme, goes on to a device
+    /// Without messages in flight between nodes, and without up to 32 MiB if these, or values of
+    /// tier nvme, are copied to a device
     pub peak_bytes: u64,
     /// As in meron_stats, per optimizer step; so are those below
     pub gather_mapped_bytes: u64,
@@ -459,7 +458,7 @@ pub struct meron_prediction {
     pub gather_copied_bytes: u64,
     /// Gradients read from peers
     pub reduce_bytes: u64,
-    /// Of params, from the first gather to the update (of frozen ones for good), on top of
+    /// Of params, from the first gather to the update (of frozen ones permanently), on top of
     /// param_bytes and within peak_bytes
     pub second_copy_bytes: u64,
     /// Gathered from ranks that share no memory, as on the wire
@@ -472,12 +471,12 @@ pub struct meron_prediction {
     pub nvme_written_bytes: u64,
     /// In use there, at all times
     pub nvme_bytes: u64,
-    /// The same; where ranks cannot exchange on their devices, which then lack the sums of
-    /// gradients, it is what they would have
+    /// As in meron_stats. If ranks cannot exchange on their devices, these lack the sums of
+    /// gradients, which this figure contains
     pub device_bytes: u64,
 }
 
-/// A group. A value; 0 is null, and stands for the world where a group is optional.
+/// A group. A value; 0 is null, and stands for the world if a group is optional.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct meron_group {
@@ -485,7 +484,7 @@ pub struct meron_group {
     pub id: u64,
 }
 
-/// How values are combined.
+/// The operation that combines values.
 pub type meron_reduce_op = i32;
 /// A value of meron_reduce_op.
 pub const MERON_SUM: meron_reduce_op = 0;
@@ -511,7 +510,7 @@ pub struct meron_unit {
 /// The most dimensions of a param.
 pub const MERON_MAX_DIMS: u32 = 16;
 
-/// What a param is.
+/// Description of a param.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_param_desc {
@@ -545,7 +544,7 @@ pub const MERON_PARAM_DESC_INIT: meron_param_desc = meron_param_desc {
 /// meron_view.device: memory of the host.
 pub const MERON_DEVICE_HOST: i32 = -1;
 
-/// Part of a tensor in memory. Filled by the library, in full.
+/// A contiguous range of a tensor in memory. The library fills all fields.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_view {
@@ -553,16 +552,16 @@ pub struct meron_view {
     pub data: *mut c_void,
     /// Elements, contiguous
     pub count: u64,
-    /// Index of the first element in the whole tensor, row-major
+    /// Index of the first element in the full tensor, row-major
     pub offset: u64,
     /// Of the elements
     pub dtype: meron_dtype,
-    /// 1: may be written; 0: writing faults or is undefined
+    /// 1: may be written; 0: a write faults or is undefined
     pub writable: u32,
-    /// Whose memory it is: MERON_DEVICE_HOST, or the number of the context's device ("cuda:1" has
-    /// the number 1)
+    /// Owner of the memory: MERON_DEVICE_HOST, or the number of the context's device ("cuda:1"
+    /// has the number 1)
     pub device: i32,
-    /// 0, as the next two: what a later version adds goes there
+    /// 0, as the next two: for later versions
     pub reserved_0: u32,
     /// See the struct.
     pub reserved_1: u64,
@@ -570,7 +569,7 @@ pub struct meron_view {
     pub reserved_2: u64,
 }
 
-/// What is known about a param.
+/// Information about a param.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_param_info {
@@ -584,15 +583,15 @@ pub struct meron_param_info {
     pub frozen: u32,
     /// The first `dims` count
     pub shape: [i64; 16],
-    /// Elements of the whole tensor
+    /// Elements of the full tensor
     pub count: u64,
     /// First element that this rank updates
     pub owned_offset: u64,
-    /// How many; 0 before the param is in a unit
+    /// Number of these elements; 0 before the param is in a unit
     pub owned_count: u64,
 }
 
-/// How numbers are encoded on the way between replicas; docs/plan.md has the details.
+/// Encoding of numbers that are sent between replicas; docs/plan.md has the details.
 pub type meron_codec = i32;
 /// A value of meron_codec.
 pub const MERON_CODEC_NONE: meron_codec = 0;
@@ -607,14 +606,14 @@ pub const MERON_CODEC_INT4: meron_codec = 3;
 pub type meron_unit_state = i32;
 /// This rank holds its shard only
 pub const MERON_UNIT_PARTITIONED: meron_unit_state = 0;
-/// A gather is under way
+/// A gather is pending
 pub const MERON_UNIT_GATHERING: meron_unit_state = 1;
 /// Leased at least once
 pub const MERON_UNIT_AVAILABLE: meron_unit_state = 2;
 /// Being written
 pub const MERON_UNIT_UPDATING: meron_unit_state = 3;
 
-/// What is known about a unit.
+/// Information about a unit.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_unit_info {
@@ -628,14 +627,14 @@ pub struct meron_unit_info {
     pub leases: u32,
     /// 1: a reduced gradient waits for an optimizer step
     pub reduced: u32,
-    /// How values and gradients travel between replicas: by the plan's codec, or bf16 where its
-    /// error was above the plan's limit.
+    /// Codecs of values and gradients between replicas: the plan's, or bf16 if its error was
+    /// above the plan's limit.
     pub param_codec: meron_codec,
     /// See the struct.
     pub gradient_codec: meron_codec,
-    /// What the codec lost of what this rank encoded last: |x - decoded x| / |x| in the 2-norm,
-    /// of all and of the worst block. 0 before, and without a codec; NaN or infinite where values
-    /// were.
+    /// Relative error of this rank's last encoding: |x - decoded x| / |x| in the 2-norm, of all
+    /// values and of the worst block. 0 before the first one, and without a codec; NaN or
+    /// infinite if values were.
     pub param_error: f64,
     /// See the struct.
     pub param_worst_block: f64,
@@ -666,7 +665,7 @@ pub const MERON_LION: meron_optimizer_kind = 3;
 /// As torch.optim.SGD; beta1 is the momentum, weight decay as Adam
 pub const MERON_SGD: meron_optimizer_kind = 4;
 
-/// How an optimizer updates.
+/// Options of an optimizer.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_optimizer_options {
@@ -712,7 +711,7 @@ pub const MERON_OPTIMIZER_OPTIONS_INIT: meron_optimizer_options = meron_optimize
     lr_decay: 0.0,
 };
 
-/// What the params of one group share; numbers that the rule does not use mean nothing.
+/// Hyperparameters of the params of one group. The rule ignores those that it does not use.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_param_group {
@@ -746,7 +745,7 @@ pub const MERON_PARAM_GROUP_INIT: meron_param_group = meron_param_group {
     lr_decay: 0.0,
 };
 
-/// What is known about an optimizer.
+/// Information about an optimizer.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_optimizer_info {
@@ -754,7 +753,7 @@ pub struct meron_optimizer_info {
     pub struct_size: u32,
     /// 0
     pub reserved_0: u32,
-    /// Taken so far, from what meron_optimizer_set_steps set
+    /// Taken so far, counted from meron_optimizer_set_steps
     pub steps: u64,
     /// Global 2-norm of the last step's gradients, before clipping
     pub norm: f64,
@@ -762,17 +761,17 @@ pub struct meron_optimizer_info {
     pub learning_rate: f64,
     /// Of params, at least 1
     pub groups: u32,
-    /// That the rule keeps of an element, besides the master
+    /// Of the rule per element, besides the master
     pub states: u32,
     /// Of this rank's states on tier nvme
     pub nvme_bytes: u64,
-    /// Of them that meron_optimizer_offload has moved off memory
+    /// Of the states that meron_optimizer_offload has moved to a drive
     pub offloaded_bytes: u64,
 }
 
-/// Which state of an optimizer.
+/// A state of an optimizer.
 pub type meron_optimizer_state = i32;
-/// F32 values; the param itself where that is f32
+/// F32 values; the param itself if that is f32
 pub const MERON_STATE_MASTER: meron_optimizer_state = 0;
 /// Average of the gradients; Lion's, and SGD's momentum
 pub const MERON_STATE_EXP_AVG: meron_optimizer_state = 1;
@@ -787,7 +786,7 @@ pub struct meron_checkpoint {
     pub id: u64,
 }
 
-/// A tensor of the caller's own, or a part of one.
+/// The caller's own tensor, or a range of one.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_checkpoint_tensor {
@@ -802,11 +801,11 @@ pub struct meron_checkpoint_tensor {
     pub kind: *const c_char,
     /// As safetensors names it: "F32", "BF16", "I64", ...
     pub dtype: *const c_char,
-    /// Of the whole tensor, row-major
+    /// Of the full tensor, row-major
     pub shape: *const u64,
-    /// First element that `data` has
+    /// First element in `data`
     pub begin: u64,
-    /// Elements that it has
+    /// Elements in `data`
     pub count: u64,
     /// Little endian, contiguous; may be NULL if count is 0
     pub data: *const c_void,
@@ -825,7 +824,7 @@ pub const MERON_CHECKPOINT_TENSOR_INIT: meron_checkpoint_tensor = meron_checkpoi
     data: ptr::null(),
 };
 
-/// What is saved, and what happens to other checkpoints.
+/// Options of a save: its content, and the fate of other checkpoints.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_checkpoint_save_options {
@@ -847,16 +846,16 @@ pub struct meron_checkpoint_save_options {
     pub optimizers: *const meron_optimizer,
     /// See the struct.
     pub optimizer_count: u64,
-    /// The caller's own; those of all ranks together have each element of a tensor once. NULL:
-    /// none of this rank
+    /// The caller's own; all ranks together pass each element of a tensor once. NULL: none of
+    /// this rank
     pub tensors: *const meron_checkpoint_tensor,
     /// See the struct.
     pub tensor_count: u64,
     /// NULL, or a JSON object: "PARAM": "NAME" in the files, for states too; "" leaves the param
     /// out
     pub mapping: *const c_char,
-    /// 1: each node has a folder of its own, such as one on a local disk. Ranks of a node pass
-    /// the same
+    /// 1: each node has its own folder, such as one on a local disk. Ranks of a node pass the
+    /// same
     pub per_node: u32,
     /// Must be 0
     pub reserved_0: u32,
@@ -880,23 +879,23 @@ pub const MERON_CHECKPOINT_SAVE_OPTIONS_INIT: meron_checkpoint_save_options = me
     reserved_0: 0,
 };
 
-/// How far the save under way is.
+/// Progress of a save.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_checkpoint_progress {
     /// sizeof(meron_checkpoint_progress), set by the caller
     pub struct_size: u32,
-    /// 1: a save is under way
+    /// 1: a save is pending
     pub saving: u32,
     /// Bytes that this rank writes; 0: not known yet, or no save
     pub total: u64,
-    /// Of them, out of the units
+    /// Of these, copied from the units
     pub copied: u64,
-    /// Of them, in files
+    /// Of these, written to files
     pub written: u64,
 }
 
-/// What is written without a context, by one process.
+/// Options of a write without a context, by one process.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_checkpoint_write_options {
@@ -927,19 +926,19 @@ pub const MERON_CHECKPOINT_WRITE_OPTIONS_INIT: meron_checkpoint_write_options = 
     tensor_count: 0,
 };
 
-/// What is loaded.
+/// Options of a load.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_checkpoint_load_options {
     /// sizeof(meron_checkpoint_load_options)
     pub struct_size: u32,
-    /// 1: params and tensors that the other side lacks are left alone
+    /// 1: ignore params and tensors that the other side lacks
     pub lenient: u32,
-    /// 1: values, and masters by them; optimizers keep their states
+    /// 1: values, and masters computed from them; optimizers keep their states
     pub values_only: u32,
-    /// 1: only rank 0 sees the files, and sends each rank what it needs
+    /// 1: only rank 0 sees the files, and sends each rank its shards
     pub rank0_only: u32,
-    /// As they were given to the save; NULL: none
+    /// As passed to the save; NULL: none
     pub optimizers: *const meron_optimizer,
     /// See the struct.
     pub optimizer_count: u64,
@@ -948,8 +947,8 @@ pub struct meron_checkpoint_load_options {
     pub mapping: *const c_char,
     /// NULL, or names of values that the caller reads itself, a line each
     pub claimed: *const c_char,
-    /// 1: each node has a folder of its own: one rank of each reads the node's files, and sends
-    /// each rank what it needs
+    /// 1: each node has its own folder: one rank per node reads the node's files, and sends each
+    /// rank its shards
     pub per_node: u32,
     /// Must be 0
     pub reserved_0: u32,
@@ -969,7 +968,7 @@ pub const MERON_CHECKPOINT_LOAD_OPTIONS_INIT: meron_checkpoint_load_options = me
     reserved_0: 0,
 };
 
-/// What is known about a checkpoint.
+/// Information about a checkpoint.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_checkpoint_info {
@@ -981,17 +980,17 @@ pub struct meron_checkpoint_info {
     pub step: u64,
     /// Of its files
     pub bytes: u64,
-    /// That it has
+    /// In the checkpoint
     pub tensors: u64,
-    /// Of its files, by this rank, until now
+    /// Of its files, by this rank, so far
     pub bytes_read: u64,
-    /// States that it lacks, and that stayed as they were when it was loaded
+    /// States that it lacks; the load did not change them
     pub missing: u64,
     /// Tensors that no unit has
     pub unexpected: u64,
 }
 
-/// Which text of a checkpoint.
+/// A text of a checkpoint.
 pub type meron_checkpoint_text_kind = i32;
 /// Of its directory
 pub const MERON_CHECKPOINT_PATH: meron_checkpoint_text_kind = 0;
@@ -1005,7 +1004,7 @@ pub const MERON_CHECKPOINT_UNEXPECTED: meron_checkpoint_text_kind = 3;
 /// without checksums
 pub const MERON_CHECKPOINT_MANIFEST: meron_checkpoint_text_kind = 4;
 
-/// How values are exported.
+/// Options of an export.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_checkpoint_export_options {
@@ -1015,14 +1014,14 @@ pub struct meron_checkpoint_export_options {
     pub dtype: meron_dtype,
     /// 1: each param's own instead
     pub keep_dtype: u32,
-    /// 1: replaces a model that is there
+    /// 1: replaces an existing model
     pub overwrite: u32,
-    /// Of a file's tensors: it is closed before they would exceed it, and a larger tensor has its
-    /// own; 0: 5 GB
+    /// Of a file's tensors: the next file begins before they would exceed it, and a larger tensor
+    /// has its own file; 0: 5 GB
     pub max_file_bytes: u64,
     /// NULL, or a JSON object: "PARAM": "NAME" in the files; "" leaves the param out
     pub mapping: *const c_char,
-    /// The caller's own of kind "values", whole (buffers); those of rank 0 count. NULL: none
+    /// The caller's own of kind "values", unsharded (buffers); those of rank 0 count. NULL: none
     pub tensors: *const meron_checkpoint_tensor,
     /// See the struct.
     pub tensor_count: u64,
@@ -1040,7 +1039,7 @@ pub const MERON_CHECKPOINT_EXPORT_OPTIONS_INIT: meron_checkpoint_export_options 
     tensor_count: 0,
 };
 
-/// Where the full tensors go.
+/// Destination of the full tensors.
 pub type meron_gather_mode = i32;
 /// Read-only, in place where the plan allows it
 pub const MERON_GATHER_VIEW: meron_gather_mode = 0;
@@ -1049,9 +1048,9 @@ pub const MERON_GATHER_COPY: meron_gather_mode = 1;
 /// Into the caller's memory
 pub const MERON_GATHER_INTO: meron_gather_mode = 2;
 
-/// Where a view is.
+/// Memory of a view.
 pub type meron_gather_place = i32;
-/// In the device's memory, where the context has one; else the host's
+/// In the device's memory, if the context has a device; else the host's
 pub const MERON_PLACE_DEVICE: meron_gather_place = 0;
 /// In the host's memory
 pub const MERON_PLACE_HOST: meron_gather_place = 1;
@@ -1062,14 +1061,14 @@ pub const MERON_PLACE_HOST: meron_gather_place = 1;
 pub struct meron_destination {
     /// See the struct.
     pub param: meron_param,
-    /// For the whole tensor, row-major, in the param's dtype; memory of the host, or of the
+    /// For the full tensor, row-major, in the param's dtype; memory of the host, or of the
     /// context's device
     pub data: *mut c_void,
     /// Exactly its size
     pub bytes: u64,
 }
 
-/// How a gather is done.
+/// Options of a gather.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_gather_options {
@@ -1077,7 +1076,7 @@ pub struct meron_gather_options {
     pub struct_size: u32,
     /// See the struct.
     pub mode: meron_gather_mode,
-    /// MERON_GATHER_INTO: one per param that is wanted
+    /// MERON_GATHER_INTO: one per requested param
     pub destinations: *const meron_destination,
     /// See the struct.
     pub destination_count: u64,
@@ -1085,8 +1084,8 @@ pub struct meron_gather_options {
     pub place: meron_gather_place,
     /// Must be 0
     pub reserved_0: u32,
-    /// Destinations in the device's memory are written after what was asked of this stream so
-    /// far; NULL: its default stream
+    /// Destinations in the device's memory are written after the work that is queued on this
+    /// stream so far; NULL: its default stream
     pub stream: *mut c_void,
 }
 
@@ -1109,8 +1108,8 @@ pub struct DLManagedTensorVersioned {
     _marker: PhantomData<(*mut u8, PhantomPinned)>,
 }
 
-/// What reads and writes files: a queue to the kernel and the threads that serve it. A value;
-/// 0 is null.
+/// A queue to the kernel for reads and writes of files, and the threads that serve it. A
+/// value; 0 is null.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct meron_io {
@@ -1118,7 +1117,7 @@ pub struct meron_io {
     pub id: u64,
 }
 
-/// Pinned memory: page-aligned, and registered with the kernel where that is granted. A
+/// Pinned memory: page-aligned, and registered with the kernel if the kernel permits it. A
 /// value; 0 is null.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -1127,16 +1126,16 @@ pub struct meron_io_buffer {
     pub id: u64,
 }
 
-/// Who moves the bytes.
+/// The interface that moves the bytes.
 pub type meron_io_backend = i32;
-/// io_uring where the host allows it, else threads
+/// io_uring if the host allows it, else threads
 pub const MERON_IO_AUTO: meron_io_backend = 0;
 /// io_uring
 pub const MERON_IO_URING: meron_io_backend = 1;
 /// Threads of this process that call pread and pwrite
 pub const MERON_IO_THREADS: meron_io_backend = 2;
 
-/// How files are read and written.
+/// Options of an io.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_io_options {
@@ -1146,17 +1145,17 @@ pub struct meron_io_options {
     pub backend: meron_io_backend,
     /// Of one call of the kernel: a multiple of 4096; default 1 MiB
     pub block_bytes: u32,
-    /// Calls under way at a time, 1 to 4096, of io_uring; default 32
+    /// Pending calls of io_uring, 1 to 4096; default 32
     pub depth: u32,
-    /// 1 to 256, of the backend of threads: as many calls at a time
+    /// Of the backend of threads, 1 to 256: as many calls at a time
     pub threads: u32,
-    /// 1: each call is handed to the kernel alone; default 0: together
+    /// 1: submit each call to the kernel alone; default 0: together
     pub single_submit: u32,
-    /// Default 1; 0: the next calls begin when the last have ended
+    /// Default 1; 0: the next calls begin after the last ones have ended
     pub overlap_events: u32,
     /// Must be 0
     pub reserved_0: u32,
-    /// A wait ends when nothing has moved for so long; 0: 600 s
+    /// A wait fails after this time without any transfer; 0: 600 s
     pub timeout_ns: i64,
 }
 
@@ -1173,7 +1172,7 @@ pub const MERON_IO_OPTIONS_INIT: meron_io_options = meron_io_options {
     timeout_ns: 0,
 };
 
-/// What is known about an io.
+/// Information about an io.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_io_info {
@@ -1193,23 +1192,23 @@ pub struct meron_io_info {
     pub overlap_events: u32,
     /// 0
     pub reserved_0: u32,
-    /// By requests that have ended well
+    /// By requests that have succeeded
     pub bytes_read: u64,
     /// Likewise
     pub bytes_written: u64,
-    /// Of the kernel that have ended
+    /// Of the kernel, completed
     pub calls: u64,
-    /// Of them, those past the page cache
+    /// Of these, past the page cache
     pub direct_calls: u64,
-    /// Reads and writes that were begun, the blocking ones too
+    /// Reads and writes that were begun, also blocking ones
     pub requests: u64,
-    /// Of them, those under way or not waited for
+    /// Of these, pending or not waited for
     pub pending: u64,
-    /// Of buffers that are not gone
+    /// Of all existing buffers
     pub buffer_bytes: u64,
 }
 
-/// What is known about a buffer.
+/// Information about a buffer.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_io_buffer_info {
@@ -1229,7 +1228,7 @@ pub struct meron_io_buffer_info {
 pub struct meron_source {
     /// See the struct.
     pub param: meron_param,
-    /// The whole tensor, row-major; in memory of the host, or of the context's device
+    /// The full tensor, row-major; in memory of the host, or of the context's device
     pub data: *const c_void,
     /// Its elements
     pub count: u64,
@@ -1242,7 +1241,7 @@ pub struct meron_source {
 /// Flags of meron_gradient_view. the caller writes every element: skip the zeroing
 pub const MERON_GRADIENT_OVERWRITE: u32 = 1;
 
-/// How gradients are reduced.
+/// Options of a reduction.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_reduce_options {
@@ -1254,10 +1253,10 @@ pub struct meron_reduce_options {
     pub boundary: u32,
     /// Must be 0
     pub reserved_0: u32,
-    /// The sum is divided by this too, e.g. the number of micro-batches
+    /// Additional divisor of the sum, e.g. the number of micro-batches
     pub divisor: f64,
-    /// Sources on the device are read after what was asked of this stream so far; NULL: its
-    /// default stream
+    /// Sources on the device are read after the work that is queued on this stream so far; NULL:
+    /// its default stream
     pub stream: *mut c_void,
 }
 
@@ -1280,10 +1279,10 @@ pub struct meron_schedule {
     pub id: u64,
 }
 
-/// The kinds of passes: each has a recorded order of its own.
+/// The number of kinds of passes. Each has its own recorded order.
 pub const MERON_SCHEDULE_KINDS: u32 = 16;
 
-/// How far a schedule looks ahead and what it keeps, in elements; and where units are full.
+/// Options of a schedule: limits in elements, and the memory of views.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_schedule_options {
@@ -1291,26 +1290,27 @@ pub struct meron_schedule_options {
     pub struct_size: u32,
     /// Must be 0
     pub reserved_0: u32,
-    /// Gathers are begun ahead for the uses that come within this many elements of uses; default
-    /// 5e7; 0: nothing is begun ahead
+    /// Gathers are prefetched for the next uses within this many elements; default 5e7; 0: no
+    /// prefetch
     pub prefetch_elements: u64,
-    /// Limits what is begun ahead or kept, never what is needed now; default 1e9
+    /// Limit of prefetched and kept units, never of the unit in use; default 1e9
     pub max_live_elements: u64,
-    /// A unit whose next recorded use comes within this many elements of other units' uses is
-    /// kept full; default 1e9
+    /// A unit stays full if its next recorded use is within this many elements of other units'
+    /// uses; default 1e9
     pub max_reuse_elements: u64,
     /// A unit of at most this many elements stays full from its first use until
     /// meron_schedule_drop; default 1e5
     pub persist_elements: u64,
-    /// Of all such units together, in the order given; default UINT64_MAX
+    /// Limit for all such units together, in the order of meron_schedule_create; default
+    /// UINT64_MAX
     pub persist_total_elements: u64,
-    /// Where views are: default MERON_PLACE_HOST; MERON_PLACE_DEVICE: in the memory of the
-    /// context's device, where it has one
+    /// Memory of views: default MERON_PLACE_HOST; MERON_PLACE_DEVICE: the context's device, if it
+    /// has one
     pub place: meron_gather_place,
     /// Must be 0
     pub reserved_1: u32,
-    /// On a device: the trainer's, which waits for a unit that is entered, and behind whose work
-    /// so far its memory goes back; NULL: the device's default one
+    /// On a device: the trainer's stream. It waits for an entered unit, and the unit's memory is
+    /// released after the stream's queued work; NULL: the device's default stream
     pub stream: *mut c_void,
 }
 
@@ -1328,7 +1328,7 @@ pub const MERON_SCHEDULE_OPTIONS_INIT: meron_schedule_options = meron_schedule_o
     stream: ptr::null_mut(),
 };
 
-/// What is known about a schedule.
+/// Information about a schedule.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_schedule_info {
@@ -1336,7 +1336,7 @@ pub struct meron_schedule_info {
     pub struct_size: u32,
     /// Units that are entered now
     pub entered: u32,
-    /// That it was made of
+    /// Of the schedule
     pub units: u64,
     /// Begun so far
     pub passes: u64,
@@ -1344,13 +1344,13 @@ pub struct meron_schedule_info {
     pub uses: u64,
     /// Uses whose unit was full already
     pub ready: u64,
-    /// Uses met by a gather that was begun ahead
+    /// Uses with a prefetched gather
     pub ahead: u64,
-    /// Uses that the recorded order did not have next
+    /// Uses that differ from the recorded order
     pub deviations: u64,
-    /// Of the units that are full or on their way now
+    /// Of the units that are full or gathering now
     pub live_elements: u64,
-    /// The most there were
+    /// Maximum of live_elements
     pub peak_live_elements: u64,
     /// Nanoseconds that uses have waited
     pub wait_ns: u64,
@@ -1366,8 +1366,8 @@ extern "C" {
     /// **Errors**: none.
     pub fn meron_error_code(error: *const meron_error) -> meron_status;
 
-    /// The whole message for people: what failed, on which rank, in which operation, on which
-    /// tensor or file, and what to do. UTF-8, one paragraph.
+    /// The full message for people: the failure, the rank, the operation, the tensor or file, and
+    /// the remedy. UTF-8, one paragraph.
     ///
     /// **Ownership**: borrowed from the error.
     ///
@@ -1378,7 +1378,7 @@ extern "C" {
     /// **Errors**: none ("" for NULL).
     pub fn meron_error_message(error: *const meron_error) -> *const c_char;
 
-    /// The operation that failed, for example "gather" or "context_open"; "" where none applies.
+    /// The operation that failed, for example "gather" or "context_open"; "" if none applies.
     ///
     /// **Ownership**: borrowed from the error.
     ///
@@ -1389,7 +1389,7 @@ extern "C" {
     /// **Errors**: none.
     pub fn meron_error_operation(error: *const meron_error) -> *const c_char;
 
-    /// The tensor, unit, file or key concerned; "" where none applies.
+    /// The tensor, unit, file or key concerned; "" if none applies.
     ///
     /// **Ownership**: borrowed from the error.
     ///
@@ -1400,7 +1400,7 @@ extern "C" {
     /// **Errors**: none.
     pub fn meron_error_subject(error: *const meron_error) -> *const c_char;
 
-    /// What to do next, as one sentence; "" where nothing is known.
+    /// The remedy, as one sentence; "" if none is known.
     ///
     /// **Ownership**: borrowed from the error.
     ///
@@ -1475,8 +1475,8 @@ extern "C" {
     /// **Errors**: none.
     pub fn meron_version_string() -> *const c_char;
 
-    /// What this host and this build offer, as JSON: version, compiler, CPU features and the
-    /// kernel target in use, transports with the reason where one is unavailable, memory, huge
+    /// Describes this host and this build, as JSON: version, compiler, CPU features and the
+    /// kernel target in use, transports with the reason if one is unavailable, memory, huge
     /// pages, /dev/shm, memlock limit, io_uring.
     ///
     /// - `out`: receives the text.
@@ -1491,7 +1491,7 @@ extern "C" {
     #[must_use]
     pub fn meron_system_info(out: *mut *mut c_char, err: *mut *mut meron_error) -> meron_status;
 
-    /// Frees a string that a function of this library handed out. NULL is allowed.
+    /// Frees a string that a function of this library returned. NULL is allowed.
     ///
     /// **Blocks**: never.
     ///
@@ -1509,8 +1509,8 @@ extern "C" {
     /// **Errors**: none.
     pub fn meron_dtype_size(dtype: meron_dtype) -> usize;
 
-    /// Waits for a future. Returns MERON_IN_PROGRESS when timeout_ns passed first; the operation
-    /// goes on.
+    /// Waits for a future. Returns MERON_IN_PROGRESS if timeout_ns passed first; the operation
+    /// continues.
     ///
     /// - `timeout_ns`: nanoseconds; MERON_TIMEOUT_DEFAULT: until the operation's own deadline; 0: as
     ///   meron_future_poll.
@@ -1530,9 +1530,9 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// MERON_OK when the operation has ended well, MERON_IN_PROGRESS when it has not ended, else
-    /// its error. Without `err` a save that has failed counts as not told: the next save reports
-    /// it.
+    /// Returns MERON_OK if the operation has succeeded, MERON_IN_PROGRESS if it has not ended,
+    /// else its error. Without `err`, the failure of a save counts as unreported: the next save
+    /// reports it.
     ///
     /// **Blocks**: never on peers, a device or a drive; may compute and copy.
     ///
@@ -1542,8 +1542,8 @@ extern "C" {
     #[must_use]
     pub fn meron_future_poll(future: meron_future, err: *mut *mut meron_error) -> meron_status;
 
-    /// Releases a future. An operation under way goes on, so that the ranks stay in step; a
-    /// gather and an update are given up (see meron_gather_begin, meron_update_begin).
+    /// Releases a future. A pending operation continues, so that the ranks stay in step; a
+    /// pending gather or update is cancelled (see meron_gather_begin, meron_update_begin).
     ///
     /// **Blocks**: never.
     ///
@@ -1552,14 +1552,14 @@ extern "C" {
     /// **Errors**: MERON_E_HANDLE, MERON_E_STALE.
     pub fn meron_future_release(future: meron_future, err: *mut *mut meron_error) -> meron_status;
 
-    /// Makes one of the named plans: "zero0" (everything replicated, as in DDP), "zero1"
+    /// Creates one of the named plans: "zero0" (everything replicated, as in DDP), "zero1"
     /// (optimizer states sharded), "zero2" (gradients too), "zero3" (parameters too); for several
     /// nodes "mics(4)" (zero3 within groups of 4 ranks, gradients synchronized between the groups
-    /// when an accumulation ends), "hpz(4)" (zero3 with a second copy of the parameters in each
-    /// group from forward to backward) and "zeropp(4)" (the same, with parameters in int8 and
-    /// gradients in int4 between groups). Without an argument, or with "node", a group is the
-    /// ranks of a node. Follows ZeRO (arXiv 1910.02054), MiCS (arXiv 2205.00119) and ZeRO++
-    /// (arXiv 2306.10209).
+    /// at the accumulation boundary), "hpz(4)" (zero3 with a secondary partition of the
+    /// parameters in each group from forward to backward) and "zeropp(4)" (the same, with
+    /// parameters in int8 and gradients in int4 between groups). Without an argument, or with
+    /// "node", a group is the ranks of a node. Follows ZeRO (arXiv 1910.02054), MiCS (arXiv
+    /// \2205.00119) and ZeRO++ (arXiv 2306.10209).
     ///
     /// - `out`: receives the plan.
     /// - `name`: NUL-terminated.
@@ -1672,20 +1672,21 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Estimates on a cluster what every known strategy costs per step, and ranks them: bytes and
-    /// time on the links between nodes and inside a node, time of a step with perfect overlap and
-    /// with none, memory per device and whether it fits, and in sentences why the first is first.
-    /// Times are made of predicted bytes, as docs/plan.md says; nothing is measured.
+    /// Estimates the cost per step of every known strategy on a cluster, and ranks the
+    /// strategies: bytes and time on the links between nodes and inside a node, time of a step
+    /// with perfect overlap and with none, memory per device and if it fits, and the reasons for
+    /// the first rank in sentences. Times are computed from predicted bytes, as docs/plan.md
+    /// describes; nothing is measured.
     ///
     /// - `out`: receives the text.
     /// - `model`: JSON of `model_bytes` bytes, as for meron_plan_predict.
     /// - `cluster`: JSON of `cluster_bytes` bytes: nodes, devices and their speeds; docs/plan.md has
     ///   every key.
-    /// - `workload`: what a step does; NULL: the initial value. Ranks and ranks_per_node are the
-    ///   cluster's, whatever it says.
+    /// - `workload`: the workload of a step; NULL: the initial value. The cluster's ranks and
+    ///   ranks_per_node replace its values.
     /// - `tokens`: per device and micro-batch: computation then takes 6 \* elements \* tokens
     ///   operations at the cluster's "device.flops"; 0: not given.
-    /// - `compute_seconds`: what computation takes per micro-batch, instead of `tokens`; 0 with 0
+    /// - `compute_seconds`: time of computation per micro-batch, instead of `tokens`; 0 with 0
     ///   tokens: no time.
     /// - `table`: 0: JSON, the best first; 1: tables for people.
     ///
@@ -1714,7 +1715,7 @@ extern "C" {
     /// tensors are grouped into units by layer.
     ///
     /// - `header`: the first `bytes` bytes of the file: 8 bytes of length, then the header.
-    /// - `file_bytes`: the size of the whole file, against which offsets are checked.
+    /// - `file_bytes`: the size of the file, to check offsets.
     ///
     /// **Ownership**: the caller frees \*out with meron_string_free.
     ///
@@ -1787,23 +1788,24 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Opens this rank's context and meets the other ranks.
+    /// Opens this rank's context and connects it to the other ranks.
     ///
     /// - `out`: receives the context.
     /// - `options`: NULL for the defaults.
     ///
     /// **Ownership**: the caller closes \*out.
     ///
-    /// **Blocks**: until all ranks have come, at most the deadline.
+    /// **Blocks**: until all ranks have arrived, at most the deadline.
     ///
     /// **Threads**: any.
     ///
     /// **Errors**: MERON_E_ARGUMENT (rank beyond the world, unknown transport), MERON_E_AUTH (token
-    /// missing or wrong), MERON_E_TIMEOUT (who is missing), MERON_E_VERSION, MERON_E_NO_MEMORY,
-    /// MERON_E_IO, MERON_E_NOT_FOUND (no directory MERON_STORE), MERON_E_UNSUPPORTED (nothing
-    /// joins the ranks' hosts; the device's module cannot be loaded or cannot work here, with the
-    /// reason), MERON_E_DEVICE (it has failed), MERON_E_DUPLICATE (a rank came twice), or what a
-    /// faster rank's calls have broken the world with meanwhile.
+    /// missing or wrong), MERON_E_TIMEOUT (names the missing ranks), MERON_E_VERSION,
+    /// MERON_E_NO_MEMORY, MERON_E_IO, MERON_E_NOT_FOUND (no directory MERON_STORE),
+    /// MERON_E_UNSUPPORTED (no transport connects the ranks' hosts; the device's module cannot be
+    /// loaded or cannot work here, with the reason), MERON_E_DEVICE (it has failed),
+    /// MERON_E_DUPLICATE (a rank arrived twice), or the error with which calls of a faster rank
+    /// have broken the world.
     #[must_use]
     pub fn meron_context_open(
         out: *mut meron_context,
@@ -1811,15 +1813,14 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Closes the context: operations under way are cancelled, all handles made from it become
-    /// stale, views become invalid, and memory that the caller passed to operations is not
-    /// touched any more once it returns. DLPack tensors stay readable. Local: it does not wait
-    /// for peers, but for a save of a checkpoint under way, which ends first; one that
-    /// should_stop does not wait for is abandoned, and no checkpoint comes of it. Peers that
-    /// still need this rank get MERON_E_PEER_CLOSED.
+    /// Closes the context: pending operations are cancelled, all its handles become stale, views
+    /// become invalid, and after the return nothing touches memory that the caller passed to
+    /// operations. DLPack tensors stay readable. Local: it does not wait for peers, but first for
+    /// a pending save of a checkpoint. If should_stop ends that wait, the save is abandoned and
+    /// leaves no checkpoint. Peers that still need this rank get MERON_E_PEER_CLOSED.
     ///
     /// **Blocks**: on such a save; else at most until calls of other threads on this context have
-    /// noticed (5 s).
+    /// ended (5 s).
     ///
     /// **Threads**: any.
     ///
@@ -1903,11 +1904,11 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Predicts memory and traffic of this rank from the plan and the units made so far. The
-    /// counters of meron_stats grow by exactly these bytes per step of that workload. optimizer's
-    /// rule count.
+    /// Predicts memory and traffic of this rank from the plan and the current units. The counters
+    /// of meron_stats grow by exactly these bytes per step of that workload.
     ///
-    /// - `workload`: its `ranks` and `optimizer_states` are ignored: the world's size and the
+    /// - `workload`: its `ranks` and `optimizer_states` are ignored in favour of the world's size and
+    ///   the optimizer's rule.
     ///
     /// **Blocks**: never.
     ///
@@ -1955,22 +1956,22 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Makes a group of some ranks. Collective over the world: every rank calls it with the same
-    /// list; ranks outside of the list get a null group.
+    /// Creates a group of some ranks. Collective over the world: every rank calls it with the
+    /// same list; ranks outside of the list get a null group.
     ///
     /// - `ranks`: `count` world ranks, each once, in the group's order.
     ///
     /// **Ownership**: the caller releases \*out.
     ///
-    /// **Blocks**: never; where the plan has parameters on tier device, until the ranks of the group
-    /// have called it, because their devices are joined.
+    /// **Blocks**: never; but if the plan has parameters on tier device, until the ranks of the group
+    /// have called it, because it connects their devices.
     ///
     /// **Threads**: any.
     ///
     /// **Errors**: MERON_E_ARGUMENT (a rank beyond the world or twice), MERON_E_UNSUPPORTED (more
     /// than 64 groups), MERON_E_VERSION (libraries of collectives that differ),
-    /// MERON_E_NO_MEMORY, -3xx. A lack of memory on one rank breaks the world: all are told which
-    /// rank.
+    /// MERON_E_NO_MEMORY, -3xx. A lack of memory on one rank breaks the world: the error names
+    /// the rank on all ranks.
     #[must_use]
     pub fn meron_group_create(
         out: *mut meron_group,
@@ -1980,7 +1981,7 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// This rank's place in the group.
+    /// This rank's number in the group.
     ///
     /// **Blocks**: never.
     ///
@@ -2008,9 +2009,9 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// MERON_OK while the group is whole, else the sticky error that broke it.
+    /// MERON_OK while the group works, else the sticky error that broke it.
     ///
-    /// **Blocks**: never; looks whether peers are alive.
+    /// **Blocks**: never; checks if peers are alive.
     ///
     /// **Threads**: any.
     ///
@@ -2018,7 +2019,7 @@ extern "C" {
     #[must_use]
     pub fn meron_group_status(group: meron_group, err: *mut *mut meron_error) -> meron_status;
 
-    /// Breaks the group on every rank: waits under way end with MERON_E_ABORTED, which carries
+    /// Breaks the group on every rank: pending waits end with MERON_E_ABORTED, which contains
     /// `reason`.
     ///
     /// - `reason`: NULL or text for people, at most 200 bytes are kept.
@@ -2075,8 +2076,8 @@ extern "C" {
     ) -> meron_status;
 
     /// Begins an all-reduce of `count` elements in place. Sums are in f32, in rank order, so that
-    /// every rank gets the same bits in every run. Made for small arrays (losses, metrics): every
-    /// rank reads all peers' values; gradients go by meron_reduce_begin.
+    /// every rank gets the same bits in every run. For small arrays (losses, metrics): every rank
+    /// reads all peers' values. For gradients, use meron_reduce_begin.
     ///
     /// **Ownership**: `data` must stay valid until the future has ended.
     ///
@@ -2142,7 +2143,7 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Reads what is known about a param.
+    /// Reads the information about a param.
     ///
     /// - `out`: struct_size set by the caller.
     ///
@@ -2183,10 +2184,10 @@ extern "C" {
     /// **Errors**: MERON_E_HANDLE, MERON_E_STALE.
     pub fn meron_param_release(param: meron_param, err: *mut *mut meron_error) -> meron_status;
 
-    /// Makes a unit and reserves the memory that the plan gives it on this rank; values are zero
-    /// at version 0. The memory of gradients is counted, and the host asked whether it has what
-    /// this rank needs, but it is taken by the first gradient: see meron_gradient_view.
-    /// Collective over the params' group.
+    /// Creates a unit and reserves its memory on this rank according to the plan; values are zero
+    /// at version 0. The memory of gradients is counted, and checked against the host's free
+    /// memory, but the first gradient allocates it: see meron_gradient_view. Collective over the
+    /// params' group.
     ///
     /// - `name`: unique in the context, 1 to 512 bytes of UTF-8.
     /// - `params`: `count` params of one group, none of them in a unit.
@@ -2200,7 +2201,7 @@ extern "C" {
     ///
     /// **Errors**: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param twice, or in a unit already, or the
     /// name), MERON_E_NO_MEMORY (figures), -3xx. In a group of several ranks, a lack of memory on
-    /// one of them breaks the group: all are told which rank.
+    /// one of them breaks the group: the error names the rank on all of them.
     #[must_use]
     pub fn meron_unit_create(
         out: *mut meron_unit,
@@ -2211,27 +2212,27 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Destroys a unit and its params: gives back their memory on the host, on the device and on
+    /// Destroys a unit and its params: releases their memory on the host, on the device and on
     /// the drive, and their names. Collective over the unit's group: all ranks call it, and no
-    /// rank makes units or groups meanwhile. All handles of the unit and of its params become
+    /// rank creates units or groups meanwhile. All handles of the unit and of its params become
     /// stale; views of its values and gradients must not be read any more.
     ///
     /// **Ownership**: none.
     ///
-    /// **Blocks**: until every rank has called it and none uses the unit any more, at most the
+    /// **Blocks**: until every rank has called it and no rank uses the unit any more, at most the
     /// deadline.
     ///
     /// **Threads**: any, one unit at a time.
     ///
-    /// **Errors**: MERON_E_STATE, before any rank is called and before anything has changed (the unit
-    /// is gathered, updated, reduced or stepped, or it belongs to a schedule or an optimizer:
-    /// release these first; another thread destroys a unit), MERON_E_CANCELLED (should_stop: call
-    /// again to go on), MERON_E_HANDLE, MERON_E_STALE (also the second time), -3xx (a rank that
-    /// does not call is named).
+    /// **Errors**: MERON_E_STATE, before this rank notifies its peers and before anything has changed
+    /// (the unit is gathered, updated, reduced or stepped, or it belongs to a schedule or an
+    /// optimizer: release these first; another thread destroys a unit), MERON_E_CANCELLED
+    /// (should_stop: call again to continue), MERON_E_HANDLE, MERON_E_STALE (also the second
+    /// time), -3xx (names a rank that does not call).
     #[must_use]
     pub fn meron_unit_destroy(unit: meron_unit, err: *mut *mut meron_error) -> meron_status;
 
-    /// Reads what is known about a unit.
+    /// Reads the information about a unit.
     ///
     /// - `out`: struct_size set by the caller.
     ///
@@ -2256,17 +2257,17 @@ extern "C" {
     /// **Errors**: MERON_E_HANDLE, MERON_E_STALE.
     pub fn meron_unit_release(unit: meron_unit, err: *mut *mut meron_error) -> meron_status;
 
-    /// Begins an update of some units: asks every rank to release the present version. Collective
-    /// over the units' group. When it has ended, this rank's parts may be written.
+    /// Begins an update of some units: requests that every rank release the current version.
+    /// Collective over the units' group. When it has ended, this rank's shards may be written.
     ///
     /// - `out`: receives the update.
     /// - `units`: `count` units of one group, none leased on this rank.
     ///
-    /// **Ownership**: the caller ends \*out by meron_update_publish. Released before, the update is
-    /// given up: if this rank has waited for it and called neither meron_update_write nor
+    /// **Ownership**: the caller ends \*out by meron_update_publish. A release before that cancels
+    /// the update: if this rank has waited for it and called neither meron_update_write nor
     /// meron_update_view, its values are published unchanged; otherwise the group breaks with
-    /// MERON_E_ABORTED on every rank, because values that are written in part must not be
-    /// published and peers go on with the update.
+    /// MERON_E_ABORTED on every rank, because partly written values must not be published and
+    /// peers continue the update.
     ///
     /// **Blocks**: never.
     ///
@@ -2282,7 +2283,7 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// The part of `param` that this rank updates (all of it when the plan replicates the
+    /// The shard of `param` that this rank updates (the full tensor if the plan replicates the
     /// optimizer states), in the param's dtype, writable.
     ///
     /// **Ownership**: borrowed until meron_update_publish.
@@ -2291,8 +2292,8 @@ extern "C" {
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: MERON_E_ARGUMENT (the param is in none of the units), MERON_E_STATE (the update
-    /// has not been waited for), MERON_E_HANDLE, MERON_E_STALE.
+    /// **Errors**: MERON_E_ARGUMENT (the param is in none of the units), MERON_E_STATE (no call has
+    /// waited for the update), MERON_E_HANDLE, MERON_E_STALE.
     #[must_use]
     pub fn meron_update_view(
         out: *mut meron_view,
@@ -2301,12 +2302,11 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Writes this rank's part of `param` from the whole tensor, of which every rank passes equal
-    /// values; converts between dtypes, and keeps f32 values in the master copy where there is
-    /// one.
+    /// Writes this rank's shard of `param` from the full tensor. Every rank passes equal values.
+    /// Converts between dtypes, and keeps f32 values in the master copy if there is one.
     ///
     /// - `data`: `count` elements, row-major.
-    /// - `count`: the param's whole element count.
+    /// - `count`: the param's full element count.
     ///
     /// **Ownership**: `data` is only read, during the call.
     ///
@@ -2325,8 +2325,8 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Publishes the written parts as the next version and ends the update; the handle becomes
-    /// stale. What was not written keeps its value.
+    /// Publishes the written shards as the next version and ends the update; the handle becomes
+    /// stale. Elements that were not written keep their values.
     ///
     /// **Blocks**: never.
     ///
@@ -2351,22 +2351,22 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Makes an optimizer and its states (zero) for the trainable params of some units: what the
-    /// rule keeps, in the plan's dtype and on its tier, and an f32 master copy where the params
-    /// have 16 bits. States on tier nvme are written once here, so that steps only write over
-    /// what is there; while that takes long, the log tells how far it is. Collective over the
-    /// units' group.
+    /// Creates an optimizer and its states (zero) for the trainable params of some units: the
+    /// states of the rule, in the plan's dtype and on its tier, and an f32 master copy if the
+    /// params have 16 bits. States on tier nvme are written once here, so that steps only
+    /// overwrite existing data; if that takes long, the log reports the progress. Collective over
+    /// the units' group.
     ///
     /// - `options`: NULL for the defaults.
     ///
     /// **Ownership**: the caller releases \*out.
     ///
-    /// **Blocks**: on this rank's drive where states lie on nvme; never on peers.
+    /// **Blocks**: on this rank's drive if states are on nvme; never on peers.
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: MERON_E_ARGUMENT (a value out of range, no trainable param, a folder of tier nvme
-    /// that will not do), MERON_E_DUPLICATE (a unit twice, or in an optimizer already),
+    /// **Errors**: MERON_E_ARGUMENT (a value out of range, no trainable param, an unusable folder of
+    /// tier nvme), MERON_E_DUPLICATE (a unit twice, or in an optimizer already),
     /// MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_HANDLE,
     /// MERON_E_STALE, -3xx.
     #[must_use]
@@ -2378,8 +2378,8 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Sets the learning rate of the next steps for params that are in no group that was added;
-    /// the same on all ranks (it is part of the step's fingerprint).
+    /// Sets the learning rate of the next steps for params of group 0; the same on all ranks (it
+    /// is part of the step's fingerprint).
     ///
     /// **Blocks**: never.
     ///
@@ -2408,11 +2408,11 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Gives some params numbers of their own, for example no weight decay. All ranks must do the
-    /// same before the next step, whose fingerprint has it.
+    /// Gives some params their own hyperparameters, for example no weight decay. All ranks must
+    /// do the same before the next step, because it is part of the step's fingerprint.
     ///
-    /// - `out`: receives the group's number, 1, 2, ...; group 0 is of params that are in no other.
-    /// - `params`: `count` params that this optimizer trains, none in a group that was added.
+    /// - `out`: receives the group's number, 1, 2, ...; group 0 has the params of no other group.
+    /// - `params`: `count` params that this optimizer trains, all of group 0.
     /// - `group`: copied.
     ///
     /// **Blocks**: never.
@@ -2420,7 +2420,7 @@ extern "C" {
     /// **Threads**: any, not during a step.
     ///
     /// **Errors**: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param is in a group already), MERON_E_STATE
-    /// (a step is under way), MERON_E_HANDLE, MERON_E_STALE.
+    /// (a step is pending), MERON_E_HANDLE, MERON_E_STALE.
     #[must_use]
     pub fn meron_optimizer_add_param_group(
         out: *mut u32,
@@ -2431,9 +2431,9 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Sets the numbers of a group for the next steps; the same on all ranks.
+    /// Sets the hyperparameters of a group for the next steps; the same on all ranks.
     ///
-    /// - `number`: 0, or what meron_optimizer_add_param_group gave.
+    /// - `number`: 0, or a number from meron_optimizer_add_param_group.
     ///
     /// **Blocks**: never.
     ///
@@ -2448,7 +2448,7 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Reads the numbers of a group.
+    /// Reads the hyperparameters of a group.
     ///
     /// - `out`: struct_size set by the caller.
     ///
@@ -2468,7 +2468,7 @@ extern "C" {
     ) -> meron_status;
 
     /// Begins a step: global gradient norm (exact, so equal for every number of ranks), clipping,
-    /// update of this rank's parts, publication of the next version. Needs the reduced gradient
+    /// update of this rank's shards, publication of the next version. Needs the reduced gradient
     /// of every unit, and no lease on any of them on this rank. Collective over the units' group.
     /// States on tier nvme are read, updated and written at the same time, piece by piece;
     /// nothing is written before the norm is known to be finite.
@@ -2482,10 +2482,10 @@ extern "C" {
     /// **Threads**: any.
     ///
     /// **Errors**: MERON_E_STATE (names the unit that is leased or not reduced), MERON_E_HANDLE,
-    /// MERON_E_STALE, -3xx; from the wait: MERON_E_NONFINITE on all ranks when the norm is not
-    /// finite: nothing was changed, the gradients are discarded; MERON_E_IO and MERON_E_CORRUPT
-    /// where a drive failed or gave other bytes than were written: the group is broken, and a
-    /// checkpoint is what to go on from.
+    /// MERON_E_STALE, -3xx; from the wait: MERON_E_NONFINITE on all ranks if the norm is not
+    /// finite: nothing was changed, and the gradients are discarded; MERON_E_IO and
+    /// MERON_E_CORRUPT if a drive failed or returned other bytes than were written: the group is
+    /// broken, so continue from a checkpoint.
     #[must_use]
     pub fn meron_optimizer_step_begin(
         out: *mut meron_future,
@@ -2506,7 +2506,7 @@ extern "C" {
     ///
     /// **Threads**: any, not during a step.
     ///
-    /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (a step is under way), MERON_E_HANDLE,
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (a step is pending), MERON_E_HANDLE,
     /// MERON_E_STALE.
     #[must_use]
     pub fn meron_optimizer_set_steps(
@@ -2529,7 +2529,7 @@ extern "C" {
     ///
     /// **Threads**: any, not during a step.
     ///
-    /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (a step is under way), MERON_E_HANDLE,
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (a step is pending), MERON_E_HANDLE,
     /// MERON_E_STALE.
     #[must_use]
     pub fn meron_optimizer_set_skipped(
@@ -2568,7 +2568,7 @@ extern "C" {
     /// **Threads**: any, not during a step.
     ///
     /// **Errors**: MERON_E_ARGUMENT (also for a param that this optimizer does not train),
-    /// MERON_E_STATE (a step is under way), MERON_E_HANDLE, MERON_E_STALE.
+    /// MERON_E_STATE (a step is pending), MERON_E_HANDLE, MERON_E_STALE.
     #[must_use]
     pub fn meron_optimizer_set_param_steps(
         optimizer: meron_optimizer,
@@ -2577,7 +2577,7 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Reads what is known about an optimizer.
+    /// Reads the information about an optimizer.
     ///
     /// - `out`: struct_size set by the caller.
     ///
@@ -2593,8 +2593,8 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// This rank's part of a state of `param`, f32, where it lies in memory as such. Writable,
-    /// but for a master that is the param itself (write that through an update).
+    /// This rank's shard of a state of `param`, if the state is in memory in f32. Writable,
+    /// except for a master that is the param itself (write that through an update).
     ///
     /// **Ownership**: borrowed until the next step or meron_optimizer_release.
     ///
@@ -2603,7 +2603,7 @@ extern "C" {
     /// **Threads**: any, not during a step.
     ///
     /// **Errors**: MERON_E_ARGUMENT (not a param of this optimizer, a state that the rule does not
-    /// keep), MERON_E_UNSUPPORTED (it lies on nvme, or in 16 or 8 bits:
+    /// keep), MERON_E_UNSUPPORTED (it is on nvme, or in 16 or 8 bits: use
     /// meron_optimizer_read_state), MERON_E_HANDLE, MERON_E_STALE.
     #[must_use]
     pub fn meron_optimizer_state_view(
@@ -2614,17 +2614,17 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Copies this rank's part of a state of `param` in f32, wherever and however it lies.
+    /// Copies this rank's shard of a state of `param` in f32, from any tier and dtype.
     ///
     /// - `out`: `count` floats.
     /// - `count`: the param's owned_count (meron_param_get_info).
     ///
-    /// **Blocks**: on this rank's drive where states lie on nvme.
+    /// **Blocks**: on this rank's drive if states are on nvme.
     ///
     /// **Threads**: any, not during a step.
     ///
     /// **Errors**: MERON_E_ARGUMENT (as meron_optimizer_state_view, or another count), MERON_E_STATE
-    /// (a step is under way), MERON_E_IO, MERON_E_CORRUPT, MERON_E_HANDLE, MERON_E_STALE.
+    /// (a step is pending), MERON_E_IO, MERON_E_CORRUPT, MERON_E_HANDLE, MERON_E_STALE.
     #[must_use]
     pub fn meron_optimizer_read_state(
         out: *mut f32,
@@ -2635,7 +2635,7 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Replaces this rank's part of a state of `param`, from f32; states of 16 or 8 bits are
+    /// Replaces this rank's shard of a state of `param`, from f32; states of 16 or 8 bits are
     /// rounded to nearest.
     ///
     /// - `data`: `count` floats, only read.
@@ -2657,20 +2657,21 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Moves this rank's states that lie in memory, the f32 master among them, to this rank's
-    /// file on a drive, and gives their memory back: for a phase that needs it for something
-    /// else, as DeepSpeed's offload_states does. Values stay usable; until meron_optimizer_reload
-    /// the optimizer cannot step, and what would change its master (an update) is refused.
+    /// Moves this rank's states in memory, including the f32 master, to this rank's file on a
+    /// drive, and frees their memory, for a phase that needs it for something else, like
+    /// DeepSpeed's offload_states. Values stay usable; until meron_optimizer_reload the optimizer
+    /// cannot step, and calls that would change its master (an update) fail.
     ///
-    /// - `folder`: on a drive; NULL for the plan's nvme.path, or where this rank's file is already.
+    /// - `folder`: on a drive; NULL for the plan's nvme.path, or for the folder that already has this
+    ///   rank's file.
     ///
-    /// **Blocks**: on this rank's drive, and other calls of this rank that begin something meanwhile;
-    /// never on peers.
+    /// **Blocks**: on this rank's drive, and meanwhile other calls of this rank that begin an
+    /// operation; never on peers.
     ///
-    /// **Threads**: any. After an error all is as it was.
+    /// **Threads**: any. An error changes nothing.
     ///
-    /// **Errors**: MERON_E_ARGUMENT (no folder, one that will not do), MERON_E_STATE (a step is under
-    /// way, they are offloaded already), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NOT_FOUND,
+    /// **Errors**: MERON_E_ARGUMENT (no folder, an unusable one), MERON_E_STATE (a step is pending,
+    /// they are offloaded already), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NOT_FOUND,
     /// MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
     #[must_use]
     pub fn meron_optimizer_offload(
@@ -2679,14 +2680,14 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Brings the states back that meron_optimizer_offload has moved off, bit by bit the same.
+    /// Restores the states that meron_optimizer_offload moved, bit for bit.
     ///
     /// **Blocks**: on this rank's drive; never on peers.
     ///
-    /// **Threads**: any. After an error they are offloaded still.
+    /// **Threads**: any. After an error they are still offloaded.
     ///
     /// **Errors**: MERON_E_STATE (they are not offloaded), MERON_E_NO_MEMORY, MERON_E_IO,
-    /// MERON_E_CORRUPT (the drive gave other bytes), MERON_E_TIMEOUT, MERON_E_HANDLE,
+    /// MERON_E_CORRUPT (the drive returned other bytes), MERON_E_TIMEOUT, MERON_E_HANDLE,
     /// MERON_E_STALE.
     #[must_use]
     pub fn meron_optimizer_reload(
@@ -2694,10 +2695,10 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Releases the optimizer and its states. A step under way keeps them until it has ended.
+    /// Releases the optimizer and its states. A pending step keeps them until it has ended.
     ///
-    /// **Blocks**: where states lie on nvme, until what the last step wrote is there, at most 5 s;
-    /// never on peers.
+    /// **Blocks**: if states are on nvme, until the writes of the last step have completed, at most 5
+    /// s; never on peers.
     ///
     /// **Threads**: any, also a finalizer's.
     ///
@@ -2739,41 +2740,41 @@ extern "C" {
 
     /// Begins to save the states of all units, as they are now, as `name` in `folder`. Collective
     /// over the world. A thread of the engine copies them into bounded memory and writes:
-    /// gathers, forward and backward go on meanwhile. A step or an update of a unit waits until
-    /// the unit is copied, and so does a reduction whose codec keeps feedback; writes of states,
-    /// offloads, reloads, new optimizers and the destruction of units wait until all units are.
-    /// Views of states must not be written before that. The counts of steps and the numbers of
-    /// param groups are those of the call. After a failure on any rank (a full disk) all ranks
-    /// get the error, which names that rank, from the future, and, if some rank has not waited
-    /// for it, once again from the next save, which then begins nothing; the checkpoints that
-    /// were there stay, and training can go on. One save at a time: the next one, and a load,
-    /// wait for the one before. Closing the context waits for it too. A wait for the future that
-    /// is given up leaves the save as it is. A rank that gives no sign of progress for twice the
-    /// context's timeout breaks the group (MERON_E_TIMEOUT); one that is slow does not, nor do
-    /// steps that wait for it. With `per_node` a node's folder has the files of its ranks, and
-    /// the manifest of all (docs/checkpoint-format.md): the checkpoint exists once every node has
-    /// given it its name; a name that only some nodes have, because a host died meanwhile, is
-    /// free. that all ranks of the node see.
+    /// gathers, forward and backward continue meanwhile. A step or an update of a unit waits
+    /// until the unit is copied, and so does a reduction with a codec that keeps feedback; writes
+    /// of states, offloads, reloads, new optimizers and the destruction of units wait until all
+    /// units are. Views of states must not be written before that. The counts of steps and the
+    /// numbers of param groups are those of the call. After a failure on any rank (a full disk)
+    /// the future returns the error on all ranks, and the error names that rank. If some rank has
+    /// not waited for the future, the next save returns the error again, and begins nothing.
+    /// Existing checkpoints stay, and training can continue. One save at a time: the next save,
+    /// and a load, wait for the previous one. Closing the context waits for it too. A cancelled
+    /// wait for the future does not affect the save. A rank that makes no progress for twice the
+    /// context's timeout breaks the group (MERON_E_TIMEOUT); a slow rank does not, nor do steps
+    /// that wait for it. With `per_node` a node's folder has the files of its ranks, and the
+    /// manifest of all (docs/checkpoint-format.md): the checkpoint exists after every node has
+    /// renamed its folder; a name that only some nodes have, because a host died meanwhile, is
+    /// free.
     ///
     /// - `out`: receives the future.
-    /// - `folder`: a directory that all ranks see; made if it is not there. With `per_node`, one
+    /// - `folder`: a directory that all ranks see; created if it does not exist. With `per_node`, a
+    ///   directory that all ranks of the node see.
     /// - `name`: one component of a path, not hidden, at most 200 bytes of UTF-8.
     /// - `options`: NULL for the values and masters alone.
     ///
-    /// **Ownership**: texts and arrays are copied; what a tensor's `data` points to must stay as it
-    /// is until meron_checkpoint_wait_copied; the caller releases \*out.
+    /// **Ownership**: texts and arrays are copied; the memory at a tensor's `data` must not change
+    /// until meron_checkpoint_wait_copied; the caller releases \*out.
     ///
-    /// **Blocks**: until the save before has ended.
+    /// **Blocks**: until the previous save has ended.
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (a step is under way, a unit is updated, a
-    /// gradient waits for a step, states are offloaded), MERON_E_UNSUPPORTED (a unit of some
-    /// ranks only), MERON_E_HANDLE, MERON_E_STALE, -3xx. From the future: MERON_E_ARGUMENT (a
-    /// name that will not do, `extra` is no JSON object, tensors do not fit each other),
-    /// MERON_E_DUPLICATE (the name is taken), MERON_E_STATE (another process saves that name),
-    /// MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_TIMEOUT,
-    /// MERON_E_CLOSED, -3xx.
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (a step is pending, a unit is updated, a gradient
+    /// waits for a step, states are offloaded), MERON_E_UNSUPPORTED (a unit of some ranks only),
+    /// MERON_E_HANDLE, MERON_E_STALE, -3xx. From the future: MERON_E_ARGUMENT (an invalid name,
+    /// `extra` is no JSON object, tensors do not fit each other), MERON_E_DUPLICATE (the name is
+    /// taken), MERON_E_STATE (another process saves that name), MERON_E_NO_SPACE, MERON_E_IO,
+    /// MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_TIMEOUT, MERON_E_CLOSED, -3xx.
     #[must_use]
     pub fn meron_checkpoint_save_begin(
         out: *mut meron_future,
@@ -2784,9 +2785,9 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Waits until the save under way has copied what it saves: then the caller's tensors may
-    /// change. Returns MERON_OK also if no save is under way, or if it has failed;
-    /// MERON_IN_PROGRESS when timeout_ns passed first.
+    /// Waits until the pending save has copied all its data: then the caller's tensors may
+    /// change. Returns MERON_OK also if no save is pending, or if it has failed;
+    /// MERON_IN_PROGRESS if timeout_ns passed first.
     ///
     /// - `timeout_ns`: nanoseconds; MERON_TIMEOUT_DEFAULT: without bound.
     ///
@@ -2802,7 +2803,7 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Reads how far the save under way is, or how far the last one came.
+    /// Reads the progress of the pending save, or of the last one.
     ///
     /// - `out`: struct_size set by the caller.
     ///
@@ -2835,8 +2836,8 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Writes tensors as a checkpoint of one rank: what importers of other formats need. `data`
-    /// is read once and in order, so it may be mapped files.
+    /// Writes tensors as a checkpoint of one rank, for importers of other formats. `data` is read
+    /// once and in order, so it may be mapped files.
     ///
     /// - `folder`: , name  as meron_checkpoint_save_begin.
     ///
@@ -2870,16 +2871,16 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Loads a checkpoint into all units: values, masters, states, counts of steps and numbers of
-    /// groups of the optimizers. Collective over the world. Before anything changes, all ranks
-    /// have compared names, shapes and optimizers, and opened the files; such an error leaves
-    /// everything as it was. An error after that is one on all ranks and breaks the group,
+    /// Loads a checkpoint into all units: values, masters, states, counts of steps and
+    /// hyperparameters of the optimizers' groups. Collective over the world. Before anything
+    /// changes, all ranks have compared names, shapes and optimizers, and opened the files; such
+    /// an error changes nothing. A later error is an error on all ranks and breaks the group,
     /// because states are of two checkpoints. When it ends on one rank, no rank reads the files
-    /// any more. With `per_node` the newest is the newest of which the nodes' folders together
-    /// have all files; the numbers of nodes and ranks may be others than at the save, and a node
-    /// may have the files of several.
+    /// any more. With `per_node` the newest checkpoint is the newest that has all its files in
+    /// the nodes' folders together; the numbers of nodes and ranks may differ from those at the
+    /// save, and a node may have the files of several.
     ///
-    /// - `out`: receives what was loaded.
+    /// - `out`: receives the loaded checkpoint.
     /// - `folder`: of checkpoints, or one of them; or a model as Hugging Face publishes it, a
     ///   directory or one file, with `values_only`.
     /// - `name`: NULL for the newest complete one.
@@ -2887,15 +2888,15 @@ extern "C" {
     ///
     /// **Ownership**: the caller releases \*out.
     ///
-    /// **Blocks**: on the drive and on all ranks; other threads of this rank that begin something
-    /// wait. A rank that does not go on for twice the context's timeout ends the load
-    /// (MERON_E_TIMEOUT, which names it); raise the timeout for drives so slow.
+    /// **Blocks**: on the drive and on all ranks; other threads of this rank that begin an operation
+    /// wait. A rank that makes no progress for twice the context's timeout ends the load
+    /// (MERON_E_TIMEOUT, which names it); raise the timeout for such slow drives.
     ///
     /// **Threads**: any.
     ///
     /// **Errors**: MERON_E_NOT_FOUND, MERON_E_CORRUPT (names tensor, file and offset),
-    /// MERON_E_VERSION (of a newer version), MERON_E_ARGUMENT (it does not fit: missing,
-    /// unexpected and other shapes are listed), MERON_E_STATE and MERON_E_UNSUPPORTED as
+    /// MERON_E_VERSION (of a newer version), MERON_E_ARGUMENT (it does not fit: the message lists
+    /// missing, unexpected and different shapes), MERON_E_STATE and MERON_E_UNSUPPORTED as
     /// meron_checkpoint_save_begin, MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_AUTH (a link),
     /// MERON_E_HANDLE, MERON_E_STALE, -3xx.
     #[must_use]
@@ -2908,7 +2909,7 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Opens a checkpoint, or a model as Hugging Face publishes it, to look at it and to read
+    /// Opens a checkpoint, or a model as Hugging Face publishes it, to inspect it and to read
     /// tensors.
     ///
     /// - `out`: receives the checkpoint.
@@ -2930,7 +2931,7 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Reads what is known about a checkpoint.
+    /// Reads the information about a checkpoint.
     ///
     /// - `out`: struct_size set by the caller.
     ///
@@ -2965,7 +2966,7 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Reads elements of a tensor, as they are in the files, after their checksums were compared.
+    /// Reads elements of a tensor in the files' dtype, after a comparison of their checksums.
     /// Local: no other rank takes part.
     ///
     /// - `data`: receives `count` elements.
@@ -2993,7 +2994,7 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Releases a checkpoint; what was loaded stays.
+    /// Releases a checkpoint; loaded states stay.
     ///
     /// **Blocks**: never.
     ///
@@ -3022,27 +3023,27 @@ extern "C" {
 
     /// Writes the values of all units as Hugging Face publishes models: model.safetensors, or
     /// several files and model.safetensors.index.json. Collective over the world; each rank
-    /// writes its own part of each tensor in place, so nothing is gathered. The f32 master is the
-    /// source where a param has one and another dtype is written than the param's own. A tensor
+    /// writes its own shard of each tensor in place, so nothing is gathered. If a param has an
+    /// f32 master and its own dtype is not the written one, the master is the source. A tensor
     /// that layers share is one param and written once. At every moment, also if a rank is
-    /// killed, the folder has the model that was there or the new one; its other files are left
-    /// alone, and what a killed export left is removed by the next. NaNs are written as they are.
+    /// killed, the folder has the former model or the new one. Its other files are unchanged, and
+    /// the next export removes the files of a killed one. NaNs are written as they are.
     ///
-    /// - `folder`: a directory that all ranks see; made if it is not there.
+    /// - `folder`: a directory that all ranks see; created if it does not exist.
     /// - `options`: NULL for the initial value.
     ///
     /// **Ownership**: everything is only read, during the call.
     ///
-    /// **Blocks**: on the drive and on all ranks; other threads of this rank that begin something
+    /// **Blocks**: on the drive and on all ranks; other threads of this rank that begin an operation
     /// wait.
     ///
     /// **Threads**: any.
     ///
     /// **Errors**: MERON_E_ARGUMENT and MERON_E_PARSE (the mapping or a tensor, two tensors of one
-    /// name, nothing to export), MERON_E_DUPLICATE (a model is there), MERON_E_STATE (another
-    /// export to the folder is under way; and as meron_checkpoint_save_begin),
-    /// MERON_E_UNSUPPORTED as that, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_TIMEOUT,
-    /// MERON_E_HANDLE, MERON_E_STALE, -3xx.
+    /// name, nothing to export), MERON_E_DUPLICATE (a model exists), MERON_E_STATE (another
+    /// export to the folder is pending; and as meron_checkpoint_save_begin), MERON_E_UNSUPPORTED
+    /// as that, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE,
+    /// \-3xx.
     #[must_use]
     pub fn meron_checkpoint_export(
         context: meron_context,
@@ -3067,20 +3068,20 @@ extern "C" {
     ) -> meron_status;
 
     /// Begins a gather. Collective over the units' group; the mode may differ between ranks. When
-    /// it has ended, the tensors are full, those on a device too; a wait makes the copy that was
-    /// asked for, and may end with MERON_E_NO_MEMORY (the device has no room: this rank alone is
-    /// concerned, and all else is usable as before) or MERON_E_DEVICE.
+    /// it has ended, the tensors are full, those on a device too. A wait makes the requested
+    /// copy, and may end with MERON_E_NO_MEMORY (the device is full: only this rank is concerned,
+    /// and everything else stays usable) or MERON_E_DEVICE.
     ///
     /// - `out`: receives the gather, which holds a lease on every unit.
     /// - `units`: `count` units of one group.
     /// - `options`: NULL for a view.
     ///
-    /// **Ownership**: the caller releases \*out, which gives the leases back; destinations must stay
-    /// valid until it has ended or is released. A release gives up what has not ended, and makes
-    /// views invalid: on a device the caller has waited for all that uses them (or see
+    /// **Ownership**: the caller releases \*out, which releases the leases; destinations must stay
+    /// valid until it has ended or is released. A release cancels a pending gather, and makes
+    /// views invalid: on a device the caller must first wait for all work that uses them (or see
     /// meron_gather_release_on_stream).
     ///
-    /// **Blocks**: never, unless this rank is 1,024 operations ahead of a peer.
+    /// **Blocks**: only if this rank is 1,024 operations ahead of a peer.
     ///
     /// **Threads**: any.
     ///
@@ -3096,9 +3097,8 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Makes `stream` wait until the tensors are full on the device: what is asked of it from now
-    /// on sees them. Without waiting for the device; for tensors on the host it is
-    /// meron_future_wait.
+    /// Makes `stream` wait until the tensors are full on the device: later work on the stream
+    /// sees them. Does not wait for the device; for tensors on the host it is meron_future_wait.
     ///
     /// - `stream`: of the context's device (a cudaStream_t); NULL: its default stream.
     /// - `timeout_ns`: as meron_future_wait, of the wait for peers.
@@ -3117,20 +3117,21 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// The whole tensor of a param of a full gather; on a device, of one that was waited for by
-    /// meron_future_wait or meron_gather_wait_stream: there the pointer is one of the device.
+    /// The full tensor of a param of a gather that has ended. On a device, a call of
+    /// meron_future_wait or meron_gather_wait_stream must have waited for the gather, and the
+    /// pointer is one of the device.
     ///
     /// **Ownership**: borrowed until meron_future_release. Read-only for MERON_GATHER_VIEW: other
-    /// ranks read the same memory, which is mapped read-only where the plan shards it, so that a
-    /// write ends the process by a segmentation fault; where the plan replicates it, a write
-    /// damages the values. Gather with MERON_GATHER_COPY or MERON_GATHER_INTO to change values.
+    /// ranks read the same memory, which is mapped read-only if the plan shards it, so that a
+    /// write ends the process by a segmentation fault; if the plan replicates it, a write damages
+    /// the values. Gather with MERON_GATHER_COPY or MERON_GATHER_INTO to change values.
     ///
     /// **Blocks**: never.
     ///
     /// **Threads**: any.
     ///
     /// **Errors**: MERON_E_ARGUMENT (not in this gather), MERON_E_STATE (not full yet, or on a device
-    /// that no call has waited for), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE.
+    /// and no call has waited for it), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE.
     #[must_use]
     pub fn meron_gather_view(
         out: *mut meron_view,
@@ -3139,11 +3140,11 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// The same as a DLPack tensor (version 1.x; the CPU's, or that of a CUDA device), with a
-    /// lease of its own that its deleter gives back. Its flags say read-only for
-    /// MERON_GATHER_VIEW; a consumer that ignores that, as PyTorch does, must not write.
-    /// MERON_GATHER_INTO is refused: that memory is the caller's. On a device it may be taken
-    /// before anybody has waited, and is read by what waits for the gather.
+    /// The same as a DLPack tensor (version 1.x; of the CPU or of a CUDA device), with a separate
+    /// lease that its deleter releases. Its flags are read-only for MERON_GATHER_VIEW; a consumer
+    /// that ignores them, as PyTorch does, must not write. MERON_GATHER_INTO is an error: that
+    /// memory is the caller's. On a device it may be taken before a call has waited; work that
+    /// waits for the gather may read it.
     ///
     /// **Ownership**: the caller calls (\*out)-\>deleter(\*out) once. Until then the memory stays
     /// readable, also after the context was closed; peers may change the values from then on. On
@@ -3164,8 +3165,8 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// As meron_future_release, where work that was asked of `stream` so far still uses the
-    /// views: their memory on the device goes back when that is done. DLPack tensors keep theirs.
+    /// As meron_future_release, if queued work of `stream` still uses the views: their memory on
+    /// the device is released when that work is done. DLPack tensors keep theirs.
     ///
     /// - `stream`: of the context's device; NULL: its default stream.
     ///
@@ -3207,8 +3208,9 @@ extern "C" {
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: MERON_E_ARGUMENT (a value out of range), MERON_E_UNSUPPORTED (MERON_IO_URING where
-    /// the host forbids io_uring: the message says what does), MERON_E_NO_MEMORY, MERON_E_FORKED.
+    /// **Errors**: MERON_E_ARGUMENT (a value out of range), MERON_E_UNSUPPORTED (MERON_IO_URING if
+    /// the host forbids io_uring: the message names the cause), MERON_E_NO_MEMORY,
+    /// MERON_E_FORKED.
     #[must_use]
     pub fn meron_io_open(
         out: *mut meron_io,
@@ -3217,24 +3219,24 @@ extern "C" {
     ) -> meron_status;
 
     /// Reads `bytes` bytes of a file from `offset` on, and waits for them. Offset, length and
-    /// memory need no alignment. Whole pages go past the page cache, where the file system allows
-    /// it and the memory lies as the file does: both at multiples of the page, say. The rest goes
-    /// through it.
+    /// memory need no alignment. Full pages bypass the page cache if the file system allows it
+    /// and memory and file have the same alignment, for example both at multiples of the page.
+    /// The rest uses the page cache.
     ///
-    /// - `path`: of a regular file or a block device, as the host spells it.
-    /// - `data`: `bytes` bytes of the caller's; may be NULL where `bytes` is 0.
+    /// - `path`: of a regular file or a block device, in the host's notation.
+    /// - `data`: `bytes` bytes of the caller's memory; may be NULL if `bytes` is 0.
     /// - `offset`: in bytes from the beginning of the file.
     ///
     /// **Ownership**: the memory stays the caller's; after MERON_E_TIMEOUT the drive may still write
     /// to it, until meron_io_wait or meron_io_close has returned.
     ///
-    /// **Blocks**: on the drive, at most until nothing has moved for the options' timeout_ns, and on
-    /// the file system while the file is opened.
+    /// **Blocks**: on the drive, until the options' timeout_ns has passed without any transfer, and
+    /// on the file system while the file is opened.
     ///
-    /// **Threads**: any; what is under way elsewhere must not write the same bytes.
+    /// **Threads**: any; no pending request may write the same bytes.
     ///
-    /// **Errors**: MERON_E_NOT_FOUND, MERON_E_IO (the file ends before that: the message has the
-    /// file, the offset, the bytes wanted and those that are there; or what the drive says),
+    /// **Errors**: MERON_E_NOT_FOUND, MERON_E_IO (the file is too short: the message has the file,
+    /// the offset, the requested bytes and the available ones; or the error of the drive),
     /// MERON_E_ARGUMENT (no regular file), MERON_E_TIMEOUT, MERON_E_NO_MEMORY, MERON_E_CLOSED
     /// (meanwhile), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
     #[must_use]
@@ -3247,24 +3249,25 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Writes `bytes` bytes to a file from `offset` on, and waits until the kernel has taken
-    /// them. Makes the file where there is none, with what umask leaves of mode 0666; what it
-    /// holds besides stays, and so does its end. What must survive a loss of power needs a sync
-    /// of the caller's own. A file that has to grow gets its room before anything is written.
+    /// Writes `bytes` bytes to a file from `offset` on, and waits until the kernel has accepted
+    /// them. Creates the file if it does not exist, with mode 0666 less the umask. Other content
+    /// of the file stays, and the file is not truncated. Data that must survive a loss of power
+    /// needs a sync by the caller. A file that has to grow gets its disk space before anything is
+    /// written.
     ///
     /// - `path`: as meron_io_read.
-    /// - `data`: `bytes` bytes, only read; may be NULL where `bytes` is 0.
-    /// - `offset`: as meron_io_read; bytes that were never written before it read as 0.
+    /// - `data`: `bytes` bytes, only read; may be NULL if `bytes` is 0.
+    /// - `offset`: as meron_io_read; earlier bytes that were never written read as 0.
     ///
     /// **Ownership**: the memory stays the caller's; after MERON_E_TIMEOUT the drive may still read
     /// it, as meron_io_read.
     ///
     /// **Blocks**: as meron_io_read.
     ///
-    /// **Threads**: any; what is under way elsewhere must not read or write the same bytes.
+    /// **Threads**: any; no pending request may read or write the same bytes.
     ///
-    /// **Errors**: as meron_io_read, MERON_E_NO_SPACE (a file that was to grow has the size that it
-    /// had), MERON_E_NOT_FOUND where the directory is not there.
+    /// **Errors**: as meron_io_read, MERON_E_NO_SPACE (a file that had to grow keeps its size),
+    /// MERON_E_NOT_FOUND if the directory does not exist.
     #[must_use]
     pub fn meron_io_write(
         io: meron_io,
@@ -3275,13 +3278,13 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Begins a read. Requests begin in the order in which they are asked for, run side by side
-    /// and end in any order: who needs one before another waits. A request is a future: a wait
-    /// for it ends also when nothing has moved for the options' timeout_ns (MERON_E_TIMEOUT: it
-    /// is still under way), with MERON_E_IO or MERON_E_NO_SPACE (both name file, offset and
-    /// bytes; no wait for all tells them again), or with MERON_E_CLOSED (the io was closed before
-    /// it ended). Released, one under way goes on: its memory must stay, and meron_io_wait or
-    /// meron_io_close tells how it ended.
+    /// Begins a read. Requests begin in the order of the calls, run at the same time and end in
+    /// any order: wait for a request before you begin another that depends on it. A request is a
+    /// future. A wait for it ends also after the options' timeout_ns without any transfer
+    /// (MERON_E_TIMEOUT: it is still pending), with MERON_E_IO or MERON_E_NO_SPACE (both name
+    /// file, offset and bytes; meron_io_wait does not report them again), or with MERON_E_CLOSED
+    /// (the io was closed before it ended). A pending request continues after its release: its
+    /// memory must stay valid, and meron_io_wait or meron_io_close returns its result.
     ///
     /// - `out`: receives the request.
     /// - `path`: as meron_io_read.
@@ -3289,13 +3292,13 @@ extern "C" {
     /// - `offset`: as meron_io_read.
     ///
     /// **Ownership**: the caller releases \*out; the memory must stay until the request has ended
-    /// (that of a meron_io_buffer does by itself).
+    /// (the memory of a meron_io_buffer does so by itself).
     ///
     /// **Blocks**: on the file system while the file is opened, never on the transfer.
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: as meron_io_read; what the drive says comes from a wait.
+    /// **Errors**: as meron_io_read; a wait returns the errors of the drive.
     #[must_use]
     pub fn meron_io_read_begin(
         out: *mut meron_future,
@@ -3307,7 +3310,7 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Begins a write; the file is made, and grows, here.
+    /// Begins a write. This call creates the file and lets it grow.
     ///
     /// - `out`: receives the request.
     /// - `path`: as meron_io_write.
@@ -3320,7 +3323,7 @@ extern "C" {
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: as meron_io_write; what the drive says comes from a wait.
+    /// **Errors**: as meron_io_write; a wait returns the errors of the drive.
     #[must_use]
     pub fn meron_io_write_begin(
         out: *mut meron_future,
@@ -3332,18 +3335,19 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Waits for everything that was begun and not waited for alone, also where its handle was
-    /// released. Returns MERON_IN_PROGRESS when timeout_ns passed first; the requests go on.
+    /// Waits for all requests that no call has waited for, also for those with a released handle.
+    /// Returns MERON_IN_PROGRESS if timeout_ns passed first; the requests continue.
     ///
-    /// - `timeout_ns`: nanoseconds; MERON_TIMEOUT_DEFAULT: as long as something moves; 0: only asks.
+    /// - `timeout_ns`: nanoseconds; MERON_TIMEOUT_DEFAULT: as long as transfers progress; 0: only
+    ///   polls.
     ///
-    /// **Blocks**: on the drive, at most until nothing has moved for the options' timeout_ns.
+    /// **Blocks**: on the drive, until the options' timeout_ns has passed without any transfer.
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: when all have ended, the first error of them, which names its file, and how many
-    /// more failed; MERON_E_TIMEOUT: nothing moves, and they are still under way; MERON_E_HANDLE,
-    /// MERON_E_STALE, MERON_E_FORKED.
+    /// **Errors**: after all have ended, their first error, which names its file and the number of
+    /// other failures; MERON_E_TIMEOUT: no transfer progresses, and they are still pending;
+    /// MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
     #[must_use]
     pub fn meron_io_wait(
         io: meron_io,
@@ -3351,7 +3355,7 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Reads what is known about an io.
+    /// Reads the information about an io.
     ///
     /// - `out`: struct_size set by the caller.
     ///
@@ -3367,9 +3371,9 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// What a person should know about its speed, a line each: the backend and what the kernel
-    /// has granted it, why it is not a faster one, and which files go through the page cache, and
-    /// why.
+    /// Describes the speed for people, one line per fact: the backend and the kernel's grants,
+    /// the reason if it is not a faster one, and the files that use the page cache with the
+    /// reason.
     ///
     /// **Ownership**: the caller frees \*out with meron_string_free.
     ///
@@ -3386,32 +3390,32 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Closes the io. What is under way ends first; its handle is stale at once. Requests and
+    /// Closes the io after pending requests have ended; its handle is stale at once. Requests and
     /// buffers stay until they are released.
     ///
     /// **Ownership**: memory of requests is the caller's again, unless this returns MERON_E_CLOSED or
-    /// MERON_E_TIMEOUT: a drive has held some for longer and may still use it.
+    /// MERON_E_TIMEOUT: a drive has not returned some of it and may still use it.
     ///
-    /// **Blocks**: on the drive, at most 5 s, or 10 s where it does not answer at all.
+    /// **Blocks**: on the drive, at most 5 s, or 10 s if it does not answer at all.
     ///
     /// **Threads**: any, also a finalizer's.
     ///
-    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, and with the io closed all the
-    /// same: the first error of requests that nobody has waited for.
+    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, and, although the io is closed, the
+    /// first error of requests that no call has waited for.
     pub fn meron_io_close(io: meron_io, err: *mut *mut meron_error) -> meron_status;
 
-    /// Makes pinned memory of `bytes` bytes, which read as 0. The fastest to read into and write
-    /// from, though any memory will do.
+    /// Allocates pinned memory of `bytes` bytes, which read as 0. Reads and writes are fastest
+    /// with it, although they accept any memory.
     ///
     /// **Ownership**: the caller releases \*out.
     ///
-    /// **Blocks**: until the host has given the memory.
+    /// **Blocks**: until the host has allocated the memory.
     ///
     /// **Threads**: any.
     ///
     /// **Errors**: MERON_E_ARGUMENT (no bytes), MERON_E_NO_MEMORY (the host, its cgroup or a limit),
-    /// MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED. Where the kernel does not register it, it
-    /// is used all the same (meron_io_describe says why).
+    /// MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED. If the kernel does not register it, it
+    /// works unregistered (meron_io_describe has the reason).
     #[must_use]
     pub fn meron_io_buffer_create(
         out: *mut meron_io_buffer,
@@ -3420,7 +3424,7 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Where a buffer lies, and how large it is.
+    /// Address and size of a buffer.
     ///
     /// - `out`: struct_size set by the caller.
     ///
@@ -3438,8 +3442,8 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Releases a buffer. Its memory goes when the last request that uses it has ended, and was
-    /// waited for; the buffer outlives its io where that is closed first.
+    /// Releases a buffer. Its memory is freed after the last request that uses it has ended and a
+    /// call has waited for that request. The buffer outlives its io if that is closed first.
     ///
     /// **Blocks**: never on the drive.
     ///
@@ -3451,16 +3455,17 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// The place in this rank's bucket for the gradient of `param`, writable: the trainer adds to
-    /// it. When an accumulation starts it is zero (unless MERON_GRADIENT_OVERWRITE is given);
-    /// under a plan that keeps whole gradients it holds the sum of the micro-batches so far.
+    /// The memory in this rank's bucket for the gradient of `param`, writable: the trainer adds
+    /// to it. It is zero at the start of an accumulation (unless MERON_GRADIENT_OVERWRITE is
+    /// given); under a plan that keeps full gradients it contains the sum of the micro-batches so
+    /// far.
     ///
     /// - `flags`: 0 or MERON_GRADIENT_OVERWRITE; the first call for the unit in a micro-batch counts.
     ///
     /// **Ownership**: borrowed until meron_reduce_begin of the unit.
     ///
     /// **Blocks**: on peers that still read the bucket's last contents, at most the deadline. The
-    /// unit's first gradient takes the memory of gradients, which meron_unit_create has only
+    /// unit's first gradient allocates the memory of gradients, which meron_unit_create has only
     /// counted.
     ///
     /// **Threads**: any.
@@ -3468,7 +3473,7 @@ extern "C" {
     /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (frozen, not in a unit, the gradient is reduced
     /// and not used, or all buckets are being filled), MERON_E_NO_MEMORY (nothing has changed:
     /// the call may be made again), MERON_E_HANDLE, MERON_E_STALE, MERON_E_CANCELLED (no bucket
-    /// is taken), -3xx; those also of another group whose reduction keeps the buckets.
+    /// is taken), -3xx, also of another group if its reduction keeps the buckets.
     #[must_use]
     pub fn meron_gradient_view(
         out: *mut meron_view,
@@ -3493,19 +3498,19 @@ extern "C" {
     ) -> meron_status;
 
     /// Begins the reduction of a unit's gradients of one micro-batch. Collective over the unit's
-    /// group. Under a plan that keeps whole gradients, a call with boundary 0 only accumulates:
-    /// no communication.
+    /// group. Under a plan that keeps full gradients, a call with boundary 0 only accumulates: no
+    /// communication.
     ///
-    /// - `out`: receives the future. NULL: nobody waits for this one by itself. It goes on whenever
-    ///   this rank waits for anything, the unit's next gradient waits for it, and what it fails of
-    ///   breaks the group. Before a step: meron_reduce_wait.
+    /// - `out`: receives the future. NULL: no wait for this reduction alone. It progresses in every
+    ///   wait of this rank, the unit's next gradient waits for it, and its failure breaks the
+    ///   group. Before a step, call meron_reduce_wait.
     /// - `sources`: NULL: the bucket was filled through meron_gradient_view. Else `count` gradients;
     ///   params without one count as zero.
     /// - `options`: NULL for a mean at the boundary.
     ///
     /// **Ownership**: the caller releases \*out; sources on the host are read during the call, those
-    /// on the device until the reduction has ended: they stay as they are until the future, or
-    /// meron_reduce_wait, says so.
+    /// on the device until the reduction has ended: do not change these before a wait for the
+    /// future, or meron_reduce_wait, has returned.
     ///
     /// **Blocks**: as meron_gradient_view when sources are given.
     ///
@@ -3524,11 +3529,11 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Waits until the last reduction, and the last end of an accumulation, that were begun of
-    /// each unit have ended: also of those begun without a future. One call for many units.
-    /// Returns MERON_IN_PROGRESS when timeout_ns passed first; all go on.
+    /// Waits until the last reduction and the last end of an accumulation of each unit have
+    /// ended, also those without a future. One call for many units. Returns MERON_IN_PROGRESS if
+    /// timeout_ns passed first; all operations continue.
     ///
-    /// - `units`: `count` units, also of several groups; one of which nothing was begun is done.
+    /// - `units`: `count` units, also of several groups; a unit with no reduction counts as done.
     /// - `timeout_ns`: of the whole call; as in meron_future_wait.
     ///
     /// **Blocks**: as meron_future_wait.
@@ -3545,9 +3550,9 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// The reduced gradient of the part of `param` that this rank updates, f32, writable; for
-    /// trainers with an optimizer of their own, or to change it: a step of Meron's optimizer
-    /// takes norm, clipping and its test for NaN and infinity from what it finds there.
+    /// The reduced gradient of the shard of `param` that this rank updates, f32, writable. It is
+    /// for trainers with their own optimizer, or for changes: a step of Meron's optimizer
+    /// computes norm, clipping and its test for NaN and infinity from the current content.
     ///
     /// **Ownership**: borrowed until the next gradient of the unit is begun, a step, or
     /// meron_reduce_discard.
@@ -3565,11 +3570,11 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Ends an accumulation without another micro-batch: all of them were given with boundary 0,
-    /// and the result has the same bits as if the last one had been given with boundary 1. Under
-    /// a plan that shards gradients nothing moves, what was summed is scaled; under one that
-    /// keeps whole gradients, what was accumulated is reduced. A rank without a gradient takes
-    /// part with zeros. Collective over the unit's group.
+    /// Ends an accumulation without another micro-batch: all of them had boundary 0, and the
+    /// result has the same bits as if the last one had boundary 1. Under a plan that shards
+    /// gradients, no bytes move and the sum is scaled; under a plan that keeps full gradients,
+    /// the accumulated gradient is reduced. A rank without a gradient contributes zeros.
+    /// Collective over the unit's group.
     ///
     /// - `out`: receives the future; NULL as in meron_reduce_begin. When it has ended, the gradient
     ///   is reduced.
@@ -3577,13 +3582,13 @@ extern "C" {
     ///
     /// **Ownership**: the caller releases \*out.
     ///
-    /// **Blocks**: under a plan that keeps whole gradients as meron_gradient_view, else never on
+    /// **Blocks**: under a plan that keeps full gradients as meron_gradient_view, else never on
     /// peers.
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (a gradient was written and not given to
-    /// meron_reduce_begin, reduced already and not used, or all params frozen), MERON_E_NO_MEMORY
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (the gradient is written but not passed to
+    /// meron_reduce_begin, or reduced and not used, or all params are frozen), MERON_E_NO_MEMORY
     /// (as meron_gradient_view), MERON_E_HANDLE, MERON_E_STALE, -3xx.
     #[must_use]
     pub fn meron_reduce_finish_begin(
@@ -3593,15 +3598,15 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Declares the reduced gradient of a unit as used, without a step of Meron's optimizer; or
-    /// gives an accumulation up whose boundary has not come: then all ranks of the group must do
-    /// the same.
+    /// Declares the reduced gradient of a unit as used, without a step of Meron's optimizer.
+    /// Before the accumulation boundary, it discards the accumulation: then all ranks of the
+    /// group must do the same.
     ///
     /// **Blocks**: never.
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: MERON_E_STATE (there is neither, or a reduction or step is under way),
+    /// **Errors**: MERON_E_STATE (there is neither, or a reduction or step is pending),
     /// MERON_E_HANDLE, MERON_E_STALE.
     #[must_use]
     pub fn meron_reduce_discard(unit: meron_unit, err: *mut *mut meron_error) -> meron_status;
@@ -3621,14 +3626,14 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Makes a schedule of some units, which are used by their index from then on. Collective
-    /// over the units' group: units and options are equal on all ranks.
+    /// Creates a schedule of some units. Later calls use a unit by its index. Collective over the
+    /// units' group: units and options are equal on all ranks.
     ///
     /// - `out`: receives the schedule.
     /// - `units`: `count` units of one group, at least one.
     /// - `options`: NULL for the defaults.
     ///
-    /// **Ownership**: the caller releases \*out; a stream that is given lives as long as the
+    /// **Ownership**: the caller releases \*out; a stream in the options must live as long as the
     /// schedule.
     ///
     /// **Blocks**: never.
@@ -3646,9 +3651,9 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Begins a pass. The uses of the pass before become the recorded order of its kind, unless
-    /// there were none. What was begun ahead and not used is given back, as is what was kept for
-    /// a use that the new pass is not known to have soon. Local.
+    /// Begins a pass. The uses of the previous pass become the recorded order of its kind, unless
+    /// there were none. Releases prefetched units that were not used, and units that were kept
+    /// for a use that the new pass does not have soon. Local.
     ///
     /// - `kind`: below MERON_SCHEDULE_KINDS; for example 0 for training and 1 for evaluation.
     ///
@@ -3665,26 +3670,25 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Enters a unit, which is full from then on until it was left as often as it was entered:
-    /// begins its gather, or takes the one that was begun ahead, begins what the recorded order
-    /// has next, and waits: for peers only, where views are on the device; the schedule's stream
-    /// waits for the rest. Collective over the units' group where the unit is not full already.
-    /// Before the first meron_schedule_begin, and after meron_schedule_reset, uses are not
-    /// recorded and nothing is begun ahead.
+    /// Enters a unit. It stays full until it is left as often as it was entered. Begins its
+    /// gather, or uses the prefetched one, prefetches the next units of the recorded order, and
+    /// waits: if views are on the device, for peers only, and the schedule's stream waits for the
+    /// rest. Collective over the units' group if the unit is not full already. Before the first
+    /// meron_schedule_begin, and after meron_schedule_reset, uses are not recorded and no gather
+    /// is prefetched.
     ///
     /// - `index`: of the unit in meron_schedule_create.
     /// - `timeout_ns`: as meron_future_wait. After MERON_IN_PROGRESS or an error the unit is not
-    ///   entered; its gather goes on, and entering it next goes on with the same use.
+    ///   entered; its gather continues, and the next enter of the unit continues the same use.
     ///
-    /// **Blocks**: on peers, at most the deadline from the first call for this use, unless the unit
-    /// is full.
+    /// **Blocks**: on peers if the unit is not full, at most the deadline from the first call for
+    /// this use.
     ///
     /// **Threads**: any, one at a time.
     ///
-    /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (the unit, or one that is to be begun ahead, is
-    /// being updated here; or another thread has reset or released the schedule meanwhile),
-    /// MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED; and as meron_future_wait, also from a
-    /// gather that was begun ahead.
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (this rank updates the unit, or one to prefetch;
+    /// or another thread has reset or released the schedule meanwhile), MERON_E_HANDLE,
+    /// MERON_E_STALE, MERON_E_FORKED; and as meron_future_wait, also from a prefetched gather.
     #[must_use]
     pub fn meron_schedule_enter(
         schedule: meron_schedule,
@@ -3693,9 +3697,9 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Leaves a unit once. When it was left as often as it was entered it is given back, unless
-    /// it stays full by the options; its views are invalid then either way. Local, but in the
-    /// same place among the enters on all ranks.
+    /// Leaves a unit once. After as many leaves as enters its views are invalid, and the unit is
+    /// released, unless the options keep it full. Local, but in the same position among the
+    /// enters on all ranks.
     ///
     /// **Blocks**: never.
     ///
@@ -3710,8 +3714,8 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// The whole tensor of a param whose unit is entered; on the device for work of the
-    /// schedule's stream, if views are there.
+    /// The full tensor of a param of an entered unit. If views are on the device, it is for work
+    /// of the schedule's stream.
     ///
     /// **Ownership**: borrowed until the unit is left; read-only: other ranks read the same memory.
     ///
@@ -3729,8 +3733,9 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Gives back everything that stays full or was begun ahead: before an update or an optimizer
-    /// step, which need all leases back. The pass and the recorded orders stay. Local.
+    /// Releases all units that stay full or were prefetched. Call it before an update or an
+    /// optimizer step, which need all leases released. The pass and the recorded orders stay.
+    /// Local.
     ///
     /// **Blocks**: never.
     ///
@@ -3744,7 +3749,7 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Forgets all uses and the pass, and gives everything back: after an exception in the
+    /// Drops all uses and the pass, and releases all units. Call it after an exception in the
     /// trainer. The recorded orders stay. Local.
     ///
     /// **Blocks**: never.
@@ -3758,7 +3763,7 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Reads what is known about a schedule.
+    /// Reads the information about a schedule.
     ///
     /// - `out`: struct_size set by the caller.
     ///
@@ -3774,7 +3779,7 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Releases the schedule and gives everything back that it holds; views of it become invalid.
+    /// Releases the schedule and all units that it holds; its views become invalid.
     ///
     /// **Blocks**: never.
     ///
@@ -3875,7 +3880,7 @@ mod layout {
     use std::mem::MaybeUninit;
     use std::ptr::addr_of;
 
-    // Where each field lies, as the compiler sees it.
+    // The offset of each field, from the compiler.
     macro_rules! check {
         ($name:ident, $($field:ident: $offset:expr),*) => {
             let value = MaybeUninit::<$name>::uninit();

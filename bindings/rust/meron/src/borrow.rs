@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::error::{Error, Result};
 use crate::raw_future::RawFuture;
 
-/// What the objects around a unit know of it together.
+/// State of a unit that its objects share.
 pub(crate) struct UnitState {
     pub name: String,
     /// The handles of its params.
@@ -24,7 +24,7 @@ pub(crate) struct UnitState {
     step: Mutex<Option<RawFuture>>,
 }
 
-/// What a guard stands for.
+/// The kind of use that a guard represents.
 #[derive(Clone, Copy)]
 pub(crate) enum Use {
     Gradient,

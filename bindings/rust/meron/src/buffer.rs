@@ -36,7 +36,7 @@ impl Buffer {
         }
     }
 
-    /// How many elements there are.
+    /// Number of elements.
     pub fn len(&self) -> usize {
         match self {
             Buffer::F32(values) => values.len(),
@@ -45,7 +45,7 @@ impl Buffer {
         }
     }
 
-    /// Whether there are none.
+    /// True if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -61,12 +61,12 @@ pub(crate) fn receive<T>(
     Ok(initial)
 }
 
-/// A call that hands out a string, which is copied and freed.
+/// A call that returns a string, which is copied and freed.
 pub(crate) fn receive_text(
     function: impl FnOnce(*mut *mut c_char, *mut *mut sys::meron_error) -> sys::meron_status,
 ) -> Result<String> {
     let raw = receive(ptr::null_mut(), function)?;
-    // SAFETY: the library has handed out a NUL-terminated string, which is ours to free.
+    // SAFETY: the library has returned a NUL-terminated string, which this function frees.
     unsafe {
         let text = error::text(raw);
         sys::meron_string_free(raw);
@@ -96,8 +96,8 @@ pub(crate) const NO_TIMEOUT: i64 = sys::MERON_TIMEOUT_DEFAULT as i64;
 /// Makes a struct that says its own size, otherwise zero, for the library to fill.
 macro_rules! sized {
     ($kind:ident) => {{
-        // SAFETY: structs of the C interface hold numbers, pointers and optional function pointers,
-        // of which zero is a value.
+        // SAFETY: structs of the C interface hold numbers, pointers and optional function pointers.
+        // Zero is a valid value of all of them.
         let mut value: ::meron_sys::$kind = unsafe { ::std::mem::zeroed() };
         value.struct_size = ::std::mem::size_of::<::meron_sys::$kind>() as u32;
         value

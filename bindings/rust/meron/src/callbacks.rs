@@ -15,8 +15,8 @@ use crate::values::LogLevel;
 pub(crate) type LogFunction = Box<dyn Fn(LogLevel, &str) + Send + Sync>;
 pub(crate) type StopFunction = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// What the library's user pointers point at. It has to outlive every call of the library that may
-/// call back, so each object of a context keeps it alive, not only the context.
+/// Target of the library's user pointers. It has to outlive every call of the library that may call
+/// back, so each object of a context keeps it alive, not only the context.
 #[derive(Default)]
 pub(crate) struct Callbacks {
     pub log: Option<LogFunction>,

@@ -4,8 +4,8 @@
 use crate::dtype::Dtype;
 use crate::saved_tensor::CheckpointTensor;
 
-/// What is saved, and what happens to other checkpoints. All of it by default, and nothing happens to
-/// others.
+/// Options of a save: its content, and the fate of other checkpoints. By default it saves
+/// everything, and other checkpoints stay.
 ///
 /// ```
 /// use meron::SaveOptions;
@@ -149,7 +149,7 @@ impl LoadOptions {
     }
 }
 
-/// How tensors are written without a context.
+/// Options of a write without a context.
 #[derive(Clone, Debug, Default)]
 #[must_use = "pass it to write_checkpoint"]
 pub struct WriteOptions {
@@ -190,7 +190,7 @@ impl WriteOptions {
     }
 }
 
-/// How values are exported.
+/// Options of an export.
 #[derive(Clone, Debug, Default)]
 #[must_use = "pass it to Context::export"]
 pub struct ExportOptions<'d> {

@@ -111,7 +111,7 @@ impl Context {
         Ok(Stats::of(&raw))
     }
 
-    /// What the plan predicts for this rank and the units made so far. The counters of
+    /// The plan's predictions for this rank and its current units. The counters of
     /// [`stats`](Context::stats) grow by exactly these bytes per step of that workload.
     pub fn predict(&self, workload: &Workload) -> Result<Prediction> {
         let workload = workload.raw();
@@ -150,8 +150,8 @@ impl Context {
 
     // ---- Life ----------------------------------------------------------------------------------
 
-    /// Closes the context, as dropping it does, and says how that went. Does not wait for peers. What
-    /// is put off (see above) is reported as success.
+    /// Closes the context, like dropping it, and returns the result. Does not wait for peers. A
+    /// deferred close (see above) is reported as success.
     ///
     /// # Errors
     ///

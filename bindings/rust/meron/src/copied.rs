@@ -12,7 +12,7 @@ pub(crate) fn wait_copied(context: sys::meron_context, timeout: i64) -> Result<b
     call(|err| unsafe { sys::meron_checkpoint_wait_copied(context, timeout, err) })
 }
 
-/// Whether no save of the context reads states; never blocks.
+/// True if no save of the context reads states; never blocks.
 pub(crate) fn is_copied(context: sys::meron_context) -> Result<bool> {
     wait_copied(context, 0)
 }

@@ -25,7 +25,7 @@ impl Stream {
         Stream(raw)
     }
 
-    /// What it was made from.
+    /// The raw stream.
     pub fn as_raw(self) -> *mut c_void {
         self.0
     }
@@ -46,18 +46,17 @@ impl Default for Stream {
 ///
 /// # Safety
 ///
-/// What [`allocate`](DeviceAllocator::allocate) returns is memory of the context's device that nobody else
-/// uses until it is [released](DeviceAllocator::release).
+/// [`allocate`](DeviceAllocator::allocate) returns memory of the context's device that no other
+/// code uses until it is [released](DeviceAllocator::release).
 pub unsafe trait DeviceAllocator: Send + Sync + 'static {
-    /// Allocates `bytes` bytes aligned to 256, to be used by work that is asked of `stream` from now on.
-    /// `None`: there is none.
+    /// Allocates `bytes` bytes aligned to 256, for later work on `stream`. `None`: there is none.
     fn allocate(&self, bytes: u64, stream: Stream) -> Option<NonNull<c_void>>;
 
     /// Takes such memory back: what was asked of `stream` so far may still use it.
     fn release(&self, data: NonNull<c_void>, bytes: u64, stream: Stream);
 }
 
-/// What the table's user pointer points at.
+/// Target of the table's user pointer.
 pub(crate) type Allocator = Box<dyn DeviceAllocator>;
 
 /// The table that calls `allocator`, for as long as that stays where it is.
@@ -91,7 +90,7 @@ unsafe extern "C" fn release(
     }
 }
 
-/// Whose memory a view may be of.
+/// Owners of a view's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Memory {
     /// The host's.

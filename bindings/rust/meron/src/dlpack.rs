@@ -23,7 +23,7 @@ pub struct ManagedTensor {
     pub minor: u32,
     /// Its owner's.
     pub manager_ctx: *mut c_void,
-    /// To be called once, by whoever holds the tensor last; null where nothing is to be done.
+    /// The last holder of the tensor calls it once; null if there is nothing to do.
     pub deleter: Option<unsafe extern "C" fn(*mut ManagedTensor)>,
     /// Bit 0: read-only.
     pub flags: u64,
@@ -82,7 +82,7 @@ unsafe impl Sync for DlpackTensor {}
 impl DlpackTensor {
     /// # Safety
     ///
-    /// `raw` was just handed out by the library for the context of `open`.
+    /// The library has just returned `raw` for the context of `open`.
     pub(crate) unsafe fn of_context(
         raw: *mut sys::DLManagedTensorVersioned,
         open: Arc<Open>,
@@ -103,8 +103,8 @@ impl DlpackTensor {
     ///
     /// # Safety
     ///
-    /// `raw` is null or a valid tensor that nobody else deletes; until its deleter is called its memory
-    /// stays valid, and nobody writes it.
+    /// `raw` is null or a valid tensor that no other code deletes; until its deleter is called its
+    /// memory stays valid, and no code writes it.
     pub unsafe fn from_raw(raw: *mut ManagedTensor) -> Result<DlpackTensor> {
         DlpackTensor::take(raw, false)
     }
@@ -188,12 +188,12 @@ impl DlpackTensor {
         unsafe { slice::from_raw_parts(tensor.shape, tensor.ndim as usize) }
     }
 
-    /// How many elements there are.
+    /// Number of elements.
     pub fn len(&self) -> usize {
         self.shape().iter().map(|&size| size as usize).product()
     }
 
-    /// Whether there are none.
+    /// True if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -203,7 +203,7 @@ impl DlpackTensor {
         (self.tensor().device_type, self.tensor().device_id)
     }
 
-    /// Whether those who are given it must not write it.
+    /// True if consumers must not write it.
     pub fn is_read_only(&self) -> bool {
         // SAFETY: the tensor is ours.
         unsafe { self.raw.as_ref() }.flags & READ_ONLY != 0

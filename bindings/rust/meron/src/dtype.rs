@@ -148,7 +148,7 @@ plain!(u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, f32, f64, Bf16, F16);
 /// Every pattern of bits is a value of it, and it holds nothing to drop; views of the library's
 /// memory rely on that.
 pub trait Element: Plain {
-    /// What it is to the library.
+    /// Its dtype in the library.
     const DTYPE: Dtype;
 }
 

@@ -9,11 +9,11 @@ use meron_sys as sys;
 
 use crate::error_kind::ErrorKind;
 
-/// What calls of this crate return.
+/// Result of the calls of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a call failed. Displays as one paragraph for people, also by `{:?}`: that is how Rust prints
-/// what `main` returns and what `unwrap` meets. `{:#?}` shows the fields.
+/// The error of a call. Displays as one paragraph for people, also by `{:?}`, because Rust prints
+/// errors of `main` and `unwrap` in that way. `{:#?}` shows the fields.
 #[derive(Clone)]
 pub struct Error(Box<Fields>);
 
@@ -41,11 +41,11 @@ impl Error {
 
     /// The code's name in the C interface, such as `"MERON_E_TIMEOUT"`.
     pub fn code_name(&self) -> &'static str {
-        // SAFETY: the library hands out a static string.
+        // SAFETY: the library returns a static string.
         unsafe { CStr::from_ptr(sys::meron_status_name(self.0.code)) }.to_str().unwrap_or("")
     }
 
-    /// The whole message: what failed, where, and what to do.
+    /// The full message: the failure, the rank and object, and the remedy.
     pub fn message(&self) -> &str {
         &self.0.message
     }
@@ -60,7 +60,7 @@ impl Error {
         &self.0.subject
     }
 
-    /// What to do next, as one sentence; `""` where nothing is known.
+    /// The remedy, as one sentence; `""` if none is known.
     pub fn advice(&self) -> &str {
         &self.0.advice
     }
@@ -75,7 +75,7 @@ impl Error {
         self.0.peer
     }
 
-    /// Whether the group is broken: every further call on it gives the same error on every rank.
+    /// True if the group is broken: every further call on it gives the same error on every rank.
     pub fn breaks_group(&self) -> bool {
         (-399..=-300).contains(&self.0.code)
     }
@@ -113,7 +113,7 @@ impl Error {
     ///
     /// # Safety
     ///
-    /// `raw` is null or an error that nobody else frees.
+    /// `raw` is null or an error that no other code frees.
     pub(crate) unsafe fn take(code: sys::meron_status, raw: *mut sys::meron_error) -> Error {
         let rank = |rank: i32| if rank == sys::MERON_RANK_NONE { None } else { Some(rank) };
         let fields = if raw.is_null() {

@@ -25,21 +25,21 @@ pub enum ErrorKind {
     Parse,
     /// A gradient holds NaN or infinity; the step changed nothing.
     NonFinite,
-    /// should_stop asked a wait to end, or the object was released.
+    /// should_stop ended a wait, or the object was released.
     Cancelled,
 
     // A resource of this process or host: nothing was changed.
-    /// No memory, or the context's limit is reached; it has the figures.
+    /// No memory, or the context's limit is reached; the message has the figures.
     NoMemory,
     /// A file, a socket or a mapping failed.
     Io,
     /// A file or a key does not exist.
     NotFound,
-    /// A drive gave other bytes than were written: the message says where.
+    /// A drive returned other bytes than were written: the message says where.
     Corrupt,
     /// A drive is full; the message has need and free bytes.
     NoSpace,
-    /// A device has failed: it is of no use any more in this process.
+    /// A device has failed: this process cannot use it any more.
     Device,
 
     // The group is broken: each further call on it gives the error, on every rank.
@@ -51,7 +51,7 @@ pub enum ErrorKind {
     PeerClosed,
     /// Ranks made different calls: the message has both.
     Mismatch,
-    /// A rank called meron_group_abort, or gave up an update.
+    /// A rank called meron_group_abort, or cancelled an update.
     Aborted,
     /// The token is missing or wrong, or the peer is another user.
     Auth,

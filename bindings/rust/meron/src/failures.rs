@@ -11,12 +11,12 @@ use std::any::Any;
 use std::cell::RefCell;
 
 thread_local! {
-    /// What `should_stop` panicked with on this thread, until the wait that it ended has returned.
+    /// Panic of `should_stop` on this thread, until the wait that it ended has returned.
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
 thread_local! {
-    /// What the program's transport failed with last on this thread.
+    /// Last failure of the program's transport on this thread.
     static TRANSPORT: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
@@ -25,7 +25,7 @@ pub(crate) fn note_panic(why: String) {
     PANIC.with(|panic| *panic.borrow_mut() = Some(why));
 }
 
-/// What `should_stop` panicked with on this thread since the last call.
+/// Takes the panic of `should_stop` on this thread since the last call.
 pub(crate) fn take_panic() -> Option<String> {
     PANIC.with(|panic| panic.borrow_mut().take())
 }
@@ -35,7 +35,7 @@ pub(crate) fn note_transport_failure(why: String) {
     TRANSPORT.with(|failure| *failure.borrow_mut() = Some(why));
 }
 
-/// What the program's transport failed with on this thread since the last call.
+/// Takes the failure of the program's transport on this thread since the last call.
 pub(crate) fn take_transport_failure() -> Option<String> {
     TRANSPORT.with(|failure| failure.borrow_mut().take())
 }

@@ -59,7 +59,7 @@ impl PendingGather {
 
     /// Waits until the tensors are full.
     ///
-    /// Blocks on peers, at most until the deadline. Whatever the error, the leases are given back.
+    /// Blocks on peers, at most until the deadline. Every error releases the leases.
     ///
     /// # Errors
     ///
@@ -73,7 +73,7 @@ impl PendingGather {
     /// Makes `stream` wait until the tensors are full on the device, without waiting for the device here:
     /// what is asked of the stream from now on sees them. For tensors on the host it waits.
     ///
-    /// Blocks on peers, at most until the deadline. Whatever the error, the leases are given back.
+    /// Blocks on peers, at most until the deadline. Every error releases the leases.
     ///
     /// # Errors
     ///
@@ -91,14 +91,14 @@ impl PendingGather {
         self.0.as_ref().map_or(sys::meron_future::default(), Lease::as_raw)
     }
 
-    /// Waits at most so long. `false` when that has passed first; `true` when the tensors are full, and
-    /// [`wait`](PendingGather::wait) returns at once. The gather goes on after an error of kind
-    /// [`Cancelled`](crate::ErrorKind::Cancelled).
+    /// Waits at most `timeout`. Returns `false` after the timeout, and `true` when the tensors are
+    /// full; then [`wait`](PendingGather::wait) returns at once. The gather continues after an
+    /// error of kind [`Cancelled`](crate::ErrorKind::Cancelled).
     pub fn wait_timeout(&self, timeout: Duration) -> Result<bool> {
         self.lease()?.wait(nanoseconds(timeout))
     }
 
-    /// Whether the tensors are full; never blocks on peers.
+    /// True if the tensors are full; never blocks on peers.
     pub fn is_done(&self) -> Result<bool> {
         self.lease()?.poll()
     }
@@ -162,14 +162,14 @@ impl Gather {
                 ))
             }
         }
-        // SAFETY: `self` keeps the lease, by which nobody writes the values, and the mapping; the memory is
-        // one that the host reads, and has been written.
+        // SAFETY: `self` keeps the mapping and the lease, which prevents writes of the values. The
+        // host can read the memory, which has been written.
         unsafe { View::new(self.0.view(param)?) }
     }
 
-    /// Where the whole tensor of a param is, row-major: in the device's memory where the gather is there,
-    /// to be read by what is asked of a stream that [waits](Gather::wait_stream) for it. Nobody may write
-    /// it, and it is valid until this gather is dropped or released.
+    /// Address of the full tensor of a param, row-major. If the gather is on the device, the
+    /// address is one of the device: read it by work of a stream that [waits](Gather::wait_stream)
+    /// for it. No code may write it, and it is valid until this gather is dropped or released.
     ///
     /// # Errors
     ///
@@ -209,8 +209,8 @@ impl Gather {
     /// # Errors
     ///
     /// [`Argument`](crate::ErrorKind::Argument), [`State`](crate::ErrorKind::State) and
-    /// [`Device`](crate::ErrorKind::Device) as [`wait_stream`](PendingGather::wait_stream). The leases are
-    /// given back then as by dropping it, whatever the stream still does.
+    /// [`Device`](crate::ErrorKind::Device) as [`wait_stream`](PendingGather::wait_stream). Such an
+    /// error releases the leases like dropping it, even if the stream still uses the memory.
     pub fn release_on_stream(self, stream: Stream) -> Result<()> {
         self.0.release_on_stream(stream)
     }

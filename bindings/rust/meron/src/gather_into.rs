@@ -63,8 +63,8 @@ impl PendingGatherInto {
 
     /// Waits until the tensors are full, and gives the arrays back in the order in which they came.
     ///
-    /// Blocks as [`Operation::wait`](crate::Operation::wait). When that fails, the gather is given up
-    /// and the arrays go.
+    /// Blocks as [`Operation::wait`](crate::Operation::wait). If that fails, the gather is
+    /// cancelled and the arrays are dropped.
     pub fn wait(self) -> Result<Vec<Buffer>> {
         self.lease.wait(NO_TIMEOUT)?;
         let PendingGatherInto { lease, arrays } = self;
@@ -82,7 +82,7 @@ impl PendingGatherInto {
         self.lease.wait(nanoseconds(timeout))
     }
 
-    /// Whether the tensors are full; never blocks on peers.
+    /// True if the tensors are full; never blocks on peers.
     pub fn is_done(&self) -> Result<bool> {
         self.lease.poll()
     }

@@ -17,8 +17,9 @@ use crate::view::ViewMut;
 
 /// A unit's gradients to add to, where peers read them.
 ///
-/// When an accumulation starts they are zero; under a plan that keeps whole gradients they hold the sum of
-/// the micro-batches so far. Dropping it without [`reduce`](Gradients::reduce) keeps what was written.
+/// At the start of an accumulation they are zero; under a plan that keeps full gradients they hold
+/// the sum of the micro-batches so far. Dropping it without [`reduce`](Gradients::reduce) keeps the
+/// written values.
 ///
 /// Views live no longer than the gradients, which reducing consumes:
 ///
@@ -88,8 +89,8 @@ impl<'u> Gradients<'u> {
     /// # Errors
     ///
     /// [`Argument`](crate::ErrorKind::Argument) for a divisor that is not above 0,
-    /// [`State`](crate::ErrorKind::State) when all params are frozen; errors of the group. What was
-    /// written stays, and [`Unit::gradients`](Unit::gradients) gives it again.
+    /// [`State`](crate::ErrorKind::State) when all params are frozen; errors of the group. Written
+    /// values stay, and [`Unit::gradients`](Unit::gradients) returns them again.
     pub fn reduce(self, options: &ReduceOptions) -> Result<Operation> {
         self.unit.begin_reduce(&[], options)
     }

@@ -87,7 +87,8 @@ impl Group {
         self.shared.sweep();
         let data = array.as_mut_ptr() as *mut c_void;
         let bytes = array.len() * size_of::<T>();
-        // SAFETY: the array is kept until the operation has ended (Transfer), and nobody else sees it.
+        // SAFETY: the array is kept until the operation has ended (Transfer), and no other code
+        // accesses it.
         let handle = receive(sys::meron_future::default(), |out, err| unsafe {
             sys::meron_broadcast_begin(out, self.as_raw(), data, bytes, root, err)
         })?;

@@ -72,8 +72,8 @@ impl<H: Handle> Owned<H> {
 impl<H: Handle> Drop for Owned<H> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: see Handle::release. What is stale by now (its context was closed) gives an error,
-        // and there is nothing left to do.
+        // SAFETY: see Handle::release. A handle that is stale by now (its context was closed) gives
+        // an error, and there is nothing left to do.
         unsafe { self.0.release(std::ptr::null_mut()) };
     }
 }

@@ -25,10 +25,10 @@ use crate::raw_future::RawFuture;
 pub(crate) struct Shared {
     open: Weak<Open>,
     closed: AtomicBool,
-    /// Arrays of operations that nobody waits for any more. They are freed when the operation has
-    /// ended, or after the context is closed: with the last `Arc<Shared>`, of which `Open` has one.
+    /// Arrays of abandoned operations. They are freed when the operation has ended, or after the
+    /// context is closed: with the last `Arc<Shared>`; `Open` has one of these.
     abandoned: Mutex<Vec<(RawFuture, Box<dyn Any + Send>)>>,
-    /// Units that are not gone: what a load writes.
+    /// Live units, which a load writes.
     units: Mutex<Vec<Weak<UnitState>>>,
     /// Of views that are on the device, where there is one.
     pub memory: Memory,
@@ -135,7 +135,7 @@ impl Shared {
     }
 }
 
-/// What methods.rs calls the library with.
+/// Arguments with which methods.rs calls the library.
 pub(crate) trait ForCall {
     type Raw;
 

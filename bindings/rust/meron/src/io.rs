@@ -38,8 +38,8 @@ use crate::values::{IoInfo, IoOptions};
 /// ```
 ///
 /// Offsets are in bytes; offset, length and memory need no alignment, though multiples of the page
-/// are the fastest. What is under way must not touch bytes of a file that something else writes.
-/// Dropping it ends what is under way first, for at most about five seconds.
+/// are the fastest. A pending request must not touch bytes of a file that other code writes.
+/// Dropping it waits for pending requests first, at most about five seconds.
 pub struct Io(Arc<Queue>);
 
 impl ForCall for Io {
@@ -75,8 +75,9 @@ impl Io {
     ///
     /// # Errors
     ///
-    /// [`NotFound`](crate::ErrorKind::NotFound); [`Io`](crate::ErrorKind::Io) where the file ends
-    /// before that, or what the drive says; [`Argument`](crate::ErrorKind::Argument) for what is no file.
+    /// [`NotFound`](crate::ErrorKind::NotFound); [`Io`](crate::ErrorKind::Io) if the file is too
+    /// short, or for an error of the drive; [`Argument`](crate::ErrorKind::Argument) if it is no
+    /// file.
     pub fn read<T: Plain>(
         &self,
         path: impl AsRef<Path>,
@@ -91,9 +92,9 @@ impl Io {
         finish(&request)
     }
 
-    /// Writes all of `data` to byte `offset` of a file and on, and waits for the kernel. Makes the
-    /// file where there is none; what it holds besides stays, also beyond the end of this. What must
-    /// survive a loss of power needs a sync of the caller's own.
+    /// Writes all of `data` to byte `offset` of a file and on, and waits for the kernel. Creates
+    /// the file if it does not exist; its other content stays, also beyond the end of `data`. Data
+    /// that must survive a loss of power needs a sync by the caller.
     ///
     /// Blocks and fails as [`read`](Io::read); [`NoSpace`](crate::ErrorKind::NoSpace).
     pub fn write<T: Plain>(&self, path: impl AsRef<Path>, data: &[T], offset: u64) -> Result<()> {
@@ -134,10 +135,10 @@ impl Io {
         Ok(IoRequest::new(request, data, self.0.clone()))
     }
 
-    /// Waits for every request that nobody has waited for alone, also those that were dropped.
+    /// Waits for every request that no call has waited for, also those that were dropped.
     ///
-    /// Blocks on the drive, as long as something moves. Fails with the first error of them when all
-    /// have ended; [`Timeout`](crate::ErrorKind::Timeout) when nothing moves.
+    /// Blocks on the drive, as long as transfers progress. Fails with their first error after all
+    /// have ended; [`Timeout`](crate::ErrorKind::Timeout) if no transfer progresses.
     pub fn wait(&self) -> Result<()> {
         // SAFETY: a call with a handle by value; a wrong one gives an error.
         check(|err| unsafe { sys::meron_io_wait(self.as_raw(), NO_TIMEOUT, err) })?;
@@ -159,8 +160,8 @@ impl Io {
         Ok(IoInfo::of(&info))
     }
 
-    /// As dropping it; fails with the first error of requests that nobody has waited for: it is closed
-    /// all the same. Requests that are still held can be waited for.
+    /// Like dropping it, but fails with the first error of requests that no call has waited for; it
+    /// is closed even then. The program can still wait for requests that it holds.
     pub fn close(self) -> Result<()> {
         self.0.close()
     }

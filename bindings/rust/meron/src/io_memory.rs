@@ -64,7 +64,7 @@ impl IoBuffer {
         })
     }
 
-    /// Whether the kernel has it pinned; else it does so at each call.
+    /// True if the kernel has pinned it; otherwise the kernel pins it at each call.
     pub fn is_registered(&self) -> bool {
         self.registered
     }
@@ -85,7 +85,7 @@ impl Deref for IoBuffer {
 
 impl DerefMut for IoBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`; nobody else has it.
+        // SAFETY: as in `deref`; the borrow is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.data, self.len) }
     }
 }

@@ -22,11 +22,11 @@ pub(crate) struct Queue {
     abandoned: Mutex<Abandoned>,
 }
 
-/// What nobody waits for any more.
+/// Abandoned requests.
 #[derive(Default)]
 struct Abandoned {
     requests: Vec<(Owned<sys::meron_future>, Box<dyn Any + Send>)>,
-    /// How one of them failed.
+    /// The error of one of them.
     error: Option<Error>,
 }
 
@@ -43,7 +43,7 @@ impl Queue {
         self.abandoned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How one of those failed that nobody waits for any more; once.
+    /// Takes the error of an abandoned request.
     pub(crate) fn take_error(&self) -> Result<()> {
         self.abandoned().error.take().map_or(Ok(()), Err)
     }
@@ -75,7 +75,7 @@ impl Queue {
         let mut abandoned = self.abandoned();
         let requests = std::mem::take(&mut abandoned.requests);
         for (request, memory) in requests {
-            // What a drive holds for longer it may still write to.
+            // The drive may still write to memory that it holds for longer.
             if may_use_memory(&wait_for(&request, 0)) {
                 forget(memory);
             }
@@ -96,7 +96,7 @@ fn wait_for(request: &Owned<sys::meron_future>, timeout: i64) -> Result<bool> {
     call(|err| unsafe { sys::meron_future_wait(request.raw(), timeout, err) })
 }
 
-/// Whether the drive may still work on the memory of a request that a wait has said this of.
+/// True if the drive may still use the memory of a request after a wait has returned `state`.
 fn may_use_memory(state: &Result<bool>) -> bool {
     match state {
         Ok(ended) => !ended,
@@ -107,7 +107,7 @@ fn may_use_memory(state: &Result<bool>) -> bool {
     }
 }
 
-/// Waits for a request on borrowed memory, until that is nobody's any more.
+/// Waits for a request on borrowed memory, until the drive no longer uses the memory.
 pub(crate) fn finish(request: &Owned<sys::meron_future>) -> Result<()> {
     loop {
         match wait_for(request, NO_TIMEOUT) {
@@ -143,9 +143,10 @@ impl<M: IoMemory> IoRequest<M> {
     ///
     /// # Errors
     ///
-    /// [`Io`](ErrorKind::Io), [`NoSpace`](ErrorKind::NoSpace); [`Timeout`](ErrorKind::Timeout) when
-    /// nothing moves (it goes on, and may be waited for again); [`Closed`](ErrorKind::Closed) when the
-    /// io was closed before; [`State`](ErrorKind::State) when the memory was given back already.
+    /// [`Io`](ErrorKind::Io), [`NoSpace`](ErrorKind::NoSpace); [`Timeout`](ErrorKind::Timeout) if
+    /// no transfer progresses (it continues, and may be waited for again);
+    /// [`Closed`](ErrorKind::Closed) if the io was closed before; [`State`](ErrorKind::State) if
+    /// the memory was already returned.
     pub fn wait(&mut self) -> Result<M> {
         if self.memory.is_none() {
             return Err(Error::state("", "the memory was given back already", "wait once"));

@@ -20,7 +20,7 @@ use crate::param::Param;
 pub(crate) struct Lease {
     handle: Owned<sys::meron_future>,
     open: Arc<Open>,
-    /// Where its views are.
+    /// Memory of its views.
     pub(crate) memory: Memory,
 }
 

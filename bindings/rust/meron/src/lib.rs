@@ -3,9 +3,9 @@
 //! over ranks.
 //!
 //! A [`Context`] is this rank's engine. A [`Param`] is a named tensor, a [`Unit`] the params that are
-//! gathered together, such as a layer's. A rank holds its parts; [`Unit::gather`] shows the whole.
-//! [`Unit::gradients`] is where gradients go, [`Optimizer::step`] updates. Which state is cut over which
-//! ranks is the [`Plan`]'s business: nothing else changes.
+//! gathered together, such as a layer's. A rank holds its shards; [`Unit::gather`] returns the full
+//! tensors. [`Unit::gradients`] takes gradients, and [`Optimizer::step`] updates. The [`Plan`]
+//! decides how states are sharded over ranks: nothing else changes.
 //!
 //! ```
 //! use meron::{AdamW, Context};
@@ -31,14 +31,14 @@
 //! # Ok::<(), meron::Error>(())
 //! ```
 //!
-//! # What the compiler checks, and what is checked while the program runs
+//! # Checks of the compiler, and checks at run time
 //!
-//! Slices live no longer than what leases their memory: a [`Gather`], an [`Update`], [`Gradients`],
-//! [`Reduced`], [`Entered`] or [`States`]. These keep the context's memory mapped as well, even when it is closed
-//! meanwhile. Arrays that an operation uses belong to it until it has ended ([`Transfer`],
-//! [`PendingGatherInto`]). What the compiler cannot see (a gradient asked for twice at a time, a call on
-//! what a closed context has made) is an [`Error`], as is everything that fails for the library's own
-//! reasons. No safe call is undefined behaviour, in whatever order things are dropped.
+//! Slices live no longer than the object that leases their memory: a [`Gather`], an [`Update`],
+//! [`Gradients`], [`Reduced`], [`Entered`] or [`States`]. These keep the context's memory mapped as
+//! well, even when it is closed meanwhile. Arrays that an operation uses belong to it until it has
+//! ended ([`Transfer`], [`PendingGatherInto`]). Misuse that the compiler cannot detect (two
+//! requests for a gradient at a time, a call on an object of a closed context) is an [`Error`],
+//! like every failure of the library. No safe call is undefined behaviour, in any order of drops.
 //!
 //! # Threads, waiting and async
 //!

@@ -53,7 +53,7 @@ impl Plan {
 }
 
 impl Group {
-    /// This rank's place in the group.
+    /// This rank's number in the group.
     ///
     /// Never blocks.
     ///
@@ -81,8 +81,8 @@ impl Group {
 }
 
 impl Optimizer {
-    /// Sets the learning rate of the next steps for params that are in no group that was added;
-    /// the same on all ranks (it is part of the step's fingerprint).
+    /// Sets the learning rate of the next steps for params of group 0; the same on all ranks (it
+    /// is part of the step's fingerprint).
     ///
     /// Never blocks.
     ///
@@ -108,7 +108,7 @@ impl Optimizer {
     ///
     /// # Errors
     ///
-    /// `ErrorKind::Argument`, `ErrorKind::State` (a step is under way), `ErrorKind::Handle`,
+    /// `ErrorKind::Argument`, `ErrorKind::State` (a step is pending), `ErrorKind::Handle`,
     /// `ErrorKind::Stale`.
     pub fn set_steps(&mut self, steps: u64) -> Result<()> {
         let handle = self.for_call()?;
@@ -118,8 +118,9 @@ impl Optimizer {
 }
 
 impl Schedule {
-    /// Gives back everything that stays full or was begun ahead: before an update or an optimizer
-    /// step, which need all leases back. The pass and the recorded orders stay. Local.
+    /// Releases all units that stay full or were prefetched. Call it before an update or an
+    /// optimizer step, which need all leases released. The pass and the recorded orders stay.
+    /// Local.
     ///
     /// Never blocks.
     ///
@@ -135,9 +136,9 @@ impl Schedule {
 }
 
 impl Io {
-    /// What a person should know about its speed, a line each: the backend and what the kernel
-    /// has granted it, why it is not a faster one, and which files go through the page cache, and
-    /// why.
+    /// Describes the speed for people, one line per fact: the backend and the kernel's grants,
+    /// the reason if it is not a faster one, and the files that use the page cache with the
+    /// reason.
     ///
     /// Never blocks.
     ///

@@ -22,8 +22,8 @@ use crate::raw_future::RawFuture;
 ///
 /// It is also a [`std::future::Future`]. Polling advances the context's operations and never blocks
 /// on peers; a future that has not ended wakes its task at once, so that the executor polls it again:
-/// other tasks run in between, and the executor's thread does not sleep meanwhile. Where nothing else
-/// is to be done, [`wait`](Operation::wait) sleeps instead.
+/// other tasks run in between, and the executor's thread does not sleep meanwhile. If the thread
+/// has no other work, [`wait`](Operation::wait) sleeps instead.
 #[must_use = "an operation has to be waited for before its result is used"]
 #[derive(Clone)]
 pub struct Operation {
@@ -40,8 +40,9 @@ impl Operation {
     /// Waits until the operation has ended.
     ///
     /// Blocks on peers, at most until the operation's deadline. Several threads may wait for one
-    /// operation (clone it). When `should_stop` ends the wait
-    /// ([`Cancelled`](crate::ErrorKind::Cancelled)), the operation goes on, and may be waited for again.
+    /// operation (clone it). If `should_stop` ends the wait
+    /// ([`Cancelled`](crate::ErrorKind::Cancelled)), the operation continues, and may be waited for
+    /// again.
     ///
     /// # Errors
     ///
@@ -53,13 +54,13 @@ impl Operation {
         self.future.wait(NO_TIMEOUT).map(drop)
     }
 
-    /// Waits at most so long. `false` when that has passed first; the operation goes on. Errors as
-    /// [`wait`](Operation::wait).
+    /// Waits at most `timeout`. Returns `false` after the timeout; the operation continues. Errors
+    /// as [`wait`](Operation::wait).
     pub fn wait_timeout(&self, timeout: Duration) -> Result<bool> {
         self.future.wait(nanoseconds(timeout))
     }
 
-    /// Whether the operation has ended; never blocks on peers. Errors as [`wait`](Operation::wait).
+    /// True if the operation has ended; never blocks on peers. Errors as [`wait`](Operation::wait).
     pub fn is_done(&self) -> Result<bool> {
         self.future.poll()
     }
@@ -75,7 +76,7 @@ impl Operation {
     }
 }
 
-/// What a poll has found, as an executor wants to hear it.
+/// Result of a poll, in the form for an executor.
 pub(crate) fn poll_state<T>(done: Result<Option<T>>, task: &TaskContext<'_>) -> Poll<Result<T>> {
     match done {
         Ok(Some(value)) => Poll::Ready(Ok(value)),
@@ -95,7 +96,7 @@ impl Future for Operation {
     }
 }
 
-/// An operation on an array that it owns while it is under way, and gives back at its end.
+/// An operation on an array that it owns while it is pending, and returns at its end.
 ///
 /// Dropping it does not stop the operation; the array is kept until it has ended. It is also a
 /// [`std::future::Future`], which polls as [`Operation`] does.
@@ -118,15 +119,15 @@ impl<T: Plain> Transfer<T> {
     ///
     /// # Errors
     ///
-    /// Those of [`Operation::wait`]; [`State`](crate::ErrorKind::State) when the array was given back
-    /// already.
+    /// Those of [`Operation::wait`]; [`State`](crate::ErrorKind::State) if the array was already
+    /// returned.
     pub fn wait(&mut self) -> Result<Vec<T>> {
         self.require_array()?;
         self.operation.wait()?;
         Ok(self.array.take().unwrap_or_default())
     }
 
-    /// Whether the operation has ended; never blocks on peers. Errors as [`wait`](Transfer::wait).
+    /// True if the operation has ended; never blocks on peers. Errors as [`wait`](Transfer::wait).
     pub fn is_done(&self) -> Result<bool> {
         self.operation.is_done()
     }

@@ -96,7 +96,7 @@ impl Optimizer {
     /// Begins a step, and returns at once.
     pub fn step_begin(&mut self) -> Result<Operation> {
         self.shared.require_open()?;
-        // Nobody of this process looks at the sums when the step begins, and Unit::reduced refuses
+        // No code of this process reads the sums when the step begins, and Unit::reduced fails
         // until it has ended.
         let _in_use = InUse::begin_all(&self.units, Use::Gradient)?;
         // SAFETY: `out` is valid during the call.
@@ -127,8 +127,8 @@ impl Optimizer {
     /// # Errors
     ///
     /// [`Argument`](crate::ErrorKind::Argument) (a value out of range, a param that this optimizer does not
-    /// train), [`Duplicate`](crate::ErrorKind::Duplicate) (a param is in a group that was added),
-    /// [`State`](crate::ErrorKind::State) (a step is under way).
+    /// train), [`Duplicate`](crate::ErrorKind::Duplicate) (a param is in another group than 0),
+    /// [`State`](crate::ErrorKind::State) (a step is pending).
     pub fn add_param_group(&mut self, params: &[&Param], group: &ParamGroup) -> Result<u32> {
         self.shared.require_open()?;
         let handles: Vec<sys::meron_param> = params.iter().map(|param| param.as_raw()).collect();
@@ -168,10 +168,10 @@ impl Optimizer {
         })
     }
 
-    /// A copy of this rank's part of a state of `param`, wherever and however it lies:
-    /// [`owned`](Param::owned) says which elements those are.
+    /// A copy of this rank's shard of a state of `param`, from any tier and dtype: the elements of
+    /// [`owned`](Param::owned).
     ///
-    /// Blocks on this rank's drive where states lie on nvme.
+    /// Blocks on this rank's drive if states are on nvme.
     ///
     /// # Errors
     ///
@@ -184,7 +184,7 @@ impl Optimizer {
         let _in_use = InUse::begin_all(&self.units, Use::ReadValues)?;
         let owned = param.owned()?;
         let mut values = vec![0.0; (owned.end - owned.start) as usize];
-        // SAFETY: as many elements as are told may be written, during the call.
+        // SAFETY: `count` elements may be written, during the call.
         check(|err| unsafe {
             let (first, count) = (values.as_mut_ptr(), values.len() as u64);
             let (optimizer, param) = (self.as_raw(), param.as_raw());
@@ -204,8 +204,8 @@ impl Optimizer {
     /// [`read_state`](Optimizer::read_state).
     pub fn write_state(&mut self, param: &Param, state: State, values: &[f32]) -> Result<()> {
         let _open = self.shared.open()?;
-        // SAFETY: as many elements as are told are read, during the call. They go to states, of which no
-        // view is left: the optimizer is borrowed.
+        // SAFETY: `count` elements are read, during the call. They are copied to states without
+        // views: the optimizer is borrowed.
         check(|err| unsafe {
             let (first, count) = (values.as_ptr(), values.len() as u64);
             let (optimizer, param) = (self.as_raw(), param.as_raw());
@@ -233,8 +233,8 @@ impl Optimizer {
         check(|err| unsafe { sys::meron_optimizer_offload(self.as_raw(), path, err) })
     }
 
-    /// Brings the states back that [`offload`](Optimizer::offload) has moved off, bit by bit the same.
-    /// Blocks on this rank's drive.
+    /// Restores the states that [`offload`](Optimizer::offload) moved, bit for bit. Blocks on this
+    /// rank's drive.
     ///
     /// # Errors
     ///
@@ -298,8 +298,8 @@ impl States<'_> {
     /// # Errors
     ///
     /// [`Argument`](crate::ErrorKind::Argument) for a param that this optimizer does not train, or a state
-    /// that its rule does not keep; [`Unsupported`](crate::ErrorKind::Unsupported) where the state lies on
-    /// nvme, or in 16 or 8 bits: [`Optimizer::read_state`] copies it.
+    /// that its rule does not keep; [`Unsupported`](crate::ErrorKind::Unsupported) if the state is
+    /// on nvme, or in 16 or 8 bits: use [`Optimizer::read_state`].
     pub fn view(&self, param: &Param, state: State) -> Result<View<'_>> {
         // SAFETY: no step can begin (the optimizer is borrowed), none is under way, and where the state is
         // the param itself `_in_use` keeps updates away; writing takes `&mut self`; `_open` keeps the

@@ -19,7 +19,7 @@ use crate::system::require_version;
 use crate::transport::{Bridge, CustomTransport};
 use crate::values::LogLevel;
 
-/// How a context is opened. What is not set has the default of the C interface.
+/// Options of a context. Options that are not set have the defaults of the C interface.
 ///
 /// ```
 /// use std::time::Duration;
@@ -113,8 +113,9 @@ impl ContextOptions {
         self
     }
 
-    /// What this rank computes on: `"cuda"` (the calling thread's current device), `"cuda:1"`;
-    /// `"emulated"`, memory of the host and threads, for tests without a device. By default the host.
+    /// The device of this rank: `"cuda"` (the calling thread's current device), `"cuda:1"`;
+    /// `"emulated"`, memory of the host and threads, for tests without a device. By default the
+    /// host.
     ///
     /// Views of gathers are then in the device's memory ([`Gather::device_pointer`](crate::Gather::device_pointer)),
     /// and gradients may be ([`Source::on_device`](crate::Source::on_device)).

@@ -15,7 +15,7 @@ use crate::group::{raw_group, table, Group};
 use crate::handle::Owned;
 use crate::home::{ForCall, Shared};
 
-/// What a param is, for [`Context::register`](crate::Context::register).
+/// Description of a param, for [`Context::register`](crate::Context::register).
 ///
 /// ```
 /// # let context = meron::Context::open()?;

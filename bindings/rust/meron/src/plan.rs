@@ -14,9 +14,9 @@ use crate::home::ForCall;
 use crate::system::require_version;
 use crate::values::Workload;
 
-/// A strategy: per kind of state over which ranks it is cut, and in which dtype.
+/// A strategy: the ranks and the dtype of each kind of state.
 ///
-/// Pure data: making, printing and predicting touch no file and no peer.
+/// Pure data: creating, printing and predicting use no file and no peer.
 ///
 /// ```
 /// use meron::{Plan, Workload};

@@ -33,15 +33,14 @@ impl RawFuture {
         call(|err| unsafe { sys::meron_future_wait(self.raw(), timeout, err) })
     }
 
-    /// Whether the operation has ended; never blocks on peers.
+    /// True if the operation has ended; never blocks on peers.
     pub fn poll(&self) -> Result<bool> {
         // SAFETY: as in `wait`.
         call(|err| unsafe { sys::meron_future_poll(self.raw(), err) })
     }
 
-    /// Whether memory that was given to the operation may still be read or written by it. Errors that
-    /// say nothing about the operation itself (a stale handle of a context that another thread is
-    /// closing) leave that open.
+    /// True if the operation may still read or write its memory. Also true after errors that do not
+    /// concern the operation itself (a stale handle of a context that another thread is closing).
     pub fn may_use_memory(&self) -> bool {
         let status = self.status();
         status == sys::MERON_IN_PROGRESS || (status < 0 && !ends_operation(ErrorKind::of(status)))
@@ -59,7 +58,7 @@ impl RawFuture {
     }
 }
 
-/// Whether an error of a wait or a poll means that the operation has ended.
+/// True if an error of a wait or a poll means that the operation has ended.
 fn ends_operation(kind: ErrorKind) -> bool {
     !matches!(
         kind,

@@ -116,9 +116,9 @@ impl Unit {
         self.shared().require_open()?;
         let options = options.raw();
         let (first, count) = (table(sources), sources.len());
-        // SAFETY: the arrays behind `sources` live as long as the borrows that they were made from; all
-        // is only read, during the call, but for memory of the device, of which `Source::on_device` was
-        // promised more.
+        // SAFETY: the arrays behind `sources` live as long as their borrows. They are only read,
+        // during the call. Memory of the device is read for longer, as the contract of
+        // `Source::on_device` requires.
         receive(sys::meron_future::default(), |out, err| unsafe {
             sys::meron_reduce_begin(out, self.as_raw(), first, count, &options, err)
         })
@@ -167,9 +167,9 @@ impl Unit {
 }
 
 impl Context {
-    /// Waits until the last reduction, and the last end of an accumulation, that were begun of each of
-    /// these units have ended; also if their [`Operation`](crate::Operation)s were dropped. One call for
-    /// many units, also of several groups; one of which nothing was begun is done.
+    /// Waits until the last reduction and the last end of an accumulation of each of these units
+    /// have ended, also if their [`Operation`](crate::Operation)s were dropped. One call for many
+    /// units, also of several groups; a unit with no reduction counts as done.
     ///
     /// Blocks on peers, at most until each operation's deadline.
     ///
@@ -181,8 +181,8 @@ impl Context {
         self.wait_reductions_ns(units, NO_TIMEOUT).map(drop)
     }
 
-    /// Waits at most so long for all of them. `false` when that has passed first; all go on. Else as
-    /// [`wait_reductions`](Context::wait_reductions).
+    /// Waits at most `timeout` for all of them. Returns `false` after the timeout; all continue.
+    /// Else as [`wait_reductions`](Context::wait_reductions).
     pub fn wait_reductions_timeout(&self, units: &[&Unit], timeout: Duration) -> Result<bool> {
         self.wait_reductions_ns(units, nanoseconds(timeout))
     }

@@ -5,15 +5,15 @@
 use crate::{Adagrad, Adam, AdamW, Context, Lion, Optimizer, Sgd, Result, Unit};
 
 impl Context {
-    /// How AdamW updates: Loshchilov and Hutter, arXiv 1711.05101.
+    /// AdamW (Loshchilov and Hutter, arXiv 1711.05101).
     ///
-    /// Makes an optimizer and its states (zero) for the trainable params of some units: what the
-    /// rule keeps, in the plan's dtype and on its tier, and an f32 master copy where the params
-    /// have 16 bits. States on tier nvme are written once here, so that steps only write over
-    /// what is there; while that takes long, the log tells how far it is. Collective over the
-    /// units' group.
+    /// Creates an optimizer and its states (zero) for the trainable params of some units: the
+    /// states of the rule, in the plan's dtype and on its tier, and an f32 master copy if the
+    /// params have 16 bits. States on tier nvme are written once here, so that steps only
+    /// overwrite existing data; if that takes long, the log reports the progress. Collective over
+    /// the units' group.
     ///
-    /// Blocks on this rank's drive where states lie on nvme; never on peers.
+    /// Blocks on this rank's drive if states are on nvme; never on peers.
     ///
     /// # Errors
     ///
@@ -25,15 +25,15 @@ impl Context {
         Optimizer::create(self.shared(), units, &options.raw())
     }
 
-    /// How Adam updates: Kingma and Ba, arXiv 1412.6980; weight decay is part of the gradient.
+    /// Adam (Kingma and Ba, arXiv 1412.6980); weight decay is part of the gradient.
     ///
-    /// Makes an optimizer and its states (zero) for the trainable params of some units: what the
-    /// rule keeps, in the plan's dtype and on its tier, and an f32 master copy where the params
-    /// have 16 bits. States on tier nvme are written once here, so that steps only write over
-    /// what is there; while that takes long, the log tells how far it is. Collective over the
-    /// units' group.
+    /// Creates an optimizer and its states (zero) for the trainable params of some units: the
+    /// states of the rule, in the plan's dtype and on its tier, and an f32 master copy if the
+    /// params have 16 bits. States on tier nvme are written once here, so that steps only
+    /// overwrite existing data; if that takes long, the log reports the progress. Collective over
+    /// the units' group.
     ///
-    /// Blocks on this rank's drive where states lie on nvme; never on peers.
+    /// Blocks on this rank's drive if states are on nvme; never on peers.
     ///
     /// # Errors
     ///
@@ -45,16 +45,16 @@ impl Context {
         Optimizer::create(self.shared(), units, &options.raw())
     }
 
-    /// How Adagrad updates: Duchi, Hazan and Singer, JMLR 12 (2011); weight decay is part of the
-    /// gradient. Keeps the sum of squared gradients.
+    /// Adagrad (Duchi, Hazan and Singer, JMLR 12, 2011); weight decay is part of the gradient.
+    /// Keeps the sum of squared gradients.
     ///
-    /// Makes an optimizer and its states (zero) for the trainable params of some units: what the
-    /// rule keeps, in the plan's dtype and on its tier, and an f32 master copy where the params
-    /// have 16 bits. States on tier nvme are written once here, so that steps only write over
-    /// what is there; while that takes long, the log tells how far it is. Collective over the
-    /// units' group.
+    /// Creates an optimizer and its states (zero) for the trainable params of some units: the
+    /// states of the rule, in the plan's dtype and on its tier, and an f32 master copy if the
+    /// params have 16 bits. States on tier nvme are written once here, so that steps only
+    /// overwrite existing data; if that takes long, the log reports the progress. Collective over
+    /// the units' group.
     ///
-    /// Blocks on this rank's drive where states lie on nvme; never on peers.
+    /// Blocks on this rank's drive if states are on nvme; never on peers.
     ///
     /// # Errors
     ///
@@ -66,15 +66,15 @@ impl Context {
         Optimizer::create(self.shared(), units, &options.raw())
     }
 
-    /// How Lion updates: Chen et al., arXiv 2302.06675. Keeps an average of gradients.
+    /// Lion (Chen et al., arXiv 2302.06675). Keeps an average of gradients.
     ///
-    /// Makes an optimizer and its states (zero) for the trainable params of some units: what the
-    /// rule keeps, in the plan's dtype and on its tier, and an f32 master copy where the params
-    /// have 16 bits. States on tier nvme are written once here, so that steps only write over
-    /// what is there; while that takes long, the log tells how far it is. Collective over the
-    /// units' group.
+    /// Creates an optimizer and its states (zero) for the trainable params of some units: the
+    /// states of the rule, in the plan's dtype and on its tier, and an f32 master copy if the
+    /// params have 16 bits. States on tier nvme are written once here, so that steps only
+    /// overwrite existing data; if that takes long, the log reports the progress. Collective over
+    /// the units' group.
     ///
-    /// Blocks on this rank's drive where states lie on nvme; never on peers.
+    /// Blocks on this rank's drive if states are on nvme; never on peers.
     ///
     /// # Errors
     ///
@@ -86,16 +86,16 @@ impl Context {
         Optimizer::create(self.shared(), units, &options.raw())
     }
 
-    /// How stochastic gradient descent updates, as torch.optim.SGD; weight decay is part of the
-    /// gradient. With a momentum it keeps an average of gradients; without, nothing.
+    /// Stochastic gradient descent, as torch.optim.SGD; weight decay is part of the gradient.
+    /// With a momentum it keeps an average of gradients; without one, no state.
     ///
-    /// Makes an optimizer and its states (zero) for the trainable params of some units: what the
-    /// rule keeps, in the plan's dtype and on its tier, and an f32 master copy where the params
-    /// have 16 bits. States on tier nvme are written once here, so that steps only write over
-    /// what is there; while that takes long, the log tells how far it is. Collective over the
-    /// units' group.
+    /// Creates an optimizer and its states (zero) for the trainable params of some units: the
+    /// states of the rule, in the plan's dtype and on its tier, and an f32 master copy if the
+    /// params have 16 bits. States on tier nvme are written once here, so that steps only
+    /// overwrite existing data; if that takes long, the log reports the progress. Collective over
+    /// the units' group.
     ///
-    /// Blocks on this rank's drive where states lie on nvme; never on peers.
+    /// Blocks on this rank's drive if states are on nvme; never on peers.
     ///
     /// # Errors
     ///

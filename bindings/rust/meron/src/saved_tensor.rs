@@ -19,7 +19,7 @@ use crate::group::table;
 
 /// A type that elements of a checkpoint's tensors have in Rust.
 pub trait SavedElement: Plain {
-    /// What safetensors calls it.
+    /// Its name in safetensors.
     const NAME: &'static str;
 }
 
@@ -63,15 +63,15 @@ pub struct CheckpointTensor<'d> {
     borrowed: PhantomData<&'d [u8]>,
 }
 
-// SAFETY: the elements are plain numbers that nobody writes: a vector that it owns, or a slice that is
+// SAFETY: the elements are plain numbers without writers: a vector that it owns, or a slice that is
 // borrowed for 'd.
 unsafe impl Send for CheckpointTensor<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for CheckpointTensor<'_> {}
 
 impl<'d> CheckpointTensor<'d> {
-    /// A tensor with this name (1 to 512 bytes) and shape (row-major; empty for a scalar), of which
-    /// `data` are the elements: all of them, or the first ones.
+    /// A tensor with this name (1 to 512 bytes) and shape (row-major; empty for a scalar). `data`
+    /// has all of its elements, or the first ones.
     pub fn new<T: SavedElement>(
         name: &str,
         shape: &[u64],
@@ -80,7 +80,7 @@ impl<'d> CheckpointTensor<'d> {
         let (first, count, owner): (*const T, usize, Option<Arc<dyn Any + Send + Sync>>) =
             match data.into() {
                 Cow::Borrowed(slice) => (slice.as_ptr(), slice.len(), None),
-                // Where its elements are does not change when the vector moves.
+                // The address of its elements does not change when the vector moves.
                 Cow::Owned(vector) => (vector.as_ptr(), vector.len(), Some(Arc::new(vector))),
             };
         CheckpointTensor {
@@ -122,7 +122,7 @@ impl fmt::Debug for CheckpointTensor<'_> {
 /// Tensors as the library takes them, which lives as long as the call.
 pub(crate) struct RawTensors {
     raw: Vec<sys::meron_checkpoint_tensor>,
-    // What `raw` points to, beside the tensors' own.
+    // Targets of `raw`, beside the tensors' own.
     _texts: Vec<CString>,
 }
 
@@ -130,7 +130,7 @@ impl RawTensors {
     pub fn new(tensors: &[CheckpointTensor<'_>]) -> Result<RawTensors> {
         let mut texts = Vec::new();
         let mut text = |value: &str, what: &str| -> Result<*const std::os::raw::c_char> {
-            // Where its bytes are does not change when the CString moves.
+            // The address of its bytes does not change when the CString moves.
             texts.push(c_string(value, what)?);
             Ok(texts[texts.len() - 1].as_ptr())
         };
@@ -164,7 +164,7 @@ impl RawTensors {
     }
 }
 
-/// What owns the elements of tensors.
+/// Owners of the elements of tensors.
 pub(crate) fn owners(tensors: &[CheckpointTensor<'static>]) -> Vec<Arc<dyn Any + Send + Sync>> {
     tensors.iter().filter_map(|tensor| tensor.owner.clone()).collect()
 }

@@ -33,8 +33,7 @@ use crate::values::SaveProgress;
 ///
 /// let options = SaveOptions::new().step(100).keep(2).extra(r#"{"epoch": 3}"#);
 /// let saving = context.save_begin(&folder, "step-100", &[&optimizer], &options)?;
-/// // ... forward and backward go on ...
-/// saving.wait()?;
+/// // ... forward and backward continue ... saving.wait()?;
 ///
 /// let loaded = context.load(&folder, None, &mut [&mut optimizer], &LoadOptions::new())?;
 /// assert_eq!(loaded.info()?.step, 100);
@@ -53,13 +52,14 @@ impl Context {
         self.save_begin(folder, name, optimizers, options)?.wait()
     }
 
-    /// Begins to save the states of all units, as they are now, as `name` in `folder`, which all ranks
-    /// see and which is made if it is not there. Collective over the world.
+    /// Begins to save the current states of all units as `name` in `folder`. All ranks see the
+    /// folder, and the save creates it if it does not exist. Collective over the world.
     ///
-    /// The checkpoint exists whole or not at all, and any number of ranks can load it. A thread of the
-    /// library copies and writes while gathers, forward and backward go on; a step or an update waits
-    /// until its units are copied. A failure of any rank is every rank's, from the operation, and from
-    /// the next save if nobody has waited: the checkpoints that were there stay, and training can go on.
+    /// The checkpoint is complete or does not exist, and any number of ranks can load it. A thread
+    /// of the library copies and writes while gathers, forward and backward continue; a step or an
+    /// update waits until its units are copied. The operation returns a failure of any rank on all
+    /// ranks, and so does the next save if no call has waited for the operation. Existing
+    /// checkpoints stay, and training can continue.
     ///
     /// Blocks until the save before has ended.
     ///
@@ -196,9 +196,9 @@ impl Context {
     }
 
     /// Writes the values of all units as Hugging Face publishes models: `model.safetensors`, or several
-    /// files with an index, in a folder that all ranks see. Collective over the world; each rank writes
-    /// its own part of each tensor in place, so nothing is gathered. What was there stays until the new
-    /// files are whole; other files of the folder are left alone.
+    /// files with an index, in a folder that all ranks see. Collective over the world; each rank
+    /// writes its own shard of each tensor in place, so nothing is gathered. A former model stays
+    /// until the new files are complete; other files of the folder are unchanged.
     ///
     /// Blocks on the drive and on all ranks.
     ///

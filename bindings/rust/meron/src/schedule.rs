@@ -21,7 +21,8 @@ use crate::unit::{home_of, raw_units, Unit};
 use crate::values::{Place, ScheduleInfo, ScheduleOptions};
 use crate::view::View;
 
-/// What a schedule and the uses of its units share. The handle is released with the last of them.
+/// Shared state of a schedule and the uses of its units. The handle is released with the last of
+/// them.
 struct Inner {
     handle: Owned<sys::meron_schedule>,
     shared: Arc<Shared>,
@@ -39,8 +40,9 @@ impl Inner {
 /// [`Context::schedule`](crate::Context::schedule).
 ///
 /// A pass (the forward, and backward if there is one, of a micro-batch) records the order of the uses; the
-/// next pass of its kind follows it: gathers are begun ahead, and what is used again soon stays full.
-/// What is gathered when follows from the calls alone, so ranks that make the same calls stay in step.
+/// next pass of its kind follows it: gathers are prefetched, and units that are used again soon
+/// stay full. The calls alone determine the gathers, so ranks that make the same calls stay in
+/// step.
 ///
 /// ```
 /// # let context = meron::Context::open()?;
@@ -115,8 +117,8 @@ impl Schedule {
         })
     }
 
-    /// Waits at most so long. `None` when that has passed first: entering the unit next goes on with the
-    /// same use.
+    /// Waits at most `timeout`. Returns `None` after the timeout: the next enter of the unit
+    /// continues the same use.
     pub fn enter_timeout(&self, index: usize, timeout: Duration) -> Result<Option<Entered>> {
         self.enter_by(index, nanoseconds(timeout))
     }
@@ -144,11 +146,12 @@ impl Schedule {
         if Arc::strong_count(&self.0) > 1 {
             return Err(Error::state("", "units are entered", "drop what Schedule::enter gave"));
         }
-        // SAFETY: a call with a handle by value; nobody else has this schedule, so nothing of it is seen.
+        // SAFETY: a call with a handle by value; the borrow of this schedule is exclusive, so it
+        // has no views.
         check(|err| unsafe { sys::meron_schedule_reset(self.as_raw(), err) })
     }
 
-    /// What is known about the schedule. Never blocks.
+    /// Information about the schedule. Never blocks.
     pub fn info(&self) -> Result<ScheduleInfo> {
         self.0.shared.require_open()?;
         // SAFETY: `out` says its size, and is valid during the call.
@@ -224,13 +227,13 @@ impl Entered {
                 "take its device_pointer, or make the schedule with Place::Host",
             ));
         }
-        // SAFETY: the unit stays entered, and with it nobody writes the values, until `self` is dropped;
-        // `_open` keeps the mapping.
+        // SAFETY: the unit stays entered until `self` is dropped, which prevents writes of the
+        // values; `_open` keeps the mapping.
         unsafe { View::new(self.raw_view(param)?) }
     }
 
-    /// Where the whole tensor of a param is, row-major: on the device for what is asked of the schedule's
-    /// stream. Nobody may write it, and it is valid until this use ends.
+    /// Address of the full tensor of a param, row-major: on the device for work of the schedule's
+    /// stream. No code may write it, and it is valid until this use ends.
     ///
     /// # Errors
     ///
@@ -267,7 +270,7 @@ impl Entered {
 impl Drop for Entered {
     fn drop(&mut self) {
         if !self.left {
-            // What a closed context has taken is gone; there is nothing left to do.
+            // A closed context has already released it; there is nothing left to do.
             let _ = self.end();
         }
     }

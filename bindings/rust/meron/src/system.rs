@@ -10,12 +10,12 @@ use crate::error::{Error, Result};
 
 /// The version of the library that was loaded, for example `"0.2.0"`.
 pub fn version() -> &'static str {
-    // SAFETY: the library hands out a static string.
+    // SAFETY: the library returns a static string.
     unsafe { CStr::from_ptr(sys::meron_version_string()) }.to_str().unwrap_or("unknown")
 }
 
-/// What this host and this build of the library offer, as JSON: CPU features and the kernels in use,
-/// transports with the reason where one is unavailable, memory, limits.
+/// Describes this host and this build of the library, as JSON: CPU features and the kernels in use,
+/// transports with the reason if one is unavailable, memory, limits.
 pub fn system_info() -> Result<String> {
     require_version()?;
     // SAFETY: the string is freed by receive_text.

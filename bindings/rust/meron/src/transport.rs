@@ -51,7 +51,7 @@ pub trait CustomTransport: Send + 'static {
         std::thread::sleep(timeout.min(Duration::from_millis(1)));
     }
 
-    /// Whether rank `peer` is still there: `false` only if it is known to be gone.
+    /// Returns `false` only if rank `peer` is known to be dead.
     fn is_alive(&mut self, _peer: i32) -> bool {
         true
     }
@@ -60,7 +60,7 @@ pub trait CustomTransport: Send + 'static {
     fn closed(&mut self) {}
 }
 
-/// What the library's user pointer points at.
+/// Target of the library's user pointer.
 pub(crate) struct Bridge {
     name: CString,
     max_message: u64,
@@ -69,7 +69,7 @@ pub(crate) struct Bridge {
 
 struct State {
     transport: Box<dyn CustomTransport>,
-    /// Where the messages of receives go that are under way.
+    /// Destinations of pending receives.
     places: HashMap<u64, Place>,
 }
 
@@ -110,8 +110,8 @@ impl Bridge {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a function of the transport. A failure becomes a status; why is kept for the error that comes
-    /// of it.
+    /// Runs a function of the transport. A failure becomes a status; its reason is kept for the
+    /// resulting error.
     fn status(
         &self,
         what: &str,

@@ -27,29 +27,29 @@ pub struct Unit {
     state: Arc<UnitState>,
 }
 
-/// What is known about a unit on this rank.
+/// Information about a unit on this rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct UnitInfo {
-    /// What is being done with it.
+    /// Current use of it.
     pub activity: Activity,
     /// Of the values; 0 until the first update.
     pub version: u64,
     /// Gathers and DLPack tensors that hold it.
     pub leases: u32,
-    /// Whether a reduced gradient waits for an optimizer's step.
+    /// True if a reduced gradient waits for an optimizer's step.
     pub reduced: bool,
-    /// How values travel between replicas: by the plan's codec, or bf16 where its error was above the
-    /// plan's limit.
+    /// Codec of values between replicas: the plan's, or bf16 if its error was above the plan's
+    /// limit.
     pub param_codec: Codec,
     /// The same for gradients.
     pub gradient_codec: Codec,
-    /// What the codec lost of the values that this rank encoded last: |x - decoded x| / |x| in the
-    /// 2-norm. 0 before, and without a codec; NaN or infinite where values were.
+    /// Relative error of this rank's last encoding of values: |x - decoded x| / |x| in the 2-norm.
+    /// 0 before the first one, and without a codec; NaN or infinite if values were.
     pub param_error: f64,
     /// The same of the block that lost most.
     pub param_worst_block: f64,
-    /// What the codec lost of the gradients that this rank encoded last, as `param_error`.
+    /// Relative error of this rank's last encoding of gradients, as `param_error`.
     pub gradient_error: f64,
     /// The same of the block that lost most.
     pub gradient_worst_block: f64,
@@ -83,7 +83,7 @@ impl Unit {
         &self.state.name
     }
 
-    /// What is known about the unit on this rank. Never blocks.
+    /// Information about the unit on this rank. Never blocks.
     pub fn info(&self) -> Result<UnitInfo> {
         self.shared.require_open()?;
         // SAFETY: `out` says its size, and is valid during the call.
@@ -104,10 +104,10 @@ impl Unit {
         })
     }
 
-    /// Gives back the memory and the names of the unit and its params, which are over then. Collective
-    /// over their group; no rank makes units or groups meanwhile.
+    /// Releases the memory and the names of the unit and its params, whose handles become stale.
+    /// Collective over their group; no rank creates units or groups meanwhile.
     ///
-    /// Blocks until every rank has called it and none uses the unit, at most the deadline.
+    /// Blocks until every rank has called it and no rank uses the unit, at most the deadline.
     ///
     /// # Errors
     ///
@@ -160,8 +160,8 @@ pub(crate) fn raw_units(units: &[&Unit]) -> Vec<sys::meron_unit> {
     units.iter().map(|unit| unit.as_raw()).collect()
 }
 
-/// What the context that some units are of shares: its memory is what will be seen. (None without
-/// units, and with units of several contexts any of them, is good enough for the library's error.)
+/// Shared state of the units' context, which owns the memory of their views. Returns None for an
+/// empty list, and any of several contexts: the library then returns the error.
 pub(crate) fn home_of<'u>(units: &[&'u Unit]) -> Option<&'u Arc<Shared>> {
     units.first().map(|unit| unit.shared())
 }

@@ -20,8 +20,8 @@ use crate::view::ViewMut;
 
 /// An update that was begun: every rank is asked to release the present version.
 ///
-/// Dropping it gives it up, which breaks the group with an error of kind
-/// [`Aborted`](crate::ErrorKind::Aborted) on every rank, because its peers go on with it.
+/// Dropping it cancels the update, which breaks the group with an error of kind
+/// [`Aborted`](crate::ErrorKind::Aborted) on every rank, because the peers continue it.
 #[must_use = "dropping an update that was not waited for breaks the group"]
 pub struct PendingUpdate(Update);
 
@@ -41,7 +41,7 @@ impl PendingUpdate {
 
     /// Waits until every rank has released it, after which this rank's parts may be written.
     ///
-    /// Blocks on peers, at most until the deadline. Whatever the error, the update is given up;
+    /// Blocks on peers, at most until the deadline. Every error cancels the update;
     /// [`wait_timeout`](PendingUpdate::wait_timeout) keeps it.
     ///
     /// # Errors
@@ -61,9 +61,9 @@ impl PendingUpdate {
 
 /// Units opened for writing. Collective over the units' group: every rank publishes.
 ///
-/// What was not written keeps its value. End it by [`publish`](Update::publish). Dropping it before, as
-/// an early return or a panic does, gives it up: if nothing was written or viewed, the values are
-/// published unchanged; otherwise the group breaks with an error of kind
+/// Elements that were not written keep their values. End it by [`publish`](Update::publish).
+/// Dropping it before, as an early return or a panic does, cancels it: if nothing was written or
+/// viewed, the values are published unchanged; otherwise the group breaks with an error of kind
 /// [`Aborted`](crate::ErrorKind::Aborted) on every rank, which names this one.
 pub struct Update {
     handle: Owned<sys::meron_future>,
@@ -77,9 +77,9 @@ impl Update {
         call(|err| unsafe { sys::meron_future_wait(self.handle.raw(), timeout, err) })
     }
 
-    /// Writes this rank's part of `param` from the whole tensor, of which every rank passes equal
-    /// values; converts between dtypes, and keeps f32 values in the master copy where there is one.
-    /// Never blocks.
+    /// Writes this rank's shard of `param` from the full tensor. Every rank passes equal values.
+    /// Converts between dtypes, and keeps f32 values in the master copy if there is one. Never
+    /// blocks.
     ///
     /// # Errors
     ///
@@ -145,8 +145,8 @@ impl Context {
     /// Opens units for writing, and waits until every rank has released the present version.
     /// Collective over the units' group.
     ///
-    /// Blocks on peers, at most until the deadline. When `should_stop` ends the wait, the update is
-    /// given up, and that breaks the group, because its peers go on with it;
+    /// Blocks on peers, at most until the deadline. If `should_stop` ends the wait, the update is
+    /// cancelled, which breaks the group, because the peers continue it;
     /// [`update_begin`](Context::update_begin) can wait in portions instead.
     ///
     /// # Errors

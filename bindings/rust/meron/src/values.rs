@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
-//! What callers fill, what the library fills, and enums.
+//! Structs that callers fill, structs that the library fills, and enums.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ impl LogLevel {
     }
 }
 
-/// How values are combined.
+/// The operation that combines values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum ReduceOp {
     /// Their sum.
@@ -67,7 +67,7 @@ impl ReduceOp {
     }
 }
 
-/// How numbers are encoded on the way between replicas; docs/plan.md has the details.
+/// Encoding of numbers that are sent between replicas; docs/plan.md has the details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Codec {
@@ -112,7 +112,7 @@ impl Codec {
 pub enum Activity {
     /// This rank holds its shard only.
     Partitioned,
-    /// A gather is under way.
+    /// A gather is pending.
     Gathering,
     /// Leased at least once.
     Available,
@@ -145,11 +145,11 @@ impl Activity {
     }
 }
 
-/// Which state of an optimizer.
+/// A state of an optimizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum State {
-    /// F32 values; the param itself where that is f32.
+    /// F32 values; the param itself if that is f32.
     Master,
     /// Average of the gradients; Lion's, and SGD's momentum.
     ExpAvg,
@@ -176,11 +176,11 @@ impl State {
     }
 }
 
-/// Where a view is.
+/// Memory of a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Place {
-    /// In the device's memory, where the context has one; else the host's.
+    /// In the device's memory, if the context has a device; else the host's.
     Device,
     /// In the host's memory.
     Host,
@@ -203,11 +203,11 @@ impl Place {
     }
 }
 
-/// Who moves the bytes.
+/// The interface that moves the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum IoBackend {
-    /// io_uring where the host allows it, else threads.
+    /// io_uring if the host allows it, else threads.
     Auto,
     /// io_uring.
     IoUring,
@@ -234,20 +234,20 @@ impl IoBackend {
     }
 }
 
-/// What a step does, for a prediction.
+/// Workload of a step, for a prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Workload {
-    /// The world size; with a context its own counts.
+    /// The world size; a context uses its own.
     pub ranks: u32,
     /// Per optimizer step; default 1.
     pub micro_batches: u32,
     /// Of every unit; default 2: forward and backward.
     pub gathers_per_micro_batch: u32,
-    /// How many share memory, side by side; 0: all of them. With a context as it is.
+    /// Consecutive ranks that share memory; 0: all of them. A context uses its own.
     pub ranks_per_node: u32,
-    /// That the update rule keeps of an element, besides the master: 2 for AdamW and Adam, 1 for
-    /// Adagrad, Lion and SGD with a momentum, 0 for SGD without one.
+    /// Of the update rule per element, besides the master: 2 for AdamW and Adam, 1 for Adagrad,
+    /// Lion and SGD with a momentum, 0 for SGD without one.
     pub optimizer_states: u32,
 }
 
@@ -264,7 +264,7 @@ impl Default for Workload {
 }
 
 impl Workload {
-    /// The world size; with a context its own counts.
+    /// The world size; a context uses its own.
     #[must_use]
     pub fn ranks(mut self, value: u32) -> Workload {
         self.ranks = value;
@@ -285,15 +285,15 @@ impl Workload {
         self
     }
 
-    /// How many share memory, side by side; 0: all of them. With a context as it is.
+    /// Consecutive ranks that share memory; 0: all of them. A context uses its own.
     #[must_use]
     pub fn ranks_per_node(mut self, value: u32) -> Workload {
         self.ranks_per_node = value;
         self
     }
 
-    /// That the update rule keeps of an element, besides the master: 2 for AdamW and Adam, 1 for
-    /// Adagrad, Lion and SGD with a momentum, 0 for SGD without one.
+    /// Of the update rule per element, besides the master: 2 for AdamW and Adam, 1 for Adagrad,
+    /// Lion and SGD with a momentum, 0 for SGD without one.
     #[must_use]
     pub fn optimizer_states(mut self, value: u32) -> Workload {
         self.optimizer_states = value;
@@ -312,7 +312,7 @@ impl Workload {
     }
 }
 
-/// What the params of one group share; numbers that the rule does not use mean nothing.
+/// Hyperparameters of the params of one group. The rule ignores those that it does not use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ParamGroup {
@@ -412,17 +412,17 @@ impl ParamGroup {
     }
 }
 
-/// How gradients are reduced.
+/// Options of a reduction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ReduceOptions {
-    /// How the values of the ranks are combined.
+    /// The operation that combines the values of the ranks.
     pub op: ReduceOp,
-    /// Whether this is the last micro-batch before the step.
+    /// True for the last micro-batch before the step.
     pub boundary: bool,
-    /// The sum is divided by this too, e.g. the number of micro-batches.
+    /// Additional divisor of the sum, e.g. the number of micro-batches.
     pub divisor: f64,
-    /// Sources on the device are read after what was asked of this stream so far; by default the
+    /// Sources on the device are read after the queued work of this stream; by default the
     /// device's default stream.
     pub stream: Stream,
 }
@@ -439,28 +439,28 @@ impl Default for ReduceOptions {
 }
 
 impl ReduceOptions {
-    /// How the values of the ranks are combined.
+    /// The operation that combines the values of the ranks.
     #[must_use]
     pub fn op(mut self, value: ReduceOp) -> ReduceOptions {
         self.op = value;
         self
     }
 
-    /// Whether this is the last micro-batch before the step.
+    /// True for the last micro-batch before the step.
     #[must_use]
     pub fn boundary(mut self, value: bool) -> ReduceOptions {
         self.boundary = value;
         self
     }
 
-    /// The sum is divided by this too, e.g. the number of micro-batches.
+    /// Additional divisor of the sum, e.g. the number of micro-batches.
     #[must_use]
     pub fn divisor(mut self, value: f64) -> ReduceOptions {
         self.divisor = value;
         self
     }
 
-    /// Sources on the device are read after what was asked of this stream so far; by default the
+    /// Sources on the device are read after the queued work of this stream; by default the
     /// device's default stream.
     #[must_use]
     pub fn stream(mut self, value: Stream) -> ReduceOptions {
@@ -479,23 +479,23 @@ impl ReduceOptions {
     }
 }
 
-/// How files are read and written.
+/// Options of an io.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IoOptions {
-    /// Who moves the bytes.
+    /// The interface that moves the bytes.
     pub backend: IoBackend,
     /// Of one call of the kernel: a multiple of 4096; default 1 MiB.
     pub block_bytes: u32,
-    /// Calls under way at a time, 1 to 4096, of io_uring; default 32.
+    /// Pending calls of io_uring, 1 to 4096; default 32.
     pub depth: u32,
-    /// 1 to 256, of the backend of threads: as many calls at a time.
+    /// Of the backend of threads, 1 to 256: as many calls at a time.
     pub threads: u32,
-    /// Whether each call is handed to the kernel alone.
+    /// True: submit each call to the kernel alone.
     pub single_submit: bool,
-    /// False: the next calls begin when the last have ended.
+    /// False: the next calls begin after the last ones have ended.
     pub overlap_events: bool,
-    /// A wait ends when nothing has moved for so long; by default 600 s.
+    /// A wait fails after this time without any transfer; by default 600 s.
     pub timeout: Duration,
 }
 
@@ -514,7 +514,7 @@ impl Default for IoOptions {
 }
 
 impl IoOptions {
-    /// Who moves the bytes.
+    /// The interface that moves the bytes.
     #[must_use]
     pub fn backend(mut self, value: IoBackend) -> IoOptions {
         self.backend = value;
@@ -528,35 +528,35 @@ impl IoOptions {
         self
     }
 
-    /// Calls under way at a time, 1 to 4096, of io_uring; default 32.
+    /// Pending calls of io_uring, 1 to 4096; default 32.
     #[must_use]
     pub fn depth(mut self, value: u32) -> IoOptions {
         self.depth = value;
         self
     }
 
-    /// 1 to 256, of the backend of threads: as many calls at a time.
+    /// Of the backend of threads, 1 to 256: as many calls at a time.
     #[must_use]
     pub fn threads(mut self, value: u32) -> IoOptions {
         self.threads = value;
         self
     }
 
-    /// Whether each call is handed to the kernel alone.
+    /// True: submit each call to the kernel alone.
     #[must_use]
     pub fn single_submit(mut self, value: bool) -> IoOptions {
         self.single_submit = value;
         self
     }
 
-    /// False: the next calls begin when the last have ended.
+    /// False: the next calls begin after the last ones have ended.
     #[must_use]
     pub fn overlap_events(mut self, value: bool) -> IoOptions {
         self.overlap_events = value;
         self
     }
 
-    /// A wait ends when nothing has moved for so long; by default 600 s.
+    /// A wait fails after this time without any transfer; by default 600 s.
     #[must_use]
     pub fn timeout(mut self, value: Duration) -> IoOptions {
         self.timeout = value;
@@ -577,26 +577,26 @@ impl IoOptions {
     }
 }
 
-/// How far a schedule looks ahead and what it keeps, in elements; and where units are full.
+/// Options of a schedule: limits in elements, and the memory of views.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ScheduleOptions {
-    /// Gathers are begun ahead for the uses that come within this many elements of uses; 0: none.
+    /// Gathers are prefetched for the next uses within this many elements; 0: no prefetch.
     pub prefetch_elements: u64,
-    /// Limits what is begun ahead or kept, never what is needed now; default 1e9.
+    /// Limit of prefetched and kept units, never of the unit in use; default 1e9.
     pub max_live_elements: u64,
-    /// A unit whose next recorded use comes within this many elements of other units' uses is
-    /// kept full; default 1e9.
+    /// A unit stays full if its next recorded use is within this many elements of other units'
+    /// uses; default 1e9.
     pub max_reuse_elements: u64,
     /// A unit of at most this many elements stays full from its first use until the schedule
-    /// drops what it holds.
+    /// drops its units.
     pub persist_elements: u64,
-    /// Of all such units together, in the order given; by default there is no limit.
+    /// Limit for all such units together, in their order at the creation; by default no limit.
     pub persist_total_elements: u64,
-    /// Where views are.
+    /// Memory of views.
     pub place: Place,
-    /// For views on the device: the stream that waits for a unit that is entered, and behind
-    /// whose work so far its memory goes back. It stays one as long as the schedule.
+    /// For views on the device: this stream waits for an entered unit, and the unit's memory is
+    /// released after the stream's queued work. It must live as long as the schedule.
     pub stream: Stream,
 }
 
@@ -615,22 +615,22 @@ impl Default for ScheduleOptions {
 }
 
 impl ScheduleOptions {
-    /// Gathers are begun ahead for the uses that come within this many elements of uses; 0: none.
+    /// Gathers are prefetched for the next uses within this many elements; 0: no prefetch.
     #[must_use]
     pub fn prefetch_elements(mut self, value: u64) -> ScheduleOptions {
         self.prefetch_elements = value;
         self
     }
 
-    /// Limits what is begun ahead or kept, never what is needed now; default 1e9.
+    /// Limit of prefetched and kept units, never of the unit in use; default 1e9.
     #[must_use]
     pub fn max_live_elements(mut self, value: u64) -> ScheduleOptions {
         self.max_live_elements = value;
         self
     }
 
-    /// A unit whose next recorded use comes within this many elements of other units' uses is
-    /// kept full; default 1e9.
+    /// A unit stays full if its next recorded use is within this many elements of other units'
+    /// uses; default 1e9.
     #[must_use]
     pub fn max_reuse_elements(mut self, value: u64) -> ScheduleOptions {
         self.max_reuse_elements = value;
@@ -638,29 +638,29 @@ impl ScheduleOptions {
     }
 
     /// A unit of at most this many elements stays full from its first use until the schedule
-    /// drops what it holds.
+    /// drops its units.
     #[must_use]
     pub fn persist_elements(mut self, value: u64) -> ScheduleOptions {
         self.persist_elements = value;
         self
     }
 
-    /// Of all such units together, in the order given; by default there is no limit.
+    /// Limit for all such units together, in their order at the creation; by default no limit.
     #[must_use]
     pub fn persist_total_elements(mut self, value: u64) -> ScheduleOptions {
         self.persist_total_elements = value;
         self
     }
 
-    /// Where views are.
+    /// Memory of views.
     #[must_use]
     pub fn place(mut self, value: Place) -> ScheduleOptions {
         self.place = value;
         self
     }
 
-    /// For views on the device: the stream that waits for a unit that is entered, and behind
-    /// whose work so far its memory goes back. It stays one as long as the schedule.
+    /// For views on the device: this stream waits for an entered unit, and the unit's memory is
+    /// released after the stream's queued work. It must live as long as the schedule.
     #[must_use]
     pub fn stream(mut self, value: Stream) -> ScheduleOptions {
         self.stream = value;
@@ -681,11 +681,11 @@ impl ScheduleOptions {
     }
 }
 
-/// What was counted since the context was opened, and memory now. Bytes.
+/// Counters since the context was opened, and the memory in use now, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Parts of peers seen in place, or fetched by devices.
+    /// Shards of peers read in place, or fetched by devices.
     pub gather_mapped_bytes: u64,
     /// Parts of peers copied.
     pub gather_copied_bytes: u64,
@@ -699,17 +699,17 @@ pub struct Stats {
     pub wait_ns: u64,
     /// Of values, held now.
     pub param_bytes: u64,
-    /// Of gradients, counted from the making of a unit on.
+    /// Of gradients, counted from the creation of a unit on.
     pub gradient_bytes: u64,
     /// Of optimizer states, held now.
     pub optimizer_bytes: u64,
     /// Of staging buffers, held now.
     pub staging_bytes: u64,
-    /// Of what keeps the ranks in step, held now.
+    /// Of the control data that keeps the ranks in step, held now.
     pub control_bytes: u64,
-    /// Most ever held of param + gradient + optimizer + staging.
+    /// Maximum of param + gradient + optimizer + staging.
     pub peak_bytes: u64,
-    /// Bytes of pages that the kernel has given to this rank's arena.
+    /// Bytes of pages in this rank's arena.
     pub arena_pages_bytes: u64,
     /// Gathered from ranks that share no memory, as on the wire.
     pub far_gather_bytes: u64,
@@ -719,13 +719,13 @@ pub struct Stats {
     pub nvme_read_bytes: u64,
     /// Written to it.
     pub nvme_written_bytes: u64,
-    /// Of it, in use now.
+    /// Of that file, in use now.
     pub nvme_bytes: u64,
     /// Copied from the host to this rank's device.
     pub device_up_bytes: u64,
     /// Copied from it to the host.
     pub device_down_bytes: u64,
-    /// On the device at all times: rows of tier device.
+    /// On the device at all times: entries of tier device.
     pub device_bytes: u64,
 }
 
@@ -757,7 +757,7 @@ impl Stats {
     }
 }
 
-/// What the plan predicts for this rank and the units made so far. Bytes.
+/// The plan's predictions for this rank and its current units, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Prediction {
@@ -767,7 +767,7 @@ pub struct Prediction {
     pub gradient_bytes: u64,
     /// Of optimizer states, held.
     pub optimizer_bytes: u64,
-    /// The most held at once on this rank.
+    /// Maximum held at once on this rank.
     pub peak_bytes: u64,
     /// As in meron_stats, per optimizer step; so are those below.
     pub gather_mapped_bytes: u64,
@@ -775,8 +775,8 @@ pub struct Prediction {
     pub gather_copied_bytes: u64,
     /// Gradients read from peers.
     pub reduce_bytes: u64,
-    /// Of values, from the first gather to the update (of frozen ones for good): on top of those
-    /// held, within the peak.
+    /// Of values, from the first gather to the update (of frozen ones permanently): in addition
+    /// to param_bytes, within the peak.
     pub second_copy_bytes: u64,
     /// Gathered from ranks that share no memory, as on the wire.
     pub far_gather_bytes: u64,
@@ -788,7 +788,7 @@ pub struct Prediction {
     pub nvme_written_bytes: u64,
     /// In use there, at all times.
     pub nvme_bytes: u64,
-    /// On the device at all times, where ranks exchange on their devices.
+    /// On the device at all times, if ranks exchange on their devices.
     pub device_bytes: u64,
 }
 
@@ -813,13 +813,13 @@ impl Prediction {
     }
 }
 
-/// What is known about a schedule.
+/// Information about a schedule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ScheduleInfo {
     /// Units that are entered now.
     pub entered: u32,
-    /// That it was made of.
+    /// Of the schedule.
     pub units: u64,
     /// Begun so far.
     pub passes: u64,
@@ -827,13 +827,13 @@ pub struct ScheduleInfo {
     pub uses: u64,
     /// Uses whose unit was full already.
     pub ready: u64,
-    /// Uses met by a gather that was begun ahead.
+    /// Uses with a prefetched gather.
     pub ahead: u64,
-    /// Uses that the recorded order did not have next.
+    /// Uses that differ from the recorded order.
     pub deviations: u64,
-    /// Of the units that are full or on their way now.
+    /// Of the units that are full or gathering now.
     pub live_elements: u64,
-    /// The most there were.
+    /// Maximum of live_elements.
     pub peak_live_elements: u64,
     /// Nanoseconds that uses have waited.
     pub wait_ns: u64,
@@ -856,11 +856,11 @@ impl ScheduleInfo {
     }
 }
 
-/// What is known about an optimizer.
+/// Information about an optimizer.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct OptimizerInfo {
-    /// Taken so far, from what meron_optimizer_set_steps set.
+    /// Taken so far, counted from meron_optimizer_set_steps.
     pub steps: u64,
     /// Global 2-norm of the last step's gradients, before clipping.
     pub norm: f64,
@@ -868,11 +868,11 @@ pub struct OptimizerInfo {
     pub learning_rate: f64,
     /// Of params, at least 1.
     pub groups: u32,
-    /// That the rule keeps of an element, besides the master.
+    /// Of the rule per element, besides the master.
     pub states: u32,
     /// Of this rank's states on tier nvme.
     pub nvme_bytes: u64,
-    /// Of them that meron_optimizer_offload has moved off memory.
+    /// Of the states that meron_optimizer_offload has moved to a drive.
     pub offloaded_bytes: u64,
 }
 
@@ -890,7 +890,7 @@ impl OptimizerInfo {
     }
 }
 
-/// What is known about a checkpoint.
+/// Information about a checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CheckpointInfo {
@@ -900,11 +900,11 @@ pub struct CheckpointInfo {
     pub step: u64,
     /// Of its files.
     pub bytes: u64,
-    /// That it has.
+    /// In the checkpoint.
     pub tensors: u64,
-    /// Of its files, by this rank, until now.
+    /// Of its files, by this rank, so far.
     pub bytes_read: u64,
-    /// States that it lacks, and that stayed as they were when it was loaded.
+    /// States that it lacks; the load did not change them.
     pub missing: u64,
     /// Tensors that no unit has.
     pub unexpected: u64,
@@ -924,17 +924,17 @@ impl CheckpointInfo {
     }
 }
 
-/// How far the save under way is.
+/// Progress of a save.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SaveProgress {
-    /// Whether a save is under way.
+    /// True while a save is pending.
     pub saving: bool,
     /// Bytes that this rank writes; 0: not known yet, or no save.
     pub total: u64,
-    /// Of them, out of the units.
+    /// Of these, copied from the units.
     pub copied: u64,
-    /// Of them, in files.
+    /// Of these, written to files.
     pub written: u64,
 }
 
@@ -949,11 +949,11 @@ impl SaveProgress {
     }
 }
 
-/// What is known about an io.
+/// Information about an io.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IoInfo {
-    /// Who moves the bytes: never the automatic choice.
+    /// The interface that moves the bytes: never the automatic choice.
     pub backend: IoBackend,
     /// As in the options.
     pub block_bytes: u32,
@@ -965,19 +965,19 @@ pub struct IoInfo {
     pub single_submit: bool,
     /// As in the options.
     pub overlap_events: bool,
-    /// By requests that have ended well.
+    /// By requests that have succeeded.
     pub bytes_read: u64,
     /// Likewise.
     pub bytes_written: u64,
-    /// Of the kernel that have ended.
+    /// Of the kernel, completed.
     pub calls: u64,
-    /// Of them, those past the page cache.
+    /// Of these, past the page cache.
     pub direct_calls: u64,
-    /// Reads and writes that were begun, the blocking ones too.
+    /// Reads and writes that were begun, also blocking ones.
     pub requests: u64,
-    /// Of them, those under way or not waited for.
+    /// Of these, pending or not waited for.
     pub pending: u64,
-    /// Of buffers that are not gone.
+    /// Of all existing buffers.
     pub buffer_bytes: u64,
 }
 
@@ -1001,7 +1001,7 @@ impl IoInfo {
     }
 }
 
-/// How AdamW updates: Loshchilov and Hutter, arXiv 1711.05101.
+/// AdamW (Loshchilov and Hutter, arXiv 1711.05101).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct AdamW {
@@ -1089,7 +1089,7 @@ impl AdamW {
     }
 }
 
-/// How Adam updates: Kingma and Ba, arXiv 1412.6980; weight decay is part of the gradient.
+/// Adam (Kingma and Ba, arXiv 1412.6980); weight decay is part of the gradient.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Adam {
@@ -1177,8 +1177,8 @@ impl Adam {
     }
 }
 
-/// How Adagrad updates: Duchi, Hazan and Singer, JMLR 12 (2011); weight decay is part of the
-/// gradient. Keeps the sum of squared gradients.
+/// Adagrad (Duchi, Hazan and Singer, JMLR 12, 2011); weight decay is part of the gradient.
+/// Keeps the sum of squared gradients.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Adagrad {
@@ -1255,15 +1255,15 @@ impl Adagrad {
     }
 }
 
-/// How Lion updates: Chen et al., arXiv 2302.06675. Keeps an average of gradients.
+/// Lion (Chen et al., arXiv 2302.06675). Keeps an average of gradients.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Lion {
     /// 0 or more.
     pub learning_rate: f64,
-    /// Of the direction that is taken; 0 or more, below 1.
+    /// Of the direction of the update; 0 or more, below 1.
     pub beta1: f64,
-    /// Of the average that is kept; 0 or more, below 1.
+    /// Of the stored average; 0 or more, below 1.
     pub beta2: f64,
     /// 0 or more.
     pub weight_decay: f64,
@@ -1291,14 +1291,14 @@ impl Lion {
         self
     }
 
-    /// Of the direction that is taken; 0 or more, below 1.
+    /// Of the direction of the update; 0 or more, below 1.
     #[must_use]
     pub fn beta1(mut self, value: f64) -> Lion {
         self.beta1 = value;
         self
     }
 
-    /// Of the average that is kept; 0 or more, below 1.
+    /// Of the stored average; 0 or more, below 1.
     #[must_use]
     pub fn beta2(mut self, value: f64) -> Lion {
         self.beta2 = value;
@@ -1332,8 +1332,8 @@ impl Lion {
     }
 }
 
-/// How stochastic gradient descent updates, as torch.optim.SGD; weight decay is part of the
-/// gradient. With a momentum it keeps an average of gradients; without, nothing.
+/// Stochastic gradient descent, as torch.optim.SGD; weight decay is part of the gradient.
+/// With a momentum it keeps an average of gradients; without one, no state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Sgd {

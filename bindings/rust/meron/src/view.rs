@@ -44,7 +44,7 @@ fn wrong_dtype(asked: Dtype, is: Dtype) -> Error {
 impl<'a> View<'a> {
     /// # Safety
     ///
-    /// For `'a` the memory stays mapped and nobody writes it.
+    /// For `'a` the memory stays mapped and no code writes it.
     pub(crate) unsafe fn new(raw: sys::meron_view) -> Result<View<'a>> {
         Ok(View { raw, dtype: Dtype::of(raw.dtype)?, lease: PhantomData })
     }
@@ -54,12 +54,12 @@ impl<'a> View<'a> {
         self.dtype
     }
 
-    /// How many elements there are.
+    /// Number of elements.
     pub fn len(&self) -> usize {
         self.raw.count as usize
     }
 
-    /// Whether there are none.
+    /// True if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.raw.count == 0
     }
@@ -97,7 +97,7 @@ fn widened<T: Element + Into<f32>>(values: Result<&[T]>) -> Vec<f32> {
 impl<'a> ViewMut<'a> {
     /// # Safety
     ///
-    /// For `'a` the memory stays mapped, and nobody else reads or writes it in this process.
+    /// For `'a` the memory stays mapped, and no other code of this process reads or writes it.
     pub(crate) unsafe fn new(raw: sys::meron_view) -> Result<ViewMut<'a>> {
         if raw.writable == 0 {
             return Err(Error::state(
@@ -114,12 +114,12 @@ impl<'a> ViewMut<'a> {
         self.dtype
     }
 
-    /// How many elements there are.
+    /// Number of elements.
     pub fn len(&self) -> usize {
         self.raw.count as usize
     }
 
-    /// Whether there are none.
+    /// True if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.raw.count == 0
     }
@@ -135,7 +135,7 @@ impl<'a> ViewMut<'a> {
         if T::DTYPE != self.dtype {
             return Err(wrong_dtype(T::DTYPE, self.dtype));
         }
-        // SAFETY: as in View::as_slice; `self` is borrowed, so nobody writes through it meanwhile.
+        // SAFETY: as in View::as_slice; `self` is borrowed, so no code writes through it meanwhile.
         Ok(unsafe { slice::from_raw_parts(self.raw.data as *const T, self.raw.count as usize) })
     }
 

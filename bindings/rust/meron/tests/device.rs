@@ -93,7 +93,7 @@ unsafe impl DeviceAllocator for Pool {
             return None;
         }
         self.lent.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: nobody asks for 0 bytes.
+        // SAFETY: no caller requests 0 bytes.
         NonNull::new(unsafe { alloc(layout(bytes)) } as *mut c_void)
     }
 

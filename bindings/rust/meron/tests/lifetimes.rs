@@ -29,7 +29,7 @@ struct Zoo {
     things: Vec<Box<dyn Any + Send>>,
 }
 
-/// Makes `count` things of random kinds. What the state of the unit does not allow is left out.
+/// Creates `count` objects of random kinds, except those that the state of the unit forbids.
 fn fill(zoo: &mut Zoo, random: &mut Random, count: usize) {
     let Zoo { context, param, unit, things } = zoo;
     let world = context.world().unwrap();
@@ -297,7 +297,7 @@ fn tensors_that_cannot_be_read_are_refused() {
             },
         });
         change(&mut tensor);
-        // SAFETY: a tensor over memory that outlives it, and that nobody writes.
+        // SAFETY: a tensor over memory that outlives it and has no writers.
         unsafe { DlpackTensor::from_raw(Box::into_raw(tensor)) }
     };
     let (rows, columns) = (rows.as_mut_ptr(), columns.as_mut_ptr());

@@ -150,7 +150,7 @@ impl Wake for Wakes {
     }
 }
 
-/// The smallest executor there is: polls for as long as it is woken. How often it was.
+/// A minimal executor: polls as long as it is woken. Returns the number of wakes.
 fn run<F: Future + Unpin>(mut future: F) -> (F::Output, usize) {
     let wakes = Arc::new(Wakes(AtomicUsize::new(1)));
     let waker = Waker::from(wakes.clone());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package languagemodel;
 
-/** What the user gave is wrong; the message says what, and what to do. */
+/** The user's input is invalid. The message names the problem and the remedy. */
 final class BadInput extends Exception {
     private static final long serialVersionUID = 1;
 

@@ -11,7 +11,7 @@ import java.nio.file.Path;
  * round to another float in about one case of five hundred.
  */
 final class Elementary {
-    /** Whether the C library chose its functions with fused multiply-adds: if the CPU has them. */
+    /** True if the C library uses its functions with fused multiply-adds, because the CPU has them. */
     private static final boolean FUSED = cpuHasFma();
 
     /** Bits of 2^(i/32), less i in the exponent's place. */

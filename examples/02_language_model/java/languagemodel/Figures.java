@@ -8,7 +8,7 @@ import org.meron.Context;
 import org.meron.Prediction;
 import org.meron.Stats;
 
-/** What one rank counted while it trained, and what the plan had said. Bytes. */
+/** Counters of one rank in training, and the predictions of the plan, in bytes. */
 final class Figures {
     private static final int FIELDS = 10;
 
@@ -70,7 +70,7 @@ final class Figures {
 
     /**
      * Counted bytes equal the plan's to the byte, and peak memory is within 5 % of it. Between nodes,
-     * what is on its way comes on top of the plan's memory.
+     * messages in flight are not part of the plan's memory.
      */
     boolean asPlanned(int steps) {
         final double difference = memoryDifference();

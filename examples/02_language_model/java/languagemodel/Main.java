@@ -31,8 +31,8 @@ public final class Main {
     }
 
     /**
-     * What the user gave is looked at before the ranks meet, and complained about after: every rank
-     * finds the same fault, and one of them is to say so.
+     * The user's input is checked before the ranks meet, and reported after: every rank finds the same error, and one
+     * rank reports it.
      */
     private static int meet(String[] arguments) {
         Options options = null;

@@ -4,7 +4,7 @@ package languagemodel;
 import java.util.Arrays;
 
 /**
- * A matrix where it lies, and the product that the model is made of. Every sum is taken in the order of
+ * A view of a matrix, and the matrix product that the model uses. Every sum is taken in the order of
  * its index, and completed before it is added: the bits are those of the program in C.
  */
 final class Matrix {

@@ -4,8 +4,8 @@ package languagemodel;
 import java.util.Arrays;
 
 /**
- * A language model on bytes; knows nothing of Meron. A row of layers, each of which reads its weights
- * and adds to its gradients where the caller says:
+ * A language model on bytes, independent of Meron. It is a row of layers. Each layer reads its weights and adds to its
+ * gradients in arrays of the caller:
  *
  * <pre>
  *   layer 0               embedding: a row of `bytes` per byte seen, side by side: `width` values
@@ -16,7 +16,7 @@ import java.util.Arrays;
 final class Model {
     static final int BYTE_VALUES = 256;
 
-    /** What a layer has of weights. Initial values are uniform in [-bound, bound). */
+    /** A weight of a layer. Initial values are uniform in [-bound, bound). */
     static final class Tensor {
         final String name;
         final long[] shape;
@@ -164,7 +164,7 @@ final class Model {
                 Matrix.rows(innerError, width), width, width, batch, scratch);
         Matrix.addRowSums(gradients[1], innerError, width, batch, scratch);
 
-        // What came in on the residual path is in hiddenError already.
+        // hiddenError already contains the values of the residual path.
         Matrix.addProduct(hiddenError, Matrix.rows(innerError, width),
                 Matrix.transpose(weights[0], width), batch, width, width, scratch);
     }

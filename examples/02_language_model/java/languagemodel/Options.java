@@ -24,7 +24,7 @@ final class Options {
             + "  --seed N          of the initial values and the choice of examples (default: 1)\n"
             + "  --save DIR        save checkpoints there, in the background, and keep the newest two\n"
             + "  --save-every N    after every N steps too (default: at the end)\n"
-            + "  --resume DIR      go on from the newest checkpoint there, by any number of ranks and plan\n"
+            + "  --resume DIR      resume the newest checkpoint there, by any number of ranks and plan\n"
             + "  --from DIR        start from the weights of a model there, in Hugging Face's layout\n"
             + "  --export DIR      publish the model there at the end, in that layout; replaces another\n"
             + "  --json FILE       write all figures and the loss curve there\n"
@@ -73,7 +73,7 @@ final class Options {
         }
         if (options.from != null && options.resume != null) {
             throw new BadInput("--from and --resume exclude each other: start from published weights, "
-                    + "or go on from a checkpoint");
+                    + "or resume a checkpoint");
         }
         if (options.width % options.context != 0) {
             throw new BadInput("--width " + options.width + " is no multiple of --context "

@@ -8,7 +8,7 @@ import java.util.Locale;
 import org.meron.Context;
 import org.meron.Plan;
 
-/** What a person sees, and the JSON file. Everything here runs on rank 0 alone. */
+/** Output for people, and the JSON file. Everything here runs on rank 0 alone. */
 final class Report {
     private final Options options;
     private final Context context;

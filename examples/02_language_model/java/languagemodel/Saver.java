@@ -11,7 +11,7 @@ import org.meron.Future;
 import org.meron.MeronException;
 import org.meron.SaveOptions;
 
-/** Saves while training goes on, as --save and --save-every say, and goes on from what was saved. */
+/** Saves while training continues, as --save and --save-every specify, and resumes from a checkpoint. */
 final class Saver {
     private static final Pattern POSITION = Pattern.compile("\"micro_batches\": *(\\d+)");
 
@@ -28,8 +28,8 @@ final class Saver {
      * After a step: begins to save if it is due, once the save before has ended. The next step waits only
      * until its states are copied.
      *
-     * <p>What Meron does not know of a run is kept beside it: the choice of examples depends on the seed
-     * and on how many micro-batches all ranks have taken.
+     * <p>The save also keeps the state of the run that Meron does not have: the choice of examples depends on the seed
+     * and on the number of micro-batches of all ranks.
      */
     void afterStep(Trainer trainer, int step, float loss) {
         final boolean due = step == options.steps
@@ -54,9 +54,9 @@ final class Saver {
     }
 
     /**
-     * Loads the newest complete checkpoint of --resume, whatever number of ranks and plan saved it, sets
-     * what training goes on from, and returns what was resumed. Collective. Throws on all ranks if there
-     * is nothing to go on from.
+     * Loads the newest complete checkpoint of --resume, saved by any number of ranks and any plan. Sets the state from
+     * which training continues, and returns a description of the checkpoint. Collective. Throws on all ranks if there
+     * is no checkpoint.
      */
     String resume(Trainer trainer) throws BadInput {
         final String option = "--resume " + options.resume + ": ";

@@ -16,7 +16,7 @@ import java.util.Set;
 
 /** The training text: some files, one after the other. */
 final class Text {
-    /** Where Debian keeps the texts of common licences: what is read when no file is named. */
+    /** Debian's folder of common licences, the default text. */
     static final String DEFAULT_FOLDER = "/usr/share/common-licenses";
 
     private Text() {}

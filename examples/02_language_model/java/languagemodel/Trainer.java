@@ -20,8 +20,7 @@ import org.meron.View;
  *
  * <p>Every layer is a unit. It is gathered before its forward pass and released after it, gathered again
  * for its backward pass, which adds the gradients to the unit's bucket; their reduction runs while the
- * layers below compute. Which states are cut and which are whole is the plan's business: no line here
- * depends on it.
+ * layers below compute. The plan decides which states are sharded: no line here depends on it.
  */
 final class Trainer {
     private static final int MOST_TENSORS = 4;
@@ -92,7 +91,7 @@ final class Trainer {
         position = microBatches;
     }
 
-    /** How many micro-batches all ranks have taken after so many steps. */
+    /** Number of micro-batches of all ranks after `step` steps. */
     long microBatches(int step) {
         return position + (long) (step - first) * options.accumulate * context.worldSize();
     }
@@ -147,7 +146,7 @@ final class Trainer {
         }
     }
 
-    /** Leaves the reduction of the layer's gradients under way. */
+    /** Begins the reduction of the layer's gradients, and does not wait for it. */
     private void backward(int l, boolean boundary) {
         final View[] views = new View[params[l].length];
         for (int i = 0; i < views.length; ++i) {

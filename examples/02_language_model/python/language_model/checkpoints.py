@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saving while training goes on, and going on from what was saved."""
+"""Saves checkpoints while training continues, and resumes from them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Saver:
     def __call__(self, step: int, loss: float) -> None:
         """After a step: begins to save if it is due, once the save before has ended.
 
-        The next step waits only until its states are copied. What Meron does not know of a run is
-        kept beside it: the choice of examples depends on the seed and on how many micro-batches all
-        ranks have taken.
+        The next step waits only until its states are copied. The save also keeps the state of the
+        run that Meron does not have: the choice of examples depends on the seed and on the number
+        of micro-batches of all ranks.
         """
         trainer, options = self._trainer, self._trainer.options
         every = options.save_every
@@ -54,8 +54,8 @@ class Saver:
 def resume(trainer: Trainer) -> str:
     """Loads the newest complete checkpoint of --resume, whatever number of ranks and plan saved it.
 
-    Sets what train() goes on from, and returns what was resumed. Collective. Raises BadInput on all
-    ranks if there is nothing to go on from.
+    Sets the state from which train() continues, and returns a description of the checkpoint.
+    Collective. Raises BadInput on all ranks if there is no checkpoint.
     """
     folder, steps = trainer.options.resume, trainer.options.steps
     try:

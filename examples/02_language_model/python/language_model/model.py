@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A language model on bytes: it sees the last `context` bytes of a text and predicts the next one.
 
-This file knows nothing of Meron. The model is a row of layers, each of which reads its weights and
-writes its gradients where the caller says; train.py decides where that is.
+This file does not depend on Meron. The model is a row of layers. Each layer reads its weights and
+writes its gradients in arrays of the caller, train.py.
 
     layer 0               embedding: a row of `bytes` per byte seen, side by side: `width` values
     layers 1 .. blocks    residual block: h + relu(h w1 + b1) w2 + b2
@@ -94,8 +94,8 @@ class Model:
     def backward(self, layer: int, weights: Sequence[Floats], gradients: Sequence[Floats]) -> None:
         """Runs one layer backwards, in reverse order, and adds to `gradients`.
 
-        What is added is complete for the batch: two batches in a row give the same bits as two
-        ranks whose gradients are summed.
+        The sums are complete per batch: two batches in a row give the same bits as two ranks with
+        summed gradients.
         """
         error = self._error
         if layer == 0:
@@ -111,7 +111,7 @@ class Model:
             inner_error *= inner > 0
             gradients[0][...] += h.T @ inner_error
             gradients[1][...] += inner_error.sum(axis=0)
-            error += inner_error @ w1.T  # what came in on the residual path is in `error` already
+            error += inner_error @ w1.T  # `error` already has the values of the residual path
         else:
             w, _ = weights
             gradients[0][...] += self._hidden[-1].T @ error

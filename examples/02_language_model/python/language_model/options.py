@@ -45,7 +45,7 @@ OPTIONS: list[Option] = [
     ("--save-every", "after every N steps too (default: at the end)", {"type": COUNT}),
     (
         "--resume",
-        "go on from the newest checkpoint there, by any number of ranks and plan",
+        "resume the newest checkpoint there, by any number of ranks and plan",
         {"metavar": "DIR"},
     ),
     (
@@ -72,7 +72,7 @@ def parse(arguments: list[str]) -> Namespace:
         raise BadInput("--save-every needs --save DIR: where to")
     if options.published and options.resume:
         raise BadInput(
-            "--from and --resume exclude each other: start from published weights, or go on from a "
+            "--from and --resume exclude each other: start from published weights, or resume a "
             "checkpoint"
         )
     if options.width % options.context:

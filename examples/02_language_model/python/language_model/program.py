@@ -29,7 +29,7 @@ from .train import Trainer
 def collect_figures(
     context: meron.Context, before: meron.Stats, accumulate: int
 ) -> list[report.Figures]:
-    """What each rank counted since `before` and what its plan predicts, from all to all."""
+    """Exchanges the counters of all ranks since `before`, and the predictions of their plans."""
     after = context.stats()
     plan = context.predict(micro_batches=accumulate, gathers_per_micro_batch=2)
     mine = report.Figures(
@@ -109,8 +109,8 @@ def main() -> int:
 
 
 def start(arguments: list[str]) -> int:
-    # What the user gave is looked at before the ranks meet, and complained about after: every rank
-    # finds the same fault, and one of them is to say so.
+    # The user's input is checked before the ranks meet, and reported after: every rank finds the
+    # same error, and one rank reports it.
     problem = plan = summary = None
     try:
         options = command_line.parse(arguments)

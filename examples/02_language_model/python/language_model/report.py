@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a person sees, and the JSON file. Everything here runs on rank 0 alone."""
+"""Output for people, and the JSON file. Everything here runs on rank 0 alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .model import Floats
 
 @dataclass
 class Figures:
-    """What one rank counted while it trained, and what the plan had said. Bytes."""
+    """Counters of one rank in training, and the predictions of the plan, in bytes."""
 
     mapped: int  # in all steps together, as are the two below
     copied: int
@@ -44,7 +44,7 @@ class Figures:
     def as_planned(self, steps: int) -> bool:
         """Bytes are equal, and peak memory is within 5 %.
 
-        Between nodes, what is on its way comes on top of the plan's memory.
+        Between nodes, messages in flight are not part of the plan's memory.
         """
         difference = self.memory_difference()
         above = difference <= 0.05 or self.between_nodes

@@ -3,8 +3,7 @@
 
 Every layer is a unit. It is gathered before its forward pass and released after it, gathered again
 for its backward pass, which adds the gradients to the unit's bucket; their reduction runs while the
-layers below compute. Which states are cut and which are whole is the plan's business: no line here
-depends on it.
+layers below compute. The plan decides which states are sharded: no line here depends on it.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Trainer:
         return unit
 
     def micro_batches(self, step: int) -> int:
-        """How many all ranks have taken after so many steps."""
+        """Number of micro-batches of all ranks after `step` steps."""
         return (
             self.position + (step - self.first) * self.options.accumulate * self.context.world_size
         )
@@ -64,7 +63,7 @@ class Trainer:
             self.model.forward(layer, [as_f32(full[param]) for param in unit.params])
 
     def _backward(self, layer: int, boundary: bool) -> meron.Future:
-        """Leaves the reduction of the layer's gradients under way."""
+        """Begins the reduction of the layer's gradients, and does not wait for it."""
         unit = self.units[layer]
         views = [unit.gradient(param) for param in unit.params]
         gradients = [v if v.dtype == np.float32 else np.zeros(v.shape, np.float32) for v in views]

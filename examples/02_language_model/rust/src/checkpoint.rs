@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Saving while training goes on, and going on from what was saved.
+//! Saves checkpoints while training continues, and resumes from them.
 
 use meron::{Context, LoadOptions, Operation, Result, SaveOptions};
 
@@ -21,8 +21,8 @@ impl<'a> Saver<'a> {
     /// After a step: begins to save if it is due, once the save before has ended. The next step waits only
     /// until its states are copied.
     ///
-    /// What Meron does not know of a run is kept beside it: the choice of examples depends on the seed and
-    /// on how many micro-batches all ranks have taken.
+    /// The save also keeps the state of the run that Meron does not have: the choice of examples
+    /// depends on the seed and on the number of micro-batches of all ranks.
     pub fn after_step(&mut self, trainer: &Trainer<'_>, step: usize, loss: f32) -> Result<()> {
         let (every, steps) = (self.options.save_every, self.options.steps);
         let folder = match &self.options.save {
@@ -50,8 +50,9 @@ impl<'a> Saver<'a> {
     }
 }
 
-/// Loads the newest complete checkpoint of `folder`, whatever number of ranks and plan saved it, and sets
-/// what training goes on from. What was resumed; or what is wrong, the same on all ranks. Collective.
+/// Loads the newest complete checkpoint of `folder`, saved by any number of ranks and any plan, and
+/// sets the state from which training continues. Returns a description of the checkpoint, or the
+/// error, the same on all ranks. Collective.
 pub fn resume(
     context: &Context,
     trainer: &mut Trainer<'_>,

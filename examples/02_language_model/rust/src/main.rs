@@ -22,7 +22,7 @@ use options::{Options, HELP};
 use report::{Figures, Summary};
 use train::Trainer;
 
-// The next three look at what the user gave: they say what is wrong, and what to do.
+// The next three check the user's input. Their errors name the problem and the remedy.
 
 /// A preset's name, or a file of JSON.
 fn load_plan(name: &str) -> std::result::Result<Plan, String> {
@@ -68,7 +68,7 @@ fn try_output(path: Option<&str>) -> std::result::Result<(), String> {
     }
 }
 
-/// What each rank counted since `before` and what its plan predicts, from all to all.
+/// Exchanges the counters of all ranks since `before`, and the predictions of their plans.
 fn collect_figures(context: &Context, options: &Options, before: &Stats) -> Result<Vec<Figures>> {
     let after = context.stats()?;
     let plan = context.predict(
@@ -110,7 +110,8 @@ fn collect_figures(context: &Context, options: &Options, before: &Stats) -> Resu
         .collect()
 }
 
-/// Does what --resume or --from say. What was loaded; or what is wrong, the same on all ranks.
+/// Loads a checkpoint for --resume, or weights for --from. Returns a description of them, or the
+/// error, the same on all ranks.
 fn load(
     context: &Context,
     trainer: &mut Trainer<'_>,
@@ -185,7 +186,7 @@ fn run(context: &Context, plan: &str, options: &Options, text: &[u8]) -> Result<
     Ok(code)
 }
 
-/// What a run needs, as the user gave it.
+/// Reads the plan and the text of the user's options.
 fn prepare(options: &Options) -> std::result::Result<(Plan, Vec<u8>), String> {
     let plan = load_plan(&options.plan)?;
     let text = load_text(options)?;
@@ -198,8 +199,8 @@ fn start() -> Result<i32> {
         .skip(1)
         .map(|argument| argument.to_string_lossy().into_owned())
         .collect();
-    // What the user gave is looked at before the ranks meet, and complained about after: every rank finds
-    // the same fault, and one of them is to say so.
+    // The user's input is checked before the ranks meet, and reported after: every rank finds the
+    // same error, and one rank reports it.
     let (options, read) = Options::parse(&arguments);
     let prepared = match read {
         Err(problem) => Err(problem),

@@ -7,7 +7,7 @@ const TILE_ROWS: usize = 4;
 /// The columns of the scratch `panel` of `add_product`.
 pub const TILE_COLUMNS: usize = 16;
 
-/// A matrix where it lies: steps in elements from one row, and from one column, to the next.
+/// A view of a matrix: strides in elements from one row, and from one column, to the next.
 #[derive(Clone, Copy)]
 pub struct Matrix<'a> {
     data: &'a [f32],

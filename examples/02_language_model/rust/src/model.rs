@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A language model on bytes: it sees the last `context` bytes of a text and predicts the next one. This
-//! file and matrix.rs know nothing of Meron. The model is a row of layers, each of which reads its weights
-//! and writes its gradients where the caller says; train.rs decides where that is.
+//! file and matrix.rs do not depend on Meron. The model is a row of layers. Each layer reads its
+//! weights and writes its gradients at addresses of the caller; train.rs chooses these addresses.
 //!
 //! ```text
 //! layer 0               embedding: a row of `bytes` per byte seen, side by side: `width` values
@@ -14,7 +14,7 @@ use crate::matrix::{add_product, add_row_sums, rows_of, transpose_of, TILE_COLUM
 pub const BYTE_VALUES: usize = 256;
 pub const MAX_TENSORS: usize = 4;
 
-/// What a tensor of a layer is.
+/// Description of a layer's tensor.
 pub struct Tensor {
     pub name: &'static str,
     /// Row-major: inputs x outputs, or a vector.
@@ -191,7 +191,7 @@ impl Model {
         add_product(gradients[0], transpose_of(input, width), error, by_weight, &mut self.panel);
         add_row_sums(gradients[1], &self.inner_error, width, batch, &mut self.panel);
 
-        // What came in on the residual path is in `hidden_error` already.
+        // `hidden_error` already contains the values of the residual path.
         let w1 = transpose_of(weights[0], width);
         add_product(&mut self.hidden_error, error, w1, by_row, &mut self.panel);
     }

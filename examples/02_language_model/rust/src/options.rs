@@ -53,7 +53,7 @@ usage: meron run -n RANKS -- language_model [options]
   --seed N          of the initial values and the choice of examples (default: 1)
   --save DIR        save checkpoints there, in the background, and keep the newest two
   --save-every N    after every N steps too (default: at the end)
-  --resume DIR      go on from the newest checkpoint there, by any number of ranks and plan
+  --resume DIR      resume the newest checkpoint there, by any number of ranks and plan
   --from DIR        start from the weights of a model there, in Hugging Face's layout
   --export DIR      publish the model there at the end, in that layout; replaces another
   --json FILE       write all figures and the loss curve there
@@ -88,7 +88,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Reads the arguments. What could be read is there in any case, beside what is wrong and what to do.
+    /// Reads the arguments. Returns the options that could be read, and any error with its remedy.
     pub fn parse(arguments: &[String]) -> (Options, Result<(), String>) {
         let mut options = Options::default();
         let read = options.read(arguments).and_then(|()| options.check());
@@ -162,8 +162,8 @@ impl Options {
         }
         if self.from.is_some() && self.resume.is_some() {
             return Err(
-                "--from and --resume exclude each other: start from published weights, or go on \
-                        from a checkpoint"
+                "--from and --resume exclude each other: start from published weights, or resume \
+                        a checkpoint"
                     .to_string(),
             );
         }

@@ -28,7 +28,7 @@ fn names(blocks: usize) -> String {
 }
 
 /// Loads the weights of `folder`, at any number of ranks and under any plan. The optimizer starts anew.
-/// What was loaded; or what is wrong, the same on all ranks. Collective.
+/// Returns a description of the weights, or the error, the same on all ranks. Collective.
 pub fn start_from(
     context: &Context,
     blocks: usize,

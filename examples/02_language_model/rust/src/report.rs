@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a person sees, and the JSON file. Everything here runs on rank 0 alone.
+//! Output for people, and the JSON file. Everything here runs on rank 0 alone.
 
 use std::fs;
 use std::io::{self, Write};
 
 use crate::options::Options;
 
-/// What one rank counted while it trained, and what the plan had said. Bytes.
+/// Counters of one rank in training, and the predictions of the plan, in bytes.
 #[derive(Clone, Copy, Default)]
 pub struct Figures {
     // In all steps together.
@@ -61,7 +61,7 @@ impl Figures {
     }
 
     /// Counted bytes equal the plan's to the byte, and peak memory is within 5 % of it. Between
-    /// nodes, what is on its way comes on top of the plan's memory.
+    /// nodes, messages in flight are not part of the plan's memory.
     pub fn as_planned(&self, steps: usize) -> bool {
         let difference = self.memory_difference();
         self.bytes_as_planned(steps)
@@ -122,7 +122,7 @@ extern "C" {
     fn isatty(descriptor: i32) -> i32;
 }
 
-/// How far the training is.
+/// Progress of the training.
 pub struct Progress {
     first: usize,
     steps: usize,
@@ -132,7 +132,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Of steps up to `steps`, of which so many were taken before.
+    /// For steps up to `steps`, after `first` earlier ones.
     pub fn new(first: usize, steps: usize) -> Progress {
         // SAFETY: a question about a number.
         let on_terminal = unsafe { isatty(2) } == 1;

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-/// Where Debian keeps the texts of common licences: what is read when no file is named.
+/// Debian's folder of common licences, the default text.
 pub const DEFAULT_FOLDER: &str = "/usr/share/common-licenses";
 
 /// Reads files, or those of `DEFAULT_FOLDER` when none is named; or says why there is no text.
@@ -53,7 +53,7 @@ fn default_text() -> Vec<u8> {
     text
 }
 
-/// What the system says of an error, without its number.
+/// The system's text for an error, without its number.
 pub fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     match text.find(" (os error") {

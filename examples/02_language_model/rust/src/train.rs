@@ -3,8 +3,7 @@
 //!
 //! Every layer is a unit. It is gathered before its forward pass and released after it, gathered again for
 //! its backward pass, which adds the gradients to the unit's bucket; their reduction runs while the layers
-//! below compute. Which states are cut and which are whole is the plan's business: no line of this file
-//! depends on it.
+//! below compute. The plan decides which states are sharded: no line of this file depends on it.
 
 use std::time::Instant;
 
@@ -112,7 +111,7 @@ impl<'a> Trainer<'a> {
         self.layers.iter().flat_map(|layer| &layer.params).map(Param::count).sum()
     }
 
-    /// How many micro-batches all ranks have taken after so many steps.
+    /// Number of micro-batches of all ranks after `step` steps.
     pub fn micro_batches(&self, step: usize) -> u64 {
         self.position + ((step - self.first) * self.options.accumulate * self.ranks) as u64
     }
@@ -145,7 +144,7 @@ fn add_rounded<T: Element + Into<f32>>(
 
 // ---- Training ------------------------------------------------------------------------------------
 
-/// The weights of a layer that is whole, in f32.
+/// The weights of a full layer, in f32.
 fn weights_of<'w>(
     full: &'w Gather,
     layer: &Layer,
@@ -178,7 +177,7 @@ impl Trainer<'_> {
         Ok(())
     }
 
-    /// Leaves the reduction of the layer's gradients under way.
+    /// Begins the reduction of the layer's gradients, and does not wait for it.
     fn backward(&mut self, l: usize, boundary: bool) -> Result<Operation> {
         let layer = &self.layers[l];
         let params: Vec<&Param> = layer.params.iter().collect();

@@ -62,7 +62,7 @@ fn run() -> Result<(), Failure> {
     let wrong = values.iter().filter(|&&value| (value - mean).abs() > 0.1).count();
     let transport = context.transport();
     println!("rank {rank} of {ranks} over {transport}: {:.3}, to be {mean:.3}", values[0]);
-    context.world()?.barrier()?; // nobody leaves while others need it
+    context.world()?.barrier()?; // keep this rank until the others no longer need it
     if wrong > 0 {
         return Err(format!("rank {rank}: {wrong} values are wrong").into());
     }

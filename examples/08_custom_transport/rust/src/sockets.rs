@@ -20,17 +20,17 @@ struct Peer {
     /// Not written yet, and how many bytes were written before.
     out: VecDeque<u8>,
     written: u64,
-    /// Read, but no whole message.
+    /// Bytes of an incomplete message.
     part: Vec<u8>,
-    /// By tag: whole messages that nobody has asked for, and receives that wait for one.
+    /// By tag: complete messages without a receive, and receives that wait for one.
     arrived: HashMap<u64, VecDeque<Vec<u8>>>,
     wanted: HashMap<u64, VecDeque<u64>>,
-    /// Two ends: what a rank has sent before it went may still be read when it takes nothing any more.
+    /// The peer accepts no more bytes. Messages that it sent before it closed can still be read.
     takes_nothing: bool,
     ended: bool,
 }
 
-/// What a request waits for.
+/// A pending request.
 enum Request {
     /// Copied to `out`: done when so many bytes are written.
     Send {

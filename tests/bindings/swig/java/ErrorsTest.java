@@ -167,7 +167,7 @@ public final class ErrorsTest {
                 final long number = handle(gather);
                 final long param = handle(weight);
                 Abi.dlpack_delete(Abi.meron_gather_dlpack(number, param));
-                Suite.equal(1, unit.leases()); // the tensor's own one was given back
+                Suite.equal(1, unit.leases()); // the tensor's own lease was released
             }
             final FloatBuffer into = ByteBuffer.allocateDirect(32).order(ByteOrder.nativeOrder())
                     .asFloatBuffer();

@@ -86,7 +86,7 @@ public final class FilesTest {
         withFile(path -> {
             final Io io = new Io();
             for (int round = 1; round <= 50; ++round) {
-                io.writeBegin(path, filled(BYTES, round), 0); // nobody holds it, nor its memory
+                io.writeBegin(path, filled(BYTES, round), 0); // nothing refers to it, nor to its memory
                 if (round % 10 == 0) System.gc();
                 io.await();
             }

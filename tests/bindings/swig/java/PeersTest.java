@@ -83,14 +83,14 @@ public final class PeersTest {
                 () -> Context.options().rank(0, 2).transport("shm").token("short").open());
     }
 
-    /** Peers go on with an update that was begun: giving it up breaks the group, and says so. */
+    /** Peers continue an update after its begin: cancelling it breaks the group, and the error says so. */
     private static void updateGivenUp() throws Exception {
         Suite.ranks(2, "zero3", context -> {
             final Unit unit = context.unit("u", context.param("w", Dtype.F32, 600));
             context.world().barrier().finish();
             if (context.rank() == 0) {
                 final Gather held = unit.gather();
-                Suite.fails(Status.ABORTED, () -> { // as long as it is held the update cannot go on
+                Suite.fails(Status.ABORTED, () -> { // while it is held, the update cannot continue
                     while (true) {
                         context.world().check();
                         Thread.sleep(1);

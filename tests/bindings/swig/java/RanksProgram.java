@@ -12,7 +12,7 @@ import org.meron.Unit;
 import org.meron.Update;
 import org.meron.View;
 
-/** What test_java.py starts, as processes of `meron run` or alone: the first argument says what. */
+/** Programs for test_java.py, which starts them under `meron run` or alone. The first argument selects one. */
 public final class RanksProgram {
     public static void main(String[] arguments) throws Exception {
         switch (arguments[0]) {

@@ -99,7 +99,7 @@ public final class TrainTest {
         }
     }
 
-    /** Numbers of which every result is exact: of a value of 2 and a gradient of 2. */
+    /** Hyperparameters with exact results, for a value of 2 and a gradient of 2. */
     private static void rules() throws Exception {
         stepped(1.875f, 2, (context, unit) -> context.adam(
                 new Adam().learningRate(0.25).betas(0.5, 0.75).epsilon(2), unit));

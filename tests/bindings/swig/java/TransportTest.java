@@ -22,7 +22,7 @@ import org.meron.Status;
 import org.meron.Unit;
 import org.meron.Update;
 
-/** A custom transport in Java, and what comes of one that throws, lies, or has lost its peer. */
+/** A custom transport in Java, and the errors of one that throws, answers wrongly, or has lost its peer. */
 public final class TransportTest {
     private static final int N = 700;
 
@@ -176,7 +176,7 @@ public final class TransportTest {
         });
     }
 
-    /** Rank 0 closes with a barrier under way: what is cancelled throws, and closing goes on. */
+    /** Rank 0 closes during a barrier: its cancelled calls throw, and the close continues. */
     private static void throwsAtTheEnd() throws Exception {
         final Queue<Throwable> uncaught = new ConcurrentLinkedQueue<>();
         final String job = Line.job();
@@ -239,7 +239,7 @@ public final class TransportTest {
             try (Context context = Line.options(1, 2, second).open()) {
                 context.world().barrier().finish();
                 Thread.sleep(200);
-                first.peersLive = false; // as if this process had died; nobody hears it say goodbye
+                first.peersLive = false; // as if this process had died: no peer gets its close message
                 Thread.sleep(1000);
             }
             return null;

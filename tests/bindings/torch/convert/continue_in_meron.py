@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank that goes on where train_deepspeed.py was saved, with Meron.
+"""One rank that continues the training of train_deepspeed.py with Meron.
 
 continue_in_meron.py STAGE DTYPE FOLDER OUT    (FOLDER: of the imported checkpoint)
 """

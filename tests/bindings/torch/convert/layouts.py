@@ -18,7 +18,7 @@ STATES = ("exp_avg", "exp_avg_sq")
 
 
 class Model:
-    """What must come out: f32 values and states by name."""
+    """The expected result: f32 values and states by name."""
 
     def __init__(self, seed: int, dtype: torch.dtype) -> None:
         generator = torch.Generator().manual_seed(seed)

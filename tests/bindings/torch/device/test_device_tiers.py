@@ -104,7 +104,7 @@ def test_optimizer_of_torch_steps_on_the_host(shared: bool) -> None:
     assert stats.device_bytes == 0
 
 
-def test_names_what_keeps_shards_on_the_host() -> None:
+def test_names_the_reason_for_shards_on_the_host() -> None:
     def why(**zero_optimization: Any) -> str:
         return against(parse({"zero_optimization": zero_optimization, **ADAMW}))
 

@@ -4,7 +4,7 @@
 adapters.py FOLDER full    trains all weights
 adapters.py FOLDER lora    trains adapters, with a copy of the head that is trained too
 
-What is saved is full, and computes the same in an unsharded model.
+The saved weights are unsharded, and give the same results in an unsharded model.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program finds that imports deepspeed, with the drop-in's folder on PYTHONPATH."""
+"""Checks the names for programs that import deepspeed, with the drop-in's folder on PYTHONPATH."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def check_configs() -> None:
 
 
 def check_files_of_checkpoints() -> None:
-    """What Lightning's converter asks for is there for DeepSpeed's folders alone."""
+    """The functions that Lightning's converter needs accept only folders of DeepSpeed."""
     from deepspeed.utils import zero_to_fp32 as files
 
     with tempfile.TemporaryDirectory() as name:

@@ -13,7 +13,7 @@ from refusals import check_fails
 
 import meron
 
-# By module: what libraries and scripts read of it besides what names.py lists.
+# By module: names that libraries and scripts use, besides those in names.py.
 NAMES = {
     "": "initialize init_distributed DeepSpeedEngine DeepSpeedConfig __version__ "
     "add_config_arguments comm zero checkpointing get_accelerator log_dist logger OnDevice",

@@ -165,7 +165,7 @@ def test_without_the_command_meron_torchrun_starts_ranks(monkeypatch: pytest.Mon
         ("--bind_cores_to_rank --bind_core_list 1-x t.py", "'1-x' is no core"),
     ],
 )
-def test_a_wrong_command_line_says_what_to_change(
+def test_a_wrong_command_line_names_the_correction(
     monkeypatch: pytest.MonkeyPatch, line: str, words: str
 ) -> None:
     with pytest.raises(LaunchError) as caught:

@@ -2,7 +2,7 @@
 """transformers' Trainer at the stages 0 to 3 on every rank: trains, evaluates, saves, resumes.
 
 trainer.py FOLDER train     trains 4 steps at each stage, and saves after 2 and 4
-trainer.py FOLDER resume    goes on from the checkpoint of step 2, at another number of ranks
+trainer.py FOLDER resume    continues from the checkpoint of step 2, at another number of ranks
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def main() -> None:
     for stage in range(4):
         if RESUME and PartialState().is_main_process:
             shutil.rmtree(FOLDER / f"stage{stage}" / f"checkpoint-{STEPS}")
-            # transformers 4 goes on with the checkpoint's batch size per process.
+            # transformers 4 continues with the checkpoint's batch size per process.
             file = FOLDER / f"stage{stage}" / f"checkpoint-{STEPS // 2}" / "trainer_state.json"
             file.write_text(json.dumps({**json.loads(file.read_text()), "train_batch_size": BATCH}))
         PartialState().wait_for_everyone()

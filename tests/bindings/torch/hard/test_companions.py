@@ -186,7 +186,7 @@ def test_merges_adapters_into_gathered_params() -> None:
             with meron.zero.GatheredParameters(list(model.parameters()), modifier_rank=0):
                 merged = merge(model)
             if not hasattr(merged, "_meron_scope"):
-                mt.shard(merged, plan=plan)  # the sharded module around it is gone
+                mt.shard(merged, plan=plan)  # the sharded module around it was dropped
             torch.testing.assert_close(merged(data(0)), plain(data(0)))
             assert merged.state_dict().keys() == plain.state_dict().keys()
             same(merged, plain)

@@ -339,7 +339,7 @@ def test_rejects_configs_that_contradict_the_trainer() -> None:
         fit(MeronStrategy(config=config))
 
 
-def test_rejects_what_shards_cannot_do() -> None:
+def test_rejects_optimizers_that_shards_cannot_run() -> None:
     class Whole(Regression):
         def configure_optimizers(self) -> object:
             return torch.optim.LBFGS(self.parameters())

@@ -64,7 +64,7 @@ def test_rejects_trees_that_are_not_installed_or_were_withdrawn() -> None:
     assert "ImportError" in done.stderr and "pip install" in done.stderr, done.stderr
 
 
-def test_the_import_without_torch_names_what_to_install() -> None:
+def test_the_import_without_torch_names_the_install() -> None:
     source = "import sys; sys.modules['torch'] = None\nimport meron.lightning"
     done = subprocess.run(
         [sys.executable, "-c", source], capture_output=True, text=True, env=os.environ

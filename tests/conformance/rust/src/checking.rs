@@ -7,7 +7,7 @@ use crate::failure::{check, Done};
 use crate::table::Statement;
 use crate::values::{checksum, holds, near, Values};
 
-/// Whether a text holds each of the words of `has`.
+/// Checks that a text contains each of the words of `has`.
 pub fn has(text: &str, s: &Statement) -> Done {
     for word in s.list("has") {
         check(holds(text, word), format!("{text} lacks {word}"))?;

@@ -4,7 +4,7 @@
 
 use meron::Stats;
 
-/// A figure, and whether it counts; else it is of the moment.
+/// A figure, and true if it is a counter that only grows.
 pub fn counter(stats: &Stats, name: &str) -> Option<(u64, bool)> {
     Some(match name {
         "gather_mapped_bytes" => (stats.gather_mapped_bytes, true),

@@ -20,7 +20,7 @@ pub fn wrong(what: impl Into<String>) -> Failure {
     Failure::Wrong(what.into())
 }
 
-/// An error of a raw call, of which the natural layer has no word.
+/// Converts the error of a raw call that has no counterpart in the natural layer.
 pub fn raw(status: sys::meron_status) -> Result<(), Failure> {
     if status >= 0 {
         return Ok(());
@@ -32,7 +32,7 @@ pub fn raw(status: sys::meron_status) -> Result<(), Failure> {
 pub const RAW: &str = "raw ";
 
 pub fn status_name(status: sys::meron_status) -> String {
-    // SAFETY: the library hands out a static string.
+    // SAFETY: the library returns a static string.
     unsafe { std::ffi::CStr::from_ptr(sys::meron_status_name(status)) }
         .to_string_lossy()
         .into_owned()

@@ -57,7 +57,7 @@ fn elements_of(bytes: &[u8], dtype: Dtype) -> Buffer {
     }
 }
 
-/// What a transfer writes; of a read, zeros.
+/// Bytes that a write transfers; zeros for a read.
 fn bytes_for(session: &Session, s: &Statement, write: bool) -> Result<Vec<u8>, Failure> {
     let dtype = dtype_of(s.require("dtype")?)?;
     let text = if write { s.require("with")? } else { "fill:0" };

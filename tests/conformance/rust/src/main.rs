@@ -36,7 +36,7 @@ use session::{Session, Setup};
 use table::{Case, Statement};
 use values::holds;
 
-/// One line, whole, at once.
+/// Writes a complete line at once.
 fn say(line: &str) {
     let line = line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n";
     let mut out = std::io::stdout().lock();

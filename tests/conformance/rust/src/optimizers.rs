@@ -202,7 +202,7 @@ fn state_read(session: &mut Session, s: &Statement) -> Done {
         let (first, count, err) = (out.as_mut_ptr(), out.len() as u64, ptr::null_mut());
         let (optimizer, param) = (optimizer.as_raw(), param.as_raw());
         let exp_avg = sys::MERON_STATE_EXP_AVG;
-        // SAFETY: as many elements as are told may be written, during the call.
+        // SAFETY: the buffer has `count` elements and outlives the call.
         return raw(unsafe {
             sys::meron_optimizer_read_state(first, count, optimizer, param, exp_avg, err)
         });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Operations on schedules. A unit is left when the natural layer's `Entered` goes; what it has no word
-//! for (leaving what is not entered, resetting what is) is said by the raw layer.
+//! Operations on schedules. Dropping the natural layer's `Entered` leaves the unit. Misuses that
+//! the natural layer cannot express (leaving a unit that is not entered, resetting one that is) use
+//! the raw layer.
 
 use std::ptr;
 use std::time::Duration;

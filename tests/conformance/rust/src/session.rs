@@ -17,10 +17,10 @@ use meron::{
 
 use crate::failure::{wrong, Failure};
 
-/// A request, and what it was on once that was given back.
+/// A request, and its buffer after the request has returned it.
 pub enum Begun {
     Own(IoRequest<Vec<u8>>, Option<Vec<u8>>),
-    /// With the name of the buffer, which comes back there.
+    /// With the name of the buffer, under which the session stores it again.
     Pinned(IoRequest<IoBuffer>, String, usize),
 }
 

@@ -93,7 +93,7 @@ pub fn parse(text: &str) -> Result<Vec<Case>, String> {
             }
             "plans" => case.plans = rest,
             "transports" => case.transports = rest,
-            "needs" => {} // there is nothing that this runner lacks
+            "needs" => {} // this runner supports everything
             _ => {
                 let mut object = None;
                 let mut arguments = Vec::new();

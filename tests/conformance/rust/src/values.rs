@@ -5,7 +5,7 @@ use meron::{Bf16, Buffer, Dtype, F16};
 
 use crate::failure::{wrong, Failure};
 
-/// A sum of terms; a function from the row-major index in the whole tensor to a number.
+/// A sum of terms; a function from the row-major index in the full tensor to a number.
 pub struct Values {
     terms: Vec<Term>,
 }
@@ -89,7 +89,7 @@ pub fn same(seen: &Buffer, wanted: &Buffer) -> Result<(), Failure> {
     near(seen, wanted, 0.0)
 }
 
-/// Whether they differ by at most so much in each element.
+/// Checks that each element differs by at most `within`.
 pub fn near(seen: &Buffer, wanted: &Buffer, within: f64) -> Result<(), Failure> {
     if seen.dtype() != wanted.dtype() || seen.len() != wanted.len() {
         let (a, b) = (seen.dtype(), wanted.dtype());

@@ -50,7 +50,7 @@ fn ended(object: &mut Object, timeout: Option<Duration>) -> Result<bool, Failure
     }
 }
 
-/// What `timeout=` gives a wait.
+/// The timeout of a wait, from `timeout=`.
 pub fn timeout_of(s: &Statement) -> Result<Option<Duration>, Failure> {
     let seconds = s.get("timeout").map(|_| s.number("timeout", 0.0)).transpose()?;
     Ok(seconds.map(Duration::from_secs_f64))

@@ -5,8 +5,8 @@ package org.meron;
 import org.meron.abi.Abi;
 
 /**
- * How Adagrad updates: Duchi, Hazan and Singer, JMLR 12 (2011); weight decay is part of the
- * gradient. Keeps the sum of squared gradients.
+ * Adagrad (Duchi, Hazan and Singer, JMLR 12, 2011); weight decay is part of the gradient. Keeps
+ * the sum of squared gradients.
  */
 public final class Adagrad extends UpdateRule<Adagrad> {
     /** The defaults. */

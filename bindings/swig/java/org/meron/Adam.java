@@ -4,7 +4,7 @@ package org.meron;
 
 import org.meron.abi.Abi;
 
-/** How Adam updates: Kingma and Ba, arXiv 1412.6980; weight decay is part of the gradient. */
+/** Adam (Kingma and Ba, arXiv 1412.6980); weight decay is part of the gradient. */
 public final class Adam extends UpdateRule<Adam> {
     /** The defaults. */
     public Adam() {

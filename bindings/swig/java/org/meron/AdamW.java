@@ -4,7 +4,7 @@ package org.meron;
 
 import org.meron.abi.Abi;
 
-/** How AdamW updates: Loshchilov and Hutter, arXiv 1711.05101. */
+/** AdamW (Loshchilov and Hutter, arXiv 1711.05101). */
 public final class AdamW extends UpdateRule<AdamW> {
     /** The defaults. */
     public AdamW() {

@@ -67,7 +67,7 @@ public final class Checkpoint extends CheckpointMethods {
         return info(meron_checkpoint_info::getBytes);
     }
 
-    /** How many tensors it has. */
+    /** Number of tensors. */
     public long tensors() {
         return info(meron_checkpoint_info::getTensors);
     }

@@ -14,8 +14,8 @@ import org.meron.abi.checkpoint_tensors;
  * This rank's engine; everything is made from it. Opened by {@link #open()} or {@link #options()}.
  *
  * <p>All methods may be called from any thread. A call that waits for peers ends at the context's
- * deadline, or with CANCELLED when its thread is interrupted (the thread's interrupt flag stays set)
- * or should_stop says so; the operation goes on.
+ * deadline, or with CANCELLED if its thread is interrupted (the thread's interrupt flag stays set) or
+ * should_stop ends it; the operation continues.
  */
 public final class Context extends ContextMethods {
     private final Lifetime lifetime;
@@ -205,33 +205,33 @@ public final class Context extends ContextMethods {
     }
 
     /**
-     * Waits until the last reduction, and the last end of an accumulation, that were begun of each of
-     * these units have ended; also where nobody kept their futures. One call for many units, also of
-     * several groups; one of which nothing was begun is done. Errors as Future.await; ARGUMENT for no
-     * unit, HANDLE for units of several contexts.
+     * Waits until the last reduction and the last end of an accumulation of each of these units have
+     * ended, also those without a future. One call for many units, also of several groups; a unit with no
+     * reduction counts as done. Errors as Future.await; ARGUMENT for no unit, HANDLE for units of several
+     * contexts.
      */
     public void awaitReductions(Unit... units) {
         reductionsEnded(Abi.MERON_TIMEOUT_DEFAULT, units);
     }
 
-    /** Waits at most `timeout` for all of them; false when that passed first and they go on. */
+    /** Waits at most `timeout` for all of them. Returns false after the timeout; they continue. */
     public boolean awaitReductions(Duration timeout, Unit... units) {
         return reductionsEnded(Future.nanoseconds(timeout), units);
     }
 
     /**
-     * Begins to save the states of all units, as they are now, as `name` in `folder`, which all ranks see
-     * and which is made if it is not there; {@link Future#finish} waits. Collective over the world.
+     * Begins to save the current states of all units as `name` in `folder`; {@link Future#finish} waits.
+     * All ranks see the folder, and the save creates it if it does not exist. Collective over the world.
      *
-     * <p>The checkpoint exists whole or not at all, and any number of ranks can load it. A thread of the
-     * library copies and writes while gathers, forward and backward go on; a step or an update waits until
-     * its units are copied. A failure of any rank is every rank's, from the future, and from the next save
-     * if nobody has waited: the checkpoints that were there stay, and training can go on. Views of states
-     * must not be written before awaitCopied.
+     * <p>The checkpoint is complete or does not exist, and any number of ranks can load it. A thread of
+     * the library copies and writes while gathers, forward and backward continue; a step or an update
+     * waits until its units are copied. The future throws a failure of any rank on all ranks, and so does
+     * the next save if no call has waited for the future. Existing checkpoints stay, and training can
+     * continue. Views of states must not be written before awaitCopied.
      *
-     * <p>Blocks until the save before has ended. Throws ARGUMENT (a name that will not do, `extra` is no
-     * JSON object), DUPLICATE (the name is taken), STATE (a step is under way, a gradient waits for a
-     * step), UNSUPPORTED (a unit of some ranks only), NO_SPACE, IO.
+     * <p>Blocks until the previous save has ended. Throws ARGUMENT (an invalid name, `extra` is no JSON
+     * object), DUPLICATE (the name is taken), STATE (a step is pending, a gradient waits for a step),
+     * UNSUPPORTED (a unit of some ranks only), NO_SPACE, IO.
      */
     public Future save(Path folder, String name, SaveOptions options, Optimizer... optimizers) {
         requireOpen();
@@ -249,8 +249,8 @@ public final class Context extends ContextMethods {
     }
 
     /**
-     * Waits until the save under way has copied what it saves. Returns at once if no save is under way,
-     * also if it has failed. Blocks on the drive.
+     * Waits until the pending save has copied all its data. Returns at once if no save is pending, also
+     * if it has failed. Blocks on the drive.
      */
     public void awaitCopied() {
         requireOpen();
@@ -328,14 +328,14 @@ public final class Context extends ContextMethods {
         lifetime.sweep();
     }
 
-    /** What was counted since the context was opened, and memory now. */
+    /** Counters since the context was opened, and the memory in use now. */
     public Stats stats() {
         return new Stats(call(handle -> Abi.meron_context_stats(handle)));
     }
 
     /**
-     * What the plan predicts for this rank and the units made so far: the counters of stats() grow by
-     * exactly these bytes per step of that workload.
+     * The plan's predictions for this rank and its current units: the counters of stats() grow by exactly
+     * these bytes per step of that workload.
      */
     public Prediction predict(int microBatches, int gathersPerMicroBatch) {
         return new Prediction(call(handle -> Abi.meron_context_predict(
@@ -359,7 +359,7 @@ public final class Context extends ContextMethods {
         }
     }
 
-    /** Whether the host can read what its device has; true without a device. */
+    /** True if the host can read the device's memory, or if there is no device. */
     boolean reachable() {
         return device == null || !device.startsWith("cuda");
     }

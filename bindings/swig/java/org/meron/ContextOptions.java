@@ -6,7 +6,7 @@ import java.util.function.BooleanSupplier;
 import org.meron.abi.Abi;
 import org.meron.abi.meron_context_options;
 
-/** How a context is opened. Made by Context.options(); for one thread. */
+/** Options of a context. Created by Context.options(); for one thread. */
 public final class ContextOptions {
     private int rank;
     private int worldSize;
@@ -92,15 +92,15 @@ public final class ContextOptions {
         return this;
     }
 
-    /** Which states are sharded. The context keeps a reference of its own. Default: zero3. */
+    /** The plan, which specifies the sharded states. The context keeps its own reference. Default: zero3. */
     public ContextOptions plan(Plan plan) {
         this.plan = plan;
         return this;
     }
 
     /**
-     * What this rank computes on: "cuda" (the calling thread's current device), "cuda:1"; "emulated",
-     * memory of the host and threads, for tests without a device. Gathered views are then in the device's
+     * The device of this rank: "cuda" (the calling thread's current device), "cuda:1"; "emulated", memory
+     * of the host and threads, for tests without a device. Gathered views are then in the device's
      * memory, and gradients may be. Default: the host.
      */
     public ContextOptions device(String device) {
@@ -115,8 +115,8 @@ public final class ContextOptions {
     }
 
     /**
-     * Asked about ten times a second while a call waits; true ends the wait with CANCELLED, of which
-     * what it throws becomes the cause. It must not call the library.
+     * Called about ten times a second while a call waits; true, or an exception, ends the wait with
+     * CANCELLED, and the exception becomes its cause. It must not call the library.
      */
     public ContextOptions shouldStop(BooleanSupplier shouldStop) {
         this.shouldStop = shouldStop;

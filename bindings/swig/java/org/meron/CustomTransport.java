@@ -28,7 +28,7 @@ import java.util.concurrent.locks.LockSupport;
  * the thread on which it was thrown, that error's message has its text, and getCause has it whole.
  */
 public interface CustomTransport {
-    /** What send, receive and test return when the answer is not yet known. */
+    /** Result of send, receive and test if the operation is not complete yet. */
     long NOT_YET = -1;
 
     /** For messages, and Context.transport. */
@@ -71,7 +71,7 @@ public interface CustomTransport {
         LockSupport.parkNanos(Math.min(timeout.toNanos(), 1_000_000));
     }
 
-    /** Whether rank `peer` is still there: false only if it is known to be gone. */
+    /** Returns false only if rank `peer` is known to be dead. */
     default boolean alive(int peer) throws Exception {
         return true;
     }

@@ -34,11 +34,11 @@ public final class DlpackTensor extends Handle {
     }
 
     /**
-     * Takes a tensor over from a native library of this process.
+     * Takes ownership of a tensor from a native library of this process.
      *
-     * @param address of a valid DLManagedTensorVersioned that nobody else deletes. Nothing can check
-     *     that: any other number crashes the process. Until its deleter is called nobody else writes
-     *     its memory.
+     * @param address of a valid DLManagedTensorVersioned that no other code deletes. This cannot be
+     * checked: any other number crashes the process. Until the deleter is called, no other code may write
+     * the memory.
      * @throws MeronException ARGUMENT for 0 or a shape that cannot be, UNSUPPORTED for another version
      *     than 1, another device than the CPU, other elements than f32, bf16 and f16, and strides that
      *     are not row-major. The tensor's deleter has been called then.

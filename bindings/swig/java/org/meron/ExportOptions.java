@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package org.meron;
 
-/** How values are exported. */
+/** Options of an export. */
 public final class ExportOptions {
     Dtype dtype; // null: each param's own
     long maxFileBytes;
@@ -30,7 +30,7 @@ public final class ExportOptions {
         return this;
     }
 
-    /** Whether a model that is there is replaced. */
+    /** True: replaces an existing model. */
     public ExportOptions overwrite(boolean value) {
         overwrite = value;
         return this;

@@ -53,12 +53,12 @@ public final class Future extends Handle {
         look(Abi.MERON_TIMEOUT_DEFAULT);
     }
 
-    /** Waits at most `timeout`; false when that passed first and the operation goes on. */
+    /** Waits at most `timeout`. Returns false after the timeout; the operation continues. */
     public boolean await(Duration timeout) {
         return look(nanoseconds(timeout));
     }
 
-    /** Whether the operation has ended well; never blocks on peers. Throws its error. */
+    /** True if the operation has succeeded; never blocks on peers. Throws its error. */
     public boolean done() {
         return look(0);
     }

@@ -8,8 +8,8 @@ import org.meron.abi.Abi;
 import org.meron.abi.meron_destination_list;
 
 /**
- * Units on their way to full, then leased until close. Views and their buffers keep a gather that
- * nobody closes alive, and with it the lease: close it, in a try statement, before the next step.
+ * A gather of units, which are leased from its end until close. Views and their buffers keep a gather
+ * alive that is not closed, and with it the lease: close it, in a try statement, before the next step.
  */
 public final class Gather extends Handle {
     /** Destinations must stay as long as the library may write them. */
@@ -89,7 +89,7 @@ public final class Gather extends Handle {
         return join(stream, Future.nanoseconds(timeout));
     }
 
-    /** Whether the tensors are full; never blocks on peers. Throws the gather's error. */
+    /** True if the tensors are full; never blocks on peers. Throws the gather's error. */
     public boolean ready() {
         return look(0);
     }
@@ -144,7 +144,7 @@ public final class Gather extends Handle {
         super.close();
     }
 
-    /** Waits; gives the leases back if that fails, for nobody else has this gather yet. */
+    /** Waits; releases the leases if that fails, because the caller does not have this gather yet. */
     Gather full() {
         try {
             await();
@@ -160,7 +160,7 @@ public final class Gather extends Handle {
         return call(handle -> Abi.meron_gather_wait_stream(handle, stream, timeout)) == Abi.MERON_OK;
     }
 
-    /** What is shown of a gather that is full, but for a device whose memory is the host's. */
+    /** Returns `shown`. If the device's memory is the host's, waits for the gather first. */
     private <T> T settled(T shown) {
         if (!full && context.hasDevice() && context.reachable()) await();
         return shown;

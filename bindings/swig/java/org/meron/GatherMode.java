@@ -2,7 +2,7 @@
 // Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
 package org.meron;
 
-/** Where the full tensors go. */
+/** Destination of the full tensors. */
 public enum GatherMode {
     /** Read-only, in place where the plan allows it. */
     VIEW,

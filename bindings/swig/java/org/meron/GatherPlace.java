@@ -2,9 +2,9 @@
 // Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
 package org.meron;
 
-/** Where a view is. */
+/** Memory of a view. */
 public enum GatherPlace {
-    /** In the device's memory, where the context has one; else the host's. */
+    /** In the device's memory, if the context has a device; else the host's. */
     DEVICE,
     /** In the host's memory. */
     HOST;

@@ -11,7 +11,7 @@ abstract class GroupMethods extends Handle {
     }
 
     /**
-     * Breaks the group on every rank: waits under way end with ABORTED, which carries `reason`.
+     * Breaks the group on every rank: pending waits end with ABORTED, which contains `reason`.
      *
      * <p>`reason`: null or text for people, at most 200 bytes are kept.
      *

@@ -15,7 +15,7 @@ import java.util.function.LongFunction;
 abstract class Handle implements AutoCloseable {
     static final Cleaner CLEANER = Cleaner.create();
 
-    /** What releases the handle. Must not refer to the object that it is for. */
+    /** Releases the handle. Must not refer to the object that owns it. */
     static class Release implements Runnable {
         private final AtomicLong handle;
         private final LongConsumer function;

@@ -5,11 +5,11 @@ import java.util.function.BooleanSupplier;
 import org.meron.abi.callbacks;
 
 /**
- * What the library calls while a context is open. Must not refer to the Context, which may die while
- * the library's side is still open. Nothing that the trainer's functions throw passes through C.
+ * Callbacks of the library while a context is open. Must not refer to the Context, which may be collected
+ * while the library's side is still open. Exceptions of the trainer's functions do not pass through C.
  */
 final class Hooks extends callbacks {
-    /** What the last should_stop of this thread threw; the wait that it ended takes it as cause. */
+    /** Exception of the last should_stop of this thread, and the cause of the error of the wait that it ended. */
     private static final ThreadLocal<Throwable> thrown = new ThreadLocal<>();
 
     private final LogSink sink;

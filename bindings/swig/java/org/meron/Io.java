@@ -14,8 +14,8 @@ import org.meron.abi.meron_io_info;
  *
  * <p>Memory is a direct buffer in the machine's byte order, from its position to its limit, which it
  * keeps. Offsets are in bytes; offset, length and memory need no alignment, though multiples of the
- * page are the fastest. What is under way must not touch bytes of a file that something else writes.
- * Any thread may use it; an interrupt does not end a wait.
+ * page are the fastest. A pending request must not touch bytes of a file that other code writes. Any
+ * thread may use it; an interrupt does not end a wait.
  */
 public final class Io extends IoMethods {
     private final IoLifetime lifetime;
@@ -36,17 +36,17 @@ public final class Io extends IoMethods {
     }
 
     /**
-     * Fills a buffer from byte `offset` of a file on, and waits for it. Throws NOT_FOUND; IO where the
-     * file ends before that, or what the drive says; ARGUMENT for what is no file; TIMEOUT when
-     * nothing moves.
+     * Fills a buffer from byte `offset` of a file on, and waits for it. Throws NOT_FOUND; IO if the file
+     * is too short, or for an error of the drive; ARGUMENT if it is no file; TIMEOUT if no transfer
+     * progresses.
      */
     public void read(Path path, Buffer into, long offset) {
         transfer(into, handle -> Abi.meron_io_read(handle, path.toString(), into, offset));
     }
 
     /**
-     * Writes a buffer to byte `offset` of a file and on, and waits for the kernel. Makes the file where
-     * there is none; what it holds besides stays. What must survive a loss of power needs a sync.
+     * Writes a buffer to byte `offset` of a file and on, and waits for the kernel. Creates the file if it
+     * does not exist; its other content stays. Data that must survive a loss of power needs a sync.
      * Throws as read, and NO_SPACE.
      */
     public void write(Path path, Buffer data, long offset) {
@@ -66,8 +66,8 @@ public final class Io extends IoMethods {
     }
 
     /**
-     * Waits for every request that nobody has waited for alone, as long as something moves. Throws the
-     * first error of them when all have ended; TIMEOUT.
+     * Waits for every request that no call has waited for, as long as transfers progress. Throws their
+     * first error after all have ended; TIMEOUT.
      */
     public void await() {
         call(handle -> Abi.meron_io_wait(handle, Abi.MERON_TIMEOUT_DEFAULT));
@@ -136,8 +136,8 @@ public final class Io extends IoMethods {
     }
 
     /**
-     * Ends what is under way, for at most about five seconds. Throws the first error of requests that
-     * nobody has waited for: it is closed all the same.
+     * Waits for pending requests, at most about five seconds, and closes. Throws the first error of
+     * requests that no call has waited for; it is closed even then.
      */
     @Override
     public void close() {

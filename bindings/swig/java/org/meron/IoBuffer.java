@@ -34,7 +34,7 @@ public final class IoBuffer extends Handle {
         return bytes.duplicate().order(ByteOrder.nativeOrder());
     }
 
-    /** Whether the kernel has it pinned; else it does so at each call. */
+    /** True if the kernel has pinned it; otherwise the kernel pins it at each call. */
     public boolean registered() {
         return registered;
     }

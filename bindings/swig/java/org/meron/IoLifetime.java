@@ -7,7 +7,7 @@ import java.util.Queue;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import org.meron.abi.Abi;
 
-/** The library's side of an Io, and memory of requests that nobody waits for any more. */
+/** The library's side of an Io, and the memory of abandoned requests. */
 final class IoLifetime extends Handle.Release {
     /** Memory that a drive has not released: it may still write there. */
     private static final Queue<Object> HELD = new ConcurrentLinkedQueue<>();
@@ -23,7 +23,7 @@ final class IoLifetime extends Handle.Release {
     }
 
     private final ArrayDeque<Abandoned> abandoned = new ArrayDeque<>();
-    private MeronException failed; // how one of them has, which nobody was told; under its lock
+    private MeronException failed; // error of one of them, not reported yet; guarded by its lock
 
     IoLifetime(long io) {
         super(io, Abi::meron_io_close);
@@ -92,7 +92,7 @@ final class IoLifetime extends Handle.Release {
         }
     }
 
-    /** Whether the drive may still work on the memory of a request whose wait has thrown this. */
+    /** True if the drive may still use the memory of a request after its wait has thrown this. */
     static boolean mayUseMemory(MeronException error) {
         return error.status() != Status.IO && error.status() != Status.NO_SPACE
                 && error.status() != Status.NOT_FOUND && error.status() != Status.ARGUMENT;

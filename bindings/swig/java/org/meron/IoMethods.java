@@ -11,9 +11,9 @@ abstract class IoMethods extends Handle {
     }
 
     /**
-     * What a person should know about its speed, a line each: the backend and what the kernel
-     * has granted it, why it is not a faster one, and which files go through the page cache,
-     * and why.
+     * Describes the speed for people, one line per fact: the backend and the kernel's grants,
+     * the reason if it is not a faster one, and the files that use the page cache with the
+     * reason.
      *
      * <p>Never blocks.
      *

@@ -6,11 +6,11 @@ import java.time.Duration;
 import org.meron.abi.Abi;
 import org.meron.abi.meron_io_options;
 
-/** How files are read and written. */
+/** Options of an io. */
 public final class IoOptions {
-    /** Who moves the bytes. */
+    /** The interface that moves the bytes. */
     public enum Backend {
-        /** io_uring where the host allows it, else threads. */
+        /** io_uring if the host allows it, else threads. */
         AUTO,
         /** io_uring. */
         IO_URING,
@@ -38,7 +38,7 @@ public final class IoOptions {
         initial.delete();
     }
 
-    /** Who moves the bytes. */
+    /** The interface that moves the bytes. */
     public IoOptions backend(Backend value) {
         backend = value;
         return this;
@@ -50,31 +50,31 @@ public final class IoOptions {
         return this;
     }
 
-    /** Calls under way at a time, 1 to 4096, of io_uring; default 32. */
+    /** Pending calls of io_uring, 1 to 4096; default 32. */
     public IoOptions depth(int value) {
         depth = value;
         return this;
     }
 
-    /** 1 to 256, of the backend of threads: as many calls at a time. */
+    /** Of the backend of threads, 1 to 256: as many calls at a time. */
     public IoOptions threads(int value) {
         threads = value;
         return this;
     }
 
-    /** Whether each call is handed to the kernel alone. */
+    /** True: submit each call to the kernel alone. */
     public IoOptions singleSubmit(boolean value) {
         singleSubmit = value;
         return this;
     }
 
-    /** False: the next calls begin when the last have ended. */
+    /** False: the next calls begin after the last ones have ended. */
     public IoOptions overlapEvents(boolean value) {
         overlapEvents = value;
         return this;
     }
 
-    /** A wait ends when nothing has moved for so long; by default 600 s. */
+    /** A wait fails after this time without any transfer; by default 600 s. */
     public IoOptions timeout(Duration value) {
         timeout = Math.max(Future.nanoseconds(value), 1);
         return this;

@@ -45,14 +45,14 @@ public final class IoRequest extends Handle {
     }
 
     /**
-     * Waits until it has ended, as long as something moves. Throws IO, NO_SPACE; TIMEOUT when nothing
-     * moves (it goes on); CLOSED when the Io was closed before it ended.
+     * Waits until it has ended, as long as transfers progress. Throws IO, NO_SPACE; TIMEOUT if no
+     * transfer progresses (it continues); CLOSED if the Io was closed before it ended.
      */
     public void await() {
         look(Abi.MERON_TIMEOUT_DEFAULT);
     }
 
-    /** Waits at most `timeout`; false when that passed first and it goes on. */
+    /** Waits at most `timeout`. Returns false after the timeout; it continues. */
     public boolean await(Duration timeout) {
         return look(Future.nanoseconds(timeout));
     }

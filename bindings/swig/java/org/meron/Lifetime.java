@@ -7,7 +7,7 @@ import org.meron.abi.Abi;
 
 /** The library's side of a context, and what must live as long as that does. */
 final class Lifetime extends Handle.Release {
-    /** An operation that nobody waits for any more, and the memory that it still uses. */
+    /** An abandoned operation, and the memory that it still uses. */
     private static final class Abandoned {
         final long future;
         final Object memory;

@@ -4,7 +4,7 @@ package org.meron;
 
 import org.meron.abi.Abi;
 
-/** How Lion updates: Chen et al., arXiv 2302.06675. Keeps an average of gradients. */
+/** Lion (Chen et al., arXiv 2302.06675). Keeps an average of gradients. */
 public final class Lion extends UpdateRule<Lion> {
     /** The defaults. */
     public Lion() {
@@ -22,8 +22,8 @@ public final class Lion extends UpdateRule<Lion> {
     }
 
     /**
-     * First: of the direction that is taken; 0 or more, below 1; second: of the average that is
-     * kept; 0 or more, below 1.
+     * First: of the direction of the update; 0 or more, below 1; second: of the stored average;
+     * 0 or more, below 1.
      */
     public Lion betas(double first, double second) {
         beta1 = first;

@@ -13,7 +13,7 @@ public final class LoadOptions {
     /** Everything is loaded, and must fit. */
     public LoadOptions() {}
 
-    /** Whether params and tensors that the other side lacks are left alone. */
+    /** True: ignores params and tensors that the other side lacks. */
     public LoadOptions lenient(boolean value) {
         lenient = value;
         return this;
@@ -32,8 +32,8 @@ public final class LoadOptions {
     }
 
     /**
-     * Whether each node has a folder of its own. A rank of each reads the node's files for all; there may
-     * be other nodes than at the save.
+     * True: each node has its own folder. One of its ranks reads the node's files for all; the nodes may
+     * differ from those at the save.
      */
     public LoadOptions perNode(boolean value) {
         perNode = value;

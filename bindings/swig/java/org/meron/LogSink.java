@@ -3,15 +3,15 @@ package org.meron;
 
 /**
  * Receives the library's messages. Called on any thread that is inside a call, with no lock held; it
- * must not call the library. What it throws goes to the thread's UncaughtExceptionHandler.
+ * must not call the library. Its exceptions go to the thread's UncaughtExceptionHandler.
  */
 @FunctionalInterface
 public interface LogSink {
-    /** How much a message matters. */
+    /** Severity of a message. */
     enum Level {
         /** Something failed. */
         ERROR,
-        /** Something is not as it should be, such as a wait that takes long. */
+        /** A warning, such as for a long wait. */
         WARNING,
         /** For the curious. */
         INFO;

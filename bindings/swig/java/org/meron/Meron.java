@@ -12,7 +12,7 @@ public final class Meron {
         return Abi.meron_version_string();
     }
 
-    /** What this host and this build offer, as JSON. */
+    /** Describes this host and this build, as JSON. */
     public static String systemInfo() {
         return Abi.meron_system_info();
     }

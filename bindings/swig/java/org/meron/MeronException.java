@@ -3,11 +3,11 @@ package org.meron;
 
 import java.nio.charset.StandardCharsets;
 
-/** An error of the library. {@link #getMessage} says what failed, where, on what, and what to do. */
+/** An error of the library. {@link #getMessage} names the failure, the rank, the object and the remedy. */
 public final class MeronException extends RuntimeException {
     private static final long serialVersionUID = 1;
 
-    /** The rank of nobody. */
+    /** No rank. */
     public static final int RANK_NONE = -1;
 
     private final int code;
@@ -51,7 +51,7 @@ public final class MeronException extends RuntimeException {
         return new String(bytes, StandardCharsets.UTF_8);
     }
 
-    /** What it failed with. */
+    /** Status of the error. */
     public Status status() {
         return Status.of(code);
     }
@@ -71,7 +71,7 @@ public final class MeronException extends RuntimeException {
         return subject;
     }
 
-    /** What to do next, as one sentence; "" where nothing is known. */
+    /** The remedy, as one sentence; "" if none is known. */
     public String advice() {
         return advice;
     }

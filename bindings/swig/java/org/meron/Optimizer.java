@@ -129,10 +129,10 @@ public final class Optimizer extends OptimizerMethods {
     }
 
     /**
-     * This rank's part of a state of a param, F32. Writable, but for a master that is the param
+     * This rank's shard of a state of a param, F32. Writable, except for a master that is the param
      * itself. Valid until the next step or close. Throws ARGUMENT for a param of another optimizer and
-     * for a state that the rule does not keep, UNSUPPORTED where it lies on nvme, or in 16 or 8 bits:
-     * readState copies it.
+     * for a state that the rule does not keep, UNSUPPORTED if it is on nvme, or in 16 or 8 bits: use
+     * readState.
      */
     public View state(Param param, State state) {
         requireOpen();
@@ -145,9 +145,9 @@ public final class Optimizer extends OptimizerMethods {
     }
 
     /**
-     * A copy of this rank's part of a state of a param, wherever and however it lies: as many numbers as
-     * param.ownedCount(), at most 2^29 - 1. Blocks on this rank's drive where states lie on nvme. Throws
-     * ARGUMENT as state, STATE (a step is under way), IO, CORRUPT.
+     * A copy of this rank's shard of a state of a param, from any tier and dtype: param.ownedCount()
+     * numbers, at most 2^29 - 1. Blocks on this rank's drive if states are on nvme. Throws ARGUMENT as
+     * state, STATE (a step is pending), IO, CORRUPT.
      */
     public float[] readState(Param param, State state) {
         final float[] out = new float[Math.toIntExact(param.ownedCount())];

@@ -11,8 +11,8 @@ abstract class OptimizerMethods extends Handle {
     }
 
     /**
-     * Sets the learning rate of the next steps for params that are in no group that was added;
-     * the same on all ranks (it is part of the step's fingerprint).
+     * Sets the learning rate of the next steps for params of group 0; the same on all ranks (it
+     * is part of the step's fingerprint).
      *
      * <p>Never blocks.
      *
@@ -35,7 +35,7 @@ abstract class OptimizerMethods extends Handle {
      *
      * <p>Never blocks.
      *
-     * <p>Throws ARGUMENT, STATE (a step is under way), HANDLE, STALE.
+     * <p>Throws ARGUMENT, STATE (a step is pending), HANDLE, STALE.
      */
     public void steps(long steps) {
         requireOpen();
@@ -43,11 +43,11 @@ abstract class OptimizerMethods extends Handle {
     }
 
     /**
-     * Brings the states back that meron_optimizer_offload has moved off, bit by bit the same.
+     * Restores the states that meron_optimizer_offload moved, bit for bit.
      *
      * <p>Blocks on this rank's drive; never on peers.
      *
-     * <p>Throws STATE (they are not offloaded), NO_MEMORY, IO, CORRUPT (the drive gave other
+     * <p>Throws STATE (they are not offloaded), NO_MEMORY, IO, CORRUPT (the drive returned other
      * bytes), TIMEOUT, HANDLE, STALE.
      */
     public void reload() {

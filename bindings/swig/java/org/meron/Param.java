@@ -65,7 +65,7 @@ public final class Param extends ParamMethods {
         return out;
     }
 
-    /** How many elements this rank updates; 0 before the param is in a unit. */
+    /** Number of elements that this rank updates; 0 before the param is in a unit. */
     public long ownedCount() {
         final meron_param_info info = info();
         final long out = info.getOwned_count();

@@ -4,7 +4,7 @@ package org.meron;
 import org.meron.abi.Abi;
 import org.meron.abi.meron_param_group;
 
-/** What the params of one group share; numbers that the rule does not use mean nothing. */
+/** Hyperparameters of the params of one group. The rule ignores those that it does not use. */
 public final class ParamGroup {
     double learningRate;
     double beta1;

@@ -5,8 +5,8 @@ import java.nio.Buffer;
 import org.meron.abi.Abi;
 
 /**
- * The strategy as a table: per kind of state, over which ranks it is sharded and in which dtype. Pure
- * data: nothing here touches a device, file or peer.
+ * The strategy as a table: the ranks and the dtype of each kind of state. Pure data: it uses no device,
+ * file or peer.
  */
 public final class Plan extends PlanMethods {
     static final int ADAMW_STATES = 2; // that the rule keeps of an element
@@ -48,10 +48,10 @@ public final class Plan extends PlanMethods {
      *
      * @param model           JSON: {"parameters": N, "layers": L, "dtype": "bf16"}, or units with
      *                        tensors
-     * @param ranksPerNode    how many share memory, side by side; 0: all of them
-     * @param optimizerStates that the update rule keeps of an element, besides the master: 2 for AdamW and
+     * @param ranksPerNode    consecutive ranks that share memory; 0: all of them
+     * @param optimizerStates of the update rule per element, besides the master: 2 for AdamW and
      *                        Adam, 1 for Adagrad, Lion and SGD with a momentum, 0 for SGD without one
-     * @param table           whether it is to be a table for people, else JSON
+     * @param table           true: a table for people, else JSON
      */
     public String predict(String model, int ranks, int microBatches, int gathersPerMicroBatch,
             int ranksPerNode, int optimizerStates, boolean table) {
@@ -60,13 +60,13 @@ public final class Plan extends PlanMethods {
     }
 
     /**
-     * Estimates what every known strategy costs per step on a cluster, and ranks them, the best first.
+     * Estimates the cost per step of every known strategy on a cluster, and ranks the strategies.
      *
      * @param model          JSON, as for predict
      * @param cluster        JSON: nodes, devices and their speeds, as docs/plan.md describes them
      * @param tokens         per device and micro-batch, for the time of computation; 0: not given
-     * @param computeSeconds what computation takes per micro-batch, instead of tokens; 0: not given
-     * @param table          whether it is to be tables for people, else JSON
+     * @param computeSeconds time of computation per micro-batch, instead of tokens; 0: not given
+     * @param table          true: tables for people, else JSON
      */
     public static String rankCluster(String model, String cluster, int microBatches,
             int gathersPerMicroBatch, int tokens, double computeSeconds, boolean table) {

@@ -4,7 +4,7 @@ package org.meron;
 
 import org.meron.abi.meron_prediction;
 
-/** What the plan predicts for this rank and the units made so far. Bytes. */
+/** The plan's predictions for this rank and its current units, in bytes. */
 public final class Prediction {
     /** Of values, held. */
     public final long paramBytes;
@@ -15,7 +15,7 @@ public final class Prediction {
     /** Of optimizer states, held. */
     public final long optimizerBytes;
 
-    /** The most held at once on this rank. */
+    /** Maximum held at once on this rank. */
     public final long peakBytes;
 
     /** As in meron_stats, per optimizer step; so are those below. */
@@ -28,8 +28,8 @@ public final class Prediction {
     public final long reduceBytes;
 
     /**
-     * Of values, from the first gather to the update (of frozen ones for good): on top of those
-     * held, within the peak.
+     * Of values, from the first gather to the update (of frozen ones permanently): in addition
+     * to param_bytes, within the peak.
      */
     public final long secondCopyBytes;
 
@@ -48,7 +48,7 @@ public final class Prediction {
     /** In use there, at all times. */
     public final long nvmeBytes;
 
-    /** On the device at all times, where ranks exchange on their devices. */
+    /** On the device at all times, if ranks exchange on their devices. */
     public final long deviceBytes;
 
     Prediction(meron_prediction from) {

@@ -2,7 +2,7 @@
 // Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
 package org.meron;
 
-/** How values are combined. */
+/** The operation that combines values. */
 public enum ReduceOp {
     /** Their sum. */
     SUM,

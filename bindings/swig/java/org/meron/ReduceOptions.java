@@ -6,7 +6,7 @@ import org.meron.abi.Abi;
 import org.meron.abi.meron_reduce_options;
 import org.meron.abi.meron_source_list;
 
-/** How gradients are reduced. */
+/** Options of a reduction. */
 public final class ReduceOptions {
     private ReduceOp op;
     private boolean boundary;
@@ -22,26 +22,26 @@ public final class ReduceOptions {
         initial.delete();
     }
 
-    /** How the values of the ranks are combined. */
+    /** The operation that combines the values of the ranks. */
     public ReduceOptions op(ReduceOp value) {
         op = value;
         return this;
     }
 
-    /** Whether this is the last micro-batch before the step. */
+    /** True for the last micro-batch before the step. */
     public ReduceOptions boundary(boolean value) {
         boundary = value;
         return this;
     }
 
-    /** The sum is divided by this too, e.g. the number of micro-batches. */
+    /** Additional divisor of the sum, e.g. the number of micro-batches. */
     public ReduceOptions divisor(double value) {
         divisor = value;
         return this;
     }
 
     /**
-     * Sources on the device are read after what was asked of this stream so far; by default the
+     * Sources on the device are read after the queued work of this stream; by default the
      * device's default stream.
      */
     public ReduceOptions stream(long value) {

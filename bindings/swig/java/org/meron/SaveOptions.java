@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package org.meron;
 
-/** What is saved, and what happens to other checkpoints. */
+/** Options of a save: its content, and the fate of other checkpoints. */
 public final class SaveOptions {
     long step;
     long keep;
@@ -34,13 +34,13 @@ public final class SaveOptions {
         return this;
     }
 
-    /** Whether masters and the states of optimizers are left out. */
+    /** True: leaves out masters and the states of optimizers. */
     public SaveOptions valuesOnly(boolean value) {
         valuesOnly = value;
         return this;
     }
 
-    /** Whether frozen params are left out. */
+    /** True: leaves out frozen params. */
     public SaveOptions skipFrozen(boolean value) {
         skipFrozen = value;
         return this;
@@ -55,7 +55,7 @@ public final class SaveOptions {
         return this;
     }
 
-    /** Whether a checkpoint of that name is replaced. */
+    /** True: replaces a checkpoint of that name. */
     public SaveOptions overwrite(boolean value) {
         overwrite = value;
         return this;

@@ -9,11 +9,11 @@ import org.meron.abi.meron_schedule_info;
 /**
  * Units, and the order in which passes use them. Made by Context.schedule.
  *
- * <p>A pass records the order of its uses, and the next pass of its kind follows it: gathers are begun
- * ahead, and what is used again soon stays full. What is gathered when follows from the calls alone,
- * so ranks that make the same calls stay in step. Let one thread at a time use it.
+ * <p>A pass records the order of its uses, and the next pass of its kind follows it: gathers are
+ * prefetched, and units that are used again soon stay full. The calls alone determine the gathers, so
+ * ranks that make the same calls stay in step. Let one thread at a time use it.
  *
- * <p>Units are given by their index in the list that the schedule was made of.
+ * <p>The index in the schedule's list identifies a unit.
  */
 public final class Schedule extends ScheduleMethods {
     private final Context context;
@@ -56,8 +56,8 @@ public final class Schedule extends ScheduleMethods {
     }
 
     /**
-     * Begins a pass: the forward, and backward if there is one, of a micro-batch. Gives back what was
-     * begun ahead and not used. Throws STATE when units are entered (see reset).
+     * Begins a pass: the forward, and backward if there is one, of a micro-batch. Releases prefetched
+     * units that were not used. Throws STATE if units are entered (see reset).
      *
      * @param kind 0 to 15; each has a recorded order of its own
      */
@@ -76,8 +76,8 @@ public final class Schedule extends ScheduleMethods {
     }
 
     /**
-     * Waits at most `timeout`; false when that passed first: the unit is not entered then, and entering
-     * it next goes on with the same use.
+     * Waits at most `timeout`. Returns false after the timeout: then the unit is not entered, and the
+     * next enter of the unit continues the same use.
      */
     public boolean enter(int index, Duration timeout) {
         return enter(index, Future.nanoseconds(timeout));

@@ -11,8 +11,9 @@ abstract class ScheduleMethods extends Handle {
     }
 
     /**
-     * Gives back everything that stays full or was begun ahead: before an update or an
-     * optimizer step, which need all leases back. The pass and the recorded orders stay. Local.
+     * Releases all units that stay full or were prefetched. Call it before an update or an
+     * optimizer step, which need all leases released. The pass and the recorded orders stay.
+     * Local.
      *
      * <p>Never blocks.
      *

@@ -5,7 +5,7 @@ package org.meron;
 import org.meron.abi.Abi;
 import org.meron.abi.meron_schedule_options;
 
-/** How far a schedule looks ahead and what it keeps, in elements; and where units are full. */
+/** Options of a schedule: limits in elements, and the memory of views. */
 public final class ScheduleOptions {
     private long prefetchElements;
     private long maxLiveElements;
@@ -27,24 +27,21 @@ public final class ScheduleOptions {
         initial.delete();
     }
 
-    /**
-     * Gathers are begun ahead for the uses that come within this many elements of uses; 0:
-     * none.
-     */
+    /** Gathers are prefetched for the next uses within this many elements; 0: no prefetch. */
     public ScheduleOptions prefetchElements(long value) {
         prefetchElements = ContextOptions.notNegative("prefetchElements", value);
         return this;
     }
 
-    /** Limits what is begun ahead or kept, never what is needed now; default 1e9. */
+    /** Limit of prefetched and kept units, never of the unit in use; default 1e9. */
     public ScheduleOptions maxLiveElements(long value) {
         maxLiveElements = ContextOptions.notNegative("maxLiveElements", value);
         return this;
     }
 
     /**
-     * A unit whose next recorded use comes within this many elements of other units' uses is
-     * kept full; default 1e9.
+     * A unit stays full if its next recorded use is within this many elements of other units'
+     * uses; default 1e9.
      */
     public ScheduleOptions maxReuseElements(long value) {
         maxReuseElements = ContextOptions.notNegative("maxReuseElements", value);
@@ -53,28 +50,28 @@ public final class ScheduleOptions {
 
     /**
      * A unit of at most this many elements stays full from its first use until the schedule
-     * drops what it holds.
+     * drops its units.
      */
     public ScheduleOptions persistElements(long value) {
         persistElements = ContextOptions.notNegative("persistElements", value);
         return this;
     }
 
-    /** Of all such units together, in the order given; by default there is no limit. */
+    /** Limit for all such units together, in their order at the creation; by default no limit. */
     public ScheduleOptions persistTotalElements(long value) {
         persistTotalElements = ContextOptions.notNegative("persistTotalElements", value);
         return this;
     }
 
-    /** Where views are. */
+    /** Memory of views. */
     public ScheduleOptions place(GatherPlace value) {
         place = value;
         return this;
     }
 
     /**
-     * For views on the device: the stream that waits for a unit that is entered, and behind
-     * whose work so far its memory goes back. It stays one as long as the schedule.
+     * For views on the device: this stream waits for an entered unit, and the unit's memory is
+     * released after the stream's queued work. It must live as long as the schedule.
      */
     public ScheduleOptions stream(long value) {
         stream = value;

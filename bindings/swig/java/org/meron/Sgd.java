@@ -5,8 +5,8 @@ package org.meron;
 import org.meron.abi.Abi;
 
 /**
- * How stochastic gradient descent updates, as torch.optim.SGD; weight decay is part of the
- * gradient. With a momentum it keeps an average of gradients; without, nothing.
+ * Stochastic gradient descent, as torch.optim.SGD; weight decay is part of the gradient. With a
+ * momentum it keeps an average of gradients; without one, no state.
  */
 public final class Sgd extends UpdateRule<Sgd> {
     /** The defaults. */

@@ -4,9 +4,9 @@ package org.meron;
 
 import org.meron.abi.meron_stats;
 
-/** What was counted since the context was opened, and memory now. Bytes. */
+/** Counters since the context was opened, and the memory in use now, in bytes. */
 public final class Stats {
-    /** Parts of peers seen in place, or fetched by devices. */
+    /** Shards of peers read in place, or fetched by devices. */
     public final long gatherMappedBytes;
 
     /** Parts of peers copied. */
@@ -27,7 +27,7 @@ public final class Stats {
     /** Of values, held now. */
     public final long paramBytes;
 
-    /** Of gradients, counted from the making of a unit on. */
+    /** Of gradients, counted from the creation of a unit on. */
     public final long gradientBytes;
 
     /** Of optimizer states, held now. */
@@ -36,13 +36,13 @@ public final class Stats {
     /** Of staging buffers, held now. */
     public final long stagingBytes;
 
-    /** Of what keeps the ranks in step, held now. */
+    /** Of the control data that keeps the ranks in step, held now. */
     public final long controlBytes;
 
-    /** Most ever held of param + gradient + optimizer + staging. */
+    /** Maximum of param + gradient + optimizer + staging. */
     public final long peakBytes;
 
-    /** Bytes of pages that the kernel has given to this rank's arena. */
+    /** Bytes of pages in this rank's arena. */
     public final long arenaPagesBytes;
 
     /** Gathered from ranks that share no memory, as on the wire. */
@@ -57,7 +57,7 @@ public final class Stats {
     /** Written to it. */
     public final long nvmeWrittenBytes;
 
-    /** Of it, in use now. */
+    /** Of that file, in use now. */
     public final long nvmeBytes;
 
     /** Copied from the host to this rank's device. */
@@ -66,7 +66,7 @@ public final class Stats {
     /** Copied from it to the host. */
     public final long deviceDownBytes;
 
-    /** On the device at all times: rows of tier device. */
+    /** On the device at all times: entries of tier device. */
     public final long deviceBytes;
 
     Stats(meron_stats from) {

@@ -3,8 +3,8 @@
 package org.meron;
 
 /**
- * What a call failed with, grouped by how much it damages: -1xx the call alone, -2xx a resource of
- * this process or host, -3xx the group (on all of its ranks), -4xx the whole context.
+ * Status of a failed call, grouped by the extent of the damage: -1xx the call alone, -2xx a
+ * resource of this process or host, -3xx the group (on all of its ranks), -4xx the whole context.
  */
 public enum Status {
     /** A null pointer, a wrong size, an unknown enum value. */
@@ -23,19 +23,19 @@ public enum Status {
     PARSE(-106),
     /** A gradient holds NaN or infinity; the step changed nothing. */
     NONFINITE(-107),
-    /** should_stop asked a wait to end, or the object was released. */
+    /** should_stop ended a wait, or the object was released. */
     CANCELLED(-108),
-    /** No memory, or the context's limit is reached; it has the figures. */
+    /** No memory, or the context's limit is reached; the message has the figures. */
     NO_MEMORY(-200),
     /** A file, a socket or a mapping failed. */
     IO(-201),
     /** A file or a key does not exist. */
     NOT_FOUND(-202),
-    /** A drive gave other bytes than were written: the message says where. */
+    /** A drive returned other bytes than were written: the message says where. */
     CORRUPT(-203),
     /** A drive is full; the message has need and free bytes. */
     NO_SPACE(-204),
-    /** A device has failed: it is of no use any more in this process. */
+    /** A device has failed: this process cannot use it any more. */
     DEVICE(-205),
     /** A deadline passed: the message says who has not arrived. */
     TIMEOUT(-300),
@@ -45,7 +45,7 @@ public enum Status {
     PEER_CLOSED(-302),
     /** Ranks made different calls: the message has both. */
     MISMATCH(-303),
-    /** A rank called meron_group_abort, or gave up an update. */
+    /** A rank called meron_group_abort, or cancelled an update. */
     ABORTED(-304),
     /** The token is missing or wrong, or the peer is another user. */
     AUTH(-305),

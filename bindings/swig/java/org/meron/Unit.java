@@ -11,11 +11,11 @@ import org.meron.abi.meron_unit_info;
 
 /** Params that are gathered and reduced together. Made by Context.unit. */
 public final class Unit extends UnitMethods {
-    /** What a unit is doing on this rank. */
+    /** State of a unit on this rank. */
     public enum State {
-        /** Only this rank's part is at hand. */
+        /** This rank holds only its shard. */
         PARTITIONED,
-        /** A gather is under way. */
+        /** A gather is pending. */
         GATHERING,
         /** Leased at least once. */
         AVAILABLE,
@@ -23,9 +23,9 @@ public final class Unit extends UnitMethods {
         UPDATING
     }
 
-    /** How numbers are encoded on the way between replicas; docs/plan.md has the details. */
+    /** Encoding of numbers that are sent between replicas; docs/plan.md has the details. */
     public enum Codec {
-        /** As they are. */
+        /** Not encoded. */
         NONE,
         /** The upper half of an f32. */
         BF16,
@@ -181,10 +181,10 @@ public final class Unit extends UnitMethods {
     }
 
     /**
-     * Gives back the memory and the names of the unit and its params, which are over then. Collective
-     * over their group; no rank makes units or groups meanwhile. Blocks until every rank has called it
-     * and none uses the unit, at most the deadline. Throws where the unit is in use on this rank, or
-     * belongs to a schedule or an optimizer.
+     * Releases the memory and the names of the unit and its params, whose handles become stale.
+     * Collective over their group; no rank creates units or groups meanwhile. Blocks until every rank has
+     * called it and no rank uses the unit, at most the deadline. Throws if the unit is in use on this
+     * rank, or belongs to a schedule or an optimizer.
      */
     public void destroy() {
         requireOpen();
@@ -200,17 +200,17 @@ public final class Unit extends UnitMethods {
         return info(meron_unit_info::getVersion);
     }
 
-    /** What the unit is doing on this rank. */
+    /** State of the unit on this rank. */
     public State state() {
         return State.values()[info(meron_unit_info::getState)];
     }
 
-    /** How many gathers hold it on this rank. */
+    /** Number of gathers that hold it on this rank. */
     public int leases() {
         return info(meron_unit_info::getLeases);
     }
 
-    /** Whether a reduced gradient waits for a step. */
+    /** True if a reduced gradient waits for a step. */
     public boolean isReduced() {
         return info(meron_unit_info::getReduced) != 0;
     }
@@ -229,8 +229,8 @@ public final class Unit extends UnitMethods {
     }
 
     /**
-     * What the codec lost of the values that this rank encoded last: |x - decoded x| / |x| in the 2-norm.
-     * 0 before, and without a codec; NaN or infinite where values were.
+     * Relative error of this rank's last encoding of values: |x - decoded x| / |x| in the 2-norm. 0
+     * before the first one, and without a codec; NaN or infinite if values were.
      */
     public double paramError() {
         return info(meron_unit_info::getParam_error);
@@ -241,7 +241,7 @@ public final class Unit extends UnitMethods {
         return info(meron_unit_info::getParam_worst_block);
     }
 
-    /** What the codec lost of the gradients that this rank encoded last, as paramError. */
+    /** Relative error of this rank's last encoding of gradients, as paramError. */
     public double gradientError() {
         return info(meron_unit_info::getGradient_error);
     }

@@ -7,16 +7,15 @@ import org.meron.abi.Abi;
 
 /**
  * Units opened for writing: {@code try (Update update = unit.update()) { update.write(param, values); }}.
- * Collective over the units' group. {@link #close} publishes what this rank has written as the next
- * version, also after an exception, of which it cannot know. {@code unit.update(update -> ...)} does:
- * it publishes if the body returns, and calls {@link #giveUp} if it throws. Take that form if what
- * the body calls may throw.
+ * Collective over the units' group. {@link #close} publishes this rank's writes as the next version, also
+ * after an exception, which it cannot detect. {@code unit.update(update -> ...)} can: it publishes if the
+ * body returns, and calls {@link #giveUp} if it throws. Take that form if what the body calls may throw.
  */
 public final class Update extends Handle {
     private final Context context;
     private final Loan loan = new Loan();
 
-    /** Begins and waits; an update whose wait fails is given up, which breaks the group. */
+    /** Begins and waits. If the wait fails, cancels the update, which breaks the group. */
     Update(Context context, Unit... units) {
         super(begin(units));
         this.context = context;
@@ -36,7 +35,7 @@ public final class Update extends Handle {
         }
     }
 
-    /** Writes this rank's part from the whole tensor, of which every rank passes equal values. */
+    /** Writes this rank's shard from the full tensor. Every rank passes equal values. */
     public void write(Param param, float... values) {
         write(param, Group.direct(values), Dtype.F32);
     }
@@ -86,7 +85,7 @@ public final class Update extends Handle {
         super.close();
     }
 
-    /** Runs the body; publishes if it returns, gives up if it throws. */
+    /** Runs the body; publishes if it returns, and cancels if it throws. */
     static void run(Update update, Consumer<Update> body) {
         try {
             body.accept(update);

@@ -7,9 +7,9 @@ import java.nio.ShortBuffer;
 import org.meron.abi.meron_view;
 
 /**
- * Part of a tensor where it lies: nothing is copied. Every method throws STALE once what the view was
- * taken from has ended: a gather or context that was closed, an update that was published, a gradient
- * that is being reduced.
+ * A range of a tensor in place, without a copy. Every method throws STALE after the view's source has
+ * ended: a gather or context that was closed, an update that was published, a gradient that is being
+ * reduced.
  *
  * <p>Java cannot take a buffer back. Those of {@link #floats}, {@link #shorts} and {@link #bytes} keep
  * what they show alive as long as they are reachable, but after an explicit close they show whatever

@@ -7,12 +7,12 @@ import org.meron.abi.Abi;
 import org.meron.abi.custom_transport;
 
 /**
- * What the library calls of a trainer's transport. Must not refer to the Context, which may die while
- * the library's side is still open. Nothing that the trainer's methods throw passes through C: it
- * becomes a status, and is kept for the error that comes of it.
+ * Callbacks of the library into a trainer's transport. Must not refer to the Context, which may be
+ * collected while the library's side is still open. Exceptions of the trainer's methods do not pass
+ * through C: they become a status, and are kept for the resulting error.
  */
 final class Wire extends custom_transport {
-    /** What a method threw, and where. */
+    /** The exception of a method, and the method's name. */
     private static final class Failure {
         final String where;
         final Throwable thrown;
@@ -106,7 +106,7 @@ final class Wire extends custom_transport {
         return answer("alive of rank ", peer, () -> transport.alive(peer) ? 1 : 0) == 1;
     }
 
-    /** No error comes of this one: what it throws goes to the thread's handler. */
+    /** This one causes no error: its exceptions go to the thread's handler. */
     @Override
     public void closed() {
         try {

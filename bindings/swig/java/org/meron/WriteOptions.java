@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package org.meron;
 
-/** How tensors are written without a context. */
+/** Options of a write without a context. */
 public final class WriteOptions {
     long step;
     String extra;
@@ -29,7 +29,7 @@ public final class WriteOptions {
         return this;
     }
 
-    /** Whether a checkpoint of that name is replaced. */
+    /** True: replaces a checkpoint of that name. */
     public WriteOptions overwrite(boolean value) {
         overwrite = value;
         return this;
