@@ -177,7 +177,7 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_set_steps(meron_optimizer
  * of skipped params still count in the norm. States in 8 bits are rounded anew if they share a
  * block with a param that is not skipped.
  * @param params  `count` params that this optimizer trains; NULL with a count of 0: no param is
- * skipped.
+ *                skipped.
  * Ownership: the array is copied. Blocks: never. Threads: any, not during a step. Errors:
  * MERON_E_ARGUMENT, MERON_E_STATE (a step is pending), MERON_E_HANDLE, MERON_E_STALE.
  */

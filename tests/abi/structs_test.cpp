@@ -228,7 +228,7 @@ TEST_F(OfSize, OptimizerOptions) {
       MERON_OPTIMIZER_OPTIONS_INIT,
       {offsetof(meron_optimizer_options, kind), offsetof(meron_optimizer_options, max_norm),
        offsetof(meron_optimizer_options, dampening), offsetof(meron_optimizer_options, nesterov),
-       sizeof(meron_optimizer_options)},
+       offsetof(meron_optimizer_options, lr_decay), sizeof(meron_optimizer_options)},
       [&](const meron_optimizer_options* options) {
         const std::string name = "optimized" + std::to_string(count++);
         const meron_param param = register_param(name);
@@ -240,20 +240,45 @@ TEST_F(OfSize, OptimizerOptions) {
 }
 
 TEST_F(OfSize, ParamGroup) {
+  accepts<meron_param_group>(
+      MERON_PARAM_GROUP_INIT,
+      {offsetof(meron_param_group, learning_rate), offsetof(meron_param_group, beta2),
+       offsetof(meron_param_group, lr_decay), sizeof(meron_param_group)},
+      [this](const meron_param_group* group) {
+        return meron_optimizer_set_param_group(optimizer_, 0, group, &error_);
+      });
   accepts<meron_param_group>(MERON_PARAM_GROUP_INIT,
-                             {offsetof(meron_param_group, learning_rate),
-                              offsetof(meron_param_group, beta2), sizeof(meron_param_group)},
-                             [this](const meron_param_group* group) {
-                               return meron_optimizer_set_param_group(optimizer_, 0, group,
-                                                                      &error_);
-                             });
-  accepts<meron_param_group>(MERON_PARAM_GROUP_INIT,
-                             {offsetof(meron_param_group, weight_decay), sizeof(meron_param_group)},
+                             {offsetof(meron_param_group, weight_decay),
+                              offsetof(meron_param_group, lr_decay), sizeof(meron_param_group)},
                              [this](const meron_param_group* group) {
                                uint32_t number = 0;
                                return meron_optimizer_add_param_group(&number, optimizer_, nullptr,
                                                                       0, group, &error_);
                              });
+}
+
+// A program of before `lr_decay` makes Adagrad whose rate stays, and a group that it sets has no
+// decay.
+TEST_F(OfSize, AdagradOfACallerWithoutADecay) {
+  const meron_param param = register_param("old");
+  meron_unit unit{};
+  ok(meron_unit_create(&unit, context_, "old", &param, 1, &error_));
+  meron_optimizer_options options = MERON_OPTIMIZER_OPTIONS_INIT;
+  options.kind = MERON_ADAGRAD;
+  options.lr_decay = 0.5;
+  Bytes older(options, offsetof(meron_optimizer_options, lr_decay));
+  meron_optimizer optimizer{};
+  ok(meron_optimizer_create(&optimizer, &unit, 1, older.as<meron_optimizer_options>(), &error_));
+  meron_param_group group{};
+  group.struct_size = sizeof(group);
+  ok(meron_optimizer_get_param_group(&group, optimizer, 0, &error_));
+  EXPECT_EQ(0.0, group.lr_decay);
+  group.lr_decay = 0.25;
+  ok(meron_optimizer_set_param_group(optimizer, 0, &group, &error_));
+  Bytes old_group(group, offsetof(meron_param_group, lr_decay));
+  ok(meron_optimizer_set_param_group(optimizer, 0, old_group.as<meron_param_group>(), &error_));
+  ok(meron_optimizer_get_param_group(&group, optimizer, 0, &error_));
+  EXPECT_EQ(0.0, group.lr_decay);
 }
 
 TEST_F(OfSize, ScheduleOptions) {

@@ -75,6 +75,7 @@ export Checkpoint, CheckpointTensor, save_checkpoint, save_checkpoint_begin, wai
 export load_checkpoint!, open_checkpoint, write_checkpoint, export_model
 export step!, step_begin!
 export add_param_group!, param_group, set_param_group!, state_view, read_state, write_state!
+export skip!, param_steps, set_param_steps!
 export offload, reload
 export barrier, barrier_begin, bcast!, bcast_begin!, allreduce!, allreduce_begin!
 

@@ -2111,9 +2111,10 @@ Makes the next steps skip some params: their values, states and counts of steps 
 are, like those of a torch.optim param whose gradient is None. Replaces the params of the call
 before. All ranks give the same params before the next step, whose fingerprint includes them.
 Gradients of skipped params still count in the norm. States in 8 bits are rounded anew if they
-share a block with a param that is not skipped. skipped.
+share a block with a param that is not skipped.
 
 - `params`: `count` params that this optimizer trains; NULL with a count of 0: no param is
+skipped.
 
 Ownership: the array is copied.
 Blocks: never.

@@ -48,7 +48,8 @@ function require_known(what, known, options)
 end
 
 """
-    add_param_group!(optimizer, params; learning_rate, beta1, beta2, epsilon, weight_decay)
+    add_param_group!(
+        optimizer, params; learning_rate, beta1, beta2, epsilon, weight_decay, lr_decay)
 
 Gives some params their own hyperparameters, for example no weight decay; those that are not given are
 group 0's current ones. Returns the group's number, 1, 2, ... All ranks must do the same before the
@@ -73,14 +74,15 @@ end
     param_group(optimizer, number)
 
 The numbers of a group, 0 or one that `add_param_group!` gave: a named tuple of `learning_rate`, `beta1`
-(of SGD the momentum), `beta2`, `epsilon` and `weight_decay`. Throws `MERON_E_ARGUMENT` for another
-number. Never blocks.
+(of SGD the momentum), `beta2`, `epsilon`, `weight_decay` and `lr_decay` (of Adagrad). Throws
+`MERON_E_ARGUMENT` for another number. Never blocks.
 """
 param_group(optimizer::Optimizer, number) =
     as_tuple(LibMeron.meron_param_group, raw_group(optimizer, number))
 
 """
-    set_param_group!(optimizer, number; learning_rate, beta1, beta2, epsilon, weight_decay)
+    set_param_group!(
+        optimizer, number; learning_rate, beta1, beta2, epsilon, weight_decay, lr_decay)
 
 Sets numbers of a group for the next steps, the same on all ranks; those that are not given stay. Throws
 `MERON_E_ARGUMENT`. Never blocks.
@@ -97,12 +99,57 @@ raw_group(optimizer, number) = filled(
 
 # The numbers of a group with some of them changed.
 function group_of(optimizer, number, options)
-    known = (:learning_rate, :beta1, :beta2, :epsilon, :weight_decay)
+    known = (:learning_rate, :beta1, :beta2, :epsilon, :weight_decay, :lr_decay)
     require_known("a param group", known, options)
     old = raw_group(optimizer, number)
     kept = Dict{Symbol,Any}(name => getfield(old, name) for name in known)
     made = initial(LibMeron.meron_param_group, LibMeron.meron_param_group_init)
     return changed(made; merge(kept, Dict{Symbol,Any}(options))...)
+end
+
+"""
+    skip!(optimizer, params)
+
+Makes the next steps skip some params: their values, states and counts of steps stay as they are, like
+those of a torch.optim param whose gradient is None. Replaces the params of the call before. All ranks
+give the same params before the next step. Gradients of skipped params still count in the norm.
+
+- `params`: that this optimizer trains; one, or any number of them. With none, no param is skipped.
+
+Throws `MERON_E_ARGUMENT`, `MERON_E_STATE` (a step is under way). Never blocks.
+"""
+function skip!(optimizer::Optimizer, params)
+    list = params isa Param ? (params,) : params
+    handles = LibMeron.meron_param[raw(param) for param in list]
+    GC.@preserve list @check LibMeron.meron_optimizer_set_skipped(
+        raw(optimizer), handles, length(handles))
+    return
+end
+
+"""
+    param_steps(optimizer, param)
+
+The number of steps that a param has taken: those of the optimizer, without the steps that skipped it
+(`skip!`). Throws `MERON_E_ARGUMENT` for a param that this optimizer does not train. Never blocks.
+"""
+param_steps(optimizer::Optimizer, param::Param) = Int(
+    receive(UInt64, LibMeron.meron_optimizer_param_steps, raw(optimizer), raw(param)))
+
+"""
+    set_param_steps!(optimizer, param, steps)
+
+Sets the number of steps that one param has taken, the same on all ranks: for states that begin anew (0,
+beside `write_state!` of zeros) or come from elsewhere. `set_steps!` resets it.
+
+- `steps`: at most 2^53.
+
+Throws `MERON_E_ARGUMENT` (also for a param that this optimizer does not train), `MERON_E_STATE` (a step
+is under way). Never blocks.
+"""
+function set_param_steps!(optimizer::Optimizer, param::Param, steps)
+    @check LibMeron.meron_optimizer_set_param_steps(
+        raw(optimizer), raw(param), convert_field(UInt64, steps, "steps"))
+    return
 end
 
 """

@@ -73,11 +73,13 @@ end
         optimizer = adamw(unit; learning_rate = 0.5)
         @test add_param_group!(optimizer, b; weight_decay = 0) == 1
         @test param_group(optimizer, 1) == (
-            learning_rate = 0.5, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.0)
+            learning_rate = 0.5, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.0,
+            lr_decay = 0.0)
         set_param_group!(optimizer, 1; learning_rate = 0.25)
         @test param_group(optimizer, 1).learning_rate == 0.25
         @test param_group(optimizer, 0).learning_rate == 0.5
         @test info(optimizer).groups == 2
+        @test status_of(() -> set_param_group!(optimizer, 1; lr_decay = 0.5)) == "MERON_E_ARGUMENT"
         @test status_of(() -> add_param_group!(optimizer, [w, b])) == "MERON_E_DUPLICATE"
         @test status_of(() -> add_param_group!(optimizer, [w]; speed = 1)) == "MERON_E_ARGUMENT"
         for number in (-1, 2, 1 << 32)
@@ -91,6 +93,64 @@ end
         @test status_of(() -> read_state(optimizer, w, :momentum)) == "MERON_E_ARGUMENT"
         release(optimizer)
         @test status_of(() -> read_state(optimizer, w, :exp_avg)) == "MERON_E_STALE"
+    end
+end
+
+@testset "a skipped param keeps its values and its count" begin
+    alone() do ctx
+        w, b, loose = Param(ctx, "w", (3, 2)), Param(ctx, "b", 3), Param(ctx, "loose", 2)
+        unit = Unit(ctx, "u", [w, b])
+        optimizer = sgd(unit; learning_rate = 0.5)
+        function take()
+            reduce!(unit, [w => fill(2.0, 3, 2), b => fill(2.0, 3)])
+            return step!(optimizer)
+        end
+        skip!(optimizer, b)
+        take()
+        @test param_steps(optimizer, w) == 1 && param_steps(optimizer, b) == 0
+        @test read_state(optimizer, w, :master) == fill(-1.0f0, 6)
+        @test read_state(optimizer, b, :master) == zeros(Float32, 3)
+        skip!(optimizer, [])
+        take()
+        @test param_steps(optimizer, w) == 2 && param_steps(optimizer, b) == 1
+        @test read_state(optimizer, b, :master) == fill(-1.0f0, 3)
+        set_param_steps!(optimizer, b, 9)
+        @test param_steps(optimizer, b) == 9
+        set_steps!(optimizer, 4)
+        @test param_steps(optimizer, b) == 4
+        for wrong in (
+            () -> skip!(optimizer, [w, loose]),
+            () -> param_steps(optimizer, loose),
+            () -> set_param_steps!(optimizer, loose, 1),
+            () -> set_param_steps!(optimizer, b, -1),
+            () -> set_param_steps!(optimizer, b, 2^53 + 1),
+        )
+            @test status_of(wrong) == "MERON_E_ARGUMENT"
+        end
+        release(optimizer)
+        @test status_of(() -> skip!(optimizer, b)) == "MERON_E_STALE"
+        @test status_of(() -> param_steps(optimizer, b)) == "MERON_E_STALE"
+    end
+end
+
+@testset "Adagrad decays its rate" begin
+    alone() do ctx
+        w = Param(ctx, "w", (3, 2))
+        unit = Unit(ctx, "u", [w])
+        for wrong in (-0.5, NaN, Inf)
+            @test status_of(() -> adagrad(unit; lr_decay = wrong)) == "MERON_E_ARGUMENT"
+        end
+        @test status_of(() -> adamw(unit; lr_decay = 0.5)) == "MERON_E_ARGUMENT"
+        optimizer = adagrad(unit; learning_rate = 0.5, epsilon = 3, lr_decay = 1)
+        for gradient in (3.0, 4.0)
+            reduce!(unit, [w => fill(gradient, 3, 2)])
+            step!(optimizer)
+        end
+        @test read_state(optimizer, w, :master) == fill(-0.375f0, 6)
+        set_param_group!(optimizer, 0; lr_decay = 0.25)
+        @test param_group(optimizer, 0).lr_decay == 0.25
+        @test add_param_group!(optimizer, w; lr_decay = 0.125) == 1
+        @test param_group(optimizer, 1).lr_decay == 0.125
     end
 end
 

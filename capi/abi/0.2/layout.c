@@ -285,7 +285,7 @@ HAS_TYPE(((meron_unit_info *)0)->gradient_error, double, "meron_unit_info.gradie
 IS(offsetof(meron_unit_info, gradient_worst_block) == 56, "meron_unit_info.gradient_worst_block was at offset 56");
 HAS_TYPE(((meron_unit_info *)0)->gradient_worst_block, double, "meron_unit_info.gradient_worst_block was a double");
 
-IS(sizeof(meron_optimizer_options) >= 72, "sizeof(meron_optimizer_options) was 72 and may only grow");
+IS(sizeof(meron_optimizer_options) >= 80, "sizeof(meron_optimizer_options) was 80 and may only grow");
 IS(offsetof(meron_optimizer_options, struct_size) == 0, "meron_optimizer_options.struct_size was at offset 0");
 HAS_TYPE(((meron_optimizer_options *)0)->struct_size, uint32_t, "meron_optimizer_options.struct_size was a uint32_t");
 IS(offsetof(meron_optimizer_options, kind) == 4, "meron_optimizer_options.kind was at offset 4");
@@ -308,8 +308,10 @@ IS(offsetof(meron_optimizer_options, nesterov) == 64, "meron_optimizer_options.n
 HAS_TYPE(((meron_optimizer_options *)0)->nesterov, uint32_t, "meron_optimizer_options.nesterov was a uint32_t");
 IS(offsetof(meron_optimizer_options, reserved_0) == 68, "meron_optimizer_options.reserved_0 was at offset 68");
 HAS_TYPE(((meron_optimizer_options *)0)->reserved_0, uint32_t, "meron_optimizer_options.reserved_0 was a uint32_t");
+IS(offsetof(meron_optimizer_options, lr_decay) == 72, "meron_optimizer_options.lr_decay was at offset 72");
+HAS_TYPE(((meron_optimizer_options *)0)->lr_decay, double, "meron_optimizer_options.lr_decay was a double");
 
-IS(sizeof(meron_param_group) >= 48, "sizeof(meron_param_group) was 48 and may only grow");
+IS(sizeof(meron_param_group) >= 56, "sizeof(meron_param_group) was 56 and may only grow");
 IS(offsetof(meron_param_group, struct_size) == 0, "meron_param_group.struct_size was at offset 0");
 HAS_TYPE(((meron_param_group *)0)->struct_size, uint32_t, "meron_param_group.struct_size was a uint32_t");
 IS(offsetof(meron_param_group, reserved_0) == 4, "meron_param_group.reserved_0 was at offset 4");
@@ -324,6 +326,8 @@ IS(offsetof(meron_param_group, epsilon) == 32, "meron_param_group.epsilon was at
 HAS_TYPE(((meron_param_group *)0)->epsilon, double, "meron_param_group.epsilon was a double");
 IS(offsetof(meron_param_group, weight_decay) == 40, "meron_param_group.weight_decay was at offset 40");
 HAS_TYPE(((meron_param_group *)0)->weight_decay, double, "meron_param_group.weight_decay was a double");
+IS(offsetof(meron_param_group, lr_decay) == 48, "meron_param_group.lr_decay was at offset 48");
+HAS_TYPE(((meron_param_group *)0)->lr_decay, double, "meron_param_group.lr_decay was a double");
 
 IS(sizeof(meron_optimizer_info) >= 56, "sizeof(meron_optimizer_info) was 56 and may only grow");
 IS(offsetof(meron_optimizer_info, struct_size) == 0, "meron_optimizer_info.struct_size was at offset 0");
@@ -826,6 +830,9 @@ HAS_TYPE(&meron_optimizer_set_param_group, meron_status (*)(meron_optimizer, uin
 HAS_TYPE(&meron_optimizer_get_param_group, meron_status (*)(meron_param_group *, meron_optimizer, uint32_t, meron_error **), "meron_optimizer_get_param_group was meron_status (*)(meron_param_group *, meron_optimizer, uint32_t, meron_error **)");
 HAS_TYPE(&meron_optimizer_step_begin, meron_status (*)(meron_future *, meron_optimizer, meron_error **), "meron_optimizer_step_begin was meron_status (*)(meron_future *, meron_optimizer, meron_error **)");
 HAS_TYPE(&meron_optimizer_set_steps, meron_status (*)(meron_optimizer, uint64_t, meron_error **), "meron_optimizer_set_steps was meron_status (*)(meron_optimizer, uint64_t, meron_error **)");
+HAS_TYPE(&meron_optimizer_set_skipped, meron_status (*)(meron_optimizer, const meron_param *, size_t, meron_error **), "meron_optimizer_set_skipped was meron_status (*)(meron_optimizer, const meron_param *, size_t, meron_error **)");
+HAS_TYPE(&meron_optimizer_param_steps, meron_status (*)(uint64_t *, meron_optimizer, meron_param, meron_error **), "meron_optimizer_param_steps was meron_status (*)(uint64_t *, meron_optimizer, meron_param, meron_error **)");
+HAS_TYPE(&meron_optimizer_set_param_steps, meron_status (*)(meron_optimizer, meron_param, uint64_t, meron_error **), "meron_optimizer_set_param_steps was meron_status (*)(meron_optimizer, meron_param, uint64_t, meron_error **)");
 HAS_TYPE(&meron_optimizer_get_info, meron_status (*)(meron_optimizer_info *, meron_optimizer, meron_error **), "meron_optimizer_get_info was meron_status (*)(meron_optimizer_info *, meron_optimizer, meron_error **)");
 HAS_TYPE(&meron_optimizer_state_view, meron_status (*)(meron_view *, meron_optimizer, meron_param, meron_optimizer_state, meron_error **), "meron_optimizer_state_view was meron_status (*)(meron_view *, meron_optimizer, meron_param, meron_optimizer_state, meron_error **)");
 HAS_TYPE(&meron_optimizer_read_state, meron_status (*)(float *, uint64_t, meron_optimizer, meron_param, meron_optimizer_state, meron_error **), "meron_optimizer_read_state was meron_status (*)(float *, uint64_t, meron_optimizer, meron_param, meron_optimizer_state, meron_error **)");

@@ -219,6 +219,62 @@ TEST(Use, Rules) {
                [&] { (void)nesterov.read_state(weight, OptimizerState::exp_avg_sq); });
 }
 
+TEST(Use, SkippedParamsKeepTheirCounts) {
+  const Context context = open_self();
+  const Param weight = context.param("weight", {8}), bias = context.param("bias", {3});
+  const Param loose = context.param("loose", {2});
+  const Unit unit = context.unit("unit", {weight, bias});
+  const Optimizer optimizer = sgd(unit, {0.5});
+  const std::vector<float> twos(8, 2);
+  const auto step = [&] {
+    const Source sources[] = {source(weight, twos), source(bias, std::span(twos).first(3))};
+    reduce_begin(unit, {sources[0], sources[1]}).wait();
+    optimizer.step();
+  };
+  optimizer.skip(bias);
+  step();
+  EXPECT_EQ(1U, optimizer.param_steps(weight));
+  EXPECT_EQ(0U, optimizer.param_steps(bias));
+  EXPECT_EQ(std::vector<float>(3, 0), optimizer.read_state(bias, OptimizerState::master));
+  EXPECT_EQ(std::vector<float>(8, -1), optimizer.read_state(weight, OptimizerState::master));
+  optimizer.skip({});
+  step();
+  EXPECT_EQ(2U, optimizer.param_steps(weight));
+  EXPECT_EQ(1U, optimizer.param_steps(bias));
+  EXPECT_EQ(std::vector<float>(3, -1), optimizer.read_state(bias, OptimizerState::master));
+  optimizer.set_param_steps(weight, 9);
+  EXPECT_EQ(9U, optimizer.param_steps(weight));
+  optimizer.set_steps(4);
+  EXPECT_EQ(4U, optimizer.param_steps(weight));
+  EXPECT_EQ(4U, optimizer.param_steps(bias));
+  expect_error(MERON_E_ARGUMENT, [&] { optimizer.skip({weight, loose}); });
+  expect_error(MERON_E_ARGUMENT, [&] { (void)optimizer.param_steps(loose); });
+  expect_error(MERON_E_ARGUMENT, [&] { optimizer.set_param_steps(loose, 1); });
+  expect_error(MERON_E_ARGUMENT, [&] { optimizer.set_param_steps(weight, UINT64_MAX); });
+}
+
+TEST(Use, OnlyAdagradDecaysItsRate) {
+  const Context context = open_self();
+  const Param weight = context.param("weight", {8});
+  const Unit unit = context.unit("unit", weight);
+  Adagrad rule = {0.5, 3.0, 0.0};
+  rule.lr_decay = -1;
+  expect_error(MERON_E_ARGUMENT, [&] { (void)adagrad(unit, rule); });
+  rule.lr_decay = 1;
+  const Optimizer optimizer = adagrad(unit, rule);
+  EXPECT_EQ(1, optimizer.group(0).lr_decay);
+  for (const float gradient : {3.0F, 4.0F}) {
+    const std::vector<float> gradients(8, gradient);
+    reduce_begin(unit, {source(weight, gradients)}).wait();
+    optimizer.step();
+  }
+  EXPECT_EQ(std::vector<float>(8, -0.375F), optimizer.read_state(weight, OptimizerState::master));
+  ParamGroup group = optimizer.group(0);
+  group.lr_decay = 0.25;
+  optimizer.set_group(0, group);
+  EXPECT_EQ(0.25, optimizer.group(0).lr_decay);
+}
+
 TEST(Use, ParamGroupsAndStates) {
   const Plan plan = Plan::parse(R"({"preset": "zero3", "optimizer": {"dtype": "bf16"}})");
   const Context context = open_self([&](ContextOptions& options) { options.plan = &plan; });
@@ -234,6 +290,8 @@ TEST(Use, ParamGroupsAndStates) {
   optimizer.set_group(1, group);
   EXPECT_EQ(0.5, optimizer.group(1).learning_rate);
   EXPECT_EQ(2U, optimizer.info().groups);
+  group.lr_decay = 0.5;
+  expect_error(MERON_E_ARGUMENT, [&] { optimizer.set_group(1, group); });
   expect_error(MERON_E_DUPLICATE, [&] { optimizer.add_param_group({weight, bias}, group); });
   expect_error(MERON_E_ARGUMENT, [&] { (void)optimizer.group(2); });
 

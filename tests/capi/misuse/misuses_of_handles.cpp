@@ -48,6 +48,7 @@ struct Outs {
   meron_optimizer_info optimizer_info = sized<meron_optimizer_info>();
   meron_param_group param_group = sized<meron_param_group>();
   uint32_t group_number = 0;
+  uint64_t steps = 0;
   meron_schedule_info schedule_info = sized<meron_schedule_info>();
   meron_future io_request{};
   meron_io_buffer io_buffer{};
@@ -182,8 +183,8 @@ std::vector<Place> operation_places() {
       PLACE(optimizer, meron_optimizer_set_steps, it, 3),
       PLACE(optimizer, meron_optimizer_set_skipped, it, &o.a->params[0], 1),
       PLACE(param, meron_optimizer_set_skipped, o.a->optimizer, &it, 1),
-      PLACE(optimizer, meron_optimizer_param_steps, &out.count, it, o.a->params[0]),
-      PLACE(param, meron_optimizer_param_steps, &out.count, o.a->optimizer, it),
+      PLACE(optimizer, meron_optimizer_param_steps, &out.steps, it, o.a->params[0]),
+      PLACE(param, meron_optimizer_param_steps, &out.steps, o.a->optimizer, it),
       PLACE(optimizer, meron_optimizer_set_param_steps, it, o.a->params[0], 3),
       PLACE(param, meron_optimizer_set_param_steps, o.a->optimizer, it, 3),
       PLACE(optimizer, meron_optimizer_step_begin, &out.future, it),
@@ -324,7 +325,7 @@ std::vector<Misuse> misuses_of_handles() {
     return FAILURE_OF(meron_optimizer_set_skipped, o.a->optimizer, both, 2);
   }));
   all.push_back(foreign("meron_optimizer_param_steps", refused, [](Objects& o) {
-    return FAILURE_OF(meron_optimizer_param_steps, &out.count, o.a->optimizer, o.b->params[1]);
+    return FAILURE_OF(meron_optimizer_param_steps, &out.steps, o.a->optimizer, o.b->params[1]);
   }));
   all.push_back(foreign("meron_optimizer_set_param_steps", refused, [](Objects& o) {
     return FAILURE_OF(meron_optimizer_set_param_steps, o.a->optimizer, o.b->params[1], 3);

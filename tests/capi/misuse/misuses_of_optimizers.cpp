@@ -16,6 +16,7 @@ meron_unit unit;
 meron_param param;
 meron_view view;
 uint32_t number;
+uint64_t steps;
 float memory[kOwned];
 
 Misuse misuse(const char* name, meron_status expected,
@@ -111,6 +112,17 @@ std::vector<Misuse> misuses_of_creation() {
                       o.nesterov = 1;
                       o.dampening = 0.5;
                     }),
+      bad_optimizer("decay of AdamW's rate", [](meron_optimizer_options& o) { o.lr_decay = 0.5; }),
+      bad_optimizer("negative decay of the rate",
+                    [](meron_optimizer_options& o) {
+                      o.kind = MERON_ADAGRAD;
+                      o.lr_decay = -0.5;
+                    }),
+      bad_optimizer("decay of the rate is no number",
+                    [](meron_optimizer_options& o) {
+                      o.kind = MERON_ADAGRAD;
+                      o.lr_decay = kNan;
+                    }),
       bad_optimizer("reserved field", [](meron_optimizer_options& o) { o.reserved_0 = 1; }),
       misuse("meron_optimizer_set_learning_rate: impossible", MERON_E_ARGUMENT,
              [](Objects& o, Random& random) {
@@ -122,6 +134,28 @@ std::vector<Misuse> misuses_of_creation() {
              [](Objects& o, Random& random) {
                const std::vector<uint64_t> values = {(uint64_t{1} << 53) + 1, UINT64_MAX};
                return FAILURE_OF(meron_optimizer_set_steps, o.a->optimizer, random.pick(values));
+             }),
+      // The first handle that is none ends the walk.
+      misuse("meron_optimizer_set_skipped: absurd count", MERON_E_HANDLE,
+             [](Objects& o, Random&) {
+               return FAILURE_OF(meron_optimizer_set_skipped, o.a->optimizer, &param,
+                                 SIZE_MAX / 64);
+             }),
+      misuse("meron_optimizer_set_skipped: param that is not trained", MERON_E_ARGUMENT,
+             [](Objects& o, Random& random) {
+               const meron_param params[] = {o.a->params[0],
+                                             random.pick(std::vector{o.frozen, o.half, o.loose})};
+               return FAILURE_OF(meron_optimizer_set_skipped, o.a->optimizer, params, 2);
+             }),
+      misuse("meron_optimizer_param_steps: param that is not trained", MERON_E_ARGUMENT,
+             [](Objects& o, Random& random) {
+               return FAILURE_OF(meron_optimizer_param_steps, &steps, o.a->optimizer,
+                                 random.pick(std::vector{o.frozen, o.half, o.loose}));
+             }),
+      misuse("meron_optimizer_set_param_steps: param that is not trained", MERON_E_ARGUMENT,
+             [](Objects& o, Random& random) {
+               return FAILURE_OF(meron_optimizer_set_param_steps, o.a->optimizer,
+                                 random.pick(std::vector{o.frozen, o.half, o.loose}), 3);
              }),
       misuse("meron_optimizer_set_param_steps: impossible", MERON_E_ARGUMENT,
              [](Objects& o, Random& random) {
@@ -139,6 +173,8 @@ std::vector<Misuse> misuses_of_groups() {
       bad_group("beta2", [](meron_param_group& g) { g.beta2 = 1.0; }),
       bad_group("epsilon", [](meron_param_group& g) { g.epsilon = -1e-8; }),
       bad_group("weight decay", [](meron_param_group& g) { g.weight_decay = kInfinity; }),
+      bad_group("decay of AdamW's rate", [](meron_param_group& g) { g.lr_decay = 0.5; }),
+      bad_group("decay of the rate is no number", [](meron_param_group& g) { g.lr_decay = kNan; }),
       bad_group("reserved field", [](meron_param_group& g) { g.reserved_0 = 1; }),
       bad_members("param of no unit", MERON_E_ARGUMENT,
                   [](Objects& o) { return std::vector{o.loose}; }),

@@ -128,6 +128,7 @@ void optimizer(Session& session, const Statement& statement) {
   options.max_norm = statement.number("max_norm", options.max_norm);
   options.dampening = statement.number("dampening", options.dampening);
   options.nesterov = static_cast<uint32_t>(statement.number("nesterov", options.nesterov));
+  options.lr_decay = statement.number("lr_decay", options.lr_decay);
   meron_optimizer optimizer{};
   call(meron_optimizer_create, &optimizer, units.data(), units.size(),
        static_cast<const meron_optimizer_options*>(&options));
@@ -168,6 +169,7 @@ meron_param_group group_of(meron_optimizer optimizer, uint32_t number, const Sta
   group.beta2 = statement.number("beta2", group.beta2);
   group.epsilon = statement.number("epsilon", group.epsilon);
   group.weight_decay = statement.number("weight_decay", group.weight_decay);
+  group.lr_decay = statement.number("lr_decay", group.lr_decay);
   return group;
 }
 
@@ -199,7 +201,8 @@ void param_group_is(Session& session, const Statement& statement) {
                                                   {"beta1", group.beta1},
                                                   {"beta2", group.beta2},
                                                   {"epsilon", group.epsilon},
-                                                  {"weight_decay", group.weight_decay}};
+                                                  {"weight_decay", group.weight_decay},
+                                                  {"lr_decay", group.lr_decay}};
   for (const auto& [name, value] : found) check_equal(name, value, statement.number(name, value));
 }
 

@@ -38,6 +38,19 @@ final class Optimizers {
             case "set_steps":
                 session.find(Optimizer.class, name).steps((long) statement.number("steps", 0));
                 return true;
+            case "skip":
+                session.find(Optimizer.class, name).skip(params(session, statement));
+                return true;
+            case "param_steps":
+                Values.equal("steps", session.find(Optimizer.class, name)
+                        .paramSteps(session.find(Param.class, statement.wanted("param"))),
+                        (long) statement.number("is", 0));
+                return true;
+            case "set_param_steps":
+                session.find(Optimizer.class, name).paramSteps(
+                        session.find(Param.class, statement.wanted("param")),
+                        (long) statement.number("steps", 0));
+                return true;
             case "param_group": paramGroup(session, statement); return true;
             case "set_param_group":
                 setParamGroup(session.find(Optimizer.class, name), statement);
@@ -63,8 +76,12 @@ final class Optimizers {
         final double second = statement.number("beta2", 0.999);
         final String kind = statement.get("kind", "adamw");
         final boolean ofSgd = statement.get("nesterov") != null || statement.get("dampening") != null;
+        final boolean ofAdagrad = statement.get("lr_decay") != null;
         final Optimizer made;
-        if (kind.equals("sgd")) {
+        if (ofAdagrad && !kind.equals("adagrad")) {
+            optimizerRaw(kind, statement, units);
+            return;
+        } else if (kind.equals("sgd")) {
             made = context.sgd(with(statement, new Sgd()).momentum(statement.number("beta1", 0))
                     .dampening(statement.number("dampening", 0))
                     .nesterov(statement.number("nesterov", 0) == 1), units);
@@ -76,7 +93,8 @@ final class Optimizers {
                     .epsilon(statement.number("epsilon", 1e-8)), units);
         } else if (kind.equals("adagrad")) {
             made = context.adagrad(with(statement, new Adagrad())
-                    .epsilon(statement.number("epsilon", 1e-10)), units);
+                    .epsilon(statement.number("epsilon", 1e-10))
+                    .lrDecay(statement.number("lr_decay", 0)), units);
         } else if (kind.equals("lion")) {
             made = context.lion(with(statement, new Lion()).betas(first, second), units);
         } else {
@@ -99,7 +117,7 @@ final class Optimizers {
         return rule;
     }
 
-    /** A rule that there is not, or with SGD's options: the natural layer has no words for them. */
+    /** A rule that there is not, or another rule's options: the natural layer has no words for them. */
     private static void optimizerRaw(String kind, Table.Statement statement, Unit... units) {
         final List<String> names = List.of("adamw", "adam", "adagrad", "lion", "sgd");
         final int code = names.contains(kind) ? names.indexOf(kind) : Integer.parseInt(kind);
@@ -107,7 +125,7 @@ final class Optimizers {
         for (int i = 0; i < units.length; ++i) handles[i] = Session.handle(units[i]);
         Abi.meron_optimizer_release(Abi.meron_optimizer_create(handles, code, 1e-3, 0.9, 0.999, 1e-8,
                 0.01, 0, statement.number("dampening", 0),
-                (int) statement.number("nesterov", 0)));
+                (int) statement.number("nesterov", 0), statement.number("lr_decay", 0)));
     }
 
     private static void optimizerIs(Optimizer optimizer, Table.Statement statement) {
@@ -138,14 +156,19 @@ final class Optimizers {
                 .betas(statement.number("beta1", group.beta1()),
                         statement.number("beta2", group.beta2()))
                 .epsilon(statement.number("epsilon", group.epsilon()))
-                .weightDecay(statement.number("weight_decay", group.weightDecay()));
+                .weightDecay(statement.number("weight_decay", group.weightDecay()))
+                .lrDecay(statement.number("lr_decay", group.lrDecay()));
+    }
+
+    private static Param[] params(Session session, Table.Statement statement) {
+        return statement.list("params").stream()
+                .map(name -> session.find(Param.class, name)).toArray(Param[]::new);
     }
 
     private static void paramGroup(Session session, Table.Statement statement) {
         final Optimizer optimizer = session.find(Optimizer.class, statement.name);
-        final Param[] params = statement.list("params").stream()
-                .map(name -> session.find(Param.class, name)).toArray(Param[]::new);
-        final int number = optimizer.addParamGroup(numbers(optimizer.group(0), statement), params);
+        final int number = optimizer.addParamGroup(
+                numbers(optimizer.group(0), statement), params(session, statement));
         Values.equal("the group's number", number, (int) statement.number("number", number));
     }
 
@@ -162,6 +185,7 @@ final class Optimizers {
         Values.equal("epsilon", group.epsilon(), statement.number("epsilon", group.epsilon()));
         Values.equal("weight_decay", group.weightDecay(),
                 statement.number("weight_decay", group.weightDecay()));
+        Values.equal("lr_decay", group.lrDecay(), statement.number("lr_decay", group.lrDecay()));
     }
 
     private static Optimizer.State stateOf(Table.Statement statement) {

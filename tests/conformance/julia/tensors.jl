@@ -248,7 +248,7 @@ operation("destroy") do session, statement
 end
 
 const NUMBERS = ("lr" => :learning_rate, "beta1" => :beta1, "beta2" => :beta2,
-    "epsilon" => :epsilon, "weight_decay" => :weight_decay)
+    "epsilon" => :epsilon, "weight_decay" => :weight_decay, "lr_decay" => :lr_decay)
 const OPTIONS = (NUMBERS..., "max_norm" => :max_norm, "dampening" => :dampening,
     "nesterov" => :nesterov)
 const RULES = Dict("adamw" => adamw, "adam" => adam, "adagrad" => adagrad, "lion" => lion, "sgd" => sgd)
@@ -295,6 +295,23 @@ end
 
 operation("set_steps") do session, statement
     set_steps!(find(session, Optimizer, statement.name), whole(statement, "steps", 0))
+end
+
+operation("skip") do session, statement
+    skip!(find(session, Optimizer, statement.name),
+        Param[find(session, Param, name) for name in parts(statement, "params")])
+end
+
+operation("param_steps") do session, statement
+    param = find(session, Param, wanted(statement, "param"))
+    found = param_steps(find(session, Optimizer, statement.name), param)
+    check_equal("steps", found, whole(statement, "is", 0))
+end
+
+operation("set_param_steps") do session, statement
+    param = find(session, Param, wanted(statement, "param"))
+    set_param_steps!(
+        find(session, Optimizer, statement.name), param, whole(statement, "steps", 0))
 end
 
 operation("param_group") do session, statement

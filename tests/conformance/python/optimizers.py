@@ -19,10 +19,11 @@ from values import check_equal
 COMMON = {"lr": "lr", "weight_decay": "weight_decay", "max_norm": "max_norm"}
 ADAM = {**COMMON, "epsilon": "eps", "beta1": "betas", "beta2": "betas"}
 SGD = {"beta1": "momentum", "dampening": "dampening", "nesterov": "nesterov"}
+GROUP = {"lr": "lr", "epsilon": "eps", "weight_decay": "weight_decay", "lr_decay": "lr_decay"}
 RULES: dict[str, tuple[int, dict[str, str]]] = {
     "adamw": (lib.MERON_ADAMW, ADAM),
     "adam": (lib.MERON_ADAM, ADAM),
-    "adagrad": (lib.MERON_ADAGRAD, {**COMMON, "epsilon": "eps"}),
+    "adagrad": (lib.MERON_ADAGRAD, {**COMMON, "epsilon": "eps", "lr_decay": "lr_decay"}),
     "lion": (lib.MERON_LION, {**COMMON, "beta1": "betas", "beta2": "betas"}),
     "sgd": (lib.MERON_SGD, {**COMMON, **SGD}),
 }
@@ -133,7 +134,7 @@ def group_numbers(optimizer: meron.Optimizer, number: int, statement: Statement)
     betas = optimizer.group(number).betas
     values = {
         own: float(wanted(statement, key))
-        for key, own in (("lr", "lr"), ("epsilon", "eps"), ("weight_decay", "weight_decay"))
+        for key, own in GROUP.items()
         if statement.get(key) is not None
     }
     first, second = (float(statement.get(f"beta{i + 1}") or betas[i]) for i in range(2))
@@ -149,6 +150,7 @@ def param_group_is(session: Session, statement: Statement) -> None:
         "beta2": group.betas[1],
         "epsilon": group.eps,
         "weight_decay": group.weight_decay,
+        "lr_decay": group.lr_decay,
     }
     for key, value in found.items():
         check_equal(key, value, float(statement.get(key) or value))

@@ -29,6 +29,43 @@ TEST(Manifest, RoundTrip) {
   EXPECT_EQ(to_json(*read), text);
 }
 
+TEST(Manifest, CountsOfParamsAndDecaysOfGroupsAreKept) {
+  Manifest manifest = some_manifest();
+  manifest.version = 2;
+  manifest.optimizers[0].groups[0].lr_decay = 5e-324;
+  manifest.optimizers[0].groups.push_back({0.5, 0.9, 0.999, 1e-8, 0.0});
+  manifest.optimizers[0].param_steps = {{"h.0.w", 0}, {"h.\"0\\.b", UINT64_MAX}};
+  manifest.optimizers.push_back({"lion", 3, {}, {}});
+  const std::string text = to_json(manifest);
+  EXPECT_NE(text.find(R"("weight_decay": 0.1, "lr_decay": 5e-324}, )"), text.npos) << text;
+  EXPECT_NE(text.find(R"("weight_decay": 0}], "param_steps": {"h.\"0\\.b": )"
+                      R"(18446744073709551615, "h.0.w": 0}})"),
+            text.npos)
+      << text;
+  const Result<Manifest> read = parse_manifest(text);
+  ASSERT_TRUE(read.ok()) << error_text(read);
+  EXPECT_EQ(*read, manifest);
+  EXPECT_EQ(to_json(*read), text);
+}
+
+TEST(Manifest, CountsAndDecaysThatAreNoNumbers) {
+  Manifest manifest = some_manifest();
+  manifest.version = 2;
+  manifest.optimizers[0].groups[0].lr_decay = 0.25;
+  manifest.optimizers[0].param_steps = {{"h.0.w", 4}};
+  const std::string text = to_json(manifest);
+  const auto refused = [&](const char* from, const char* to, const char* what) {
+    SCOPED_TRACE(to);
+    expect_refused(parse_manifest(replaced(text, from, to)), MERON_E_PARSE, what);
+  };
+  refused("\"lr_decay\": 0.25", "\"lr_decay\": null", "optimizers[0].groups[0].lr_decay");
+  refused("\"lr_decay\": 0.25", "\"lr_decay\": 0.25, \"lr_decay\": 0.5", "already given");
+  refused("{\"h.0.w\": 4}", "[4]", "optimizers[0].param_steps");
+  refused("{\"h.0.w\": 4}", "{\"h.0.w\": -1}", "optimizers[0].param_steps.h.0.w");
+  refused("{\"h.0.w\": 4}", "{\"h.0.w\": 0.5}", "optimizers[0].param_steps.h.0.w");
+  refused("{\"h.0.w\": 4}", "{\"h.0.w\": 4, \"h.0.w\": 5}", "already given");
+}
+
 TEST(Manifest, FilesAndTensorsHaveALineEach) {
   const std::string text = to_json(some_manifest());
   EXPECT_NE(text.find(R"(
@@ -60,6 +97,7 @@ TEST(Manifest, NumbersKeepTheirBits) {
   for (const double value : {0.1, 1.0, 1e-300, 5e-324, 0.30000000000000004, Limits::max(),
                              Limits::min(), -1.5, -0.0, 1e22, 123456789012345678.0}) {
     manifest.optimizers[0].groups.push_back({value, value, value, value, value});
+    if (value != 0) manifest.optimizers[0].groups.back().lr_decay = value;
   }
   const Result<Manifest> read = parse_manifest(to_json(manifest));
   ASSERT_TRUE(read.ok()) << error_text(read);
@@ -111,11 +149,11 @@ void expect_refused_lies(std::initializer_list<Lie> lies) {
 }
 
 TEST(Manifest, VersionIsReadBeforeAnythingElse) {
-  std::string text = replaced(to_json(some_manifest()), "\"version\": 1", "\"version\": 2");
+  std::string text = replaced(to_json(some_manifest()), "\"version\": 1", "\"version\": 3");
   text = replaced(text, "\"step\"", "\"steps_of_the_future\"");
   expect_refused(parse_manifest(text), MERON_E_VERSION,
-                 "line 3, key \"version\": the checkpoint has format version 2, and this Meron "
-                 "reads up to 1");
+                 "line 3, key \"version\": the checkpoint has format version 3, and this Meron "
+                 "reads up to 2");
 }
 
 TEST(Manifest, TextThatIsNoManifest) {

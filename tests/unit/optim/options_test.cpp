@@ -61,6 +61,28 @@ TEST(OptimizerOptions, WhatOnlySgdHas) {
   expect_refused(validate(sgd), "nesterov");
 }
 
+TEST(OptimizerOptions, OnlyAdagradDecaysItsRate) {
+  OptimizerOptions adagrad{.rule = UpdateRule::adagrad};
+  for (const double value : {0.0, 1e-300, 0.5, 1e300}) {
+    adagrad.group.lr_decay = value;
+    EXPECT_TRUE(validate(adagrad).ok()) << value;
+  }
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (const double value : {-0.5, kNan, kInfinity, -kInfinity}) {
+    adagrad.group.lr_decay = value;
+    expect_refused(validate(adagrad), "lr_decay");
+    expect_refused(validate(OptimizerOptions{.rule = UpdateRule::adagrad}, adagrad.group),
+                   "lr_decay");
+  }
+  for (const UpdateRule rule : kernels::kRules) {
+    if (rule == UpdateRule::adagrad) continue;
+    OptimizerOptions options{.rule = rule};
+    options.group.lr_decay = 0.5;
+    expect_refused(validate(options), "lr_decay");
+  }
+}
+
 TEST(OptimizerOptions, StatesOfEachRule) {
   OptimizerOptions options;
   EXPECT_EQ(2u, states_of(options));
@@ -85,7 +107,7 @@ TEST(OptimizerOptions, TheHashHasEveryNumber) {
   std::vector<uint64_t> hashes = {hash_of(plain)};
   for (double GroupOptions::*field :
        {&GroupOptions::learning_rate, &GroupOptions::beta1, &GroupOptions::beta2,
-        &GroupOptions::epsilon, &GroupOptions::weight_decay}) {
+        &GroupOptions::epsilon, &GroupOptions::weight_decay, &GroupOptions::lr_decay}) {
     OptimizerOptions options;
     options.group.*field = 0.25;
     hashes.push_back(hash_of(options));

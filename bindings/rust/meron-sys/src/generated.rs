@@ -2519,9 +2519,10 @@ extern "C" {
     /// they are, like those of a torch.optim param whose gradient is None. Replaces the params of
     /// the call before. All ranks give the same params before the next step, whose fingerprint
     /// includes them. Gradients of skipped params still count in the norm. States in 8 bits are
-    /// rounded anew if they share a block with a param that is not skipped. skipped.
+    /// rounded anew if they share a block with a param that is not skipped.
     ///
     /// - `params`: `count` params that this optimizer trains; NULL with a count of 0: no param is
+    ///   skipped.
     ///
     /// **Ownership**: the array is copied.
     ///

@@ -5,8 +5,8 @@ mod common;
 
 use common::alone;
 use meron::{
-    Adagrad, Adam, AdamW, Bf16, Buffer, Context, Dtype, ErrorKind, Lion, Param, ParamDesc,
-    ParamGroup, Plan, ReduceOp, Sgd, Source, State, Unit, Workload,
+    Adagrad, Adam, AdamW, Bf16, Buffer, Context, Dtype, ErrorKind, Lion, Optimizer, Param,
+    ParamDesc, ParamGroup, Plan, ReduceOp, Sgd, Source, State, Unit, Workload,
 };
 
 fn table(context: &Context) -> (Param, Unit) {
@@ -253,6 +253,69 @@ fn rules_have_their_own_defaults_and_states() {
 }
 
 #[test]
+fn a_skipped_param_keeps_its_values_and_its_count() {
+    let context = alone();
+    let weight = context.param("weight", &[4]).unwrap();
+    let bias = context.param("bias", &[3]).unwrap();
+    let loose = context.param("loose", &[2]).unwrap();
+    let unit = context.unit("unit", &[&weight, &bias]).unwrap();
+    let mut optimizer = context.sgd(&[&unit], &Sgd::default().learning_rate(0.5)).unwrap();
+    let step = |optimizer: &mut Optimizer| {
+        let mut gradients = unit.gradients().unwrap();
+        for param in [&weight, &bias] {
+            gradients.view(param).unwrap().as_mut_slice::<f32>().unwrap().fill(2.0);
+        }
+        gradients.reduce(&Default::default()).unwrap().wait().unwrap();
+        optimizer.step().unwrap();
+    };
+    optimizer.skip(&[&bias]).unwrap();
+    step(&mut optimizer);
+    assert_eq!(optimizer.param_steps(&weight).unwrap(), 1);
+    assert_eq!(optimizer.param_steps(&bias).unwrap(), 0);
+    assert_eq!(optimizer.read_state(&weight, State::Master).unwrap(), [-1.0; 4]);
+    assert_eq!(optimizer.read_state(&bias, State::Master).unwrap(), [0.0; 3]);
+    optimizer.skip(&[]).unwrap();
+    step(&mut optimizer);
+    assert_eq!(optimizer.param_steps(&bias).unwrap(), 1);
+    assert_eq!(optimizer.read_state(&bias, State::Master).unwrap(), [-1.0; 3]);
+    optimizer.set_param_steps(&bias, 9).unwrap();
+    assert_eq!(optimizer.param_steps(&bias).unwrap(), 9);
+    optimizer.set_steps(4).unwrap();
+    assert_eq!(optimizer.param_steps(&bias).unwrap(), 4);
+    for error in [
+        optimizer.skip(&[&weight, &loose]).unwrap_err(),
+        optimizer.param_steps(&loose).unwrap_err(),
+        optimizer.set_param_steps(&loose, 1).unwrap_err(),
+    ] {
+        assert_eq!((error.kind(), error.subject()), (ErrorKind::Argument, "loose"));
+    }
+    let error = optimizer.set_param_steps(&bias, (1 << 53) + 1).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Argument);
+}
+
+#[test]
+fn only_adagrad_decays_its_rate() {
+    let context = alone();
+    let (param, unit) = table(&context);
+    for wrong in [-0.5, f64::NAN, f64::INFINITY] {
+        let rule = Adagrad::default().lr_decay(wrong);
+        let error = context.adagrad(&[&unit], &rule).unwrap_err();
+        assert_eq!((error.kind(), error.subject()), (ErrorKind::Argument, "lr_decay"));
+    }
+    let mut adagrad = context.adagrad(&[&unit], &Adagrad::default().lr_decay(0.5)).unwrap();
+    let group = adagrad.group(0).unwrap();
+    assert_eq!(group.lr_decay, 0.5);
+    adagrad.add_param_group(&[&param], &group.lr_decay(0.25)).unwrap();
+    assert_eq!(adagrad.group(1).unwrap().lr_decay, 0.25);
+    assert_eq!(adagrad.group(0).unwrap().lr_decay, 0.5);
+    drop(adagrad);
+    let mut adamw = context.adamw(&[&unit], &AdamW::default()).unwrap();
+    let group = adamw.group(0).unwrap().lr_decay(0.5);
+    let error = adamw.set_group(0, &group).unwrap_err();
+    assert_eq!((error.kind(), error.subject()), (ErrorKind::Argument, "lr_decay"));
+}
+
+#[test]
 fn a_context_that_was_closed_says_so() {
     let context = alone();
     let (param, unit) = table(&context);
@@ -278,6 +341,9 @@ fn a_context_that_was_closed_says_so() {
         optimizer.group(0).unwrap_err(),
         optimizer.set_group(0, &ParamGroup::default()).unwrap_err(),
         optimizer.set_steps(1).unwrap_err(),
+        optimizer.skip(&[&param]).unwrap_err(),
+        optimizer.param_steps(&param).unwrap_err(),
+        optimizer.set_param_steps(&param, 1).unwrap_err(),
         optimizer.add_param_group(&[&param], &ParamGroup::default()).unwrap_err(),
         barrier.wait().unwrap_err(),
     ] {

@@ -39,6 +39,8 @@ public final class TrainTest {
         suite.test("gradients of one's own and an optimizer of one's own", TrainTest::ownOptimizer);
         suite.test("rules", TrainTest::rules);
         suite.test("param groups and states", TrainTest::groupsAndStates);
+        suite.test("a skipped param keeps its values and its count", TrainTest::skipped);
+        suite.test("Adagrad decays its rate", TrainTest::decayed);
         for (String plan : new String[] {"zero0", "zero1", "zero2", "zero3"}) {
             suite.test(plan + ": one wait for many units", () -> waitsForMany(plan));
         }
@@ -175,6 +177,77 @@ public final class TrainTest {
             Suite.equal(7L, optimizer.steps());
             Suite.fails(Status.ARGUMENT, () -> optimizer.steps(-1));
         }
+    }
+
+    private static void skipped() throws Exception {
+        try (Context context = Suite.alone("zero3")) {
+            final Param weight = context.param("w", Dtype.F32, 6);
+            final Param bias = context.param("b", Dtype.F32, 3);
+            final Param loose = context.param("loose", Dtype.F32, 2);
+            final Unit unit = context.unit("u", weight, bias);
+            final Optimizer optimizer = context.sgd(new Sgd().learningRate(0.5), unit);
+            final Runnable step = () -> {
+                unit.reduce(Map.of(weight, filled(6, 2), bias, filled(3, 2)), new ReduceOptions())
+                        .finish();
+                optimizer.step().finish();
+            };
+            optimizer.skip(bias);
+            step.run();
+            Suite.equal(1L, optimizer.paramSteps(weight));
+            Suite.equal(0L, optimizer.paramSteps(bias));
+            Suite.check(Arrays.equals(filled(6, -1),
+                    optimizer.readState(weight, Optimizer.State.MASTER)), "a step");
+            Suite.check(Arrays.equals(filled(3, 0),
+                    optimizer.readState(bias, Optimizer.State.MASTER)), "a skipped step");
+            optimizer.skip();
+            step.run();
+            Suite.equal(1L, optimizer.paramSteps(bias));
+            Suite.check(Arrays.equals(filled(3, -1),
+                    optimizer.readState(bias, Optimizer.State.MASTER)), "the next step");
+            optimizer.paramSteps(bias, 9);
+            Suite.equal(9L, optimizer.paramSteps(bias));
+            optimizer.steps(4);
+            Suite.equal(4L, optimizer.paramSteps(bias));
+            Suite.fails(Status.ARGUMENT, () -> optimizer.skip(weight, loose));
+            Suite.fails(Status.ARGUMENT, () -> optimizer.paramSteps(loose));
+            Suite.fails(Status.ARGUMENT, () -> optimizer.paramSteps(loose, 1));
+            Suite.fails(Status.ARGUMENT, () -> optimizer.paramSteps(bias, -1));
+            Suite.fails(Status.ARGUMENT, () -> optimizer.paramSteps(bias, (1L << 53) + 1));
+        }
+    }
+
+    private static void decayed() throws Exception {
+        try (Context context = Suite.alone("zero3")) {
+            final Param weight = context.param("w", Dtype.F32, 6);
+            final Unit unit = context.unit("u", weight);
+            for (double wrong : new double[] {-0.5, Double.NaN, Double.POSITIVE_INFINITY}) {
+                Suite.fails(Status.ARGUMENT,
+                        () -> context.adagrad(new Adagrad().lrDecay(wrong), unit));
+            }
+            try (Optimizer optimizer = context.adagrad(
+                    new Adagrad().learningRate(0.5).epsilon(3).lrDecay(1), unit)) {
+                for (int gradient = 3; gradient <= 4; ++gradient) {
+                    unit.reduce(Map.of(weight, filled(6, gradient)), new ReduceOptions()).finish();
+                    optimizer.step().finish();
+                }
+                Suite.check(Arrays.equals(filled(6, -0.375f),
+                        optimizer.readState(weight, Optimizer.State.MASTER)), "two steps");
+                optimizer.setGroup(0, optimizer.group(0).lrDecay(0.25));
+                Suite.equal(0.25, optimizer.group(0).lrDecay());
+                optimizer.addParamGroup(optimizer.group(0).lrDecay(0.125), weight);
+                Suite.equal(0.125, optimizer.group(1).lrDecay());
+            }
+            try (Optimizer optimizer = context.adamw(unit)) {
+                Suite.fails(Status.ARGUMENT,
+                        () -> optimizer.setGroup(0, optimizer.group(0).lrDecay(0.5)));
+            }
+        }
+    }
+
+    private static float[] filled(int count, float value) {
+        final float[] made = new float[count];
+        Arrays.fill(made, value);
+        return made;
     }
 
     /** The values after three steps, as bits. */

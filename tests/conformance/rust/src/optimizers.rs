@@ -30,6 +30,21 @@ pub fn execute(session: &mut Session, s: &Statement) -> Done {
             let steps = s.number("steps", 0)?;
             Ok(session.optimizer(s.object()?)?.set_steps(steps)?)
         }
+        "skip" => {
+            let (optimizer, params) = session.optimizer_and_params(s.object()?, &s.list("params"))?;
+            Ok(optimizer.skip(&params)?)
+        }
+        "param_steps" => {
+            let (optimizer, params) =
+                session.optimizer_and_params(s.object()?, &[s.require("param")?])?;
+            let found = optimizer.param_steps(params[0])?;
+            check(found == s.number("is", 0)?, format!("it has taken {found} steps"))
+        }
+        "set_param_steps" => {
+            let (optimizer, params) =
+                session.optimizer_and_params(s.object()?, &[s.require("param")?])?;
+            Ok(optimizer.set_param_steps(params[0], s.number("steps", 0)?)?)
+        }
         "param_group" => param_group(session, s),
         "set_param_group" => set_param_group(session, s),
         "param_group_is" => param_group_is(session, s),
@@ -55,8 +70,12 @@ fn optimizer(session: &mut Session, s: &Statement) -> Done {
     let max_norm = s.number("max_norm", usual.max_norm)?;
     let dampening = s.number("dampening", 0.0)?;
     let nesterov = s.get("nesterov") == Some("1");
+    let lr_decay = s.number("lr_decay", 0.0)?;
     let made = match kind {
         "adamw" | "adam" | "adagrad" | "lion" if nesterov || dampening != 0.0 => {
+            return optimizer_raw(session, s, kind);
+        }
+        "adamw" | "adam" | "lion" | "sgd" if lr_decay != 0.0 => {
             return optimizer_raw(session, s, kind);
         }
         "adamw" => {
@@ -85,7 +104,8 @@ fn optimizer(session: &mut Session, s: &Statement) -> Done {
                 .learning_rate(learning_rate)
                 .epsilon(epsilon)
                 .weight_decay(weight_decay)
-                .max_norm(max_norm),
+                .max_norm(max_norm)
+                .lr_decay(lr_decay),
         )?,
         "lion" => {
             let rule = Lion::default()
@@ -121,10 +141,12 @@ fn optimizer_raw(session: &Session, s: &Statement, kind: &str) -> Done {
             "adam" => sys::MERON_ADAM,
             "adagrad" => sys::MERON_ADAGRAD,
             "lion" => sys::MERON_LION,
+            "sgd" => sys::MERON_SGD,
             other => other.parse().map_err(|_| wrong(format!("{other} is no rule")))?,
         },
         dampening: s.number("dampening", 0.0)?,
         nesterov: s.number("nesterov", 0)?,
+        lr_decay: s.number("lr_decay", 0.0)?,
         ..sys::MERON_OPTIMIZER_OPTIONS_INIT
     };
     let units = session.units(&s.list("units"))?;
@@ -158,7 +180,8 @@ fn group_numbers(s: &Statement, group: ParamGroup) -> Result<ParamGroup, Failure
         .beta1(s.number("beta1", group.beta1)?)
         .beta2(s.number("beta2", group.beta2)?)
         .epsilon(s.number("epsilon", group.epsilon)?)
-        .weight_decay(s.number("weight_decay", group.weight_decay)?))
+        .weight_decay(s.number("weight_decay", group.weight_decay)?)
+        .lr_decay(s.number("lr_decay", group.lr_decay)?))
 }
 
 fn param_group(session: &mut Session, s: &Statement) -> Done {

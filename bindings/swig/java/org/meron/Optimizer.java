@@ -41,7 +41,7 @@ public final class Optimizer extends OptimizerMethods {
         try {
             return Abi.meron_optimizer_create(handles(units), rule.kind, rule.learningRate,
                     rule.beta1, rule.beta2, rule.epsilon, rule.weightDecay, rule.maxNorm,
-                    rule.dampening, rule.nesterov ? 1 : 0);
+                    rule.dampening, rule.nesterov ? 1 : 0, rule.lrDecay);
         } finally {
             java.lang.ref.Reference.reachabilityFence(units);
         }
@@ -94,7 +94,7 @@ public final class Optimizer extends OptimizerMethods {
         try {
             return call(handle -> Abi.meron_optimizer_add_param_group(handle, handles(params),
                     group.learningRate, group.beta1, group.beta2, group.epsilon,
-                    group.weightDecay));
+                    group.weightDecay, group.lrDecay));
         } finally {
             java.lang.ref.Reference.reachabilityFence(params);
         }
@@ -111,7 +111,51 @@ public final class Optimizer extends OptimizerMethods {
     public void setGroup(int number, ParamGroup group) {
         requireOpen();
         call(handle -> Abi.meron_optimizer_set_param_group(handle, number, group.learningRate,
-                group.beta1, group.beta2, group.epsilon, group.weightDecay));
+                group.beta1, group.beta2, group.epsilon, group.weightDecay, group.lrDecay));
+    }
+
+    /**
+     * Makes the next steps skip some params: their values, states and counts of steps stay as they are,
+     * like those of a torch.optim param whose gradient is None. Replaces the params of the call before;
+     * with none, no param is skipped. All ranks give the same params before the next step. Gradients of
+     * skipped params still count in the norm. Throws ARGUMENT (a param that this optimizer does not
+     * train), STATE (a step is under way).
+     */
+    public void skip(Param... params) {
+        requireOpen();
+        try {
+            call(handle -> Abi.meron_optimizer_set_skipped(handle, handles(params)));
+        } finally {
+            java.lang.ref.Reference.reachabilityFence(params);
+        }
+    }
+
+    /**
+     * The number of steps that a param has taken: those of the optimizer, without the steps that skipped
+     * it. Throws ARGUMENT for a param that this optimizer does not train.
+     */
+    public long paramSteps(Param param) {
+        requireOpen();
+        try {
+            return call(handle -> Abi.meron_optimizer_param_steps(handle, param.handle()));
+        } finally {
+            java.lang.ref.Reference.reachabilityFence(param);
+        }
+    }
+
+    /**
+     * Sets the number of steps that one param has taken, at most 2^53 and the same on all ranks: for
+     * states that begin anew (0, beside writeState of zeros) or come from elsewhere. steps(long) resets
+     * it. Throws ARGUMENT (also for a param that this optimizer does not train), STATE (a step is under
+     * way).
+     */
+    public void paramSteps(Param param, long steps) {
+        requireOpen();
+        try {
+            call(handle -> Abi.meron_optimizer_set_param_steps(handle, param.handle(), steps));
+        } finally {
+            java.lang.ref.Reference.reachabilityFence(param);
+        }
     }
 
     /**

@@ -11,6 +11,7 @@ public final class ParamGroup {
     double beta2;
     double epsilon;
     double weightDecay;
+    double lrDecay;
 
     /** The library's defaults. {@link Optimizer#group} gives the numbers of a group that there is. */
     public ParamGroup() {
@@ -23,6 +24,7 @@ public final class ParamGroup {
         beta2 = from.getBeta2();
         epsilon = from.getEpsilon();
         weightDecay = from.getWeight_decay();
+        lrDecay = from.getLr_decay();
         from.delete();
     }
 
@@ -54,6 +56,12 @@ public final class ParamGroup {
         return this;
     }
 
+    /** Of Adagrad: 0 or more; default 0. Of another rule 0. */
+    public ParamGroup lrDecay(double value) {
+        lrDecay = value;
+        return this;
+    }
+
     /** The learning rate. */
     public double learningRate() {
         return learningRate;
@@ -77,5 +85,10 @@ public final class ParamGroup {
     /** The weight decay. */
     public double weightDecay() {
         return weightDecay;
+    }
+
+    /** The decay of the learning rate; of Adagrad. */
+    public double lrDecay() {
+        return lrDecay;
     }
 }

@@ -20,6 +20,7 @@ public abstract class UpdateRule<R extends UpdateRule<R>> {
     double maxNorm;
     double dampening;
     boolean nesterov;
+    double lrDecay; // of Adagrad
 
     /** The library's initial values, which are those of AdamW. */
     UpdateRule(int kind) {

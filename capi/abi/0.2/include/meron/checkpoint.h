@@ -108,7 +108,7 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_save_options_init(
  * it its name; a name that only some nodes have, because a host died meanwhile, is free.
  * @param out      receives the future.
  * @param folder   a directory that all ranks see; made if it is not there. With `per_node`, one
- * that all ranks of the node see.
+ *                 that all ranks of the node see.
  * @param name     one component of a path, not hidden, at most 200 bytes of UTF-8.
  * @param options  NULL for the values and masters alone.
  * Ownership: texts and arrays are copied; what a tensor's `data` points to must stay as it is until
@@ -223,7 +223,8 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_load_options_init(
  * Loads a checkpoint into all units: values, masters, states, counts of steps and numbers of groups
  * of the optimizers. Collective over the world. Before anything changes, all ranks have compared
  * names, shapes and optimizers, and opened the files; such an error leaves everything as it was.
- * An error after that breaks the group, because states are of two checkpoints. With `per_node` the
+ * An error after that is one on all ranks and breaks the group, because states are of two
+ * checkpoints. When it ends on one rank, no rank reads the files any more. With `per_node` the
  * newest is the newest of which the nodes' folders together have all files; the numbers of nodes
  * and ranks may be others than at the save, and a node may have the files of several.
  * @param out      receives what was loaded.

@@ -251,7 +251,7 @@ typedef struct {
  * Predicts memory and traffic of this rank from the plan and the units made so far. The counters of
  * meron_stats grow by exactly these bytes per step of that workload.
  * @param workload  its `ranks` and `optimizer_states` are ignored: the world's size and the
- * optimizer's rule count.
+ *                  optimizer's rule count.
  * Blocks: never. Threads: any. Errors: as meron_context_rank, MERON_E_ARGUMENT.
  */
 MERON_API MERON_NODISCARD meron_status meron_context_predict(meron_prediction *out,

@@ -34,7 +34,7 @@ MERON_API MERON_NODISCARD meron_status meron_future_wait(meron_future future, in
 
 /**
  * MERON_OK when the operation has ended well, MERON_IN_PROGRESS when it has not ended, else its
- * error.
+ * error. Without `err` a save that has failed counts as not told: the next save reports it.
  * Blocks: never on peers, a device or a drive; may compute and copy. Threads: any. Errors: as
  * meron_future_wait.
  */

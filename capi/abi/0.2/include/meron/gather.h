@@ -134,8 +134,11 @@ struct DLManagedTensorVersioned;
  * that ignores that, as PyTorch does, must not write. MERON_GATHER_INTO is refused: that memory is
  * the caller's. On a device it may be taken before anybody has waited, and is read by what waits
  * for the gather. Ownership: the caller calls (*out)->deleter(*out) once. Until then the memory
- * stays readable, also after the context was closed; peers may change the values from then on.
- * Blocks: never. Threads: any. Errors: as meron_gather_view, MERON_E_UNSUPPORTED.
+ * stays readable, also after the context was closed; peers may change the values from then on. On a
+ * device, work that was requested before the deleter's call may still use the memory, on streams
+ * that have waited for the gather (meron_gather_wait_stream): these must exist then, and must not
+ * be captured into a graph. Blocks: never. Threads: any. Errors: as meron_gather_view,
+ * MERON_E_UNSUPPORTED.
  */
 MERON_API MERON_NODISCARD meron_status meron_gather_dlpack(struct DLManagedTensorVersioned **out,
                                                            meron_future gather, meron_param param,

@@ -43,7 +43,8 @@ MERON_API MERON_NODISCARD meron_status meron_context_world(meron_group *out, mer
  * Ownership: the caller releases *out. Blocks: never; where the plan has parameters on tier device,
  * until the ranks of the group have called it, because their devices are joined. Threads: any.
  * Errors: MERON_E_ARGUMENT (a rank beyond the world or twice), MERON_E_UNSUPPORTED (more than 64
- * groups), MERON_E_VERSION (libraries of collectives that differ), -3xx.
+ * groups), MERON_E_VERSION (libraries of collectives that differ), MERON_E_NO_MEMORY, -3xx. A lack
+ * of memory on one rank breaks the world: all are told which rank.
  */
 MERON_API MERON_NODISCARD meron_status meron_group_create(meron_group *out, meron_context context,
                                                           const int32_t *ranks, size_t count,

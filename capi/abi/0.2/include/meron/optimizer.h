@@ -40,13 +40,14 @@ typedef struct {
   double dampening;     /* SGD: 0 <= dampening < 1; else 0 */
   uint32_t nesterov;    /* SGD with a momentum and no dampening: 1 for Nesterov's; else 0 */
   uint32_t reserved_0;  /* must be 0 */
+  double lr_decay; /* Adagrad: >= 0; step t has the rate learning_rate / (1 + (t - 1) lr_decay) */
 } meron_optimizer_options;
 
 /* Initial value of a meron_optimizer_options. */
 #define MERON_OPTIMIZER_OPTIONS_INIT                                                           \
   {                                                                                            \
     (uint32_t)sizeof(meron_optimizer_options), MERON_ADAMW, 1e-3, 0.9, 0.999, 1e-8, 0.01, 0.0, \
-        0.0, 0, 0                                                                              \
+        0.0, 0, 0, 0.0                                                                         \
   }
 
 /**
@@ -91,11 +92,12 @@ typedef struct {
   double beta2;         /* 0 <= beta2 < 1 */
   double epsilon;       /* > 0 */
   double weight_decay;  /* >= 0 */
+  double lr_decay;      /* Adagrad: >= 0; else 0 */
 } meron_param_group;
 
 /* Initial value of a meron_param_group. */
 #define MERON_PARAM_GROUP_INIT \
-  { (uint32_t)sizeof(meron_param_group), 0, 1e-3, 0.9, 0.999, 1e-8, 0.01 }
+  { (uint32_t)sizeof(meron_param_group), 0, 1e-3, 0.9, 0.999, 1e-8, 0.01, 0.0 }
 
 /**
  * Fills the first `struct_size` bytes of *group with the initial value (for languages without
@@ -156,16 +158,57 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_step_begin(meron_future *
                                                                   meron_error **err);
 
 /**
- * Sets how many steps the optimizer counts as taken: for one that goes on from a checkpoint, beside
- * its states (meron_optimizer_write_state). Adam's bias corrections, the first step of SGD with a
- * momentum (which takes no average) and the random rounding of states in 16 or 8 bits go by the
- * number. The same on all ranks: it is part of the next step's fingerprint. Changes nothing else.
+ * Sets the number of steps that the optimizer and all of its params have taken, for an optimizer
+ * that continues from a checkpoint, beside its states (meron_optimizer_write_state). Adam's bias
+ * corrections, the first step of SGD with a momentum (which takes no average) and the random
+ * rounding of states in 16 or 8 bits depend on it. All ranks set the same number, because the
+ * fingerprint of the next step includes it. Changes nothing else.
  * @param steps  at most 2^53.
  * Blocks: never. Threads: any, not during a step. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step
  * is under way), MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_optimizer_set_steps(meron_optimizer optimizer,
                                                                  uint64_t steps, meron_error **err);
+
+/**
+ * Makes the next steps skip some params: their values, states and counts of steps stay as they are,
+ * like those of a torch.optim param whose gradient is None. Replaces the params of the call before.
+ * All ranks give the same params before the next step, whose fingerprint includes them. Gradients
+ * of skipped params still count in the norm. States in 8 bits are rounded anew if they share a
+ * block with a param that is not skipped.
+ * @param params  `count` params that this optimizer trains; NULL with a count of 0: no param is
+ *                skipped.
+ * Ownership: the array is copied. Blocks: never. Threads: any, not during a step. Errors:
+ * MERON_E_ARGUMENT, MERON_E_STATE (a step is under way), MERON_E_HANDLE, MERON_E_STALE.
+ */
+MERON_API MERON_NODISCARD meron_status meron_optimizer_set_skipped(meron_optimizer optimizer,
+                                                                   const meron_param *params,
+                                                                   size_t count, meron_error **err);
+
+/**
+ * Reads the number of steps that a param has taken: those of the optimizer, without the steps that
+ * skipped the param (meron_optimizer_set_skipped).
+ * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (not a param of this optimizer),
+ * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ */
+MERON_API MERON_NODISCARD meron_status meron_optimizer_param_steps(uint64_t *out,
+                                                                   meron_optimizer optimizer,
+                                                                   meron_param param,
+                                                                   meron_error **err);
+
+/**
+ * Sets the number of steps that one param has taken, for states that begin anew (0, beside
+ * meron_optimizer_write_state of zeros) or come from elsewhere. All ranks set the same number,
+ * because the fingerprint of the next step includes it. meron_optimizer_set_steps resets it.
+ * @param steps  at most 2^53.
+ * Blocks: never. Threads: any, not during a step. Errors: MERON_E_ARGUMENT (also for a param that
+ * this optimizer does not train), MERON_E_STATE (a step is under way), MERON_E_HANDLE,
+ * MERON_E_STALE.
+ */
+MERON_API MERON_NODISCARD meron_status meron_optimizer_set_param_steps(meron_optimizer optimizer,
+                                                                       meron_param param,
+                                                                       uint64_t steps,
+                                                                       meron_error **err);
 
 /* What is known about an optimizer. */
 typedef struct {
