@@ -170,7 +170,7 @@ def test_a_library_that_lacks_a_symbol(copy: Copy) -> None:
 def test_growth_passes(copy: Copy) -> None:
     """Fields at the end of an options and of an info struct, a function, an enum constant."""
     copy.change("optimizer.h", r"(\n} meron_optimizer_options;)", r"\n  double extra;\1")
-    copy.change("optimizer.h", r"0\.0, 0, 0( *\\\n)", r"0.0, 0, 0, 0.0\1")
+    copy.change("optimizer.h", r"0\.0, 0, 0, 0\.0( *\\\n)", r"0.0, 0, 0, 0.0, 0.0\1")
     copy.change(
         "context.h",
         r"(\n  uint64_t device_bytes;[^\n]*)(\n} meron_stats)",

@@ -225,10 +225,9 @@ TEST(Use, SkippedParamsKeepTheirCounts) {
   const Param loose = context.param("loose", {2});
   const Unit unit = context.unit("unit", {weight, bias});
   const Optimizer optimizer = sgd(unit, {0.5});
-  const std::vector<float> twos(8, 2);
+  const std::vector<float> of_weight(8, 2), of_bias(3, 2);
   const auto step = [&] {
-    const Source sources[] = {source(weight, twos), source(bias, std::span(twos).first(3))};
-    reduce_begin(unit, {sources[0], sources[1]}).wait();
+    reduce_begin(unit, {source(weight, of_weight), source(bias, of_bias)}).wait();
     optimizer.step();
   };
   optimizer.skip(bias);
