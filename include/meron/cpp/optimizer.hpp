@@ -49,7 +49,7 @@ class Optimizer : public Handle<meron_optimizer, meron_optimizer_release>,
   ParamGroup group(uint32_t number) const {
     const auto raw =
         detail::receive_info<meron_param_group>(meron_optimizer_get_param_group, handle(), number);
-    return {raw.learning_rate, raw.beta1, raw.beta2, raw.epsilon, raw.weight_decay};
+    return {raw.learning_rate, raw.beta1, raw.beta2, raw.epsilon, raw.weight_decay, raw.lr_decay};
   }
   // Sets them for the next steps; the same on all ranks.
   void set_group(uint32_t number, const ParamGroup& group) const {

@@ -289,8 +289,9 @@ TEST(Use, ParamGroupsAndStates) {
   optimizer.set_group(1, group);
   EXPECT_EQ(0.5, optimizer.group(1).learning_rate);
   EXPECT_EQ(2U, optimizer.info().groups);
-  group.lr_decay = 0.5;
-  expect_error(MERON_E_ARGUMENT, [&] { optimizer.set_group(1, group); });
+  ParamGroup decaying = group;
+  decaying.lr_decay = 0.5;
+  expect_error(MERON_E_ARGUMENT, [&] { optimizer.set_group(1, decaying); });
   expect_error(MERON_E_DUPLICATE, [&] { optimizer.add_param_group({weight, bias}, group); });
   expect_error(MERON_E_ARGUMENT, [&] { (void)optimizer.group(2); });
 
