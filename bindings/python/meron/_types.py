@@ -23,6 +23,7 @@ OTHERS = (
     "float *",
     "int32_t *",
     "uint32_t *",
+    "uint64_t *",
     "uintptr_t *",
     "void *",
     "void **",

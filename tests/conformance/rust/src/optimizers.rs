@@ -31,7 +31,8 @@ pub fn execute(session: &mut Session, s: &Statement) -> Done {
             Ok(session.optimizer(s.object()?)?.set_steps(steps)?)
         }
         "skip" => {
-            let (optimizer, params) = session.optimizer_and_params(s.object()?, &s.list("params"))?;
+            let (optimizer, params) =
+                session.optimizer_and_params(s.object()?, &s.list("params"))?;
             Ok(optimizer.skip(&params)?)
         }
         "param_steps" => {
