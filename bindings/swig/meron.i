@@ -1487,8 +1487,8 @@ inline int32_t meron_optimizer_set_steps(int64_t optimizer, int64_t steps) {
  * like those of a torch.optim param whose gradient is None. Replaces the params of the call before.
  * All ranks give the same params before the next step, whose fingerprint includes them. Gradients
  * of skipped params still count in the norm. States in 8 bits are rounded anew if they share a
- * block with a param that is not skipped. skipped. Ownership: the array is copied. Blocks: never.
- * Threads: any, not during a step. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is pending),
+ * block with a param that is not skipped. Ownership: the array is copied. Blocks: never. Threads:
+ * any, not during a step. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is pending),
  * MERON_E_HANDLE, MERON_E_STALE.
  */
 inline int32_t meron_optimizer_set_skipped(int64_t optimizer, int64_array params) {
