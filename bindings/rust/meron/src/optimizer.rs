@@ -168,6 +168,55 @@ impl Optimizer {
         })
     }
 
+    /// Makes the next steps skip some params: their values, states and counts of steps stay as they are,
+    /// like those of a torch.optim param whose gradient is None. Replaces the params of the call before; an
+    /// empty slice: no param is skipped. All ranks give the same params before the next step. Gradients of
+    /// skipped params still count in the norm. Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument) (a param that this optimizer does not train),
+    /// [`State`](crate::ErrorKind::State) (a step is under way).
+    pub fn skip(&mut self, params: &[&Param]) -> Result<()> {
+        self.shared.require_open()?;
+        let handles: Vec<sys::meron_param> = params.iter().map(|param| param.as_raw()).collect();
+        let (first, count) = (table(&handles), handles.len());
+        // SAFETY: the handles are only read, during the call.
+        check(|err| unsafe { sys::meron_optimizer_set_skipped(self.as_raw(), first, count, err) })
+    }
+
+    /// The number of steps that a param has taken: those of the optimizer, without the steps that
+    /// [skipped](Optimizer::skip) it. Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument) for a param that this optimizer does not train.
+    pub fn param_steps(&self, param: &Param) -> Result<u64> {
+        self.shared.require_open()?;
+        // SAFETY: `out` is valid during the call.
+        receive(0, |out, err| unsafe {
+            sys::meron_optimizer_param_steps(out, self.as_raw(), param.as_raw(), err)
+        })
+    }
+
+    /// Sets the number of steps that one param has taken, the same on all ranks: for states that begin
+    /// anew (0, beside [`write_state`](Optimizer::write_state) of zeros) or come from elsewhere.
+    /// [`set_steps`](Optimizer::set_steps) resets it. Never blocks.
+    ///
+    /// `steps`: at most 2^53.
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument) (a larger number, a param that this optimizer does not
+    /// train), [`State`](crate::ErrorKind::State) (a step is under way).
+    pub fn set_param_steps(&mut self, param: &Param, steps: u64) -> Result<()> {
+        self.shared.require_open()?;
+        // SAFETY: the handles are checked by the call.
+        check(|err| unsafe {
+            sys::meron_optimizer_set_param_steps(self.as_raw(), param.as_raw(), steps, err)
+        })
+    }
+
     /// A copy of this rank's shard of a state of `param`, from any tier and dtype: the elements of
     /// [`owned`](Param::owned).
     ///
