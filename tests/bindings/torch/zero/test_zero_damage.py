@@ -27,6 +27,7 @@ import torch
 from adam_engine import made, steps
 
 import meron
+from meron.torch.checkpoint.nodes import entries_in
 from meron.zero import zero_to_fp32
 from meron.zero.zero_to_fp32 import Damaged, LazyDict, crc32c, open_reader
 from model import RANK
@@ -140,6 +141,18 @@ def test_no_reader_passes_damage_silently(tmp_path: Path, monkeypatch: pytest.Mo
             assert same(got, good[name]), f"seed {SEED}, trial {trial}: {name} passed {damage}"
         shutil.rmtree(path.parent)
     assert found > TRIALS  # of four readers; states of the optimizer are not read
+
+
+def test_folders_of_nodes_are_searched_by_manifests_with_their_checksum(tmp_path: Path) -> None:
+    path = save(tmp_path) / "meron.json"
+    assert [entry["step"] for entry in entries_in(str(tmp_path), None)] == [2]
+    next(path.parent.glob("values-*")).unlink()
+    assert [entry["there"] for entry in entries_in(str(tmp_path), None)] == [[]]
+    text = path.read_text("utf-8")
+    assert text.count('"step": 2,') == 1
+    path.write_text(text.replace('"step": 2,', '"step": 3,'), "utf-8")
+    (entry,) = entries_in(str(tmp_path), None)
+    assert "step" not in entry and "meron.json" in entry["defect"]
 
 
 def sealed(manifest: dict[str, Any]) -> bytes:
