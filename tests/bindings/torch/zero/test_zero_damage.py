@@ -283,3 +283,16 @@ def test_a_file_that_fails_half_way_leaves_what_was_there(tmp_path: Path) -> Non
         file.write(b"after")
         raise RuntimeError("half-way")
     assert path.read_text() == "before" and os.listdir(tmp_path) == ["file"]
+
+
+def test_weights_of_16_bits_replace_a_link(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    engine = made()
+    for name in ("pytorch_model.bin", "model.safetensors"):
+        for planted in (name, f".{name}.part"):
+            (tmp_path / planted).symlink_to(victim)
+        engine.save_16bit_model(tmp_path, name)
+        assert not (tmp_path / name).is_symlink()
+    assert victim.read_text() == "precious"
+    engine.destroy()
