@@ -11,6 +11,7 @@ JSON and tensors (`own_state`). So both exist together or not at all.
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import shutil
@@ -35,6 +36,9 @@ from meron.zero.checkpoints import check_own
 from meron.zero.drive import drive_errors
 from meron.zero.script import put_script
 from meron.zero.targets import extra_states_of, targets_of
+
+logger = logging.getLogger("meron.lightning")
+warned: set[str] = set()
 
 TAG = "checkpoint"
 ENGINE = "meron.zero"  # of `extra`: the engine's own counters and loss scale
@@ -129,6 +133,7 @@ def save(
     with together(context):
         if context.rank == 0:
             packed = own_state.Packed(state)
+            warn_of_pickle(packed.pickled)
             tensors, entry = packed.tensors, packed.entry()
     mt.save(
         path,
@@ -149,6 +154,20 @@ def save(
     with together(context), drive_errors():
         if context.rank == 0:
             put_script(Path(path))
+
+
+def warn_of_pickle(names: list[str]) -> None:
+    """Says once per set of names that a load needs trust: a run should learn so when it saves."""
+    key = ", ".join(names)
+    if names and key not in warned:
+        warned.add(key)
+        logger.warning(
+            "the checkpoint keeps these as a pickle, because JSON cannot hold them: %s. A load by "
+            "default refuses classes that PyTorch does not know as harmless: pass "
+            "weights_only=False, or call torch.serialization.add_safe_globals before. Or leave "
+            "them out, by save_hyperparameters(ignore=[...])",
+            key,
+        )
 
 
 def remove(path: str) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from lightning.fabric import Fabric
 from lightning.pytorch import LightningModule
 from modules import RANK, Regression, fit, loader, trainer
 from saved_runs import Kept, train_and_save
@@ -279,3 +280,31 @@ def test_a_removal_renames_first_and_all_ranks_see_it(
             assert folder.is_dir() and not (tmp_path / "link.ckpt").is_symlink()
 
     fit("meron", Removing())
+
+
+def test_fabric_runs_code_with_trust_only(tmp_path: Path) -> None:
+    harm = tmp_path / "executed"
+    fabric = Fabric(strategy="meron_stage_2", accelerator="cpu", devices=1)
+    fabric.launch()
+    module = torch.nn.Linear(2, 2)
+    model, optimizer = fabric.setup(module, torch.optim.AdamW(module.parameters()))
+    state = {"model": model, "optimizer": optimizer}
+    fabric.save(tmp_path / "harm.ckpt", {**state, "epoch": 3, "bad": Harm(harm)})
+    for options in ({}, {"weights_only": True}):
+        with pytest.raises(LoadError, match=r"'bad'\] \(a Harm\)"):
+            fabric.load(tmp_path / "harm.ckpt", dict(state), **options)
+        assert not harm.exists()
+    rest = fabric.load(tmp_path / "harm.ckpt", dict(state), weights_only=False)
+    assert harm.exists() and rest["epoch"] == 3
+    fabric.strategy.teardown()
+
+
+def test_a_save_warns_of_a_pickle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    warning = lambda text, *values: lines.append(text % values)  # noqa: E731
+    monkeypatch.setattr(checkpoints.logger, "warning", warning)
+    train_and_save(tmp_path)
+    assert lines == []
+    save_harm(tmp_path)
+    save_harm(tmp_path)
+    assert len(lines) == 1 and "state['mine']['bad'] (a Harm)" in lines[0]
