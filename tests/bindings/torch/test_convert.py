@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -227,6 +228,28 @@ def test_nothing_in_a_file_is_run(tmp_path: Path, capsys: pytest.CaptureFixture[
     with pytest.raises(ConvertError, match=r"posix\.system"):
         read(tmp_path / "dcp")
     assert not harm.exists()
+
+
+def test_an_index_of_dcp_cannot_lead_out_of_its_folder(tmp_path: Path) -> None:
+    import pickle
+
+    torch_dcp.save({"w": torch.arange(16.0)}, checkpoint_id=tmp_path / "ck", no_dist=True)
+    (own,) = (tmp_path / "ck").glob("*.distcp")
+    shutil.copy(own, tmp_path / "secret")
+    whole = (tmp_path / "ck/.metadata").read_bytes()
+    for name in ("../secret", str(tmp_path / "secret"), "..", "", "ck/../secret", 3):
+        index = pickle.loads(whole)
+        for info in index.storage_data.values():
+            info.relative_path = name
+        (tmp_path / "ck/.metadata").write_bytes(pickle.dumps(index))
+        with pytest.raises(ConvertError, match="names a file outside of its folder"):
+            read(tmp_path / "ck")
+    (tmp_path / "ck/.metadata").write_bytes(whole)
+    assert torch.equal(by_kind(read(tmp_path / "ck"))["values", "w"], torch.arange(16.0))
+    own.unlink()
+    own.symlink_to(tmp_path / "secret")
+    with pytest.raises(ConvertError, match="is a link"):
+        read(tmp_path / "ck")
 
 
 def test_what_is_lacking_is_named(tmp_path: Path) -> None:

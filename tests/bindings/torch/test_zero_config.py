@@ -138,6 +138,31 @@ def test_a_config_may_come_through_a_pipe_that_delivers(
     thread.join()
 
 
+def test_a_text_that_is_cut_or_nested_too_deep_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Hjson:
+        @staticmethod
+        def loads(text: str, **_: Any) -> Any:
+            raise (IndexError if "/*" in text else RecursionError)  # as the package does
+
+    monkeypatch.setitem(sys.modules, "hjson", Hjson)
+    path = tmp_path / "config.json"
+    for text, words in (
+        ('{"a": /*', r"config\.json: the text ends too early"),
+        ("[" * 100_000, r"config\.json is nested too deep"),
+        ('{"a": ' * 100_000 + "1" + "}" * 100_000, r"config\.json is nested too deep"),
+    ):
+        path.write_text(text)
+        with pytest.raises(meron.ParseError, match=words):
+            parse(path)
+    config: dict[str, Any] = {}
+    for _ in range(100_000):
+        config = {"a": config}
+    with pytest.raises(meron.ParseError, match="the config is nested too deep"):
+        parse(config)
+
+
 @pytest.mark.parametrize(
     ("config", "words"),
     [

@@ -39,6 +39,7 @@ def read(path: Path, tag: str | None = None, trust: bool = False) -> Content:
     metadata = pickles.load_metadata(folder / ".metadata", trust)
     if not isinstance(metadata, Metadata):
         raise ConvertError(f"{folder}/.metadata is no index of torch.distributed.checkpoint")
+    check_places(folder, metadata)
     entries = metadata.state_dict_metadata
     tensors = {
         key: torch.empty(entry.size, dtype=entry.properties.dtype)
@@ -72,6 +73,20 @@ def read(path: Path, tag: str | None = None, trust: bool = False) -> Content:
     if not content.tensors:
         raise ConvertError(f"{folder} holds no tensors")
     return content
+
+
+def check_places(folder: Path, metadata: Metadata) -> None:
+    """ConvertError if the index names a file outside of the folder, or one that is no file."""
+    storage = metadata.storage_data
+    for info in storage.values() if isinstance(storage, dict) else ():
+        name: Any = getattr(info, "relative_path", None)
+        plain = isinstance(name, str) and Path(name).name == name and "\0" not in name
+        if not plain or name in ("", ".."):
+            raise ConvertError(f"{folder}/.metadata names a file outside of its folder: {name!r}")
+        if (folder / name).is_symlink():
+            raise ConvertError(
+                f"{folder / name} is a link, which may lead out of the folder. Copy the file there"
+            )
 
 
 def add_groups(content: Content, groups: dict[str, dict[str, Any]]) -> None:

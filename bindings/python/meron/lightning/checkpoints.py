@@ -5,24 +5,25 @@ NAME.ckpt/checkpoint/      a checkpoint of Meron (docs/checkpoint-format.md)
 NAME.ckpt/latest           its name
 NAME.ckpt/zero_to_fp32.py  makes f32 weights of it
 
-Lightning's own state (loops, callbacks, schedulers, hyperparameters) is a tensor of bytes within
-the checkpoint, as torch.save writes it. So both exist together or not at all.
+Lightning's own state (loops, callbacks, schedulers, hyperparameters) is part of the checkpoint, as
+JSON and tensors (`own_state`). So both exist together or not at all.
 """
 
 from __future__ import annotations
 
-import io
+import logging
 import os
+import secrets
 import shutil
 from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, Callable
 
-import numpy as np
 import torch
 
 import meron
 import meron.torch as mt
+from meron.lightning import own_state
 from meron.lightning.session import Session
 from meron.lightning.unsharded import full_value
 from meron.torch.checkpoint.agreement import LoadError, together
@@ -31,14 +32,17 @@ from meron.torch.checkpoint.load import load_unless_given
 from meron.torch.sharding import unit_of
 from meron.torch.values.full import exact_param
 from meron.zero import zero_to_fp32
+from meron.zero.checkpoints import check_own
 from meron.zero.drive import drive_errors
+from meron.zero.script import put_script
 from meron.zero.targets import extra_states_of, targets_of
 
+logger = logging.getLogger("meron.lightning")
+warned: set[str] = set()
+
 TAG = "checkpoint"
-STATE = "meron.lightning"  # of `extra`, and of the tensor
 ENGINE = "meron.zero"  # of `extra`: the engine's own counters and loss scale
 OWN_KEYS = ("state_dict", "optimizer_states")  # of Saved.state, besides the caller's
-Reader = Callable[[Any], Any]  # of bytes, as torch.load
 
 
 class LazyState(MutableMapping[str, torch.Tensor]):
@@ -124,10 +128,13 @@ def save(
     """
     engine = session.engine
     context = engine.sharding.context
-    packed: dict[str, torch.Tensor] = {}
+    tensors: dict[str, torch.Tensor] = {}
+    entry: dict[str, Any] = {}
     with together(context):
         if context.rank == 0:
-            packed[STATE] = to_bytes(dict(state))
+            packed = own_state.Packed(state)
+            warn_of_pickle(packed.pickled)
+            tensors, entry = packed.tensors, packed.entry()
     mt.save(
         path,
         TAG,
@@ -136,9 +143,9 @@ def save(
         step=engine.global_steps,
         extra={
             ENGINE: {**engine._own_state(), "client_state": "{}"},
-            STATE: {"version": 1, "weights_only": weights_only},
+            own_state.KEY: {**entry, "weights_only": weights_only},
         },
-        tensors=packed,
+        tensors=tensors,
         rng=not weights_only,
         overwrite=True,
         values_only=weights_only,
@@ -146,20 +153,38 @@ def save(
     )
     with together(context), drive_errors():
         if context.rank == 0:
-            script = Path(path) / "zero_to_fp32.py"
-            shutil.copyfile(zero_to_fp32.__file__, script)
-            script.chmod(0o755)
+            put_script(Path(path))
 
 
-def to_bytes(state: Any) -> torch.Tensor:
-    """What torch.save writes, as a tensor."""
-    out = io.BytesIO()
-    torch.save(state, out)
-    return torch.from_numpy(np.frombuffer(out.getvalue(), np.uint8).copy())
+def warn_of_pickle(names: list[str]) -> None:
+    """Says once per set of names that a load needs trust: a run should learn so when it saves."""
+    key = ", ".join(names)
+    if names and key not in warned:
+        warned.add(key)
+        logger.warning(
+            "the checkpoint keeps these as a pickle, because JSON cannot hold them: %s. A load by "
+            "default refuses classes that PyTorch does not know as harmless: pass "
+            "weights_only=False, or call torch.serialization.add_safe_globals before. Or leave "
+            "them out, by save_hyperparameters(ignore=[...])",
+            key,
+        )
 
 
-def from_bytes(tensor: torch.Tensor, read: Reader) -> Any:
-    return read(io.BytesIO(tensor.numpy().tobytes()))
+def remove(path: str) -> None:
+    """Removes the directory of a checkpoint; a link to one alone. Local.
+
+    Renames it first: if the process is killed, no checkpoint lacks files. Removes also the rests of
+    checkpoints of this name whose removal was killed.
+    """
+    given = Path(path)
+    if given.is_symlink():
+        given.unlink()
+        return
+    prefix = f".removing-{given.name}-"
+    given.rename(given.with_name(prefix + secrets.token_hex(4)))
+    for each in given.parent.iterdir():
+        if each.name.startswith(prefix):
+            shutil.rmtree(each)
 
 
 # ---- Loading ------------------------------------------------------------------------------------
@@ -177,27 +202,19 @@ class Saved:
                       files when they are used.
     """
 
-    def __init__(self, path: Path, read: Reader) -> None:
+    def __init__(self, path: Path, weights_only: bool | None) -> None:
+        """Raises as `own_state.read`."""
         self.path = path
         self.tag = tag_in(path)
-        files = zero_to_fp32.LazyDict(path / self.tag)
-        with meron.open_checkpoint(path, self.tag) as checkpoint:
-            own = checkpoint.extra.get(STATE)
-            if own is None:
-                raise LookupError(f"{path} has no state of Lightning")
-            self.weights_only = bool(own.get("weights_only"))
-            self.world = checkpoint.world
-            self.engine_state: dict[str, Any] = checkpoint.extra.get(ENGINE, {})
-            data = read_bytes(path / self.tag)
-        self.state: dict[str, Any] = from_bytes(data, read)
+        checkpoint = meron.open_checkpoint(path, self.tag)
+        files = zero_to_fp32.LazyDict(zero_to_fp32.LibraryReader(checkpoint))
+        self.state: dict[str, Any] = own_state.read(checkpoint, weights_only)
+        self.weights_only = bool(checkpoint.extra[own_state.KEY].get("weights_only"))
+        self.world = checkpoint.world
+        check_own(checkpoint.extra.get(ENGINE, {}), ())
         self.state["state_dict"] = LazyState(list(files), files.__getitem__)
         if not self.weights_only:
             self.state.setdefault("optimizer_states", [])
-
-
-def read_bytes(folder: Path) -> torch.Tensor:
-    """Lightning's state in a checkpoint, by the files alone."""
-    return zero_to_fp32.lazy_state_dict(folder, False, ("extra",))[STATE].contiguous()
 
 
 def tag_in(path: Path) -> str:

@@ -5,8 +5,8 @@ NAME.ckpt/latest                                the tag, "checkpoint"
 NAME.ckpt/checkpoint/*_model_states.pt          values, and Lightning's state as the client's
 NAME.ckpt/checkpoint/*_optim_states.pt          f32 values and states, cut by ZeRO
 
-The files of all ranks are mapped, and each rank reads them (meron.convert). Nothing in them is run,
-unless Lightning's own state needs it and the caller has not asked for weights_only.
+The files of all ranks are mapped, and each rank reads them (meron.convert). Code in them runs only
+if Lightning's own state needs it and the caller passes weights_only=False.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import torch
 import meron.torch as mt
 from meron.convert import deepspeed
 from meron.convert.content import Content, ConvertError
+from meron.lightning import own_state
 from meron.lightning.unsharded import ADVICE, places_of
 from meron.torch.checkpoint.agreement import LoadError
 from meron.torch.sharding import placed
@@ -51,18 +52,20 @@ class Folder:
 
     def __init__(self, path: Path, weights_only: bool | None, tag: str | None = None) -> None:
         """Local. Raises LoadError for files that are incomplete, damaged, or need code to run that
-        `weights_only` forbids."""
+        `weights_only` does not allow (None is torch's default, which allows none)."""
         try:
-            self.content, first = read_files(path, tag, trust=False)
+            self.content, first = read_files(path, tag, own_state.trusts(weights_only))
         except ConvertError as error:
-            if weights_only or "code would have to run" not in str(error):
-                raise LoadError(
-                    f"Meron was unable to load the checkpoint of DeepSpeed: {error}",
-                    subject=str(path),
-                    advice="Copy all its files, or import it by `python -m meron.convert import "
-                    f"{path} FOLDER` to see what it has.",
-                ) from None
-            self.content, first = read_files(path, tag, trust=True)
+            advice = (
+                "Copy all its files, or import it by `python -m meron.convert import "
+                f"{path} FOLDER` to see what it has."
+            )
+            text, _, needs_trust = str(error).partition(". If you trust")
+            raise LoadError(
+                f"Meron was unable to load the checkpoint of DeepSpeed: {text}",
+                subject=str(path),
+                advice=own_state.TRUST if needs_trust else advice,
+            ) from None
         own = deepspeed.OWN_KEYS
         self.state: dict[str, Any] = {key: value for key, value in first.items() if key not in own}
         self.state["state_dict"] = weights_of(self.content, first)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from meron.lightning import checkpoints, deepspeed_folder, unsharded
+from meron.lightning import checkpoints, deepspeed_folder, own_state, unsharded
 from meron.lightning import optimizers as own
 from meron.lightning.session import Session
 from meron.zero import Engine
@@ -121,8 +121,8 @@ class FabricCheckpoints(Base):  # type: ignore[misc,unused-ignore]
         session = self._only_session(state, "load")
         with self._together():
             try:
-                saved = checkpoints.Saved(found_at, self._reader(weights_only))
-            except LookupError as error:
+                saved = checkpoints.Saved(found_at, weights_only)
+            except own_state.NoState as error:
                 raise RuntimeError(
                     f"Meron was unable to load the checkpoint: {error}. Pass a directory that "
                     f"{type(self).__name__} saved, or a checkpoint file."

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
 import logging
 import os
 from collections.abc import Mapping
@@ -138,12 +137,6 @@ class Shared:
                 subject="reshard_on_load",
                 advice=f"Start {saved.world} ranks, or leave reshard_on_load at True.",
             )
-
-    def _reader(self, weights_only: bool | None) -> Callable[[Any], Any]:
-        """torch.load as Lightning calls it. Its own state has classes of its own, so a directory
-        that a caller names is trusted unless weights_only is given, as it is for files."""
-        load = self.tree.get("fabric.utilities.cloud_io._load")
-        return functools.partial(load, map_location="cpu", weights_only=bool(weights_only))
 
     def _load_file(self, load: Callable[..., Any], path: Any, weights_only: bool | None) -> Any:
         """A checkpoint file, by Lightning's own function, whose arguments are its version's."""

@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from meron import errors
-from meron.lightning import checkpoints, deepspeed_folder, unsharded
+from meron.lightning import checkpoints, deepspeed_folder, own_state, unsharded
 from meron.lightning import optimizers as own
 from meron.lightning.session import Session
 from meron.lightning.trainer_setup import EMPTY_OPTIMIZER
 from meron.torch.checkpoint.agreement import together
+from meron.zero.drive import drive_errors
 
 WARN = "pl.utilities.rank_zero.rank_zero_warn"
 
@@ -117,6 +119,17 @@ class TrainerCheckpoints(Base):  # type: ignore[misc,unused-ignore]
             if context.rank == 0:
                 self.checkpoint_io.save_checkpoint(checkpoint, given, storage_options)
 
+    def remove_checkpoint(self, filepath: Any) -> None:
+        """Removes a checkpoint, whose directory exists completely or not at all. Collective: it
+        is gone for all ranks when one returns. Raises InputOutputError on all ranks."""
+        path = str(filepath).removeprefix("file://")
+        with self._together(), drive_errors():
+            if self.is_global_zero:
+                if "://" not in path and os.path.isdir(path):
+                    checkpoints.remove(path)
+                else:
+                    self.checkpoint_io.remove_checkpoint(filepath)
+
     def load_checkpoint(
         self, checkpoint_path: Any, weights_only: bool | None = None
     ) -> dict[str, Any]:
@@ -139,8 +152,8 @@ class TrainerCheckpoints(Base):  # type: ignore[misc,unused-ignore]
             if path is None:
                 return dict(self._load_file(load, given, weights_only))
             try:
-                self._saved = checkpoints.Saved(path, self._reader(weights_only))
-            except LookupError as error:
+                self._saved = checkpoints.Saved(path, weights_only)
+            except own_state.NoState as error:
                 raise self._failure(
                     f"Meron was unable to load the checkpoint: {error}. Pass a directory that "
                     "MeronStrategy saved, or a checkpoint file."

@@ -11,8 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,16 @@ import torch
 import meron
 import meron.torch as mt
 from meron import errors
+from meron.torch.checkpoint import packing
 from meron.torch.checkpoint.agreement import from_rank, together
+from meron.torch.checkpoint.document import document_in
 from meron.zero import client_state as client_states
 from meron.zero import imported, zero_to_fp32
 from meron.zero.consolidated import state_dict_on_rank0, write_weights
 from meron.zero.drive import drive_errors
 from meron.zero.facts import Facts
+from meron.zero.loss_scale import LossScale
+from meron.zero.script import put_script
 
 logger = logging.getLogger("meron.zero")
 
@@ -96,9 +99,7 @@ class Checkpoints(Facts):
             if not save_latest and (context.rank == 0 or self.config.node_local_checkpoints):
                 write_latest(folder, before)
             if context.rank == 0:
-                script = folder / "zero_to_fp32.py"
-                shutil.copyfile(zero_to_fp32.__file__, script)
-                script.chmod(0o755)
+                put_script(folder)
         return True
 
     def load_checkpoint(
@@ -129,14 +130,17 @@ class Checkpoints(Facts):
             load_dir has no file `latest` and no tag is given.
 
         Blocks on the drive and on all ranks. Gradients are dropped. Raises, on all ranks and before
-        anything changes: NotFoundError, CorruptError, VersionError, LoadError (what does not fit is
-        listed), StateError (params are gathered). Later: CorruptError, GroupError.
+        anything changes: NotFoundError, CorruptError (also for a file `latest` that names no
+        checkpoint), ParseError (state of the engine or of the caller), VersionError, LoadError
+        (what does not fit is listed), StateError (params are gathered). Later: CorruptError,
+        GroupError.
         """
         self._require_alive("load_checkpoint")
         context = self.sharding.context
         folder = os.fspath(load_dir)
+        schedules = self._scheduler() if load_lr_scheduler_states and not load_module_only else None
         with together(context), drive_errors():
-            found = look_for(folder, tag) if context.rank == 0 else None
+            found = look_for(folder, tag, schedules) if context.rank == 0 else None
         known: dict[str, Any] = json.loads(from_rank(context, json.dumps(found)))
         if known["tag"] is None and not known["direct"]:
             if context.rank == 0:
@@ -146,9 +150,6 @@ class Checkpoints(Facts):
                 )
             return None, None
         optimizer = self.optimizer if load_optimizer_states and not load_module_only else None
-        scheduler = self._scheduler()
-        if load_module_only or not load_lr_scheduler_states or not known["scheduler"]:
-            scheduler = None
         loaded = mt.load(
             folder,
             known["tag"],
@@ -156,18 +157,17 @@ class Checkpoints(Facts):
             optimizer,
             strict=load_module_strict and custom_load_fn is None,
             values_only=optimizer is None,
-            scheduler=scheduler,
+            scheduler=schedules if known["scheduler"] else None,
             rng=not load_module_only,
             per_node=self.config.node_local_checkpoints and not known["direct"],
         )
         own = loaded.extra.get(OWN_KEY) or imported.own_state(loaded.extra)
         self._take_state(own, loaded.step, optimizer is not None)
         if not load_module_only:
-            schedules = self._scheduler() if load_lr_scheduler_states else None
             scaler = self.loss_scaler if optimizer is not None else None
             imported.restore(loaded.extra, schedules, scaler)
         if custom_load_fn is not None:
-            source = zero_to_fp32.LazyDict(Path(loaded.path))
+            source = zero_to_fp32.LazyDict(zero_to_fp32.open_reader(Path(loaded.path)))
             custom_load_fn(src=source, dst=self.module)
         return loaded.path, client_states.unpack(own.get("client_state", "{}"), loaded.tensors)
 
@@ -254,31 +254,56 @@ class Checkpoints(Facts):
         self._begin_again()
 
 
-def look_for(folder: str, tag: object) -> dict[str, Any]:
-    """What rank 0 finds: the tag, whether the folder is a checkpoint, and has it a scheduler."""
+def look_for(folder: str, tag: object, scheduler: Any) -> dict[str, Any]:
+    """What rank 0 finds: the tag, whether the folder is a checkpoint, and has it a scheduler.
+
+    Checks the engine's own state in the checkpoint, before a load changes anything.
+    """
     direct = os.path.isfile(os.path.join(folder, zero_to_fp32.MANIFEST))
-    name = str(tag) if tag is not None else None if direct else read_latest(Path(folder))
+    name = str(tag) if tag is not None else None if direct else latest_tag(Path(folder))
     found = {"tag": name, "direct": direct, "scheduler": False}
     if name is not None or direct:
         with meron.open_checkpoint(folder, name) as checkpoint:
-            own = checkpoint.extra.get("meron.torch", {})
-            found["scheduler"] = bool(own.get("schedulers"))
+            found["scheduler"] = bool(document_in(checkpoint).get("schedulers"))
+            extra = checkpoint.extra
+            own = extra.get(OWN_KEY) or imported.own_state(extra)
+            imported.check(extra, scheduler)
+            check_own(own, {name for kind, name in checkpoint.tensors if kind == "extra"})
     return found
 
 
-def read_latest(folder: Path) -> str | None:
+def check_own(own: Any, tensors: Iterable[str]) -> None:
+    """Raises ParseError or ArgumentError for an engine's state that is not as `save` writes it."""
+    counts = [own.get(name, 0) for name in COUNTERS] if isinstance(own, dict) else [None]
+    if any(type(count) is not int or not 0 <= count < 2**63 for count in counts):
+        raise packing.unreadable("the engine's state", TypeError("a wrong counter"))
+    if "loss_scale" in own:
+        LossScale.check_state(own["loss_scale"])
+    client_states.unpack(own.get("client_state", "{}"), dict.fromkeys(tensors))
+
+
+def latest_tag(folder: Path) -> str | None:
+    """The tag in the file `latest`; None if there is no such file. CorruptError if it has none."""
     try:
-        return (folder / "latest").read_text("utf-8").strip() or None
+        return zero_to_fp32.latest_tag(folder)
+    except zero_to_fp32.Damaged as error:
+        raise errors.make(
+            errors.CorruptError.status, str(error), subject=str(folder / "latest")
+        ) from None
+
+
+def read_latest(folder: Path) -> bytes | None:
+    """All of the file `latest`."""
+    try:
+        return (folder / "latest").read_bytes()
     except FileNotFoundError:
         return None
 
 
-def write_latest(folder: Path, name: str | None) -> None:
-    """Puts back what `latest` said before."""
-    path = folder / "latest"
-    if name is None:
-        path.unlink(missing_ok=True)
+def write_latest(folder: Path, content: bytes | None) -> None:
+    """Puts back what `latest` said before. Ranks of a node may do so at once."""
+    if content is None:
+        (folder / "latest").unlink(missing_ok=True)
         return
-    part = folder / f".latest.{os.getpid()}"  # ranks of a node may do so at once
-    part.write_text(name + "\n", "utf-8")
-    os.replace(part, path)
+    with zero_to_fp32.replacing(folder / "latest") as file:
+        file.write(content)

@@ -47,9 +47,16 @@ def contains_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def unpack(text: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-    state: dict[str, Any] = with_tensors(packing.loads(text), tensors)
-    return state
+def unpack(text: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """What `pack` was given. ParseError for any other text, and for a tensor that is not there."""
+    state = packing.loads(text, "client_state")
+    try:
+        if not isinstance(state, dict):
+            raise TypeError(f"it is a {type(state).__name__}, no dict")
+        found: dict[str, Any] = with_tensors(state, tensors)
+        return found
+    except (TypeError, LookupError) as error:
+        raise packing.unreadable("client_state", error) from error
 
 
 def with_tensors(value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from meron.torch.sharding import unit_of
 from meron.torch.values.full import exact_param
 from meron.zero.drive import drive_errors
 from meron.zero.targets import Target, context_of, targets_of
-from meron.zero.zero_to_fp32 import NAMES, write_safetensors
+from meron.zero.zero_to_fp32 import NAMES, replacing, write_safetensors
 
 
 def names_of(module: torch.nn.Module, exclude_frozen: bool) -> dict[str, Target]:
@@ -72,9 +71,8 @@ def write_weights(module: torch.nn.Module, path: Path, exclude_frozen: bool = Fa
     with together(context_of(places)), drive_errors():
         if state is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            part = path.with_name(f".{path.name}.part")
-            torch.save(state, part)
-            os.replace(part, path)
+            with replacing(path) as file:
+                torch.save(state, file)
 
 
 def write_streamed(module: torch.nn.Module, path: Path, exclude_frozen: bool) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from meron.torch.checkpoint import packing
+from meron.torch.checkpoint.document import check_state, give_state
 
 KEY = "imported"  # of what meron.convert says of the source
 SCHEDULER = "lr_scheduler"  # DeepSpeed keeps its state beside the caller's
@@ -21,6 +22,18 @@ def own_state(extra: dict[str, Any]) -> dict[str, Any]:
     return {**own, "client_state": packing.dumps(caller, "client_state")}
 
 
+def check(extra: dict[str, Any], scheduler: Any) -> None:
+    """ParseError or LoadError for values that `restore` cannot give. Changes nothing."""
+    found = extra.get(KEY)
+    if not isinstance(found, dict):
+        return
+    scale = found.get("loss_scale", 1)
+    if type(scale) not in (int, float) or not 0 < scale < float("inf"):
+        raise packing.unreadable("the loss scale", ValueError(f"{scale!r:.100}"))
+    if scheduler is not None and isinstance(extra.get(SCHEDULER), dict):
+        check_state(scheduler, extra[SCHEDULER])
+
+
 def restore(extra: dict[str, Any], scheduler: Any, loss_scaler: Any) -> None:
     """Gives a scheduler and a loss scaler what DeepSpeed's had."""
     found = extra.get(KEY)
@@ -28,6 +41,6 @@ def restore(extra: dict[str, Any], scheduler: Any, loss_scaler: Any) -> None:
         return
     state = extra.get(SCHEDULER)
     if scheduler is not None and isinstance(state, dict):
-        scheduler.load_state_dict(state)
+        give_state(scheduler, state)
     if loss_scaler is not None and loss_scaler.dynamic and "loss_scale" in found:
         loss_scaler.value = float(found["loss_scale"])

@@ -64,5 +64,19 @@ class LossScale:
     def state_dict(self) -> dict[str, Any]:
         return {"value": self.value, "left": self.left, "clean": self.clean}
 
+    @staticmethod
+    def check_state(state: Any) -> None:
+        """ArgumentError for a state that `load_state_dict` does not take. Changes nothing."""
+        own: dict[str, Any] = state if isinstance(state, dict) else {}
+        value = own.get("value", 0)
+        counts = [own.get("left", -1), own.get("clean", -1)]
+        right = type(value) in (int, float) and 0 < value < float("inf")
+        if not right or any(type(count) is not int or count < 0 for count in counts):
+            raise errors.argument(
+                f"the state of the loss scale is {state!r:.100}",
+                subject="loss_scale",
+                advice="Load a checkpoint that Meron has saved.",
+            )
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.value, self.left, self.clean = state["value"], state["left"], state["clean"]

@@ -97,8 +97,13 @@ class Schedule:
     def state_dict(self) -> dict[str, Any]:
         return {"last_batch_iteration": self.last_batch_iteration}
 
+    def check_state(self, state: dict[str, Any]) -> None:
+        """ArgumentError for a state that `load_state_dict` does not take. Changes nothing."""
+        whole(state.get("last_batch_iteration"), "last_batch_iteration", -1)
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.last_batch_iteration = whole(state["last_batch_iteration"], "last_batch_iteration", -1)
+        self.check_state(state)
+        self.last_batch_iteration = int(state["last_batch_iteration"])
         self.set(self.get_lr())
 
 

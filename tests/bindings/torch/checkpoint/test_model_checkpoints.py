@@ -225,7 +225,7 @@ def test_optimizer_states_move_by_param_names() -> None:
 
 def test_packing_restores_scheduler_states() -> None:
     for value in ({1: 2}, (1, [2.5, None]), {"a": math.inf}, {"$x": "y"}, torch.arange(3)):
-        again = packing.loads(packing.dumps(value, "it"))
+        again = packing.loads(packing.dumps(value, "it"), "it")
         assert type(again) is type(value)
         assert torch.equal(again, value) if isinstance(value, torch.Tensor) else again == value
     with pytest.raises(meron.ArgumentError, match=re.escape("it['a'] holds a object")):

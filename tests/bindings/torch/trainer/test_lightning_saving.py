@@ -15,7 +15,8 @@ from modules import RANK, Regression, distance, fit, loader, trainer
 from saved_runs import Kept, train_and_save
 
 import meron
-from meron.lightning import MeronStrategy, checkpoints
+from meron.checkpoint import Checkpoint
+from meron.lightning import MeronStrategy, own_state
 from meron.torch.checkpoint import LoadError
 
 pytestmark = pytest.mark.ranks(2)
@@ -200,12 +201,12 @@ def test_resumes_from_a_checkpoint_on_exception(tmp_path: Path) -> None:
 def test_a_file_that_one_rank_cannot_read_fails_on_all_ranks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def absent(folder: object) -> None:
-        raise OSError(f"{folder} is not on this host")
+    def absent(checkpoint: Checkpoint, _: bool | None) -> None:
+        raise OSError(f"{checkpoint.path} is not on this host")
 
     train_and_save(tmp_path)
     if RANK == 1:
-        monkeypatch.setattr(checkpoints, "read_bytes", absent)
+        monkeypatch.setattr(own_state, "read", absent)
     with pytest.raises(Exception, match="is not on this host"):
         validate(Kept(), tmp_path)
 

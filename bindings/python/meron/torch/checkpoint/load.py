@@ -17,11 +17,12 @@ from meron.torch.checkpoint import rng as random_states
 from meron.torch.checkpoint.agreement import LoadError, together
 from meron.torch.checkpoint.compare import Differences, compare_values, source_of
 from meron.torch.checkpoint.deferred import fill_buffers, refuse_meta_buffers
+from meron.torch.checkpoint.document import OWN_KEY, check_state, document_in, give_state
 from meron.torch.checkpoint.names import Models, Names, Place
 from meron.torch.checkpoint.nodes import open_on_nodes
 from meron.torch.checkpoint.reading import Reader, open_together
 from meron.torch.checkpoint.restore import Plan, plan_of, read_states, set_groups, set_states
-from meron.torch.checkpoint.save import OWN_KEY, VERSION, Optimizers, as_list, check_in_use
+from meron.torch.checkpoint.save import Optimizers, as_list, check_in_use
 from meron.torch.checkpoint.shard_states import engines_among, optimizers_in
 from meron.torch.optim.engine import EngineOptimizer, trained_by
 from meron.torch.torch_internals import own_buffers
@@ -65,6 +66,7 @@ class Found:
     native: bool = False
     others: dict[str, torch.Tensor] = field(default_factory=dict)
     masters: list[tuple[Place, torch.Tensor]] = field(default_factory=list)
+    extra_states: list[tuple[Any, Any]] = field(default_factory=list)  # a module, its state
     random: dict[str, torch.Tensor] = field(default_factory=dict)
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)  # of the caller's
 
@@ -167,12 +169,16 @@ def load_unless_given(
     else:
         checkpoint, chosen = open_together(context, folder, name, rank0_only)
         reader = Reader(context, checkpoint, rank0_only)
-    own = checkpoint.extra.get(OWN_KEY, {})
     found = Found(Differences())
     with together(context):
-        check_version(own, checkpoint)
+        own = document_in(checkpoint)
         found = compare(names, checkpoint, own, optimizers, strict, given)
         found.schedulers = schedulers_of(own, scheduler, scaler)
+        found.extra_states = [
+            (part, packing.loads(own["extra_states"][key], f"the extra state of {key}"))
+            for key, part in names.extra_states.items()
+            if key in own.get("extra_states", {})
+        ]
         wrong = found.differences.text(strict)
         if wrong:
             raise LoadError(
@@ -188,12 +194,14 @@ def load_unless_given(
     else:
         with together(context):
             read(found, names, reader, rng)
+    with together(context):
+        random_states.check(found.random)
     apply(found, names, folder, chosen, rank0_only, per_node)
-    for key, part in names.extra_states.items():
-        if key in own.get("extra_states", {}):
-            part.set_extra_state(packing.loads(own["extra_states"][key]))
-    for target, state in found.schedulers:
-        target.load_state_dict(state)
+    for part, state in found.extra_states:
+        part.set_extra_state(state)
+    with together(context):
+        for target, state in found.schedulers:
+            give_state(target, state)
     random_states.restore(found.random)
     return Loaded(
         path=str(checkpoint.path),
@@ -208,16 +216,6 @@ def load_unless_given(
 
 
 # ---- Before anything changes --------------------------------------------------------------------
-
-
-def check_version(own: dict[str, Any], checkpoint: Checkpoint) -> None:
-    if own.get("version", VERSION) > VERSION:
-        raise errors.make(
-            errors.VersionError.status,
-            f"version {own['version']} of what meron.torch keeps in it; this one reads {VERSION}",
-            subject=str(checkpoint.path),
-            advice="Install a newer Meron.",
-        )
 
 
 def compare(
@@ -271,11 +269,16 @@ def schedulers_of(own: dict[str, Any], scheduler: Any, scaler: Any) -> list[tupl
             subject="scheduler",
             advice="Give those that were given to save, or none.",
         )
-    found = [(each, packing.loads(text)) for each, text in zip(given, saved)]
+    found = [
+        (each, packing.loads(text, f"the state of {type(each).__name__}"))
+        for each, text in zip(given, saved)
+    ]
     if scaler is not None:
         if "scaler" not in own:
             raise errors.argument("the checkpoint has no state of a scaler", subject="scaler")
-        found.append((scaler, packing.loads(own["scaler"])))
+        found.append((scaler, packing.loads(own["scaler"], "the state of the scaler")))
+    for each, state in found:
+        check_state(each, state)
     return found
 
 

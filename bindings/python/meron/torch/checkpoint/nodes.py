@@ -81,8 +81,7 @@ def entries_in(folder: str, name: str | None) -> list[dict[str, Any]]:
         if each.startswith(".") or name not in (None, each):
             continue
         try:
-            with open(os.path.join(path, MANIFEST), encoding="utf-8") as file:
-                manifest = json.load(file)
+            manifest = manifest_in(path)
             files, there = manifest["files"], set(range(int(manifest["nodes"])))
             for one in files:
                 where = os.path.join(path, one["name"])
@@ -92,9 +91,23 @@ def entries_in(folder: str, name: str | None) -> list[dict[str, Any]]:
             found.append({"name": each, "there": sorted(there), **{k: manifest[k] for k in keys}})
         except (FileNotFoundError, NotADirectoryError):
             continue  # no checkpoint
-        except (OSError, ValueError, LookupError, TypeError) as error:
+        except (errors.Error, OSError, ValueError, LookupError, TypeError) as error:
             found.append({"name": each, "defect": f"{type(error).__name__}: {error}"})
     return found
+
+
+def manifest_in(path: str) -> dict[str, Any]:
+    """The manifest of a directory, after its checksum was compared. Its files may be missing."""
+    with open(os.path.join(path, MANIFEST), encoding="utf-8") as file:
+        text = file.read()
+    try:
+        with open_checkpoint(path) as opened:
+            return opened.manifest
+    except errors.Error as error:
+        if str(error.subject).endswith(MANIFEST):
+            raise
+        found: dict[str, Any] = json.loads(text)
+        return found
 
 
 def candidates_of(texts: list[str]) -> tuple[list[Candidate], list[str]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -24,8 +25,33 @@ def dumps(value: Any, what: str) -> str:
     return json.dumps(pack(value, what), allow_nan=False)
 
 
-def loads(text: str) -> Any:
-    return unpack(json.loads(text))
+Special = Callable[[str, Any], Any]  # of the key of an object that begins with "$", and its content
+
+
+def loads(text: Any, what: str, special: Special | None = None) -> Any:
+    """The value of a text that `dumps` wrote. ParseError, which names `what`, for any other text.
+
+    `special` reads objects of the caller's own: it raises ValueError for a key that it does not
+    know.
+    """
+    try:
+        return unpack(json.loads(text), special)
+    except errors.Error:
+        raise
+    except WRONG as error:
+        raise unreadable(what, error) from error
+
+
+# Errors of reading a text that `dumps` did not write.
+WRONG = (ValueError, TypeError, LookupError, RecursionError, RuntimeError, OverflowError)
+
+
+def unreadable(what: str, error: Exception) -> errors.ParseError:
+    return errors.ParseError(
+        f"{what} of the checkpoint cannot be read: {type(error).__name__}: {error}",
+        subject=what,
+        advice="Nothing has changed. Load a checkpoint that Meron has saved.",
+    )
 
 
 def pack(value: Any, what: str) -> Any:
@@ -58,9 +84,9 @@ def pack(value: Any, what: str) -> Any:
     )
 
 
-def unpack(value: Any) -> Any:
+def unpack(value: Any, special: Special | None = None) -> Any:
     if isinstance(value, list):
-        return [unpack(item) for item in value]
+        return [unpack(item, special) for item in value]
     if not isinstance(value, dict):
         return value
     if len(value) == 1:
@@ -68,12 +94,24 @@ def unpack(value: Any) -> Any:
         if key == "$float":
             return float(content)
         if key == "$tuple":
-            return tuple(unpack(item) for item in content)
+            return tuple(unpack(item, special) for item in content)
         if key == "$counter":
-            return collections.Counter({unpack(k): unpack(v) for k, v in content})
+            pairs = [(unpack(k, special), unpack(v, special)) for k, v in content]
+            return collections.Counter(dict(pairs))
         if key == "$dict":
-            return {unpack(k): unpack(v) for k, v in content}
+            return {unpack(k, special): unpack(v, special) for k, v in content}
         if key == "$tensor":
-            dtype = getattr(torch, content[0])
-            return torch.tensor(unpack(content[2]), dtype=dtype).reshape(content[1])
-    return {key: unpack(item) for key, item in value.items()}
+            dtype, shape, flat = content
+            return torch.tensor(unpack(flat), dtype=dtype_of(dtype)).reshape(shape)
+        if key.startswith("$"):
+            if special is None:
+                raise ValueError(f"unknown object {key!r}")
+            return special(key, content)
+    return {key: unpack(item, special) for key, item in value.items()}
+
+
+def dtype_of(name: str) -> torch.dtype:
+    found = getattr(torch, name, None)
+    if not isinstance(found, torch.dtype):
+        raise ValueError(f"{name!r} is no dtype")
+    return found

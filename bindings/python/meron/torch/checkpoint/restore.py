@@ -14,6 +14,7 @@ import torch
 from meron import errors
 from meron.checkpoint import Checkpoint
 from meron.torch.checkpoint.compare import Differences, source_of
+from meron.torch.checkpoint.document import check_options
 from meron.torch.checkpoint.names import Names
 from meron.torch.checkpoint.reading import Reader
 from meron.torch.checkpoint.shard_states import (
@@ -172,7 +173,9 @@ def groups_from(
                 advice="Make the groups as they were, or load with strict=False.",
             )
         known = optimizer.param_groups[n].keys()
-        out.append({k: v for k, v in old.items() if k != "params" and k in known})
+        options = {k: v for k, v in old.items() if k != "params" and k in known}
+        check_options(optimizer, n, options)
+        out.append(options)
     return out
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import torch
 
 from meron.checkpoint import CheckpointTensor
+from meron.torch.checkpoint import packing
 from meron.torch.checkpoint.files import saved_tensor
 from meron.torch.checkpoint.reading import Reader
 
@@ -33,6 +34,17 @@ def read(reader: Reader, rank: int) -> dict[str, torch.Tensor]:
                 if each == rank:
                     found[device] = state
     return found
+
+
+def check(found: dict[str, torch.Tensor]) -> None:
+    """ParseError for a state that torch would not take. Changes nothing. Local."""
+    for device, state in found.items():
+        if device == "cuda" and not torch.cuda.is_available():
+            continue
+        try:
+            torch.Generator(device).set_state(state)
+        except (RuntimeError, TypeError) as error:
+            raise packing.unreadable(f"the state of random numbers of {device}", error) from error
 
 
 def restore(found: dict[str, torch.Tensor]) -> None:

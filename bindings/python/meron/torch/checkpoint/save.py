@@ -17,6 +17,7 @@ from meron.checkpoint import CheckpointTensor
 from meron.torch.checkpoint import packing
 from meron.torch.checkpoint import rng as random_states
 from meron.torch.checkpoint.agreement import together
+from meron.torch.checkpoint.document import OWN_KEY, VERSION
 from meron.torch.checkpoint.files import saved_tensor
 from meron.torch.checkpoint.names import Models, Names
 from meron.torch.checkpoint.shard_states import (
@@ -29,9 +30,6 @@ from meron.torch.checkpoint.shard_states import (
 )
 from meron.torch.optim.engine import EngineOptimizer
 from meron.torch.sharding import Sharding
-
-OWN_KEY = "meron.torch"  # of the checkpoint's `extra`: what this module keeps there
-VERSION = 1
 
 Optimizers = Union[torch.optim.Optimizer, Sequence[torch.optim.Optimizer]]
 

@@ -28,6 +28,15 @@ def read(source: Source) -> dict[str, Any]:
 
     Raises ParseError (where, and what), ArgumentError (no such file, or neither dict nor path).
     """
+    try:
+        return read_nested(source)
+    except RecursionError:
+        name = "the config" if isinstance(source, Mapping) else str(source)[:200]
+        raise errors.ParseError(f"{name} is nested too deep", subject=name) from None
+
+
+def read_nested(source: Source) -> dict[str, Any]:
+    """As `read`, but for a RecursionError."""
     if source is None:
         return {}
     if isinstance(source, Mapping):
@@ -95,6 +104,10 @@ def parse_text(name: str, text: str) -> Any:
             ) from None
         try:
             return hjson.loads(text, object_pairs_hook=unique_keys)
+        except IndexError:  # hjson looks past the end of a text that was cut
+            raise errors.ParseError(
+                f"{name}: the text ends too early", subject=name, advice="Complete it."
+            ) from None
         except ValueError as error:
             wrong = error
     raise errors.ParseError(f"{name}: {wrong}", subject=name) from None
