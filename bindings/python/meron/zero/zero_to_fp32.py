@@ -43,6 +43,7 @@ __all__ = [
 PathLike = Union[str, "os.PathLike[str]"]
 Report = Callable[[int], None]  # is told how many bytes were read
 MANIFEST = "meron.json"
+VERSIONS = (1, 2)  # 2 adds counts of steps, on which no weight depends
 DTYPES = {
     "F64": ("<f8", torch.float64), "F32": ("<f4", torch.float32), "F16": ("<f2", torch.float16),
     "BF16": ("<i2", torch.bfloat16), "I64": ("<i8", torch.int64), "I32": ("<i4", torch.int32),
@@ -274,8 +275,11 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise Damaged(f"{path} is no JSON: {error}") from None
     if not isinstance(manifest, dict) or manifest.get("format") != "meron-checkpoint":
         raise Damaged(f"{path} is no manifest of a checkpoint")
-    if manifest.get("version") != 1:
-        raise Damaged(f"{path} is of version {manifest.get('version')}: this file reads version 1")
+    if manifest.get("version") not in VERSIONS:
+        raise Damaged(
+            f"{path} is of version {manifest.get('version')}: this file reads "
+            + " and ".join(map(str, VERSIONS))
+        )
     return manifest
 
 

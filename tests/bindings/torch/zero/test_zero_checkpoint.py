@@ -223,6 +223,29 @@ def test_rejects_a_save_during_an_accumulation(tmp_path: Path) -> None:
     engine.destroy()
 
 
+def test_converts_a_checkpoint_whose_params_have_their_own_counts(tmp_path: Path) -> None:
+    engine = made()
+    engine.module.shift.requires_grad_(False)
+    steps(engine, 0, 2)
+    engine.module.shift.requires_grad_(True)
+    steps(engine, 2, 3)
+    engine.save_checkpoint(tmp_path)
+    wanted = zero.safe_get_full_fp32_param(engine.module.shift)
+    engine.destroy()
+    if RANK != 0:
+        return
+    manifest = json.loads((tmp_path / "global_step3" / "meron.json").read_text())
+    assert manifest["version"] == 2
+    assert set(manifest["optimizers"][0]["param_steps"].values()) == {1}
+    got = zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(tmp_path)
+    assert torch.equal(got["shift"], wanted)
+    script = [sys.executable, str(tmp_path / "zero_to_fp32.py"), str(tmp_path)]
+    plain = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "MERON_LIBRARY")}
+    subprocess.run([*script, str(tmp_path / "bin")], check=True, env=plain)
+    again = torch.load(tmp_path / "bin/pytorch_model.bin", weights_only=True)
+    assert torch.equal(again["shift"], wanted)
+
+
 def test_converts_a_checkpoint_to_f32_weights(tmp_path: Path) -> None:
     engine = made(bf16={"enabled": True})
     steps(engine, 0, 2)
