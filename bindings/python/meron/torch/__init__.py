@@ -16,6 +16,7 @@ Start it with `meron run -n 2 python train.py` or with torchrun. Every rank runs
 from __future__ import annotations
 
 from meron import _needs_torch  # noqa: F401 - says so if PyTorch is missing
+from meron.torch import transforms  # noqa: F401  (makes torch.func refuse params without values)
 from meron.torch.api import (
     MixedPrecision,
     no_sync,
@@ -35,6 +36,7 @@ from meron.torch.checkpoint import (
     save_pretrained,
 )
 from meron.torch.destroy import destroy
+from meron.torch.gradients import zero_grad as _zero_grad  # noqa: F401  (replaces torch.nn.Module.zero_grad)
 from meron.torch.optim import grad_scaler  # noqa: F401  (makes torch.amp.GradScaler see shards)
 from meron.torch.optim.clipping import clip_grad_norm_ as _torchs_clip_grad_norm  # noqa: F401 - installed
 from meron.torch.optim.engine import EngineOptimizer

@@ -17,7 +17,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import torch
@@ -25,7 +25,14 @@ import torch
 import meron
 from meron import errors
 from meron.torch import registry
-from meron.torch.torch_internals import PRIVATE_METADATA, PRIVATE_SETTERS, plain, same_storage
+from meron.torch.torch_internals import (
+    APPLY_IN_BACKWARD,
+    IN_BACKWARD,
+    PRIVATE_METADATA,
+    PRIVATE_SETTERS,
+    plain,
+    same_storage,
+)
 
 READ = (
     "Call meron.torch.full_param(param) on all ranks for a copy of its values, or read it in its "
@@ -73,10 +80,9 @@ METADATA = (
         torch,
     )
 )
-METADATA |= {
-    getattr(torch.Tensor, name).__set__ for name in ("requires_grad", "grad", *PRIVATE_SETTERS)
-}
-METADATA.add(getattr(torch.Tensor, "grad").__delete__)  # noqa: B009
+METADATA |= {getattr(torch.Tensor, name).__set__ for name in ("requires_grad", *PRIVATE_SETTERS)}
+GRAD: Any = torch.Tensor.grad
+SET_GRADIENT = {GRAD.__set__, GRAD.__delete__}
 # Of the unsharded param, which is contiguous.
 STRIDE, IS_CONTIGUOUS, OFFSET = (
     torch.Tensor.stride,
@@ -99,6 +105,30 @@ class Owner(Protocol):
 
     handles: list[meron.Param]
 
+    def set_gradient(self, i: int, value: torch.Tensor | None) -> None:
+        """The user writes to `param.grad`."""
+
+
+def refuse_in_backward(name: str) -> NoReturn:
+    raise errors.UnsupportedError(
+        f"'{name}': a sharded param cannot have an optimizer of {APPLY_IN_BACKWARD}, which steps "
+        "on the gradient of one rank",
+        subject=name,
+        advice="Use meron.torch.shard_optimizer or an optimizer of meron.torch, and call step() "
+        "after the backward.",
+    )
+
+
+class InBackward:
+    """The attribute of a sharded param that torch.distributed.optim would set."""
+
+    def __get__(self, _tensor: Any, _kind: Any = None) -> NoReturn:
+        raise AttributeError(IN_BACKWARD)
+
+    def __set__(self, tensor: Any, _value: Any) -> NoReturn:
+        unit, i = place_of(tensor)
+        refuse_in_backward(unit.handles[i].name)
+
 
 class Guarded:
     """What both kinds share. A mixin of subclasses of torch.Tensor."""
@@ -107,6 +137,9 @@ class Guarded:
 
     def __hash__(self) -> int:
         return id(self)  # as torch's, past its dispatch
+
+
+setattr(Guarded, IN_BACKWARD, InBackward())
 
 
 class Sharded(Guarded):
@@ -125,6 +158,10 @@ class Sharded(Guarded):
     def __reduce_ex__(self, _protocol: Any) -> Any:
         refuse_read(self, "pickled")
 
+    def as_subclass(self, _kind: Any) -> Any:
+        """Past PyTorch's dispatch it would give memory without values."""
+        refuse_read(self, "as_subclass")
+
     @classmethod
     def __torch_function__(
         cls, function: Any, _types: Any, args: Any = (), kwargs: Any = None
@@ -134,6 +171,8 @@ class Sharded(Guarded):
             with plain():
                 return function(*args, **kwargs)
         first = args[0] if args else None
+        if function in SET_GRADIENT:
+            return set_gradient(*args)
         if function in ALIASES:
             refuse_parameter(first)
             with plain():
@@ -184,6 +223,8 @@ class Unsharded(Guarded):
         if function in METADATA:
             with plain():
                 return function(*args, **kwargs)
+        if function in SET_GRADIENT:
+            return set_gradient(*args)
         if function is COPY and registry.loading is not None and isinstance(args[0], Guarded):
             registry.loading.take(args[0], args[1])
             return args[0]
@@ -295,6 +336,16 @@ def guard_result(result: Any, params: list[Any]) -> Any:
     elif isinstance(result, np.ndarray):
         result.flags.writeable = False
     return result
+
+
+def set_gradient(tensor: Any, value: torch.Tensor | None = None) -> None:
+    """Writes `tensor.grad`; None drops what the engine has of it, too."""
+    place: tuple[Owner, int] | None = tensor.__dict__.get("_meron")
+    if place is not None:
+        unit, i = place
+        unit.set_gradient(i, value)
+    with plain():
+        tensor.grad = value
 
 
 def name_of(function: Any) -> str:

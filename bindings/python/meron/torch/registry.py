@@ -50,6 +50,8 @@ shardings: weakref.WeakKeyDictionary[meron.Context, Any] = weakref.WeakKeyDictio
 shards: weakref.WeakSet[Any] = weakref.WeakSet()
 # By class of modules: the code that torch.compile compiles (hooks.py).
 compiled_codes: weakref.WeakKeyDictionary[type, types.CodeType] = weakref.WeakKeyDictionary()
+# Modules that DistributedDataParallel is around (data_parallel.py).
+data_parallel: weakref.WeakSet[Any] = weakref.WeakSet()
 # What a DeepSpeed config says of sharding: a function of it, which returns plan, dtypes and limits.
 # meron.zero, which is above this package, sets it when it is imported.
 config_reader: Any = None

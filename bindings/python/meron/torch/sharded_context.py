@@ -8,6 +8,7 @@ import json
 import torch
 
 import meron
+from meron.torch.gradients import Reducer
 from meron.torch.residency import Residency
 
 
@@ -17,10 +18,12 @@ class ShardedContext:
     context:   the engine
     limits:    of the schedule
     residency: where params are in use
+    reducer:   of gradients
     mapped:    whether ranks share memory, so that what the host sees stays at one address
     """
 
     residency: Residency
+    reducer: Reducer
 
     def __init__(self, context: meron.Context, limits: dict[str, int]) -> None:
         self.context = context

@@ -8,6 +8,7 @@ import raises an UnsupportedError that names the purpose. The other names have a
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
@@ -60,6 +61,22 @@ to_copy = need("ops.aten._to_copy", "convert sharded tensors of state dicts")
 # belongs to that transform, and cannot be used after it.
 without_transforms = need("_C._DisableFuncTorch", "make params that torch.func does not own")
 
+# By which transforms of torch.func wrap an argument: a module, and its name for the function.
+WRAP_FOR_GRAD = "torch._functorch.eager_transforms", "_wrap_for_grad"
+WRAP_FOR_FUNCTIONALIZE = "torch._functorch.eager_transforms", "_wrap_functional_tensor"
+WRAP_FOR_VMAP = "torch._functorch.vmap", "_add_batch_dim"
+
+
+def replace_wrapping(
+    place: tuple[str, str], wrap: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> None:
+    """Puts a function around one of these, where this PyTorch has it."""
+    path, name = place
+    plain = submodule(path, name, None)
+    if plain is not None:
+        setattr(sys.modules[path], name, wrap(plain))
+
+
 tracing_state = optional("_C._get_tracing_state", lambda: True if torch.jit.is_tracing() else None)
 dispatch_modes = optional("_C._len_torch_dispatch_stack", lambda: 0)
 dispatch_mode = optional("_C._get_dispatch_stack_at", None)
@@ -93,7 +110,10 @@ def refuse_writes(tensor: torch.Tensor) -> None:
 
 
 def same_storage(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return bool(one.untyped_storage()._cdata == other.untyped_storage()._cdata)
+    try:
+        return bool(one.untyped_storage()._cdata == other.untyped_storage()._cdata)
+    except NotImplementedError:  # a wrapper of torch.func, which has none
+        return False
 
 
 # ---- Autograd -----------------------------------------------------------------------------------
@@ -125,6 +145,41 @@ def hook_gradient(tensor: torch.Tensor, node: Any, hook: Callable[[torch.Tensor]
         register(tensor)
     else:
         tensor.register_hook(hook)
+
+
+class GradientHooks(dict[int, Any]):
+    """The hooks that a param calls with its gradient, in place of an OrderedDict; `last` is the key
+    of the one that stays behind all others."""
+
+    __slots__ = ("__weakref__", "last")
+
+    def __init__(self) -> None:
+        self.last: int | None = None
+
+    def __setitem__(self, key: int, hook: Any) -> None:
+        super().__setitem__(key, hook)
+        last = self.pop(self.last, None) if self.last is not None and self.last != key else None
+        if last is not None and self.last is not None:
+            super().__setitem__(self.last, last)
+
+
+def hook_last(param: Any, hook: Callable[[torch.Tensor], None]) -> Any:
+    """Has a param call a hook with its gradient after all other hooks, also those that it gets
+    later. Returns the handle by which it is removed."""
+    hooks = param._post_accumulate_grad_hooks
+    if not isinstance(hooks, GradientHooks):
+        before, hooks = hooks, GradientHooks()
+        param._post_accumulate_grad_hooks = hooks
+        if before:  # whose handles refer to that dict
+
+            def call_before(param: torch.Tensor) -> None:
+                for each in tuple(before.values()):
+                    each(param)
+
+            param.register_post_accumulate_grad_hook(call_before)
+    handle = param.register_post_accumulate_grad_hook(hook)
+    hooks.last = handle.id
+    return handle
 
 
 # ---- Modules ------------------------------------------------------------------------------------
@@ -197,6 +252,19 @@ def note_step(optimizer: Any) -> None:
 def parts_of_scheduler(scheduler: Any) -> Any:
     """The schedulers that a SequentialLR or ChainedScheduler runs."""
     return getattr(scheduler, "_schedulers", ())
+
+
+DDP_IGNORED = "_ddp_params_and_buffers_to_ignore"  # names of params, an attribute of a module
+
+
+def fully_sharded_class() -> Any:
+    """Returns FullyShardedDataParallel, or () if its module is not imported."""
+    module = sys.modules.get("torch.distributed.fsdp.fully_sharded_data_parallel")
+    return getattr(module, "FullyShardedDataParallel", ())
+
+
+# Of optimizers that step in the backward: the attribute of their params, the function that sets it.
+IN_BACKWARD, APPLY_IN_BACKWARD = "_in_backward_optimizers", "_apply_optimizer_in_backward"
 
 
 # ---- torch.distributed --------------------------------------------------------------------------

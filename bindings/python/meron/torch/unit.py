@@ -16,7 +16,7 @@ import torch
 
 import meron
 from meron import errors
-from meron.torch.gradients.accumulation import Accumulation
+from meron.torch.gradients.accumulation import ENDED, FINISHED, Accumulation
 from meron.torch.guard import WRITE, plain
 from meron.torch.param_data import ParamData
 from meron.torch.sharded_context import ShardedContext
@@ -254,6 +254,22 @@ class ShardedUnit:
                     subject=handle.name,
                     advice=WRITE,
                 )
+
+    def set_gradient(self, i: int, value: torch.Tensor | None) -> None:
+        """Drops the gradient of a param that the user sets to None. StateError for another value
+        that would be added to what the engine has, or ignored."""
+        own = self.gradients
+        if value is None:
+            self.sharding.reducer.drop(self, (i,))
+        elif i in own.seen or i in own.dropped or own.phase in (ENDED, FINISHED):
+            name = self.handles[i].name
+            raise errors.StateError(
+                f"'{name}' is sharded and had its backward: what is written to param.grad now "
+                "would not replace its gradient",
+                subject=name,
+                advice="Call meron.torch.set_full_grad(param, value) on all ranks, or write to "
+                "param.grad before the first backward of a step.",
+            )
 
     def check(self) -> None:
         """StateError for a param that has no values yet, and for one that was frozen when it was

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 import torch
 
 from meron import errors
+from meron.torch.data_parallel import refuse_wrapped, refuse_wrappers
+from meron.torch.guard import refuse_in_backward
 from meron.torch.hooks import Scope
 from meron.torch.parameters import Parameters
 from meron.torch.resolve.device import check_place
@@ -18,6 +20,7 @@ from meron.torch.state_dict import hook_state_dict
 from meron.torch.tensors import dtype_name
 from meron.torch.torch_internals import (
     APPLY,
+    IN_BACKWARD,
     BatchNorms,
     apply_of,
     is_wrapper,
@@ -135,6 +138,8 @@ def check_params(
                 advice="Call meron.torch.shard in place of fully_shard, and before what else makes "
                 "such tensors; or leave the param out with ignored_params.",
             )
+        if hasattr(param, IN_BACKWARD):
+            refuse_in_backward(full)
         check_place(full, param.device, device)
 
 
@@ -144,7 +149,10 @@ def check_module(
     dtype: torch.dtype | None,
     device: str,
 ) -> None:
-    """ArgumentError naming a param of a module or its parts that cannot be sharded."""
+    """ArgumentError naming a param of a module or its parts that cannot be sharded; StateError for
+    one that DistributedDataParallel reduces."""
+    refuse_wrappers(module)
+    refuse_wrapped(type(module).__name__, module.parameters())
     for name, param in module.named_parameters():
         if unit_of(param) is None and param not in ignored:
             kind = type(module).__name__

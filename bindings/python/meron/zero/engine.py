@@ -64,6 +64,7 @@ class Engine(Accumulation, Checkpoints, Phases):
         self._boundary: bool | None = None
         self._accumulated = 0  # micro-batches since the last update
         self._backwards = 0  # backward passes since then
+        self._begun_after = 0  # of these, those before this micro-batch
         self._last_pass = -1  # torch's number of the last of them
         self._forwards = 0  # since the last step(), of which a backward would be seen
         self._backward_ran = False
@@ -130,8 +131,9 @@ class Engine(Accumulation, Checkpoints, Phases):
                 "backward ran already for this micro-batch",
                 operation="backward",
                 advice="Call engine.step() after each micro-batch (it updates only when the "
-                "accumulation is complete), and add losses up before backward; after a backward "
-                "that failed, engine.zero_grad().",
+                "accumulation is complete), and add losses up before backward; or call "
+                "engine.set_gradient_accumulation_boundary(True) before the step() that updates. "
+                "After a backward that failed, call engine.zero_grad().",
             )
         steps = self.gradient_accumulation_steps()
         value = loss if scale_wrt_gas else loss * steps
@@ -154,7 +156,8 @@ class Engine(Accumulation, Checkpoints, Phases):
         is True, and get_global_grad_norm() is 0.
 
         Raises:
-            StateError: no backward came before, or this is inside no_sync. Under fp16, on all ranks
+            StateError: no backward came before, or several calls of loss.backward() where each
+                step() counts one micro-batch; or this is inside no_sync. Under fp16, on all ranks
                 at the accumulation boundary: a rank did not scale the loss of a micro-batch; the
                 gradients are dropped.
             NonFiniteError: NaN or infinity in other dtypes, or at the smallest loss scale.
@@ -167,6 +170,7 @@ class Engine(Accumulation, Checkpoints, Phases):
         if boundary:
             self._require_sharded(self.units)
         self._require_backward()
+        self._require_one_backward()
         self._note_scaling()
         if boundary or self.world_size == 1:
             self._require_scaled()
@@ -202,6 +206,19 @@ class Engine(Accumulation, Checkpoints, Phases):
                 advice="Call engine.backward(loss) first.",
             )
 
+    def _require_one_backward(self) -> None:
+        """StateError after several backward passes, if the engine counts micro-batches by steps."""
+        passes = self._backwards - self._begun_after
+        if passes > 1 and self._managed() and self.gradient_accumulation_steps() > 1:
+            raise errors.StateError(
+                f"{passes} backward passes ran since the last step(), which counts one micro-batch "
+                f"of the {self.gradient_accumulation_steps()} before an update",
+                operation="step",
+                advice="Call engine.step() after each micro-batch, and add losses of one up before "
+                "backward; or call engine.set_gradient_accumulation_boundary(True) before the "
+                "step() that updates. engine.zero_grad() drops the gradients.",
+            )
+
     def _had_backward(self) -> bool:
         if self._forwards or self._backward_ran:
             return self._backward_ran
@@ -220,6 +237,7 @@ class Engine(Accumulation, Checkpoints, Phases):
         self._set_divisor()
 
     def _end_micro_batch(self) -> None:
+        self._begun_after = self._backwards
         self._forwards = 0
         self._backward_ran = False
         self._scaled = False
@@ -294,7 +312,7 @@ class Engine(Accumulation, Checkpoints, Phases):
         """Drops the gradients since the last update. Collective."""
         self.sharding.reducer.discard(self.units)
         self._backward_ran = self._coalesced = self._unscaled = False
-        self._backwards = 0
+        self._backwards = self._begun_after = 0
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -313,6 +331,7 @@ class Engine(Accumulation, Checkpoints, Phases):
         finally:
             self._unsynced = False
             # Whether the loss was scaled is known until the step.
+            self._begun_after = self._backwards
             self._forwards = 0
             self._backward_ran = False
 

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 import meron.torch as mt
 from meron import checkpointing, errors
+from meron.torch.data_parallel import refuse_wrapped, refuse_wrappers
 from meron.torch.destroy import destroy_lost
 from meron.torch.resolve.device import device_for, new_device
 from meron.torch.sharding import Sharding, sharding_with, unit_of
@@ -147,8 +148,8 @@ def configure_checkpointing(config: Config, mpu: Any) -> None:
 
 
 def check_free(model: torch.nn.Module) -> None:
-    """StateError when a model, or a param of it, belongs to an engine; ArgumentError if it has no
-    params."""
+    """StateError when a model, or a param of it, belongs to an engine or a DistributedDataParallel;
+    ArgumentError if it has no params."""
     if isinstance(model, Engine) or engine_of(model) is not None:
         raise errors.StateError(
             f"{type(model).__name__} has an engine already",
@@ -157,6 +158,8 @@ def check_free(model: torch.nn.Module) -> None:
         )
     if next(model.parameters(), None) is None:
         raise errors.argument(f"{type(model).__name__} has no params", subject="model")
+    refuse_wrappers(model)
+    refuse_wrapped(type(model).__name__, model.parameters())
     for name, param in model.named_parameters():
         other = engine_of(param)
         if other is not None:

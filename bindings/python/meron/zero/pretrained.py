@@ -145,7 +145,7 @@ class Awaited:
             if module not in self.done:
                 self.init.shard(module, buffers=False)
             for part in module.modules() if is_leaf(module) else (module,):
-                fill_buffers(part, type(part).__name__)
+                fill_buffers(self.init.open(), part, type(part).__name__)
         if self.unchecked:
             self.compare()
 

@@ -18,6 +18,7 @@ from meron.torch.sharding import Sharding, sharding_of, unit_of
 from meron.torch.torch_internals import RESET, own_buffers, own_children
 from meron.torch.unit import ShardedUnit
 from meron.torch.values.materialize import materialize
+from meron.torch.values.unwritten import check_written, share_buffers, unwritten
 from meron.torch.world import context_for
 from meron.torch.wrap import make_scope, move_buffers, scope_of
 from meron.zero.attributes import name_params
@@ -68,7 +69,7 @@ def shard_part(
                     materialize(sharding, part, unit, seed=0)
                 name_params(unit)
             if buffers:
-                fill_buffers(part, name)
+                fill_buffers(sharding, part, name)
             for each in part.modules() if leaf else (part,):
                 move_buffers(each, sharding)
     finally:
@@ -85,8 +86,12 @@ def drop_scopes(leaf: torch.nn.Module) -> None:
             del part.__dict__["_meron_scope"]
 
 
-def fill_buffers(part: torch.nn.Module, name: str) -> None:
-    """Real buffers for a module without params that was built on the device "meta"."""
+def fill_buffers(sharding: Sharding, part: torch.nn.Module, name: str) -> None:
+    """Real buffers for a module without params that was built on the device "meta", with the values
+    of rank 0. Collective.
+
+    Raises StateError on all ranks that names what reset_parameters did not fill.
+    """
     buffers = own_buffers(part)
     missing = [key for key, value in buffers.items() if value is not None and value.is_meta]
     if not missing:
@@ -103,9 +108,12 @@ def fill_buffers(part: torch.nn.Module, name: str) -> None:
     for key in missing:
         buffer = buffers[key]
         assert buffer is not None
-        buffers[key] = torch.empty_like(buffer, device="cpu")
+        buffers[key] = unwritten(buffer.shape, buffer.dtype)
     with torch.no_grad():
         reset()
+    written = {f"{name}.{key}": buffers[key] for key in missing}
+    check_written(sharding, {k: value for k, value in written.items() if value is not None})
+    share_buffers(sharding, part, missing)
 
 
 def open_sharding(config: Config, plan: meron.Plan, group: Any, device: str) -> Sharding:

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import re
 from pathlib import Path
 
@@ -173,6 +175,30 @@ def test_loads_pretrained_weights_into_a_deferred_model(tmp_path: Path) -> None:
     mt.load_pretrained(other, tmp_path / "hf")
     same(other, values_of(model))
     other(torch.zeros(2, WIDTH))
+
+
+class Config:
+    """As transformers' configs are saved."""
+
+    dtype = "bfloat16"
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+        (Path(folder) / "config.json").write_text(json.dumps({"dtype": self.dtype}))
+
+
+@pytest.mark.parametrize(
+    ("asked", "written"),
+    [(torch.float32, "float32"), (torch.float16, "float16"), (None, "float32")],
+    ids=str,
+)
+def test_saves_a_config_with_the_dtype_of_the_files(
+    asked: torch.dtype | None, written: str, tmp_path: Path
+) -> None:
+    model, _, _ = build(JOB)
+    model.config = config = Config()
+    mt.save_pretrained(model, tmp_path / "hf", dtype=asked)
+    assert json.loads((tmp_path / "hf" / "config.json").read_text()) == {"dtype": written}
+    assert config.dtype == "bfloat16"  # the model's own stays
 
 
 def test_loads_pretrained_weights_under_other_names(tmp_path: Path) -> None:

@@ -277,3 +277,39 @@ def test_torch_func_works_on_an_engine() -> None:
             got = FUNCTIONS[name](engine)
         for value, wanted in zip(values(got), values(FUNCTIONS[name](PLAIN))):
             torch.testing.assert_close(value, wanted, msg=name)
+
+
+@pytest.mark.parametrize("plan", ["zero1", "zero3"])
+def test_detached_params_give_values_or_a_refusal(plan: str) -> None:
+    module, plain = sharded(plan=plan), model()
+    x = data(0)
+
+    def per_sample(of: nn.Module, params: Any) -> Any:
+        def value(params: Any, x: torch.Tensor) -> torch.Tensor:
+            return functional_call(of, params, (x[None],)).square().mean()
+
+        return vmap(grad(value), (None, 0))(params, x)
+
+    expected = per_sample(plain, {k: v.detach() for k, v in plain.named_parameters()})
+    detached = {key: value.detach() for key, value in module.named_parameters()}
+    weight = module.head.weight
+    transforms: list[Callable[[], Any]] = [
+        lambda: per_sample(module, detached),
+        lambda: jacrev(lambda p: functional_call(module, p, (x,)))(detached),
+        lambda: vjp(lambda p: functional_call(module, p, (x,)), detached)[0],
+        lambda: vmap(lambda p: p.sum())(weight),
+        lambda: vmap(lambda p: p.sum())(weight.detach()),
+        lambda: weight.as_subclass(torch.Tensor).sum(),
+    ]
+    for transform in transforms:
+        if plan == "zero3":
+            with pytest.raises(meron.StateError, match=r"sharded and not in use"):
+                transform()
+        else:
+            transform()
+    for params in (detached,) if plan == "zero1" else ():
+        torch.testing.assert_close(per_sample(module, params), expected)
+    torch.testing.assert_close(per_sample(module, dict(module.named_parameters())), expected)
+    with meron.zero.GatheredParameters(list(module.parameters())):
+        detached = {key: value.detach() for key, value in module.named_parameters()}
+        torch.testing.assert_close(per_sample(module, detached), expected)

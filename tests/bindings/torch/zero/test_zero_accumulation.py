@@ -86,6 +86,25 @@ def test_counts_samples_by_backward_passes() -> None:
     assert engine.global_samples == 2 * 2 * 3 * RANKS
 
 
+@pytest.mark.parametrize("stage", range(4))
+def test_rejects_a_step_that_would_count_several_backward_passes_as_one(stage: int) -> None:
+    model, engine = scale_engine(stage, gradient_accumulation_steps=3)
+    for _ in range(3):
+        engine().backward()
+    with pytest.raises(meron.StateError, match=r"3 backward.*set_gradient_accumulation_boundary"):
+        engine.step()
+    assert weight_of(model) == 0.0
+    engine.set_gradient_accumulation_boundary(True)
+    engine.step()
+    assert weight_of(model) == -1.0
+    engine.destroy()
+    model, engine = scale_engine(stage, gradient_accumulation_steps=3)
+    for _ in range(3):
+        engine().backward()
+        engine.step()
+    assert weight_of(model) == -1.0
+
+
 def test_rejects_a_new_batch_size_during_an_accumulation() -> None:
     model, engine = scale_engine(3, **UNMANAGED)
     with engine.no_sync():

@@ -15,7 +15,7 @@ from torch import nn
 import meron
 import meron.torch as mt
 from meron import zero
-from model import RANK, RANKS, config, on_device
+from model import RANK, RANKS, config, on_device, scale_engine, weight_of
 
 pytestmark = [pytest.mark.ranks(2), on_device(1)]
 
@@ -212,3 +212,18 @@ def test_update_functions_get_the_params_themselves() -> None:
                 zero.safe_update_full_grad_vectorized([model.first], lambda *_, wrong=wrong: wrong)
         engine.step()
         engine.destroy()
+
+
+@pytest.mark.parametrize("stage", range(4))
+def test_an_engine_obeys_what_is_written_to_param_grad(stage: int) -> None:
+    model, engine = scale_engine(stage)
+    for drop in (model.zero_grad, lambda: setattr(model.weight, "grad", None)):
+        engine.backward(engine() * 1e3)
+        with pytest.raises(meron.StateError, match=r"weight.*set_full_grad"):
+            model.weight.grad = torch.ones(tuple(model.weight.shape))
+        drop()
+        assert zero.safe_get_full_grad(model.weight) is None
+        engine.zero_grad()
+    engine.backward(engine())
+    engine.step()
+    assert weight_of(model) == -1.0

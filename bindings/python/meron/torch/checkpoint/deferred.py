@@ -13,6 +13,7 @@ import torch
 
 from meron import errors
 from meron.torch.torch_internals import RESET, own_buffers, own_params
+from meron.torch.values.unwritten import check_written, share_buffers, unwritten
 
 if TYPE_CHECKING:
     from meron.torch.checkpoint.names import Names
@@ -62,18 +63,23 @@ def fill_rotary(part: torch.nn.Module) -> None:
 
 
 def fill_buffers(names: Names) -> None:
-    """Gives temporary buffers on meta their values. Local."""
+    """Gives temporary buffers on meta their values, rank 0's. Collective.
+
+    Raises StateError on all ranks that names what was not filled.
+    """
     place = names.sharding.torch_device
-    done: set[torch.nn.Module] = set()
-    for _, part, _ in list(meta_buffers(names)):
-        if part in done:
-            continue
-        done.add(part)
+    missing = list(meta_buffers(names))
+    parts = dict.fromkeys(part for _, part, _ in missing)
+    for part in parts:
         for own, buffer in own_buffers(part).items():
             if buffer is not None and buffer.is_meta:
-                own_buffers(part)[own] = torch.empty_like(buffer, device="cpu")
+                own_buffers(part)[own] = unwritten(buffer.shape, buffer.dtype)
         with torch.device("cpu"), torch.no_grad():
             filler_of(part)()
+    written = {name: own_buffers(part)[own] for name, part, own in missing}
+    check_written(names.sharding, {k: value for k, value in written.items() if value is not None})
+    for part in parts:
+        share_buffers(names.sharding, part, [own for _, each, own in missing if each is part])
         for own, buffer in own_buffers(part).items():
             if buffer is not None and buffer.device != place:
                 own_buffers(part)[own] = buffer.to(place)

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import copy
 import os
+from typing import Any
 
 import torch
 
 from meron.torch.checkpoint.agreement import together
 from meron.torch.checkpoint.names import Models, Names
 from meron.torch.checkpoint.save import check_in_use, check_values, others_of
-from meron.torch.tensors import dtype_name
+from meron.torch.tensors import DTYPES, dtype_name
 
 
 def save_pretrained(
@@ -26,7 +28,8 @@ def save_pretrained(
     model.safetensors, or several files with an index, with the names of state_dict(); each rank
     writes its own part, and nothing is gathered. Tied weights are written once, by their first
     name, as transformers does. Buffers are rank 0's. If the model has a `config` with
-    save_pretrained, rank 0 saves that too, so transformers' from_pretrained reads the folder.
+    save_pretrained, rank 0 saves that too, with the dtype of the files, so transformers'
+    from_pretrained reads the folder.
 
     Args:
         folder: which all ranks see; made if it is not there. Its other files stay.
@@ -61,6 +64,22 @@ def save_pretrained(
     finally:
         sharding.hold(sharding.units)
     with together(context):
-        save_config = getattr(getattr(names.roots.get(""), "config", None), "save_pretrained", None)
-        if context.rank == 0 and save_config is not None:
-            save_config(folder)
+        config = getattr(names.roots.get(""), "config", None)
+        if context.rank == 0 and hasattr(config, "save_pretrained"):
+            config_with(config, dtype or dtype_of_params(names)).save_pretrained(folder)
+
+
+def dtype_of_params(names: Names) -> torch.dtype | None:
+    """The dtype of the first floating-point param, as transformers has a model's."""
+    dtypes = (DTYPES[unit.handles[i].dtype] for unit, i in names.params.values())
+    return next((dtype for dtype in dtypes if dtype.is_floating_point), None)
+
+
+def config_with(config: Any, dtype: torch.dtype | None) -> Any:
+    """A copy of a config of transformers that says what dtype the files have."""
+    key = "dtype" if hasattr(config, "dtype") else "torch_dtype"  # the latter before 4.56
+    if dtype is None or not hasattr(config, key):
+        return config
+    copied = copy.copy(config)
+    setattr(copied, key, str(dtype).removeprefix("torch."))
+    return copied

@@ -14,18 +14,22 @@ from meron.torch.checkpoint.compare import SHOWN
 from meron.torch.checkpoint.model_state import as_shard
 from meron.torch.checkpoint.names import Names
 from meron.torch.checkpoint.restore import Plan
-from meron.torch.checkpoint.shard_states import Held, groups_of, held_params
+from meron.torch.checkpoint.shard_states import (
+    Held,
+    drop_unstepped,
+    groups_of,
+    held_params,
+    mark_unstepped,
+)
 from meron.torch.checkpoint.state_options import Options
 from meron.torch.flat_shard import FlatShard
 from meron.torch.guard import plain
 from meron.torch.optim.engine import EngineOptimizer
 from meron.torch.optim.packed import checked_count, first_values, part_of
-from meron.torch.optim.states import read_state
+from meron.torch.optim.states import numbers_in, read_state
 from meron.torch.tensors import DTYPES
 from meron.torch.unit import ShardedUnit
 
-# States that are one number, also of a param of one element.
-NUMBERS = {"step", "mu_product", "eta", "mu"}
 States = dict[str, dict[str, Any]]
 
 
@@ -36,10 +40,20 @@ class StatePlan(Plan):
     masters: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
 
 
-def is_number(key: str, value: Any) -> bool:
+def is_number(key: str, value: Any, numbers: set[str]) -> bool:
+    """True for a state that is one number, also of a param of shape ()."""
     return not isinstance(value, torch.Tensor) or (
-        value.dim() == 0 and key in NUMBERS and not isinstance(value, FlatShard)
+        value.dim() == 0 and key in numbers and not isinstance(value, FlatShard)
     )
+
+
+def number_keys(optimizer: torch.optim.Optimizer) -> set[str]:
+    """The states of an optimizer that are one number. Its shards are flat, so a state of a shard
+    has a dimension. Local."""
+    if isinstance(optimizer, EngineOptimizer):
+        return {"step"}
+    live = optimizer.state or first_states(optimizer)
+    return {key for part, state in live.items() for key in numbers_in(part, state)} | {"step"}
 
 
 def put_masters(plan: StatePlan) -> None:
@@ -275,7 +289,8 @@ def plan_engine(
 def first_states(optimizer: torch.optim.Optimizer) -> dict[torch.Tensor, dict[str, Any]]:
     """The states of an optimizer of torch that has none yet, which stays as it is. Local.
 
-    A step of its class makes them, on zeros in place of params and gradients.
+    A step of its class makes them, on zeros in place of params and gradients. `drop_unstepped`
+    finds them.
     """
     params = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
     before = [(param, param.data, param.grad) for param in params]
@@ -297,6 +312,7 @@ def first_states(optimizer: torch.optim.Optimizer) -> dict[torch.Tensor, dict[st
             state["step"] = torch.zeros_like(state["step"])
         elif "step" in state:
             state["step"] = 0
+    mark_unstepped(found.values())
     return found
 
 
@@ -308,6 +324,7 @@ def plan_torch(
     strict: bool,
 ) -> None:
     held = [one for group in held_params(optimizer, names) for one in group]
+    numbers = number_keys(optimizer)
     if strict:
         live = optimizer.state or first_states(optimizer)
         wanted = {one.name: live.get(one.part, {}) for one in held}
@@ -320,7 +337,7 @@ def plan_torch(
         for key, value in states.get(one.name, {}).items():
             if key == "master" and one.sharded is not None:
                 plan_master(plan, optimizer, one, value, strict)
-            elif is_number(key, value) or one.sharded is None:
+            elif is_number(key, value, numbers) or one.sharded is None:
                 copied = value.detach().clone() if isinstance(value, torch.Tensor) else value
                 state[key] = copied
             elif value.dim() or one.shape == ():
@@ -331,6 +348,7 @@ def plan_torch(
                 state[key] = value.detach().clone()
         if state:
             plan.states[one.part] = state
+    drop_unstepped(plan.states)
 
 
 def dtype_of(

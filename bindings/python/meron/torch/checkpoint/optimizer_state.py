@@ -23,6 +23,7 @@ from meron.torch.checkpoint.optimizer_plan import (
     first_states,
     flatten,
     is_number,
+    number_keys,
     plans_from,
     put_masters,
     unflatten,
@@ -212,8 +213,9 @@ def set_optimizer_state_dict(
         if not chosen.broadcast_from_rank0 or sharding.context.rank == 0:
             given = nested(names, found, optim_state_dict)
     if chosen.broadcast_from_rank0:
+        numbers = set().union(*map(number_keys, found))
         given = state_dict_from_rank0(
-            sharding.context, dict(given), lambda path, t: kept(names, path, t)
+            sharding.context, dict(given), lambda path, t: kept(names, numbers, path, t)
         )
     with together(sharding.context):
         plans = plans_from(names, found, given, chosen)
@@ -239,14 +241,16 @@ def nested(names: Names, optimizers: list[torch.optim.Optimizer], given: Any) ->
     return unflatten(names, own, given)
 
 
-def kept(names: Names, path: tuple[Any, ...], whole: torch.Tensor) -> torch.Tensor:
-    """What a rank keeps of rank 0's state. Local."""
+def kept(
+    names: Names, numbers: set[str], path: tuple[Any, ...], whole: torch.Tensor
+) -> torch.Tensor:
+    """Returns the part of rank 0's state that this rank keeps. Local."""
     if len(path) != 3 or path[0] != "state":
         return whole
     place = names.params.get(names.aliases.get(path[1], path[1]))
     if place is None or tuple(place[0].handles[place[1]].shape) != tuple(whole.shape):
         return whole
-    return whole if is_number(path[2], whole) else cut(*place, whole)
+    return whole if is_number(path[2], whole, numbers) else cut(*place, whole)
 
 
 # ---- Both ---------------------------------------------------------------------------------------

@@ -18,8 +18,10 @@ from meron.torch.checkpoint.document import check_options
 from meron.torch.checkpoint.names import Names
 from meron.torch.checkpoint.reading import Reader
 from meron.torch.checkpoint.shard_states import (
+    NUMBER_KINDS,
     as_given,
     begin_anew,
+    drop_unstepped,
     engine_kinds,
     groups_of,
     held_params,
@@ -53,6 +55,8 @@ class Plan:
         entry: what the manifest has of it, with its number of steps; None if it was not the
             engine's.
         counts: steps that each param of an engine's optimizer has taken.
+        numbers: kinds of states that are one number per param; None if the checkpoint does not
+            list them.
         parts: states of an engine's optimizer: unit, index, torch's name, this rank's values.
         states: states of a torch optimizer, by the key of its `state`.
     """
@@ -62,6 +66,7 @@ class Plan:
     groups: list[dict[str, Any]] = field(default_factory=list)
     entry: dict[str, Any] | None = None
     counts: Counts = field(default_factory=dict)
+    numbers: list[str] | None = None
     parts: list[tuple[ShardedUnit, int, str, torch.Tensor]] = field(default_factory=list)
     states: dict[torch.Tensor, dict[str, Any]] = field(default_factory=dict)
 
@@ -79,6 +84,8 @@ def plan_of(
     plan = Plan(optimizer)
     listed = checkpoint.manifest["optimizers"]
     saved = own.get("optimizers")
+    if saved is not None and number < len(saved):
+        plan.numbers = saved[number].get("numbers")
     plan.groups = groups_from(number, optimizer, names, saved, listed, strict)
     plan.entry = entry = entry_of(number, saved, listed)
     is_saved = entry is not None or (saved is not None and number < len(saved))
@@ -266,7 +273,7 @@ def read_torch(plan: Plan, optimizer: torch.optim.Optimizer, names: Names, reade
             if source is None or key is None:
                 continue
             shape = tuple(checkpoint.tensors[kind, source]["shape"])
-            if shape == () and held.shape != ():
+            if is_number(plan, kind, shape, held.shape):
                 state[key] = reader.part(source, kind, range(1)).reshape(())
             else:
                 value = reader.part(source, kind, held.own)
@@ -276,6 +283,15 @@ def read_torch(plan: Plan, optimizer: torch.optim.Optimizer, names: Names, reade
             state["step"] = torch.tensor(float(counted(plan.entry, source)))
         if state:
             plan.states[held.part] = state
+    drop_unstepped(plan.states)
+
+
+def is_number(plan: Plan, kind: str, saved: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """True for a state that is one number; of a checkpoint that does not list these, as far as its
+    kind and its shape say."""
+    if plan.numbers is not None:
+        return kind in plan.numbers
+    return saved == () and (shape != () or kind in NUMBER_KINDS)
 
 
 # ---- Applying -----------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from meron.torch.checkpoint.shard_states import (
     engines_among,
     groups_of,
     masters_of,
+    number_kinds,
     optimizers_in,
     share_of,
     states_of,
@@ -112,7 +113,8 @@ def save(
         per_node: each node has a folder of its own, such as one on a local disk; ranks of a node
             give the same.
         background: return when the save has begun. Forward and backward may go on, and a step waits
-            until its states are copied. Tensors of the caller must stay until `wait_copied`.
+            until its states are copied. Until `wait_copied` tensors of the caller must stay as they
+            are, and so must `state` of a torch optimizer: set_full_optimizer_state waits for it.
 
     Returns:
         A handle of the save, which has ended unless `background`.
@@ -237,6 +239,7 @@ def document_of(
                 "class": type(each).__name__,
                 "engine": isinstance(each, EngineOptimizer),
                 "groups": groups_of(each, names),
+                "numbers": number_kinds(each),
             }
             for each in optimizers
         ],

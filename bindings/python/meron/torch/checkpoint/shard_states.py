@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from meron.torch.checkpoint.files import saved_tensor
 from meron.torch.checkpoint.names import Names
 from meron.torch.optim.engine import EngineOptimizer, trained_by
 from meron.torch.optim.shards import Shards, refuse_whole_params
+from meron.torch.optim.states import NUMBERS, numbers_in
 from meron.torch.sharding import Sharding
 from meron.torch.unit import ShardedUnit
 
@@ -214,7 +215,52 @@ def masters_of(names: Names, share: tuple[int, int]) -> Iterator[CheckpointTenso
                 yield from part_of(name, master, "master", shape, unit.owned(i), share, first)
 
 
+# ---- Numbers ------------------------------------------------------------------------------------
+
+# Their kinds in checkpoints of other programs, which do not list them.
+NUMBER_KINDS = frozenset(f"state.{key}" for key in NUMBERS)
+
+
+def number_kinds(optimizer: torch.optim.Optimizer) -> list[str]:
+    """The kinds of an optimizer's states that are one number, as a checkpoint lists them."""
+    if isinstance(optimizer, EngineOptimizer):
+        return []
+    found = {key for part, state in optimizer.state.items() for key in numbers_in(part, state)}
+    return sorted(kind_of(optimizer, key) for key in found)
+
+
 # ---- Before the first step ----------------------------------------------------------------------
+
+
+def mark_unstepped(states: Iterable[Mapping[str, Any]]) -> None:
+    """Gives elementwise states that are zero the sign of -0.0, which no step gives all elements:
+    some rules do not begin with zeros as they would without a state."""
+    for state in states:
+        for value in elementwise(state).values():
+            if value.is_floating_point() and not value.any():
+                value.fill_(-0.0)
+
+
+def drop_unstepped(states: dict[torch.Tensor, dict[str, Any]]) -> None:
+    """Removes the states of an optimizer that had not stepped when it was asked for them."""
+    values = [item for state in states.values() for item in elementwise(state).items()]
+    if is_unstepped(values) or not any(float(s.get("step", 1)) for s in states.values()):
+        states.clear()
+
+
+def is_unstepped(values: Iterable[tuple[str, torch.Tensor]]) -> bool:
+    """True if all elements of a state are marked, of each param that has some here."""
+    marked: dict[str, bool] = {}
+    for key, value in values:
+        if value.numel():
+            own = bool(((value == 0) & torch.signbit(value)).all())
+            marked[key] = marked.get(key, True) and own
+    return any(marked.values())
+
+
+def elementwise(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """The states of a shard that have a value for each element."""
+    return {k: v for k, v in state.items() if isinstance(v, torch.Tensor) and v.dim()}
 
 
 def begin_anew(optimizer: torch.optim.Optimizer, group: dict[str, Any], part: torch.Tensor) -> None:

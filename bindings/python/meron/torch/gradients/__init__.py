@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import meron
@@ -15,6 +16,12 @@ class Passes(Protocol):
     in_backward: bool
 
     def begin_backward(self) -> None: ...
+
+
+class Reducer(Protocol):
+    """reducer.GradientReducer, as units need it."""
+
+    def drop(self, unit: Any, indices: Iterable[int]) -> None: ...
 
 
 class Owner(Protocol):

@@ -5,6 +5,7 @@ last step."""
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -50,6 +51,8 @@ class Accumulation:
     trainable: params that get gradients, by index; `wanted` is how many.
     arrived:   which of them have brought one in the present backward.
     seen:      which have brought one since the last step; of all ranks once it is FINISHED.
+    dropped:   params whose gradients the engine has and the user has given up, until the end of
+               the accumulation.
     again:     whether a backward has brought gradients again after all of them.
     settled:   whether a step has shown of all ranks that none does. Until then nothing that is
                given ends an accumulation: a second gradient of the param would be lost.
@@ -59,7 +62,17 @@ class Accumulation:
     """
 
     __slots__ = (
-        *("again", "arrived", "bytes", "divisor", "handles", "phase", "progress", "seen"),
+        *(
+            "again",
+            "arrived",
+            "bytes",
+            "divisor",
+            "dropped",
+            "handles",
+            "phase",
+            "progress",
+            "seen",
+        ),
         *("settled", "sources", "trainable", "wanted", "watches"),
     )
 
@@ -72,6 +85,7 @@ class Accumulation:
         self.progress = ARRIVING
         self.arrived: set[int] = set()
         self.seen: set[int] = set()
+        self.dropped: set[int] = set()
         self.again = self.settled = False
         self.divisor = 1.0
         self.watches: list[Any] = []
@@ -105,6 +119,16 @@ class Accumulation:
         """The gradients were used, or are dropped."""
         self.phase = CLEAR[self.phase]
         self.seen.clear()
+        self.dropped.clear()
+
+    def drop(self, indices: Iterable[int]) -> bool:
+        """Counts the gradients of some params as none. Returns True if no other param can have
+        one, so that the caller discards the accumulation."""
+        self.dropped.update(indices)
+        self.seen -= self.dropped
+        if self.phase is FINISHED:  # `seen` is of all ranks
+            return not self.seen
+        return self.dropped.issuperset(self.trainable)
 
     @property
     def empty(self) -> bool:

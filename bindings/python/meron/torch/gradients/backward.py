@@ -34,6 +34,7 @@ from meron.torch.gradients import Owner
 from meron.torch.gradients.accumulation import ARRIVING, COMPLETE, ENDED, FINISHED, GIVEN
 from meron.torch.gradients.sources import sources_of_some
 from meron.torch.guard import plain
+from meron.torch.torch_internals import hook_last
 from meron.torch.unit import ShardedUnit
 
 reduce_begin = lib.meron_reduce_begin
@@ -74,7 +75,7 @@ class BackwardReducer:
         handles = []
         for i in unit.trainable:
             hook = self._hook(unit, i)
-            handles.append(unit.params[i].register_post_accumulate_grad_hook(hook))
+            handles.append(hook_last(unit.params[i], hook))
         return handles
 
     def _hook(self, unit: ShardedUnit, i: int) -> Any:
@@ -204,6 +205,8 @@ class BackwardReducer:
         if ending:
             options = self._ending
             options.divisor = own.divisor
+        if own.dropped:
+            self.refuse_again(unit)
         # Addresses alone are new where all is as it was registered.
         sources = own.sources
         for param, dtype, place in sources.places:
@@ -235,6 +238,21 @@ class BackwardReducer:
         if own.progress is COMPLETE:
             self.waiting -= own.bytes
         own.give(ending)
+
+    @staticmethod
+    def refuse_again(unit: ShardedUnit) -> None:
+        """StateError for a gradient that the user has set to None since the last step, as it would
+        be added to the one that the engine still has."""
+        again = unit.gradients.dropped & unit.gradients.arrived
+        if again:
+            name = unit.handles[min(again)].name
+            raise errors.StateError(
+                f"a backward brought a gradient of '{name}' again: it was set to None since the "
+                f"last step, and that of another param of '{unit.name}' was not",
+                subject=name,
+                advice="Call optimizer.zero_grad() or model.zero_grad(), or set the gradients of "
+                "all params of the unit to None.",
+            )
 
     def held(self) -> tuple[int, int]:
         """Bytes of whole gradients that this rank has in `param.grad`: now, and at most so far of

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from meron import errors
 from meron._native import call, error_slot, free_slots, interrupts, lib, new, settle
 from meron.torch.gradients.accumulation import BEGUN, COMPLETE, EMPTY, ENDED, FINISHED
 from meron.torch.gradients.backward import BackwardReducer
@@ -45,6 +46,8 @@ class GradientReducer(BackwardReducer):
                 elif own.phase is not EMPTY:  # it was entered, and has no gradient on any rank
                     self._discard(unit)
             self.wait()
+            for unit in fresh:
+                self._zero_dropped(unit)
         return [unit for unit in units if unit.gradients.seen]
 
     def _agree(self, units: list[ShardedUnit]) -> None:
@@ -61,7 +64,19 @@ class GradientReducer(BackwardReducer):
                 self.give(unit)
         self.wait()
         for unit, of_params in zip(units, of_units):
-            unit.gradients.seen.update(i for i, flag in zip(unit.trainable, of_params) if flag)
+            present = {i for i, flag in zip(unit.trainable, of_params) if flag}
+            if unit.gradients.dropped & present:
+                self._refuse_partial_drop(unit, unit.gradients.dropped & present)
+            unit.gradients.seen.update(present)
+
+    def _refuse_partial_drop(self, unit: ShardedUnit, indices: set[int]) -> None:
+        name = unit.handles[min(indices)].name
+        raise errors.StateError(
+            f"rank {self.sharding.context.rank} set the gradient of '{name}' to None, and another "
+            "rank did not",
+            subject=name,
+            advice="Call zero_grad, or set param.grad to None, on all ranks.",
+        )
 
     def finish_rest(self, units: list[ShardedUnit]) -> None:
         """After `finish`: finishes units without any gradient too, as zero. Collective."""
@@ -75,6 +90,25 @@ class GradientReducer(BackwardReducer):
         options = self._ending
         options.divisor = unit.gradients.divisor
         self._begin(reduce_finish_begin, unit.unit._handle, options)
+
+    def drop(self, unit: ShardedUnit, indices: Iterable[int]) -> None:
+        """Forgets the gradients of some params of a unit since their last step. All ranks must do
+        so."""
+        own = unit.gradients
+        if own.empty:
+            return
+        if own.drop(i for i in indices if i in own.trainable):
+            self.discard([unit])
+        elif own.phase is FINISHED:
+            self._zero_dropped(unit)
+
+    def _zero_dropped(self, unit: ShardedUnit) -> None:
+        """The engine's optimizers update whole units, and take these as zero."""
+        own = unit.gradients
+        if own.dropped and own.phase is FINISHED:
+            for i in own.dropped:
+                self.part(unit, i).zero_()
+            own.dropped.clear()
 
     def has_grad(self, unit: ShardedUnit, i: int) -> bool:
         """Whether a param has a gradient; of all ranks once its unit is finished."""

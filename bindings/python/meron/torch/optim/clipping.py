@@ -15,11 +15,14 @@ import torch
 from torch.nn.utils import clip_grad
 
 from meron import errors
+from meron.torch import registry
 from meron.torch.sharding import by_sharding, placed, unit_of
 from meron.torch.torch_internals import CLIP_WITH_NORM, clip_grads_with_norm
+from meron.torch.unit import ShardedUnit
 from meron.torch.values.state import clip_grad_norm_ as clip_sharded
 
 plain_norm, plain_value = clip_grad.clip_grad_norm_, clip_grad.clip_grad_value_
+plain_total: Any = getattr(torch.nn.utils, "get_total_norm", None)  # from PyTorch 2.6 on
 
 
 def split(parameters: Any) -> tuple[list[torch.Tensor], bool]:
@@ -92,9 +95,33 @@ def refuse(param: torch.Tensor) -> NoReturn:
     )
 
 
+def get_total_norm(tensors: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Also refuses no gradients at all, if the engine has some: `param.grad` of sharded params is
+    None after a backward, so a caller that collects them finds none."""
+    if not isinstance(tensors, torch.Tensor):
+        tensors = list(tensors)
+        unit = None if tensors else unit_with_gradients()
+        if unit is not None:
+            refuse(unit.params[unit.trainable[0]])
+    norm: torch.Tensor = plain_total(tensors, *args, **kwargs)
+    return norm
+
+
+def unit_with_gradients() -> ShardedUnit | None:
+    """Returns a unit whose gradients wait for a step, if there is one."""
+    for sharding in list(registry.shardings.values()):
+        for unit in sharding.units:
+            if unit.params and not unit.gradients.empty:
+                found: ShardedUnit = unit
+                return found
+    return None
+
+
 for module in (clip_grad, torch.nn.utils):
     module.clip_grad_norm_ = clip_grad_norm_  # type: ignore[attr-defined]
     module.clip_grad_value_ = clip_grad_value_  # type: ignore[attr-defined]
     for name in CLIP_WITH_NORM:
         if hasattr(module, name):
             setattr(module, name, clip_grads_with_norm_)
+if plain_total is not None:
+    torch.nn.utils.get_total_norm = functools.wraps(plain_total)(get_total_norm)

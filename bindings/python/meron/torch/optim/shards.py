@@ -24,6 +24,7 @@ from meron._native import call, ffi, lib, new
 from meron.torch import registry
 from meron.torch.api import require_units, shardings_below
 from meron.torch.guard import plain
+from meron.torch.optim.states import NUMBERS, numbers_in
 from meron.torch.sharded_context import ShardedContext
 from meron.torch.sharding import Sharding, sharding_with, unit_of
 from meron.torch.tensors import tensor_of
@@ -158,6 +159,8 @@ class Shards:
                     grads = self._find_gradients(unit)
                 seen, params = unit.gradients.seen, unit.params
                 for i, part in parts.items():
+                    if part.grad is not None:
+                        refuse_written(unit, i)
                     if i in seen and params[i].requires_grad:  # what may move is decided now
                         grad = grads[i]
                         part.grad = grad if part.dtype is torch.float32 else grad.to(part.dtype)
@@ -181,6 +184,17 @@ class Shards:
         for parts in self.parts.values():
             for part in parts.values():
                 part.grad = None
+
+
+def refuse_written(unit: ShardedUnit, i: int) -> None:
+    name = unit.handles[i].name
+    raise errors.StateError(
+        f"the gradient of this rank's shard of '{name}' was written outside of a step: the step "
+        "would replace it",
+        subject=name,
+        advice="Set its grad to None, and write to meron.torch.local_grad(param), where param is "
+        "the model's, or call meron.torch.set_full_grad(param, value) on all ranks.",
+    )
 
 
 def tensor_in(unit: ShardedUnit, view: Any) -> torch.Tensor:
@@ -279,17 +293,25 @@ def shard_optimizer(
     check_alone((p for group in optimizer.param_groups for p in group["params"]), None)
     shards = Shards(shardings)
     optimizer._meron_shards = shards  # type: ignore[attr-defined]
+    numbers = number_keys(optimizer)
     for group in optimizer.param_groups:
-        group["params"] = [swap_param(optimizer, shards, param) for param in group["params"]]
+        group["params"] = [
+            swap_param(optimizer, shards, param, numbers) for param in group["params"]
+        ]
     shards.bind()
     wrap(optimizer, shards)
     return optimizer
 
 
+def number_keys(optimizer: torch.optim.Optimizer) -> set[str]:
+    """The states of an optimizer that are one number per param."""
+    return set(NUMBERS).union(*(numbers_in(*item) for item in optimizer.state.items()))
+
+
 def swap_param(
-    optimizer: torch.optim.Optimizer, shards: Shards, param: torch.Tensor
+    optimizer: torch.optim.Optimizer, shards: Shards, param: torch.Tensor, numbers: set[str]
 ) -> torch.nn.Parameter:
-    """The shard for a param, with the param's states cut to it."""
+    """The shard for a param, with the param's states cut to it, but those that are `numbers`."""
     place = unit_of(param)
     assert place is not None
     unit, i = place
@@ -298,7 +320,9 @@ def swap_param(
         owned = unit.owned(i)
         states = optimizer.state.pop(param)
         for key, value in states.items():
-            if isinstance(value, torch.Tensor) and value.shape == param.shape and value.dim():
+            if isinstance(value, torch.Tensor) and value.shape == param.shape:
+                if not value.dim() and key in numbers:
+                    continue
                 part_of_it = value.reshape(-1)[owned.start : owned.stop]
                 states[key] = part_of_it.to("cpu", copy=True)
         optimizer.state[part] = states
@@ -316,18 +340,20 @@ def wrap(optimizer: torch.optim.Optimizer, shards: Shards) -> None:
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        units = shards.give_gradients()
-        for sharding in shards.shardings:
-            sharding.wait_copied()
-        if units:
-            shards.begin(units)
-            try:
+        try:
+            units = shards.give_gradients()
+            for sharding in shards.shardings:
+                sharding.wait_copied()
+            if units:
+                shards.begin(units)
+                try:
+                    plain_step()
+                finally:
+                    shards.publish(units)
+            else:
                 plain_step()
-            finally:
-                shards.publish(units)
-        else:
-            plain_step()
-        shards.forget_gradients()
+        finally:
+            shards.forget_gradients()
         shards.discard()
         return loss
 
@@ -341,8 +367,9 @@ def wrap(optimizer: torch.optim.Optimizer, shards: Shards) -> None:
         params = [params] if isinstance(params, torch.Tensor) else list(params)
         check_alone(params, shards)
         check_known(params, shards)
+        numbers = number_keys(self)
         group["params"] = [
-            swap_param(self, shards, param) if unit_of(param) is not None else param
+            swap_param(self, shards, param, numbers) if unit_of(param) is not None else param
             for param in params
         ]
         plain_add(group)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -15,6 +16,21 @@ CODES = {
     "exp_avg": lib.MERON_STATE_EXP_AVG,
     "exp_avg_sq": lib.MERON_STATE_EXP_AVG_SQ,
 }
+
+# States of torch's classes that are one number per param, also of a param of shape ().
+NUMBERS = frozenset({"step", "mu_product", "eta", "mu"})
+
+
+def numbers_in(param: torch.Tensor, state: Mapping[str, Any]) -> list[str]:
+    """The states of a param that are one number; none of a param of shape (), whose other states
+    have that shape, too. (Shards are flat.)"""
+    if not param.dim():
+        return []
+    return [
+        key
+        for key, value in state.items()
+        if value is not None and not (isinstance(value, torch.Tensor) and value.dim())
+    ]
 
 
 def code_of(optimizer: Any, key: str) -> int:

@@ -81,7 +81,8 @@ def whole_of(unit: ShardedUnit, i: int, part: torch.Tensor) -> torch.Tensor:
     handle, owned = unit.handles[i], unit.owned(i)
     if unit.sharding.context.world_size == 1 or unit.sharding.updates_everything:
         return part.detach().float().reshape(handle.shape).clone()
-    whole = torch.zeros(handle.size, dtype=torch.float32, device="cpu")
+    # A sum with -0.0 keeps the sign of zeros.
+    whole = torch.full((handle.size,), -0.0, dtype=torch.float32, device="cpu")
     if sharding_with(unit).counts():
         whole[owned.start : owned.stop] = part.detach()
     unit.sharding.context.world.all_reduce(whole.numpy())

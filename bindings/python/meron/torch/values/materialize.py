@@ -12,6 +12,7 @@ import torch
 from meron import errors
 from meron.torch.sharding import Sharding, unit_of
 from meron.torch.torch_internals import RESET, own_buffers, own_params
+from meron.torch.values.unwritten import check_written, share_buffers, unwritten
 
 if TYPE_CHECKING:
     from meron.torch.unit import ShardedUnit
@@ -30,12 +31,14 @@ def materialize(sharding: Sharding, module: torch.nn.Module, unit: ShardedUnit, 
 
     The random numbers of a module depend on the seed and its name only, so neither on the number of
     ranks nor on the order. At most the unit is whole at a time. Buffers that are on meta become
-    real where a reset_parameters is there to fill them.
+    real where a reset_parameters is there to fill them, with the values of rank 0.
 
-    Raises ArgumentError naming modules with params or buffers on meta but no reset_parameters, or
-    with params of which only some are on meta.
+    Raises StateError naming what reset_parameters did not fill. ArgumentError naming modules with
+    params or buffers on meta but no reset_parameters, or with some of their params on meta.
     """
     values: dict[int, torch.Tensor] = {}
+    written: dict[str, torch.Tensor] = {}
+    filled: list[tuple[torch.nn.Module, list[str]]] = []
     for path, part in module.named_modules():
         places = [unit_of(param) for param in own_params(part).values() if param is not None]
         own = [place[1] for place in places if place is not None and place[0] is unit]
@@ -65,20 +68,28 @@ def materialize(sharding: Sharding, module: torch.nn.Module, unit: ShardedUnit, 
         for buffer_name in missing:
             buffer = own_buffers(part)[buffer_name]
             assert buffer is not None
-            own_buffers(part)[buffer_name] = torch.empty_like(buffer, device="cpu")
+            own_buffers(part)[buffer_name] = unwritten(buffer.shape, buffer.dtype)
         # Until the module has filled them.
         unit.data.unguard()
         for i in mine:
             handle = unit.handles[i]
-            unit.params[i].data = torch.empty(handle.shape, dtype=unit.unmade[i], device="cpu")
+            unit.params[i].data = unwritten(handle.shape, unit.unmade[i])
         digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
         try:
             with torch.device("cpu"), torch.random.fork_rng(devices=[]), torch.no_grad():
                 torch.manual_seed(int.from_bytes(digest[:7], "little"))
                 reset()
             for i in mine:
-                values[i] = unit.params[i].data
+                written[unit.handles[i].name] = values[i] = unit.params[i].data
         finally:
             unit.hide()
+        for buffer_name in missing:
+            buffer = own_buffers(part)[buffer_name]
+            if buffer is not None:
+                written[f"{name}.{buffer_name}"] = buffer
+        filled.append((part, missing))
+    check_written(sharding, written)
+    for part, names in filled:
+        share_buffers(sharding, part, names)
     sharding.write(unit, values)
     unit.unmade.clear()
