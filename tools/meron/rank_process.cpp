@@ -122,6 +122,9 @@ Failure exec_failure(const std::string& program, int error) {
                           : fmt::format("the program '{}' does not exist", program),
                    kNotFound);
   }
+  if (error == EMFILE || error == ENFILE) {
+    return system_failure(fmt::format("cannot start '{}' (see `ulimit -n`)", program), error);
+  }
   return Failure(fmt::format("the program '{}' cannot be run: {}", program, std::strerror(error)),
                  kNotExecutable);
 }
