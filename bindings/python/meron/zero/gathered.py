@@ -276,7 +276,7 @@ def same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
         return True
     first, second = (t.contiguous().view(-1).view(torch.uint8) for t in (one, other))
     words = len(first) // 8 * 8
-    if (first.storage_offset() | second.storage_offset()) % 8 == 0:  # five times as fast
+    if all(int(each.storage_offset()) % 8 == 0 for each in (first, second)):  # 5 times as fast
         same = torch.equal(first[:words].view(torch.int64), second[:words].view(torch.int64))
         return same and torch.equal(first[words:], second[words:])
     return torch.equal(first, second)
