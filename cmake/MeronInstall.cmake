@@ -17,7 +17,8 @@ if(TARGET meron)
           LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime
                   NAMELINK_COMPONENT development
           INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-  install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
+  install(FILES LICENSE LICENSE-third-party.txt DESTINATION ${CMAKE_INSTALL_DOCDIR}
+          COMPONENT runtime)
 
   set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Meron)
   install(EXPORT MeronTargets NAMESPACE Meron:: DESTINATION ${package_dir} COMPONENT development)

@@ -71,7 +71,8 @@ def stage_python(build: Path, stage: Path) -> Path:
         source,
         ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "build", "_prefix", "*.so*"),
     )
-    shutil.copy(ROOT / "LICENSE", source)
+    for licence in ("LICENSE", "LICENSE-third-party.txt"):
+        shutil.copy(ROOT / licence, source)
     carried = source / "meron" / "_prefix"
     (carried / "lib").mkdir(parents=True)
     (carried / "bin").mkdir()

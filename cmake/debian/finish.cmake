@@ -22,6 +22,13 @@ meron (${version}) unstable; urgency=medium
  -- ${CPACK_PACKAGE_CONTACT}  ${now}
 ")
 
+# In a copyright file, lines of a licence begin with a blank, and empty ones have a dot.
+file(READ "${CPACK_MERON_THIRD_PARTY}" third_party)
+string(REPLACE "\n" "\n " third_party " ${third_party}")
+string(REPLACE "\n \n" "\n .\n" third_party "${third_party}")
+string(REPLACE "\n \n" "\n .\n" third_party "${third_party}")
+string(STRIP "${third_party}" third_party)
+
 foreach(component IN LISTS CPACK_COMPONENTS_ALL)
   set(root "${CPACK_TEMPORARY_DIRECTORY}/${component}/usr")
   set(documents "${root}/share/doc/${names_${component}}")
@@ -33,8 +40,13 @@ Upstream-Name: Meron
 
 Files: *
 Copyright: 2026 The authors of Meron
+License: Apache-2.0 and third-party
+
 License: Apache-2.0
  On Debian systems the text is in /usr/share/common-licenses/Apache-2.0.
+
+License: third-party
+ ${third_party}
 ")
   compress("${CPACK_MERON_CHANGELOG}" "${documents}/changelog.gz")
   compress("${changelog}" "${documents}/changelog.Debian.gz")

@@ -16,6 +16,8 @@ VERSION = next(
     for line in (ROOT / "bindings" / "python" / "pyproject.toml").read_text().splitlines()
     if line.startswith("version = ")
 )
+# Copyright holders of the libraries that are compiled in.
+NOTICES = ("Victor Zverovich", "Niels Lohmann", "Google LLC", "Jens Axboe", "Henry Schreiner")
 
 
 def clean_environment(**more: str) -> dict[str, str]:

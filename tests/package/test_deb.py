@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import VERSION, make_packages, run
+from conftest import NOTICES, VERSION, make_packages, run
 
 for tool in ("cpack", "dpkg-deb", "dpkg-shlibdeps", "pkg-config"):
     if shutil.which(tool) is None:
@@ -63,6 +63,10 @@ def test_each_has_its_copyright_and_changelog(root: Path) -> None:
     for name in (LIBRARY, DEVELOPMENT, COMMAND):
         documents = {path.name for path in (root / "usr" / "share" / "doc" / name).iterdir()}
         assert documents == {"copyright", "changelog.gz", "changelog.Debian.gz"}
+        text = (root / "usr" / "share" / "doc" / name / "copyright").read_text()
+        assert all(notice in text for notice in NOTICES)
+        _, _, licences = text.partition("License: third-party\n")
+        assert all(line.startswith(" ") for line in licences.splitlines())
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, VERSION, blocks, make_packages, run, shown
+from conftest import NOTICES, ROOT, VERSION, blocks, make_packages, run, shown
 
 if importlib.util.find_spec("setuptools") is None or importlib.util.find_spec("numpy") is None:
     pytest.skip("setuptools or numpy is missing: run tools/setup", allow_module_level=True)
@@ -80,6 +80,15 @@ def test_it_holds_the_library_once_and_no_build_paths(wheel: Path) -> None:
         assert sum("libmeron" in name for name in names) == 1
         assert any(name.endswith("licenses/LICENSE") for name in names)
         assert not any("__pycache__" in name or name.endswith(".h") for name in names)
+
+
+def test_it_holds_the_licences_of_the_code_that_is_compiled_in(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [one for one in archive.namelist() if one.endswith("LICENSE-third-party.txt")]
+        text = archive.read(name).decode()
+    assert text == (ROOT / "LICENSE-third-party.txt").read_text()
+    for notice in NOTICES:
+        assert notice in text
 
 
 def test_it_holds_every_module(wheel: Path) -> None:

@@ -150,8 +150,12 @@ def differences(table: ModuleType) -> str:
     lines = [
         "## Defaults that differ from DeepSpeed's",
         "",
-        "DeepSpeed's are those of its version 0.19.8.",
+        "DeepSpeed's are those of its version 0.19.8. Rank 0 logs each of these that a run meets,",
+        "at the level INFO. Differences of behaviour are in",
+        "[torch_deepspeed.md](torch_deepspeed.md#differences-that-we-chose).",
         "",
+        "| key | Meron | DeepSpeed | reason |",
+        "|---|---|---|---|",
     ]
     for section in table.SECTIONS:
         for key in section.keys:
@@ -159,5 +163,5 @@ def differences(table: ModuleType) -> str:
                 continue
             path = f"{section.path}.{key.name}" if section.path else key.name
             own = "none" if key.own is None else shown(key.own)
-            lines.append(f"- `{path}`: {own} instead of {shown(key.default)}: {key.why}.")
+            lines.append(f"| `{path}` | {own} | {shown(key.default)} | {key.why} |")
     return "\n".join(lines) + "\n"

@@ -1,20 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/meron/as_deepspeed.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 
 #include "tools/meron/failure.h"
-#include "tools/meron/unique_fd.h"
+#include "tools/meron/python_helper.h"
 
 namespace meron::tools {
 namespace {
+
+// `python3 -m` would import from the current folder first.
+constexpr const char* kPrintFolder =
+    "import runpy\n"
+    "import sys\n"
+    "try:\n"
+    "    runpy.run_module('meron.zero.dropin', run_name='__main__')\n"
+    "except ImportError as error:\n"
+    "    sys.exit(str(error))\n";
 
 std::string quoted(const std::string& word) {
   std::string text = "'";
@@ -45,9 +51,12 @@ std::string last_line_of(const std::string& command) {
 
 void put_dropin_on_python_path(const std::string& program) {
   const std::string python = interpreter_of(program);
-  const std::string folder = last_line_of(quoted(python) + " -m meron.zero.dropin");
+  std::string command;
+  for (const std::string& word : python_command(python, kPrintFolder))
+    command += quoted(word) + " ";
+  const std::string folder = last_line_of(command);
   if (folder.empty()) {
-    throw Failure(fmt::format("--as-deepspeed: `{} -m meron.zero.dropin` failed. Install the "
+    throw Failure(fmt::format("--as-deepspeed: {} cannot run meron.zero.dropin. Install the "
                               "Python package meron, and PyTorch, for that Python",
                               python),
                   kUsageError);
@@ -55,20 +64,6 @@ void put_dropin_on_python_path(const std::string& program) {
   const char* before = std::getenv("PYTHONPATH");
   const std::string path = before != nullptr && *before != '\0' ? folder + ":" + before : folder;
   setenv("PYTHONPATH", path.c_str(), 1);
-}
-
-int find_free_port() {
-  const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  if (!listener || bind(listener.get(), generic, size) != 0 ||
-      getsockname(listener.get(), generic, &size) != 0) {
-    throw system_failure("cannot find a free port", errno);
-  }
-  return ntohs(address.sin_port);
 }
 
 }  // namespace meron::tools

@@ -12,7 +12,4 @@ namespace meron::tools {
 // Failure if that Python has no package meron.
 void put_dropin_on_python_path(const std::string& program);
 
-// A TCP port of this host that no program uses now: where torch's ranks are to meet.
-int find_free_port();
-
 }  // namespace meron::tools

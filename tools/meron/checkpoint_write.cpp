@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <map>
 
@@ -17,6 +16,7 @@
 #include "checkpoint/tensor_reader.h"
 #include "tools/meron/checkpoint.h"
 #include "tools/meron/failure.h"
+#include "tools/meron/python_helper.h"
 #include "tools/meron/text.h"
 
 namespace meron::tools {
@@ -61,15 +61,6 @@ uint64_t at_least(const char* option, int64_t value) {
   if (value >= 1) return static_cast<uint64_t>(value);
   throw Failure(fmt::format("{} {} is not possible: give a whole number from 1", option, value),
                 kUsageError);
-}
-
-// The python that has the package: of an active environment first.
-std::vector<std::string> python_words() {
-  const char* const active = std::getenv("VIRTUAL_ENV");
-  std::vector<std::string> found;
-  if (active != nullptr && *active != '\0') found.push_back(std::string(active) + "/bin/python3");
-  found.emplace_back("python3");
-  return found;
 }
 
 }  // namespace
@@ -130,21 +121,21 @@ int prune_checkpoints(const PruneWords& words) {
 int import_checkpoint(const std::vector<std::string>& words) {
   std::fflush(nullptr);
   int error = 0;
-  for (const std::string& python : python_words()) {
-    std::vector<std::string> command = {
-        python, "-c",
-        "import sys\n"
-        "try:\n"
-        "    import meron.convert.__main__ as main\n"
-        "except ImportError as error:\n"
-        "    print(f'meron: {sys.executable} cannot import meron.convert: {error}. Install the '\n"
-        "          'Python package meron and torch, or activate the environment that has them',\n"
-        "          file=sys.stderr)\n"
-        "    sys.exit(1)\n"
-        "import runpy\n"
-        "sys.argv[0] = 'meron checkpoint'\n"
-        "runpy.run_module('meron.convert', run_name='__main__')\n",
-        "import"};
+  const std::string program =
+      "import sys\n"
+      "try:\n"
+      "    import meron.convert.__main__ as main\n"
+      "except ImportError as error:\n"
+      "    print(f'meron: {sys.executable} cannot import meron.convert: {error}. Install the '\n"
+      "          'Python package meron and torch, or activate the environment that has them',\n"
+      "          file=sys.stderr)\n"
+      "    sys.exit(1)\n"
+      "import runpy\n"
+      "sys.argv[0] = 'meron checkpoint'\n"
+      "runpy.run_module('meron.convert', run_name='__main__')\n";
+  for (const std::string& python : python_interpreters()) {
+    std::vector<std::string> command = python_command(python, program);
+    command.emplace_back("import");
     command.insert(command.end(), words.begin(), words.end());
     std::vector<char*> arguments;
     for (std::string& word : command) arguments.push_back(word.data());

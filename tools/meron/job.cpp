@@ -26,6 +26,7 @@
 #include "tools/meron/launcher.h"
 #include "tools/meron/merged_output.h"
 #include "tools/meron/rank_process.h"
+#include "tools/meron/reserved_port.h"
 #include "tools/meron/text.h"
 #include "tools/meron/unique_fd.h"
 
@@ -101,6 +102,7 @@ class Job {
   const JobOptions& options_;
   Launcher& launcher_;
   std::unique_ptr<JobBoard> board_;
+  ReservedPort port_;
   std::vector<RankProcess> ranks_;
   UniqueFd child_events_;
   // Signals of the terminal from before may have missed some ranks.
@@ -155,7 +157,12 @@ void Job::start() {
   command.world_size = options_.ranks;
   command.token = make_token();
   command.capture_output = options_.tag;
-  command.torch_port = options_.torch_port;
+  port_ = reserve_port();
+  command.master_port = port_.number;
+  if (port_.number == 0) {
+    say("no free TCP port was found, so the ranks get no MASTER_ADDR and MASTER_PORT: "
+        "torch.distributed cannot start");
+  }
   command.signal_mask = launcher_.outer_mask();
   command.process_group = launcher_.process_group();
   try {

@@ -16,7 +16,6 @@ struct JobOptions {
   std::chrono::nanoseconds grace = std::chrono::seconds(5);
   std::optional<std::chrono::nanoseconds> timeout;  // for the whole job
   bool tag = false;                                 // mark each line of output with its rank
-  int torch_port = 0;  // where ranks of torch.distributed meet; 0 leaves its variables alone
 };
 
 // Runs the job and returns its exit code: 0 if all ranks ended well, that of the first one that did

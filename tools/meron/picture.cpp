@@ -10,7 +10,6 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <string_view>
@@ -19,6 +18,7 @@
 
 #include "tools/meron/failure.h"
 #include "tools/meron/plot.h"
+#include "tools/meron/python_helper.h"
 #include "tools/meron/unique_fd.h"
 
 extern char** environ;  // NOLINT: POSIX wants it declared
@@ -28,17 +28,6 @@ namespace {
 
 constexpr std::array<std::string_view, 3> kEndings = {".png", ".pdf", ".svg"};
 constexpr int kWithoutMatplotlib = 3;  // plot.py's exit code
-
-// Each python3 that may have matplotlib: of the environment that is active, of the PATH, and of an
-// environment in the current folder.
-std::vector<std::string> pythons() {
-  std::vector<std::string> found;
-  const char* const active = std::getenv("VIRTUAL_ENV");
-  if (active != nullptr && *active != '\0') found.push_back(std::string(active) + "/bin/python3");
-  found.emplace_back("python3");
-  if (access(".venv/bin/python3", X_OK) == 0) found.emplace_back(".venv/bin/python3");
-  return found;
-}
 
 // All of `text`; fewer only if the reader is gone, which its exit status then explains.
 void write_all(int fd, std::string_view text) {
@@ -73,7 +62,9 @@ std::optional<int> try_to_draw(const std::string& python, const char* kind, cons
                                const std::string& path, int& failed) {
   pid_t pid = 0;
   {
-    const UniqueFd script_reads = start({python, "-c", kPlot, kind, path}, pid, failed);
+    std::vector<std::string> words = python_command(python, kPlot);
+    words.insert(words.end(), {kind, path});
+    const UniqueFd script_reads = start(std::move(words), pid, failed);
     if (failed != 0) return std::nullopt;
     write_all(script_reads.get(), json);
   }
@@ -89,7 +80,7 @@ void draw(const char* kind, const std::string& json, const std::string& path) {
   signal(SIGPIPE, SIG_IGN);  // a script that gives up says why itself
   std::string without;       // that have no matplotlib
   int failed = 0;
-  for (const std::string& python : pythons()) {
+  for (const std::string& python : python_interpreters()) {
     const std::optional<int> status = try_to_draw(python, kind, json, path, failed);
     if (!status) continue;
     if (WIFEXITED(*status) && WEXITSTATUS(*status) == 0) return;

@@ -35,7 +35,7 @@ With perfect overlap, a step takes the longest of computation, both links and co
 without overlap, it takes their sum. Plans are ranked by the mean of the two; plans that do not fit
 are last. Computation takes --compute-seconds, or 6 * parameters * --tokens / flops, per micro-batch.
 All figures are predicted, none is measured. --plot uses the python3 that has matplotlib: of
-VIRTUAL_ENV, of the PATH, or of .venv in the current folder.
+VIRTUAL_ENV, or of the PATH.
 
 Examples:
   meron plan --parameters 7B --layers 32 -n 8

@@ -60,14 +60,20 @@ void set_environment(const RankCommand& command, int rank, int token_fd) {
   set("MERON_TOKEN_FD", token_fd);
   set("MERON_BOARD_FD", command.board_fd);
   unsetenv("MERON_TOKEN");  // another job's
-  if (command.torch_port != 0) {
-    set("RANK", rank);
-    set("WORLD_SIZE", command.world_size);
-    set("LOCAL_RANK", rank);
-    set("LOCAL_WORLD_SIZE", command.world_size);
-    set("MASTER_PORT", command.torch_port);
+  // torchrun's, which scripts and libraries read.
+  set("RANK", rank);
+  set("WORLD_SIZE", command.world_size);
+  set("LOCAL_RANK", rank);
+  set("LOCAL_WORLD_SIZE", command.world_size);
+  if (command.master_port != 0) {
+    set("MASTER_PORT", command.master_port);
     setenv("MASTER_ADDR", "127.0.0.1", 1);
+  } else {
+    unsetenv("MASTER_PORT");
+    unsetenv("MASTER_ADDR");
   }
+  // With it, torch.distributed would wait for the agent of an outer torchrun at MASTER_PORT.
+  unsetenv("TORCHELASTIC_USE_AGENT_STORE");
   // Each rank's numeric libraries would else take all of the host's cores.
   const int threads = static_cast<int>(std::thread::hardware_concurrency()) / command.world_size;
   setenv("OMP_NUM_THREADS", std::to_string(std::max(threads, 1)).c_str(), 0);
@@ -115,6 +121,9 @@ Failure exec_failure(const std::string& program, int error) {
                                         program)
                           : fmt::format("the program '{}' does not exist", program),
                    kNotFound);
+  }
+  if (error == EMFILE || error == ENFILE) {
+    return system_failure(fmt::format("cannot start '{}' (see `ulimit -n`)", program), error);
   }
   return Failure(fmt::format("the program '{}' cannot be run: {}", program, std::strerror(error)),
                  kNotExecutable);

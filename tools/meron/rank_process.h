@@ -29,7 +29,7 @@ struct RankCommand {
   std::string token;  // 64 hexadecimal digits
   int board_fd = -1;  // the job's board, see os/job_board.h
   bool capture_output = false;
-  int torch_port = 0;       // as JobOptions has it
+  int master_port = 0;      // of ReservedPort
   sigset_t signal_mask;     // for the ranks; this process' own has more
   pid_t process_group = 0;  // that the ranks join
 };

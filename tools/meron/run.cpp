@@ -19,15 +19,16 @@ constexpr const char* kRunFooter =
     R"(Each rank finds its place in MERON_RANK, MERON_WORLD_SIZE, MERON_LOCAL_RANK and
 MERON_LOCAL_WORLD_SIZE, and the job's secret token in an open file whose descriptor is MERON_TOKEN_FD:
 meron_context_open reads them by itself. MERON_BOARD_FD is the descriptor of shared memory in which
-the launcher records which ranks have ended, and ranks record which rank an error blames. If
+the launcher records which ranks have ended, and ranks record which rank an error blames. Programs
+for torchrun find its variables: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR
+(127.0.0.1) and MASTER_PORT (a free port that the launcher keeps from other programs). If
 OMP_NUM_THREADS is not set, each rank gets its share of the cores that the launcher may use. Rank 0
 reads the launcher's standard input, the others have none. All ranks write to the launcher's standard
 output and error; with --tag through pipes, which most programs buffer (in Python, set
 PYTHONUNBUFFERED=1).
 
 With --as-deepspeed, PYTHONPATH begins with the folder that `python3 -m meron.zero.dropin` prints, so
-that Trainer, accelerate, TRL and scripts for DeepSpeed use Meron; and ranks find torchrun's
-variables too: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
+that Trainer, accelerate, TRL and scripts for DeepSpeed use Meron.
 
 INT, TERM, HUP, QUIT, USR1 and USR2 are passed on to every rank, once. A signal that is ignored when
 the launcher starts, as HUP is under nohup, is ignored by the ranks too and ends nothing. If a rank is
@@ -98,10 +99,7 @@ int run(const RunOptions& options, const CLI::App& app, std::span<char*> after_d
   job.grace = to_nanoseconds("--grace", options.grace);
   if (app.count("--timeout") > 0) job.timeout = to_nanoseconds("--timeout", options.timeout);
   job.tag = options.tag;
-  if (options.as_deepspeed) {
-    put_dropin_on_python_path(job.command[0]);
-    job.torch_port = find_free_port();
-  }
+  if (options.as_deepspeed) put_dropin_on_python_path(job.command[0]);
   return run_job(job);
 }
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from ranks import launch
 from twin import compare
 
 import meron
@@ -139,6 +140,37 @@ over.world.barrier()
 over.close()
 os.write(1, f"done {rank}\\n".encode())  # at once: both ranks write here
 """
+
+
+# Written for torchrun. Both ranks take rank and world size from its variables.
+FOR_TORCHRUN = """
+import os
+import torch, torch.distributed as dist
+import meron, meron.torch as mt
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+model = mt.shard(torch.nn.Linear(1, 1))
+context = mt.context_for(meron.Plan.preset("zero3"))
+assert (context.rank, context.world_size, context.transport) == (rank, world_size, "shm"), context
+data = TensorDataset(torch.arange(8.0)[:, None])
+sampler = DistributedSampler(data, num_replicas=world_size, rank=rank, shuffle=False)
+examples = torch.cat([x.flatten() for (x,) in DataLoader(data, 2, sampler=sampler)])
+dist.init_process_group("gloo")
+found = [torch.empty(4) for _ in range(world_size)]
+dist.all_gather(found, examples)
+assert torch.cat(found).sort().values.tolist() == list(range(8)), found
+assert int(os.environ["LOCAL_RANK"]) == dist.get_rank() == rank
+dist.destroy_process_group()
+"""
+
+
+def test_a_script_for_torchrun_finds_its_rank_under_meron_run(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(FOR_TORCHRUN)
+    done = launch(2, script)
+    assert done.returncode == 0, done.stderr
 
 
 def test_torchrun_with_a_restart(tmp_path: Path) -> None:

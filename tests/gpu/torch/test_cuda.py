@@ -224,3 +224,16 @@ def test_what_does_not_fit_is_told() -> None:
     assert model.cuda() is model
     with pytest.raises(meron.StateError, match="moved"):
         model.cpu()
+
+
+def test_rejects_a_forward_within_a_capture() -> None:
+    model = mt.shard(stack(2), units=torch.nn.Linear, device="cuda")
+    x = batch()
+    expected = model(x)
+    torch.cuda.synchronize()
+    with (
+        pytest.raises(meron.StateError, match="CUDA graph"),
+        torch.cuda.graph(torch.cuda.CUDAGraph()),
+    ):
+        model(x)
+    assert torch.equal(model(x), expected)

@@ -10,19 +10,25 @@ from typing import Any
 
 from meron.lightning.trees import Tree, tree
 from meron.torch.checkpoint.agreement import from_rank
+from meron.torch.ranks import number_of
 from meron.zero import comm
 
 ADDRESS = "127.0.0.1"  # all ranks are on this host
 
 
 def launched() -> bool:
-    """Whether this process is a rank of `meron run`, and of no other launcher."""
-    return "MERON_WORLD_SIZE" in os.environ and "LOCAL_RANK" not in os.environ
+    """True in a rank of `meron run`."""
+    return "MERON_WORLD_SIZE" in os.environ and "MERON_LOCAL_RANK" in os.environ
 
 
 @functools.cache
-def free_port() -> int:
-    """A port of rank 0's choice, for torch.distributed; the same on all ranks. Collective."""
+def main_port() -> int:
+    """The port for torch.distributed; the same on all ranks.
+
+    MASTER_PORT of the launcher; without it, rank 0 chooses a free one, which is collective.
+    """
+    if "MASTER_PORT" in os.environ:
+        return number_of("MASTER_PORT")
     with socket.socket() as listener:
         listener.bind((ADDRESS, 0))
         own = str(listener.getsockname()[1])
@@ -51,7 +57,7 @@ def environment_class(name: str) -> Any:
 
         @property
         def main_port(self) -> int:
-            return free_port()
+            return main_port()
 
         @staticmethod
         def detect() -> bool:

@@ -36,7 +36,7 @@ from meron.torch.torch_internals import (
     own_params,
     set_eval_frame,
 )
-from meron.torch.tracing import refuse_script, refuse_tracing
+from meron.torch.tracing import refuse_capture, refuse_script, refuse_tracing, warn_of_graphs
 from meron.torch.unit import ShardedUnit
 
 grad_enabled = torch.is_grad_enabled
@@ -64,6 +64,8 @@ class Scope:
         self.sharding = sharding
         self.passes = sharding.passes
         self.autograd_device = sharding.residency.autograd_device
+        self.on_cuda = sharding.torch_device.type == "cuda"
+        self.looked_for_graphs = False
         self.module = module
         self.units = units
         self.reshard_after_forward = reshard_after_forward
@@ -91,6 +93,8 @@ class Scope:
         """
         compiler = set_eval_frame(None)  # a graph break: fullgraph=True is for modules within
         try:
+            if self.on_cuda:
+                refuse_capture(self.module)
             passes = self.passes
             active = passes.active
             if self.suspended and not (grad_enabled() or active or current_graph_task() != -1):
@@ -170,6 +174,9 @@ class Scope:
     def call_compiled(self, compiler: Any, args: Any, kwargs: Any) -> Any:
         """The module's forward with its hooks, as torch.compile has it, by the compiler that is
         active or by the module's own."""
+        if self.on_cuda and not self.looked_for_graphs:
+            self.looked_for_graphs = True
+            warn_of_graphs(self.module, compiler if self.compiled is None else self.compiled)
         if self.compiled is not None:
             return self.compiled(*args, **kwargs)
         if self.inlined is None:

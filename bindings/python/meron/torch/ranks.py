@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who the ranks are: of torch.distributed, of a group of it, or of a launcher."""
+"""Who the ranks are: of torch.distributed, of a group of it, or of a launcher; their numbers."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch.distributed as dist
 
+import meron
 from meron import errors
 
 
@@ -75,8 +79,47 @@ def place_in(group: Any) -> tuple[int, int]:
     return rank, world_size
 
 
+def local_rank() -> int | None:
+    """This rank's number on its host, as its launcher says; None if no launcher does.
+
+    MERON_LOCAL_RANK of `meron run` precedes LOCAL_RANK.
+    """
+    for variable in ("MERON_LOCAL_RANK", "LOCAL_RANK"):
+        text = os.environ.get(variable, "")
+        if text.isdecimal():
+            return int(text)
+    return None
+
+
 def number_of(variable: str) -> int:
     text = os.environ[variable]
     if not text.isdecimal():
         raise errors.argument(f"{variable}={text!r} is no number of ranks", variable)
     return int(text)
+
+
+def of_all_ranks(context: meron.Context, values: list[float]) -> npt.NDArray[np.float64]:
+    """The values of all ranks, a row for each. Collective."""
+    own = np.array(values, np.float64)
+    if context.world_size == 1:
+        return own[None]
+    # As 16-bit words, which a sum of floats keeps.
+    table = np.zeros((context.world_size, 4 * len(values)), np.float32)
+    table[context.rank] = own.view(np.uint16)
+    context.world.all_reduce(table)
+    return table.astype(np.uint16).view(np.float64)
+
+
+def require_equal(context: meron.Context, values: Mapping[str, float], advice: str) -> None:
+    """ArgumentError on all ranks that names the first value on which they differ. Collective."""
+    table = of_all_ranks(context, list(values.values()))
+    differs = ~((table == table[0]) | (np.isnan(table) & np.isnan(table[0])))
+    for place, name in enumerate(values):
+        if differs[:, place].any():
+            peer = int(differs[:, place].argmax())
+            raise errors.argument(
+                f"{name} is {table[0, place]:.9g} on rank 0, and {table[peer, place]:.9g} on rank "
+                f"{peer}",
+                name.split(" ")[0],
+                advice,
+            )

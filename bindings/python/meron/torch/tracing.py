@@ -2,11 +2,13 @@
 """What records a module's operations rather than running them has no place for params that are
 gathered around each use: it would keep those of one moment, or none. It is refused.
 
-torch.compile is no such thing: it compiles what is within a sharded module (hooks.py).
+torch.compile is no such thing: it compiles what is within a sharded module (hooks.py). But CUDA
+graphs keep addresses, and each gather may place params elsewhere.
 """
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, NoReturn
 
 import torch
@@ -26,6 +28,39 @@ def refuse_tracing(module: torch.nn.Module) -> None:
         name = type(dispatch_mode(place)).__name__
         if name in RECORDING:
             refuse(type(module).__name__, f"torch.export or another tracer ({name})")
+
+
+def refuse_capture(module: torch.nn.Module) -> None:
+    """StateError while the current CUDA stream is captured into a graph."""
+    if not torch.cuda.is_current_stream_capturing():
+        return
+    raise errors.StateError(
+        f"{type(module).__name__} is sharded, and cannot be captured into a CUDA graph: a replay "
+        "would read its params where they were during the capture",
+        operation="forward",
+        advice="Run it without a graph. A module outside of the sharded ones can be captured.",
+    )
+
+
+def warn_of_graphs(module: torch.nn.Module, compiler: Any) -> None:
+    """Warns if torch.compile replays CUDA graphs of a sharded module."""
+    if replays_graphs(compiler):
+        warnings.warn(
+            f"torch.compile with CUDA graphs (mode='reduce-overhead' or 'max-autotune') records "
+            f"the graphs of {type(module).__name__} again and again, because gathers move its "
+            "params. Use mode='default' or 'max-autotune-no-cudagraphs'",
+            stacklevel=3,
+        )
+
+
+def replays_graphs(compiler: Any) -> bool:
+    """Whether what torch.compile made, or the compiler that is active, uses CUDA graphs."""
+    while compiler is not None:
+        config = getattr(compiler, "get_compiler_config", None)
+        if config is not None:
+            return bool((config() or {}).get("triton.cudagraphs"))
+        compiler = getattr(compiler, "_torchdynamo_orig_backend", None)
+    return False
 
 
 def refuse_script(*_args: Any) -> NoReturn:

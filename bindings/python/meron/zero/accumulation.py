@@ -121,7 +121,8 @@ class Accumulation(Facts):
 
         The next step() updates the params, whatever the number of backward passes was; each is
         divided by the accumulation steps of the config, as always. It works at every stage
-        (DeepSpeed's at 1 to 3). 16-bit gradients add up as in `no_sync`.
+        (DeepSpeed's at 1 to 3). Sums are in f32: if a param has 16 bits, each backward at the
+        stages 2 and 3 is reduced by itself, because this rank would add in 16 bits.
 
         Raises StateError within no_sync or another such block, with managed_gradient_accumulation
         false, or where gradients of the last block were not used by a step.
@@ -138,10 +139,29 @@ class Accumulation(Facts):
                 operation="coalesce_grad_reduction",
                 advice="Call engine.step() after each block, or engine.zero_grad().",
             )
-        with self.no_sync():
+        with self._reduced_at_each_backward() if self._adds_in_16_bits() else self.no_sync():
             yield
         if self.sharding.reducer.finish(self.units):
             self._coalesced = True
+
+    def _adds_in_16_bits(self) -> bool:
+        """True if this rank would add the gradients of a 16-bit param in 16 bits."""
+        return not self.sharding.reducer.local and any(
+            DTYPES[unit.handles[i].dtype].itemsize < 4
+            for unit in self.units
+            for i in unit.trainable
+        )
+
+    @contextlib.contextmanager
+    def _reduced_at_each_backward(self) -> Iterator[None]:
+        """As no_sync for the caller, whose step() raises within; gradients are reduced at once."""
+        if self._unsynced:
+            raise errors.StateError("coalesce_grad_reduction() within no_sync()")
+        self._unsynced = True
+        try:
+            yield
+        finally:
+            self._unsynced = False
 
     def step_units(self, optimizer: torch.optim.Optimizer, units: list[ShardedUnit]) -> None:
         """One update by an optimizer that has some of the model's units, for models with several

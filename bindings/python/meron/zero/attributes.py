@@ -167,7 +167,8 @@ class ZeroParameter(torch.nn.Parameter):
 
         Args:
             hierarchy: without effect.
-            has_been_updated: every rank writes its shard from its values; else changes are dropped.
+            has_been_updated: every rank writes its shard from its values; else changes are dropped,
+                with a warning.
         """
         close_params([self] if param_list is None else list(param_list), has_been_updated)
 

@@ -16,7 +16,7 @@ import torch.distributed as dist
 import meron
 from meron import errors
 from meron.torch import registry
-from meron.torch.ranks import ranks_of
+from meron.torch.ranks import local_rank, ranks_of
 from meron.torch.tensors import CODES_OF_TORCH
 from meron.torch.world import context_for
 
@@ -78,7 +78,8 @@ def get_world_size(group: Any = None) -> int:
 
 def get_local_rank() -> int:
     """The rank on this host, as the launcher says."""
-    return int(os.environ["LOCAL_RANK"]) if "LOCAL_RANK" in os.environ else get_rank()
+    number = local_rank()
+    return get_rank() if number is None else number
 
 
 def barrier(group: Any = None, async_op: bool = False) -> None:

@@ -256,7 +256,7 @@ class Engine(Accumulation, Checkpoints, Phases):
             self._step_optimizer()
         except errors.NonFiniteError:
             self.zero_grad()
-            self._norm = -1.0
+            self._norm = math.inf
             if not self.config.check_overflow:
                 raise
             overflow = True

@@ -16,6 +16,13 @@ from meron.zero.loss_scale import LossScale
 from meron.zero.wrapper import Wrapper
 
 
+class GradientNorm(float):
+    """A norm, also for callers that call `item()` on it, because DeepSpeed returns a tensor."""
+
+    def item(self) -> float:
+        return float(self)
+
+
 class Facts(Wrapper):
     """Attributes: those of Engine, which sets them."""
 
@@ -111,10 +118,13 @@ class Facts(Wrapper):
         """Whether the last step() was a boundary, and was neither skipped nor failed."""
         return self._applied
 
-    def get_global_grad_norm(self) -> float | None:
-        """The norm of the last update's gradients, before clipping; -1 if it was skipped, 0 if no
-        rank had a gradient, None if it failed, or before the first."""
-        return self._norm
+    def get_global_grad_norm(self) -> GradientNorm | None:
+        """The norm of the last update's gradients, before clipping.
+
+        inf if they held NaN or infinity, 0 if no rank had a gradient; None before the first
+        update, and if the last one failed for another reason.
+        """
+        return None if self._norm is None else GradientNorm(self._norm)
 
     def get_lr(self) -> list[float]:
         groups = self.optimizer.param_groups if self.optimizer is not None else []

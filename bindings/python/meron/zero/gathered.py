@@ -8,6 +8,7 @@ would end the process. A forward within the context uses the copy.
 from __future__ import annotations
 
 import contextlib
+import warnings
 import weakref
 from collections.abc import Iterable
 from typing import Any, Union
@@ -125,8 +126,12 @@ def open_params(params: Iterable[torch.Tensor]) -> list[Place]:
 
 
 def close_params(params: Iterable[torch.Tensor], write: bool) -> None:
-    """Ends open_params; `write` writes each rank's part from its own values. Collective."""
-    close_places(places_of(params), write)
+    """Ends open_params; `write` writes each rank's part from its own values, else changes are
+    dropped with a warning. Collective."""
+    places = places_of(params)
+    changed = [] if write else changed_places([place for place in places if is_open(place)])
+    close_places(places, write)
+    warn_of_changes(changed, "all_gather and partition", "has_been_updated=True")
 
 
 def close_places(places: list[Place], write: bool) -> None:
@@ -170,7 +175,7 @@ class GatheredParameters:
     Args:
         params: a param, or several; those that are not sharded are left alone.
         modifier_rank: the rank (of the model's group) whose values count at the end. None drops
-            changes.
+            changes, and warns of them by name (not of values that a codec gathered).
         fwd_module: a module whose forward uses the params from now on.
         enabled: False does nothing.
 
@@ -242,11 +247,10 @@ class GatheredParameters:
                 )
             return
         suspects = [(unit, i) for unit, i in places if unit in checked] if fine else []
-        changed = [
-            not same_bytes(unit.params[i].data, opened[unit].before[i]) for unit, i in suspects
-        ]
+        changed = changed_places(places) if fine else []
         close_places(places, False)
-        refuse_changes(suspects, changed)
+        refuse_changes(suspects, [place in changed for place in suspects])
+        warn_of_changes(changed, "GatheredParameters", "modifier_rank")
 
 
 def restore_shapes(places: list[Place]) -> list[str]:
@@ -271,7 +275,36 @@ def same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
     if not one.numel():
         return True
     first, second = (t.contiguous().view(-1).view(torch.uint8) for t in (one, other))
+    words = len(first) // 8 * 8
+    if all(int(each.storage_offset()) % 8 == 0 for each in (first, second)):  # 5 times as fast
+        same = torch.equal(first[:words].view(torch.int64), second[:words].view(torch.int64))
+        return same and torch.equal(first[words:], second[words:])
     return torch.equal(first, second)
+
+
+def changed_places(places: list[Place]) -> list[Place]:
+    """Those whose values this rank has changed since the gather. Local.
+
+    The comparison takes about as long as a copy of the values: 2 ms for 16 MiB. If a codec gathered
+    the values, they are compared under enable_sanity_checks only, which keeps another copy.
+    """
+    return [
+        (unit, i)
+        for unit, i in places
+        if (unit in checked or not unit.sharding.coded)
+        and not same_bytes(unit.params[i].data, opened[unit].before[i])
+    ]
+
+
+def warn_of_changes(places: list[Place], within: str, remedy: str) -> None:
+    if places:
+        names = ", ".join(f"'{unit.name}.{unit.names[i]}'" for unit, i in places)
+        rank = places[0][0].sharding.context.rank
+        warnings.warn(
+            f"{names} changed on rank {rank} within {within}, and the change is dropped. Pass "
+            f"{remedy} to keep it",
+            stacklevel=4,
+        )
 
 
 def refuse_changes(places: list[Place], changed: list[bool]) -> None:

@@ -20,6 +20,8 @@ from meron.torch.world import asked_plan
 from meron.torch.wrap import convert_buffers
 from meron.zero.adapters import read_keys_locally
 from meron.zero.config import Config, Source, parse
+from meron.zero.differences import differences
+from meron.zero.dropin.version import PEER_VERSION
 from meron.zero.engine import Engine
 from meron.zero.engine_config import as_engine_config
 from meron.zero.gathered import checked
@@ -68,6 +70,7 @@ def initialize(
     config_params: Source = None,
     *,
     device: str | torch.device | None = None,
+    deepspeed_defaults: bool = False,
 ) -> tuple[Engine, torch.optim.Optimizer | None, Any, Any]:
     """Shards a model by a config and returns what trains it. Collective.
 
@@ -84,6 +87,9 @@ def initialize(
         device: where the model computes, as meron.torch.shard has it; default is where its params
             are, and for a model on the device "meta" as for zero.Init. (DeepSpeed always takes its
             accelerator.)
+        deepspeed_defaults: a config without `gradient_clipping` clips at 1.0, as DeepSpeed does;
+            otherwise it does not clip. An optimizer of meron.torch that is passed keeps its
+            `max_norm`.
         distributed_port, dist_init_required: without effect, as ranks find each other by
             `meron run`, torchrun, or an initialised torch.distributed.
 
@@ -104,6 +110,8 @@ def initialize(
     model_parameters = listed(model_parameters)
     source = choose_config(args, config, config_params)
     chosen = parse(source)
+    if deepspeed_defaults:
+        chosen.clip_as_deepspeed()
     rehearse(model, chosen, optimizer, model_parameters, lr_scheduler)
     sharding = shard(
         model, chosen, choose_group(None, None, mpu), device, optimizer, model_parameters
@@ -111,12 +119,8 @@ def initialize(
     check_trainable(model)
     configure_checkpointing(chosen, mpu)
     announce(chosen, sharding.context.rank)
-    if chosen.without_effect and sharding.context.rank == 0:
-        logger.info("keys of the config without effect: %s", ", ".join(chosen.without_effect))
-    if chosen.told and sharding.context.rank == 0:
-        logger.info("rows stay on the host: %s", "; ".join(chosen.told))
-    if chosen.offload.told and sharding.context.rank == 0:
-        logger.info("offload: %s", "; ".join(chosen.offload.told))
+    if sharding.context.rank == 0:
+        report_choices(chosen)
 
     engine = Engine(model, as_engine_config(source, chosen), sharding, units_of(model))
     read_keys_locally(model)
@@ -128,6 +132,18 @@ def initialize(
         engine._release_model()
         raise
     return engine, engine.optimizer, engine.training_dataloader, engine.lr_scheduler
+
+
+def report_choices(config: Config) -> None:
+    """Logs what became of a config, and each difference from DeepSpeed that it meets."""
+    if config.without_effect:
+        logger.info("keys of the config without effect: %s", ", ".join(config.without_effect))
+    if config.told:
+        logger.info("rows stay on the host: %s", "; ".join(config.told))
+    if config.offload.told:
+        logger.info("offload: %s", "; ".join(config.offload.told))
+    for difference in differences(config):
+        logger.info("other than DeepSpeed %s: %s", PEER_VERSION, difference)
 
 
 def configure_checkpointing(config: Config, mpu: Any) -> None:
@@ -186,7 +202,7 @@ def equip(
         optimizer,
         block,
         model_parameters,
-        chosen.clipping,
+        chosen.clipping if optimizer is None else chosen.given_clipping,
         chosen.check_optimizer,
         cycles_momentum(chosen),
         chosen.bf16_values,

@@ -35,7 +35,7 @@ def rule_of(optimizer: Any) -> mt.EngineOptimizer:
     if isinstance(optimizer, mt.EngineOptimizer):
         return optimizer
     raise errors.UnsupportedError(
-        f"the states of {type(optimizer).__name__} are torch's own"
+        f"the states of {type(optimizer).__name__} are torch's own, and cannot move to a drive"
         if optimizer is not None
         else "the engine has no optimizer, and so no states",
         operation="offload_states",
@@ -51,10 +51,10 @@ def offload(optimizer: Any, include: Any, device: Any, folder: str | None) -> bo
         where = OffloadDeviceEnum(device)
     except ValueError:
         raise errors.argument(f"device is {device!r}: cpu and nvme are known", "device") from None
-    rule = rule_of(optimizer)
     if where is not OffloadDeviceEnum.nvme:
         logger.info("offload_states: states reside in host memory already; device nvme moves them")
         return False
+    rule = rule_of(optimizer)
     if kinds & MOVED:
         rule.engine.offload(folder)
     staying = sorted(kind.value for kind in kinds - MOVED)

@@ -52,7 +52,7 @@ CLASSES: dict[str, tuple[str, dict[str, Any]]] = {
     "fusedlion": ("lion", {}),
     "deepspeedcpulion": ("lion", {"betas": (0.9, 0.999)}),
 }
-# Defaults of DeepSpeed where torch has others.
+# Defaults of DeepSpeed where torch has others, for all but `torch_adam`.
 DEFAULTS: dict[str, dict[str, Any]] = {
     "adam": {"weight_decay": 0.0},
     "adamw": {"weight_decay": 0.0},
@@ -243,7 +243,8 @@ def rule_of(kind: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
             name = "adamw"
     if name == "adagrad" and not params.get("amsgrad", True):
         del params["amsgrad"]  # DeepSpeed's class has it, and off
-    return name, {**DEFAULTS.get(name, {}), **own_defaults, **params}
+    defaults = {} if params.get("torch_adam") else DEFAULTS.get(name, {})
+    return name, {**defaults, **own_defaults, **params}
 
 
 def check_params(kind: str, name: str, params: dict[str, Any]) -> None:

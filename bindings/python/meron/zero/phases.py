@@ -35,13 +35,13 @@ class Phases(Facts):
         Args:
             include: of "optim_states", "hp_params", "lp_params", "lp_grads" and
                 "contiguous_grad_buffer"; None is all. The first two go, and together.
-            device: "nvme", which DeepSpeed does not take here; "cpu" is where they reside, and
-                moves nothing.
+            device: "nvme", which DeepSpeed does not take here, for an optimizer of Meron's; "cpu"
+                is where they reside, and moves nothing.
             pin_memory, non_blocking: without effect.
             nvme_path: a folder on a drive; None is the config's.
 
-        Raises ArgumentError, StateError (they are offloaded), UnsupportedError (an optimizer of
-        torch's own), NoSpaceError, IoError: they stay where they were then.
+        Raises ArgumentError, StateError (they are offloaded), UnsupportedError (nvme for an
+        optimizer of torch's own, or without any), NoSpaceError, IoError: they stay where they were.
         """
         self._require_alive("offload_states")
         if offload_states.offload(self.optimizer, include, device, nvme_path):

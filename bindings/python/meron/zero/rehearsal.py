@@ -105,7 +105,7 @@ def optimizer_for_rehearsal(
 ) -> torch.optim.Optimizer | None:
     """One like the engine's, of a param of its own; None where there will be none."""
     if client is not None:
-        check_client(client, config.clipping)
+        check_client(client, config.given_clipping)
         assert isinstance(client, torch.optim.Optimizer)
         config.check_optimizer(client)
         return stand_in_of(client.param_groups)

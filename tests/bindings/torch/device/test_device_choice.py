@@ -31,6 +31,7 @@ class OnDevices(torch.nn.Module):
 def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(DEVICE_VARIABLE, raising=False)
     monkeypatch.delenv("LOCAL_RANK", raising=False)
+    monkeypatch.delenv("MERON_LOCAL_RANK", raising=False)
 
 
 @pytest.fixture
@@ -89,6 +90,8 @@ def test_zero_init_takes_the_device_of_its_local_rank(
     current.append(0)
     assert new_device(None) == "cuda:0" and current[-1] == 0
     assert new_device("cuda:1") == "cuda:1" and current[-1] == 0
+    monkeypatch.setenv("MERON_LOCAL_RANK", "1")  # of meron run, which precedes all others
+    assert new_device(None) == "cuda:1"
 
 
 def test_rejects_params_on_other_devices(two_gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:

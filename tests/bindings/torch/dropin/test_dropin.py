@@ -148,6 +148,7 @@ def test_a_model_on_the_cpu_computes_on_the_accelerator(monkeypatch: pytest.Monk
     start = functools.partial(compat.initialize, dist_init_required=False, config={})
     monkeypatch.delenv("MERON_TORCH_DEVICE", raising=False)
     monkeypatch.delenv("LOCAL_RANK", raising=False)
+    monkeypatch.delenv("MERON_LOCAL_RANK", raising=False)
     start(model=torch.nn.Linear(1, 1))
     monkeypatch.setenv("LOCAL_RANK", "3")
     start(model=torch.nn.Linear(1, 1))

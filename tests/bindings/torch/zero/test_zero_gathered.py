@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import Any
 
 import pytest
@@ -89,6 +90,33 @@ def test_sanity_checks_detect_changes() -> None:
             model.weight.add_(1.0)
 
 
+def test_warns_of_a_change_that_no_modifier_rank_keeps() -> None:
+    for stage in (1, 3):
+        model = zero.initialize(model=nn.Linear(3, 5), config=config(stage))[0].module
+        before = whole(model.weight)
+        dropped = r"'Linear(#\d+)?.weight' changed on rank \d+ within GatheredParameters.*dropped"
+        for change in (
+            lambda weight: weight.data.mul_(0.5),  # as moving averages do
+            lambda weight: setattr(weight, "data", weight.data + 1),
+        ):
+            with pytest.warns(UserWarning, match=dropped), zero.GatheredParameters([model.weight]):
+                change(model.weight)
+            assert torch.equal(whole(model.weight), before)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with zero.GatheredParameters(model.parameters()):
+                assert torch.equal(model.weight, before)
+            with zero.GatheredParameters(model.weight, modifier_rank=0), torch.no_grad():
+                model.weight.add_(1.0)
+            with (
+                pytest.raises(KeyError, match="mine"),
+                zero.GatheredParameters(model.weight),
+            ):
+                model.weight.data.zero_()
+                raise KeyError("mine")
+        assert torch.equal(whole(model.weight), before + 1)
+
+
 def test_params_have_deepspeeds_attributes() -> None:
     with zero.Init():
         model = nn.Linear(5, 7)
@@ -110,7 +138,8 @@ def test_params_have_deepspeeds_attributes() -> None:
     weight.all_gather([weight, model.bias])
     with torch.no_grad():
         weight.zero_()
-    weight.partition([weight, model.bias])
+    with pytest.warns(UserWarning, match="weight' changed.*has_been_updated=True"):
+        weight.partition([weight, model.bias])
     assert torch.equal(whole(weight), expected + 1)
     with pytest.raises(meron.StateError, match="not gathered"):
         weight.partition()

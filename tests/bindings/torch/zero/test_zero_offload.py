@@ -255,3 +255,27 @@ def test_rejects_nvme_states_of_torch_optimizers() -> None:
     own = torch.optim.AdamW(model.parameters())
     with pytest.raises(meron.UnsupportedError, match="torch's own"):
         zero.initialize(model=model, optimizer=own, config=settings(3, "nvme"))
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_offload_states_accepts_an_optimizer_of_torch(stage: int) -> None:
+    """Its states reside on the host, where DeepSpeed's default device moves them."""
+    for make in (torch.optim.AdamW, zero.ops.FusedAdam):
+        model, _ = twins()
+        engine = zero.initialize(
+            model=model, optimizer=make(model.parameters(), lr=0.1), config=config(stage)
+        )[0]
+        batches = batches_of(2)
+        engine_step(engine, batches[:1])
+        before = engine.state_dict()
+        engine.offload_states()
+        assert all(torch.equal(value, before[name]) for name, value in engine.state_dict().items())
+        engine.reload_states()
+        engine_step(engine, batches[1:])
+        with pytest.raises(meron.UnsupportedError, match="torch's own, and cannot move to a drive"):
+            engine.offload_states(device="nvme", nvme_path=DRIVE)
+        engine.destroy()
+    none = {key: value for key, value in config(stage).items() if key != "optimizer"}
+    engine = zero.initialize(model=twins()[0], config=none)[0]
+    engine.offload_states()
+    engine.reload_states()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Union
 
 import torch
@@ -196,7 +196,7 @@ class EngineOptimizer(torch.optim.Optimizer):
         """An engine's optimizer for the units and groups, with its first states. Collective."""
         first = self.param_groups[0]
         self._made_with = self.common_of(first)
-        with self._named(0):
+        with self._named(0), self._numbers_of_mismatch():
             self.engine = self.create([unit.unit for unit in self.sharded], first)
         try:
             self._furnish()
@@ -271,6 +271,26 @@ class EngineOptimizer(torch.optim.Optimizer):
     def _named(self, number: int) -> contextlib.AbstractContextManager[None]:
         return groups.named(f"param group {number} of {self._name()}: ", self.number_names)
 
+    @contextlib.contextmanager
+    def _numbers_of_mismatch(self) -> Iterator[None]:
+        """Adds this rank's numbers to the error of ranks that call with different ones: the
+        engine's message names the calls alone."""
+        try:
+            yield
+        except errors.MismatchError as error:
+            own = [f"max_norm {self.max_norm:g}"]
+            for number, group in enumerate(self.param_groups):
+                values = ", ".join(f"{key} {group[key]}" for key in self.defaults if key in group)
+                own.append(f"param group {number}: {values}")
+            raise errors.MismatchError(
+                f"{error.message.rstrip('.')}. On this rank {self._name()} has {'; '.join(own)}",
+                operation=error.operation,
+                subject=error.subject,
+                advice=error.advice,
+                rank=error.rank,
+                peer=error.peer,
+            ) from error
+
     def _name(self) -> str:
         return type(self).__name__
 
@@ -312,7 +332,8 @@ class EngineOptimizer(torch.optim.Optimizer):
         self.sharding.drop(self.sharded)
         begun = True
         try:
-            self.engine._step_to_its_end()
+            with self._numbers_of_mismatch():
+                self.engine._step_to_its_end()
         except errors.StateError:  # the engine has the gradients still
             begun = False
             raise

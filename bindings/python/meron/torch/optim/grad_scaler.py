@@ -16,9 +16,9 @@ import torch
 from meron.torch import torch_internals
 from meron.torch.optim.engine import EngineOptimizer
 from meron.torch.optim.shards import refuse_whole_params
+from meron.torch.ranks import of_all_ranks
 from meron.torch.sharding import by_sharding
 from meron.torch.unit import ShardedUnit
-from meron.torch.values.state import of_all_ranks
 
 Places = list[tuple[ShardedUnit, int]]
 

@@ -24,6 +24,7 @@ from meron._native import call, ffi, lib, new
 from meron.torch import registry
 from meron.torch.api import require_units, shardings_below
 from meron.torch.guard import plain
+from meron.torch.optim.agreement import StepAgreement
 from meron.torch.optim.states import NUMBERS, numbers_in
 from meron.torch.sharded_context import ShardedContext
 from meron.torch.sharding import Sharding, sharding_with, unit_of
@@ -333,13 +334,19 @@ def wrap(optimizer: torch.optim.Optimizer, shards: Shards) -> None:
     """Puts the engine's part of a step around the optimizer's own methods."""
     plain_step, plain_zero = optimizer.step, optimizer.zero_grad
     plain_add = optimizer.add_param_group
+    agreement = StepAgreement(optimizer, shards.parts)
 
     def step(self: torch.optim.Optimizer, closure: Any = None) -> Any:
-        """One step on this rank's shards; publishes the new values. Collective."""
+        """One step on this rank's shards; publishes the new values. Collective.
+
+        Raises ArgumentError on all ranks if their groups or frozen params differ.
+        """
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        for sharding, own in shards.of_shardings(shards.units()):
+            agreement.check(sharding, own)
         try:
             units = shards.give_gradients()
             for sharding in shards.shardings:

@@ -11,6 +11,7 @@ import torch
 
 import meron
 from meron import errors
+from meron.torch.ranks import local_rank
 from meron.torch.sharding import unit_of
 
 DEVICE_VARIABLE = "MERON_TORCH_DEVICE"
@@ -69,7 +70,7 @@ def device_for(
 
     In this order: what is asked for; where parts of them are sharded; where their params lie, if on
     CUDA; MERON_TORCH_DEVICE; for params that are nowhere yet, the current CUDA device of a rank
-    that a launcher started (LOCAL_RANK). Raises ArgumentError naming a param that does not fit.
+    that a launcher started. Raises ArgumentError naming a param that does not fit.
     """
     left_out = {id(param) for param in ignored}
     places: dict[torch.device, str] = {}
@@ -110,7 +111,7 @@ def device_for(
     if chosen is None:
         chosen = asked_device(None)
     if chosen is None:
-        started = meta in places and lies is None and "LOCAL_RANK" in os.environ
+        started = meta in places and lies is None and local_rank() is not None
         chosen = device_name("cuda") if started and torch.cuda.is_available() else ""
     if lies is not None:
         check_place(name, lies, chosen)
@@ -120,16 +121,16 @@ def device_for(
 def new_device(asked: str | torch.device | None) -> str:
     """The device of modules that are not built yet, of a program in DeepSpeed's names: what is
     asked for; MERON_TORCH_DEVICE; on a rank that a launcher started, the CUDA device of its number
-    LOCAL_RANK, which becomes the current one, as in DeepSpeed (the current one stays, if there is
+    on the host, which becomes the current one, as in DeepSpeed (the current one stays, if there is
     no such device: each rank sees its own alone)."""
     chosen = asked_device(asked)
     if chosen is not None:
         return chosen
-    local_rank = os.environ.get("LOCAL_RANK")
-    if local_rank is None or not torch.cuda.is_available():
+    number = local_rank()
+    if number is None or not torch.cuda.is_available():
         return ""
-    if local_rank.isdecimal() and int(local_rank) < torch.cuda.device_count():
-        torch.cuda.set_device(int(local_rank))
+    if number < torch.cuda.device_count():
+        torch.cuda.set_device(number)
     return device_name("cuda")
 
 

@@ -10,14 +10,13 @@ import math
 from collections.abc import Iterable
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-import meron
 from meron import errors
 from meron.torch.optim.engine import EngineOptimizer
 from meron.torch.optim.packed import step_of
 from meron.torch.optim.states import read_state, write_state
+from meron.torch.ranks import of_all_ranks, require_equal
 from meron.torch.sharding import Sharding, by_sharding, placed, sharding_with, unit_of
 from meron.torch.unit import ShardedUnit
 from meron.torch.values.full import full_param, has_own, own_part, whole_of
@@ -98,8 +97,9 @@ def clip_grad_norm_(
     Args:
         norm_type: a power above 0, or inf.
 
-    Raises NonFiniteError (error_if_nonfinite) when the norm is NaN or infinite. StateError when
-    groups overlap in such a way that ranks do not agree on a norm.
+    Raises ArgumentError on all ranks if they pass different values. NonFiniteError
+    (error_if_nonfinite) when the norm is NaN or infinite. StateError when groups overlap in such a
+    way that ranks do not agree on a norm.
     """
     if not norm_type > 0:
         raise errors.argument(f"norm_type is {norm_type}", "norm_type", "Give a power above 0.")
@@ -111,6 +111,12 @@ def clip_grad_norm_(
         raise errors.argument("clip_grad_norm_ was given no sharded param")
     parts: list[torch.Tensor] = []
     powers = []
+    limits = {
+        f"{name} of clip_grad_norm_": float(value)
+        for name, value in (("max_norm", max_norm), ("norm_type", norm_type))
+    }
+    for sharding in places:
+        require_equal(sharding.context, limits, "Pass the same value on all ranks")
     for sharding, own in places.items():
         gradients = sharding.reducer.parts(own)
         powers.append(global_power(sharding, gradients, norm_type))
@@ -186,18 +192,6 @@ def agreed_power(shardings: list[Sharding], power: float) -> float:
             advice="Clip the params of each group by a call of its own.",
         )
     return chosen
-
-
-def of_all_ranks(context: meron.Context, values: list[float]) -> npt.NDArray[np.float64]:
-    """The values of all ranks, a row for each. Collective."""
-    own = np.array(values, np.float64)
-    if context.world_size == 1:
-        return own[None]
-    # As 16-bit words, which a sum of floats keeps.
-    table = np.zeros((context.world_size, 4 * len(values)), np.float32)
-    table[context.rank] = own.view(np.uint16)
-    context.world.all_reduce(table)
-    return table.astype(np.uint16).view(np.float64)
 
 
 # ---- Optimizer states ---------------------------------------------------------------------------

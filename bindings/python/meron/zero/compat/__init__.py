@@ -22,6 +22,7 @@ import torch
 
 import meron
 from meron import zero
+from meron.torch.ranks import local_rank
 from meron.torch.resolve.device import DEVICE_VARIABLE
 from meron.torch.sharding import unit_of
 from meron.zero.compat import accelerator, refused, tree
@@ -50,7 +51,8 @@ def initialize(*args: Any, **kwargs: Any) -> Any:
 
     `dist_init_required=False` makes no process group. As DeepSpeed does, a model that was built on
     the CPU computes on the accelerator, if there is one: on the CUDA device LOCAL_RANK, which
-    becomes the current one. `device` or MERON_TORCH_DEVICE choose another.
+    becomes the current one. `device` or MERON_TORCH_DEVICE choose another. A config without
+    `gradient_clipping` clips at DeepSpeed's default.
     """
     given = inspect.signature(initialize_engine).bind_partial(*args, **kwargs).arguments
     if comm.is_available():
@@ -59,6 +61,7 @@ def initialize(*args: Any, **kwargs: Any) -> Any:
         init_distributed(distributed_port=port, dist_init_required=required)
     if kwargs.get("device") is None:
         kwargs["device"] = accelerator_device(given.get("model"))
+    kwargs.setdefault("deepspeed_defaults", True)
     return initialize_engine(*args, **kwargs)
 
 
@@ -72,9 +75,9 @@ def accelerator_device(model: Any) -> str | None:
         unit_of(p) is not None or p.device.type not in ("cpu", "meta") for p in model.parameters()
     ):
         return None
-    local_rank = os.environ.get("LOCAL_RANK", "")
-    if local_rank.isdecimal() and int(local_rank) < device.device_count():
-        device.set_device(int(local_rank))
+    number = local_rank()
+    if number is not None and number < device.device_count():
+        device.set_device(number)
     return device.current_device_name()
 
 

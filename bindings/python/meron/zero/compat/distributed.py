@@ -13,7 +13,6 @@ collective are torch's.
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from meron import errors
-from meron.torch.ranks import ranks_of
+from meron.torch.ranks import local_rank, ranks_of
 from meron.zero import comm as over_meron
 from meron.zero.compat.rendezvous import init_distributed
 
@@ -103,8 +102,9 @@ def get_world_size(group: Any = None) -> int:
 
 
 def get_local_rank() -> int:
-    """The rank on this host, from LOCAL_RANK of the launcher."""
-    return int(os.environ["LOCAL_RANK"]) if "LOCAL_RANK" in os.environ else get_rank()
+    """The rank on this host, as the launcher says."""
+    number = local_rank()
+    return get_rank() if number is None else number
 
 
 def get_world_group() -> Any:

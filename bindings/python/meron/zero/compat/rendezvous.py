@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """init_distributed: makes torch's process group of the ranks that a launcher started.
 
-| started by | ranks meet at |
+Rank and world size are MERON_RANK and MERON_WORLD_SIZE, else RANK and WORLD_SIZE.
+
+| the environment has | ranks meet at |
 |---|---|
-| torchrun, accelerate, any launcher that sets RANK, WORLD_SIZE and MASTER_ADDR | torch's env:// |
-| meron run | a store of rank 0, whose port Meron's ranks exchange |
-| nothing: one process | a store within the process |
+| rank, world size and MASTER_ADDR: meron run, torchrun, accelerate | torch's env:// |
+| MERON_RANK and MERON_WORLD_SIZE alone | a store of rank 0, whose port Meron's ranks exchange |
+| none of them: one process | a store within the process |
 """
 
 from __future__ import annotations
@@ -71,18 +73,28 @@ def init_distributed(
         dist.init_process_group(
             backend, init_method=init_method, timeout=limit, rank=rank, world_size=world_size
         )
-    elif all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR")):
-        os.environ.setdefault("MASTER_PORT", str(distributed_port))
-        dist.init_process_group(backend, timeout=limit)
-    elif "MERON_WORLD_SIZE" in os.environ:
-        own, count = number_of("MERON_RANK"), number_of("MERON_WORLD_SIZE")
-        store = store_of_meron(own, count, limit)
-        dist.init_process_group(backend, store=store, rank=own, world_size=count, timeout=limit)
-    else:
+    elif (place := launched_place()) is None:
         refuse_other_launchers()
         dist.init_process_group(
             backend, store=dist.HashStore(), rank=0, world_size=1, timeout=limit
         )
+    else:
+        own, count = place
+        if "MASTER_ADDR" in os.environ:
+            os.environ.setdefault("MASTER_PORT", str(distributed_port))
+            dist.init_process_group(backend, rank=own, world_size=count, timeout=limit)
+        else:
+            store = store_of_meron(own, count, limit)
+            dist.init_process_group(backend, store=store, rank=own, world_size=count, timeout=limit)
+
+
+def launched_place() -> tuple[int, int] | None:
+    """Returns rank and world size from the launcher's variables, or None."""
+    if "MERON_WORLD_SIZE" in os.environ:
+        return number_of("MERON_RANK"), number_of("MERON_WORLD_SIZE")
+    if all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR")):
+        return number_of("RANK"), number_of("WORLD_SIZE")
+    return None
 
 
 def default_backend() -> str:

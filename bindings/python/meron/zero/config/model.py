@@ -15,7 +15,7 @@ from meron import errors
 from meron.torch.tensors import dtype_name
 from meron.zero.config.offload import Offload
 from meron.zero.config.precision import Autocast, Fp16
-from meron.zero.config.table import KNOWN_MIXTURES
+from meron.zero.config.table import KEYS, KNOWN_MIXTURES
 from meron.zero.config.topology import Topology
 
 
@@ -94,6 +94,17 @@ class Config:
     unknown: list[str] = field(default_factory=list, compare=False)  # keys that are ignored
     without_effect: list[str] = field(default_factory=list, compare=False)  # keys that it has
     told: list[str] = field(default_factory=list, compare=False)  # why rows are not on the device
+
+    def clip_as_deepspeed(self) -> None:
+        """A config without `gradient_clipping` clips at DeepSpeed's default."""
+        key = KEYS[""]["gradient_clipping"]
+        if self.table.get(key.name) is None:
+            self.clipping = key.default
+
+    @property
+    def given_clipping(self) -> float:
+        """The clipping that the config itself has; 0 if it has none."""
+        return self.clipping if self.table.get("gradient_clipping") is not None else 0.0
 
     @property
     def scaling(self) -> Fp16 | None:

@@ -192,7 +192,7 @@ def plan(options: argparse.Namespace) -> tuple[list[str], dict[str, str]]:
         environment["MASTER_PORT"] = str(options.master_port)
     meron = find_meron()
     if meron is not None and options.master_port is None:
-        # --as-deepspeed sets torchrun's variables, with a free port.
+        # meron run sets torchrun's variables, with a free port.
         return [meron, "run", "-n", str(len(slots)), "--as-deepspeed", "--", *program], environment
     where = ["--standalone"] if options.master_port is None else torch_rendezvous(options)
     return [*torchrun(len(slots)), *where, "--no-python", *program], environment

@@ -29,8 +29,8 @@ BATCHES = (
         1.0,
         "the norm that gradients are scaled to at most; 0 is off",
         own=0.0,
-        why="older versions of DeepSpeed do not clip by default, and a loop of PyTorch does not: "
-        "a config without the key keeps their results. Trainer and accelerate write the key",
+        why="a loop of PyTorch does not clip. The package `deepspeed` of the drop-in, and "
+        "`initialize(deepspeed_defaults=True)`, clip at 1.0",
     ),
     works(
         "dataloader_drop_last", Flag(), False, "the loader of `training_data` drops a short batch"
