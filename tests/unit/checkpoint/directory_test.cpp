@@ -238,7 +238,7 @@ TEST_F(CheckpointDirectory, AReaderKeepsWhatItHasOpened) {
     ASSERT_TRUE(test::save(staging, root(), "last", 1, true).ok());
     auto former = checkpoint::open_checkpoint(at("last"));
     ASSERT_TRUE(former.ok());
-    checkpoint::TensorReader reader(*former), late(*former);
+    checkpoint::TensorReader reader(*former), late(*checkpoint::open_checkpoint(at("last")));
     ASSERT_TRUE(reader.hold().ok());
     if (removed) {
       fs::remove_all(at("last"));
