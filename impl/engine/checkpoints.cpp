@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <system_error>
 #include <utility>
 
 #include "base/hash.h"
@@ -250,7 +251,14 @@ Result<std::shared_ptr<Operation>> Context::begin_save(
       options.optimizers.push_back(describe(*optimizer));
     }
     // Before the others count on this rank: the system may refuse the thread.
-    if (!threads_.saves) threads_.saves = std::make_unique<SaveThread>(*this);
+    if (!threads_.saves) {
+      try {
+        threads_.saves = std::make_unique<SaveThread>(*this);
+      } catch (const std::system_error&) {
+        return Error(MERON_E_NO_MEMORY, "the system gives no memory for the thread that saves",
+                     "free memory, or raise the limit on threads (ulimit -u)");
+      }
+    }
     MERON_TRY(post(world(), {CallKind::save, options.target.name, 0, detail}));
     if (!names.ok()) return names.error();  // the same text on all ranks
     options.what.names = *names;
