@@ -21,7 +21,7 @@ namespace {
 constexpr uint32_t kBlockGrain = 4096;
 constexpr uint32_t kMaxBlock = 1U << 30;
 constexpr int kMaxThreads = 256;
-constexpr int kAttempts = 1000;  // to unregister memory, a millisecond apart
+constexpr int kAttempts = 1000;  // to unregister memory, one per millisecond
 
 Status check(const IoOptions& options) {
   if (options.block == 0 || options.block > kMaxBlock || options.block % kBlockGrain != 0) {
@@ -164,7 +164,7 @@ bool IoEngine::register_buffer(std::byte* data, uint64_t bytes) {
 
 void IoEngine::unregister_buffer(std::byte* data) {
   if (data == nullptr || forked()) return;
-  // Destructors call it, and the memory must not be given back before the kernel releases it.
+  // Destructors call this before they unmap the memory, so the kernel must release it first.
   for (int attempt = 0;; ++attempt) {
     try {
       return backend_->unregister_buffer(data);
