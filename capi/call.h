@@ -3,6 +3,7 @@
 // status and, where asked for, an error object; structs of the caller's may be of another version.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 #include <string>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "base/result.h"
+#include "capi/field_ends.h"
 #include "meron/base.h"
 
 struct meron_error {
@@ -18,6 +20,8 @@ struct meron_error {
 };
 
 namespace meron::capi {
+
+inline constexpr uint32_t kMaxStruct = 4096;  // bytes
 
 // Ends a call that failed.
 meron_status report(const char* operation, meron_error** err, ErrorInfo info) noexcept;
@@ -77,6 +81,24 @@ inline Error unknown_enum(const char* name, int64_t value) {
       .on(name);
 }
 
+// Whether a caller of some version can have a struct of that size: it ends where a field does, or
+// beyond all that this version knows.
+template <class Struct>
+bool is_size_of(uint32_t size) {
+  constexpr const auto& kEnds = FieldEnds<Struct>::kEnds;
+  return (size > sizeof(Struct) && size <= kMaxStruct) ||
+         std::find(kEnds.begin(), kEnds.end(), size) != kEnds.end();
+}
+
+template <class Struct>
+Error size_error(uint64_t size, const char* name, const char* advice) {
+  return Error(MERON_E_ARGUMENT,
+               std::string(name) + ".struct_size is " + std::to_string(size) + ", expected " +
+                   std::to_string(sizeof(Struct)),
+               advice)
+      .on(name);
+}
+
 // The caller's options over the defaults: what an older caller does not have keeps its default;
 // what a newer caller sets and this library does not know is refused.
 template <class Options>
@@ -85,12 +107,8 @@ Result<Options> read_options(const Options* given, const Options& defaults, cons
   if (given == nullptr) return options;
   uint32_t size = 0;
   std::memcpy(&size, given, sizeof(size));
-  if (size < sizeof(uint32_t) || size > 4096) {
-    return Error(MERON_E_ARGUMENT,
-                 std::string(name) + ".struct_size is " + std::to_string(size) + ", expected " +
-                     std::to_string(sizeof(Options)),
-                 "start from the INIT macro or the init function")
-        .on(name);
+  if (!is_size_of<Options>(size)) {
+    return size_error<Options>(size, name, "start from the INIT macro or the init function");
   }
   const auto* bytes = reinterpret_cast<const unsigned char*>(given);
   for (size_t i = sizeof(Options); i < size; ++i) {
@@ -109,7 +127,7 @@ Result<Options> read_options(const Options* given, const Options& defaults, cons
 template <class Options>
 Status init_options(Options* out, size_t struct_size, const Options& initial) {
   MERON_TRY(need(out, "the struct"));
-  if (struct_size < sizeof(uint32_t) || struct_size > sizeof(Options)) {
+  if (struct_size > sizeof(Options) || !is_size_of<Options>(static_cast<uint32_t>(struct_size))) {
     return Error(MERON_E_ARGUMENT,
                  "struct_size is " + std::to_string(struct_size) + ", this library knows " +
                      std::to_string(sizeof(Options)),
@@ -124,12 +142,8 @@ Status init_options(Options* out, size_t struct_size, const Options& initial) {
 template <class Info>
 Status write_info(Info* out, Info info, const char* name) {
   const uint32_t size = out->struct_size;
-  if (size < sizeof(uint32_t) || size > 4096) {
-    return Error(MERON_E_ARGUMENT,
-                 std::string(name) + ".struct_size is " + std::to_string(size) + ", expected " +
-                     std::to_string(sizeof(Info)),
-                 "set struct_size to sizeof the struct before the call")
-        .on(name);
+  if (!is_size_of<Info>(size)) {
+    return size_error<Info>(size, name, "set struct_size to sizeof the struct before the call");
   }
   info.struct_size = size;
   std::memcpy(static_cast<void*>(out), &info, size < sizeof(Info) ? size : sizeof(Info));

@@ -99,8 +99,10 @@ meron_status meron_checkpoint_save_begin(meron_future* out, meron_context contex
     saving.what.skip_frozen = given.skip_frozen == 1;
     if (given.extra != nullptr) saving.extra = given.extra;
     if (given.mapping != nullptr) saving.mapping = given.mapping;
+    MERON_ASSIGN(auto handle, NewHandle<FutureHolder>::make(holder->context));
     MERON_ASSIGN(auto save, holder->context->begin_save(optimizers, std::move(saving)));
-    return put<FutureHolder>(out, holder->context, std::move(save));
+    handle.issue(out, std::move(save));
+    return Ok{};
   });
 }
 
@@ -179,6 +181,9 @@ meron_status meron_checkpoint_text(const char** out, meron_checkpoint checkpoint
         return Ok{};
       case MERON_CHECKPOINT_MANIFEST:
         *out = value.manifest().c_str();
+        return Ok{};
+      case MERON_CHECKPOINT_PASSED_OVER:
+        *out = value.passed_over().c_str();
         return Ok{};
       default:
         return unknown_enum("kind", kind);

@@ -107,6 +107,7 @@ meron_status meron_gather_begin(meron_future* out, const meron_unit* units, size
     MERON_ASSIGN(Units found, get_units(units, count));
     rank = found.context->transport().rank();
     const GatherMode mode = static_cast<GatherMode>(given.mode);
+    MERON_ASSIGN(auto handle, NewHandle<GatherHolder>::make(found.context));
     MERON_ASSIGN([[maybe_unused]] const Turn turn, found.context->turn());
     auto held = found.context->lock();
     std::vector<GatherTarget> targets;
@@ -120,7 +121,8 @@ meron_status meron_gather_begin(meron_future* out, const meron_unit* units, size
     MERON_ASSIGN(auto gather,
                  found.context->gather(held, std::move(found.units), mode, std::move(targets),
                                        static_cast<GatherPlace>(given.place)));
-    return put<GatherHolder>(out, found.context, std::move(gather));
+    handle.issue(out, std::move(gather));
+    return Ok{};
   });
 }
 

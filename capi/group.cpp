@@ -24,12 +24,14 @@ meron_status meron_group_create(meron_group* out, meron_context context, const i
     MERON_TRY(need(out, "out"));
     MERON_TRY(need(ranks, "ranks"));
     MERON_ASSIGN(const auto holder, get<ContextHolder>(context, rank));
+    MERON_ASSIGN(auto handle, NewHandle<GroupHolder>::make(holder->context));
     MERON_ASSIGN(Channel* const channel, holder->context->create_group(std::span(ranks, count)));
     if (channel == nullptr) {
       out->id = 0;
       return Ok{};
     }
-    return put<GroupHolder>(out, holder->context, channel);
+    handle.issue(out, channel);
+    return Ok{};
   });
 }
 
@@ -78,10 +80,12 @@ meron_status meron_barrier_begin(meron_future* out, meron_group group, meron_err
   return guard("barrier_begin", err, [&](int& rank) -> Status {
     MERON_TRY(need(out, "out"));
     MERON_ASSIGN(const auto holder, get<GroupHolder>(group, rank));
+    MERON_ASSIGN(auto handle, NewHandle<FutureHolder>::make(holder->context));
     MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
     auto held = holder->context->lock();
     MERON_ASSIGN(auto barrier, holder->context->barrier(held, *holder->value));
-    return put<FutureHolder>(out, holder->context, std::move(barrier));
+    handle.issue(out, std::move(barrier));
+    return Ok{};
   });
 }
 
@@ -91,12 +95,14 @@ meron_status meron_broadcast_begin(meron_future* out, meron_group group, void* d
     MERON_TRY(need(out, "out"));
     if (bytes > 0) MERON_TRY(need(data, "data"));
     MERON_ASSIGN(const auto holder, get<GroupHolder>(group, rank));
+    MERON_ASSIGN(auto handle, NewHandle<FutureHolder>::make(holder->context));
     MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
     auto held = holder->context->lock();
     MERON_ASSIGN(auto broadcast,
                  holder->context->broadcast(held, *holder->value, static_cast<std::byte*>(data),
                                             bytes, root));
-    return put<FutureHolder>(out, holder->context, std::move(broadcast));
+    handle.issue(out, std::move(broadcast));
+    return Ok{};
   });
 }
 
@@ -113,12 +119,14 @@ meron_status meron_all_reduce_begin(meron_future* out, meron_group group, void* 
                    "pass the number of elements");
     }
     MERON_ASSIGN(const auto holder, get<GroupHolder>(group, rank));
+    MERON_ASSIGN(auto handle, NewHandle<FutureHolder>::make(holder->context));
     MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
     auto held = holder->context->lock();
     MERON_ASSIGN(auto all_reduce,
                  holder->context->all_reduce(held, *holder->value, static_cast<std::byte*>(data),
                                              count, type, op == MERON_MEAN));
-    return put<FutureHolder>(out, holder->context, std::move(all_reduce));
+    handle.issue(out, std::move(all_reduce));
+    return Ok{};
   });
 }
 

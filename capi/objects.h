@@ -53,6 +53,29 @@ Status put(Handle* out, Args&&... args) {
   return Ok{};
 }
 
+// A handle whose memory is allocated before the work begins that it stands for. Issuing it cannot
+// fail, so the caller can release all work that has begun.
+template <class H>
+class NewHandle {
+ public:
+  static Result<NewHandle> make(std::shared_ptr<Context> context) {
+    MERON_ASSIGN(HandleTable::Room room, HandleTable::instance().reserve());
+    return NewHandle(std::move(room),
+                     std::make_shared<H>(std::move(context), decltype(H::value){}));
+  }
+  template <class Handle, class T>
+  void issue(Handle* out, T&& value) noexcept {
+    holder_->value = std::forward<T>(value);
+    out->id = room_.issue(std::move(holder_));
+  }
+
+ private:
+  NewHandle(HandleTable::Room room, std::shared_ptr<H> holder)
+      : room_(std::move(room)), holder_(std::move(holder)) {}
+  HandleTable::Room room_;
+  std::shared_ptr<H> holder_;
+};
+
 // MERON_OK or MERON_IN_PROGRESS.
 inline Result<meron_status> progress_status(Result<bool> ended) {
   if (!ended.ok()) return std::move(ended).error();

@@ -98,9 +98,11 @@ meron_status meron_optimizer_create(meron_optimizer* out, const meron_unit* unit
     MERON_ASSIGN(const OptimizerOptions translated, translate(given));
     MERON_ASSIGN(Units found, get_units(units, count));
     rank = found.context->transport().rank();
+    MERON_ASSIGN(auto handle, NewHandle<OptimizerHolder>::make(found.context));
     MERON_ASSIGN(auto optimizer,
                  found.context->create_optimizer(std::move(found.units), translated));
-    return put<OptimizerHolder>(out, found.context, std::move(optimizer));
+    handle.issue(out, std::move(optimizer));
+    return Ok{};
   });
 }
 
@@ -177,10 +179,12 @@ meron_status meron_optimizer_step_begin(meron_future* out, meron_optimizer optim
   return guard("optimizer_step_begin", err, [&](int& rank) -> Status {
     MERON_TRY(need(out, "out"));
     MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
+    MERON_ASSIGN(auto handle, NewHandle<FutureHolder>::make(holder->context));
     MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
     auto held = holder->context->lock();
     MERON_ASSIGN(auto step, holder->context->step(held, holder->value));
-    return put<FutureHolder>(out, holder->context, std::move(step));
+    handle.issue(out, std::move(step));
+    return Ok{};
   });
 }
 

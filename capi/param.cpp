@@ -86,10 +86,12 @@ meron_status meron_param_register(meron_param* out, meron_context context,
       }
       channel = group->value;
     }
+    MERON_ASSIGN(auto handle, NewHandle<ParamHolder>::make(holder->context));
     MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
     auto held = holder->context->lock();
     MERON_ASSIGN(auto param, holder->context->register_param(held, std::move(tensor), *channel));
-    return put<ParamHolder>(out, holder->context, std::move(param));
+    handle.issue(out, std::move(param));
+    return Ok{};
   });
 }
 
@@ -149,10 +151,12 @@ meron_status meron_unit_create(meron_unit* out, meron_context context, const cha
       }
       members.push_back(param->value);
     }
+    MERON_ASSIGN(auto handle, NewHandle<UnitHolder>::make(holder->context));
     MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
     auto held = holder->context->lock();
     MERON_ASSIGN(auto unit, holder->context->create_unit(held, name, std::move(members)));
-    return put<UnitHolder>(out, holder->context, std::move(unit));
+    handle.issue(out, std::move(unit));
+    return Ok{};
   });
 }
 
@@ -206,10 +210,12 @@ meron_status meron_update_begin(meron_future* out, const meron_unit* units, size
     MERON_TRY(need(out, "out"));
     MERON_ASSIGN(Units found, get_units(units, count));
     rank = found.context->transport().rank();
+    MERON_ASSIGN(auto handle, NewHandle<UpdateHolder>::make(found.context));
     MERON_ASSIGN([[maybe_unused]] const Turn turn, found.context->turn());
     auto held = found.context->lock();
     MERON_ASSIGN(auto update, found.context->update(held, std::move(found.units)));
-    return put<UpdateHolder>(out, found.context, std::move(update));
+    handle.issue(out, std::move(update));
+    return Ok{};
   });
 }
 

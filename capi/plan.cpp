@@ -1,36 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "meron/plan.h"
 
-#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "capi/guard.h"
 
 using namespace meron;        // NOLINT: this file is the C side of that namespace
 using namespace meron::capi;  // NOLINT
-
-namespace {
-
-// The model JSON that parse_model reads: a flat stands as one tensor of its padded size, so that
-// the layout comes out the same.
-std::string model_json(const ModelDesc& model) {
-  using Json = nlohmann::ordered_json;
-  Json units = Json::array();
-  for (const UnitDesc& unit : model.units) {
-    Json tensors = Json::array();
-    for (size_t f = 0; f < unit.flats.size(); ++f) {
-      const FlatDesc& flat = unit.flats[f];
-      tensors.push_back({{"name", unit.name + ".flat" + std::to_string(f)},
-                         {"shape", {flat.elements}},
-                         {"dtype", name_of(flat.dtype)},
-                         {"trainable", flat.trainable}});
-    }
-    units.push_back({{"name", unit.name}, {"tensors", std::move(tensors)}});
-  }
-  return Json{{"units", std::move(units)}}.dump(2);
-}
-
-}  // namespace
 
 extern "C" {
 
@@ -120,7 +96,7 @@ meron_status meron_plan_model_from_safetensors(char** out, const void* header, s
     MERON_ASSIGN(const ModelDesc model,
                  model_from_safetensors(std::string_view(static_cast<const char*>(header), bytes),
                                         file_bytes));
-    return hand_out(out, model_json(model));
+    return hand_out(out, to_json(model, 2));
   });
 }
 

@@ -107,11 +107,13 @@ void* given_stream(const meron_reduce_options& options) {
   return options.struct_size >= kEnd ? options.stream : nullptr;
 }
 
-// Where nobody asked for the future the operation goes on by itself.
-Status put_future(meron_future* out, const UnitHolder& holder,
-                  std::shared_ptr<Operation> operation) {
-  if (out == nullptr) return Ok{};
-  return put<FutureHolder>(out, holder.context, std::move(operation));
+// Begins a reduction and issues its future. If `out` is null the operation completes without one.
+template <class Begin>
+Status begin_for(meron_future* out, const UnitHolder& holder, Begin begin) {
+  MERON_ASSIGN(auto handle, NewHandle<FutureHolder>::make(holder.context));
+  MERON_ASSIGN(auto operation, begin());
+  if (out != nullptr) handle.issue(out, std::move(operation));
+  return Ok{};
 }
 
 }  // namespace
@@ -167,8 +169,8 @@ meron_status meron_reduce_begin(meron_future* out, meron_unit unit, const meron_
       gradients.push_back({source.index, static_cast<const std::byte*>(source.given->data),
                            static_cast<DType>(source.given->dtype), source.on_device});
     }
-    MERON_ASSIGN(auto reduce, holder->context->reduce(target, gradients, stream, given));
-    return put_future(out, *holder, std::move(reduce));
+    return begin_for(out, *holder,
+                     [&] { return holder->context->reduce(target, gradients, stream, given); });
   });
 }
 
@@ -181,8 +183,8 @@ meron_status meron_reduce_finish_begin(meron_future* out, meron_unit unit,
       return Error(MERON_E_ARGUMENT, "the options have no boundary, and an accumulation is to end",
                    "set the boundary, or reduce another micro-batch instead");
     }
-    MERON_ASSIGN(auto finish, holder->context->finish_reduction(holder->value, given));
-    return put_future(out, *holder, std::move(finish));
+    return begin_for(out, *holder,
+                     [&] { return holder->context->finish_reduction(holder->value, given); });
   });
 }
 

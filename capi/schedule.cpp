@@ -69,11 +69,13 @@ meron_status meron_schedule_create(meron_schedule* out, const meron_unit* units,
     limits.persist_total_elements = given.persist_total_elements;
     if (given.reserved_1 != 0) return unknown_enum("options.reserved_1", given.reserved_1);
     MERON_ASSIGN(const SchedulePlace place, place_of(*found.context, given));
+    MERON_ASSIGN(auto handle, NewHandle<ScheduleHolder>::make(found.context));
     MERON_ASSIGN([[maybe_unused]] const Turn turn, found.context->turn());
     auto held = found.context->lock();
     MERON_ASSIGN(auto schedule,
                  found.context->create_schedule(held, std::move(found.units), limits, place));
-    return put<ScheduleHolder>(out, found.context, std::move(schedule));
+    handle.issue(out, std::move(schedule));
+    return Ok{};
   });
 }
 

@@ -223,6 +223,7 @@ typedef int32_t meron_io_backend;
 %constant int32_t MERON_CHECKPOINT_MISSING = MERON_CHECKPOINT_MISSING;
 %constant int32_t MERON_CHECKPOINT_UNEXPECTED = MERON_CHECKPOINT_UNEXPECTED;
 %constant int32_t MERON_CHECKPOINT_MANIFEST = MERON_CHECKPOINT_MANIFEST;
+%constant int32_t MERON_CHECKPOINT_PASSED_OVER = MERON_CHECKPOINT_PASSED_OVER;
 %constant int32_t MERON_GATHER_VIEW = MERON_GATHER_VIEW;
 %constant int32_t MERON_GATHER_COPY = MERON_GATHER_COPY;
 %constant int32_t MERON_GATHER_INTO = MERON_GATHER_INTO;
@@ -465,8 +466,8 @@ struct meron_checkpoint_save_options {
   uint32_t values_only; /**< 1: neither masters nor states of optimizers */
   uint32_t skip_frozen; /**< 1: no frozen params */
   uint32_t overwrite; /**< 1: replaces a checkpoint of that name */
-  uint64_t step; /**< the caller's count: the newest checkpoint has the highest */
-  uint64_t keep; /**< complete checkpoints that stay in the folder; 0: all */
+  uint64_t step; /**< the caller's count: of a line, the newest checkpoint has the highest */
+  uint64_t keep; /**< complete checkpoints of the line that stay in the folder; 0: all */
   const char *extra; /**< NULL, or the caller's own state: the text of a JSON object, of rank 0 */
   uint64_t optimizer_count;
   uint64_t tensor_count;

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <vector>
-
 namespace meron {
 namespace {
 
@@ -70,30 +68,56 @@ Error HandleTable::gone(Kind kind) {
                "do not use a handle after its release");
 }
 
-Result<uint64_t> HandleTable::insert(std::shared_ptr<Object> object) {
-  uint32_t index = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    // Some free slots rest before they are used again, which makes generations last.
-    if (free_.size() > kChunk / 2) {
-      index = free_.front();
-      free_.pop_front();
-    } else {
-      index = used_.load(std::memory_order_relaxed);
-      if (index >= kChunk * kChunks) {
-        return Error(MERON_E_NO_MEMORY, "16,777,216 handles are in use",
-                     "release handles that are not needed");
-      }
-      if (index % kChunk == 0) chunks_[index / kChunk].store(new Slot[kChunk]);
-      used_.store(index + 1, std::memory_order_release);
-    }
+HandleTable::Slot& HandleTable::slot_at(uint32_t index) {
+  return chunks_[index / kChunk].load(std::memory_order_acquire)[index % kChunk];
+}
+
+void HandleTable::free(uint32_t index) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (free_count_++ == 0) {
+    first_free_ = index;
+  } else {
+    slot_at(last_free_).next_free = index;
   }
-  Slot& slot = chunks_[index / kChunk].load(std::memory_order_acquire)[index % kChunk];
+  last_free_ = index;
+}
+
+Result<HandleTable::Room> HandleTable::reserve() {
+  const std::lock_guard lock(mutex_);
+  // Some free slots rest before they are used again, which makes generations last.
+  if (free_count_ > kChunk / 2) {
+    const uint32_t index = first_free_;
+    first_free_ = slot_at(index).next_free;
+    --free_count_;
+    return Room(index);
+  }
+  const uint32_t index = used_.load(std::memory_order_relaxed);
+  if (index >= kChunk * kChunks) {
+    return Error(MERON_E_NO_MEMORY, "16,777,216 handles are in use",
+                 "release handles that are not needed");
+  }
+  if (index % kChunk == 0) chunks_[index / kChunk].store(new Slot[kChunk]);
+  used_.store(index + 1, std::memory_order_release);
+  return Room(index);
+}
+
+HandleTable::Room::~Room() {
+  if (index_ != kNone) instance().free(index_);
+}
+
+uint64_t HandleTable::Room::issue(std::shared_ptr<Object> object) noexcept {
+  const uint32_t index = std::exchange(index_, kNone);
+  Slot& slot = instance().slot_at(index);
   const Guard guard(slot);
   ++slot.generation;
   slot.id = make_id(object->kind, slot.generation, index);
   slot.object = std::move(object);
   return slot.id;
+}
+
+Result<uint64_t> HandleTable::insert(std::shared_ptr<Object> object) {
+  MERON_ASSIGN(Room room, reserve());
+  return room.issue(std::move(object));
 }
 
 Result<HandleTable::Slot*> HandleTable::locate(uint64_t id, Kind kind) {
@@ -113,8 +137,7 @@ Result<HandleTable::Slot*> HandleTable::locate(uint64_t id, Kind kind) {
                              with_article(name_of(kind))),
                  "look at the order of the arguments");
   }
-  const uint32_t index = slot_of(id);
-  return &chunks_[index / kChunk].load(std::memory_order_acquire)[index % kChunk];
+  return &slot_at(slot_of(id));
 }
 
 Result<std::shared_ptr<Object>> HandleTable::find(uint64_t id, Kind kind) {
@@ -137,8 +160,7 @@ Result<std::shared_ptr<Object>> HandleTable::erase(uint64_t id, Kind kind) {
     }
   }
   if (!object) return gone(kind);
-  const std::lock_guard lock(mutex_);
-  free_.push_back(slot_of(id));
+  free(slot_of(id));
   return object;
 }
 
@@ -148,19 +170,18 @@ void HandleTable::erase_all(const Context* context) {
 
 void HandleTable::erase_some(const Context* context,
                              const std::function<bool(const Object&)>& chosen) {
-  std::vector<std::shared_ptr<Object>> objects;  // destroyed last, without locks
   const uint32_t used = used_.load(std::memory_order_acquire);
   for (uint32_t index = 0; index < used; ++index) {
-    Slot& slot = chunks_[index / kChunk].load(std::memory_order_acquire)[index % kChunk];
+    Slot& slot = slot_at(index);
+    std::shared_ptr<Object> object;  // destroyed without the slot's lock
     {
       const Guard guard(slot);
       if (!slot.object || slot.object->context.get() != context || !chosen(*slot.object)) continue;
       slot.id = 0;
-      objects.push_back(std::move(slot.object));
+      object = std::move(slot.object);
       slot.object = nullptr;
     }
-    const std::lock_guard lock(mutex_);
-    free_.push_back(index);
+    free(index);
   }
 }
 

@@ -7,11 +7,11 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string_view>
+#include <utility>
 
 #include "base/result.h"
 
@@ -55,6 +55,24 @@ class HandleTable {
 
   // Returns the kind encoded in the id, or no value of Kind if the id was never issued.
   static Kind kind_of(uint64_t id) { return static_cast<Kind>(id >> 56); }
+  // Room for a handle. It allocates all memory that issuing the handle needs, which then cannot
+  // fail: a call takes the room before it begins work. Released if it is not used.
+  class Room {
+   public:
+    Room(Room&& other) noexcept : index_(std::exchange(other.index_, kNone)) {}
+    Room(const Room&) = delete;
+    Room& operator=(const Room&) = delete;
+    ~Room();
+    // The id of the object's handle. Once.
+    uint64_t issue(std::shared_ptr<Object> object) noexcept;
+
+   private:
+    friend class HandleTable;
+    explicit Room(uint32_t index) : index_(index) {}
+    uint32_t index_;
+  };
+  // MERON_E_NO_MEMORY if no id is left.
+  Result<Room> reserve();
   Result<uint64_t> insert(std::shared_ptr<Object> object);
   // MERON_E_HANDLE: null, never issued, or of another kind. MERON_E_STALE: released.
   Result<std::shared_ptr<Object>> find(uint64_t id, Kind kind);
@@ -68,11 +86,13 @@ class HandleTable {
  private:
   static constexpr uint32_t kChunk = 1024;
   static constexpr uint32_t kChunks = 16384;
+  static constexpr uint32_t kNone = UINT32_MAX;
 
   struct Slot {
     std::atomic_flag lock;
     uint64_t id = 0;  // 0: free
     uint32_t generation = 0;
+    uint32_t next_free = 0;  // guarded by mutex_
     std::shared_ptr<Object> object;
   };
   struct Guard {
@@ -88,10 +108,13 @@ class HandleTable {
   // The slot, if such an id can exist at all.
   Result<Slot*> locate(uint64_t id, Kind kind);
   static Error gone(Kind kind);
+  Slot& slot_at(uint32_t index);
+  void free(uint32_t index) noexcept;
 
   std::array<std::atomic<Slot*>, kChunks> chunks_{};
-  std::mutex mutex_;           // guards the two below
-  std::deque<uint32_t> free_;  // used in turn, so that a generation lasts
+  std::mutex mutex_;  // guards what follows
+  // A list through the free slots. They are used in turn, so that a generation lasts.
+  uint32_t first_free_ = kNone, last_free_ = kNone, free_count_ = 0;
   std::atomic<uint32_t> used_{0};
 };
 

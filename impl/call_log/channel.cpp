@@ -37,7 +37,7 @@ bool Channel::has_room() {
 }
 
 Result<uint64_t> Channel::post(const Call& call) {
-  MERON_TRY(status());
+  MERON_TRY(usable());
   // Calls that are no operations are compared here, before their slots are used again.
   if (link() != nullptr && next_ > 1) MERON_TRY(agreed(next_ - 1));
   const uint64_t sequence = next_;
@@ -57,6 +57,7 @@ Result<uint64_t> Channel::post(const Call& call) {
   share(&slot, sizeof(slot));
   announce(mine.posted, sequence);
   ++next_;
+  if (call.kind == CallKind::step) failure_.note_step();
   add(counters_.operations, 1);
   if (size() > 1) {
     MERON_TRY(compare(sequence, record));

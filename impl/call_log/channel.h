@@ -79,6 +79,12 @@ class Channel {
     if (parent_ != nullptr) MERON_TRY(parent_->status());
     return failure_.status();
   }
+  // The same at the begin of a call, which did not break the group: the error says since when it is
+  // broken.
+  Status usable() const {
+    if (parent_ != nullptr) MERON_TRY(parent_->usable());
+    return failure_.usable(number_ == 0 ? "context" : "group");
+  }
   // What messages say of a member that has called `open` with something else.
   void explain_open(std::function<std::string(int member)> difference) {
     difference_ = std::move(difference);

@@ -18,6 +18,7 @@ struct FailureRecord {
   int32_t code = 0;
   int32_t finder = -1;   // world rank
   int32_t culprit = -1;  // world rank
+  uint32_t steps = 0;    // optimizer steps that the finder had begun
   char operation[128] = {};
   char subject[96] = {};
   char what[640] = {};

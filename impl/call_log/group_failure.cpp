@@ -17,6 +17,7 @@ Error GroupFailure::report(const Error& error) {
   record.code = info.code;
   record.finder = transport_.rank();
   record.culprit = info.peer;
+  record.steps = steps_;
   put_text(record.operation, info.operation);
   put_text(record.subject, info.subject);
   put_text(record.what, info.what);
@@ -32,6 +33,27 @@ Error GroupFailure::report(const Error& error) {
   header_->failed.compare_exchange_strong(expected, claim, std::memory_order_seq_cst);
   transport_.ring();
   return this->error();
+}
+
+Status GroupFailure::usable(const char* what) const {
+  const uint32_t finder = header_->failed.load(std::memory_order_seq_cst);
+  if (finder == 0) return Ok{};
+  Error failure = error();
+  ErrorInfo& info = failure.info();
+  const uint32_t step = blocks_[finder - 1].failure.steps;
+  const std::string since =
+      step == 0 ? std::string() : fmt::format(" since optimizer step {}", step);
+  const std::string call =
+      info.operation.empty() ? std::string() : fmt::format("{} failed: ", info.operation);
+  const bool named = info.subject.empty() || info.what.find(info.subject) != std::string::npos;
+  info.what = fmt::format("this {} is unusable{}: {}{}{}", what, since, call,
+                          named ? std::string() : info.subject + ": ", info.what);
+  info.advice = info.advice.empty() ? std::string("start again")
+                                    : fmt::format("start again ({})", info.advice);
+  // Those of the call that is refused follow.
+  info.operation.clear();
+  info.subject.clear();
+  return failure;
 }
 
 Error GroupFailure::error() const {

@@ -23,9 +23,14 @@ class GroupFailure {
     if (header_->failed.load(std::memory_order_seq_cst) == 0) return Ok{};
     return error();
   }
+  // The same for a call that begins now, so for which the failure is an old one: the error says so.
+  // `what` is that of the group, in messages.
+  Status usable(const char* what) const;
   // Breaks the group, unless it is broken already. Returns the error that holds. Under the
   // context's lock.
   Error report(const Error& error);
+  // Counts an optimizer step, for messages. Under the context's lock.
+  void note_step() { ++steps_; }
 
  private:
   Error error() const;
@@ -36,6 +41,7 @@ class GroupFailure {
   GroupHeader* header_;
   MemberBlock* blocks_;
   bool written_ = false;
+  uint32_t steps_ = 0;
 };
 
 }  // namespace meron

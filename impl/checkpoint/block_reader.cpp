@@ -33,7 +33,7 @@ BlockReader::BlockReader(std::shared_ptr<Staging> staging, const std::string& di
       files_(files),
       ranges_(std::move(ranges)),
       options_(options),
-      open_files_(staging_->engine(), directory, files, options.links) {}
+      open_files_(staging_->engine(), {directory, options.links, options.held}, files) {}
 
 Result<std::unique_ptr<BlockReader>> BlockReader::create(std::shared_ptr<Staging> staging,
                                                          const std::string& directory,

@@ -35,7 +35,8 @@ struct ReaderOptions {
   uint64_t block_bytes = 1 << 20;  // Manifest::block_bytes; a read has as many as the staging's has
   bool verify = true;              // false: the files have no checksums
   bool links = false;              // true: links are followed
-  int64_t timeout_ns = -1;         // of a read that does not end; negative: none
+  std::shared_ptr<HeldFiles> held = nullptr;  // the directory, if it is open already
+  int64_t timeout_ns = -1;                    // of a read that does not end; negative: none
   // Ascending: local peers want bytes of these too, so they are read through the page cache.
   std::vector<BlockPlace> shared = {};
 };

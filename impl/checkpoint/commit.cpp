@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/no_memory.h"
 #include "checkpoint/directory.h"
 #include "checkpoint/file_steps.h"
 #include "checkpoint/root_lock.h"
@@ -37,7 +38,7 @@ Saving::Saving(std::string root, std::string name, const SavingOptions& options)
 
 Result<std::unique_ptr<Saving>> Saving::begin(const std::string& root, const std::string& name,
                                               const SavingOptions& options) {
-  MERON_TRY(check_checkpoint_name(name));
+  MERON_TRY(check_new_name(name));
   MERON_ASSIGN(std::string absolute, absolute_path(root));
   std::unique_ptr<Saving> saving(new Saving(std::move(absolute), name, options));
   MERON_TRY(saving->prepare());
@@ -45,7 +46,7 @@ Result<std::unique_ptr<Saving>> Saving::begin(const std::string& root, const std
 }
 
 Saving::~Saving() {
-  if (process_id() == owner_pid_) (void)abandon().ok();
+  if (process_id() == owner_pid_) (void)catch_no_memory([&] { return abandon(); }).ok();
 }
 
 Result<std::string> Saving::directory_of(const std::string& root, const std::string& name,
@@ -121,6 +122,10 @@ Status Saving::commit(std::string_view manifest) {
   Error error = published.error();
   error.info().what += fmt::format("; undoing it failed: {}", text_of(withdrawn));
   return error;
+}
+
+Status Saving::write_history(std::string_view history) {
+  return replace_file_durably(directory_, kHistoryFile, history);
 }
 
 Status Saving::seal(std::string_view manifest) {

@@ -51,6 +51,8 @@ class Saving {
   // Where they are once committed.
   const std::string& path() const { return path_; }
 
+  // Writes history.json: before seal() or commit().
+  Status write_history(std::string_view history);
   // seal(), publish() and finish(). An error leaves the name as it was, as withdraw() does.
   Status commit(std::string_view manifest);
   // Writes the manifest and checks that all its files exist. Errors: those of open_checkpoint()

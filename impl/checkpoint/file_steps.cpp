@@ -120,6 +120,12 @@ Result<BeneathFile> open_beneath_step(const std::string& directory, const std::s
   return open_beneath(directory, name);
 }
 
+Result<BeneathFile> open_beneath_step(int directory, const std::string& path,
+                                      const std::string& name) {
+  MERON_TRY(planned(FileCall::open, "cannot open the file", path + "/" + name));
+  return open_beneath(directory, path, name);
+}
+
 Result<BeneathFile> open_through_links_step(const std::string& path) {
   MERON_TRY(planned(FileCall::open, "cannot open the file", path));
   return open_through_links(path);

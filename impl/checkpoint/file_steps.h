@@ -42,6 +42,8 @@ Status remove_tree_step(const std::string& path, const std::function<void()>& be
 
 // Changes nothing.
 Result<BeneathFile> open_beneath_step(const std::string& directory, const std::string& name);
+Result<BeneathFile> open_beneath_step(int directory, const std::string& path,
+                                      const std::string& name);
 Result<BeneathFile> open_through_links_step(const std::string& path);
 Result<std::string> read_beneath_step(const std::string& directory, const std::string& name,
                                       size_t max_bytes);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 #include <optional>
 #include <vector>
 
@@ -165,7 +166,12 @@ Result<std::unique_ptr<ModelExport>> ModelExport::begin(const std::string& folde
 }
 
 ModelExport::~ModelExport() {
-  if (process_id() == owner_pid_) abandon();
+  if (process_id() != owner_pid_) return;
+  try {
+    abandon();
+  } catch (const std::bad_alloc&) {
+    // The next export removes what stays.
+  }
 }
 
 Status ModelExport::prepare() {

@@ -23,26 +23,33 @@ Status check_size(uint64_t bytes, uint64_t expected, const std::string& path) {
 
 }  // namespace
 
-Result<DirectFile> open_checked(const std::string& directory, const File& file, bool links) {
-  const std::string path = directory + "/" + file.name;
-  if (links) {
+Result<DirectFile> open_checked(const FilesAt& at, const File& file) {
+  const std::string path = at.directory + "/" + file.name;
+  if (at.links) {
     MERON_ASSIGN(DirectFile opened, DirectFile::open(path, FileUse::read));
     MERON_ASSIGN(const uint64_t bytes, opened.size());
     MERON_TRY(check_size(bytes, file.bytes, path));
     return opened;
   }
-  MERON_ASSIGN(BeneathFile opened, open_beneath_step(directory, file.name));
+  MERON_ASSIGN(BeneathFile opened,
+               at.held ? at.held->file(file.name) : open_beneath_step(at.directory, file.name));
   MERON_TRY(check_size(opened.bytes, file.bytes, path));
   return DirectFile::adopt(std::move(opened.fd), path, FileUse::read);
 }
 
+FilesAt files_at(const Checkpoint& checkpoint) {
+  return {checkpoint.directory(), checkpoint.foreign, checkpoint.held};
+}
+
 Status OpenFiles::check(uint32_t file) const {
   const File& wanted = files_[file];
-  if (links_) {
-    MERON_TRY(open_checked(directory_, wanted, true));
+  if (at_.links) {
+    MERON_TRY(open_checked(at_, wanted));
     return Ok{};
   }
-  MERON_ASSIGN(const BeneathFile opened, open_beneath_step(directory_, wanted.name));
+  if (at_.held) MERON_TRY(at_.held->hold(wanted.name));
+  MERON_ASSIGN(const BeneathFile opened, at_.held ? at_.held->file(wanted.name)
+                                                  : open_beneath_step(at_.directory, wanted.name));
   return check_size(opened.bytes, wanted.bytes, path(file));
 }
 
@@ -52,7 +59,7 @@ Result<std::shared_ptr<IoFile>> OpenFiles::get(uint32_t file, bool shared) {
     opened_.splice(opened_.begin(), opened_, it);
     return it->io;
   }
-  MERON_ASSIGN(DirectFile direct, open_checked(directory_, files_[file], links_));
+  MERON_ASSIGN(DirectFile direct, open_checked(at_, files_[file]));
   // Reads are as long as they need to be: what the system read ahead of them would be in vain.
   if (shared) direct.stop_read_ahead();
   MERON_ASSIGN(std::shared_ptr<IoFile> io, engine_.add(std::move(direct)));

@@ -9,29 +9,42 @@
 #include <string>
 
 #include "base/result.h"
+#include "checkpoint/directory.h"
+#include "checkpoint/held_files.h"
 #include "checkpoint/manifest.h"
 #include "io/io_engine.h"
 #include "os/direct_file.h"
 
 namespace meron::checkpoint {
 
-// A file of a checkpoint in `directory`, for reading. `links`: those are followed; else a link is
-// refused. Errors: those of open_beneath() and DirectFile::open(); MERON_E_CORRUPT for another
-// size.
-Result<DirectFile> open_checked(const std::string& directory, const File& file, bool links);
+// The place of the files of a checkpoint.
+struct FilesAt {
+  std::string directory;
+  bool links = false;  // followed; else a link is refused
+  // The directory, if it is open already: then its path does not matter.
+  std::shared_ptr<HeldFiles> held = nullptr;
+};
+
+// A file of a checkpoint, for reading. Errors: those of open_beneath() and DirectFile::open();
+// MERON_E_CORRUPT for another size; MERON_E_NOT_FOUND if the checkpoint was replaced.
+Result<DirectFile> open_checked(const FilesAt& at, const File& file);
+
+// Of a checkpoint.
+FilesAt files_at(const Checkpoint& checkpoint);
 
 class OpenFiles {
  public:
-  // `files` must stay. `links` as open_checked() takes it.
-  OpenFiles(IoEngine& engine, std::string directory, std::span<const File> files, bool links)
-      : engine_(engine), directory_(std::move(directory)), files_(files), links_(links) {}
+  // `files` must stay.
+  OpenFiles(IoEngine& engine, FilesAt at, std::span<const File> files)
+      : engine_(engine), at_(std::move(at)), files_(files) {}
 
-  // Whether the file exists with its size. Errors: those of open_beneath(); MERON_E_CORRUPT.
+  // Whether the file exists with its size; from then on it is held, if the directory is. Errors:
+  // those of open_checked().
   Status check(uint32_t file) const;
   // The file, opened unless it is open, closing the one used least recently. `shared`: through the
   // page cache. A file whose size has changed is MERON_E_CORRUPT.
   Result<std::shared_ptr<IoFile>> get(uint32_t file, bool shared);
-  std::string path(uint32_t file) const { return directory_ + "/" + files_[file].name; }
+  std::string path(uint32_t file) const { return at_.directory + "/" + files_[file].name; }
 
  private:
   struct Opened {
@@ -41,9 +54,8 @@ class OpenFiles {
   };
 
   IoEngine& engine_;
-  const std::string directory_;
+  const FilesAt at_;
   const std::span<const File> files_;
-  const bool links_;
   std::list<Opened> opened_;  // the front was used last
 };
 

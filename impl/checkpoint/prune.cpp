@@ -14,12 +14,14 @@ namespace {
 
 // Those that prune() removes, oldest first.
 std::vector<std::string> superfluous(const std::vector<Entry>& entries, size_t keep,
-                                     const std::vector<std::string>& protect) {
+                                     const std::vector<std::string>& protect,
+                                     const std::optional<std::string>& lineage = {}) {
   std::vector<std::string> names;
   size_t complete = 0;
   bool whole_state_kept = false;
   for (const Entry& entry : entries) {
     if (!entry.complete()) break;
+    if (lineage && entry.history.lineage != *lineage) continue;
     ++complete;
     const bool newest_whole = entry.whole_state && !whole_state_kept;
     whole_state_kept = whole_state_kept || entry.whole_state;
@@ -36,7 +38,8 @@ std::vector<std::string> superfluous(const std::vector<Entry>& entries, size_t k
 Result<std::vector<std::string>> prune(const std::string& root, size_t keep,
                                        const std::vector<std::string>& protect,
                                        std::optional<uint32_t> node,
-                                       const std::function<void()>& progress) {
+                                       const std::function<void()>& progress,
+                                       const std::optional<std::string>& lineage) {
   if (keep == 0) {
     return Error(MERON_E_ARGUMENT, "keep is 0", "keep 1 or more").on(root);
   }
@@ -45,7 +48,7 @@ Result<std::vector<std::string>> prune(const std::string& root, size_t keep,
     // Under the lock no save puts a new checkpoint in the place of one that was found to be old.
     MERON_ASSIGN(const FileLock lock, lock_root(root));
     MERON_ASSIGN(const std::vector<Entry> found, list(root, node));
-    names = superfluous(found, keep, protect);
+    names = superfluous(found, keep, protect, lineage);
     for (const std::string& name : names) {
       MERON_ASSIGN(const std::string suffix, random_suffix());
       aside.push_back(fmt::format("{}/{}{}-{}", root, kAsidePrefix, name, suffix));

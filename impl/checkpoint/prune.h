@@ -13,7 +13,8 @@
 
 namespace meron::checkpoint {
 
-// Removes complete checkpoints, the oldest first, until `keep` are left. Never removes the newest
+// Removes complete checkpoints, the oldest first, until `keep` are left; with `lineage`, of that
+// line of checkpoints (History), and others stay. Never removes the newest
 // one, the newest one of complete states, those named in `protect`, incomplete ones, links, and
 // directories of others. A checkpoint loses its name before its first file, so a process that is
 // killed leaves none that is half removed. The names that were removed. Errors: MERON_E_ARGUMENT
@@ -22,7 +23,8 @@ namespace meron::checkpoint {
 Result<std::vector<std::string>> prune(const std::string& root, size_t keep,
                                        const std::vector<std::string>& protect = {},
                                        std::optional<uint32_t> node = {},
-                                       const std::function<void()>& progress = {});
+                                       const std::function<void()>& progress = {},
+                                       const std::optional<std::string>& lineage = {});
 
 // The names that prune() would remove.
 Result<std::vector<std::string>> would_prune(const std::string& root, size_t keep,

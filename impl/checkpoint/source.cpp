@@ -42,6 +42,7 @@ ReaderOptions reading_of(const Checkpoint& checkpoint, int64_t timeout_ns) {
   return {.block_bytes = checkpoint.manifest.block_bytes,
           .verify = !checkpoint.foreign,
           .links = checkpoint.foreign,
+          .held = checkpoint.held,
           .timeout_ns = timeout_ns};
 }
 

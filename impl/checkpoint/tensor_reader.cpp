@@ -33,6 +33,17 @@ TensorReader::TensorReader(Checkpoint checkpoint) : checkpoint_(std::move(checkp
   }
 }
 
+Status TensorReader::hold() {
+  if (!checkpoint_.held) return Ok{};
+  for (const File& file : manifest().files) {
+    MERON_ASSIGN(const auto there, checkpoint_.held->look_at(file.name));
+    // Where each node has a directory, the files of other nodes are elsewhere.
+    if (!there && manifest().origin.nodes > 1 && checkpoint_.held->in_place()) continue;
+    MERON_TRY(checkpoint_.held->hold(file.name));
+  }
+  return Ok{};
+}
+
 const Tensor* TensorReader::find(std::string_view kind, std::string_view name) const {
   const auto at = tensors_.find({kind, name});
   return at == tensors_.end() ? nullptr : at->second;
@@ -44,8 +55,7 @@ Result<const DirectFile*> TensorReader::open(uint32_t file) {
     opened_.splice(opened_.begin(), opened_, it);
     return &it->io;
   }
-  MERON_ASSIGN(DirectFile io,
-               open_checked(checkpoint_.directory(), manifest().files[file], checkpoint_.foreign));
+  MERON_ASSIGN(DirectFile io, open_checked(files_at(checkpoint_), manifest().files[file]));
   if (opened_.size() == kOpenFiles) opened_.pop_back();
   opened_.push_front({file, std::move(io)});
   return &opened_.front().io;

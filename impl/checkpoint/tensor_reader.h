@@ -30,6 +30,9 @@ class TensorReader {
 
   const Checkpoint& checkpoint() const { return checkpoint_; }
   const Manifest& manifest() const { return checkpoint_.manifest; }
+  // Opens the files, up to kMaxHeldFiles of the process: they stay readable if another process
+  // replaces or removes the checkpoint. MERON_E_NOT_FOUND if one has done so already.
+  Status hold();
   // Null: it has no such tensor.
   const Tensor* find(std::string_view kind, std::string_view name) const;
 

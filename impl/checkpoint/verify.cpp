@@ -84,7 +84,8 @@ class Verifier {
   Status manifest() {
     const std::string name(kManifestFile);
     MERON_ASSIGN(const std::string text,
-                 read_beneath_step(checkpoint_.directory(), name, kMaxManifest));
+                 checkpoint_.held ? checkpoint_.held->read(name, kMaxManifest)
+                                  : read_beneath_step(checkpoint_.directory(), name, kMaxManifest));
     const Status intact = check_manifest_crc(text);
     if (intact.ok()) return intact;
     out_.damages.push_back({.file = name,
@@ -96,7 +97,7 @@ class Verifier {
   }
   void file(uint32_t number) {
     const File& file = manifest_.files[number];
-    auto opened = open_checked(checkpoint_.path, file, checkpoint_.foreign);
+    auto opened = open_checked(files_at(checkpoint_), file);
     if (!opened.ok()) return damage(number, 0, file.bytes, words_of(opened.error()));
     for (uint64_t at = 0, block = 0; at < file.bytes; at += manifest_.block_bytes, ++block) {
       const uint64_t bytes = std::min(manifest_.block_bytes, file.bytes - at);

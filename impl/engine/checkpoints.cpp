@@ -7,9 +7,11 @@
 #include <map>
 #include <set>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "base/hash.h"
+#include "base/no_memory.h"
 #include "engine/agreement.h"
 #include "engine/context.h"
 #include "engine/save_thread.h"
@@ -261,7 +263,7 @@ Result<std::shared_ptr<Operation>> Context::begin_save(
   {
     auto held = lock();
     MERON_TRY(check_open());
-    MERON_TRY(world().status());
+    MERON_TRY(world().usable());
     MERON_TRY(await_room(held, world()));
     MERON_TRY(check_window_settled());
     MERON_ASSIGN(states, saved_states(held, optimizers));
@@ -280,13 +282,21 @@ Result<std::shared_ptr<Operation>> Context::begin_save(
       options.optimizers.push_back(describe(*optimizer, names.ok() ? *names : SavedNames()));
     }
     // Before the others count on this rank: the system may refuse the thread.
-    if (!threads_.saves) threads_.saves = std::make_unique<SaveThread>(*this);
+    if (!threads_.saves) {
+      try {
+        threads_.saves = std::make_unique<SaveThread>(*this);
+      } catch (const std::system_error&) {
+        return Error(MERON_E_NO_MEMORY, "the system gives no memory for the thread that saves",
+                     "free memory, or raise the limit on threads (ulimit -u)");
+      }
+    }
     MERON_TRY(post(world(), {CallKind::save, options.target.name, 0, detail}));
     if (!names.ok()) return names.error();  // the same text on all ranks
     options.what.names = *names;
     if (threads_.saves->last() && threads_.saves->last()->error()) before = threads_.saves->last();
     options.plan = to_json(rank_->plan, -1);
     options.timeout_ns = rank_->timeout_ns;
+    options.run = run_history_;
     if (options.target.per_node) options.target.nodes = nodes_by_rank();
     // The log is the trainer's, and not for the engine's threads.
     options.warn = [this](const std::string& text) {
@@ -294,19 +304,21 @@ Result<std::shared_ptr<Operation>> Context::begin_save(
       rank_->notices.push_back(text);
     };
   }
-  // What has failed has failed on all ranks, but some may not have waited for it.
-  if (before) MERON_TRY(tell_failure(*before));
-  auto held = lock();
-  MERON_TRY(check_open());
-  if (!threads_.saves->has_channel()) {
-    auto channel = make_save_channel();
-    if (!channel.ok()) return world().fail(std::move(channel).error());
-    threads_.saves->use(std::move(*channel));
-  }
-  auto save = std::make_shared<SaveOperation>(threads_.saves->channel(), std::move(options),
-                                              optimizers, units_, std::move(states));
-  threads_.saves->begin(save);
-  return std::shared_ptr<Operation>(std::move(save));
+  return in_step("checkpoint_save", [&]() -> Result<std::shared_ptr<Operation>> {
+    // What has failed has failed on all ranks, but some may not have waited for it.
+    if (before) MERON_TRY(tell_failure(*before));
+    auto held = lock();
+    MERON_TRY(check_open());
+    if (!threads_.saves->has_channel()) {
+      auto channel = make_save_channel();
+      if (!channel.ok()) return world().fail(std::move(channel).error());
+      threads_.saves->use(std::move(*channel));
+    }
+    auto save = std::make_shared<SaveOperation>(threads_.saves->channel(), std::move(options),
+                                                optimizers, units_, std::move(states));
+    threads_.saves->begin(save);
+    return std::shared_ptr<Operation>(std::move(save));
+  });
 }
 
 Result<LoadReport> Context::load_checkpoint(
@@ -317,7 +329,7 @@ Result<LoadReport> Context::load_checkpoint(
   {
     auto held = lock();
     MERON_TRY(check_open());
-    MERON_TRY(world().status());
+    MERON_TRY(world().usable());
     MERON_TRY(await_room(held, world()));
     MERON_ASSIGN(states, saved_states(held, optimizers));
     uint64_t detail = hash_of_place(options.root, options.per_node);
@@ -351,11 +363,13 @@ Result<LoadReport> Context::load_checkpoint(
       auto held = lock();
       return state.unit().gradient().drop_feedback();  // of gradients of other values
     };
-    Status filled = options.values_only ? Status(Ok{}) : forget();
-    if (filled.ok()) filled = fill();
+    const Status filled = catch_no_memory([&]() -> Status {
+      if (!options.values_only) MERON_TRY(forget());
+      return fill();
+    });
     auto held = lock();
     // What was written in part must not be published, and peers go on.
-    if (!filled.ok()) return world().fail(std::move(filled).error().during("checkpoint_load"));
+    if (!filled.ok()) return world().fail(Error(filled.error()).during("checkpoint_load"));
     return operation->publish();
   };
   const auto check = [&](const checkpoint::Manifest& manifest) -> Status {
@@ -364,11 +378,17 @@ Result<LoadReport> Context::load_checkpoint(
   LoadOptions given = options;
   given.timeout_ns = rank_->timeout_ns;
   if (given.per_node) given.nodes = nodes_by_rank();
-  MERON_ASSIGN(LoadReport report, load(exchange, states, given, *names, update_unit, check));
-  auto held = lock();
+  MERON_ASSIGN(LoadReport report, in_step("checkpoint_load", [&] {
+                 return load(exchange, states, given, *names, update_unit, check);
+               }));
+  // Before the call returns: a program may do nothing more.
   const std::string skipped = checkpoint::words_of_skipped(report.checkpoint);
-  if (!skipped.empty()) rank_->notices.push_back("load: " + skipped);
+  if (!skipped.empty() && options_.log) options_.log(LogLevel::warning, "load: " + skipped);
+  auto held = lock();
   if (!options.values_only) {
+    *run_history_ = {.last = report.checkpoint.history, .loaded = true};
+    run_history_->last.id = report.checkpoint.manifest.id;
+    run_history_->last.step = report.checkpoint.manifest.step;
     for (size_t i = 0; i < optimizers.size(); ++i) {
       const checkpoint::Manifest& manifest = report.checkpoint.manifest;
       restore(manifest, manifest.optimizers[i], *names, *optimizers[i]);
@@ -384,7 +404,7 @@ Status Context::export_model(ExportOptions options) {
   {
     auto held = lock();
     MERON_TRY(check_open());
-    MERON_TRY(world().status());
+    MERON_TRY(world().usable());
     MERON_TRY(await_room(held, world()));
     MERON_ASSIGN(states, saved_states(held, {}));
     uint64_t detail =
@@ -398,7 +418,8 @@ Status Context::export_model(ExportOptions options) {
   }
   // A rank that writes for long is no reason to give up.
   EngineExchange exchange(*this, -1);
-  return meron::export_model(exchange, states, options);
+  return in_step("checkpoint_export",
+                 [&] { return meron::export_model(exchange, states, options); });
 }
 
 }  // namespace meron

@@ -105,9 +105,21 @@ Context::~Context() {
   if (transport_ && !closed()) transport_->leave();
 }
 
+// Logs notices that no waiting call has logged.
+void Context::tell_notices() {
+  std::vector<std::string> notices;
+  {
+    auto held = lock();
+    if (rank_) notices.swap(rank_->notices);
+  }
+  if (!options_.log) return;
+  for (const std::string& notice : notices) options_.log(LogLevel::warning, notice);
+}
+
 void Context::close() {
   expect_unheld("closing a context");
   end_saves();
+  tell_notices();
   closing_.begun.store(true);
   std::unique_ptr<SaveThread> saves;
   std::unique_ptr<ProgressThread> progress;

@@ -24,6 +24,7 @@
 
 #include "base/held.h"
 #include "base/log.h"
+#include "base/no_memory.h"
 #include "base/result.h"
 #include "call_log/channel.h"
 #include "device/device_group.h"
@@ -265,6 +266,7 @@ class Context : public std::enable_shared_from_this<Context> {
   Status await_room(Held& held, Channel& channel);
   // Where MERON_FLIGHT_RECORD names a folder: writes this rank's record there, once, when its group
   // breaks.
+  void tell_notices();
   void record_failure(const Error& error);
   Result<uint64_t> reserve_group(int members);
   // A group and, where its mesh has replicas, its axes. All ranks call it, members or not.
@@ -311,6 +313,28 @@ class Context : public std::enable_shared_from_this<Context> {
   Result<uint64_t> post_call(CallKind kind, std::span<const std::shared_ptr<Unit>> units,
                              uint64_t detail, Channel* channel = nullptr,
                              const std::string& place = {});
+  // Runs `work`. If memory runs out in it the group breaks, because only some values have changed,
+  // or peers wait for this rank.
+  template <class Work>
+  static auto or_break(Channel& channel, const char* operation, Work&& work) -> decltype(work()) {
+    try {
+      return work();
+    } catch (const std::bad_alloc&) {
+      return channel.fail(no_memory_error(operation));
+    }
+  }
+  // Runs `work`, which the ranks do together, without the lock. If memory runs out in it, the world
+  // breaks, because peers wait for this rank. A rank without peers only fails the call.
+  template <class Work>
+  auto in_step(const char* operation, Work&& work) -> decltype(work()) {
+    try {
+      return work();
+    } catch (const std::bad_alloc&) {
+      Error error = no_memory_error(operation);
+      auto held = lock();
+      return world().size() > 1 ? world().fail(error) : error;
+    }
+  }
   void submit(Held& held, const std::shared_ptr<Operation>& operation) {
     pending_.submit(held, operation);
   }
@@ -384,6 +408,8 @@ class Context : public std::enable_shared_from_this<Context> {
   Threads threads_;
   // What they name goes later.
   Releases releases_, releases_in_turn_;
+  // Used by one save or load at a time: these wait for each other.
+  const std::shared_ptr<RunHistory> run_history_ = std::make_shared<RunHistory>();
 };
 
 }  // namespace meron

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "checkpoint/source.h"
 
 namespace meron {
@@ -19,9 +20,16 @@ std::string lines_of(const std::vector<std::string>& names) {
 
 Result<std::shared_ptr<OpenedCheckpoint>> OpenedCheckpoint::open(const std::string& folder,
                                                                  const std::string& name) {
-  LoadReport report;
-  MERON_ASSIGN(report.checkpoint, checkpoint::open_source(folder, name));
-  return std::make_shared<OpenedCheckpoint>(std::move(report));
+  const Deadline deadline = Deadline::after(checkpoint::kReplacedNs);
+  while (true) {
+    LoadReport report;
+    MERON_ASSIGN(report.checkpoint, checkpoint::open_source(folder, name));
+    auto opened = std::make_shared<OpenedCheckpoint>(std::move(report));
+    const Status held = opened->reader_.hold();
+    if (held.ok()) return opened;
+    // Another save has replaced or removed it since: there is a newer one.
+    if (held.error().code() != MERON_E_NOT_FOUND || deadline.passed()) return held.error();
+  }
 }
 
 OpenedCheckpoint::OpenedCheckpoint(LoadReport report)
@@ -30,7 +38,8 @@ OpenedCheckpoint::OpenedCheckpoint(LoadReport report)
       missing_count_(report.differences.missing.size()),
       unexpected_count_(report.differences.unexpected.size()),
       missing_(lines_of(report.differences.missing)),
-      unexpected_(lines_of(report.differences.unexpected)) {}
+      unexpected_(lines_of(report.differences.unexpected)),
+      passed_over_(checkpoint::words_of_skipped(reader_.checkpoint())) {}
 
 uint64_t OpenedCheckpoint::file_bytes() const {
   uint64_t bytes = 0;

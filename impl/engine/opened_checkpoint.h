@@ -32,13 +32,15 @@ class OpenedCheckpoint {
   // A name per line.
   const std::string& missing() const { return missing_; }
   const std::string& unexpected() const { return unexpected_; }
+  // As words_of_skipped() says it.
+  const std::string& passed_over() const { return passed_over_; }
   // Composed at the first call.
   const std::string& manifest();
 
  private:
   checkpoint::TensorReader reader_;
   uint64_t loaded_bytes_ = 0, missing_count_ = 0, unexpected_count_ = 0;
-  std::string missing_, unexpected_;
+  std::string missing_, unexpected_, passed_over_;
   std::once_flag composed_;
   std::string manifest_;
 };

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/hash.h"
+#include "base/no_memory.h"
 #include "call_log/dead_peers.h"
 #include "collective/collective.h"
 #include "engine/context.h"
@@ -58,7 +59,7 @@ Result<Context::Group*> Context::create_group(Held& held, std::span<const int> r
   }
   MERON_TRY(post(world(), {CallKind::create_group, subject, 0, detail}));
   // Ranks outside make it too: the window's offsets must be the same everywhere.
-  auto made = make_group(std::move(members));
+  auto made = catch_no_memory([&] { return make_group(std::move(members)); });
   if (!made.ok()) {
     // The peers have the group, and the next one's channels and offsets would differ from theirs.
     Error error =
@@ -84,14 +85,16 @@ Result<std::shared_ptr<Param>> Context::register_param(Held& held, TensorDesc de
   }
   MERON_ASSIGN(const Axes* const axes, axes_of(channel));
   const std::string subject = describe(desc);
-  MERON_TRY(post(channel, {CallKind::register_param, subject, count * size_of(desc.dtype),
-                           hash_text(subject)}));
-  names_.params.insert(desc.name);
   auto param = std::make_shared<Param>();
   param->desc = std::move(desc);
   param->count = count;
   param->axes = axes;
-  return param;
+  const auto [name, added] = names_.params.insert(param->desc.name);
+  const auto posted = post(channel, {CallKind::register_param, subject,
+                                     count * size_of(param->desc.dtype), hash_text(subject)});
+  if (posted.ok()) return param;
+  names_.params.erase(name);
+  return posted.error();
 }
 
 Result<std::shared_ptr<Unit>> Context::create_unit(Held& held, std::string name,
@@ -137,11 +140,17 @@ Result<std::shared_ptr<Unit>> Context::create_unit(Held& held, std::string name,
   }
   const Axes& axes = *params.front()->axes;
   Channel& channel = *axes.group;
-  MERON_TRY(post(channel, {CallKind::create_unit, name, bytes, detail}));
-  names_.units.insert(name);
-  auto created = Unit::create(*rank_, axes, name, std::move(params));
+  const auto [place, added] = names_.units.insert(name);
+  if (units_.size() == units_.capacity()) units_.reserve(2 * units_.size() + 8);
+  if (auto posted = post(channel, {CallKind::create_unit, name, bytes, detail}); !posted.ok()) {
+    names_.units.erase(place);
+    return std::move(posted).error();
+  }
+  auto created =
+      catch_no_memory([&] { return Unit::create(*rank_, axes, name, std::move(params)); });
   if (created.ok()) {
-    if (Status attached = Gradient::attach(**created); !attached.ok()) {
+    Status attached = catch_no_memory([&] { return Gradient::attach(**created); });
+    if (!attached.ok()) {
       (*created)->undo();
       created = std::move(attached).error();
     }
@@ -178,7 +187,7 @@ Status Context::check_units(std::span<const std::shared_ptr<Unit>> units) const 
     }
   }
   // Before any look at states: a broken group answers alike on every rank.
-  return units.front()->channel().status();
+  return units.front()->channel().usable();
 }
 
 Result<uint64_t> Context::post_call(CallKind kind, std::span<const std::shared_ptr<Unit>> units,
@@ -219,12 +228,15 @@ Result<std::shared_ptr<GatherOperation>> Context::gather(Held& held,
   // Devices that bring values together wait for each other: all ranks want them there, or none.
   uint64_t detail = gather->by_devices() ? 1 : 0;
   const std::optional<uint64_t> byte = gather->place_in_window(&detail);
+  pending_.make_room();
   MERON_ASSIGN(const uint64_t sequence,
                post_call(CallKind::gather, gather->units(), detail, &channel,
                          byte ? fmt::format(" (window byte {})", *byte) : std::string()));
-  MERON_TRY(gather->begin(sequence, deadline_of(channel)));
-  submit(held, gather);
-  return gather;
+  return or_break(channel, "gather", [&]() -> Result<std::shared_ptr<GatherOperation>> {
+    MERON_TRY(gather->begin(sequence, deadline_of(channel)));
+    submit(held, gather);
+    return gather;
+  });
 }
 
 Result<std::shared_ptr<UpdateOperation>> Context::update(Held& held,
@@ -233,11 +245,14 @@ Result<std::shared_ptr<UpdateOperation>> Context::update(Held& held,
   MERON_TRY(await_room(held, units.front()->channel()));
   for (const auto& unit : units) MERON_TRY(unit->check_updatable());
   Channel& channel = units.front()->channel();
-  MERON_ASSIGN(const uint64_t sequence, post_call(CallKind::update, units, 0));
-  MERON_ASSIGN(auto update, UpdateOperation::begin(std::move(units), deadline_of(channel)));
-  update->set_sequence(sequence);
-  submit(held, update);
-  return update;
+  auto update = UpdateOperation::prepare(std::move(units), deadline_of(channel));
+  pending_.make_room();
+  MERON_ASSIGN(const uint64_t sequence, post_call(CallKind::update, update->units(), 0));
+  return or_break(channel, "update", [&]() -> Result<std::shared_ptr<UpdateOperation>> {
+    MERON_TRY(update->begin(sequence));
+    submit(held, update);
+    return update;
+  });
 }
 
 Result<std::shared_ptr<UnitSchedule>> Context::create_schedule(
@@ -258,9 +273,10 @@ Result<std::shared_ptr<UnitSchedule>> Context::create_schedule(
 Result<std::shared_ptr<Operation>> Context::barrier(Held& held, Channel& channel) {
   MERON_TRY(check_open());
   MERON_TRY(await_room(held, channel));
-  MERON_ASSIGN(const uint64_t sequence, post(channel, {CallKind::barrier, "", 0, 0}));
   std::shared_ptr<Operation> barrier =
       std::make_shared<BarrierOperation>(channel, deadline_of(channel));
+  pending_.make_room();
+  MERON_ASSIGN(const uint64_t sequence, post(channel, {CallKind::barrier, "", 0, 0}));
   barrier->set_sequence(sequence);
   submit(held, barrier);
   return barrier;
@@ -275,11 +291,12 @@ Result<std::shared_ptr<Operation>> Context::broadcast(Held& held, Channel& chann
                  fmt::format("give a root from 0 to {}", channel.size() - 1));
   }
   MERON_TRY(await_room(held, channel));
+  std::shared_ptr<Operation> broadcast =
+      std::make_shared<BroadcastOperation>(channel, rank_->deadline(), data, bytes, root);
+  pending_.make_room();
   MERON_ASSIGN(const uint64_t sequence,
                post(channel, {CallKind::broadcast, fmt::format("from rank {}", root), bytes,
                               static_cast<uint64_t>(root)}));
-  std::shared_ptr<Operation> broadcast =
-      std::make_shared<BroadcastOperation>(channel, rank_->deadline(), data, bytes, root);
   broadcast->set_sequence(sequence);
   submit(held, broadcast);
   return broadcast;
@@ -290,12 +307,13 @@ Result<std::shared_ptr<Operation>> Context::all_reduce(Held& held, Channel& chan
                                                        bool mean) {
   MERON_TRY(check_open());
   MERON_TRY(await_room(held, channel));
+  std::shared_ptr<Operation> all_reduce =
+      std::make_shared<AllReduceOperation>(channel, rank_->deadline(), data, count, dtype, mean);
+  pending_.make_room();
   MERON_ASSIGN(const uint64_t sequence,
                post(channel, {CallKind::all_reduce,
                               fmt::format("{} {}", name_of(dtype), mean ? "mean" : "sum"),
                               count * size_of(dtype), mean ? 1u : 0u}));
-  std::shared_ptr<Operation> all_reduce =
-      std::make_shared<AllReduceOperation>(channel, rank_->deadline(), data, count, dtype, mean);
   all_reduce->set_sequence(sequence);
   submit(held, all_reduce);
   return all_reduce;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/human_bytes.h"
+#include "base/no_memory.h"
 #include "engine/context.h"
 #include "io/drive_error.h"
 
@@ -36,7 +37,8 @@ Result<std::shared_ptr<Optimizer>> Context::create_optimizer(
     {
       auto held = lock();
       const Status open = check_open();
-      Result<bool> prepared = open.ok() ? optimizer->prepare() : Result<bool>(open.error());
+      Result<bool> prepared = open.ok() ? catch_no_memory([&] { return optimizer->prepare(); })
+                                        : Result<bool>(open.error());
       if (!prepared.ok()) {
         // The last reference goes under the lock: units are told.
         Error error = std::move(prepared).error();
@@ -108,7 +110,7 @@ Result<std::shared_ptr<Optimizer>> Context::create_optimizer(
   Channel& channel = units.front()->channel();
   MERON_TRY(post_call(CallKind::create_optimizer, units, hash_of(options)));
   optimizer_states_ = states_of(options);
-  auto optimizer = Optimizer::create(std::move(units), options);
+  auto optimizer = catch_no_memory([&] { return Optimizer::create(std::move(units), options); });
   if (!optimizer.ok() && channel.size() > 1) return channel.fail(std::move(optimizer).error());
   return optimizer;
 }
@@ -116,13 +118,14 @@ Result<std::shared_ptr<Optimizer>> Context::create_optimizer(
 Result<std::shared_ptr<StepOperation>> Context::step(Held& held,
                                                      const std::shared_ptr<Optimizer>& optimizer) {
   MERON_TRY(check_open());
-  MERON_TRY(optimizer->units().front()->channel().status());
+  MERON_TRY(optimizer->units().front()->channel().usable());
   MERON_TRY(await_room(held, optimizer->units().front()->channel()));
   MERON_TRY(StepOperation::check(*optimizer));
+  auto step = StepOperation::prepare(optimizer, deadline_of(optimizer->units().front()->channel()));
+  pending_.make_room();
   MERON_ASSIGN(const uint64_t sequence,
                post_call(CallKind::step, optimizer->units(), optimizer->fingerprint()));
-  auto step = StepOperation::begin(optimizer, deadline_of(optimizer->units().front()->channel()));
-  step->set_sequence(sequence);
+  step->begin(sequence);
   submit(held, step);
   return step;
 }

@@ -36,6 +36,18 @@ Result<bool> advance_safely(Operation& operation) {
   }
 }
 
+// Counts a thread that goes through the list, until it leaves, also for want of memory.
+class Passing {
+ public:
+  explicit Passing(int& passes) : passes_(passes) { ++passes_; }
+  ~Passing() { --passes_; }
+  Passing(const Passing&) = delete;
+  Passing& operator=(const Passing&) = delete;
+
+ private:
+  int& passes_;
+};
+
 }  // namespace
 
 thread_local int PendingOperations::running_here = 0;
@@ -80,7 +92,7 @@ bool PendingOperations::advance_all(Held& held) {
   if (list_.empty()) return false;
   std::vector<const Channel*> staged_heads;
   bool some_ended = false;
-  ++passes_;
+  const Passing passing(passes_);
   // While one computes others may be added, and other threads may pass.
   for (size_t i = 0; i < list_.size(); ++i) {
     Operation& operation = *list_[i];
@@ -95,7 +107,7 @@ bool PendingOperations::advance_all(Held& held) {
     some_ended = some_ended || operation.ended();
     if (!operation.ended() && operation.staged() && !blocked) staged_heads.push_back(channel);
   }
-  if (--passes_ == 0) {
+  if (passes_ == 1) {
     std::erase_if(list_, [](const auto& operation) { return operation->ended(); });
   }
   return some_ended;

@@ -13,6 +13,11 @@ namespace meron {
 
 class PendingOperations {
  public:
+  // Takes the memory that the next submit() needs, which then does not fail: before the call is
+  // posted.
+  void make_room() {
+    if (list_.size() == list_.capacity()) list_.reserve(2 * list_.size() + 8);
+  }
   // Advances an operation once, and keeps it if it has not ended.
   void submit(Held& held, const std::shared_ptr<Operation>& operation);
   // Advances it once, unless another thread is in the middle of doing so.

@@ -43,7 +43,7 @@ Status Context::provide_gradients(const std::shared_ptr<Unit>& unit) {
   MERON_ASSIGN([[maybe_unused]] const Turn turn, this->turn());
   auto held = lock();
   MERON_TRY(check_open());
-  MERON_TRY(unit->channel().status());
+  MERON_TRY(unit->channel().usable());
   if (unit->destroying) return destroyed_error(*unit);
   return memory->provide();
 }
@@ -61,7 +61,7 @@ Status Context::open_bucket(const std::shared_ptr<Unit>& unit) {
     }
     if (unit->gradient().state() == GradientState::filling) return Ok{};
     if (unit->destroying) return destroyed_error(*unit);
-    MERON_TRY(unit->channel().status());
+    MERON_TRY(unit->channel().usable());
     opening = std::make_shared<OpenBucketOperation>(unit, rank_->deadline());
     submit(held, opening);
   }
@@ -97,8 +97,10 @@ Result<std::shared_ptr<Operation>> Context::reduce(const std::shared_ptr<Unit>& 
   MERON_TRY(check_filling(*unit));
   GradientMemory& memory = unit->gradient().memory();
   MERON_TRY(memory.prepare(Pass::of(*unit, options, false)));
-  MERON_TRY(memory.add(gradients, stream));
-  return begin_reduction(held, unit, options, CallKind::reduce, false);
+  return or_break(unit->channel(), "reduce", [&]() -> Result<std::shared_ptr<Operation>> {
+    MERON_TRY(memory.add(gradients, stream));
+    return begin_reduction(held, unit, options, CallKind::reduce, false);
+  });
 }
 
 Status Context::await_reduction(Held& held, const Unit& unit, const ReduceOptions& options) {
@@ -119,7 +121,7 @@ Result<std::shared_ptr<Operation>> Context::begin_reduction(Held& held,
   Gradient& gradient = unit->gradient();
   GradientMemory& memory = gradient.memory();
   if (stays_local(*unit, options) && !memory.on_device()) {
-    MERON_TRY(unit->channel().status());
+    MERON_TRY(unit->channel().usable());
     MERON_TRY(memory.complete());
     if (!gradient.on_host()->downloads()) {
       MERON_TRY(gradient.enter(GradientState::partial));
@@ -142,7 +144,7 @@ Result<std::shared_ptr<Operation>> Context::begin_reduction(Held& held,
 
 Status Context::check_finish(const Unit& unit) const {
   MERON_TRY(check_open());
-  MERON_TRY(unit.channel().status());
+  MERON_TRY(unit.channel().usable());
   return FinishOperation::check(unit);
 }
 
@@ -166,7 +168,8 @@ Result<std::shared_ptr<Operation>> Context::finish_reduction(const std::shared_p
     auto held = lock();
     MERON_TRY(await_reduction(held, *unit, options));
     MERON_TRY(check_filling(*unit));
-    return begin_reduction(held, unit, options, CallKind::finish, !whole);
+    return or_break(unit->channel(), "reduce_finish",
+                    [&] { return begin_reduction(held, unit, options, CallKind::finish, !whole); });
   }();
   if (ending.ok()) return ending;
   // Nothing was added to the bucket: the call may be made again.
@@ -181,14 +184,17 @@ Result<std::shared_ptr<Operation>> Context::finish_sums(const std::shared_ptr<Un
   auto held = lock();
   MERON_TRY(await_room(held, unit->channel()));
   MERON_TRY(check_finish(*unit));
+  pending_.make_room();
   MERON_ASSIGN(const uint64_t sequence,
                post_call(CallKind::finish, std::span(&unit, 1), detail_of(options)));
-  std::shared_ptr<Operation> finish =
-      std::make_shared<FinishOperation>(unit, options, deadline_of(unit->channel()));
-  finish->set_sequence(sequence);
-  unit->gradient().finish = finish;
-  submit(held, finish);
-  return finish;
+  return or_break(unit->channel(), "reduce_finish", [&]() -> Result<std::shared_ptr<Operation>> {
+    std::shared_ptr<Operation> finish =
+        std::make_shared<FinishOperation>(unit, options, deadline_of(unit->channel()));
+    finish->set_sequence(sequence);
+    unit->gradient().finish = finish;
+    submit(held, finish);
+    return finish;
+  });
 }
 
 Result<bool> Context::wait_reductions(std::span<const std::shared_ptr<Unit>> units,

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/no_memory.h"
 #include "engine/agreement.h"
 #include "engine/context.h"
 #include "os/threads.h"
@@ -248,7 +249,7 @@ Status SaveThread::perform(SaveOperation& save, Peers& peers) {
     MERON_ASSIGN(auto engine, IoEngine::create());
     return checkpoint::Staging::create(std::move(engine));
   };
-  auto staging = make_staging();
+  auto staging = catch_no_memory(make_staging);
   MERON_TRY(agree(peers, staging.ok() ? Status(Ok{}) : Status(staging.error())));
   return meron::save(peers, save.states, save.options, *staging, [&] {
     Context::Lock held(context_, Context::Lock::Quietly{});

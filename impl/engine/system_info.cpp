@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "device/modules.h"
 #include "kernels/cpu/target.h"
 #include "meron/base.h"
@@ -12,20 +10,19 @@
 #include "os/local_socket.h"
 #include "os/memory_file.h"
 #include "os/process.h"
+#include "plan/json_out.h"
 #include "rendezvous/join.h"
 
 namespace meron {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-Json bytes_or_unlimited(uint64_t bytes) {
-  return bytes == kNoLimit ? Json("unlimited") : Json(bytes);
+JsonOut bytes_or_unlimited(uint64_t bytes) {
+  return bytes == kNoLimit ? JsonOut("unlimited") : JsonOut(bytes);
 }
 
-Json entry(const char* name, const char* use, const std::string& reason) {
-  Json json{{"name", name}, {"available", reason.empty()}, {"use", use}};
-  if (!reason.empty()) json["reason"] = reason;
+JsonOut entry(const char* name, const char* use, const std::string& reason) {
+  JsonOut json = JsonOut::object({{"name", name}, {"available", reason.empty()}, {"use", use}});
+  if (!reason.empty()) json.add("reason", reason);
   return json;
 }
 
@@ -45,70 +42,81 @@ std::string why_no_mpi() {
   return available.ok() ? std::string() : available.error().info().what;
 }
 
-Json transports() {
+JsonOut transports() {
   const std::string memory = why_no_shared_memory();
   const std::string meeting = memory.empty() ? why_no_meeting() : memory;
-  return Json::array({entry("self", "one rank", memory),
-                      entry("local", "threads of one process", memory),
-                      entry("shm", "processes of one host", meeting),
-                      entry("mpi", "an MPI world, several hosts", why_no_mpi())});
+  return JsonOut::array({entry("self", "one rank", memory),
+                         entry("local", "threads of one process", memory),
+                         entry("shm", "processes of one host", meeting),
+                         entry("mpi", "an MPI world, several hosts", why_no_mpi())});
 }
 
-Json cuda() {
+JsonOut cuda() {
   const DeviceModule found = probe_cuda();
-  Json json = entry("cuda", "device memory", found.reason);
-  if (!found.summary.empty()) json["summary"] = found.summary;
+  JsonOut json = entry("cuda", "device memory", found.reason);
+  if (!found.summary.empty()) json.add("summary", found.summary);
+  JsonOut devices = JsonOut::array();
   for (const meron_device_info& device : found.devices) {
-    json["devices"].push_back({{"index", device.index},
-                               {"name", device.name},
-                               {"bus", device.bus},
-                               {"memory_bytes", device.memory_bytes},
-                               {"free_bytes", device.free_bytes},
-                               {"compute_capability", fmt::format("{}.{}", device.capability / 10,
-                                                                  device.capability % 10)}});
+    devices.push(
+        JsonOut::object({{"index", device.index},
+                         {"name", device.name},
+                         {"bus", device.bus},
+                         {"memory_bytes", device.memory_bytes},
+                         {"free_bytes", device.free_bytes},
+                         {"compute_capability",
+                          fmt::format("{}.{}", device.capability / 10, device.capability % 10)}}));
   }
+  if (!found.devices.empty()) json.add("devices", devices);
   return json;
 }
 
-Json nccl() {
+JsonOut nccl() {
   const DeviceModule found = probe_nccl();
-  Json json = entry("nccl", "collectives between GPUs", found.reason);
-  if (!found.summary.empty()) json["summary"] = found.summary;
+  JsonOut json = entry("nccl", "collectives between GPUs", found.reason);
+  if (!found.summary.empty()) json.add("summary", found.summary);
   return json;
 }
 
-Json modules() {
-  return Json::array({entry("mpi", "ranks on several hosts", why_no_mpi()), nccl(), cuda()});
+JsonOut cpu_json(const CpuInfo& cpu) {
+  JsonOut features = JsonOut::array();
+  for (const std::string& feature : cpu.features) features.push(feature);
+  return JsonOut::object({{"name", cpu.brand},
+                          {"features", features},
+                          {"usable_cores", cpu_count()},
+                          {"kernel_target", kernels::target_name()}});
+}
+
+JsonOut memory_json(const HostMemory& memory) {
+  return JsonOut::object({{"total_bytes", memory.total},
+                          {"available_bytes", memory.available},
+                          {"cgroup_limit_bytes", bytes_or_unlimited(memory.cgroup_limit)},
+                          {"cgroup_used_bytes", memory.cgroup_used},
+                          {"page_bytes", page_size()}});
 }
 
 }  // namespace
 
 std::string system_info_json() {
-  const HostMemory memory = host_memory();
   const ShmSpace shm = shm_space();
   const IoUringSupport uring = io_uring_available();
-  const CpuInfo cpu = cpu_info();
-  Json info;
-  info["version"] =
+  const std::string version =
       fmt::format("{}.{}.{}", MERON_VERSION_MAJOR, MERON_VERSION_MINOR, MERON_VERSION_PATCH);
-  info["compiler"] = __VERSION__;
-  info["cpu"] = {{"name", cpu.brand},
-                 {"features", cpu.features},
-                 {"usable_cores", cpu_count()},
-                 {"kernel_target", kernels::target_name()}};
-  info["transports"] = transports();
-  info["modules"] = modules();
-  info["memory"] = {{"total_bytes", memory.total},
-                    {"available_bytes", memory.available},
-                    {"cgroup_limit_bytes", bytes_or_unlimited(memory.cgroup_limit)},
-                    {"cgroup_used_bytes", memory.cgroup_used},
-                    {"page_bytes", page_size()}};
-  info["huge_pages"] = {{"shared_memory", thp_shmem_mode()}};
-  info["dev_shm"] = {
-      {"total_bytes", shm.total}, {"available_bytes", shm.available}, {"used", false}};
-  info["memlock_limit_bytes"] = bytes_or_unlimited(memlock_limit());
-  info["io_uring"] = {{"available", uring.available}, {"reason", uring.reason}};
-  return info.dump(2, ' ', false, Json::error_handler_t::replace);
+  const JsonOut modules =
+      JsonOut::array({entry("mpi", "ranks on several hosts", why_no_mpi()), nccl(), cuda()});
+  return JsonOut::object({{"version", version},
+                          {"compiler", __VERSION__},
+                          {"cpu", cpu_json(cpu_info())},
+                          {"transports", transports()},
+                          {"modules", modules},
+                          {"memory", memory_json(host_memory())},
+                          {"huge_pages", JsonOut::object({{"shared_memory", thp_shmem_mode()}})},
+                          {"dev_shm", JsonOut::object({{"total_bytes", shm.total},
+                                                       {"available_bytes", shm.available},
+                                                       {"used", false}})},
+                          {"memlock_limit_bytes", bytes_or_unlimited(memlock_limit())},
+                          {"io_uring", JsonOut::object({{"available", uring.available},
+                                                        {"reason", uring.reason}})}})
+      .dump(2);
 }
 
 }  // namespace meron

@@ -3,7 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <new>
+#include <thread>
 #include <utility>
 
 #include "io/fault_plan.h"
@@ -18,6 +21,7 @@ namespace {
 constexpr uint32_t kBlockGrain = 4096;
 constexpr uint32_t kMaxBlock = 1U << 30;
 constexpr int kMaxThreads = 256;
+constexpr int kAttempts = 1000;  // to unregister memory, one per millisecond
 
 Status check(const IoOptions& options) {
   if (options.block == 0 || options.block > kMaxBlock || options.block % kBlockGrain != 0) {
@@ -159,7 +163,16 @@ bool IoEngine::register_buffer(std::byte* data, uint64_t bytes) {
 }
 
 void IoEngine::unregister_buffer(std::byte* data) {
-  if (data != nullptr && !forked()) backend_->unregister_buffer(data);
+  if (data == nullptr || forked()) return;
+  // Destructors call this before they unmap the memory, so the kernel must release it first.
+  for (int attempt = 0;; ++attempt) {
+    try {
+      return backend_->unregister_buffer(data);
+    } catch (const std::bad_alloc&) {
+      if (attempt == kAttempts) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
 }
 
 std::shared_ptr<IoTicket> IoEngine::read(const std::shared_ptr<IoFile>& file, uint64_t offset,

@@ -2,6 +2,7 @@
 #include "memory/offset_allocator.h"
 
 #include <iterator>
+#include <new>
 
 namespace meron {
 
@@ -47,7 +48,11 @@ bool OffsetAllocator::free(uint64_t offset) {
     remove_free(right_begin, right_end);
     end = right_end;
   }
-  add_free(begin, end);
+  try {
+    add_free(begin, end);
+  } catch (const std::bad_alloc&) {
+    // Destructors free ranges. One that cannot be noted is not used again.
+  }
   return true;
 }
 

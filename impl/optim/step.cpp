@@ -34,11 +34,14 @@ StepOperation::StepOperation(std::shared_ptr<Optimizer> optimizer, Deadline dead
       optimizer_(std::move(optimizer)),
       groups_(optimizer_->groups_) {}
 
-std::shared_ptr<StepOperation> StepOperation::begin(std::shared_ptr<Optimizer> optimizer,
-                                                    Deadline deadline) {
-  std::shared_ptr<StepOperation> step(new StepOperation(std::move(optimizer), deadline));
-  step->set_stepping(true);
-  return step;
+std::shared_ptr<StepOperation> StepOperation::prepare(std::shared_ptr<Optimizer> optimizer,
+                                                      Deadline deadline) {
+  return std::shared_ptr<StepOperation>(new StepOperation(std::move(optimizer), deadline));
+}
+
+void StepOperation::begin(uint64_t sequence) {
+  set_sequence(sequence);
+  set_stepping(true);
 }
 
 // Where a step fails, its group is broken, and the units stay as they are.

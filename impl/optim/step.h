@@ -21,9 +21,11 @@ class StepOperation final : public Operation {
   // Whether a step may begin on this rank: every unit reduced, none leased. Names the first that is
   // not.
   static Status check(const Optimizer& optimizer);
-  // check() has passed and the call has been posted.
-  static std::shared_ptr<StepOperation> begin(std::shared_ptr<Optimizer> optimizer,
-                                              Deadline deadline);
+  // check() has passed. Takes the memory that begin() needs.
+  static std::shared_ptr<StepOperation> prepare(std::shared_ptr<Optimizer> optimizer,
+                                                Deadline deadline);
+  // The call has been posted.
+  void begin(uint64_t sequence);
 
   Result<bool> advance() override;
   std::vector<int> missing() const override;

@@ -44,6 +44,11 @@ int open_in(int directory, const std::string& name) {
   return fd < 0 ? -errno : fd;
 }
 
+bool is_component(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." && name.find('/') == name.npos &&
+         name.find('\0') == name.npos;
+}
+
 Result<BeneathFile> checked(int opened, const std::string& path) {
   BeneathFile file;
   file.fd.reset(opened);
@@ -67,20 +72,56 @@ Result<BeneathFile> open_through_links(const std::string& path) {
   return checked(opened, path);
 }
 
-Result<BeneathFile> open_beneath(const std::string& directory, const std::string& name) {
-  const std::string path = directory + "/" + name;
-  if (name.empty() || name == "." || name == ".." || name.find('/') != name.npos ||
-      name.find('\0') != name.npos) {
-    return leads_elsewhere(path);
-  }
-  const UniqueFd in(::open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  if (!in.valid()) return system_error("cannot open the directory", errno).on(directory);
-  const int opened = open_in(in.get(), name);
+Result<UniqueFd> open_directory(const std::string& path) {
+  UniqueFd fd(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.valid()) return system_error("cannot open the directory", errno).on(path);
+  return fd;
+}
+
+Result<BeneathFile> open_beneath(int directory, const std::string& path, const std::string& name) {
+  const std::string full = path + "/" + name;
+  if (!is_component(name)) return leads_elsewhere(full);
+  const int opened = open_in(directory, name);
   if (opened < 0) {
-    if (opened == -ELOOP || opened == -EXDEV) return leads_elsewhere(path);
-    return system_error("cannot open the file", -opened).on(path);
+    if (opened == -ELOOP || opened == -EXDEV) return leads_elsewhere(full);
+    return system_error("cannot open the file", -opened).on(full);
   }
-  return checked(opened, path);
+  return checked(opened, full);
+}
+
+Result<BeneathFile> open_beneath(const std::string& directory, const std::string& name) {
+  if (!is_component(name)) return leads_elsewhere(directory + "/" + name);
+  MERON_ASSIGN(const UniqueFd in, open_directory(directory));
+  return open_beneath(in.get(), directory, name);
+}
+
+Result<std::optional<EntryInfo>> look_beneath(int directory, const std::string& path,
+                                              const std::string& name) {
+  struct stat found {};
+  if (::fstatat(directory, name.c_str(), &found, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (errno == ENOENT) return std::optional<EntryInfo>();
+    return system_error("cannot look at it", errno).on(path + "/" + name);
+  }
+  EntryInfo info;
+  info.kind = S_ISREG(found.st_mode)   ? EntryKind::file
+              : S_ISDIR(found.st_mode) ? EntryKind::directory
+              : S_ISLNK(found.st_mode) ? EntryKind::link
+                                       : EntryKind::other;
+  info.bytes = S_ISREG(found.st_mode) ? static_cast<uint64_t>(found.st_size) : 0;
+  return std::optional(info);
+}
+
+Result<BeneathFile> duplicate(const BeneathFile& file, const std::string& path) {
+  BeneathFile copy{.fd = UniqueFd(::fcntl(file.fd.get(), F_DUPFD_CLOEXEC, 0)), .bytes = file.bytes};
+  if (!copy.fd.valid()) return system_error("cannot open the file", errno).on(path);
+  return copy;
+}
+
+bool leads_to(const std::string& path, int directory) {
+  struct stat named {
+  }, held{};
+  return ::stat(path.c_str(), &named) == 0 && ::fstat(directory, &held) == 0 &&
+         named.st_dev == held.st_dev && named.st_ino == held.st_ino;
 }
 
 Result<std::string> read_beneath(const std::string& directory, const std::string& name,

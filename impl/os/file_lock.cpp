@@ -7,6 +7,7 @@
 
 #include <cerrno>
 
+#include "os/file.h"
 #include "os/process.h"
 #include "os/system_error.h"
 
@@ -57,9 +58,17 @@ void FileLock::release() {
 }
 
 Status FileLock::write(std::string_view content) const {
-  if (::ftruncate(fd_.get(), 0) != 0 || ::pwrite(fd_.get(), content.data(), content.size(), 0) !=
-                                            static_cast<ssize_t>(content.size())) {
-    return system_error("cannot write the lock file", errno).on(path_);
+  MERON_TRY(check_size_of_file(content.size(), path_));
+  const auto failed = [&](int error) {
+    return system_error("cannot write the lock file", error).on(path_);
+  };
+  if (::ftruncate(fd_.get(), 0) != 0) return failed(errno);
+  for (size_t done = 0; done < content.size();) {
+    const ssize_t count =
+        ::pwrite(fd_.get(), content.data() + done, content.size() - done, static_cast<off_t>(done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return failed(count == 0 ? EIO : errno);
+    done += static_cast<size_t>(count);
   }
   return Ok{};
 }

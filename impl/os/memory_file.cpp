@@ -44,7 +44,8 @@ Status check_file_size_limit(uint64_t bytes) {
   return Error(MERON_E_NO_MEMORY,
                fmt::format("{} of shared memory exceed the limit on file sizes of {}",
                            human_bytes(bytes), human_bytes(limit.rlim_cur)),
-               "raise the limit on file sizes (ulimit -f)");
+               "raise the limit on file sizes (ulimit -f), which the kernel applies to memory that "
+               "ranks share too");
 }
 
 }  // namespace

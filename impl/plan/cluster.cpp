@@ -3,8 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
+#include "plan/json_out.h"
 #include "plan/json_text.h"
 #include "plan/plan.h"
 #include "plan/quantity.h"
@@ -137,28 +136,29 @@ Result<Cluster> parse_cluster(std::string_view json) {
 }
 
 std::string to_json(const Cluster& cluster, int indent) {
-  using Json = nlohmann::ordered_json;
   const auto link = [](const LinkSpeed& speed) {
-    return Json{{"rate", exactly(speed.rate, "B/s")}, {"latency", exactly(speed.latency, "s")}};
+    return JsonOut::object(
+        {{"rate", exactly(speed.rate, "B/s")}, {"latency", exactly(speed.latency, "s")}});
   };
   const auto tier = [](const TierSpeed& speed) {
-    return Json{{"read", exactly(speed.read, "B/s")}, {"write", exactly(speed.write, "B/s")}};
+    return JsonOut::object(
+        {{"read", exactly(speed.read, "B/s")}, {"write", exactly(speed.write, "B/s")}});
   };
-  Json out = {{"name", cluster.name},
-              {"nodes", cluster.nodes},
-              {"devices_per_node", cluster.devices_per_node}};
-  if (cluster.between.rate > 0) out["between_nodes"] = link(cluster.between);
+  JsonOut out = JsonOut::object({{"name", cluster.name},
+                                 {"nodes", cluster.nodes},
+                                 {"devices_per_node", cluster.devices_per_node}});
+  if (cluster.between.rate > 0) out.add("between_nodes", link(cluster.between));
   if (cluster.inside.rate > 0) {
-    out["inside_node"] = link(cluster.inside);
-    out["inside_node"]["in_place"] = cluster.in_place;
+    out.add("inside_node", link(cluster.inside).add("in_place", cluster.in_place));
   }
-  out["device"] = {{"memory", exactly(cluster.memory, "B")},
-                   {"reserved", exactly(cluster.reserved, "B")},
-                   {"memory_rate", exactly(cluster.memory_rate, "B/s")}};
-  if (cluster.flops > 0) out["device"]["flops"] = exactly(cluster.flops, "FLOP/s");
-  if (cluster.nvme) out["nvme"] = tier(*cluster.nvme);
-  if (cluster.pcie) out["pcie"] = tier(*cluster.pcie);
-  return out.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
+  JsonOut device = JsonOut::object({{"memory", exactly(cluster.memory, "B")},
+                                    {"reserved", exactly(cluster.reserved, "B")},
+                                    {"memory_rate", exactly(cluster.memory_rate, "B/s")}});
+  if (cluster.flops > 0) device.add("flops", exactly(cluster.flops, "FLOP/s"));
+  out.add("device", device);
+  if (cluster.nvme) out.add("nvme", tier(*cluster.nvme));
+  if (cluster.pcie) out.add("pcie", tier(*cluster.pcie));
+  return out.dump(indent);
 }
 
 }  // namespace meron

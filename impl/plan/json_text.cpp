@@ -207,13 +207,9 @@ Result<JsonText> JsonText::parse(std::string_view text, std::string subject, Lim
   JsonText out(text, std::move(subject));
   const char* seen = text.data();
   Builder builder(&out, &seen, limits.depth);
-  try {
-    const WatchedIterator begin(text.data(), &seen);
-    const WatchedIterator end(text.data() + text.size(), &seen);
-    if (nlohmann::json::sax_parse(begin, end, &builder)) return out;
-  } catch (const std::bad_alloc&) {
-    return Error(MERON_E_NO_MEMORY, "no memory to read the text").on(out.subject_);
-  }
+  const WatchedIterator begin(text.data(), &seen);
+  const WatchedIterator end(text.data() + text.size(), &seen);
+  if (nlohmann::json::sax_parse(begin, end, &builder)) return out;
   if (!builder.error()) return Error(MERON_E_PARSE, "the text is not JSON").on(out.subject_);
   return std::move(*builder.error()).on(out.subject_);
 }

@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <nlohmann/json.hpp>
 #include <unordered_set>
 #include <utility>
 
+#include "plan/json_out.h"
 #include "plan/json_text.h"
 #include "plan/model_config.h"
 #include "plan/text.h"
@@ -144,21 +144,22 @@ Result<ModelDesc> parse_model(std::string_view json) {
 }
 
 std::string to_json(const ModelDesc& model, int indent) {
-  using Json = nlohmann::ordered_json;
-  Json units = Json::array();
+  JsonOut units = JsonOut::array();
+  size_t number = 0;
   for (const UnitDesc& unit : model.units) {
-    Json tensors = Json::array();
+    JsonOut tensors = JsonOut::array();
+    size_t place = 0;
     for (const FlatDesc& flat : unit.flats) {
       // Not made of the unit's name: that may already be as long as a name can be.
-      tensors.push_back({{"name", fmt::format("unit{}.flat{}", units.size(), tensors.size())},
-                         {"shape", {flat.elements}},
-                         {"dtype", name_of(flat.dtype)},
-                         {"trainable", flat.trainable}});
+      tensors.push(JsonOut::object({{"name", fmt::format("unit{}.flat{}", number, place++)},
+                                    {"shape", JsonOut::array({flat.elements})},
+                                    {"dtype", name_of(flat.dtype)},
+                                    {"trainable", flat.trainable}}));
     }
-    units.push_back({{"name", unit.name}, {"tensors", std::move(tensors)}});
+    units.push(JsonOut::object({{"name", unit.name}, {"tensors", tensors}}));
+    ++number;
   }
-  const Json out = {{"units", std::move(units)}};
-  return out.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
+  return JsonOut::object({{"units", units}}).dump(indent);
 }
 
 }  // namespace meron

@@ -2,55 +2,48 @@
 // A prediction as JSON and as tables.
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "base/human_bytes.h"
-#include "plan/bytes_json.h"
 #include "plan/columns.h"
+#include "plan/json_out.h"
 #include "plan/plan_json.h"
 #include "plan/predict.h"
 
 namespace meron {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-Json memory_json(const MemoryPrediction& memory) {
-  return {{"param", bytes_json(memory.param)},
-          {"second_copy", bytes_json(memory.secondary_partition)},
-          {"gradient", bytes_json(memory.gradient())},
-          {"gradient_buckets", bytes_json(memory.gradient_buckets)},
-          {"reduced_gradient", bytes_json(memory.reduced_gradient)},
-          {"feedback", bytes_json(memory.feedback)},
-          {"optimizer", bytes_json(memory.optimizer())},
-          {"moments", bytes_json(memory.moments)},
-          {"master", bytes_json(memory.master)},
-          {"state_buffers", bytes_json(memory.state_buffers)},
-          {"param_buffers", bytes_json(memory.param_buffers)},
-          {"total", bytes_json(memory.total())}};
+JsonOut memory_json(const MemoryPrediction& memory) {
+  return JsonOut::object({{"param", bytes_json(memory.param)},
+                          {"second_copy", bytes_json(memory.secondary_partition)},
+                          {"gradient", bytes_json(memory.gradient())},
+                          {"gradient_buckets", bytes_json(memory.gradient_buckets)},
+                          {"reduced_gradient", bytes_json(memory.reduced_gradient)},
+                          {"feedback", bytes_json(memory.feedback)},
+                          {"optimizer", bytes_json(memory.optimizer())},
+                          {"moments", bytes_json(memory.moments)},
+                          {"master", bytes_json(memory.master)},
+                          {"state_buffers", bytes_json(memory.state_buffers)},
+                          {"param_buffers", bytes_json(memory.param_buffers)},
+                          {"total", bytes_json(memory.total())}});
 }
 
-Json rank_json(const RankPrediction& rank) {
-  return {
-      {"memory",
-       {{"host", memory_json(rank.memory)},
-        {"nvme",
-         {{"optimizer", bytes_json(rank.nvme.optimizer)}, {"param", bytes_json(rank.nvme.param)}}},
-        {"device",
-         {{"param", bytes_json(rank.device.param)},
-          {"gradient", bytes_json(rank.device.gradient)},
-          {"optimizer", bytes_json(rank.device.optimizer)},
-          {"total", bytes_json(rank.device.total())}}}}},
-      {"links",
-       {{"shm",
-         {{"gather_mapped", bytes_json(rank.links.gather_mapped)},
-          {"gather_copied", bytes_json(rank.links.gather_copied)},
-          {"reduce", bytes_json(rank.links.reduce)}}},
-        {"between_nodes",
-         {{"gather", bytes_json(rank.links.remote_gather)},
-          {"reduce", bytes_json(rank.links.remote_reduce)}}},
-        {"nvme",
-         {{"read", bytes_json(rank.nvme.read)}, {"written", bytes_json(rank.nvme.written)}}}}}};
+JsonOut rank_json(const RankPrediction& rank) {
+  const JsonOut nvme = JsonOut::object(
+      {{"optimizer", bytes_json(rank.nvme.optimizer)}, {"param", bytes_json(rank.nvme.param)}});
+  const JsonOut device = JsonOut::object({{"param", bytes_json(rank.device.param)},
+                                          {"gradient", bytes_json(rank.device.gradient)},
+                                          {"optimizer", bytes_json(rank.device.optimizer)},
+                                          {"total", bytes_json(rank.device.total())}});
+  const JsonOut shm = JsonOut::object({{"gather_mapped", bytes_json(rank.links.gather_mapped)},
+                                       {"gather_copied", bytes_json(rank.links.gather_copied)},
+                                       {"reduce", bytes_json(rank.links.reduce)}});
+  const JsonOut between = JsonOut::object({{"gather", bytes_json(rank.links.remote_gather)},
+                                           {"reduce", bytes_json(rank.links.remote_reduce)}});
+  const JsonOut drive = JsonOut::object(
+      {{"read", bytes_json(rank.nvme.read)}, {"written", bytes_json(rank.nvme.written)}});
+  return JsonOut::object(
+      {{"memory",
+        JsonOut::object({{"host", memory_json(rank.memory)}, {"nvme", nvme}, {"device", device}})},
+       {"links", JsonOut::object({{"shm", shm}, {"between_nodes", between}, {"nvme", drive}})}});
 }
 
 using Cells = std::vector<std::string>;
@@ -107,32 +100,32 @@ std::string plural(uint64_t count, std::string_view noun, std::string_view endin
 }  // namespace
 
 std::string to_json(const Prediction& prediction, int indent) {
-  Json ranks = Json::array();
+  JsonOut ranks = JsonOut::array();
   for (size_t r = 0; r < prediction.ranks.size(); ++r) {
-    Json rank = {{"rank", r}};
-    rank.update(rank_json(prediction.ranks[r]));
-    ranks.push_back(std::move(rank));
+    ranks.push(JsonOut::object({{"rank", r}}).add_members(rank_json(prediction.ranks[r])));
   }
   const Workload& load = prediction.workload;
-  Json out = {{"plan", Json::parse(to_json(prediction.plan, -1))},
-              {"workload",
-               {{"ranks", load.ranks},
-                {"ranks_per_node", load.node == 0 ? load.ranks : load.node},
-                {"micro_batches", load.micro_batches},
-                {"gathers_per_micro_batch", load.gathers_per_micro_batch}}},
-              {"model",
-               {{"units", prediction.units},
-                {"elements", prediction.elements},
-                {"trainable_elements", prediction.trainable_elements}}},
-              {"peak", {{"host", bytes_json(prediction.peak_host)}}},
-              {"total", rank_json(prediction.total)},
-              {"ranks", std::move(ranks)}};
+  const JsonOut workload =
+      JsonOut::object({{"ranks", load.ranks},
+                       {"ranks_per_node", load.node == 0 ? load.ranks : load.node},
+                       {"micro_batches", load.micro_batches},
+                       {"gathers_per_micro_batch", load.gathers_per_micro_batch}});
+  const JsonOut model = JsonOut::object({{"units", prediction.units},
+                                         {"elements", prediction.elements},
+                                         {"trainable_elements", prediction.trainable_elements}});
+  JsonOut out =
+      JsonOut::object({{"plan", JsonOut::of_text(to_json(prediction.plan, -1))},
+                       {"workload", workload},
+                       {"model", model},
+                       {"peak", JsonOut::object({{"host", bytes_json(prediction.peak_host)}})},
+                       {"total", rank_json(prediction.total)},
+                       {"ranks", ranks}});
   if (prediction.plan.nvme.rates.known()) {
     const NvmeTime time = nvme_time(prediction);
-    out["nvme_seconds"] = {{"states", time.states},
-                           {"update", time.update},
-                           {"step", time.step()},
-                           {"values", time.values}};
+    out.add("nvme_seconds", JsonOut::object({{"states", time.states},
+                                             {"update", time.update},
+                                             {"step", time.step()},
+                                             {"values", time.values}}));
   }
   return out.dump(indent);
 }

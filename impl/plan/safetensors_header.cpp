@@ -239,12 +239,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 
 Result<SafetensorsHeader> read_header(std::string_view json, const SafetensorsReading& reading) {
   HeaderReader reader(json, reading);
-  try {
-    const bool read = nlohmann::json::sax_parse(json.data(), json.data() + json.size(), &reader);
-    if (read) return std::move(reader.header());
-  } catch (const std::bad_alloc&) {
-    return Error(MERON_E_NO_MEMORY, "no memory to read the header").on("safetensors header");
-  }
+  const bool read = nlohmann::json::sax_parse(json.data(), json.data() + json.size(), &reader);
+  if (read) return std::move(reader.header());
   if (reader.error()) return std::move(*reader.error());
   return refused("the header is not JSON");
 }

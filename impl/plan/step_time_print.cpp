@@ -2,11 +2,9 @@
 // A ranking as JSON and as tables.
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "base/human_bytes.h"
-#include "plan/bytes_json.h"
 #include "plan/columns.h"
+#include "plan/json_out.h"
 #include "plan/plan_json.h"
 #include "plan/quantity.h"
 #include "plan/step_time.h"
@@ -14,68 +12,78 @@
 namespace meron {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-Json seconds(double value) {
-  return {{"seconds", value}, {"human", human_seconds(value)}};
+JsonOut seconds(double value) {
+  return JsonOut::object({{"seconds", value}, {"human", human_seconds(value)}});
 }
 
 // The cluster file with numbers in place of words.
-Json cluster_json(const Cluster& cluster) {
+JsonOut cluster_json(const Cluster& cluster) {
   const auto link = [](const LinkSpeed& speed) {
-    return Json{{"bytes_per_second", speed.rate}, {"latency_seconds", speed.latency}};
+    return JsonOut::object({{"bytes_per_second", speed.rate}, {"latency_seconds", speed.latency}});
   };
   const auto tier = [](const TierSpeed& speed) {
-    return Json{{"read_bytes_per_second", speed.read}, {"write_bytes_per_second", speed.write}};
+    return JsonOut::object(
+        {{"read_bytes_per_second", speed.read}, {"write_bytes_per_second", speed.write}});
   };
-  Json out = {{"name", cluster.name},
-              {"nodes", cluster.nodes},
-              {"devices_per_node", cluster.devices_per_node}};
-  if (cluster.between.rate > 0) out["between_nodes"] = link(cluster.between);
+  JsonOut out = JsonOut::object({{"name", cluster.name},
+                                 {"nodes", cluster.nodes},
+                                 {"devices_per_node", cluster.devices_per_node}});
+  if (cluster.between.rate > 0) out.add("between_nodes", link(cluster.between));
   if (cluster.inside.rate > 0) {
-    out["inside_node"] = link(cluster.inside);
-    out["inside_node"]["in_place"] = cluster.in_place;
+    out.add("inside_node", link(cluster.inside).add("in_place", cluster.in_place));
   }
-  out["device"] = {{"memory_bytes", cluster.memory},
-                   {"reserved_bytes", cluster.reserved},
-                   {"memory_bytes_per_second", cluster.memory_rate}};
-  if (cluster.flops > 0) out["device"]["flops_per_second"] = cluster.flops;
-  if (cluster.nvme) out["nvme"] = tier(*cluster.nvme);
-  if (cluster.pcie) out["pcie"] = tier(*cluster.pcie);
+  JsonOut device = JsonOut::object({{"memory_bytes", cluster.memory},
+                                    {"reserved_bytes", cluster.reserved},
+                                    {"memory_bytes_per_second", cluster.memory_rate}});
+  if (cluster.flops > 0) device.add("flops_per_second", cluster.flops);
+  out.add("device", device);
+  if (cluster.nvme) out.add("nvme", tier(*cluster.nvme));
+  if (cluster.pcie) out.add("pcie", tier(*cluster.pcie));
   return out;
 }
 
-Json link_json(const LinkCost& link) {
-  return {{"traffic", bytes_json(link.bytes)},
-          {"messages", link.messages},
-          {"transfer", seconds(link.transfer)},
-          {"waiting", seconds(link.waiting)},
-          {"time", seconds(link.seconds())}};
+JsonOut link_json(const LinkCost& link) {
+  return JsonOut::object({{"traffic", bytes_json(link.bytes)},
+                          {"messages", link.messages},
+                          {"transfer", seconds(link.transfer)},
+                          {"waiting", seconds(link.waiting)},
+                          {"time", seconds(link.seconds())}});
 }
 
-Json step_json(double step, double computing) {
-  return {{"step", seconds(step)}, {"exposed", seconds(step - computing)}};
+JsonOut step_json(double step, double computing) {
+  return JsonOut::object({{"step", seconds(step)}, {"exposed", seconds(step - computing)}});
 }
 
-Json estimate_json(const Estimate& cost) {
-  return {{"name", cost.plan.name},
-          {"fits", cost.memory.fits()},
-          {"lossy", cost.lossy},
-          {"perfect_overlap", step_json(cost.with_overlap(), cost.computing)},
-          {"no_overlap", step_json(cost.without_overlap(), cost.computing)},
-          {"between_nodes", link_json(cost.between)},
-          {"inside_node", link_json(cost.inside)},
-          {"copies", {{"traffic", bytes_json(cost.copied)}, {"time", seconds(cost.copying)}}},
-          {"update", {{"traffic", bytes_json(cost.updated)}, {"time", seconds(cost.updating)}}},
-          {"computation", seconds(cost.computing)},
-          {"memory",
-           {{"states", bytes_json(cost.memory.states)},
-            {"gathered", bytes_json(cost.memory.gathered)},
-            {"total", bytes_json(cost.memory.total())},
-            {"available", bytes_json(cost.memory.available)},
-            {"lacking", bytes_json(cost.memory.lacking())}}},
-          {"mesh", {{"replicas", cost.mesh.replicas}, {"shards", cost.mesh.shards}}},
-          {"plan", Json::parse(to_json(cost.plan, -1))}};
+JsonOut work_json(uint64_t bytes, double time) {
+  return JsonOut::object({{"traffic", bytes_json(bytes)}, {"time", seconds(time)}});
+}
+
+JsonOut estimate_json(const Estimate& cost) {
+  const JsonOut memory = JsonOut::object({{"states", bytes_json(cost.memory.states)},
+                                          {"gathered", bytes_json(cost.memory.gathered)},
+                                          {"total", bytes_json(cost.memory.total())},
+                                          {"available", bytes_json(cost.memory.available)},
+                                          {"lacking", bytes_json(cost.memory.lacking())}});
+  return JsonOut::object(
+      {{"name", cost.plan.name},
+       {"fits", cost.memory.fits()},
+       {"lossy", cost.lossy},
+       {"perfect_overlap", step_json(cost.with_overlap(), cost.computing)},
+       {"no_overlap", step_json(cost.without_overlap(), cost.computing)},
+       {"between_nodes", link_json(cost.between)},
+       {"inside_node", link_json(cost.inside)},
+       {"copies", work_json(cost.copied, cost.copying)},
+       {"update", work_json(cost.updated, cost.updating)},
+       {"computation", seconds(cost.computing)},
+       {"memory", memory},
+       {"mesh", JsonOut::object({{"replicas", cost.mesh.replicas}, {"shards", cost.mesh.shards}})},
+       {"plan", JsonOut::of_text(to_json(cost.plan, -1))}});
+}
+
+JsonOut texts_json(const std::vector<std::string>& texts) {
+  JsonOut out = JsonOut::array();
+  for (const std::string& text : texts) out.push(text);
+  return out;
 }
 
 // Keys of the file that no plan uses yet.
@@ -142,21 +150,23 @@ std::string head(const Ranking& ranking) {
 }  // namespace
 
 std::string to_json(const Ranking& ranking, int indent) {
-  Json estimates = Json::array();
-  for (const Estimate& cost : ranking.estimates) estimates.push_back(estimate_json(cost));
+  JsonOut estimates = JsonOut::array();
+  for (const Estimate& cost : ranking.estimates) estimates.push(estimate_json(cost));
   const ClusterLoad& load = ranking.load;
-  const Json out = {{"cluster", cluster_json(ranking.cluster)},
-                    {"model", {{"units", ranking.units}, {"elements", ranking.elements}}},
-                    {"workload",
-                     {{"micro_batches", load.micro_batches},
-                      {"gathers_per_micro_batch", load.gathers_per_micro_batch},
-                      {"tokens", load.tokens},
-                      {"compute_seconds", load.compute_seconds}}},
-                    {"strategies", std::move(estimates)},
-                    {"explanation", explain(ranking)},
-                    {"not_counted", {"activations"}},
-                    {"notes", notes(ranking.cluster)}};
-  return out.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
+  const JsonOut workload =
+      JsonOut::object({{"micro_batches", load.micro_batches},
+                       {"gathers_per_micro_batch", load.gathers_per_micro_batch},
+                       {"tokens", load.tokens},
+                       {"compute_seconds", load.compute_seconds}});
+  return JsonOut::object({{"cluster", cluster_json(ranking.cluster)},
+                          {"model", JsonOut::object({{"units", ranking.units},
+                                                     {"elements", ranking.elements}})},
+                          {"workload", workload},
+                          {"strategies", estimates},
+                          {"explanation", texts_json(explain(ranking))},
+                          {"not_counted", JsonOut::array({"activations"})},
+                          {"notes", texts_json(notes(ranking.cluster))}})
+      .dump(indent);
 }
 
 std::string to_table(const Ranking& ranking) {

@@ -5,48 +5,50 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
+
+#include "plan/json_out.h"
+#include "plan/json_text.h"
 
 namespace meron {
 namespace {
 
-using Json = nlohmann::ordered_json;
+constexpr JsonText::Limits kLimits = {.bytes = kMaxOutcomeBytes, .depth = 8};
 
-std::string dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
-Json parse(std::string_view text) {
-  return Json::parse(text, nullptr, false);
-}
-
-std::string text_of(const Json& object, const char* key) {
+std::string text_of(const JsonValue& object, std::string_view key) {
   const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+  if (!found) return {};
+  const auto text = found->string();
+  return text.ok() ? std::string(*text) : std::string();
 }
 
-int number_of(const Json& object, const char* key, int otherwise) {
+int number_of(const JsonValue& object, std::string_view key, int otherwise) {
   const auto found = object.find(key);
-  if (found == object.end() || !found->is_number_integer()) return otherwise;
-  const auto value = found->get<int64_t>();
-  const bool fits =
-      value >= std::numeric_limits<int>::min() && value <= std::numeric_limits<int>::max();
-  return fits ? static_cast<int>(value) : otherwise;
+  if (!found) return otherwise;
+  const auto value = found->number();
+  const bool fits = value.ok() && *value == std::floor(*value) &&
+                    *value >= std::numeric_limits<int>::min() &&
+                    *value <= std::numeric_limits<int>::max();
+  return fits ? static_cast<int>(*value) : otherwise;
 }
 
-Json json_of(const Card& card) {
-  return {{"version", card.version}, {"protocol", card.protocol},
-          {"rank", card.rank},       {"world_size", card.world_size},
-          {"host", card.host},       {"node", card.node},
-          {"pid", card.pid},         {"number", card.number},
-          {"call", card.call}};
+JsonOut json_of(const Card& card) {
+  return JsonOut::object({{"version", card.version},
+                          {"protocol", card.protocol},
+                          {"rank", card.rank},
+                          {"world_size", card.world_size},
+                          {"host", card.host},
+                          {"node", card.node},
+                          {"pid", card.pid},
+                          {"number", card.number},
+                          {"call", card.call}});
 }
 
-std::optional<Card> card_of(const Json& json) {
-  if (!json.is_object()) return {};
+std::optional<Card> card_of(const JsonValue& json) {
+  if (!json.object().ok()) return {};
   Card card;
   card.rank = number_of(json, "rank", -1);
   card.world_size = number_of(json, "world_size", 0);
@@ -104,46 +106,51 @@ int Outcome::nodes() const {
 }
 
 std::string to_text(const Card& card) {
-  return dump(json_of(card));
+  return json_of(card).dump(-1) + "\n";
 }
 
 std::string to_text(const Outcome& outcome) {
-  Json json;
+  JsonOut json = JsonOut::object();
   if (outcome.failure) {
     const ErrorInfo& info = outcome.failure->info();
-    json["failure"] = {
-        {"status", info.code}, {"what", info.what}, {"advice", info.advice}, {"peer", info.peer}};
+    json.add("failure", JsonOut::object({{"status", info.code},
+                                         {"what", info.what},
+                                         {"advice", info.advice},
+                                         {"peer", info.peer}}));
   } else {
-    json["token"] = outcome.token.hex();
+    json.add("token", outcome.token.hex());
   }
-  json["cards"] = Json::array();
-  for (const Card& card : outcome.cards) json["cards"].push_back(json_of(card));
-  return dump(json);
+  JsonOut cards = JsonOut::array();
+  for (const Card& card : outcome.cards) cards.push(json_of(card));
+  return json.add("cards", cards).dump(-1) + "\n";
 }
 
 std::optional<Card> read_card(std::string_view text) {
-  return card_of(parse(text));
+  const auto json = JsonText::parse(text, "card", kLimits);
+  if (!json.ok()) return {};
+  return card_of(json->root());
 }
 
 std::optional<Outcome> read_outcome(std::string_view text) {
-  const Json json = parse(text);
-  if (!json.is_object()) return {};
+  const auto json = JsonText::parse(text, "outcome", kLimits);
+  if (!json.ok() || !json->root().object().ok()) return {};
+  const JsonValue root = json->root();
   Outcome outcome;
-  const auto cards = json.find("cards");
-  if (cards == json.end() || !cards->is_array()) return {};
-  for (const Json& each : *cards) {
-    auto card = card_of(each);
+  const auto cards = root.find("cards");
+  if (!cards || !cards->array().ok()) return {};
+  for (auto each = cards->first(); each; each = each->next()) {
+    auto card = card_of(*each);
     if (!card) return {};
     outcome.cards.push_back(std::move(*card));
   }
-  if (const auto failure = json.find("failure"); failure != json.end() && failure->is_object()) {
+  if (const auto failure = root.find("failure"); failure && failure->object().ok()) {
     const int status = number_of(*failure, "status", MERON_E_INTERNAL);
     outcome.failure = Error(status < 0 ? status : MERON_E_INTERNAL, text_of(*failure, "what"),
                             text_of(*failure, "advice"))
                           .blaming(number_of(*failure, "peer", MERON_RANK_NONE));
     return outcome;
   }
-  auto token = parse_token(text_of(json, "token"));
+  auto token = parse_token(text_of(root, "token"));
   if (!token.ok()) return {};
   outcome.token = *token;
   return outcome;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/no_memory.h"
 #include "checkpoint/commit.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/model_folder.h"
@@ -171,8 +172,8 @@ Status export_model(Exchange& exchange, std::span<const UnitState> units,
     MERON_TRY(files->make_files(layout));
     return to_text(begun);
   };
-  MERON_ASSIGN(const std::string text,
-               share(exchange, first ? begin() : Result<std::string>(std::string())));
+  MERON_ASSIGN(const std::string text, share(exchange, first ? catch_no_memory(begin)
+                                                             : Result<std::string>(std::string())));
   const Begun begun = parse_begun(text);
   const auto join = [&]() -> Status {
     MERON_ASSIGN(list, list_exported(units, begun.tensors, options));
@@ -180,9 +181,12 @@ Status export_model(Exchange& exchange, std::span<const UnitState> units,
                  checkpoint::lay_out_model(list.tensors, options.max_file_bytes, begun.generation));
     return checkpoint::Saving::join(begun.directory, kExportVisibleNs);
   };
-  MERON_TRY(agree(exchange, first ? Status(Ok{}) : join()));
-  MERON_TRY(agree(exchange, write_own(exchange, units, list, layout, begun.directory)));
-  return agree(exchange, first ? files->publish(layout) : Status(Ok{}));
+  MERON_TRY(agree(exchange, first ? Status(Ok{}) : catch_no_memory(join)));
+  MERON_TRY(agree(exchange, catch_no_memory([&] {
+                    return write_own(exchange, units, list, layout, begun.directory);
+                  })));
+  const auto publish = [&] { return files->publish(layout); };
+  return agree(exchange, first ? catch_no_memory(publish) : Status(Ok{}));
 }
 
 }  // namespace meron

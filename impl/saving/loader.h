@@ -3,6 +3,7 @@
 // pieces. Or some ranks read, each its files, and scatter each piece to those who own it.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -27,6 +28,11 @@ class Loader {
     // By file, the rank that reads it for all; empty: each rank reads what it owns.
     std::vector<int> readers = {};
   };
+  // Whether this rank may read files, with such Options::readers.
+  static bool reads_here(const Exchange& exchange, const std::vector<int>& readers) {
+    return readers.empty() ||
+           std::find(readers.begin(), readers.end(), exchange.rank()) != readers.end();
+  }
   // Finds all ranges and opens the files; nothing has changed yet. All but `options` must stay.
   // Errors: those of BlockReader::create.
   static Result<std::unique_ptr<Loader>> create(Exchange& exchange,

@@ -16,14 +16,16 @@ namespace {
 // One checkpoint, as the folders of all nodes have it together.
 struct Candidate {
   std::string name, id, created;
+  checkpoint::History history;  // `lineage` and `saved_ns`
   uint64_t step = 0;
   std::vector<uint32_t> nodes;      // that have files of it
   std::map<uint32_t, int> holders;  // by such a node: the first rank that has its files
   std::string defect;  // why a folder of it cannot be used; the other fields are then unknown
+  int32_t damage = 0;  // the code, if it is more than missing files
   int rank = 0;        // the first in whose folder it is; with a defect, whose folder that is
 
   bool complete() const { return defect.empty() && holders.size() == nodes.size(); }
-  auto age() const { return std::tie(step, created, name, id); }
+  auto age() const { return std::tie(step, created, history.saved_ns, name, id); }
 };
 
 constexpr char kDefect = '!';
@@ -32,9 +34,11 @@ std::string line_of(const checkpoint::Entry& entry) {
   if (!entry.complete()) {
     std::string defect = entry.defect;
     std::replace(defect.begin(), defect.end(), '\n', ' ');
-    return fmt::format("{}\t{}{}\n", entry.name, kDefect, defect);
+    const int32_t damage = entry.damage ? entry.damage->code() : 0;
+    return fmt::format("{}\t{}{}\t{}\n", entry.name, kDefect, -damage, defect);
   }
-  return fmt::format("{}\t{}\t{}\t{}\t{}\t{}\n", entry.name, entry.id, entry.created, entry.step,
+  return fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", entry.name, entry.id, entry.created,
+                     entry.step, entry.history.lineage, entry.history.saved_ns,
                      fmt::join(entry.nodes, ","), fmt::join(entry.nodes_there, "\t"));
 }
 
@@ -76,13 +80,17 @@ std::vector<Candidate> candidates_of(std::span<const std::string> texts) {
       one.name = cut(&line, '\t');
       one.rank = static_cast<int>(rank);
       if (line.starts_with(kDefect)) {
-        one.defect = line.substr(1);
+        line.remove_prefix(1);
+        one.damage = -static_cast<int32_t>(number_of(cut(&line, '\t')));
+        one.defect = line;
         out.push_back(std::move(one));
         continue;
       }
       one.id = cut(&line, '\t');
       one.created = cut(&line, '\t');
       one.step = number_of(cut(&line, '\t'));
+      one.history.lineage = cut(&line, '\t');
+      one.history.saved_ns = number_of(cut(&line, '\t'));
       for (std::string_view nodes = cut(&line, '\t'); !nodes.empty();) {
         one.nodes.push_back(static_cast<uint32_t>(number_of(cut(&nodes, ','))));
       }
@@ -94,8 +102,16 @@ std::vector<Candidate> candidates_of(std::span<const std::string> texts) {
     }
   }
   for (auto& [key, candidate] : all) out.push_back(std::move(candidate));
-  std::sort(out.begin(), out.end(),
-            [](const Candidate& a, const Candidate& b) { return a.age() > b.age(); });
+  // The line that was saved to last comes first: see checkpoint::list().
+  std::map<std::string, std::pair<std::string, uint64_t>> lines;
+  for (const Candidate& each : out) {
+    auto& last = lines[each.history.lineage];
+    last = std::max(last, std::pair(each.created, each.history.saved_ns));
+  }
+  std::sort(out.begin(), out.end(), [&](const Candidate& a, const Candidate& b) {
+    return std::pair(lines[a.history.lineage], a.age()) >
+           std::pair(lines[b.history.lineage], b.age());
+  });
   return out;
 }
 
@@ -166,6 +182,14 @@ Result<NodeCheckpoint> find_on_nodes(Exchange& exchange, const std::string& root
   const int rank = exchange.rank();
   MERON_ASSIGN(const std::vector<Candidate> candidates,
                gather_candidates(exchange, root, name, nodes));
+  for (const Candidate& each : candidates) {
+    if (each.damage == 0 || !name.empty()) continue;
+    return Error(each.damage,
+                 fmt::format("'{}', which may be the newest checkpoint, cannot be loaded, {}",
+                             each.name, defect_of(each)),
+                 "mend it or move it elsewhere, or load another one by its name")
+        .on(root);
+  }
   const auto chosen = std::find_if(candidates.begin(), candidates.end(),
                                    [](const Candidate& each) { return each.complete(); });
   if (chosen == candidates.end()) return none_whole(candidates, root, name);
@@ -191,6 +215,7 @@ Result<NodeCheckpoint> find_on_nodes(Exchange& exchange, const std::string& root
                share(exchange, Result<std::string>(manifest), chosen->rank));
   NodeCheckpoint found;
   found.checkpoint.path = path;
+  found.checkpoint.history = chosen->history;
   MERON_ASSIGN(found.checkpoint.manifest, checkpoint::parse_manifest(shared));
   for (const Candidate& each : candidates) {
     if (rank != 0 || !name.empty() || each.complete()) continue;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/no_memory.h"
 #include "checkpoint/directory.h"
 #include "checkpoint/prune.h"
 #include "os/directory.h"
@@ -57,8 +58,9 @@ Status SaveFolder::begin_shared(Exchange& exchange) {
                                             .progress = [&exchange] { exchange.progressed(); }}));
     return id + saving_->directory();
   };
-  MERON_ASSIGN(const std::string begun,
-               share(exchange, rank_ == 0 ? make() : Result<std::string>(std::string())));
+  MERON_ASSIGN(
+      const std::string begun,
+      share(exchange, rank_ == 0 ? catch_no_memory(make) : Result<std::string>(std::string())));
   id_ = begun.substr(0, kIdDigits);
   directory_ = begun.substr(kIdDigits);
   return agree(exchange,
@@ -102,14 +104,25 @@ Status SaveFolder::begin_per_node(Exchange& exchange) {
   return agree(exchange, seen);
 }
 
-Status SaveFolder::commit(Exchange& exchange, const Result<checkpoint::Manifest>& manifest) {
+Status SaveFolder::write_history() {
+  return history_.empty() ? Status(Ok{}) : saving_->write_history(history_);
+}
+
+Status SaveFolder::commit(Exchange& exchange, const Result<checkpoint::Manifest>& manifest,
+                          const std::string& history) {
+  history_ = history;
   return target_->nodes.empty() ? commit_shared(exchange, manifest)
                                 : commit_per_node(exchange, manifest);
 }
 
 Status SaveFolder::commit_shared(Exchange& exchange, const Result<checkpoint::Manifest>& manifest) {
   Status done = status_of(manifest);
-  if (saving_ && done.ok()) done = saving_->commit(checkpoint::to_json(*manifest));
+  if (saving_ && done.ok()) {
+    done = catch_no_memory([&]() -> Status {
+      MERON_TRY(write_history());
+      return saving_->commit(checkpoint::to_json(*manifest));
+    });
+  }
   if (saving_ && done.ok()) prune_and_warn(exchange);
   return agree(exchange, done);
 }
@@ -121,7 +134,11 @@ Status SaveFolder::commit_per_node(Exchange& exchange,
     return rank_ == 0 ? checkpoint::to_json(*manifest) : std::string();
   };
   MERON_ASSIGN(const std::string json, share(exchange, text()));
-  MERON_TRY(agree(exchange, saving_ ? saving_->seal(json) : Status(Ok{})));
+  const auto seal = [&]() -> Status {
+    MERON_TRY(write_history());
+    return saving_->seal(json);
+  };
+  MERON_TRY(agree(exchange, saving_ ? catch_no_memory(seal) : Status(Ok{})));
   Verdict verdict;
   Status published = agree(exchange, saving_ ? saving_->publish() : Status(Ok{}), &verdict);
   if (!published.ok()) {
@@ -151,8 +168,11 @@ void SaveFolder::withdraw() {
 void SaveFolder::prune_and_warn(Exchange& exchange) {
   std::vector<std::string> warnings = saving_->warnings();
   if (target_->keep > 0) {
-    const auto pruned = checkpoint::prune(target_->root, target_->keep, {target_->name}, {},
-                                          [&exchange] { exchange.progressed(); });
+    // Of the line that this checkpoint continues: those of other runs are not this run's.
+    const auto saved = checkpoint::parse_history(history_);
+    const auto pruned = checkpoint::prune(
+        target_->root, target_->keep, {target_->name}, {}, [&exchange] { exchange.progressed(); },
+        saved.ok() ? saved->lineage : std::string());
     if (!pruned.ok()) {
       const ErrorInfo& info = pruned.error().info();
       warnings.push_back(fmt::format("older checkpoints stay: {}: {}", info.subject, info.what));

@@ -32,7 +32,9 @@ class SaveFolder {
   // `manifest`: rank 0's. With a folder per node the checkpoint is there once all nodes have given
   // it its name. If one cannot, all give the name back to the checkpoint that had it. If a host
   // dies meanwhile, some have it, and a load passes it over. Prunes.
-  Status commit(Exchange& exchange, const Result<checkpoint::Manifest>& manifest);
+  // `history`: of all ranks, the text of history.json, or empty for none.
+  Status commit(Exchange& exchange, const Result<checkpoint::Manifest>& manifest,
+                const std::string& history);
 
  private:
   SaveFolder(Exchange& exchange, const SaveTarget& target, Warn warn)
@@ -43,12 +45,14 @@ class SaveFolder {
   Status commit_shared(Exchange& exchange, const Result<checkpoint::Manifest>& manifest);
   Status commit_per_node(Exchange& exchange, const Result<checkpoint::Manifest>& manifest);
   void withdraw();
+  Status write_history();
   void prune_and_warn(Exchange& exchange);
 
   const SaveTarget* target_;
   Warn warn_;
   int rank_;
   std::string id_, directory_;
+  std::string history_;
   std::unique_ptr<checkpoint::Saving> saving_;  // null: of another rank
 };
 

@@ -11,7 +11,9 @@
 #include <map>
 #include <utility>
 
+#include "base/no_memory.h"
 #include "checkpoint/block_writer.h"
+#include "checkpoint/directory.h"
 #include "meron/base.h"
 #include "saving/node_folders.h"
 #include "saving/save_folder.h"
@@ -211,6 +213,33 @@ Result<checkpoint::Manifest> manifest_of(const SaveLayout& layout, const World& 
   return manifest;
 }
 
+// True if the directory has a checkpoint of a later step in the line of `last`.
+Result<bool> went_on(const SaveTarget& target, const checkpoint::History& last) {
+  MERON_ASSIGN(const std::vector<checkpoint::Entry> entries, checkpoint::list(target.root));
+  return std::any_of(entries.begin(), entries.end(), [&](const checkpoint::Entry& entry) {
+    return entry.history.lineage == last.lineage && entry.step > last.step && entry.id != last.id &&
+           entry.name != target.name;
+  });
+}
+
+// A save continues the line of the run's last checkpoint. A run without one begins a line, and so
+// does a run that has loaded an older step.
+Result<checkpoint::History> history_of(const SaveOptions& options, const std::string& id) {
+  const RunHistory& run = *options.run;
+  checkpoint::History out{
+      .id = id,
+      .parent = run.last.id,
+      .lineage = run.last.id.empty() ? id : run.last.lineage,
+      .step = options.step,
+      .saved_ns = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                            std::chrono::system_clock::now().time_since_epoch())
+                                            .count())};
+  if (!run.loaded) return out;
+  MERON_ASSIGN(const bool left_behind, went_on(options.target, run.last));
+  if (left_behind) out.lineage = id;
+  return out;
+}
+
 }  // namespace
 
 Status save(Exchange& exchange, std::span<const UnitState> units, const SaveOptions& options,
@@ -233,13 +262,15 @@ Status save(Exchange& exchange, std::span<const UnitState> units, const SaveOpti
                }));
   const SaveLayout layout(units, given, options.what);
   MERON_ASSIGN(SaveFolder folder, SaveFolder::begin(exchange, options.target, options.warn));
-  auto world = world_of(layout, exchange, folder.id());
+  auto world = catch_no_memory([&] { return world_of(layout, exchange, folder.id()); });
   MERON_TRY(agree(exchange, world.ok() ? Status(Ok{}) : Status(world.error())));
   MERON_TRY(share_sizes(exchange, *world));
   const uint64_t block = block_bytes(world->bytes());
   const auto& files = world->files[static_cast<size_t>(exchange.rank())];
-  const auto written = write_files(exchange, units, files, folder.directory(), block, options,
-                                   staging, [&] { at_end.now(); });
+  const auto written = catch_no_memory([&] {
+    return write_files(exchange, units, files, folder.directory(), block, options, staging,
+                       [&] { at_end.now(); });
+  });
   at_end.now();
   MERON_TRY(agree(exchange, written.ok() ? Status(Ok{}) : Status(written.error())));
 
@@ -258,7 +289,17 @@ Status save(Exchange& exchange, std::span<const UnitState> units, const SaveOpti
     out.extra = *extra;
     return out;
   };
-  return folder.commit(exchange, manifest());
+  const auto history = [&]() -> Result<std::string> {
+    if (exchange.rank() != 0 || !options.run) return std::string();
+    MERON_ASSIGN(const checkpoint::History out, history_of(options, folder.id()));
+    return to_json(out);
+  };
+  MERON_ASSIGN(const std::string history_text, share(exchange, catch_no_memory(history)));
+  MERON_TRY(folder.commit(exchange, catch_no_memory(manifest), history_text));
+  if (history_text.empty()) return Ok{};
+  MERON_ASSIGN(options.run->last, checkpoint::parse_history(history_text));
+  options.run->loaded = false;
+  return Ok{};
 }
 
 }  // namespace meron

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "checkpoint/history.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/staging.h"
 #include "saving/exchange.h"
@@ -38,6 +39,12 @@ struct SaveTarget {
   bool overwrite = false;
 };
 
+// The checkpoint that a run saved or loaded last.
+struct RunHistory {
+  checkpoint::History last;  // its id is empty before the first
+  bool loaded = false;       // rather than saved
+};
+
 struct SaveOptions {
   SaveTarget target;
   SaveLayout::Options what = {};
@@ -53,6 +60,8 @@ struct SaveOptions {
   // be empty.
   std::function<void(const std::string&)> warn = {};
   std::shared_ptr<SaveWatch> watch = std::make_shared<SaveWatch>();
+  // Changed when the save succeeds. Null: what is saved is of no run, and gets no history.
+  std::shared_ptr<RunHistory> run = nullptr;
 };
 
 // Blocks: on the drive, and on all ranks. Any failure is every rank's, names the rank, and leaves

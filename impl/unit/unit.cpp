@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "base/no_memory.h"
 #include "device/device_group.h"
 #include "os/host.h"
 #include "plan/predict.h"
@@ -38,7 +39,7 @@ Result<std::shared_ptr<Unit>> Unit::create(Rank& rank, const Axes& axes, std::st
   unit->lay_out(layout);
   MERON_ASSIGN(unit->memory_.all.emplace_back(), unit->reserve_slots());
   for (const auto reserve : {&Unit::reserve_values, &Unit::prepare_device}) {
-    Status reserved = (*unit.*reserve)();
+    Status reserved = catch_no_memory([&] { return (*unit.*reserve)(); });
     if (reserved.ok()) continue;
     unit->undo();
     return std::move(reserved).error();

@@ -14,12 +14,16 @@ namespace meron {
 UpdateOperation::UpdateOperation(std::vector<std::shared_ptr<Unit>> units, Deadline deadline)
     : Operation(units.front()->channel(), deadline), units_(std::move(units)) {}
 
-Result<std::shared_ptr<UpdateOperation>> UpdateOperation::begin(
-    std::vector<std::shared_ptr<Unit>> units, Deadline deadline) {
-  std::shared_ptr<UpdateOperation> update(new UpdateOperation(std::move(units), deadline));
-  for (const auto& unit : update->units_) MERON_TRY(unit->release_version());
-  update->channel_.transport().ring();
-  return update;
+std::shared_ptr<UpdateOperation> UpdateOperation::prepare(std::vector<std::shared_ptr<Unit>> units,
+                                                          Deadline deadline) {
+  return std::shared_ptr<UpdateOperation>(new UpdateOperation(std::move(units), deadline));
+}
+
+Status UpdateOperation::begin(uint64_t sequence) {
+  set_sequence(sequence);
+  for (const auto& unit : units_) MERON_TRY(unit->release_version());
+  channel_.transport().ring();
+  return Ok{};
 }
 
 Result<bool> UpdateOperation::advance() {

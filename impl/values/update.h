@@ -14,9 +14,13 @@ namespace meron {
 
 class UpdateOperation final : public Operation {
  public:
-  // The caller has checked the units (Unit::check_updatable) and posted the call.
-  static Result<std::shared_ptr<UpdateOperation>> begin(std::vector<std::shared_ptr<Unit>> units,
-                                                        Deadline deadline);
+  // Of units that the caller has checked (Unit::check_updatable). Takes the memory that begin()
+  // needs.
+  static std::shared_ptr<UpdateOperation> prepare(std::vector<std::shared_ptr<Unit>> units,
+                                                  Deadline deadline);
+  // The call has been posted.
+  Status begin(uint64_t sequence);
+  const std::vector<std::shared_ptr<Unit>>& units() const { return units_; }
 
   // Ends when every rank has released the present versions.
   Result<bool> advance() override;

@@ -44,7 +44,8 @@ MERON_BEGIN_DECLS
  * errors, grouped by the extent of the damage:
  *   -1xx the call alone: the context and its groups are untouched and usable;
  *   -2xx a resource of this process or host was missing: nothing was changed;
- *   -3xx the group is broken: every further call on it gives the same error on every rank;
+ *   -3xx the group is broken: every further call on it gives the same code on every rank, and says
+ *        since when;
  *   -4xx the whole context is unusable.
  */
 typedef int32_t meron_status;

@@ -60,8 +60,8 @@ typedef struct {
   uint32_t values_only; /* 1: neither masters nor states of optimizers */
   uint32_t skip_frozen; /* 1: no frozen params */
   uint32_t overwrite;   /* 1: replaces a checkpoint of that name */
-  uint64_t step;        /* the caller's count: the newest checkpoint has the highest */
-  uint64_t keep;        /* complete checkpoints that stay in the folder; 0: all */
+  uint64_t step;        /* the caller's count: of a line, the newest checkpoint has the highest */
+  uint64_t keep;        /* complete checkpoints of the line that stay in the folder; 0: all */
   const char *extra;    /* NULL, or the caller's own state: the text of a JSON object, of rank 0 */
   const meron_optimizer *optimizers; /* whose states are saved; NULL: none */
   uint64_t optimizer_count;
@@ -230,7 +230,9 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_load_options_init(
  * @param out      receives the loaded checkpoint.
  * @param folder   of checkpoints, or one of them; or a model as Hugging Face publishes it, a
  *                 directory or one file, with `values_only`.
- * @param name     NULL for the newest complete one.
+ * @param name     NULL for the newest complete one of the line that was saved to last. Incomplete
+ *                 ones are passed over, which the log says; a damaged one that may be newer is an
+ *                 error.
  * @param options  NULL for values alone.
  * Ownership: the caller releases *out. Blocks: on the drive and on all ranks; other threads of this
  * rank that begin an operation wait. A rank that makes no progress for twice the context's timeout
@@ -283,12 +285,15 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_get_info(meron_checkpoin
 /* A text of a checkpoint. */
 typedef int32_t meron_checkpoint_text_kind;
 enum {
-  MERON_CHECKPOINT_PATH = 0,       /* of its directory */
-  MERON_CHECKPOINT_EXTRA = 1,      /* the caller's own state: a JSON object */
-  MERON_CHECKPOINT_MISSING = 2,    /* a line per state */
-  MERON_CHECKPOINT_UNEXPECTED = 3, /* a line per tensor */
-  MERON_CHECKPOINT_MANIFEST = 4,   /* all of its manifest: a JSON object. Of a model of Hugging
-                                      Face: one that describes it, without checksums */
+  MERON_CHECKPOINT_PATH = 0,        /* of its directory */
+  MERON_CHECKPOINT_EXTRA = 1,       /* the caller's own state: a JSON object */
+  MERON_CHECKPOINT_MISSING = 2,     /* a line per state */
+  MERON_CHECKPOINT_UNEXPECTED = 3,  /* a line per tensor */
+  MERON_CHECKPOINT_MANIFEST = 4,    /* all of its manifest: a JSON object. Of a model of Hugging
+                                       Face: one that describes it, without checksums */
+  MERON_CHECKPOINT_PASSED_OVER = 5, /* of one that was opened as the newest: the incomplete ones
+                                       that were passed over, and why, and a line of another run
+                                       that has a higher step; "" if there are none */
   MERON_CHECKPOINT_TEXT_KIND_FORCE_32_BITS = 0x7FFFFFFF
 };
 

@@ -3,18 +3,26 @@
 // passed with fewer bytes than the library's and with more.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "capi/field_ends.h"
 #include "meron/meron.h"
 
 namespace {
 
 constexpr size_t kFuture = 64;  // bytes of fields that this library does not know
 constexpr unsigned char kUntouched = 0xa5;
+
+template <class Struct>
+bool ends_with_a_field(uint32_t size) {
+  const auto& ends = meron::capi::FieldEnds<Struct>::kEnds;
+  return std::find(ends.begin(), ends.end(), size) != ends.end();
+}
 
 // Bytes that hold a struct at their beginning, with nothing after it that may be touched: under
 // AddressSanitizer the bytes end where the caller's struct does.
@@ -86,7 +94,9 @@ class OfSize : public testing::Test {
     newer[sizeof(Options) + kFuture - 1] = 1;
     EXPECT_EQ(MERON_E_UNSUPPORTED, call(newer.as<Options>()));
     EXPECT_NE(std::string::npos, said().find("does not know"));
-    for (const size_t size : {size_t{0}, size_t{3}, size_t{1} << 20}) {
+    // Too small, within the first fields and the last one, and too large.
+    for (const size_t size :
+         {size_t{0}, size_t{3}, size_t{5}, size_t{7}, sizeof(Options) - 1, size_t{1} << 20}) {
       Bytes wrong(good, sizeof(Options));
       wrong.as<Options>()->struct_size = static_cast<uint32_t>(size);
       EXPECT_EQ(MERON_E_ARGUMENT, call(wrong.as<Options>())) << size;
@@ -101,8 +111,13 @@ class OfSize : public testing::Test {
     Info whole{};
     whole.struct_size = sizeof(Info);
     ASSERT_EQ(MERON_OK, call(&whole)) << said();
-    for (size_t size = sizeof(uint32_t); size <= sizeof(Info); size += sizeof(uint32_t)) {
+    for (uint32_t size = sizeof(uint32_t); size <= sizeof(Info); ++size) {
       Bytes older(Info{}, size);
+      if (!ends_with_a_field<Info>(size)) {
+        EXPECT_EQ(MERON_E_ARGUMENT, call(older.as<Info>())) << size;
+        said();
+        continue;
+      }
       ASSERT_EQ(MERON_OK, call(older.as<Info>())) << size << " bytes: " << said();
       uint32_t told = 0;
       std::memcpy(&told, &older[0], sizeof(told));
@@ -122,8 +137,13 @@ class OfSize : public testing::Test {
   template <class Options>
   void initializes(const Options& initial,
                    meron_status (*init)(Options*, size_t, meron_error** err)) {
-    for (size_t size = sizeof(uint32_t); size <= sizeof(Options); size += sizeof(uint32_t)) {
+    for (uint32_t size = sizeof(uint32_t); size <= sizeof(Options); ++size) {
       Bytes older(Options{}, size);
+      if (!ends_with_a_field<Options>(size)) {
+        EXPECT_EQ(MERON_E_ARGUMENT, init(older.as<Options>(), size, &error_)) << size;
+        said();
+        continue;
+      }
       ASSERT_EQ(MERON_OK, init(older.as<Options>(), size, &error_)) << size << said();
       Options expected = initial;
       expected.struct_size = static_cast<uint32_t>(size);
@@ -176,6 +196,24 @@ TEST_F(OfSize, ParamDesc) {
                               meron_param made{};
                               return meron_param_register(&made, context_, given, &error_);
                             });
+}
+
+// Half of a pointer leads anywhere.
+TEST_F(OfSize, AStructThatEndsWithinAFieldIsRefused) {
+  int accepted = 0;
+  for (uint32_t size = 0; size <= sizeof(meron_param_desc); ++size) {
+    const std::string name = "cut" + std::to_string(size);
+    meron_param_desc given = desc(name);
+    given.struct_size = size;
+    meron_param made{};
+    const meron_status status = meron_param_register(&made, context_, &given, &error_);
+    const std::string text = said();
+    if (status == MERON_OK) ++accepted;
+    if (ends_with_a_field<meron_param_desc>(size)) continue;
+    EXPECT_EQ(MERON_E_ARGUMENT, status) << size;
+    EXPECT_NE(std::string::npos, text.find("struct_size is " + std::to_string(size))) << text;
+  }
+  EXPECT_GE(accepted, 2);  // without the group, and whole
 }
 
 TEST_F(OfSize, Workload) {

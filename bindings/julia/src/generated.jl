@@ -39,8 +39,8 @@ const MERON_TIMEOUT_DEFAULT = -1
 Status of a call. 0 is success. A positive value is not an error ("not yet"). Negative values
 are errors, grouped by the extent of the damage: -1xx the call alone: the context and its groups
 are untouched and usable; -2xx a resource of this process or host was missing: nothing was
-changed; -3xx the group is broken: every further call on it gives the same error on every rank;
--4xx the whole context is unusable.
+changed; -3xx the group is broken: every further call on it gives the same code on every rank,
+and says since when; -4xx the whole context is unusable.
 """
 const meron_status = Int32
 const MERON_OK = meron_status(0)
@@ -535,8 +535,8 @@ struct meron_checkpoint_save_options
     values_only::UInt32 # 1: neither masters nor states of optimizers
     skip_frozen::UInt32 # 1: no frozen params
     overwrite::UInt32 # 1: replaces a checkpoint of that name
-    step::UInt64 # the caller's count: the newest checkpoint has the highest
-    keep::UInt64 # complete checkpoints that stay in the folder; 0: all
+    step::UInt64 # the caller's count: of a line, the newest checkpoint has the highest
+    keep::UInt64 # complete checkpoints of the line that stay in the folder; 0: all
     extra::Ptr{UInt8} # NULL, or the caller's own state: the text of a JSON object, of rank 0
     optimizers::Ptr{meron_optimizer} # whose states are saved; NULL: none
     optimizer_count::UInt64
@@ -610,6 +610,7 @@ const MERON_CHECKPOINT_EXTRA = meron_checkpoint_text_kind(1) # the caller's own 
 const MERON_CHECKPOINT_MISSING = meron_checkpoint_text_kind(2) # a line per state
 const MERON_CHECKPOINT_UNEXPECTED = meron_checkpoint_text_kind(3) # a line per tensor
 const MERON_CHECKPOINT_MANIFEST = meron_checkpoint_text_kind(4) # all of its manifest: a JSON object. Of a model of Hugging Face: one that describes it, without checksums
+const MERON_CHECKPOINT_PASSED_OVER = meron_checkpoint_text_kind(5) # of one that was opened as the newest: the incomplete ones that were passed over, and why, and a line of another run that has a higher step; "" if there are none
 
 """
 Options of an export.
@@ -2450,7 +2451,8 @@ several.
 - `folder`: of checkpoints, or one of them; or a model as Hugging Face publishes it, a directory
 or one file, with `values_only`.
 
-- `name`: NULL for the newest complete one.
+- `name`: NULL for the newest complete one of the line that was saved to last. Incomplete ones
+are passed over, which the log says; a damaged one that may be newer is an error.
 
 - `options`: NULL for values alone.
 

@@ -494,6 +494,7 @@ enum {
   MERON_CHECKPOINT_MISSING = 2,
   MERON_CHECKPOINT_UNEXPECTED = 3,
   MERON_CHECKPOINT_MANIFEST = 4,
+  MERON_CHECKPOINT_PASSED_OVER = 5,
 };
 meron_status meron_checkpoint_text(const char **out, meron_checkpoint checkpoint,
     meron_checkpoint_text_kind kind, meron_error **err);

@@ -7,6 +7,7 @@ docs/checkpoint-format.md is what they are.
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from meron import errors
 from meron._methods import CheckpointMethods
 from meron._native import NULL, Owner, call, ffi, initial, lib, new, receive, sized, string, text
 from meron.optimizer import Optimizer
+
+logger = logging.getLogger("meron")
 
 # What numpy calls the dtypes of safetensors; BF16 and the 8-bit floats have no name there, and are
 # read as the integers of their bits.
@@ -63,6 +66,8 @@ class Checkpoint(CheckpointMethods, Owner):
         extra:      the caller's own state, as it was given to the save.
         missing:    states that it lacks, and that stayed as they were when it was loaded.
         unexpected: its tensors that no unit has.
+        passed_over: of the newest of a folder: words on incomplete ones that were passed over, and
+                    on another run that has a higher step; "" if there are none.
     """
 
     _release_function = lib.meron_checkpoint_release
@@ -76,6 +81,7 @@ class Checkpoint(CheckpointMethods, Owner):
         self.extra: dict[str, Any] = json.loads(self._text(lib.MERON_CHECKPOINT_EXTRA))
         self.missing = tuple(self._text(lib.MERON_CHECKPOINT_MISSING).splitlines())
         self.unexpected = tuple(self._text(lib.MERON_CHECKPOINT_UNEXPECTED).splitlines())
+        self.passed_over = self._text(lib.MERON_CHECKPOINT_PASSED_OVER)
         self._tensors: dict[tuple[str, str], dict[str, Any]] | None = None
 
     @property
@@ -176,14 +182,18 @@ def open_checkpoint(folder: str | os.PathLike[str], name: str | None = None) -> 
     Args:
         folder: of checkpoints, or one of them; or a model as Hugging Face publishes it: a directory
                 with model.safetensors (or its index), or one file.
-        name:   None for the newest complete one.
+        name:   None for the newest complete one. The logger "meron" has a warning if others were
+                passed over.
 
     Blocks on the drive. Raises NotFoundError, CorruptError, ParseError, VersionError,
     ArgumentError, AuthError (a link), InputOutputError.
     """
-    return Checkpoint(
+    opened = Checkpoint(
         receive("meron_checkpoint *", lib.meron_checkpoint_open, os.fsencode(folder), named(name))
     )
+    if opened.passed_over:
+        logger.warning("%s", opened.passed_over)
+    return opened
 
 
 def write_checkpoint(

@@ -264,4 +264,4 @@ def test_a_damaged_checkpoint_names_the_one_before(tmp_path: Path, before: bool)
 
     text = ranks.threads(1, load)[0]
     assert "values-00000" in text
-    assert ("the one before is 'step-2': load it by this name" in text) == before
+    assert ("load the one before by its name, 'step-2'" in text) == before

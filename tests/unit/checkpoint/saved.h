@@ -139,9 +139,9 @@ inline Status save(const std::shared_ptr<checkpoint::Staging>& staging, const st
 inline Status check_whole(const std::shared_ptr<checkpoint::Staging>& staging,
                           const checkpoint::Checkpoint& saved) {
   const auto& files = saved.manifest.files;
-  MERON_ASSIGN(auto reader,
-               checkpoint::BlockReader::create(staging, saved.path, files, all_of(files),
-                                               {.block_bytes = saved.manifest.block_bytes}));
+  MERON_ASSIGN(auto reader, checkpoint::BlockReader::create(
+                                staging, saved.path, files, all_of(files),
+                                {.block_bytes = saved.manifest.block_bytes, .held = saved.held}));
   for (size_t i = 0; i < files.size(); ++i) {
     MERON_ASSIGN(const Content content, read_range(*reader));
     if (content != content_of(saved.manifest.step * 10 + i, file_sizes()[i])) {

@@ -192,6 +192,22 @@ TEST_F(DirectoryTest, AnOpenFileIsAdoptedForDirectTransfers) {
             50'000);
 }
 
+// Written in part, it would say "Success"; beyond the limit, a signal would end the process.
+TEST_F(DirectoryTest, ALockThatCannotBeWrittenSaysWhy) {
+  EXPECT_EQ(test::run_in_child([&] {
+              auto lock = FileLock::attempt(at("lock"), true);
+              CHILD_EXPECT(lock.ok());
+              const rlimit limit{4, 4};
+              CHILD_EXPECT(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
+              const Status written = lock->write("process 7 on host");
+              CHILD_EXPECT(!written.ok() && written.error().code() == MERON_E_NO_SPACE);
+              CHILD_EXPECT(written.error().info().advice.find("ulimit -f") != std::string::npos);
+              CHILD_EXPECT(lock->write("7").ok());
+              return 0;
+            }),
+            0);
+}
+
 TEST_F(DirectoryTest, ALockIsHeldByOneUntilItIsReleasedOrItsProcessEnds) {
   EXPECT_EQ(FileLock::attempt(at("lock"), false).error().code(), MERON_E_NOT_FOUND);
   auto lock = FileLock::attempt(at("lock"), true);

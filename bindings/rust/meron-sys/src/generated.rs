@@ -29,7 +29,8 @@ pub const MERON_TIMEOUT_DEFAULT: i32 = -1;
 /// values are errors, grouped by the extent of the damage:
 /// \-1xx the call alone: the context and its groups are untouched and usable;
 /// \-2xx a resource of this process or host was missing: nothing was changed;
-/// \-3xx the group is broken: every further call on it gives the same error on every rank;
+/// \-3xx the group is broken: every further call on it gives the same code on every rank, and
+/// says since when;
 /// \-4xx the whole context is unusable.
 pub type meron_status = i32;
 /// A value of meron_status.
@@ -836,9 +837,9 @@ pub struct meron_checkpoint_save_options {
     pub skip_frozen: u32,
     /// 1: replaces a checkpoint of that name
     pub overwrite: u32,
-    /// The caller's count: the newest checkpoint has the highest
+    /// The caller's count: of a line, the newest checkpoint has the highest
     pub step: u64,
-    /// Complete checkpoints that stay in the folder; 0: all
+    /// Complete checkpoints of the line that stay in the folder; 0: all
     pub keep: u64,
     /// NULL, or the caller's own state: the text of a JSON object, of rank 0
     pub extra: *const c_char,
@@ -1003,6 +1004,9 @@ pub const MERON_CHECKPOINT_UNEXPECTED: meron_checkpoint_text_kind = 3;
 /// All of its manifest: a JSON object. Of a model of Hugging Face: one that describes it,
 /// without checksums
 pub const MERON_CHECKPOINT_MANIFEST: meron_checkpoint_text_kind = 4;
+/// Of one that was opened as the newest: the incomplete ones that were passed over, and why,
+/// and a line of another run that has a higher step; "" if there are none
+pub const MERON_CHECKPOINT_PASSED_OVER: meron_checkpoint_text_kind = 5;
 
 /// Options of an export.
 #[repr(C)]
@@ -2884,7 +2888,8 @@ extern "C" {
     /// - `out`: receives the loaded checkpoint.
     /// - `folder`: of checkpoints, or one of them; or a model as Hugging Face publishes it, a
     ///   directory or one file, with `values_only`.
-    /// - `name`: NULL for the newest complete one.
+    /// - `name`: NULL for the newest complete one of the line that was saved to last. Incomplete ones
+    ///   are passed over, which the log says; a damaged one that may be newer is an error.
     /// - `options`: NULL for values alone.
     ///
     /// **Ownership**: the caller releases \*out.
