@@ -209,8 +209,8 @@ bool read(Trial& trial, const char* folder, int step) {
 
 bool train(Trial& trial, Objects& o) {
   const std::vector<float> gradient(kWeights, 1.0f);
-  const meron_source sources[] = {{o.params[0], gradient.data(), kWeights, MERON_F32},
-                                  {o.params[1], gradient.data(), kBiases, MERON_F32}};
+  const meron_source sources[] = {{o.params[0], gradient.data(), kWeights, MERON_F32, 0},
+                                  {o.params[1], gradient.data(), kBiases, MERON_F32, 0}};
   meron_reduce_options options = MERON_REDUCE_OPTIONS_INIT;
   options.boundary = 1;
   meron_future future{};

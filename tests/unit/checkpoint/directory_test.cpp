@@ -54,9 +54,10 @@ class CheckpointDirectory : public ::testing::Test {
     manifest.origin.created = fmt::format("2026-11-25T09:00:{:02}Z", ++made_);
     test::add_file(manifest, "file", 5, {1});
     put(name, manifest);
-    test::write_text(at(name) + "/history.json",
-                     checkpoint::to_json(checkpoint::History{
-                         .id = manifest.id, .lineage = lineage, .step = step, .saved_ns = made_}));
+    test::write_text(
+        at(name) + "/history.json",
+        checkpoint::to_json(checkpoint::History{
+            .id = manifest.id, .parent = {}, .lineage = lineage, .step = step, .saved_ns = made_}));
   }
   std::vector<std::string> listed(std::optional<uint32_t> node = {}) const {
     std::vector<std::string> names;
