@@ -259,7 +259,8 @@ class Context : public std::enable_shared_from_this<Context> {
   Status start();
   // Channel::post, with the flight record of a failure.
   Result<uint64_t> post(Channel& channel, const Call& call);
-  // Of the operation whose call was posted last: the clock is read once for both.
+  // Of the operation whose call was posted last, which has read the clock. Before a post:
+  // Rank::deadline().
   Deadline deadline_of(const Channel& channel) const {
     return Deadline::after(rank_->timeout_ns, channel.posted_ns());
   }

@@ -245,7 +245,7 @@ Result<std::shared_ptr<UpdateOperation>> Context::update(Held& held,
   MERON_TRY(await_room(held, units.front()->channel()));
   for (const auto& unit : units) MERON_TRY(unit->check_updatable());
   Channel& channel = units.front()->channel();
-  auto update = UpdateOperation::prepare(std::move(units), deadline_of(channel));
+  auto update = UpdateOperation::prepare(std::move(units), rank_->deadline());
   pending_.make_room();
   MERON_ASSIGN(const uint64_t sequence, post_call(CallKind::update, update->units(), 0));
   return or_break(channel, "update", [&]() -> Result<std::shared_ptr<UpdateOperation>> {
@@ -274,7 +274,7 @@ Result<std::shared_ptr<Operation>> Context::barrier(Held& held, Channel& channel
   MERON_TRY(check_open());
   MERON_TRY(await_room(held, channel));
   std::shared_ptr<Operation> barrier =
-      std::make_shared<BarrierOperation>(channel, deadline_of(channel));
+      std::make_shared<BarrierOperation>(channel, rank_->deadline());
   pending_.make_room();
   MERON_ASSIGN(const uint64_t sequence, post(channel, {CallKind::barrier, "", 0, 0}));
   barrier->set_sequence(sequence);

@@ -121,7 +121,7 @@ Result<std::shared_ptr<StepOperation>> Context::step(Held& held,
   MERON_TRY(optimizer->units().front()->channel().usable());
   MERON_TRY(await_room(held, optimizer->units().front()->channel()));
   MERON_TRY(StepOperation::check(*optimizer));
-  auto step = StepOperation::prepare(optimizer, deadline_of(optimizer->units().front()->channel()));
+  auto step = StepOperation::prepare(optimizer, rank_->deadline());
   pending_.make_room();
   MERON_ASSIGN(const uint64_t sequence,
                post_call(CallKind::step, optimizer->units(), optimizer->fingerprint()));
