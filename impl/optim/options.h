@@ -20,7 +20,8 @@ struct GroupOptions {
   double beta2 = 0.999;
   double epsilon = 1e-8;
   double weight_decay = 0.01;
-  double lr_decay = 0.0;  // of Adagrad: the rate of step t is learning_rate / (1 + (t - 1) lr_decay)
+  double lr_decay =
+      0.0;  // of Adagrad: the rate of step t is learning_rate / (1 + (t - 1) lr_decay)
 
   bool operator==(const GroupOptions&) const = default;
 };

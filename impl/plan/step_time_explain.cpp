@@ -77,8 +77,7 @@ std::string limit_sentence(const Estimate& first) {
   }
   const double rest = limit.time(first) - kComputation.time(first);
   if (!update_first && kComputation.time(first) > 0 && rest > 0) {
-    out += fmt::format("; the computation can hide {}",
-                       human_seconds(kComputation.time(first)));
+    out += fmt::format("; the computation can hide {}", human_seconds(kComputation.time(first)));
   }
   return out + ".";
 }
