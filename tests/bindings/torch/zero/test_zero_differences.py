@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import meron
+import meron.torch as mt
 from meron import zero
 from meron.zero import differences
 from model import RANK, config
@@ -113,3 +114,17 @@ def test_buffers_stay_in_f32_beside_bf16_parameters() -> None:
     engine = zero.initialize(model=model, config=config(2, bf16={"enabled": True}))[0]
     assert engine.module[0].weight.dtype == torch.bfloat16
     assert torch.equal(engine.module.frequencies, torch.arange(4.0) + 1 / 3)
+
+
+def test_a_thawed_parameter_gets_its_own_first_step() -> None:
+    engine = engine_of(stage=2, optimizer={"type": "Adam", "params": {"lr": 0.125}})
+    bias = engine.module.bias
+    bias.requires_grad_(False)
+    for _ in range(5):
+        engine.backward(engine(torch.ones(1, 4)).sum())
+        engine.step()
+    before = mt.full_param(bias)
+    bias.requires_grad_(True)
+    engine.backward(engine(torch.ones(1, 4)).sum())
+    engine.step()
+    assert torch.allclose(before - mt.full_param(bias), torch.tensor(0.125), rtol=1e-4)
