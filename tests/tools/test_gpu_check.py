@@ -333,7 +333,7 @@ USERS = {
     "hwy": "kernels/cpu/copy.cpp",
     "liburing.h": "impl/os/io_ring.cpp",
     "fmt": "impl/os/file.cpp",
-    "nlohmann": "capi/plan.cpp",
+    "nlohmann": "impl/plan/json_text.cpp",
     "CLI": "tools/meron/main.cpp",
     "gtest": "tests/unit/plan/cluster_test.cpp",
 }
