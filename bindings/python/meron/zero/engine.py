@@ -209,6 +209,8 @@ class Engine(Accumulation, Checkpoints, Phases):
     def _require_one_backward(self) -> None:
         """StateError after several backward passes, if the engine counts micro-batches by steps."""
         passes = self._backwards - self._begun_after
+        if self._coalesced:  # which the caller has said are several
+            return
         if passes > 1 and self._managed() and self.gradient_accumulation_steps() > 1:
             raise errors.StateError(
                 f"{passes} backward passes ran since the last step(), which counts one micro-batch "

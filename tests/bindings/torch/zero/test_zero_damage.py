@@ -175,7 +175,7 @@ EDITS: tuple[Callable[[dict[str, Any]], object], ...] = (
     lambda m: m["files"][0].update(name="../values"),
     lambda m: m["files"][0].update(bytes=-1),
     lambda m: m["files"][0].update(crc=""),
-    lambda m: m.update(version=2),
+    lambda m: m.update(version=3),
     lambda m: m.update(extra=[]),
     lambda m: m.update(block_bytes=3),
     lambda m: m.pop("files"),
