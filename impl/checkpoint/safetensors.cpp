@@ -72,7 +72,7 @@ Result<std::string> compose_safetensors(const std::vector<SafetensorsEntry>& ent
   Result<SafetensorsHeader> read = parse_safetensors(head, size + data_bytes);
   if (!read) {
     ErrorInfo info = read.error().info();
-    if (info.code == MERON_E_PARSE) info.code = MERON_E_ARGUMENT;
+    if (info.code != MERON_E_NO_MEMORY) info.code = MERON_E_ARGUMENT;
     info.advice = "pass entries in the order of their data, with unique names and without holes";
     return Error(std::move(info));
   }

@@ -3,6 +3,7 @@
 // lives, and what the call had begun is undone. This program replaces malloc and its relatives.
 //
 // Some allocations are tried, chosen at random. MERON_TEST_STEP=3 tries each third instead.
+#include <dlfcn.h>
 #include <errno.h>
 #include <malloc.h>
 
@@ -51,6 +52,17 @@ int posix_memalign(void** out, size_t alignment, size_t bytes) {
   if (fails()) return ENOMEM;
   *out = __libc_memalign(alignment, bytes);
   return *out == nullptr ? ENOMEM : 0;
+}
+
+// Libraries that modules are linked with, such as CUDA's runtime, do not check their allocations
+// while they are loaded.
+__attribute__((visibility("default"))) void* dlopen(const char* path, int flags) {
+  using Open = void* (*)(const char*, int);
+  static const Open open = reinterpret_cast<Open>(dlsym(RTLD_NEXT, "dlopen"));
+  const bool before = armed.exchange(false);
+  void* const library = open(path, flags);
+  armed.store(before);
+  return library;
 }
 }
 

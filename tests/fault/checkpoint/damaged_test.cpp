@@ -170,6 +170,7 @@ TEST_F(DamagedFiles, FilesOfAnotherSaveAreFound) {
       ASSERT_TRUE(job.wait(60 * kSecond));
     }
     for (const std::string& file : source.files) {
+      if (file == "history.json") continue;  // a load by name does not read it
       const std::string before = content_of(source.path(file));
       replace_content(source.path(file),
                       content_of(folder + "/" + step_name(source.step) + "/" + file));

@@ -160,7 +160,7 @@ TEST_F(CheckpointDirectory, ADamagedCheckpointThatMayBeTheNewestIsAnError) {
       {"of-a-newer-version", MERON_E_VERSION,
        [](const std::string& path) {
          std::string text = *read_file(path + "/meron.json", 100'000);
-         text.replace(text.find("\"version\": 1"), 12, "\"version\": 2");
+         text.replace(text.find("\"version\": 1"), 12, "\"version\": 3");
          test::write_text(path + "/meron.json", text);
        }},
   };

@@ -254,7 +254,7 @@ TEST(PlanDifference, NamesEachKeyAndBothValues) {
             R"(gradient.codec.feedback.beta: nothing and 0.8; )"
             R"(gradient.codec.feedback.reset: nothing and 1024; )"
             R"(gradient.codec.difference: nothing and false; )"
-            R"(gradient.codec.error_limit: nothing and 0.0)");
+            R"(gradient.codec.error_limit: nothing and 0)");
 }
 
 TEST(PlanDifference, NamesACodecOfDifferences) {
