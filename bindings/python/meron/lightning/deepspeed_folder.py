@@ -43,7 +43,7 @@ def find(path: str) -> Path | None:
 
 
 class Folder:
-    """What a folder has, without its optimizers.
+    """The content of a folder, without its optimizers.
 
     Attributes:
         state:   what Lightning's file has: its own keys, and `state_dict` with f32 values.

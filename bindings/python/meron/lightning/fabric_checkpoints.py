@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the strategy of Fabric saves and loads."""
+"""Saves and loads of the strategy of Fabric."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the strategies of the Trainer and of Fabric have in common."""
+"""Common parts of the strategies of the Trainer and of Fabric."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Shared:
 
     @property
     def zero_stage_3(self) -> bool:
-        """Whether the config shards params."""
+        """True if the config shards params."""
         return settings.stage_of(self.config) == 3
 
     @property

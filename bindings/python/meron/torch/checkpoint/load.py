@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""load(): a training run goes on from a checkpoint."""
+"""load(): a training run continues from a checkpoint."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What optimizers get of a state dict, compared with what they are before anything changes."""
+"""The states that optimizers take from a state dict, checked before anything changes."""
 
 from __future__ import annotations
 

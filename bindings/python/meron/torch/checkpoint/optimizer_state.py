@@ -152,7 +152,7 @@ def states_of(names: Names, optimizer: torch.optim.Optimizer) -> dict[str, dict[
 
 
 def keeps_master(optimizer: torch.optim.Optimizer, place: Place) -> bool:
-    """Whether a torch optimizer updates f32 values of a 16-bit param."""
+    """True if a torch optimizer updates f32 values of a 16-bit param."""
     unit, i = place
     return i in unit.masters and i not in optimizer._meron_shards.direct[unit]  # type: ignore[attr-defined]
 
