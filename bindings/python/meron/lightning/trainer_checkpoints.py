@@ -133,7 +133,7 @@ class TrainerCheckpoints(Base):  # type: ignore[misc,unused-ignore]
     def load_checkpoint(
         self, checkpoint_path: Any, weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """Returns the part of a checkpoint that Lightning keeps. `load_model_state_dict` loads the rest.
+        """Returns Lightning's part of a checkpoint. `load_model_state_dict` loads the rest.
 
         Takes a directory that this strategy saved, at any number of ranks and stage, a file that
         another strategy saved, and a folder that Lightning's DeepSpeedStrategy saved.
