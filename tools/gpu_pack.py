@@ -31,7 +31,7 @@ PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 COMPILED, PLAIN = "cffi", "pycparser"
 
 HEAD = """\
-# Made by tools/gpu-check --pack. Every path starts from where this file lies.
+# Made by tools/gpu-check --pack. All paths are relative to the folder of this file.
 get_filename_component(prefix "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
 """
 

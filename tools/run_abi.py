@@ -19,9 +19,9 @@ import headers  # noqa: E402  (found by the line above)
 from model import Api, Function, Param, Struct  # noqa: E402
 
 HELP = """\
-Compares the public headers, and a library if one is given, with the baseline in capi/abi/<soname>:
-what a program that was compiled earlier relies on must still be there, at the same place and with
-the same value. docs/abi.md says what may change and what to do about a failure.
+Compares the public headers, and a library if one is given, with the baseline in capi/abi/<soname>.
+Everything that a program compiled earlier relies on must still be there, at the same offset and
+with the same value. docs/abi.md says what may change and what to do about a failure.
 """
 
 EXAMPLES = """\

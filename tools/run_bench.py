@@ -73,8 +73,8 @@ usage: tools/bench offload-step [options]
   --repeats N     turns of each variant (7; with --quick 1)
   --sub-group N   elements that are moved together
   --buffers N     sub-groups in memory at a time
-  --fraction F    of the states that lies on the drive in the balanced run (so much that the drive
-                  takes as long as the update)
+  --fraction F    share of the states that is on the drive in the balanced run (default: the share
+                  with which the drive takes as long as the update)
   --threads N     of the update (all)
 """,
 }

@@ -46,10 +46,11 @@ tools/bench gpu, and trains example 03 with 350 million parameters on one rank a
 the GPU. A short table, with all goals, comes last.
 
 It installs nothing and needs no network. The machine has CUDA (nvcc 12 or later), CMake 3.25 or
-later, ninja, a C++20 compiler, and a python3 with PyTorch for CUDA, pytest and numpy; what is
-missing is said, and the rest goes on. Everything else travels with the tree, in .gpu-pack:
+later, ninja, a C++20 compiler, and a python3 with PyTorch for CUDA, pytest and numpy. The report
+names what is missing, and the other phases still run. Everything else travels with the tree, in
+.gpu-pack:
 
-  1. on a machine that has what tools/setup brings:  tools/gpu-check --pack
+  1. on a machine prepared by tools/setup:           tools/gpu-check --pack
   2. copy the tree, .gpu-pack included, to the machine with the GPU
   3. there:                                          tools/gpu-check
 
@@ -57,7 +58,7 @@ The pack holds headers, liburing.a, GoogleTest's sources, and Python's cffi (for
 3.14; fetched with pip). It can be moved anywhere, to machines of the same architecture. Without
 one, Meron is built with what the machine has itself.
 
-What is left in DIR:
+Files in DIR:
   gpu-check.json   hardware, versions, commit, phases, tests, goals
   log.txt          all that the programs said
   ctest.xml        each test, as JUnit
@@ -233,8 +234,8 @@ def example(ranks: str) -> Callable[[Check, float], Outcome]:
     return program(*words, "--keep", str(BUILD / "gpt"))
 
 
-# ---- What runs, in this order: name, seconds at most, seconds at least, how, after what ---------
-# The most important first: the last ones may not fit into the budget.
+# ---- The phases in order: name, seconds at most, seconds at least, function, requirements -------
+# The most important come first, because the last ones may not fit into the budget.
 
 AFTER_BUILD = ("configure", "build")
 PHASES = (

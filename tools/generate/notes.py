@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Facts that C's types cannot express: capi/annotations.json, added to the content of the headers.
 
-since      the version of functions that name none of their own
-memory     by the kind of parameter (data, view): the memory space that it lies in
+since      the version of the functions that have no `since` of their own
+memory     by the kind of parameter (data, view): the memory space of its address
 errors     by status, where it is not made of the status' name: `kind`, and of Python the class
            (`python`) and the built-in exception that it is too (`base`)
 enums, options, records, rules

@@ -70,7 +70,7 @@ class Job {
   int run();
 
  private:
-  // What happens when a rank fails, and until when before the next row:
+  // Phases after the failure of a rank. Each names the limit after which the next one begins.
   enum class Phase {
     kRunning,      // all is well; until the job's timeout, if it has one
     kGrace,        // the others may end by themselves; options_.grace
@@ -345,7 +345,7 @@ void Job::send_to_running(int signal) {
   }
 }
 
-// After the first failure the others are told of in one line, however many they are.
+// Reports the other ranks in one line after the first failure.
 void Job::report_others() {
   if (first_failed_ == nullptr || ranks_.size() == 1) return;
   std::map<int, std::vector<int>> by_outcome;

@@ -12,7 +12,7 @@ namespace meron::tools {
 struct JobOptions {
   int ranks = 1;
   std::vector<std::string> command;
-  // How long the other ranks may go on by themselves after one has failed.
+  // Time that the other ranks have to end by themselves after one has failed.
   std::chrono::nanoseconds grace = std::chrono::seconds(5);
   std::optional<std::chrono::nanoseconds> timeout;  // for the whole job
   bool tag = false;                                 // mark each line of output with its rank

@@ -77,8 +77,8 @@ std::optional<int> try_to_draw(const std::string& python, const char* kind, cons
 
 // `kind` as the script knows it.
 void draw(const char* kind, const std::string& json, const std::string& path) {
-  signal(SIGPIPE, SIG_IGN);  // a script that gives up says why itself
-  std::string without;       // that have no matplotlib
+  signal(SIGPIPE, SIG_IGN);  // a script that ends early prints the reason itself
+  std::string without;       // interpreters that have no matplotlib
   int failed = 0;
   for (const std::string& python : python_interpreters()) {
     const std::optional<int> status = try_to_draw(python, kind, json, path, failed);

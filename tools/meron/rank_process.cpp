@@ -150,7 +150,7 @@ RankProcess start_rank(const RankCommand& command, int rank) {
     output = make_pipe(rank);
     errors = make_pipe(rank);
   }
-  // Closed by a successful exec; otherwise it brings the reason.
+  // A successful exec closes it. If exec fails, the child writes errno into it.
   Pipe report = make_pipe(rank);
 
   const pid_t supervisor = getpid();

@@ -22,7 +22,7 @@ struct RankProcess {
   UniqueFd errors;
 };
 
-// What all ranks of a job have in common.
+// Settings that all ranks of a job share.
 struct RankCommand {
   std::vector<std::string> words;  // program and arguments
   int world_size = 1;

@@ -13,7 +13,7 @@ namespace meron::tools {
 namespace {
 
 constexpr int64_t kMostRanks = 4096;  // what a context accepts as world size
-constexpr double kLongest = 1e9;      // seconds; nobody waits longer, and it fits every clock
+constexpr double kLongest = 1e9;      // seconds; fits every clock
 
 constexpr const char* kRunFooter =
     R"(Each rank finds its place in MERON_RANK, MERON_WORLD_SIZE, MERON_LOCAL_RANK and

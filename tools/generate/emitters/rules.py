@@ -56,7 +56,7 @@ from meron.unit import Unit
 
 
 class Optimizing(BaseContext):
-    """What `meron.Context` has of optimizers: a function for each rule.
+    """The functions of `meron.Context` that create optimizers, one for each rule.
 
 {what}
 
