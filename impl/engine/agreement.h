@@ -13,7 +13,7 @@
 
 namespace meron {
 
-// Keeps the memory of a collective until it has ended, also where a wait for it was given up.
+// Keeps the memory of a collective until it has ended, even if a caller cancels the wait for it.
 template <class Collective>
 class Agreement final : public Operation {
  public:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which errors this process notes on its launcher's board: those that name another rank as their
-// cause, so that `meron run` names that one when the job fails.
+// Records the blame of errors on the launcher's board. If an error names another rank as its cause,
+// `meron run` names that rank when the job fails.
 #pragma once
 
 #include "base/result.h"
@@ -9,8 +9,8 @@
 
 namespace meron {
 
-// The board of the launcher if `identity` is what it gave this process; errors of this rank are
-// noted there from now on, and what was noted of an earlier world is forgotten. Else null.
+// Returns the launcher's board if the launcher gave this process `identity`, else null. This rank's
+// errors are noted there from now on; notes of an earlier world are forgotten.
 JobBoard* join_board(const Identity& identity);
 
 // Called for every error that leaves the library. Does nothing for those that blame no rank.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How whoever waits learns that a peer will never arrive: it has died, closed its context, or
-// missed the deadline. Who is dead is decided in call_log/dead_peers.h.
+// Finds out that a peer will never arrive: it has died, closed its context, or missed the deadline.
+// call_log/dead_peers.h decides which ranks are dead.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 namespace meron {
 
 void Context::check_peers(Held& held, Operation& target) {
-  // What is looked at is the operation that the target waits for. A staged one waits for those
-  // before it in its channel.
+  // Checks the operation that the target waits for. A staged one waits for the earlier ones of its
+  // channel.
   Operation* head = &target;
   const std::shared_ptr<Operation> behind = target.behind();
   if (behind && !behind->ended()) {
@@ -41,7 +41,7 @@ void Context::check_peers(Held& held, Operation& target) {
     error = find_unmade(world(), *made->channel, channel, missing);
   }
   if (!error && (operation.deadline().passed() || target.deadline().passed())) {
-    // What it waits for may wait for a save to copy it.
+    // The peer may be late because a save still copies its states.
     if (threads_.saves && threads_.saves->some_rank_copies(now_ns())) return;
     const bool known = !missing.empty();
     error = Error(MERON_E_TIMEOUT,

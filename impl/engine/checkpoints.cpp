@@ -68,7 +68,7 @@ class EngineExchange final : public Exchange {
     return unit.write(state, range, data);
   }
 
-  // Ends a wait that peers count on: given up, it breaks the group.
+  // Waits for an operation that peers count on. If the wait is cancelled, the group breaks.
   Status wait(const std::shared_ptr<Operation>& operation) {
     const Result<bool> ended = context_.wait(operation, -1);
     if (ended.ok()) return Ok{};
@@ -177,7 +177,7 @@ checkpoint::Optimizer describe(const Optimizer& optimizer, const SavedNames& nam
   return out;
 }
 
-// Whether the optimizers of a checkpoint can be these.
+// Checks that a checkpoint's optimizers match these.
 Status check_optimizers(const checkpoint::Manifest& manifest,
                         const std::vector<std::shared_ptr<Optimizer>>& optimizers) {
   const auto refused = [](std::string what) {
@@ -305,7 +305,7 @@ Result<std::shared_ptr<Operation>> Context::begin_save(
     };
   }
   return in_step("checkpoint_save", [&]() -> Result<std::shared_ptr<Operation>> {
-    // What has failed has failed on all ranks, but some may not have waited for it.
+    // A failed save has failed on all ranks, but some may not have waited for it.
     if (before) MERON_TRY(tell_failure(*before));
     auto held = lock();
     MERON_TRY(check_open());
@@ -368,7 +368,7 @@ Result<LoadReport> Context::load_checkpoint(
       return fill();
     });
     auto held = lock();
-    // What was written in part must not be published, and peers go on.
+    // A partly written unit must not be published, but peers would publish theirs.
     if (!filled.ok()) return world().fail(Error(filled.error()).during("checkpoint_load"));
     return operation->publish();
   };
@@ -416,7 +416,7 @@ Status Context::export_model(ExportOptions options) {
     if (!names.ok()) return names.error();
     options.names = *names;
   }
-  // A rank that writes for long is no reason to give up.
+  // No timeout: a rank may write for long.
   EngineExchange exchange(*this, -1);
   return in_step("checkpoint_export",
                  [&] { return meron::export_model(exchange, states, options); });

@@ -12,9 +12,9 @@
 namespace meron {
 namespace {
 
-// How long a thread that waits for its turn does so without asking should_stop.
+// Longest sleep of a thread that waits for its turn, before it asks should_stop.
 constexpr int64_t kTurnSleepNs = 100 * kNanosPerMilli;
-// How often should_stop is asked by calls that rest.
+// Period at which resting calls ask should_stop.
 constexpr int64_t kRestStopCheckNs = 20 * kNanosPerMilli;
 constexpr int64_t kCloseSleepNs = kNanosPerMilli / 5;
 
@@ -100,7 +100,7 @@ void Context::take_back(Held& /*held*/) {
 
 Context::~Context() {
   threads_.saves.reset();
-  // What was given up since, and memory that is due to go back to the trainer.
+  // Taking the lock runs queued releases and returns memory that is due to the trainer.
   if (rank_) auto held = lock();
   if (transport_ && !closed()) transport_->leave();
 }
@@ -133,8 +133,8 @@ void Context::close() {
   saves.reset();
   progress.reset();
   watch.reset();
-  // What computes reads and writes memory, the caller's too. Its waits have been told to end. (One
-  // of the trainer's functions that closes the context does not wait for the call it is part of.)
+  // Running operations access memory, the caller's too. Their waits have been asked to end. If one
+  // of the trainer's functions closes the context, this does not wait for the call that runs it.
   const bool within = gate_.mine();
   const auto quiet = [&](const Held& held) {
     return pending_.others_rest(held) && (within || gate_.take_if_free());

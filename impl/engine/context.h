@@ -2,12 +2,12 @@
 // The context: one rank's engine. It owns transport, memory, units and the operations under way,
 // and drives these from whoever waits.
 //
-// Threads: one lock, lock(), guards everything but the counters, and is held for moments only.
+// Threads: one lock, lock(), guards everything but the counters, and is held for a short time.
 // Functions that need it take its token (base/held.h); so does all that acts on units, gathers,
-// buckets and optimizers. Nothing sleeps, calls the trainer's functions or runs a long
-// kernel under it: what must do so within such a function releases it (Recess). An operation that
-// does is running, and left alone by other threads; a call that does has the turn (turn.h), without
-// which no other thread begins anything.
+// buckets and optimizers. Nothing sleeps, calls the trainer's functions or runs a long kernel under
+// it. A function that must do so releases it meanwhile (Recess). An operation that does is running,
+// and other threads do not advance it. A call that does has the turn (turn.h), so that no other
+// thread begins anything.
 #pragma once
 
 #include <atomic>
@@ -66,8 +66,8 @@ class Context : public std::enable_shared_from_this<Context> {
   void close();
   bool closed() const { return closing_.done.load(std::memory_order_acquire); }
 
-  // The lock. What was given up is taken back under it first; what was queued for peers under it
-  // is sent when it is released.
+  // The lock. Taking it runs queued releases first. Releasing it sends the messages queued for
+  // peers.
   class Lock final : public Held {
    public:
     explicit Lock(Context& context) : Held(context.mutex_), context_(context) { take_back(); }
@@ -141,8 +141,8 @@ class Context : public std::enable_shared_from_this<Context> {
   // Groups. A null channel: this rank is not a member. Takes the turn and the lock itself, because
   // devices may have to be joined.
   Result<Channel*> create_group(std::span<const int> ranks);
-  // Ranks of each node that has some of a group, of which the last may have fewer; 0 where they
-  // differ otherwise, or are not side by side.
+  // Number of the group's ranks per node; the last node may have fewer. 0 if nodes differ in
+  // another way, or if the ranks of a node are not consecutive.
   int ranks_per_node(const Members& members) const;
 
   // Params and units.
@@ -184,8 +184,8 @@ class Context : public std::enable_shared_from_this<Context> {
   Status write_state(Optimizer& optimizer, const Param& param, OptimizerState which, uint64_t count,
                      const float* data);
   // Checkpoints: collective over the world; they take the turn and the lock themselves. See
-  // saving/saver.h and saving/loader.h. A save goes on when this returns: save_thread.h. The others
-  // block until all ranks have ended, well or not.
+  // saving/saver.h and saving/loader.h. begin_save() returns while the save runs (save_thread.h).
+  // The others block until all ranks have ended, with or without an error.
   Result<std::shared_ptr<Operation>> begin_save(
       const std::vector<std::shared_ptr<Optimizer>>& optimizers, SaveOptions options);
   Result<LoadReport> load_checkpoint(const std::vector<std::shared_ptr<Optimizer>>& optimizers,
@@ -198,7 +198,7 @@ class Context : public std::enable_shared_from_this<Context> {
   Status wait_feedback_copied(Held& held, const Unit& unit);
   std::shared_ptr<const SaveWatch> save_watch(bool* under_way);
 
-  // Gradients (reductions.cpp). Those that take no Held take the turn themselves, and may wait for
+  // Gradients (reductions.cpp). Functions without a Held take the turn themselves, and may wait for
   // peers that still read the unit's bucket.
   // Adds a micro-batch and begins its reduction. Null: it stayed on this rank and is done.
   Result<std::shared_ptr<Operation>> reduce(const std::shared_ptr<Unit>& unit,
@@ -207,12 +207,13 @@ class Context : public std::enable_shared_from_this<Context> {
   // Ends an accumulation.
   Result<std::shared_ptr<Operation>> finish_reduction(const std::shared_ptr<Unit>& unit,
                                                       const ReduceOptions& options);
-  // Until nothing that was begun of the units' gradients is under way. As wait().
+  // As wait(), for all operations on the units' gradients that have begun.
   Result<bool> wait_reductions(std::span<const std::shared_ptr<Unit>> units, int64_t timeout_ns);
   // Where the trainer writes a gradient itself, in the gradient dtype.
   Result<std::byte*> gradient_place(const std::shared_ptr<Unit>& unit, const Param& param,
                                     bool overwrite);
-  // What this rank owns of a reduced one, which may be changed: elements `part` of the param.
+  // This rank's shard of a reduced gradient: elements `part` of the param. The caller may change
+  // it.
   struct ReducedGradient {
     float* data = nullptr;
     Range part;
@@ -224,12 +225,12 @@ class Context : public std::enable_shared_from_this<Context> {
   Result<bool> wait(const std::shared_ptr<Operation>& operation, int64_t timeout_ns);
   // The same for the operation's user, who knows its error then.
   Result<bool> wait_for_user(const std::shared_ptr<Operation>& operation, int64_t timeout_ns);
-  // As wait(), and until the device has what it gathers.
+  // As wait(), and until the gathered values are on the device.
   Result<bool> wait_whole(const std::shared_ptr<GatherOperation>& gather, int64_t timeout_ns);
-  // Advances it once. Whether it has ended well; its error otherwise.
+  // Advances it once. Returns true if it has ended well, or its error.
   Result<bool> look(Held& held, Operation& operation);
   Status progress();
-  // Until no thread is in the middle of advancing it: for moments.
+  // Waits the short time until no thread advances the operation.
   void await_still(const Operation& operation);
   // Threads that wait, and so drive what is under way.
   int waiters() const { return waiters_.threads.load(std::memory_order_relaxed); }
@@ -238,7 +239,7 @@ class Context : public std::enable_shared_from_this<Context> {
 
   // Of this rank, for the units made so far, over all groups.
   Result<RankPrediction> predict(Held& held, Workload workload);
-  // What DeviceWatch does now and then.
+  // DeviceWatch calls it periodically.
   void look_after_devices();
   uint64_t control_bytes() const { return control_bytes_.load(std::memory_order_relaxed); }
   Status check_open() const;
@@ -299,8 +300,8 @@ class Context : public std::enable_shared_from_this<Context> {
   Status check_no_gradient_begins(const Unit& unit) const;
   Status open_bucket(const std::shared_ptr<Unit>& unit);
   Status provide_gradients(const std::shared_ptr<Unit>& unit);
-  // The turn is the caller's. What begin_reduction() would have to wait for is awaited first: it
-  // may be given up, and nothing must have been added by then.
+  // The caller has the turn. Waits for everything that begin_reduction() needs. The caller may
+  // cancel this wait, so it comes before anything is added.
   Status await_reduction(Held& held, const Unit& unit, const ReduceOptions& options);
   Result<std::shared_ptr<Operation>> begin_reduction(Held& held, const std::shared_ptr<Unit>& unit,
                                                      const ReduceOptions& options, CallKind kind,
@@ -344,13 +345,13 @@ class Context : public std::enable_shared_from_this<Context> {
   void check_peers(Held& held, Operation& target);
   std::vector<int> missing_of(const Held& held, const Operation& operation) const;
   std::string waiting_text(const Held& held, const Operation& operation) const;
-  // "ranks 2-5": for whom it waits; empty if that is not known.
+  // The ranks that it waits for, as "ranks 2-5"; empty if unknown.
   std::string waited_for(const Held& held, const Operation& operation) const;
   // Lines for the log, which is called without the lock; empty: nothing to report.
   std::string report_wait(const Held& held, Operation& operation, int64_t now);
   std::string report_end(const Held& held, Operation& operation);
 
-  // What release_soon() was given; those that need a turn, to be called with one.
+  // Runs what release_soon() has queued. A call with a turn also runs releases that need one.
   void take_back(Held& held);
   void take_back_in_turn(const Turn& turn);
   void release_due_in_turn(const Held& held);
@@ -407,7 +408,7 @@ class Context : public std::enable_shared_from_this<Context> {
     std::unique_ptr<SaveThread> saves;  // null until the first save
   };
   Threads threads_;
-  // What they name goes later.
+  // Destroyed before the objects that queued releases name.
   Releases releases_, releases_in_turn_;
   // Used by one save or load at a time: these wait for each other.
   const std::shared_ptr<RunHistory> run_history_ = std::make_shared<RunHistory>();

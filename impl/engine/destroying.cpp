@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the ranks of a group destroy a unit. Two calls, each of which every rank makes:
+// Destroys a unit on all ranks of a group, in two collective calls:
 //
-//   agreeing   nothing stands against it on any rank. Each waits until nothing of its own uses the
-//              unit any more, a peer's memory included.
-//   leaving    each rank has taken the unit out of all that it goes through. When all have, no
-//              rank touches its memory, and each releases its own.
+//   agreeing   no rank has an objection. Each waits until none of its own operations uses the unit,
+//              a peer's memory of it included.
+//   leaving    each rank has removed the unit from its own lists. When all have, no rank touches
+//   its
+//              memory, and each releases its own.
 //
-// Ranges of the window are handed out again one destruction later: only then has every rank cleared
-// what it had there. No unit or group is made between the two calls, so that ranks, which never
-// talk about it, hand out the same ranges.
+// The unit's ranges of the shared segment are reusable after the next destruction: only then has
+// every rank cleared its words there. Ranks allocate these ranges without messages, so no unit or
+// group is made between the two calls: all ranks then allocate the same ranges.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,7 +25,7 @@ namespace {
 
 class DestroyOperation final : public Operation {
  public:
-  // `gathered`: whether a gather of the unit that was given up is still under way.
+  // `gathered` returns true while a released gather of the unit is still under way.
   DestroyOperation(std::shared_ptr<Unit> unit, Deadline deadline, bool leaving,
                    std::function<bool()> gathered)
       : Operation(unit->channel(), deadline),
@@ -146,8 +147,7 @@ Status Context::destroy_unit(const std::shared_ptr<Unit>& unit) {
       operation = destruction_.operation;
       continue;
     }
-    // What broke the group stays its error. What interrupted this rank leaves the rest to the next
-    // call.
+    // If the group broke, its error stays. If this rank was interrupted, the next call continues.
     if (!next.ok() && next.error().code() != MERON_E_CANCELLED) destruction_ = {};
     return next;
   }

@@ -28,7 +28,7 @@ uint32_t state_of(const std::byte* card) {
   return std::atomic_ref(word).load();
 }
 
-// How far a rank is along an axis.
+// Index of a rank along an axis.
 int place_on(const Axes& axes, DeviceAxis axis) {
   return axis == DeviceAxis::shard ? axes.own_shard() : axes.own_replica();
 }
@@ -112,7 +112,7 @@ class DeviceJoining {
                                                   std::span<const DeviceCard> cards,
                                                   const DeviceVerdict& verdict);
   Status try_axis(Held& held, DeviceGroup& devices, DeviceAxis axis);
-  // Where devices are not joined; an error if the plan needs them to be.
+  // The devices are not joined: reports it, or fails if the plan needs joined devices.
   Status join_by_host(const std::string& reason);
 
   Context& context_;
@@ -141,7 +141,7 @@ Status DeviceJoining::await(Held& held, const std::shared_ptr<Operation>& operat
   }
 }
 
-// Until `ready` says so, or a rank has shown in outcomes_ that it cannot go on.
+// Waits until `ready` returns true, or until a rank reports in outcomes_ that it failed.
 Status DeviceJoining::await_devices(Held& held, const std::function<Result<bool>()>& ready,
                                     const char* what) {
   while (true) {
@@ -253,7 +253,7 @@ Result<std::unique_ptr<DeviceGroup>> DeviceJoining::open_group(Held& held,
     if (!registered.ok()) put_text(own_.unregistered, registered.error().info().what);
   }
   if (tried.ok()) return devices;
-  // What is under way would keep the streams.
+  // Operations under way would keep the streams busy.
   {
     const Recess recess;
     const Status aborted = DeviceCommunicator::abort(devices->take_for_abort());

@@ -15,12 +15,12 @@ namespace meron {
 
 class DeviceTrial {
  public:
-  // Begins a gather and an exchange of a few bytes from each of the axis' `members`, of which this
-  // rank is the one at `own_place`. `call`: the channel's last.
+  // Begins a gather and an exchange of a few bytes between the axis' `members`. This rank is member
+  // `own_place`. `call`: the channel's last.
   static Result<DeviceTrial> begin(DeviceSide& side, DeviceGroup& devices, DeviceAxis axis,
                                    uint64_t members, uint64_t own_place, uint64_t call,
                                    Deadline deadline);
-  // Once both are done: whether the bytes are those that were sent.
+  // Once both are done: checks that the received bytes are those that were sent.
   Status check(Device& device, void* stream) const;
 
  private:
@@ -33,8 +33,7 @@ class DeviceTrial {
   std::byte* exchanged_ = nullptr;
 };
 
-// Whether memory can be registered. It is released at once, since peers may turn out to register
-// none.
+// Checks that memory can be registered. Releases it at once, since peers may not register theirs.
 Status try_registration(DeviceSide& side, DeviceGroup& devices);
 
 }  // namespace meron

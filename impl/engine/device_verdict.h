@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether the devices of a group's ranks can be joined by a library of collectives: every rank
-// shows what it has (device_joining.cpp), and all reach the same verdict.
+// Decides if a library of collectives can join the devices of a group's ranks. Every rank publishes
+// a card (device_joining.cpp), and all reach the same result from the same cards.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 
 namespace meron {
 
-// What a rank shows of its device. Plain bytes, because it lies in the window.
+// A rank's description of its device. Plain bytes, because it is in the shared segment.
 struct DeviceCard {
   enum State : uint32_t { unknown = 0, usable = 1, refused = 2 };
   uint32_t state = unknown;          // refused: `reason` says why
@@ -48,7 +48,7 @@ void put_text(std::array<char, N>& to, std::string_view text) {
   std::memcpy(to.data(), text.data(), std::min(text.size(), N - 1));
 }
 
-// A rank in messages, and who shares its host.
+// A rank as messages name it, and its host.
 struct DevicePlace {
   int rank = 0;
   int node = 0;
@@ -57,8 +57,8 @@ struct DevicePlace {
 struct DeviceVerdict {
   bool joins = false;
   std::string reason;          // why not
-  std::optional<Error> error;  // what must not go on at all
-  std::string notice;          // of what does go on
+  std::optional<Error> error;  // if the group cannot be made
+  std::string notice;          // a warning; the group is made
   bool registers = false;      // values are registered, on all ranks
   uint64_t window = 0;         // bytes of the window that all ranks have, or are to open; 0: none
 };

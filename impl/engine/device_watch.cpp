@@ -18,9 +18,9 @@ namespace meron {
 namespace {
 
 constexpr std::chrono::milliseconds kPeriod{100};
-// What is younger is likely on its way.
+// A younger operation is likely still progressing.
 constexpr int64_t kYoungNs = 200 * kNanosPerMilli;
-// What peers may still join when a rank closes.
+// Time for peers to join operations under way when a rank closes.
 constexpr int64_t kGraceNs = 5 * kNanosPerSecond;
 
 }  // namespace

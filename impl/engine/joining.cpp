@@ -102,7 +102,7 @@ Result<Joined> join(const std::string& name, const MeetingOptions& meeting,
                "use 'auto', 'self', 'local', 'shm', 'mpi', 'custom' or 'cluster'");
 }
 
-// Whether ranks look for each other in the store: not where they have met already.
+// True if ranks find each other through the store: only if they have not met otherwise.
 bool uses_store(const std::string& name, const JoinOptions& options, int world_size) {
   if (store_directory().empty() || world_size == 1) return false;
   return name == "shm" ? !has_token(options)

@@ -21,7 +21,7 @@ namespace meron {
 namespace {
 
 constexpr int64_t kDefaultTimeoutNs = 600 * kNanosPerSecond;
-// How long a rank that waits for the others' first calls sleeps between looks.
+// Sleep between two looks for the first calls of other ranks.
 constexpr int64_t kLookNs = kNanosPerMilli;
 // Room for a plan as JSON, of each rank.
 constexpr uint64_t kPlanText = 4096;
@@ -124,8 +124,8 @@ Status Context::publish_plan() {
   return Ok{};
 }
 
-// Where the first call of another node's rank comes later: no rank begins to work before all have
-// opened alike.
+// Waits for the first call of remote ranks, which arrives late: no rank works before all have
+// opened with the same plan.
 Status Context::await_world() {
   if (world().link() == nullptr) return Ok{};
   const Deadline deadline = rank_->deadline();

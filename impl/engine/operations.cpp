@@ -225,7 +225,7 @@ Result<std::shared_ptr<GatherOperation>> Context::gather(Held& held,
   Channel& channel = GatherOperation::channel_for(units);
   MERON_ASSIGN(auto gather, GatherOperation::prepare(std::move(units), mode, std::move(targets),
                                                      channel, place));
-  // Devices that bring values together wait for each other: all ranks want them there, or none.
+  // A device gather is collective, so all ranks want the values on the device, or none does.
   uint64_t detail = gather->by_devices() ? 1 : 0;
   const std::optional<uint64_t> byte = gather->place_in_window(&detail);
   pending_.make_room();

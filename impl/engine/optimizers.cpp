@@ -40,7 +40,7 @@ Result<std::shared_ptr<Optimizer>> Context::create_optimizer(
       Result<bool> prepared = open.ok() ? catch_no_memory([&] { return optimizer->prepare(); })
                                         : Result<bool>(open.error());
       if (!prepared.ok()) {
-        // The last reference goes under the lock: units are told.
+        // The last reference is dropped under the lock, because the destructor changes units.
         Error error = std::move(prepared).error();
         Channel& channel = optimizer->units().front()->channel();
         optimizer.reset();

@@ -42,9 +42,9 @@ class PendingOperations {
    private:
     PendingOperations& pending_;
   };
-  // Whether no other thread advances an operation or works on a group.
+  // True if no other thread advances an operation or works on a group.
   bool others_rest(const Held& /*held*/) const { return running_ <= running_here; }
-  // Whether the calling thread is within an operation's advance().
+  // True if the calling thread is within an operation's advance().
   static bool within_operation() { return running_here > 0; }
 
  private:

@@ -15,7 +15,7 @@
 namespace meron {
 namespace {
 
-// How long a rank that is a whole ring ahead sleeps without a look at its peers.
+// Longest sleep of a rank that is a whole ring ahead, before it looks at its peers again.
 constexpr int64_t kRoomSleepNs = 5 * kNanosPerMilli;
 
 }  // namespace
@@ -27,8 +27,8 @@ Result<uint64_t> Context::post(Channel& channel, const Call& call) {
   return posted;
 }
 
-// The peers that are behind may be waiting for operations of this rank, so these go on meanwhile.
-// Before a call's checks: what they find must still be so when it is posted.
+// Waits until the ring has room. Slow peers may wait for operations of this rank, so it advances
+// these meanwhile. Called before a call's checks, because these must still hold at the post.
 Status Context::await_room(Held& held, Channel& channel) {
   if (channel.has_room()) return Ok{};
   const Deadline deadline = rank_->deadline();

@@ -34,7 +34,7 @@ void ProgressThread::run() {
       std::this_thread::sleep_for(std::chrono::nanoseconds(kStandAsideNs));
       continue;
     }
-    // What fails here fails the operation, whose waiter hears of it.
+    // A failure here fails the operation, and its waiter gets the error.
     try {
       if (!context_.progress().ok()) return;
       context_.transport().link()->idle(kIdleNs);

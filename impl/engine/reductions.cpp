@@ -67,7 +67,7 @@ Status Context::open_bucket(const std::shared_ptr<Unit>& unit) {
   }
   const auto opened = wait(opening, -1);
   if (opened.ok()) return Ok{};
-  // The caller has given up (should_stop): the operation must not take a bucket later.
+  // The caller has cancelled (should_stop): the operation must not take a bucket later.
   auto held = lock();
   opening->finish(opened.error());
   return opened.error();
@@ -108,7 +108,7 @@ Status Context::await_reduction(Held& held, const Unit& unit, const ReduceOption
   const bool on_device = gradient.memory().on_device();
   if (stays_local(unit, options) && !on_device) return Ok{};
   MERON_TRY(await_room(held, ReduceOperation::channel_for(unit, options)));
-  // What a device is asked for cannot be put off.
+  // Work that is queued on a device cannot be postponed.
   if (on_device && gradient.keeps_feedback()) MERON_TRY(wait_feedback_copied(held, unit));
   return Ok{};
 }
@@ -200,7 +200,7 @@ Result<std::shared_ptr<Operation>> Context::finish_sums(const std::shared_ptr<Un
 Result<bool> Context::wait_reductions(std::span<const std::shared_ptr<Unit>> units,
                                       int64_t timeout_ns) {
   const Deadline user = timeout_ns < 0 ? Deadline::never() : Deadline::after(timeout_ns);
-  // What is under way of a unit. Of what has failed and is gone the group keeps the error.
+  // The unit's operation under way. If one has failed and is gone, the group still has its error.
   const auto under_way = [](const Unit& unit) -> Result<std::shared_ptr<Operation>> {
     for (const auto& begun : {unit.gradient().finish, unit.gradient().reduction}) {
       auto operation = begun.lock();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What was given up and is not yet taken back: finalizers, also those that run under a language's
-// own lock or in the middle of a callback, only write it down here. Who has the context's lock next
-// takes it back.
+// A queue of releases. Finalizers, even under a language's own lock or within a callback, only add
+// to it. The next thread that takes the context's lock runs them.
 #pragma once
 
 #include <atomic>

@@ -14,13 +14,13 @@
 namespace meron {
 namespace {
 
-// How long a rank that waits for others sleeps between looks: at first it is woken by them, later
-// the trainer's calls would wake it in vain.
+// Sleeps of a rank that waits for others. In the first kBriefNs, peers wake it. Later it polls,
+// because the trainer's calls would wake it for nothing.
 constexpr int64_t kBriefNs = 20 * kNanosPerMilli;
 constexpr int64_t kPollNs = 5 * kNanosPerMilli;
 constexpr int64_t kLinkPollNs = kNanosPerMilli;
 constexpr int64_t kInspectNs = 20 * kNanosPerMilli;
-// How often peers are given a sign of progress.
+// Period at which this rank shows its peers progress.
 constexpr int64_t kSignNs = 50 * kNanosPerMilli;
 
 Error abandoned_error(const SaveOperation& save) {
@@ -31,7 +31,7 @@ Error abandoned_error(const SaveOperation& save) {
 
 }  // namespace
 
-// What a save needs of the engine, for the thread.
+// The engine as a save sees it; for the thread.
 class SaveThread::Peers final : public Exchange {
  public:
   Peers(SaveThread& thread, SaveOperation& save)
@@ -127,7 +127,7 @@ class SaveThread::Peers final : public Exchange {
     return *operation.error();
   }
 
-  // A drive may be slow on one rank: what counts is that it goes on.
+  // A drive may be slow on one rank, so only a lack of progress is a failure.
   void expect_progress(const Held& held, Operation& operation, int64_t now) {
     const std::vector<int> missing = context_.missing_of(held, operation);
     uint64_t signs = 0;
@@ -221,7 +221,7 @@ void SaveThread::run() {
       status = perform(*save, peers);
     } catch (const std::bad_alloc&) {
       Context::Lock held(context_, Context::Lock::Quietly{});
-      // What this rank does not say any more, peers must not wait for.
+      // Peers must not wait for a rank that stops here.
       status = channel_->fail(Error(MERON_E_NO_MEMORY, "the process has no memory left to save",
                                     "free memory, or save less often")
                                   .on(save->options.target.name)

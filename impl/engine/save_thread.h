@@ -27,7 +27,7 @@ class SaveThread {
  public:
   // The context outlives it.
   explicit SaveThread(Context& context);
-  // Abandons what is under way, without a word to peers: no checkpoint comes of it.
+  // Abandons a save under way, without a message to peers. It publishes no checkpoint.
   ~SaveThread();
   SaveThread(const SaveThread&) = delete;
   SaveThread& operator=(const SaveThread&) = delete;
@@ -41,19 +41,18 @@ class SaveThread {
   // The last one begun; null: none.
   const std::shared_ptr<SaveOperation>& last() const { return last_; }
   bool under_way() const { return last_ != nullptr && !last_->ended(); }
-  // Whether some rank copies states still, and got on with it lately: who waits for it must not
-  // think it gone.
+  // True if some rank still copies states and has made progress lately: it is late, not dead.
   bool some_rank_copies(int64_t now);
 
  private:
   class Peers;
-  // By which ranks see how far this one is.
+  // Words in which ranks see how far this one is.
   std::atomic<uint64_t>& progress_word() { return channel_->own().norm_step[0]; }
   std::atomic<uint64_t>& copied_word() { return channel_->own().norm_step[1]; }
   void run();
   Status perform(SaveOperation& save, Peers& peers);
   void end_holds(SaveOperation& save);
-  // How long a rank may go without a sign of progress: its drive's timeout ends a transfer before.
+  // Longest time without a sign of progress. A drive's own timeout ends a transfer before.
   int64_t patience_ns() const;
 
   Context& context_;

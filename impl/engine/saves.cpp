@@ -88,7 +88,7 @@ Result<bool> Context::wait_for_user(const std::shared_ptr<Operation>& operation,
   Result<bool> ended = wait(operation, timeout_ns);
   if (ended.ok()) return ended;
   auto held = lock();
-  // A wait that was given up says nothing of an operation that has failed since.
+  // A cancelled wait does not report an error that the operation got later.
   const auto& failure = operation->error();
   if (failure && failure->code() == ended.error().code()) operation->set_delivered();
   return ended;

@@ -23,7 +23,7 @@ StateKind kind_of(OptimizerState which) {
   return StateKind::master;
 }
 
-// Where a copy of `count` elements comes from: all that this rank owns of the param.
+// The memory of a state of this rank's shard of the param. `count` must be its number of elements.
 Result<Optimizer::Place> find_part(Optimizer& optimizer, const Param& param, OptimizerState which,
                                    uint64_t count) {
   MERON_TRY(optimizer.check_idle());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose turn it is to begin something. Calls that begin or change things are made by one thread of
-// a rank at a time, each from its checks to its end, also where it releases the context's lock
-// for a wait, a function of the trainer's or a copy. Ranks so post what they begin in one order,
-// and what a call has found stays so. Calls that only look, and what is under way, need no turn.
+// The turn to begin something. One thread of a rank at a time makes calls that begin or change
+// things, each from its checks to its end, even while it releases the context's lock for a wait, a
+// function of the trainer or a copy. So all ranks post their calls in one order, and the checks of
+// a call stay valid. Calls that only read, and operations under way, need no turn.
 #pragma once
 
 #include <atomic>
@@ -27,11 +27,11 @@ class TurnGate {
     owner_.store(nullptr);
     if (waiting_.load() > 0) wake();
   }
-  // Whether the calling thread has it.
+  // True if the calling thread has it.
   bool mine() const { return owner_.load() == this_thread(); }
 
  private:
-  // Of which every thread has one.
+  // An address that differs between threads.
   static const void* this_thread() {
     static thread_local char place __attribute__((tls_model("initial-exec")));
     return &place;

@@ -14,14 +14,14 @@ namespace meron {
 // Guarded by the context's lock; it formats lines and logs none. `now`: of now_ns().
 class WaitReports {
  public:
-  // How long a wait takes to be slow, and how long no other wait is reported after one was.
+  // A wait is slow after kSlowNs. After a report, no other wait is reported for kQuietNs.
   static constexpr int64_t kSlowNs = 5 * kNanosPerSecond;
   static constexpr int64_t kQuietNs = 60 * kNanosPerSecond;
 
   explicit WaitReports(int rank) : rank_(rank) {}
 
-  // Whether a wait that is slow may be reported now. One that may not is asked about again while it
-  // lasts: a wait without end is reported when the quiet time ends.
+  // True if a slow wait may be reported now. The caller asks again while the wait lasts, so an
+  // endless wait is reported at the end of the quiet time.
   bool due(int64_t now) const { return !reported_ || now - last_ns_ >= kQuietNs; }
   // The line of a slow wait that still waits: `waiting`, and what was left out before.
   std::string waits(int64_t now, std::string waiting);
