@@ -40,7 +40,7 @@ uint64_t Unit::value_seed(const Flat& flat) const {
   return hash_combine(hash_combine(name_hash_, index), flat.version);
 }
 
-// What there is no difference to goes in 16 bits: all later ones build on it.
+// A version without a difference to the one before travels in 16 bits: all later ones build on it.
 Codec Unit::codec_of(const Flat& flat) const {
   if (flat.packed) return frozen_codec();
   if (encoding.codec.difference && !flat.difference) return {.kind = CodecKind::bf16};
@@ -54,7 +54,7 @@ void Unit::encode_values(Flat& flat, kernels::QuantError* error) {
   if (flat.packed) {
     wire.encode(flat.encoded, flat.writable + flat.rest.begin * size, flat.desc.dtype,
                 flat.rest.size(), seed, {}, nullptr);
-    // The window has them as they were given: gathers are to see what comes of decoding.
+    // The memory still has the values before encoding, but gathers read the decoded ones.
     flat.unpacked = false;
     return;
   }
@@ -65,15 +65,15 @@ void Unit::encode_values(Flat& flat, kernels::QuantError* error) {
   wire.decode(seen, flat.desc.dtype, flat.encoded, flat.part.size(), read_by_peers(),
               flat.difference);
   if (encoding.codec.difference) {
-    // The error of a difference is one of the values; to what is no number there is no difference.
+    // A difference's error is an error of the values. Infinities and NaN have no difference.
     lost.squares = squares_of(rank_, flat.exact, flat.desc.dtype, flat.part.size());
     if (!std::isfinite(lost.squares)) lost.add_block(std::numeric_limits<double>::infinity(), 0);
   }
   error->merge(lost);
 }
 
-// Whether the next version may be encoded as how it differs from this one: who holds a row of it
-// must have all of this one, in numbers. Other rows may decide otherwise.
+// True if the next version may be encoded as its difference to this one. Every rank that holds the
+// row must have all of this version, in finite numbers. Ranks of other rows may decide otherwise.
 bool Unit::follows() const {
   if (!encoding.codec.difference || arrivals.exchanged != version_) return false;
   for (int i = 0; i < axes_.replica->size(); ++i) {
@@ -87,8 +87,8 @@ bool Unit::follows() const {
 
 void Unit::review_value_codec() {
   const double limit = encoding.codec.error_limit;
-  // The gather of a version by all tells all of its error; of one that nobody gathered some may
-  // know, and others not.
+  // Only a gather by all ranks shows the error of a version to all of them. Without one, some ranks
+  // may know it and others not.
   if (limit == 0.0 || !axes_.replicas() || arrivals.exchanged != version_) return;
   if (!error_above(version_, limit, &UnitSlot::value_error)) return;
   encoding.codec = {.kind = CodecKind::bf16};

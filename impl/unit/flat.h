@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One dtype's worth of a unit: how it is cut over ranks, and where its values lie on this one.
+// A unit's data of one dtype: how ranks shard it, and where its values reside on this one.
 #pragma once
 
 #include <cstddef>
@@ -14,25 +14,25 @@
 
 namespace meron {
 
-// How a flat is cut.
+// The ranges of a flat.
 struct FlatCut {
   FlatDesc desc;
   Range row;     // of the shard axis; see MeshShape of base/layout.h
   Range part;    // of the row: this rank's alone
-  Range rest;    // what it holds of the values between gathers: part, row or everything
-  Range owned;   // what it updates: part, row, or everything where the optimizer is replicated
-  Range summed;  // what the sum of its gradient is of: contains `owned`
+  Range rest;    // the values that this rank holds between gathers: part, row or everything
+  Range owned;   // the values that it updates: part, row, or everything with a replicated optimizer
+  Range summed;  // the range of its reduced gradient: contains `owned`
 };
 
-// Which version of its values is where.
+// Versions of a flat's values.
 struct FlatVersions {
   uint64_t version = 0;  // the last version in which this flat may have changed
   // Values that stay between gathers (whole ones, and see Unit::keeps_parts): the version that has
   // arrived from this host's ranks, and the one whose exchange between hosts has begun.
   uint64_t fetched = 0;
   uint64_t requested = 0;
-  // Whether the encoded values of this version are how they differ from those of the one before:
-  // the same on all ranks of the replica axis.
+  // True if this version is encoded as its difference to the one before. All ranks of the replica
+  // axis agree.
   bool difference = false;
   bool unpacked = false;        // see Flat::packed
   bool secondary_held = false;  // memory of its secondary partition (hpZ of ZeRO++)
@@ -40,19 +40,19 @@ struct FlatVersions {
 
 // One dtype's worth of a unit on this rank.
 struct Flat : FlatCut, FlatVersions {
-  // Values, whole, in the param dtype, as all ranks see them. Sharded: in the window, side by side
-  // with the peers' parts; `values` is the read-only mapping. Replicated: a private copy, of which
-  // peers read `owned`.
+  // The full values in the param dtype, as all ranks see them. Sharded values are in the shared
+  // segment, next to the peers' parts; `values` is the read-only mapping. Replicated values are a
+  // private copy. Peers read its range `owned`.
   const std::byte* values = nullptr;
   std::byte* writable = nullptr;  // the same memory; only `rest` (and what is staged) is written
-  // Where values travel by a codec: the exact values of `owned`, which is `part`, and the encoded
-  // ones. The window has what comes of decoding, also of this rank's own part.
+  // Only if values travel by a codec: the exact values of `owned`, which equals `part`, and the
+  // encoded ones. The shared segment has the decoded values, this rank's own part included.
   std::byte* exact = nullptr;
   std::byte* encoded = nullptr;
-  // Frozen values that lie encoded at rest: `encoded` is all of `rest`. `shard`: values that lie
-  // on nvme or on the device at rest. The window has both from a gather to its release only, and
-  // while they change; `unpacked`: it has the packed ones now, or what has come of decoding
-  // `shard`, where that is coded. `on_device`: `shard`, where it lies on the device.
+  // `packed`: frozen values that are kept encoded; `encoded` is then all of `rest`. `shard`: values
+  // that are kept on nvme or on the device. The shared segment holds either kind only from a gather
+  // to its release and during a change. `unpacked` is then true if it holds the decoded values of
+  // `encoded`, or of `shard` with a codec. `on_device`: `shard`, if it is on the device.
   bool packed = false;
   std::unique_ptr<Shard> shard;
   ShardOnDevice* on_device = nullptr;
@@ -62,7 +62,7 @@ struct Flat : FlatCut, FlatVersions {
   MasterAccess* master = nullptr;
 
   bool coded() const { return exact != nullptr; }
-  // Where this rank's exact value of an element of `owned` is.
+  // Address of this rank's exact value of an element of `owned`.
   std::byte* own(uint64_t element) {
     const uint64_t size = size_of(desc.dtype);
     return exact != nullptr ? exact + (element - owned.begin) * size : writable + element * size;

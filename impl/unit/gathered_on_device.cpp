@@ -100,8 +100,8 @@ Status GatheredOnDevice::note_users(std::span<void* const> users) {
 }
 
 Status GatheredOnDevice::order_release(std::span<void* const> users) {
-  // In the order of the user's stream if there is one: up() does not wait for it, and goes on with
-  // what is next.
+  // With a single user stream, the release follows in that stream's order. up() does not wait for
+  // it and continues with its next work.
   const bool one = users.size() == 1 && side_.device().releases_on_any_stream() &&
                    std::all_of(users_.begin(), users_.end(),
                                [&](const User& each) { return each.stream == users.front(); });

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A unit's whole values in memory of the device: from the first gather that wants them there until
-// the last one that has them is released. They are copied once for all of these, from the whole
-// values on the host, which nobody may change before the copies are done; or they lie on the device
-// whole already, and gathers see them in place.
+// A unit's full values on the device, from the first gather that requests them there to the release
+// of the last one. They are copied once for all these gathers from the full values on the host; the
+// host values must not change before the copies are done. If the device already holds the full
+// values, gathers see them in place.
 #pragma once
 
 #include <cstddef>
@@ -29,50 +29,47 @@ class GatheredOnDevice {
   explicit GatheredOnDevice(DeviceSide& side, std::string what)
       : side_(side), what_(std::move(what)), upload_(side) {}
 
-  // Takes a lease, and asks for the copies of pinned pieces unless they are there or on their way;
-  // advance() asks for those of the others. Bytes that are to be copied because of it are added to
-  // *copied. After an error there is no lease.
+  // Takes a lease, and queues the copies of pinned pieces unless they were queued before; advance()
+  // queues the others. Adds the bytes of these copies to *copied. After an error there is no lease.
   Status lease(std::span<const Piece> pieces, uint64_t* copied);
-  // Whether all copies of what is leased were asked for. After an error the values are not there,
-  // and every lease must go.
+  // Returns true once all copies are queued. After an error the device lacks the values, and every
+  // lease must be released.
   Result<bool> advance(ThreadPool& threads);
-  // The same of values that lie on the device, each piece where `places` says.
+  // The same for values that are on the device already: each piece at its address in `places`.
   Status lease_in_place(std::vector<std::byte*> places);
-  // The same of values that DeviceSide::up() has been asked to write into `memory`, one of each
-  // piece. Where they are leased already these were the others' to send: the memory goes back
-  // behind that.
+  // The same for values that work queued on DeviceSide::up() writes into `memory`, one block for
+  // each piece. If they are leased already, `memory` only served peers, and is released after that
+  // work.
   void lease_gathered(std::vector<DeviceMemory> memory);
-  // What was asked of DeviceSide::up() so far has written values: who leases them waits for it.
+  // Work queued on DeviceSide::up() so far writes values; lessees wait for it.
   Status note_gathered();
-  // What was asked of DeviceSide::work() so far has written such values: who leases them waits for
-  // it.
+  // Work queued on DeviceSide::work() so far writes values; lessees wait for it.
   Status note_written();
-  // One more, of values that are leased.
+  // One more lease of leased values.
   void lease() { ++leases_; }
-  // What was asked of `users`, streams, until now may still use them.
+  // Releases a lease. Work queued so far on the streams `users` may still use the values.
   Status unlease(std::span<void* const> users);
   bool leased() const { return leases_ > 0; }
   // Of a piece, while leased.
   std::byte* data(size_t piece) const { return places_[piece]; }
 
-  // Copies into the caller's memory of the device, from the host's values or from those that lie on
-  // the device: begin_copies() comes first, and note_copies() then says of all of them that they
-  // were asked for.
+  // Copies into the caller's memory on the device, from the values on the host or on the device.
+  // Call begin_copies() before the copies, and note_copies() once after all of them are queued.
   Status begin_copies();
   Status copy_out(std::byte* to, const std::byte* from, uint64_t bytes);
   // The same of params that lie on the device, all at once: places are aligned to their element.
   Status copy_out(std::span<const meron_cast_task> params, DType type);
   Status note_copies();
-  // What is asked of `stream` from now on waits for all copies that were asked for.
+  // Work queued on `stream` from now on waits for all queued copies.
   Status join(void* stream) const { return side_.device().wait(stream, copied_); }
-  // Whether the host's values are not read any more.
+  // True once the host's values are no longer read.
   Result<bool> settled() const {
     if (!upload_.done()) return false;
     return copied_.come();
   }
 
  private:
-  // A stream that has used the memory, and how far it was when its last lease was released.
+  // A stream that has used the memory, and its event when its last lease was released.
   struct User {
     void* stream;
     DeviceEvent left;
@@ -80,12 +77,12 @@ class GatheredOnDevice {
 
   Status follow(void* user, void* stream);
   Status note_users(std::span<void* const> users);
-  // The memory is used again after all that was asked of `users`, and of those noted before.
+  // Memory is reused only after the work queued on `users` and on the streams noted before.
   Status order_release(std::span<void* const> users);
 
   DeviceSide& side_;
   const std::string what_;
-  std::vector<DeviceMemory> memory_;  // per piece; empty where nobody has a lease, or in place
+  std::vector<DeviceMemory> memory_;  // per piece; empty if unleased, or in place
   std::vector<std::byte*> places_;    // per piece, while leased
   Upload upload_;                     // of pieces that are not pinned, and
   std::optional<Error> failed_;       // how that has failed

@@ -44,8 +44,8 @@ Status Unit::hold_secondary() {
   return Ok{};
 }
 
-// Of what has changed: frozen values are staged once, and stay; and so does what the next
-// version is a difference to.
+// Drops only values that have changed. Frozen values are staged once and stay. Values also stay if
+// the next version is encoded as their difference.
 void Unit::drop_secondary() {
   {
     const Busy busy(*this);

@@ -53,7 +53,7 @@ Result<std::pair<uint64_t, uint64_t>> UnitShape::reserve_slots() {
 void UnitShape::find_peers() {
   const Channel& group = *axes_.group;
   const bool whole = !is_sharded(rank_.plan.param);
-  // Who fetches whole values from whom depends on who updates them.
+  // The ranks that update the values determine the peers of a fetch of full values.
   const bool updated_over_all = over_all(rank_.plan.optimizer, axes_.mesh);
   const bool over_world = whole ? updated_over_all : over_all(rank_.plan.param, axes_.mesh);
   const bool refreshed = !over_world && updated_over_all;

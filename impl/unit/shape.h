@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a unit is: its params, how they are cut over ranks, who its peers are, and the words that it
-// has in the window.
+// The shape of a unit: its params, how ranks shard them, its peers, and its words in the shared
+// segment.
 #pragma once
 
 #include <atomic>
@@ -45,9 +45,9 @@ class UnitShape {
   uint64_t name_hash() const { return name_hash_; }
   uint64_t bytes() const { return bytes_; }  // of the values, whole
   bool trainable() const;
-  // Whether gathers stage anything at all, on this rank or on a local peer.
+  // True if gathers stage values on this rank or on a local peer.
   bool stages_values() const { return stages_values_; }
-  // Whether values of its own lie on nvme or on the device.
+  // True if this rank keeps its own values on nvme or on the device.
   bool stores() const { return stores_; }
   DType gradient_type(const Flat& flat) const {
     return gradient_dtype(rank_.plan, flat.desc.dtype);
@@ -55,7 +55,8 @@ class UnitShape {
 
   UnitSlot& own_slot() { return slots_[axes_.index()]; }
   const UnitSlot& slot(int member) const { return slots_[member]; }
-  // Whether the word of all of `members` (of the group) has come to `value`, and whose has not.
+  // reached(): true if the word of all `members` (of the group) is at least `value`. behind(): the
+  // members with a smaller one.
   template <class Word>
   bool reached(std::span<const int> members, uint64_t value, Word word) const {
     for (const int m : members) {
@@ -71,17 +72,17 @@ class UnitShape {
     }
     return late;
   }
-  // Members of the group, this rank among them, that share its memory and: read what it holds of
-  // the values; see the same whole values; lie on its shard axis; on its replica axis.
+  // Members of the group on this host, this rank among them. Respectively: those that read the
+  // values it holds; that see the same full values; of its shard axis; of its replica axis.
   const std::vector<int>& readers() const { return readers_; }
   const std::vector<int>& local_peers() const { return local_peers_; }
   const std::vector<int>& local_shards() const { return local_shards_; }
   const std::vector<int>& local_replicas() const { return local_replicas_; }
-  // Where members of the group are on another channel that they are in.
+  // Indices in `channel` of those `members` of the group that are also in it.
   std::vector<int> places(const Channel& channel, const std::vector<int>& members) const;
-  // Whether peers read its values and gradients where this rank writes them.
+  // True if peers read its values and gradients from this rank's memory.
   bool read_by_peers() const { return readers_.size() > 1; }
-  // Whether a rank's error of the version or exchange `number` is above the limit; NaN is.
+  // True if any rank's error of the version or exchange `number` is above the limit, or NaN.
   template <class Words>
   bool error_above(uint64_t number, double limit, Words words) const {
     for (int m = 0; m < channel().size(); ++m) {
@@ -98,7 +99,7 @@ class UnitShape {
   ~UnitShape() = default;
   // Lays the params out in flats, and finds the peers.
   void lay_out(const UnitLayout& layout);
-  // Takes the words of all members. Where they lie in the window: offset, bytes.
+  // Reserves the words of all members. Returns their offset in the shared segment, and bytes.
   Result<std::pair<uint64_t, uint64_t>> reserve_slots();
 
   Rank& rank_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The words in the window by which ranks see how far each is with a unit.
+// Words in the shared segment that show each rank's progress with a unit.
 #pragma once
 
 #include <array>
@@ -37,9 +37,9 @@ struct alignas(128) UnitSlot {
   std::atomic<uint64_t> summed{0};    // reductions whose part, that others need, it has summed
   std::atomic<uint64_t> consumed{0};  // reductions for which it reads no bucket any more
   SlotOffsets offsets{};
-  // What encoding lost, as the bits of a float: of values in turn for the versions, of gradients in
-  // turn for the exchanges. Read by peers before they encode the next time. A rank of another shard
-  // and replica does not wait for this one's publish: it may be two versions ahead, not three.
+  // Errors of encoding, as the bits of a float: one word per version of values and per exchange of
+  // gradients, in turn. Peers read them before they encode the next time. A rank of another shard
+  // and replica does not wait for this rank's publish: it may be up to two versions ahead.
   std::array<std::atomic<uint64_t>, 3> value_error{};
   std::array<std::atomic<uint64_t>, 2> gradient_error{};
 };

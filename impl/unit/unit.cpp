@@ -54,7 +54,7 @@ Result<std::shared_ptr<Unit>> Unit::create(Rank& rank, const Axes& axes, std::st
 Unit::~Unit() = default;
 
 void Unit::undo() {
-  // The arena hands out the same memory again, with other pages.
+  // The arena may reuse these addresses with other pages.
   for (const Flat& flat : flats_) {
     if (flat.coded() && flat.on_device != nullptr) rank_.device->unpin(flat.exact);
   }
@@ -303,7 +303,7 @@ Status Unit::publish(bool frozen_too) {
     if (!flat.desc.trainable && !frozen_too) continue;
     flat.version = version_;
     flat.difference = difference && flat.desc.trainable;
-    // What lies on the device is encoded there, and here when a gather stages it.
+    // The device encodes values that it holds. The host encodes them if a gather stages them there.
     if (flat.coded() && flat.shard) {
       flat.unpacked = false;
     } else if (flat.coded() || flat.packed) {

@@ -66,7 +66,7 @@ void Unit::give_back(const Ranges& ranges, MemoryKind kind) {
   {
     const Recess recess(bytes >= kLongBytes);
     for (const auto& [offset, size] : ranges) {
-      // Only memory is given back: what stays is overwritten by the next gather.
+      // A failure does no harm: the next gather overwrites these values.
       (void)rank_.transport.window().discard(offset, size).ok();
     }
   }
@@ -252,7 +252,7 @@ Status Unit::prepare_device() {
   // Zeros are a write too: whoever gathers before the first other one waits for them.
   if (all_on_device()) MERON_TRY(on_device_->note_written());
   for (Flat& flat : flats_) {
-    // Pages that come and go cannot be pinned: the device would go on with those that are gone.
+    // Pages that are released and replaced cannot be pinned: the device would use the old ones.
     if (!stages_values()) rank_.pin(flat.writable, flat.value_bytes());
   }
   return Ok{};
