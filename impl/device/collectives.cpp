@@ -46,7 +46,7 @@ void DeviceRegistration::reset() {
   const Recess recess;  // no launch uses the memory any more
   {
     const std::lock_guard lock(communicator_->mutex_);
-    // Registrations go with a communicator that is closed. What fails is told by its next call.
+    // Closing a communicator ends its registrations. Its next call reports a failure.
     if (communicator_->handle_ != nullptr) {
       (void)communicator_->library_->table_.unregister_memory(communicator_->handle_, registration_,
                                                               nullptr);
@@ -70,7 +70,7 @@ void DeviceWindow::reset() {
   if (communicator_ == nullptr) return;
   {
     const std::lock_guard lock(communicator_->mutex_);
-    // It goes with a communicator that is closed. What fails is told by its next call.
+    // Closing a communicator closes its windows. Its next call reports a failure.
     if (communicator_->handle_ != nullptr) {
       (void)communicator_->library_->table_.window_close(communicator_->handle_, window_, nullptr);
     }

@@ -84,19 +84,19 @@ class DeviceCommunicator : public std::enable_shared_from_this<DeviceCommunicato
   int size() const { return size_; }
   int rank() const { return rank_; }
 
-  // Whether all ranks have come, without waiting; an error where something has failed, at any time.
+  // True once all ranks have arrived; never waits. An error if anything has failed, at any time.
   Result<bool> ready() const;
 
   Status all_gather(const void* from, void* to, uint64_t bytes, void* stream) const;
   Status exchange(std::span<const meron_exchange_piece> pieces, void* stream) const;
-  // What is called between these two is one launch.
+  // Calls between these two form one launch.
   Status begin_group() const;
   Status end_group() const;
 
   // MERON_E_UNSUPPORTED: the library does without.
   Result<DeviceRegistration> register_memory(void* data, uint64_t bytes);
 
-  // All ranks call it alike. Waits for them. After an error the communicator is to be aborted.
+  // Collective; waits for all ranks. After an error the caller aborts the communicator.
   Result<DeviceWindow> open_window(uint64_t bytes);
 
   // Of one device, together. MERON_E_TIMEOUT: the library has not stopped after 5 s, and the device

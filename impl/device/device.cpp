@@ -219,7 +219,7 @@ void Device::release(void* data, uint64_t bytes, void* stream) {
     if (Held* const held = Held::here(); held != nullptr) return held->later(give_back);
     return give_back();
   }
-  // A device that has failed keeps it: there is nobody to tell.
+  // If the release fails, a failed device keeps the memory. A destructor cannot report it.
   (void)table_.release(handle_, data, stream, nullptr);
 }
 

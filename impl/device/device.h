@@ -21,12 +21,12 @@ namespace meron {
 
 class Device;
 
-// What is known of the events of one stream, which come in the order of their recording.
+// Known events of one stream. They complete in the order of their recording.
 class StreamEvents {
  public:
-  // The number of the next one.
+  // Returns the number of the next one.
   uint64_t record();
-  // Whether it has come, if that is known without asking.
+  // True if it is complete, false if it was not a moment ago, nothing if only the device can tell.
   std::optional<bool> known(uint64_t number) const;
   void note(uint64_t number, bool come);
 
@@ -38,7 +38,7 @@ class StreamEvents {
   int64_t look_again_ns_ = 0;  // when that is asked again
 };
 
-// A point in a stream's work, or nothing that would have to be waited for.
+// An event of a stream, or empty if there is nothing to wait for.
 class DeviceEvent {
  public:
   DeviceEvent() = default;
@@ -54,8 +54,8 @@ class DeviceEvent {
 
   explicit operator bool() const { return event_ != nullptr; }
   void* get() const { return event_; }
-  // Whether it has come; without waiting. The device is not asked where its answer for another
-  // event of the same stream says it, nor a moment after it said no.
+  // True once it is complete; never waits. The device is not asked if an event of the same stream
+  // gives the answer, or a moment after it answered no.
   Result<bool> come() const;
   void reset();
 
@@ -86,7 +86,7 @@ class DeviceStream {
   void* stream_ = nullptr;
 };
 
-// To whom memory of the device goes back.
+// Owner of device memory, which takes it at its release.
 class DeviceMemoryOwner {
  public:
   virtual ~DeviceMemoryOwner() = default;
@@ -94,8 +94,8 @@ class DeviceMemoryOwner {
   virtual void release(void* data, uint64_t bytes, void* stream) = 0;
 };
 
-// Memory of the device. It goes back in the order of `stream`'s work: what was asked of that stream
-// until then may use it, and whoever uses it on another one makes this stream wait for that first.
+// Memory of the device, released in the order of `stream`'s work: work queued on that stream before
+// may use it. Before the release, users on other streams make `stream` wait for their work.
 class DeviceMemory {
  public:
   DeviceMemory() = default;
@@ -114,7 +114,7 @@ class DeviceMemory {
   std::byte* data() const { return data_; }
   uint64_t bytes() const { return bytes_; }
   void reset();
-  // It goes back in the order of another stream's work, where the device can do that.
+  // Releases it in the order of another stream's work, if the device can do that.
   void give_back_on(void* stream) { stream_ = stream; }
 
  private:
@@ -124,7 +124,7 @@ class DeviceMemory {
   void* stream_ = nullptr;
 };
 
-// Memory of the host that the device reaches by itself, until this goes.
+// Memory of the host that the device can access itself while this object lives.
 class PinnedRange {
  public:
   PinnedRange() = default;
@@ -143,8 +143,8 @@ class PinnedRange {
   std::byte* data_ = nullptr;
 };
 
-// Where the trainer's own allocator is to be asked for memory of the device (a framework's cache,
-// say). Either function may be called by any thread; they do not fail but by null.
+// The trainer's own allocator of device memory, for example a framework's cache. Any thread may
+// call either function. allocate() returns null on failure.
 struct DeviceAllocator {
   std::function<void*(uint64_t bytes, void* stream)> allocate;
   std::function<void(void* data, uint64_t bytes, void* stream)> release;
@@ -168,11 +168,11 @@ class Device final : public DeviceMemoryOwner, public std::enable_shared_from_th
   // MERON_E_NO_MEMORY, with figures, where there is none: nothing else has changed then. A
   // trainer's allocator is asked in a Recess, and takes memory back when the lock is released.
   Result<DeviceMemory> allocate(uint64_t bytes, void* stream, const std::string& what);
-  // Whether memory may go back on another stream than that which it was asked for on. A trainer's
-  // allocator knows the stream of the asking only.
+  // True if memory may be freed on a stream other than the one that allocated it. A trainer's
+  // allocator only knows the stream of the allocation.
   bool releases_on_any_stream() const { return !allocator_.release; }
-  // Nothing, and why in *refused unless it is null, where the range cannot be pinned: copies work
-  // without, slower.
+  // Empty, with the reason in *refused (unless null), if the range cannot be pinned. Copies then
+  // work, but slower.
   PinnedRange pin(std::byte* data, uint64_t bytes, std::string* refused);
   // MERON_E_ARGUMENT where it is memory of another device; else whether it is this one's.
   Result<bool> holds(const void* data, const std::string& what) const;
@@ -180,14 +180,13 @@ class Device final : public DeviceMemoryOwner, public std::enable_shared_from_th
   Result<DeviceStream> create_stream(bool urgent);
   // That work may be asked of it: MERON_E_ARGUMENT, MERON_E_STATE.
   Status check_stream(void* stream) const;
-  // Until all that was asked of it so far is done; in a Recess.
+  // Waits for all work queued on it so far; in a Recess.
   Status synchronize(void* stream) const;
-  // What was asked of `stream` so far. `again`: an event that is used no more, in place of a new
-  // one.
+  // Records an event behind the work queued on `stream` so far. `again`: an unused event to reuse.
   Result<DeviceEvent> record(void* stream, DeviceEvent again = {});
-  // What is asked of `stream` from now on waits for it; nothing to wait for without an event.
+  // Work queued on `stream` from now on waits for the event, if there is one.
   Status wait(void* stream, const DeviceEvent& event) const;
-  // Calls `notify(user)`, by a thread of the device's, when the stream has come so far.
+  // A thread of the device calls `notify(user)` when the stream has done the work queued so far.
   Status notify(void* stream, meron_device_notify_fn notify, void* user) const;
 
   Status copy(void* to, const void* from, uint64_t bytes, void* stream) const;

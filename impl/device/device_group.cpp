@@ -140,7 +140,7 @@ void DeviceGroup::close() {
   if (window_) window_->close();
   for (const Pair& pair : pairs_) {
     for (const Communicator& communicator : {pair.gathers, pair.sums}) {
-      // What it says concerns nobody any more.
+      // The group has ended, so its error no longer matters.
       if (communicator) (void)communicator->close();
     }
   }

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What joins the devices of a group's ranks: values that lie there are gathered, and gradients
-// exchanged, without a way over the host.
+// Joins the devices of a group's ranks: values on devices are gathered, and gradients reduced,
+// without a copy on the host.
 //
-// Two communicators of each axis, one for values and one for gradients. All take turns on the
-// device in the order in which they are asked, which is that of the group's calls and so the same
-// on every rank: kernels of two communicators that started in different orders could each wait for
-// room that the other has.
+// Each axis has two communicators, one for values and one for gradients. They run one after another
+// on the device, in the order of the group's calls, which is the same on every rank. Otherwise
+// kernels of two communicators could each wait for resources that the other one holds.
 //
-// Whoever launches has the rank's turn, so that launches follow the order of calls. The lock is
-// released while the library launches: its first calls connect devices, and may wait for peers.
+// The caller has the rank's turn, so launches follow the order of calls. The lock is released while
+// the library launches: its first calls connect devices, and may wait for peers.
 //
-// The host waits for none of it. What was asked for and is not done is kept, with the call that it
-// belongs to: DeviceWatch looks after it, and aborts what a peer will never join.
+// The host does not wait. The group keeps each launch until it is done, together with its call.
+// DeviceWatch checks launches, and aborts those that a peer will never join.
 #pragma once
 
 #include <array>
@@ -32,8 +31,8 @@
 
 namespace meron {
 
-// Breaks the channel because a communicator of its ranks has failed in `sequence`. A library knows
-// its ranks by their place on an axis: who has died, or left, is named by the engine.
+// Breaks the channel because a communicator of its ranks has failed in `sequence`. The library
+// knows ranks by their index on an axis. The engine names the one that died or left.
 Error fail_devices(Channel& channel, const Error& error, uint64_t sequence);
 
 // A launch of a communicator, until the device has done it.
@@ -98,29 +97,28 @@ class DeviceGroup {
   Status exchange(DeviceAxis axis, std::span<const meron_exchange_piece> pieces, Call call);
   Status share_sums(DeviceAxis axis, std::span<const Part> parts, Call call);
 
-  // Whether the library is told from now on of memory that values are gathered from, on all ranks:
-  // it may then do without a copy of its own, where it knows the memory at the other end too.
+  // If true, memory that values are gathered from is registered with the library, on all ranks. The
+  // library then needs no copy of its own if the memory of the peer is registered too.
   void set_registers(bool on) { registers_ = on; }
-  // Does so, until what is returned goes. A rank that cannot must not go on, for the others can.
+  // Registers memory until the result is destroyed. After an error this rank must not continue, as
+  // the others may have succeeded.
   Result<std::vector<DeviceRegistration>> register_values(std::byte* data, uint64_t bytes) const;
 
-  // From now on whole values of the shard axis lie there where there is room, on all ranks.
+  // Gathers full values of the shard axis into the window from now on, if it has room; all ranks.
   void gather_within(std::shared_ptr<GatherWindow> window) { window_ = std::move(window); }
   GatherWindow* window() const { return window_.get(); }
 
   // The oldest launch that is not done; null: there is none.
   std::shared_ptr<DeviceLaunch> oldest();
-  // What has failed since, if anything.
+  // The error of a later failure, if any.
   Status status() const;
-  // Whether launches of a call that are done brought what they should: a stream goes on past those
-  // that were aborted, by this rank or by a peer, as well. False: it is not known yet of all peers
-  // that they have made the same call.
+  // True if the completed launches of a call are valid: a stream also completes launches that this
+  // rank or a peer aborted. False: not all peers are known to have made the same call yet.
   Result<bool> check(uint64_t sequence);
-  // What an abort of the group has to end: DeviceCommunicator::abort, after which streams wait for
-  // peers no more, and what launches should have written is undefined. Empty if it was taken
-  // before.
+  // The communicators for DeviceCommunicator::abort. After the abort, streams no longer wait for
+  // peers, and the launches' results are undefined. Empty at the second call.
   std::vector<Communicator> take_for_abort();
-  // Ends both, once the streams have come past all launches, or were aborted.
+  // Closes the communicators. All launches are complete, or were aborted.
   void close();
 
  private:

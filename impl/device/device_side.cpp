@@ -11,7 +11,7 @@ namespace meron {
 
 Result<std::unique_ptr<DeviceSide>> DeviceSide::create(std::shared_ptr<Device> device,
                                                        Transport& transport) {
-  // What is gathered is waited for by all that comes after.
+  // Urgent, because later work waits for the gathered values.
   MERON_ASSIGN(DeviceStream up, device->create_stream(true));
   MERON_ASSIGN(DeviceStream down, device->create_stream(false));
   MERON_ASSIGN(DeviceStream work, device->create_stream(false));

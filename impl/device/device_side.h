@@ -25,26 +25,26 @@ class DeviceSide {
   DeviceSide& operator=(const DeviceSide&) = delete;
 
   Device& device() const { return *device_; }
-  // Values go up on the one, gradients come down on the other: both ways of the link at a time.
+  // One stream uploads values, the other downloads gradients: the link is used in both directions.
   void* up() const { return up_.get(); }
   void* down() const { return down_.get(); }
-  // What lies on the device is written here, and summed and updated.
+  // Values and sums that reside on the device are written, reduced and updated on this stream.
   void* work() const { return work_.get(); }
 
-  // Wakes the threads of this rank that sleep when the stream, one of the above, has done what it
-  // was asked so far. If none sleeps, the device's callback is enqueued by the first that does: to
-  // enqueue one takes as long as a launch, and most work ends before a trainer waits.
+  // Wakes this rank's sleeping threads when the stream, one of the above, has done the work queued
+  // so far. If none sleeps, the first one that does enqueues the device's callback: enqueuing one
+  // takes as long as a launch, and most work ends before a trainer waits.
   Status wake_after(void* stream);
-  // The same at once, for a thread that is to have work as soon as there is.
+  // The same, but enqueues the callback at once, for a thread that needs work soon.
   Status wake_right_after(void* stream);
-  // Pins memory that is mapped as long as this lives, or until unpin(). Where that is refused
-  // copies are slower; the first refusal is said, as *notice. Both take milliseconds per GiB, in a
-  // Recess: no other thread may use the memory yet, or any more.
+  // Pins memory that is mapped as long as this lives, or until unpin(). If pinning fails, copies
+  // are slower, and *notice reports the first failure. Both take milliseconds per GiB, in a Recess:
+  // no other thread may use the memory then.
   void pin(std::byte* data, uint64_t bytes, std::string* notice);
   void unpin(std::byte* data);
-  // For what goes up from memory that is not pinned: see Upload.
+  // For uploads from memory that is not pinned: see Upload.
   PinnedRing& ring() { return ring_; }
-  // Until nothing of the engine's is under way.
+  // Waits for all work on the engine's streams.
   void synchronize();
 
  private:

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Room for whole values that lies in a window: at the same place on every rank of an axis, so that
-// a library of collectives can have copy engines bring them there, which takes no multiprocessor
-// from what computes (NCCL's zero-CTA policy).
+// Memory for full values in a registered window, at the same offset on every rank of an axis. So a
+// library of collectives can let copy engines write them, and leaves all multiprocessors to the
+// computation (NCCL's zero-CTA policy).
 //
-// Nobody talks about places. Ranks that gather and release in one order find the same one, as the
-// allocator's answers follow from the calls; each call's record has the place, so that a rank that
-// released in another order is named.
+// Ranks do not exchange offsets. The allocator is deterministic, so ranks that gather and release
+// in the same order get the same ones. Each call's record has the offset, to detect a rank that
+// released in another order.
 #pragma once
 
 #include <cstddef>
@@ -23,20 +23,20 @@ namespace meron {
 class GatherWindow final : public DeviceMemoryOwner,
                            public std::enable_shared_from_this<GatherWindow> {
  public:
-  // What is taken is written on `up`.
+  // Allocated memory is written on `up`.
   GatherWindow(std::shared_ptr<Device> device, void* up, DeviceWindow window);
 
-  // Room that may be written on `up` from now on; nothing where none is free.
+  // Memory that may be written on `up` from now on; nothing if none is free.
   Result<std::optional<DeviceMemory>> take(uint64_t bytes);
-  // How far from the window's begin; nothing for what lies elsewhere.
+  // Offset in the window; nothing for other memory.
   std::optional<uint64_t> place_of(const std::byte* data) const;
   void release(void* data, uint64_t bytes, void* stream) override;
-  // The memory goes, and no more is taken. No launch is under way, and what was not released is
-  // used no more, on any rank.
+  // Frees the memory, and ends allocation. No launch is under way on any rank, and none uses
+  // unreleased memory any more.
   void close();
 
  private:
-  // A range that was released: `stream` may use it until `used` has come.
+  // A released range: `stream` may use it until the event `used` is complete.
   struct Released {
     uint64_t begin, end;
     DeviceEvent used;

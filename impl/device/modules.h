@@ -22,7 +22,7 @@ Result<std::shared_ptr<Device>> open_device(const std::string& name,
 // that it uses, cannot be loaded or used.
 Result<std::shared_ptr<const DeviceCollectives>> open_collectives(const std::string& kind);
 
-// What `meron info` tells of a module.
+// A module as `meron info` reports it.
 struct DeviceModule {
   std::string name;
   std::string summary;  // versions, where it works

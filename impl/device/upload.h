@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies to the device from memory of the host that is not pinned, in the order in which they were
-// added: by the device's PinnedRing, piece by piece, as it has room; or, where nothing can be
-// pinned, by the driver, which keeps the calling thread meanwhile.
+// Copies to the device from host memory that is not pinned, in the order of add(): through the
+// device's PinnedRing, piece by piece. If nothing can be pinned, the driver copies, and the calling
+// thread waits.
 #pragma once
 
 #include <cstddef>
@@ -17,17 +17,17 @@ class Upload {
  public:
   explicit Upload(DeviceSide& side) : side_(side) {}
 
-  // Of memory that stays as it is until all was asked for, or drop().
+  // `from` must not change until done(), or drop().
   void add(std::byte* to, const std::byte* from, uint64_t bytes) {
     if (bytes > 0) copies_.push_back({to, from, bytes});
   }
-  // Whether all were asked for: the host's memory is read no more.
+  // True once all copies are queued and the host's memory is no longer read.
   bool done() const { return copies_.empty(); }
-  // Asks DeviceSide::up() for what there is room for. Never waits for the device where memory can
-  // be pinned; whoever waits for this rank is woken when there is room again. After an error
-  // nothing is left to be copied.
+  // Queues as many copies on DeviceSide::up() as there is room for. Never waits for the device if
+  // memory can be pinned. When there is room again, a thread that waits for this rank is woken.
+  // After an error no copy is left.
   Status advance(ThreadPool& threads);
-  // What was not asked for is not copied.
+  // Cancels the copies that are not queued.
   void drop() { copies_.clear(); }
 
  private:

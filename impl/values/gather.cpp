@@ -127,7 +127,7 @@ Result<bool> GatherOperation::move() {
   bool all = true;
   for (Item& item : items_) {
     if (item.stage == Stage::whole) continue;
-    // What others rely on goes on after this rank has released the gather.
+    // A released gather still stages the values that other ranks read.
     if (released_ && !item.unit->stages_values()) continue;
     if (item.unit->busy_with_values()) {
       all = false;
@@ -139,7 +139,7 @@ Result<bool> GatherOperation::move() {
       continue;
     }
     item.stage = Stage::whole;
-    // What was staged after this rank had released the gather.
+    // Drops values that were staged after the release.
     if (released_) item.unit->drop_staged();
     if (!released_ && item.unit->state() == ValueState::gathering) {
       MERON_TRY(item.unit->enter(ValueState::available));
@@ -147,7 +147,7 @@ Result<bool> GatherOperation::move() {
   }
   if (!all) return false;
   if (released_) return true;
-  // What fails here fails on this rank alone: the peers have what they need of it.
+  // From here on, a failure concerns only this rank: peers have all they need from it.
   Result<bool> done = view_on_device_ ? lease_device() : copy_targets();
   if (!done.ok()) {
     MERON_TRY(release_now({}));

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A gather: units on their way to full, then leased. Where all who hold values share memory, these
-// are full as soon as every owner has published the version; replicated values are made whole by
-// copying the peers' parts once per version. Between nodes each rank first stages its share
-// (import_from_nodes.h), and then waits until its local peers have. Where all that is wanted, and
-// all that is held, lies on devices that are joined, these gather it themselves (DeviceGroup), and
-// the host does not wait.
+// A gather: units become full, then leased. If all ranks that hold values share memory, the values
+// are full as soon as every owner has published the version. A replicated unit copies the peers'
+// parts once per version. Between nodes each rank first stages its share (import_from_nodes.h), and
+// then waits for its local peers' shares. If source and destination are both on joined devices, the
+// devices run the gather (DeviceGroup), and the host does not wait.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +23,7 @@ namespace meron {
 
 enum class GatherMode : int32_t { view = 0, copy = 1, into = 2 };
 
-// Where one param goes in mode `copy` (memory of the arena) or `into` (the caller's).
+// Destination of one param in mode `copy` (memory of the arena) or `into` (the caller's).
 struct GatherTarget {
   const Param* param = nullptr;
   std::byte* data = nullptr;
@@ -32,24 +31,24 @@ struct GatherTarget {
   bool on_device = false;  // mode `into` only: `data` is memory of the rank's device
 };
 
-// A whole tensor, and whether it is in memory of the rank's device.
+// A full tensor; `on_device`: in memory of the rank's device.
 struct FullTensor {
   const std::byte* data = nullptr;
   bool on_device = false;
 };
 
-// Where a gather's view is wanted.
+// Tier of a gather's view.
 enum class GatherPlace : int32_t { device = 0, host = 1 };
 
 class GatherOperation final : public Operation {
   struct Prepared {};  // only prepare() has one
 
  public:
-  // Where the call is to be posted: between replicas only if one of the units has to be.
+  // Channel to post the call to: one between replicas only if a unit needs it.
   static Channel& channel_for(const std::vector<std::shared_ptr<Unit>>& units);
-  // Of units that the caller has checked, and whose call it will post to `channel`, which is
-  // channel_for(). Takes what memory it will need for sure, of a copy and of the device:
-  // MERON_E_NO_MEMORY, where there is none, comes before peers rely on this rank.
+  // The caller has checked the units, and will post the call to `channel`, which is channel_for().
+  // Takes the memory that it certainly needs, for copies and on the device. So MERON_E_NO_MEMORY
+  // occurs before peers rely on this rank.
   static Result<std::shared_ptr<GatherOperation>> prepare(std::vector<std::shared_ptr<Unit>> units,
                                                           GatherMode mode,
                                                           std::vector<GatherTarget> targets,
@@ -68,41 +67,41 @@ class GatherOperation final : public Operation {
   bool begins_alone() const override { return true; }
 
   GatherMode mode() const { return mode_; }
-  // Whether devices gather the values themselves: the same on all ranks.
+  // True if devices gather the values themselves: the same on all ranks.
   bool by_devices() const { return by_devices_.has_value(); }
-  // Where in the window whole values come, the first of them, of those that do; of all of them
-  // `detail` gets a hash. Equal on all ranks too.
+  // Offset in the GatherWindow of the first full values there, if any. Sets `detail` to a hash of
+  // all offsets. Equal on all ranks too.
   std::optional<uint64_t> place_in_window(uint64_t* detail) const;
   const std::vector<std::shared_ptr<Unit>>& units() const { return units_; }
-  // Where the whole tensor of a param is; null when it is not part of the gather.
+  // The full tensor of a param; null if it is not part of the gather.
   FullTensor tensor(const Param& param) const;
 
-  // Whether it leaves anything in memory of the device.
+  // True if it writes to memory of the device.
   bool on_device() const { return view_on_device_ || targets_on_device_; }
-  // Of one that has ended: what is asked of `stream` from now on waits until the device has it all.
+  // The gather has ended. Work queued on `stream` from now on waits until the device has it all.
   Status join(void* stream);
   // The streams that have joined.
   std::span<void* const> joined() const { return joined_; }
-  // Whether somebody has waited for the device, or need not any more: nobody reads before it has
-  // written.
+  // True if a caller has waited for the device, or does not need to. Before that, reads would
+  // precede the device's writes.
   Result<bool> may_read() const;
-  // Whether the device has it all; and whether memory of the host is read for it no more.
+  // True once the device has it all and no longer reads the host's memory.
   Result<bool> settled() const;
 
-  // Gives the leases back; once. `user`: a stream whose work so far may still use the view. While
-  // it is running it does so itself, soon: the caller's memory is in use until then.
+  // Releases the leases; once. `user`: a stream whose queued work may still use the view. A running
+  // gather releases them itself soon: until then it uses the caller's memory.
   Status release(std::optional<void*> user = {});
   bool released() const { return released_; }
 
  private:
-  // A unit on its way. `local_peers`: what this rank stages is ready; its local peers' may not be.
+  // Stages of a unit. `local_peers`: this rank has staged its share; its local peers may not have.
   enum class Stage { begun, parts, rows, local_peers, whole };
   struct Item {
     Unit* unit = nullptr;  // of units_
     uint64_t version = 0;  // that is gathered
     uint64_t number = 0;   // of the unit's gathers
     bool between = false;  // replicas
-    // Whether what this gather stages is used: an earlier one may be staging the same.
+    // False if an earlier gather stages the same values.
     bool leads_parts = false, leads_rows = false;
     Stage stage = Stage::begun;
     std::shared_ptr<Import> parts = nullptr, rows = nullptr;
@@ -110,17 +109,17 @@ class GatherOperation final : public Operation {
 
   Result<bool> move();
   Status release_now(std::optional<void*> user);
-  // Whether the unit is whole.
+  // True once the unit is full.
   Result<bool> advance(Item& item);
   Result<bool> advance_replicated(Item& item);
   Result<bool> advance_staged(Item& item);
   Result<bool> staged_own(Unit& unit);
-  // Whether the units before it have begun their exchange of the same stage: what all send then has
-  // one tag, and is told apart by its order.
+  // True once the units before it have begun their exchange of this stage. All exchanges of a stage
+  // share a tag, so their order identifies them.
   bool in_turn(const Item& item) const;
   Status begin_parts(Item& item);
   Status begin_rows(Item& item);
-  // Rows that replicas hold alike: what local ones have updated.
+  // If replicas hold the same rows: copies the parts that local replicas have updated.
   void refresh(Unit& unit);
   void copy_from_holders(Unit& unit);
   Result<bool> arrived(const std::shared_ptr<Import>& import);

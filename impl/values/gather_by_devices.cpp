@@ -26,7 +26,7 @@ uint64_t encoded_stride(const Unit& unit, const Flat& flat) {
                                size_of(flat.desc.dtype));
 }
 
-// Where replicas hold rows alike: what the others have updated comes into this rank's.
+// If replicas hold the same rows: adds the parts that the others have updated.
 void add_refresh(Unit& unit, std::vector<DeviceGroup::Part>& parts) {
   if (!unit.refreshes_rows() || unit.arrivals.rows_refreshed == unit.version()) return;
   unit.arrivals.rows_refreshed = unit.version();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What joined devices gather by themselves, from what lies on them: the memory that it takes, what
-// of it travels, and the order in which they are asked for it.
+// A gather by joined devices, of values that reside on them: its memory, the parts that travel, and
+// the order of the launches.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +24,8 @@ class GatherByDevices {
   Status reserve();
   // See GatherOperation.
   std::optional<uint64_t> place_in_window(uint64_t* detail) const;
-  // Asks the devices for all, and leases the whole values that each unit then has there. `leased`
-  // counts these leases, also if one fails.
+  // Launches everything, and leases each unit's full values on the device. `leased` counts these
+  // leases, even if one fails.
   Status launch(const DeviceGroup::Call& call, size_t& leased);
 
  private:
@@ -35,17 +35,17 @@ class GatherByDevices {
   Status move_into_window(std::vector<DeviceGroup::Part>& rows) const;
   void add_parts(size_t unit, std::vector<DeviceGroup::Part>& parts,
                  std::vector<EncodedRow>& encoded) const;
-  // Where a whole row lies, of those by whose rows whole values are gathered.
+  // Address of a full row, if full values are gathered from rows.
   std::byte* row_of(size_t unit, size_t flat) const;
 
   const std::span<const std::shared_ptr<Unit>> units_;
-  // By unit and flat, until they are launched: whole values; where this rank has parts, rows, and
-  // parts as they travel with a codec.
+  // By unit and flat, until they are launched: full values; rows, if this rank holds parts; and
+  // encoded parts, with a codec.
   std::vector<std::vector<DeviceMemory>> rooms_, rows_, slots_;
 };
 
-// For a gather that goes by the host, which reads rows: those that replicas hold alike get what the
-// others have updated.
+// For a gather on the host, which reads rows. If replicas hold the same rows, these get the parts
+// that the others have updated.
 Status refresh_rows_on_device(std::span<const std::shared_ptr<Unit>> units,
                               const DeviceGroup::Call& call);
 

@@ -36,7 +36,7 @@ Status GatherOperation::begin_rows(Item& item) {
   return Ok{};
 }
 
-// Whether something is here, and nobody has called anything else.
+// True once the import is complete, and all ranks are known to have made the same call.
 Result<bool> GatherOperation::arrived(const std::shared_ptr<Import>& import) {
   if (channel_.link() != nullptr) {
     MERON_ASSIGN(const bool agreed, channel_.agreed(sequence()));
@@ -61,7 +61,7 @@ Result<bool> GatherOperation::staged_own(Unit& unit) {
 Result<bool> GatherOperation::advance_staged(Item& item) {
   Unit& unit = *item.unit;
   if (item.stage == Stage::begun) {
-    // What is sent must be in memory, but for what is sent as it is encoded.
+    // Values are sent from memory, except those that are sent as they are encoded.
     if (unit.stores()) {
       MERON_ASSIGN(const bool own, staged_own(unit));
       if (!own) return false;
@@ -137,7 +137,7 @@ void GatherOperation::refresh(Unit& unit) {
                     flat.difference);
         continue;
       }
-      // Its row lies where this rank's does, in its replica's place.
+      // The peer's replica has its own copy of the row, at the same offset as this rank's.
       const uint64_t stride = round_up(flat.value_bytes(), kPage);
       const uint64_t first =
           flat.window_offset - stride * static_cast<uint64_t>(axes.own_replica());

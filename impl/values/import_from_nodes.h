@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values on their way between nodes. What a remote rank holds is staged by one rank of this node
-// for all of them: each byte crosses the link once per node, and lands in memory that the node's
-// ranks share. First parts along the replica axis, which makes the node's rows whole, then rows
-// along the shard axis.
+// Inter-node transfer of values. One rank of this node stages a remote rank's values for all of
+// them, so each byte crosses the link once per node, into the node's shared segment. Parts along
+// the replica axis come first and complete the node's rows; then rows along the shard axis.
 #pragma once
 
 #include <memory>
@@ -15,19 +14,19 @@ namespace meron {
 
 class Import {
  public:
-  // What lies where: parts of this rank's row (by replica); rows (by place on the shard axis); or,
-  // of values that every rank holds whole, what each member of `axis` has updated.
+  // Contents: parts of this rank's row, by replica; rows, by index on the shard axis; or `whole`:
+  // for values that every rank holds in full, the ranges updated by each member of `axis`.
   enum class Kind { parts, rows, whole };
 
-  // Begins to send what this rank holds and to receive its share of what is staged, under `tag`,
-  // for flats that need it. `again`: what comes is in place already, or about to be, and is
+  // Begins to send this rank's values and to receive its share of the staged ones, under `tag`, for
+  // flats that need it. `again`: an earlier import stages the same values, so received ones are
   // dropped.
   static Result<std::shared_ptr<Import>> begin(Unit& unit, Kind kind, Channel& axis, uint64_t tag,
                                                bool again);
 
   bool done() const { return batch_->done(); }
   const std::shared_ptr<Batch>& batch() const { return batch_; }
-  // Once, when it is done: decodes what came encoded, and counts.
+  // Decodes received values, and counts them; once, when it is done.
   void unpack();
 
  private:

@@ -40,7 +40,8 @@ Result<bool> UpdateOperation::advance() {
       if (!open.ok()) return channel_.fail(std::move(open).error());
     }
   }
-  // What an update does not write stays as it is, also where values lie packed or on nvme.
+  // Values that the update does not write must be in memory unchanged, even if kept packed or on
+  // nvme.
   bool ready = true;
   for (const auto& unit : units_) {
     Result<bool> changeable = unit->changeable();
