@@ -73,8 +73,8 @@ Status Saving::prepare() {
     state_ = State::writing;
     MERON_ASSIGN(owner_, own_directory(directory_));
   }
-  // Removing takes as long as they are large: not under the lock. Nobody takes them up again, and
-  // what cannot be removed, another user's say, is no reason not to save.
+  // Without the lock, because removing large directories takes long. No save reuses leftovers. One
+  // that cannot be removed, for example another user's, does not prevent this save.
   for (const std::string& path : leftovers.directories)
     (void)remove_tree_step(path, options_.progress).ok();
   for (const std::string& path : leftovers.files) (void)remove_file_step(path).ok();
@@ -226,7 +226,7 @@ Status Saving::check_named() const {
       .on(path_);
 }
 
-// Where this checkpoint then is.
+// Returns the path of this checkpoint afterwards.
 Result<std::string> Saving::take_name_back() {
   if (replaced_.empty()) {
     MERON_TRY(rename_step(path_, directory_));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a checkpoint becomes one: its files are written in a directory that has a temporary name
-// beside the final one, and that is renamed when all of it is on the device.
+// Makes a checkpoint appear at once: its files are written in a directory with a temporary name
+// beside the final one. When all of it is on the device, the directory is renamed.
 #pragma once
 
 #include <cstdint>
@@ -28,13 +28,14 @@ struct SavingOptions {
 // name has the old checkpoint, no checkpoint if there was none, or the new one, complete.
 class Saving {
  public:
-  // Makes ROOT if it does not exist, and the temporary directory; removes what killed processes
-  // left in ROOT of theirs. Errors: MERON_E_ARGUMENT for what is no name; MERON_E_DUPLICATE if the
-  // name is taken, unless by a checkpoint and `overwrite`; MERON_E_STATE if another process is
-  // saving a checkpoint of that name; MERON_E_TIMEOUT if another holds ROOT's lock.
+  // Makes ROOT if it does not exist, and the temporary directory; removes temporary directories
+  // that killed processes left in ROOT. Errors: MERON_E_ARGUMENT for an invalid name;
+  // MERON_E_DUPLICATE if the name is taken, except by a checkpoint with `overwrite`; MERON_E_STATE
+  // if another process is saving a checkpoint of that name; MERON_E_TIMEOUT if another holds ROOT's
+  // lock.
   static Result<std::unique_ptr<Saving>> begin(const std::string& root, const std::string& name,
                                                const SavingOptions& options = {});
-  // Abandons what is not committed, unless in a forked child.
+  // Abandons an uncommitted checkpoint. A forked child leaves it alone.
   ~Saving();
   Saving(const Saving&) = delete;
   Saving& operator=(const Saving&) = delete;
@@ -46,9 +47,9 @@ class Saving {
   // visible on this host, as over NFS. MERON_E_NOT_FOUND if it is not within `timeout_ns`.
   static Status join(const std::string& directory, int64_t timeout_ns);
 
-  // Where the files are written; each must be synced, as BlockWriter::finish() does.
+  // The temporary directory. Each of its files must be synced, as BlockWriter::finish() does.
   const std::string& directory() const { return directory_; }
-  // Where they are once committed.
+  // The final path, valid after the commit.
   const std::string& path() const { return path_; }
 
   // Writes history.json: before seal() or commit().
@@ -56,22 +57,22 @@ class Saving {
   // seal(), publish() and finish(). An error leaves the name as it was, as withdraw() does.
   Status commit(std::string_view manifest);
   // Writes the manifest and checks that all its files exist. Errors: those of open_checkpoint()
-  // for the files; what the drive says. After an error only abandon() is of use.
+  // for the files; errors of the drive. After an error only abandon() is of use.
   Status seal(std::string_view manifest);
   // Gives the directory its name, and writes ROOT/latest. The checkpoint that had the name stays
   // aside until finish() or withdraw(); other saves leave it alone while this object lives. After
   // an error the name may be taken, if the last sync failed: only withdraw() is of use. Errors:
-  // those of begin() for the name; what the drive says.
+  // those of begin() for the name; errors of the drive.
   Status publish();
-  // After publish(), once the checkpoint is to stay: removes the one that was replaced. A failure
-  // is in warnings().
+  // After publish(), once the checkpoint is final: removes the one that was replaced. A failure is
+  // in warnings().
   void finish();
-  // Gives the name back to the checkpoint that had it, or to none, and removes this one;
-  // ROOT/latest is as before. Without a publish(), or after one that did not take the name, it is
-  // abandon(). Errors: MERON_E_STATE if another process has replaced the checkpoint meanwhile; what
-  // the drive says.
+  // Restores the name to the checkpoint that had it, if any, and removes this one; ROOT/latest is
+  // as before. Without a publish(), or after one that did not take the name, it is abandon().
+  // Errors: MERON_E_STATE if another process has replaced the checkpoint meanwhile; errors of the
+  // drive.
   Status withdraw();
-  // What publish() and finish() did not achieve, and need not.
+  // Optional steps of publish() and finish() that failed.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
   // Removes the temporary directory.

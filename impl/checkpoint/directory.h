@@ -64,7 +64,7 @@ Result<bool> begins_with_id(const HeldFiles& held, const std::string& id);
 
 // The nodes that have files, ascending.
 std::vector<uint32_t> nodes_of(const Manifest& manifest);
-// Those of them of which a file is in the directory, ascending.
+// Those nodes that have a file in the directory, ascending.
 Result<std::vector<uint32_t>> nodes_there(const std::string& path, const Manifest& manifest);
 
 struct Entry {

@@ -21,7 +21,7 @@
 namespace meron::checkpoint {
 namespace {
 
-// What a call that was planned to fail says; Ok: make it.
+// The error that a test injects into a call; Ok if there is none.
 Status planned(FileCall call, std::string_view what, const std::string& path) {
   const int error = file_fault(call);
   if (error == 0) return Ok{};

@@ -48,8 +48,9 @@ Result<BeneathFile> open_through_links_step(const std::string& path);
 Result<std::string> read_beneath_step(const std::string& directory, const std::string& name,
                                       size_t max_bytes);
 
-// DIRECTORY/NAME has the old content or this one, whatever ends the process or the host meanwhile.
-// The change lasts after sync_directory_step(). What fails leaves nothing behind.
+// Replaces a file. DIRECTORY/NAME has the old or the new content at every moment, even if the
+// process or the host stops. The change lasts after sync_directory_step(). A failed call leaves no
+// file.
 Status replace_file_durably(const std::string& directory, std::string_view name,
                             std::string_view content);
 

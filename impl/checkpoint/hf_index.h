@@ -29,8 +29,8 @@ struct HfIndex {
 
 inline constexpr std::string_view kHfIndexFile = "model.safetensors.index.json";
 
-// The limits of a manifest hold. "metadata" may have more keys, of which only "total_size" is read.
-// MERON_E_CORRUPT: a file name that leaves the directory, or is of no safetensors file.
+// A manifest's limits apply. "metadata" may have more keys; only "total_size" is read.
+// MERON_E_CORRUPT: a file name that leaves the directory, or without ".safetensors".
 Result<HfIndex> parse_hf_index(std::string_view text);
 
 // Text that parse_hf_index() reads back to an equal value.

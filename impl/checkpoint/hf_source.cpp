@@ -40,7 +40,7 @@ std::string base_of(const std::string& path) {
   return slash == path.npos ? path : path.substr(slash + 1);
 }
 
-// What the parser says is about "safetensors header" or so: the file is more use.
+// Makes the file the subject: the parser's own is "safetensors header" or so.
 template <class T>
 Error of_file(const Result<T>& failed, const std::string& path) {
   ErrorInfo info = failed.error().info();

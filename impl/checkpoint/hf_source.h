@@ -15,7 +15,7 @@ namespace meron::checkpoint {
 
 inline constexpr std::string_view kHfFile = "model.safetensors";
 
-// Whether open_hf_directory() finds a model in the directory.
+// True if open_hf_directory() finds a model in the directory.
 Result<bool> has_hf_model(const std::string& directory);
 
 // The model in a directory: of model.safetensors.index.json, of model.safetensors, of its only

@@ -27,7 +27,7 @@ inline constexpr std::string_view kManifestFile = "meron.json";
 // U16 U8 BOOL F8_E4M3 F8_E5M2. The size of an element in bytes; 0: unknown.
 uint32_t element_bytes(std::string_view dtype);
 
-// How many checksums a file of so many bytes has.
+// Number of checksums of a file of this size.
 constexpr uint64_t blocks_of(uint64_t bytes, uint64_t block_bytes) {
   return bytes / block_bytes + (bytes % block_bytes == 0 ? 0 : 1);
 }
@@ -118,8 +118,8 @@ std::string to_json(const Manifest& manifest);
 // before them. MERON_E_CORRUPT.
 Status check_manifest_crc(std::string_view text);
 
-// A JSON object as Manifest keeps it, of `text` that somebody gave: compact, and shallow enough for
-// a manifest. Errors are about `subject`.
+// The JSON object in `text` as Manifest keeps it: compact, and shallow enough for a manifest.
+// Errors are about `subject`.
 Result<std::string> object_text(std::string_view text, std::string subject);
 
 // The list "optimizers" of a manifest, by itself: the text of a JSON array. Errors as those of

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a manifest's values must say together. Errors are MERON_E_CORRUPT with the places that the
+// Checks that a manifest's values agree. Errors are MERON_E_CORRUPT with the places that the
 // parser gives: one JsonValue per file or tensor, in their order. Internal to this folder.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From text to a manifest whose every value has its type and is within its limits. What the values
-// say together is the business of manifest_check.h.
+// Parses text to a manifest whose values have their types and are within their limits.
+// manifest_check.h checks that they agree with each other.
 #include <fmt/format.h>
 
 #include <algorithm>

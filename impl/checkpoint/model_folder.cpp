@@ -56,7 +56,7 @@ Result<std::set<std::string>> indexed_files(const std::string& folder) {
   return names;
 }
 
-// What a reader takes.
+// The files that a reader uses.
 Result<std::set<std::string>> live_files(const std::string& folder) {
   MERON_ASSIGN(const bool single, is_there(in(folder, kHfFile)));
   if (single) return std::set<std::string>{std::string(kHfFile)};
@@ -103,7 +103,7 @@ Result<std::optional<FileLock>> try_own(const std::string& directory) {
     return std::move(lock).error();
   }
   if (lock->state() == FileLock::State::busy) return std::optional<FileLock>();
-  // Whoever removes a directory holds its lock meanwhile: this one may be of a removed file.
+  // A process that removes a directory holds its lock: this lock may be on a removed file.
   MERON_ASSIGN(const bool there, is_there(path));
   if (!there) return std::optional<FileLock>();
   return std::optional<FileLock>(std::move(lock).value());
@@ -286,7 +286,7 @@ Status ModelExport::put_in_place(const ModelLayout& layout, const std::set<std::
 
 void ModelExport::abandon() {
   if (directory_.empty()) return;
-  // What cannot be removed now, the next export removes.
+  // If it cannot be removed now, the next export removes it.
   if (sweep(folder_, directory_).ok()) (void)remove_tree_step(directory_).ok();
   owner_.release();
   directory_.clear();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A folder with a model as Hugging Face publishes it, and how a new one takes its place.
 //
-// Which model a folder has: model.safetensors if it exists, else the files of the index, as
-// transformers reads it. New files are written in FOLDER/.exporting-XXXXXXXX, then renamed one by
-// one, last the one that decides which model the folder has, and only then the former files are
-// removed. So at every moment, also if the process is killed or the host loses power, the folder
-// has the former model or the new one, complete. Several files never take the names of former ones,
-// so that a reader which knows the former index finds the former files, or none.
+// A folder's model is model.safetensors if it exists, else the files of the index, as in
+// transformers. An export writes new files in FOLDER/.exporting-XXXXXXXX, then renames them one by
+// one. The last rename changes the folder's model, and only then the former files are removed. So
+// the folder always has the former model or the new one, complete, even if the process is killed or
+// the host loses power. An export of several files never reuses the names of former ones, so a
+// reader with the former index finds the former files, or none.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ class ModelExport {
   // exports have left. Errors: MERON_E_DUPLICATE if a model exists, unless `overwrite`;
   // MERON_E_STATE if another export to the folder is under way; what the drive says.
   static Result<std::unique_ptr<ModelExport>> begin(const std::string& folder, bool overwrite);
-  // Abandons what is not published, unless in a forked child.
+  // Abandons an unpublished export. A forked child leaves it alone.
   ~ModelExport();
   ModelExport(const ModelExport&) = delete;
   ModelExport& operator=(const ModelExport&) = delete;

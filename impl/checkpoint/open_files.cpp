@@ -60,7 +60,7 @@ Result<std::shared_ptr<IoFile>> OpenFiles::get(uint32_t file, bool shared) {
     return it->io;
   }
   MERON_ASSIGN(DirectFile direct, open_checked(at_, files_[file]));
-  // Reads are as long as they need to be: what the system read ahead of them would be in vain.
+  // Reads already have their full length: a read-ahead would never be used.
   if (shared) direct.stop_read_ahead();
   MERON_ASSIGN(std::shared_ptr<IoFile> io, engine_.add(std::move(direct)));
   if (shared) io->use_page_cache();

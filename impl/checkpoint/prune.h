@@ -13,13 +13,13 @@
 
 namespace meron::checkpoint {
 
-// Removes complete checkpoints, the oldest first, until `keep` are left; with `lineage`, of that
-// line of checkpoints (History), and others stay. Never removes the newest
-// one, the newest one of complete states, those named in `protect`, incomplete ones, links, and
-// directories of others. A checkpoint loses its name before its first file, so a process that is
-// killed leaves none that is half removed. The names that were removed. Errors: MERON_E_ARGUMENT
-// if `keep` is 0; MERON_E_TIMEOUT if another process holds the directory's lock. `progress`, which
-// may be empty, is called before each file that is removed.
+// Removes complete checkpoints, the oldest first, until `keep` are left; with `lineage`, only those
+// of that line of checkpoints (History). Never removes the newest one, the newest one of complete
+// states, those named in `protect`, incomplete ones, links, and directories of others. A checkpoint
+// loses its name before its first file, so a killed process leaves each one complete or gone.
+// Returns the names that were removed. Errors: MERON_E_ARGUMENT if `keep` is 0; MERON_E_TIMEOUT if
+// another process holds the directory's lock. `progress`, which may be empty, is called before each
+// file that is removed.
 Result<std::vector<std::string>> prune(const std::string& root, size_t keep,
                                        const std::vector<std::string>& protect = {},
                                        std::optional<uint32_t> node = {},

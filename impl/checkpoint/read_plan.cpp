@@ -13,7 +13,7 @@ namespace meron::checkpoint {
 namespace {
 
 constexpr uint64_t kReadPage = 4096;
-constexpr uint64_t kReadGap = 64 << 10;  // reading as much in vain takes less than another request
+constexpr uint64_t kReadGap = 64 << 10;  // reading such a gap takes less than another request
 
 Status check_range(std::span<const File> files, const WantedRange& range) {
   if (range.file >= files.size()) {

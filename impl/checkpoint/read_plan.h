@@ -11,10 +11,10 @@
 
 namespace meron::checkpoint {
 
-// Files of which the last read may be kept.
+// Number of files whose last read may be kept.
 inline constexpr size_t kKeptFiles = 16;
 
-// Bytes of a file that somebody wants.
+// Requested bytes of a file.
 struct WantedRange {
   uint32_t file = 0;  // index in Manifest::files
   uint64_t offset = 0;

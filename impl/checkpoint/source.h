@@ -12,14 +12,15 @@
 
 namespace meron::checkpoint {
 
-// What `path` names: a checkpoint; the newest complete one in it; a model of Hugging Face in it;
-// one safetensors file. In this order: a directory that has checkpoints is a directory of
-// checkpoints, also if none is complete. With `name`, that entry of `path`: a checkpoint or a
-// model. No tensor is read. Errors: those of resolve(), open_hf_directory() and open_hf_file().
+// Opens `path`, the first of these that it is: a checkpoint; a directory with checkpoints (the
+// newest complete one); a directory with a model of Hugging Face; one safetensors file. A directory
+// whose checkpoints are all incomplete is still a directory with checkpoints. With `name`, that
+// entry of `path`: a checkpoint or a model. Reads no tensor. Errors: those of resolve(),
+// open_hf_directory() and open_hf_file().
 Result<Checkpoint> open_source(const std::string& path, const std::string& name,
                                std::optional<uint32_t> node = {});
 
-// How its files are read.
+// Options to read its files.
 ReaderOptions reading_of(const Checkpoint& checkpoint, int64_t timeout_ns = -1);
 
 }  // namespace meron::checkpoint

@@ -18,11 +18,11 @@ namespace meron::checkpoint {
 inline constexpr uint64_t kStagingBlock = 4 << 20;  // bytes of a write
 inline constexpr size_t kStagingBlocks = 8;
 
-// A ring of page-aligned blocks, allocated once and registered with the engine, for any number of
-// writers and readers of which one at a time uses it. Owned by one thread at a time.
+// A ring of page-aligned blocks, allocated once and registered with the engine. One writer or
+// reader uses it at a time. Owned by one thread at a time.
 //
-// A transfer that a writer or reader has abandoned stays with its block: the block is reused only
-// after it has ended. What a drive still holds at the end is never freed.
+// A transfer that a writer or reader has abandoned keeps its block until it has ended. Blocks that
+// a drive still uses at the end are never freed.
 class Staging {
  public:
   // `block_bytes` is a multiple of the page. Errors: MERON_E_ARGUMENT, MERON_E_NO_MEMORY.
