@@ -55,7 +55,7 @@ constexpr uint64_t tag_of(uint32_t channel, uint64_t sequence, uint32_t phase) {
 constexpr bool same_channel(uint64_t tag, uint64_t other) {
   return tag >> 15 == other >> 15;
 }
-// Whether a tag's call was made before another's of the channel.
+// True if a tag's call was made before another's of the channel.
 constexpr bool earlier_call(uint64_t tag, uint64_t other) {
   const uint64_t ahead = ((other >> 3) - (tag >> 3)) % kTagCalls;
   return ahead != 0 && ahead < kTagCalls / 2;

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What joins ranks that share no memory, over a transport of the caller's (meron/transport.h).
+// Joins ranks that share no memory, over a transport of the caller's (meron/transport.h).
 //
-// Each node has a window of its own, laid out as the others'; ranks that share no memory at all are
-// a node each. The words and small records by which ranks see each other's progress (control.h,
-// UnitSlot) are written into the own window as ever and sent to the same offset of the other nodes'
-// windows: store(). One rank of each node, the same for all that this rank says, puts them there.
-// Values and gradients, whose place or time differs by rank, are sent and received in batches:
-// Batch.
+// Each node has a shared segment with the same layout; a rank that shares no memory is a node of
+// its own. Ranks see each other's progress in words and small records (control.h, UnitSlot). A rank
+// writes these into its own segment and sends them to the same offset of the other nodes' segments:
+// store(). One rank of each node, always the same for a sender, writes them there. Values and
+// gradients, whose place or time differs by rank, are sent and received in batches: Batch.
 //
-// Two sides. The engine, under its context's lock, queues stores and transfers; it never calls the
-// transport. pump() does, without that lock: it starts what is queued, tests what is under way, and
-// puts what has arrived into the window. One thread pumps at a time; others return at once. Its
-// files: link.cpp queues, link_control.cpp and link_transfers.cpp send and receive, link_pump.cpp
-// drives them and finds out who cannot be reached.
+// A link has two sides. The engine queues stores and transfers under its context's lock, and never
+// calls the transport. pump() runs without that lock: it starts queued transfers, tests those under
+// way, and writes received records into the segment. One thread pumps at a time; others return at
+// once. link.cpp queues, link_control.cpp and link_transfers.cpp send and receive, and
+// link_pump.cpp drives them and detects ranks that cannot be reached.
 #pragma once
 
 #include <array>
@@ -41,7 +40,7 @@ class Batch {
 
   // Data that was received, and that peers will receive, may be used and changed.
   bool done() const { return left_.load(std::memory_order_acquire) == 0; }
-  // Whether nothing of a rank is still to come.
+  // True once everything from a rank has arrived.
   bool arrived(int rank) const {
     return receives_[static_cast<size_t>(rank)].load(std::memory_order_relaxed) == 0;
   }
@@ -54,8 +53,8 @@ class Batch {
 
 class Link {
  public:
-  // What every rank says first. What its version and its number are is at the same place in every
-  // version of Meron.
+  // The first message of every rank. `magic` and `version` have the same offsets in every version
+  // of Meron.
   struct Hello {
     uint64_t magic = 0;
     uint32_t version = 0;   // MERON_VERSION
@@ -71,55 +70,55 @@ class Link {
 
   // A copy of the table is kept; `table.user` is the caller's. Until attach() it only greets.
   Link(const meron_transport& table, int rank, int world_size, const Hello& own);
-  // The transport has no request of this link's any more, also where an exception came before
-  // close().
+  // Ends all of this link's requests to the transport, even if an exception prevented close().
   ~Link();
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
   const std::string& name() const { return name_; }
 
-  // Once all have met: what the window is, and the node of each rank.
+  // Call once all have met, with the shared segment and the node of each rank.
   void attach(std::shared_ptr<Window> window, std::vector<int> nodes);
-  // What a rank that was met has said.
+  // The greeting of a rank that was met.
   const Hello& hello(int rank) const { return peers_[static_cast<size_t>(rank)]->hello; }
 
-  // For the engine, which calls in the order in which peers shall see it.
+  // For the engine. Peers see these calls in order.
 
   // Sends `bytes` of this rank's window, as they are now, to the same place of the ranks'.
   // `offset` and `bytes` are multiples of 8.
   void store(std::span<const int> ranks, uint64_t offset, uint64_t bytes);
   // The same for one word, which is stored there seq_cst after all that was sent before.
   void store_word(std::span<const int> ranks, uint64_t offset, uint64_t value);
-  // A 32-bit word that the first of several writers sets for all: nothing where it is not 0.
+  // A 32-bit word that the first of several writers sets for all. Ignored if it is not 0 already.
   void claim_word(std::span<const int> ranks, uint64_t offset, uint32_t value);
 
-  // The memory stays where it is until the batch is done or the link closed; `keep` may own it.
+  // The memory must stay valid until the batch is done or the link closed; `keep` may own it.
   void send(const std::shared_ptr<Batch>& batch, int rank, uint64_t tag, const std::byte* data,
             uint64_t bytes, std::shared_ptr<const void> keep = nullptr);
   void receive(const std::shared_ptr<Batch>& batch, int rank, uint64_t tag, std::byte* data,
                uint64_t bytes, std::shared_ptr<const void> keep = nullptr);
 
-  // From now on somebody pumps at all times. Messages of a channel to one rank then wait for those
-  // of earlier calls, but for so many bytes at a time that the link is never idle: what is begun
-  // first is needed first, and arrives first, instead of all at once in the end. (So do those from
-  // it: a transport that has thousands of messages under way spends its time looking at them.)
+  // From now on some thread pumps at all times. Messages of a channel to one rank then wait for
+  // those of earlier calls, except for as many bytes as keep the link busy. So the data of an early
+  // call, which is needed first, arrives first. The same holds for messages from a rank, because a
+  // transport with thousands of messages under way spends its time polling them.
   void move_in_turn() { in_turn_.store(true); }
 
-  // Whether a rank cannot be reached any more, and the name of the status that said so.
+  // True if a rank cannot be reached any more; reason() names the status that reported it.
   bool gone(int rank) const;
   std::string reason(int rank) const;
   // Every rank was heard of, and knows the same world. An error names who does not.
   Result<bool> met() const;
   std::vector<int> unmet() const;
 
-  // For whoever waits, with no lock of the engine held.
+  // For waiting threads, which hold no lock of the engine.
 
   // True if something was moved.
   bool pump();
-  // Sleeps until something may have come, at most `timeout_ns`.
+  // Sleeps until something may have arrived, at most `timeout_ns`.
   void idle(int64_t timeout_ns);
-  // Sends what is queued, for at most `patience_ns`, gives up the rest, and lets the transport go.
+  // Sends what is queued, for at most `patience_ns`, then drops the rest and releases the
+  // transport.
   void close(int64_t patience_ns);
 
  private:

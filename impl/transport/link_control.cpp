@@ -22,7 +22,7 @@ std::atomic<uint64_t>& word_at(std::byte* place) {
 
 bool Link::receive_control(int rank) {
   Peer& peer = *peers_[static_cast<size_t>(rank)];
-  // What follows the greeting is for the window.
+  // Messages after the greeting need the shared segment.
   if (window_ == nullptr && peer.met.load()) return false;
   if (!peer.control.receive.under_way) {
     peer.control.receive.bytes.resize(control_bytes_);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The side of a link that calls the transport: pump(), which also finds out who cannot be reached,
-// and the end. What the engine sends is queued in link.cpp.
+// The side of a link that calls the transport: pump(), which also detects ranks that cannot be
+// reached, and close(). link.cpp queues messages.
 #include <algorithm>
 #include <chrono>
 #include <new>

@@ -32,7 +32,7 @@ std::vector<Link::UnderWay>::iterator Link::of_tag(const Transfer& transfer) con
 // The earliest call waits for its own messages only: all ranks make the calls of a channel in one
 // order, so that the earliest ends, and then the next.
 bool Link::has_turn(const Transfer& transfer) const {
-  // What is to be sent finds its receive ready.
+  // Receives may be further ahead, so that each message finds its receive ready.
   const uint64_t most = transfer.to == nullptr ? kInFlight : 2 * kInFlight;
   uint64_t all = 0, no_later = 0;
   bool first = true;
@@ -65,8 +65,8 @@ bool Link::start_transfers() {
       transfer.bytes = 0;
       continue;
     }
-    // What will never come is never done: its operation ends by the peer's end. What a rank sent
-    // before it left lies in the transport until it is asked for.
+    // A transfer that will never arrive is never done: its operation ends when the peer is found
+    // dead. Messages that a rank sent before it left can still be received.
     if (!sends && peers_[rank]->gives_nothing && !departed(transfer.rank)) {
       transfer.bytes = 0;
       continue;
@@ -79,8 +79,8 @@ bool Link::start_transfers() {
   return moved;
 }
 
-// As many of a transfer's messages as may go now. What is left has `bytes`; after a failure,
-// nothing.
+// Starts as many of a transfer's messages as allowed now. `bytes` is then the rest; 0 after a
+// failure.
 bool Link::start_messages(Transfer& transfer, bool& blocked) {
   const bool sends = transfer.to == nullptr;
   const uint64_t most = table_.max_message == 0 ? UINT64_MAX : table_.max_message;

@@ -15,9 +15,9 @@
 namespace meron {
 namespace {
 
-// How long a rank that leaves tries to tell the others so.
+// Longest time for which a leaving rank tries to notify the others.
 constexpr int64_t kFarewellNs = kNanosPerSecond;
-// How long a rank sleeps before it looks again whether another node has sent something.
+// Longest sleep of a rank before it looks again for messages of other nodes.
 constexpr int64_t kBetweenPumpsNs = 50'000;
 
 }  // namespace
@@ -58,7 +58,7 @@ std::string Transport::failure_report(int rank) const {
 void Transport::pump() {
   expect_unheld("moving what goes between nodes");
   if (!joined_.link || !joined_.link->pump()) return;
-  // What has come may be for others of this node.
+  // Received messages may be for other ranks of this node.
   ring();
 }
 

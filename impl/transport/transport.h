@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The joined world: the window, the bells, and who is still there. The transports self, local
-// (threads) and shm (processes) differ in how the ranks meet (join.h), not in how they work
-// afterwards: they share the window, and see every rank's arena in place. Ranks of a cluster do so
-// within a node, and a Link keeps the nodes' windows alike; over a custom transport each rank is a
-// node.
+// The joined world: the shared segment, the bells, and the ranks that are still alive. The
+// transports self, local (threads) and shm (processes) only differ in the rendezvous (join.h).
+// Afterwards their ranks share the segment, and see every rank's arena in place. The ranks of a
+// cluster do so within a node, and a Link copies changes between the nodes' segments. With a custom
+// transport each rank is a node.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ struct PeerMemory {
   std::shared_ptr<PeerArena> arena;  // null where the peer's mapping itself is shared (threads)
 };
 
-// What a meeting ends with.
+// Result of a rendezvous.
 struct Joined {
   std::string_view transport;
   int rank = 0;
@@ -60,7 +60,7 @@ class Transport {
   Window& window() { return *joined_.window; }
   // Null if all ranks share the window.
   Link* link() const { return joined_.link.get(); }
-  // Whether a rank is a local peer: it shares the window with this one.
+  // True if a rank is a local peer: it shares the segment with this one.
   bool is_local(int rank) const { return node(rank) == node(joined_.rank); }
   int node(int rank) const {
     return joined_.nodes.empty() ? 0 : joined_.nodes[static_cast<size_t>(rank)];
@@ -70,17 +70,17 @@ class Transport {
   const std::byte* peer(int rank, uint64_t offset) const {
     return joined_.peers[static_cast<size_t>(rank)].base + offset;
   }
-  // 0 where it is not known.
+  // 0 if unknown.
   int32_t pid(int rank) const { return joined_.pids[static_cast<size_t>(rank)]; }
   // "rank 2 (pid 4711) has died", or why the link cannot reach it.
   std::string failure_report(int rank) const;
 
-  // Whether the rank's process runs, or a remote one can be reached. Under the context's lock. Who
-  // is declared dead: call_log/dead_peers.h.
+  // True if the rank's process runs, or a remote one can be reached. Under the context's lock.
+  // call_log/dead_peers.h decides which ranks are dead.
   bool alive(int rank);
   bool left(int rank) const { return ranks_[rank].left.load(std::memory_order_seq_cst) != 0; }
 
-  // Where a place of the window is; the same on every rank.
+  // Offset of an address in the shared segment; the same on every rank.
   uint64_t offset_of(const void* place) const {
     return static_cast<uint64_t>(static_cast<const std::byte*>(place) -
                                  joined_.window->writable(0));
@@ -122,7 +122,7 @@ class Transport {
   // Whether a thread of this rank sleeps, or is about to.
   bool sleeps() const;
 
-  // Whether spinning is sensible: no more ranks than cores.
+  // True if spinning is sensible: no more ranks than cores.
   bool may_spin() const { return may_spin_; }
 
   // Lets peers know that this rank has closed its context. Idempotent.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who has which range of the shared window. Every rank keeps its own account, and all accounts are
-// alike because the ranks of a group make the same calls in the same order with the same sizes.
-// (Groups know nothing of what others allocate.)
+// Allocation of ranges of the shared segment. Every rank keeps its own account. All accounts are
+// equal because the ranks of a group make the same calls in the same order with the same sizes.
+// Accounts of groups are independent.
 #pragma once
 
 #include <array>
@@ -15,8 +15,8 @@
 
 namespace meron {
 
-// Groups, the world among them; each of the others gets this part of what the world has left of the
-// window, so that the last of them still has an eighth of what the first has.
+// Groups, the world among them. Each other group gets this fraction of the world's remaining part
+// of the segment, so the last group still has an eighth of the size of the first.
 inline constexpr uint32_t kMaxGroups = 64;
 inline constexpr uint64_t kShareOfGroup = 32;
 
