@@ -17,7 +17,7 @@ namespace meron {
 namespace {
 
 constexpr uint64_t kMaxBytes = 1ull << 62;
-// How long a waiting thread goes without a look at whether anything moves.
+// Longest time for which a waiting thread does not check that transfers progress.
 constexpr int64_t kLookNs = 100 * kNanosPerMilli;
 // How long close() waits, with the engine's own bound within. More than that is only waited for
 // where another thread closes the engine, or a drive holds one of its threads.
@@ -61,7 +61,7 @@ IoMemory::~IoMemory() {
 IoRequest::~IoRequest() {
   if (!memory_ || !ticket_) return;
   const Status status = ticket_->status();
-  // What a drive did not release it may still write to: such memory stays for good.
+  // A drive may still write to memory that it did not release, so this memory is never freed.
   if (!ticket_->done() || (!status.ok() && status.error().code() == MERON_E_CLOSED)) {
     (void)new std::shared_ptr<IoMemory>(std::move(memory_));
   }

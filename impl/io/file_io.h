@@ -18,8 +18,8 @@
 
 namespace meron {
 
-// Page-aligned memory that the kernel has pinned where it may. Zero at first. Whoever holds it may
-// released while the drive still works on it: requests hold it.
+// Page-aligned memory, pinned by the kernel if possible, and zero at first. It may be released
+// while the drive still uses it, because requests hold it.
 class IoMemory {
  public:
   ~IoMemory();
@@ -62,8 +62,8 @@ class IoRequest {
   std::shared_ptr<IoMemory> memory_;  // null where the memory is the caller's own
 };
 
-// Thread-safe. What is said of the engine's transfers (io_engine.h) holds here too: requests that
-// touch the same bytes, one of them writing, must not be under way at the same time.
+// Thread-safe. As for the engine's transfers (io_engine.h), requests that touch the same bytes must
+// not be under way at the same time if one of them writes.
 class FileIo {
  public:
   // `timeout_ns`: after so long without anything moving a wait ends with MERON_E_TIMEOUT. Errors:
@@ -117,9 +117,9 @@ class FileIo {
   std::shared_ptr<IoMemory> memory_of(const std::byte* data, uint64_t bytes);
   void forget_memory_that_is_gone();
   std::shared_ptr<IoRequest> first_under_way() const;
-  // Whether anything has moved within the timeout; else the error that says so.
+  // Ok if some transfer has progressed within the timeout.
   Status check_moving(const std::string& path);
-  // Takes what has ended off the list; the first MERON_E_CLOSED, else the first error.
+  // Removes ended requests from the list. Returns the first MERON_E_CLOSED, else the first error.
   Status take_ended();
 
   const IoOptions options_;

@@ -50,18 +50,18 @@ class IoBackend {
 
   virtual void submit(std::shared_ptr<Transfer> transfer) = 0;
   virtual void add_file(IoFile& file) = 0;
-  // Whether all of it was registered.
+  // Returns true if all of it was registered.
   virtual bool register_buffer(std::byte* data, uint64_t bytes) = 0;
   virtual void unregister_buffer(std::byte* data) = 0;
 
   // Completes the requests, for at most kCloseNs; those that have not ended by then end with
-  // MERON_E_CLOSED. No thread remains, unless the device blocks it. No request may follow.
+  // MERON_E_CLOSED. Ends all threads, except one that the device blocks. No request may follow.
   virtual void close() = 0;
 };
 
 inline constexpr int64_t kCloseNs = 5'000'000'000;
 
-// What a transfer that is cut short by close() ends with.
+// Error of a transfer that close() cancelled.
 Error closed_error(const Transfer& transfer);
 // The same of one that the kernel has not released: its memory must not be used again. `before`:
 // the error that it met earlier, if any.

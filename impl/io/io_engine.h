@@ -55,8 +55,8 @@ class IoEngine {
   // requested.
   static Result<std::shared_ptr<IoEngine>> create(const IoOptions& options = {});
 
-  // Completes the requests first, for at most five seconds, and leaves no thread. What a failing
-  // device holds longer ends with MERON_E_CLOSED; its memory must not be used again.
+  // Completes the requests first, for at most five seconds, and ends all threads. Requests that a
+  // failing device holds longer end with MERON_E_CLOSED; their memory must not be used again.
   ~IoEngine();
   IoEngine(const IoEngine&) = delete;
   IoEngine& operator=(const IoEngine&) = delete;
@@ -65,12 +65,11 @@ class IoEngine {
   // with another engine.
   Result<std::shared_ptr<IoFile>> add(DirectFile file);
 
-  // Best effort: the kernel pins the memory once instead of at every request. What cannot be
-  // registered is used all the same; where a limit is why, notices() says it once, with the need
-  // and the limit. The pages that the memory has at the moment stay in use until
-  // unregister_buffer, so a range must be unregistered, by its start, before its pages are given
-  // back to the host. Both wait for the engine's thread, not for transfers. Whether all of it
-  // was registered.
+  // Best effort: the kernel pins the memory once instead of at every request. Memory that cannot be
+  // registered works too; if a limit is the reason, notices() reports it once, with the need and
+  // the limit. The pages that the memory has now stay in use until unregister_buffer, so a range
+  // must be unregistered, by its start, before its pages are returned to the host. Both wait for
+  // the engine's thread, not for transfers. Returns true if all of it was registered.
   bool register_buffer(std::byte* data, uint64_t bytes);
   void unregister_buffer(std::byte* data);
 
@@ -90,7 +89,7 @@ class IoEngine {
   IoOptions::Backend kind() const;  // never automatic
   // "io_uring with registered files and buffers", "1 thread (cannot set io_uring up: ...)"
   std::string backend() const;
-  // What a user should hear about once: why it is slower here than it could be.
+  // Reasons why I/O is slower here than it could be, for the user; each is returned once.
   std::vector<std::string> take_notices();
   IoCounters counters() const;
 

@@ -36,9 +36,8 @@ class IoFile {
     keeps_cached_ = true;
   }
   bool keeps_cached() const { return keeps_cached_; }
-
-  // For the backend: the slot of file().fd() with the kernel, if it has one, and what gives it
-  // back. Set before the file is handed out.
+  // For the backend: the kernel's slot of file().fd(), if it has one, and the function that
+  // releases it. Set before the file is shared.
   uint32_t slot = UINT32_MAX;
   void on_close(std::function<void()> forget) { forget_ = std::move(forget); }
 

@@ -19,7 +19,7 @@ class RegisteredBuffers {
  public:
   explicit RegisteredBuffers(IoShared& shared) : shared_(shared) {}
 
-  // Whether all of it was registered. Throws std::bad_alloc; the range is used unregistered then.
+  // Returns true if all of it was registered. After std::bad_alloc the range works unregistered.
   bool add(IoRing& ring, std::byte* data, uint64_t bytes);
   void remove(IoRing& ring, std::byte* data);
   // Of memory within one slot of a range; else IoRing::kNone.

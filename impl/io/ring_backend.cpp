@@ -23,7 +23,7 @@
 namespace meron {
 namespace {
 
-// What the engine's thread is asked to do with the ring, beside transfers.
+// Work on the ring for the engine's thread, other than transfers.
 using Action = std::function<void(IoRing&)>;
 struct Actions {
   std::vector<Action> waiting;

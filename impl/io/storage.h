@@ -21,7 +21,7 @@ class Storage {
                                                std::function<void()> wake) {
     MERON_ASSIGN(auto engine, IoEngine::create(options));
     engine->on_end(std::move(wake));
-    // Whoever takes room there writes all of it before it is used.
+    // Callers write each extent completely before they use it.
     MERON_ASSIGN(auto file, SwapFile::create(engine, directory, {.prewrite = false}));
     return std::unique_ptr<Storage>(new Storage(std::move(engine), std::move(file)));
   }

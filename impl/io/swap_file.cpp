@@ -40,7 +40,7 @@ Result<Extent> SwapFile::allocate(uint64_t bytes, Deadline deadline) {
   const auto fits = [&](const auto& range) { return range.second >= need; };
   auto found = std::find_if(free_.begin(), free_.end(), fits);
   if (found == free_.end()) {
-    // What is free at the end is used first.
+    // Free space at the end of the file is part of the new extent.
     uint64_t missing = need;
     if (!free_.empty()) {
       const auto& [offset, length] = *free_.rbegin();
@@ -100,7 +100,7 @@ Status SwapFile::grow(uint64_t bytes, Deadline deadline) {
 }
 
 Status SwapFile::write_zeros(uint64_t offset, uint64_t bytes, Deadline deadline) {
-  // What a growth that failed or had not the time left may still be under way.
+  // Writes of an earlier growth that failed or timed out may still be under way.
   MERON_TRY(wait_for_zeros(0, false, deadline));
   if (!zeros_.valid()) {
     // Pages of a new memory file are zero, and aligned.

@@ -54,7 +54,7 @@ class SwapFile {
   // under way there.
   void free(const Extent& extent);
 
-  // What to give to the engine, with offsets within extents.
+  // The file for the engine's transfers, with offsets within extents.
   const std::shared_ptr<IoFile>& file() const { return file_; }
 
   // Remembers the checksums of the blocks that a write of `data` to `offset`, a multiple of

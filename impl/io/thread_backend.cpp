@@ -16,8 +16,8 @@
 namespace meron {
 namespace {
 
-// How long close() waits for requests that the kernel has. One that takes longer is not going to
-// end soon.
+// Longest time for which close() waits for requests that the kernel has. One that takes longer will
+// not end soon.
 constexpr int64_t kStuckNs = 1'000'000'000;
 
 class ThreadBackend final : public IoBackend, public std::enable_shared_from_this<ThreadBackend> {

@@ -87,7 +87,7 @@ Piece cut_piece(const std::shared_ptr<Transfer>& transfer, uint64_t block) {
   const uint64_t offset = piece.file_offset();
   const uint64_t past = offset % align;  // the last page's start
   const auto address = reinterpret_cast<uintptr_t>(piece.data());
-  // Where the file's next page begins in memory. Unsigned arithmetic wraps, which does not matter
+  // Address of the file's page start in memory. Unsigned arithmetic wraps, which does not matter
   // for a power of two.
   const bool alike = (address - past) % file.memory_alignment() == 0;
   piece.bytes = std::min(left, block);

@@ -2,11 +2,11 @@
 // Private to io/: how one read or write becomes requests to the kernel, and what their results
 // mean. Free of system calls and threads, so both backends do the same.
 //
-// Direct I/O needs full pages of aligned memory. What is not so, at most the two edges of a
-// transfer where memory and file are aligned alike, goes through the page cache. Since a direct
-// piece covers full pages of the file and a buffered piece covers no page that another transfer's
-// direct piece covers, transfers of disjoint bytes never meet in a page through both descriptors,
-// which is where the kernel would not keep them coherent.
+// Direct I/O needs full pages of aligned memory. Other bytes go through the page cache: at most the
+// two edges of a transfer if memory and file are aligned alike. A direct piece covers full pages of
+// the file, and a buffered piece covers no page of another transfer's direct piece. So transfers of
+// disjoint bytes never use one page through both descriptors; the kernel would not keep it
+// coherent.
 #pragma once
 
 #include <cstddef>
@@ -108,8 +108,8 @@ enum class Settled {
   failed,  // with the error that settle() gave, unless memory for it lacks
 };
 
-// What the kernel's result for `piece` (bytes moved, or -errno) means. Does not touch what the
-// pieces of a transfer share.
+// Interprets the kernel's result for `piece` (bytes moved, or -errno). Does not touch the state
+// that the pieces of a transfer share.
 Settled settle(Piece& piece, int64_t result, std::optional<Error>& error);
 
 // How long to wait before asking again, after that many retries: a resource that lacks for longer
