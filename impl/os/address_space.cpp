@@ -16,7 +16,7 @@
 namespace meron {
 
 Result<std::byte*> take_address_space(size_t bytes) {
-  // For the alignment: more than is needed, and the rest is given back.
+  // Maps more than needed, to align it, and unmaps the rest.
   const size_t span = bytes + kHugePage;
   void* const space =
       ::mmap(nullptr, span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

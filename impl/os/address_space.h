@@ -7,11 +7,12 @@
 
 namespace meron {
 
-// Takes `bytes` of address space, a multiple of the page, aligned to a huge page, that may not be
-// touched: to be mapped over, or made accessible, and given back by munmap. MERON_E_NO_MEMORY.
+// Reserves `bytes` of address space, a multiple of the page, aligned to a huge page, without
+// access. The caller maps over it or makes it accessible, and releases it by munmap.
+// MERON_E_NO_MEMORY.
 Result<std::byte*> take_address_space(size_t bytes);
 
-// What a refusal to map `bytes` by `error` says.
+// The error of a failure to map `bytes`.
 Error no_address_space(size_t bytes, int error);
 
 }  // namespace meron

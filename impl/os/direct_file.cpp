@@ -48,7 +48,7 @@ Error no_room(const std::string& directory, uint64_t need) {
       .on(directory);
 }
 
-// A full disk lacks room for one more file, of which it also has only so many.
+// A full disk may lack space or inodes for one more file.
 Error no_file(const std::string& directory, int error) {
   const bool full = error == ENOSPC || error == EDQUOT;
   return system_error("cannot make a file", error, full ? std::string(kFreeSome) : "")
@@ -303,7 +303,7 @@ Status DirectFile::reserve(uint64_t offset, uint64_t bytes) const {
             : errno;
   } while (error == EINTR);
   if (error == 0) return Ok{};
-  // What could be had in part is given back.
+  // Frees what was allocated in part.
   if (error == ENOSPC || error == EDQUOT) {
     (void)!::ftruncate(buffered_.get(), static_cast<off_t>(before));
   }
@@ -346,8 +346,8 @@ Status DirectFile::extend(uint64_t offset, uint64_t bytes) const {
     } while (result != 0 && errno == EINTR);
     return result == 0 ? 0 : errno;
   };
-  // First the room, which may lack, then the size, which then cannot fail for it. Writes beyond the
-  // end would each wait for the file's lock; within it they run side by side.
+  // Allocates first, which may fail, then sets the size, which then cannot. Writes beyond the end
+  // would each wait for the file's lock; writes within it run in parallel.
   int error = call(FALLOC_FL_KEEP_SIZE);
   if (error == 0) error = call(0);
   if (error == 0 || error == EOPNOTSUPP || error == ENOSYS)

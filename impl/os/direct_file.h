@@ -12,7 +12,7 @@
 
 namespace meron {
 
-// What a named file is opened for.
+// Access to a named file.
 enum class FileUse {
   update,  // read and write an existing file
   read,    // only read: the file may be one that this process must not write
@@ -42,7 +42,7 @@ class DirectFile {
   // messages.
   static Result<DirectFile> adopt(UniqueFd fd, const std::string& path, FileUse use);
 
-  // Whether fd() bypasses the page cache; else it is buffered_fd(), for the reason why_buffered().
+  // True if fd() bypasses the page cache; else it is buffered_fd(), for the reason why_buffered().
   bool direct() const { return direct_.valid(); }
   const std::string& why_buffered() const { return why_buffered_; }
   int fd() const { return direct() ? direct_.get() : buffered_.get(); }
@@ -54,8 +54,8 @@ class DirectFile {
   // Lets the system begin to read the range into the page cache. Does not wait for the drive.
   void will_need(uint64_t offset, uint64_t bytes) const;
 
-  // What offset and length, and what the address in memory must be multiples of for fd(). The
-  // first is at least the page, so that no page is ever used through both descriptors.
+  // Alignment that fd() needs: of offset and length, and of the address in memory. The first is at
+  // least the page, so that no page is ever used through both descriptors.
   uint32_t offset_alignment() const { return offset_alignment_; }
   uint32_t memory_alignment() const { return memory_alignment_; }
 
@@ -71,18 +71,18 @@ class DirectFile {
   // a limit on file sizes, is MERON_E_NO_SPACE, and the file then has the size that it had.
   Status reserve(uint64_t offset, uint64_t bytes) const;
 
-  // Before a write that other processes may make to the same file at other places: as reserve(),
-  // but nothing is ever cut off, and a file that is long enough is left alone. On a full disk the
-  // file keeps its size; what was taken for it is given back.
+  // For a write while other processes may write other ranges of the same file: as reserve(), but
+  // never shortens the file, and does nothing if it is long enough. If the disk is full, the file
+  // keeps its size, and partly allocated space is freed.
   Status extend(uint64_t offset, uint64_t bytes) const;
 
-  // Lets the page cache forget what went through buffered_fd(); what is not yet on the device
-  // begins to be written. A hint.
+  // Drops the range from the page cache, and starts the write of bytes that are not yet on the
+  // device. A hint.
   void drop_behind(uint64_t offset, uint64_t bytes) const;
 
  private:
   void find_alignment();
-  // Opens direct_ and tries it, with a real write too where the file is empty and nobody else's.
+  // Opens direct_ and tries it; with a real write if the file is empty and belongs to this process.
   Status open_direct(int access, bool probe_by_writing);
   Status probe(bool by_writing);
   void remove_name();

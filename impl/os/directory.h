@@ -33,7 +33,7 @@ struct EntryInfo {
   uint64_t bytes = 0;  // of a file
 };
 
-// What has the path itself: a link is not followed. None where nothing has it.
+// Describes the entry at the path itself: a link is not followed. Nothing if there is none.
 Result<std::optional<EntryInfo>> look_at(const std::string& path);
 
 // The same of what links lead to; none also where a link leads nowhere.
@@ -60,9 +60,9 @@ Status rename_path(const std::string& from, const std::string& to);
 // kernel cannot do that; then nothing has changed.
 Result<bool> exchange_paths(const std::string& a, const std::string& b);
 
-// Removes a directory and all beneath it; links are removed, not followed. What another process
-// removes meanwhile is removed. Ends at the first failure, and at kMaxTreeDepth with MERON_E_IO.
-// `before_each`, which may be empty, is called before each removal.
+// Removes a directory and all beneath it; links are removed, not followed. An entry that another
+// process removes first is no error. Ends at the first failure, and at kMaxTreeDepth with
+// MERON_E_IO. `before_each`, which may be empty, is called before each removal.
 inline constexpr int kMaxTreeDepth = 8;
 Status remove_tree(const std::string& path, const std::function<void()>& before_each = {});
 

@@ -34,23 +34,23 @@ Result<UniqueFd> create_file(const std::string& path);
 // written anew, under another name. `path` is for the error.
 Status sync_file(int fd, const std::string& path);
 
-// Whether a file may be as long as that: else MERON_E_NO_SPACE. A process that writes beyond its
-// limit on file sizes is ended by a signal.
+// MERON_E_NO_SPACE if a file of that size is above the process' limit. A process that writes beyond
+// its limit on file sizes is ended by a signal.
 Status check_size_of_file(uint64_t bytes, const std::string& path);
 
 // A missing one counts as removed.
 Status remove_file(const std::string& path);
 
-// What can be read from `fd` until its end, at most `max_bytes` (an error when there is more),
-// before `deadline`. Does not close `fd`.
+// Reads `fd` to its end, before `deadline`. Fails if there are more than `max_bytes`. Does not
+// close `fd`.
 Result<std::string> read_stream(int fd, size_t max_bytes, Deadline deadline);
 
 // The first `bytes` bytes of an open file, which must have them (MERON_E_CORRUPT). `path` is for
 // the error.
 Result<std::string> read_front(int fd, uint64_t bytes, const std::string& path);
 
-// What an open descriptor gives until its end, or until `enough_bytes` have arrived and no more is
-// there; of a file, from its begin each time. Leaves the descriptor's position and flags alone.
+// Reads an open descriptor to its end, or until `enough_bytes` have arrived and no more are ready;
+// a file from its start each time. Does not change the descriptor's position and flags.
 // `should_stop`, which may be empty, is called while it waits: MERON_E_CANCELLED.
 Result<std::string> read_descriptor(int fd, size_t enough_bytes, size_t max_bytes,
                                     Deadline deadline, const std::function<bool()>& should_stop);

@@ -12,7 +12,7 @@ extern std::atomic<const std::atomic<int>*> fork_mark;
 // The first call of a process makes the mark; without one the process id is compared.
 bool is_forked_child_slow();
 
-// Whether this process is a fork of the one that first called this function. Costs two loads, and
+// True if this process is a fork of the one that first called this function. Costs two loads, and
 // installs no handler.
 inline bool is_forked_child() {
   const std::atomic<int>* const mark = fork_mark.load(std::memory_order_acquire);

@@ -54,9 +54,9 @@ std::string thp_shmem_mode();  // "never", "advise", "within_size", "always", ..
 uint64_t page_size();
 inline constexpr uint64_t kHugePage = 2ull << 20;
 
-std::string host_name();  // MERON_HOST, where it is set, or what the kernel says
-// Equal in processes that can share memory: of one boot, and of one network namespace, in which the
-// sockets by which they meet have their names. MERON_NODE, where it is set, says it instead.
+std::string host_name();  // MERON_HOST if it is set, else the kernel's name of the host
+// Equal in processes that can share memory: of one boot, and of one network namespace, because
+// their sockets have names in it. MERON_NODE overrides it.
 std::string node_identity();
 
 }  // namespace meron

@@ -27,8 +27,8 @@ constexpr uint32_t kBufferSlots = 1024;
 constexpr uint64_t kWakeTag = UINT64_MAX;
 constexpr int64_t kProofNs = 2 * kNanosPerSecond;
 
-// What older headers lack; the kernel refuses a flag that it does not know, and the next set of
-// flags is tried.
+// Constants that older headers lack. If the kernel refuses an unknown flag, the next set of flags
+// is tried.
 constexpr unsigned kSubmitAll = 1U << 7;      // IORING_SETUP_SUBMIT_ALL, Linux 5.18
 constexpr unsigned kCoopTaskrun = 1U << 8;    // IORING_SETUP_COOP_TASKRUN, 5.19
 constexpr unsigned kSingleIssuer = 1U << 12;  // IORING_SETUP_SINGLE_ISSUER, 6.0

@@ -46,7 +46,7 @@ class IoRing {
   IoRing(const IoRing&) = delete;
   IoRing& operator=(const IoRing&) = delete;
 
-  // What the kernel granted, for people: "registered files and buffers".
+  // Granted features, for messages: "registered files and buffers".
   std::string text() const;
   bool takes_buffers() const;
 
@@ -55,8 +55,8 @@ class IoRing {
   // is under way may still use it then.
   uint32_t add_file(int fd);
   void remove_file(uint32_t slot);
-  // At most kMaxBufferBytes. The pages that the memory has now stay in use: memory must be removed
-  // before its pages are given back. Errors: MERON_E_NO_MEMORY beyond RLIMIT_MEMLOCK.
+  // At most kMaxBufferBytes. The pages that the memory has now stay in use: remove the buffer
+  // before its pages are released. Errors: MERON_E_NO_MEMORY beyond RLIMIT_MEMLOCK.
   Result<uint32_t> add_buffer(std::byte* data, uint64_t bytes);
   void remove_buffer(uint32_t slot);
 

@@ -24,7 +24,7 @@ class JobBoard {
  public:
   // The launcher's, for ranks 0 to ranks - 1.
   static Result<std::unique_ptr<JobBoard>> create(int ranks);
-  // That of the launcher that started this process; null: it gave none, or none that fits
+  // The board of the launcher that started this process. Null if there is none that fits
   // MERON_WORLD_SIZE. Looked up once.
   static JobBoard* of_launcher();
 
@@ -40,8 +40,7 @@ class JobBoard {
   void set_blamed(int rank, int peer);
   void clear_blame(int rank);
   std::optional<int> blamed(int rank) const;
-  // Of those that have ended: who ended first, by what `rank`, which has ended, and those that it
-  // blames have noted.
+  // Follows the blames from `rank`, which has ended, to the ended rank that caused its end.
   int first_of(int rank) const;
 
  private:

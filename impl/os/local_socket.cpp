@@ -121,7 +121,7 @@ Result<UniqueFd> connect_abstract(std::string_view name, Deadline deadline) {
   for (int64_t pause = kFirstRetry;; pause = std::min(2 * pause, kLastRetry)) {
     if (::connect(fd.get(), raw(address), address.bytes) == 0) return fd;
     if (errno == EINTR) continue;
-    // Nobody listens yet, or the listener's backlog is full.
+    // The listener does not exist yet, or its backlog is full.
     if (errno != ECONNREFUSED && errno != EAGAIN) {
       return system_error("cannot connect", errno).on(std::string(name));
     }

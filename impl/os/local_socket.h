@@ -39,7 +39,7 @@ Result<UniqueFd> listen_abstract(std::string_view name);
 // The next connection of a listening socket.
 Result<UniqueFd> accept(int listener, Deadline deadline);
 
-// Connects, waiting until somebody listens under `name`.
+// Connects; waits until a listener has `name`.
 Result<UniqueFd> connect_abstract(std::string_view name, Deadline deadline);
 
 // Sends one message of 1 to kMaxMessageBytes bytes with copies of up to kMaxMessageFds
@@ -51,7 +51,7 @@ Status send_message(int fd, std::span<const std::byte> bytes, std::span<const in
 // error (MERON_E_IO), whose descriptors are closed. MERON_E_PEER_CLOSED at the end of the stream.
 Result<SocketMessage> receive_message(int fd, size_t max_bytes, size_t max_fds, Deadline deadline);
 
-// Who sends to it gets MERON_E_PEER_CLOSED from now on. What has arrived can still be received.
+// Senders get MERON_E_PEER_CLOSED from now on. Data that has arrived can still be received.
 void stop_receiving(int fd);
 
 Result<PeerCredentials> peer_credentials(int fd);
