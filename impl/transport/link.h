@@ -53,8 +53,8 @@ class Batch {
 
 class Link {
  public:
-  // The first message of every rank. `magic` and `version` have the same offsets in every version
-  // of Meron.
+  // The first message of every rank. `magic`, `version` and `protocol` have the same offsets in all
+  // versions of Meron.
   struct Hello {
     uint64_t magic = 0;
     uint32_t version = 0;   // MERON_VERSION
