@@ -34,7 +34,7 @@ struct MeetingOptions {
   int ranks_in_window() const { return window_ranks == 0 ? world_size : window_ranks; }
 };
 
-// How often a rank that waits for others asks should_stop.
+// Period at which a waiting rank asks should_stop.
 inline constexpr int64_t kMeetingSliceNs = 100 * kNanosPerMilli;
 
 inline bool asked_to_stop(const MeetingOptions& options) {

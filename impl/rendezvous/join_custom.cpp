@@ -17,7 +17,7 @@ namespace meron {
 namespace {
 
 constexpr uint64_t kLeastMessage = 4096;
-// How long ranks that were refused, or that give up, may still hear of it.
+// Time in which refused or cancelled ranks may still receive the error.
 constexpr int64_t kPatienceNs = 200 * kNanosPerMilli;
 
 Status check(const meron_transport& table) {

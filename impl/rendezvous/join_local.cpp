@@ -20,10 +20,10 @@ struct Meeting {
   int arrived = 0;
   std::shared_ptr<Window> window;
   std::vector<std::shared_ptr<Arena>> arenas;
-  std::optional<Error> failure;  // ends the meeting for all who have come
+  std::optional<Error> failure;  // ends the rendezvous for all that have arrived
   std::condition_variable changed;
 
-  // The registry's lock is held. Who comes later meets anew.
+  // The registry's lock is held. Ranks that arrive later start a new rendezvous.
   Error fail(Error error, std::map<std::string, std::shared_ptr<Meeting>>& meetings,
              const std::string& job) {
     failure = error;
@@ -136,7 +136,7 @@ Result<Joined> join_local(const MeetingOptions& options, const std::string& job)
     const bool stop = asked_to_stop(options);
     lock.lock();
     if (!stop || decided()) continue;
-    // The others go on waiting: this rank may come again.
+    // The others keep waiting, because this rank may open its context again.
     meeting->arenas[static_cast<size_t>(options.rank)] = nullptr;
     if (--meeting->arrived == 0) all.meetings.erase(job);
     return meeting_stopped();

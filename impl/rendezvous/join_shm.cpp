@@ -47,7 +47,7 @@ Error user_differs(uint32_t uid) {
       "run all ranks as one user");
 }
 
-// What an error of the connection to rank 0 means for this rank. Waits for a process' end, shortly.
+// Translates an error of the connection to rank 0. Waits briefly for the end of its process.
 Error server_gone(ProcessWatch& server, Error error) {
   if (error.code() == MERON_E_CANCELLED) return error;
   if (error.code() == MERON_E_TIMEOUT) {
@@ -74,8 +74,8 @@ Result<UniqueFd> await_welcome(const MeetingOptions& options, int socket, Deadli
   auto window =
       patiently(options, deadline, [&](Deadline slice) { return receive(socket, welcome, slice); });
   if (window.ok()) return window;
-  // Rank 0 may have welcomed this rank in the moment in which it gives up, and others have joined:
-  // it is a member then, and leaves.
+  // If rank 0 welcomed this rank just before it gave up, others have joined. This rank is then a
+  // member, and leaves.
   stop_receiving(socket);
   const auto late = receive(socket, welcome, Deadline::after(0));
   if (late.ok() && welcome.status == MERON_OK) (void)Membership::attach(options, *late).ok();

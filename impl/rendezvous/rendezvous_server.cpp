@@ -23,14 +23,14 @@ using shm::kDyingNs;
 using shm::receive;
 using shm::Welcome;
 
-// How long a connection may take to greet. The meeting goes on meanwhile.
+// Longest time for a connection to greet. The server continues meanwhile.
 constexpr int64_t kHelloNs = 5 * kNanosPerSecond;
 constexpr size_t kMaxConnections = 128;
 constexpr int64_t kSliceNs = 20 * kNanosPerMilli;
 // A rank greets as soon as it is connected: worth a short wait before the next look around.
 constexpr int64_t kGreetingNs = 2 * kNanosPerMilli;
 
-// Who has connected and not greeted yet.
+// A connection that has not greeted yet.
 struct Connection {
   UniqueFd socket;
   int32_t pid;
@@ -113,8 +113,7 @@ class RendezvousServer {
     std::vector<Connection> connections;
     int64_t next_stop_check = now_ns() + kMeetingSliceNs;
     while (true) {
-      // Who gave up since the last look is missing again: the last rank's arrival ends nothing
-      // then.
+      // A rank that has disconnected is missing again, even if the last one has just arrived.
       if (missing() == 0) MERON_TRY(check_arrived());
       if (missing() == 0) return Ok{};
       if (options_.deadline.passed()) return late();
@@ -204,8 +203,7 @@ class RendezvousServer {
         .blaming(names.front());
   }
 
-  // A stranger is turned away and the meeting goes on; a rank of the job that cannot be right ends
-  // it.
+  // Turns strangers away and continues. A rank of the job with wrong settings ends the rendezvous.
   Status admit(Connection connection, const Hello& hello, UniqueFd arena) {
     if (!is_magic(hello.magic)) return Ok{};
     const UniqueFd& socket = connection.socket;

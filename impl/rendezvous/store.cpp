@@ -29,11 +29,11 @@ constexpr int64_t kAnswerNs = kNanosPerSecond;
 // Between looks at the directory: short at first, for ranks that start together.
 constexpr int64_t kShortestPauseNs = kNanosPerMilli;
 constexpr int64_t kLongestPauseNs = 100 * kNanosPerMilli;
-// Rank 0 calls again until all have answered within this time; over a slow file system not for
-// ever.
+// Rank 0 calls again until all have answered within this time; at most kMostCalls times, because a
+// file system may be slow.
 constexpr int64_t kFreshNs = 5 * kNanosPerSecond;
 constexpr int kMostCalls = 4;
-// How long rank 0 listens for those whom it will tell that the meeting has failed.
+// Time for which rank 0 looks for ranks to notify of a failed rendezvous.
 constexpr int64_t kDismissNs = 300 * kNanosPerMilli;
 
 std::string own_version() {
@@ -76,7 +76,7 @@ class Patience {
   int64_t pause_ns_ = kShortestPauseNs;
 };
 
-// What makes it wrong that `card` meets `own`, that of rank 0.
+// Returns the error if `card` does not match `own`, that of rank 0.
 Status check(const Card& card, const Card& own) {
   if (card.version != own.version || card.protocol != own.protocol) {
     return Error(MERON_E_VERSION,
@@ -140,14 +140,14 @@ Store::~Store() {
   if (!own_.number.empty()) {
     const auto card = card_of(own_.rank);
     if (card && card->number == own_.number) (void)remove_file(path_of(own_.rank)).ok();
-    // Whoever leaves last takes the outcome along, which the others may still want to read.
+    // The last rank to leave removes the outcome. Until then others may read it.
     const auto names = list_directory(folder_);
     const bool others =
         !names.ok() || std::any_of(names->begin(), names->end(),
                                    [](const std::string& name) { return rank_of(name) >= 0; });
     if (!others && !own_.call.empty()) (void)remove_file(outcome_path(own_.call)).ok();
-    // What has a dot was being written by a rank that was killed. (One that still writes it does so
-    // again: put().)
+    // Files with a dot are unfinished writes of killed ranks. If a rank is still alive, put()
+    // writes its file again.
     for (size_t i = 0; !others && i < names->size(); ++i) {
       const std::string& name = (*names)[i];
       if (name.find('.') == std::string::npos) continue;
@@ -165,7 +165,8 @@ std::string Store::outcome_path(const std::string& call) const {
   return fmt::format("{}/{}{}", folder_, kOutcome, call);
 }
 
-// Whoever is the last of another meeting may just have removed the folder.
+// The last rank of another rendezvous may just have removed the folder, so a failed write is tried
+// again.
 Status Store::put(const std::string& path, const std::string& text) const {
   constexpr int kTries = 100;
   for (int i = 1;; ++i) {
@@ -339,10 +340,10 @@ Result<Outcome> Store::answer(const MeetingOptions& options) {
     if (auto outcome = text.ok() ? read_outcome(*text) : std::nullopt) {
       const Card* listed = outcome->find(own_.rank);
       if (listed != nullptr && listed->number != own_.number) {
-        taken = *listed;  // or an earlier job's, of which rank 0 was killed
+        taken = *listed;  // or one of an earlier job whose rank 0 was killed
         listed = nullptr;
       }
-      // Rank 0 has gone: then it is what became of the call that this rank has heard.
+      // Rank 0 has left, so the outcome belongs to the call that this rank has answered.
       if (outcome->failure && (listed != nullptr || !host)) return *outcome->failure;
       if (listed != nullptr) return std::move(*outcome);
     }

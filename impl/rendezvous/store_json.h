@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of a store (store.h): JSON that a person can read too. What is read was written by some
-// version of Meron, or by anyone: text that is no such file reads as nothing.
+// The files of a store (store.h), as readable JSON. Any version of Meron, or anything else, may
+// have written a file. Text in another format reads as nothing.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,7 @@
 
 namespace meron {
 
-// What a rank says of itself. Every version of Meron can read that of every other as far as its
-// version.
+// A rank's description of itself. Every version of Meron can read the version in it.
 struct Card {
   int rank = 0;
   int world_size = 0;
@@ -28,7 +27,7 @@ struct Card {
   int32_t pid = 0;
 };
 
-// How a meeting ended: who has come, and the token of the world or why there is none.
+// Outcome of a rendezvous: the ranks, and the token of the world or the reason for its absence.
 struct Outcome {
   std::vector<Card> cards;
   Token token;
