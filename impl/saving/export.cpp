@@ -23,7 +23,8 @@ namespace {
 // Until the directory of rank 0 is seen by another host.
 constexpr int64_t kExportVisibleNs = 30'000'000'000;
 
-// This rank's shard of a param: elements of its flat, the first of which is element `first` of it.
+// This rank's shard of a param: elements of its flat. The first one is element `first` of the
+// param.
 struct OwnShard {
   Range range;
   uint64_t first = 0;
@@ -49,7 +50,7 @@ kernels::Type type_of(std::string_view dtype) {
   return kernel_type(dtype == "F16" ? DType::f16 : DType::f32);
 }
 
-// What this rank has of a file, written in pieces.
+// This rank's ranges of a file, written in pieces.
 class PartWriter {
  public:
   PartWriter(Exchange& exchange, const ExportList& list)
@@ -133,7 +134,7 @@ Status write_own(Exchange& exchange, std::span<const UnitState> units, const Exp
   return Ok{};
 }
 
-// What rank 0 broadcasts: its directory, the generation of names, its tensors.
+// Rank 0's broadcast: its directory, the generation of names, its tensors.
 struct Begun {
   std::string directory;
   uint32_t generation = 1;

@@ -31,7 +31,7 @@ struct GivenTensor {
   bool operator==(const GivenTensor&) const = default;
 };
 
-// Whether a save with values_only includes the kind.
+// True if a save with values_only includes the kind.
 bool is_kept_by_values_only(const GivenTensor& tensor);
 
 // Checks the slices of one rank alone: names, kinds, sizes. MERON_E_ARGUMENT names the tensor.

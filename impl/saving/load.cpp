@@ -166,7 +166,7 @@ Result<LoadReport> load_once(Exchange& exchange, std::span<const UnitState> unit
       return naming_the_one_before(std::move(loaded).error(), options.root, checkpoint);
     }));
   }
-  // No rank goes on by states that another could not read, or removes files that it still reads.
+  // All ranks have read their states before any continues or removes files that others still read.
   MERON_TRY(agree(exchange, Ok{}));
   LoadReport report;
   report.differences = matching.differences();

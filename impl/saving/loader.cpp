@@ -227,7 +227,7 @@ Status Loader::read(const Piece& piece) {
   for (const Source& source : piece.sources) {
     if (source.reader == exchange_.rank()) given += source.count;
   }
-  // What pads tensors is zero: it shares blocks of 8-bit states with them.
+  // Padding is zero, because it shares blocks of 8-bit states with tensors.
   if (sums || given < piece.range.size()) values_.clear();
   values_.resize(piece.range.size() * size);
   for (const Source& source : piece.sources) {
@@ -253,7 +253,7 @@ Status Loader::write(const UnitState& unit, const Piece& piece, const Range& ran
                      const std::byte* values) {
   if (range.size() == 0) return Ok{};
   if (piece.complete) return exchange_.write(unit, piece.state, range, values);
-  // What has no source stays as it is.
+  // Elements without a source keep their values.
   for (const Source& source : piece.sources) {
     const uint64_t first = piece.range.begin + source.at;
     const Range slice = overlap({first, first + source.count}, range);

@@ -78,11 +78,11 @@ class Loader {
   // Copies the elements that this rank reads to values_.
   Status read(const Piece& piece);
   Status read_source(const Source& source, std::byte* into);
-  // Of `values`, which are those of `range`, what has a source.
+  // Writes those of `values`, which are in `range`, that have a source.
   Status write(const UnitState& unit, const Piece& piece, const Range& range,
                const std::byte* values);
   Status scatter(const UnitState& unit, const Piece& piece);
-  // What `reader` has of the piece, to `received`, which has this rank's range of it.
+  // Sends the elements that `reader` has of the piece. `received` gets those of this rank's range.
   Status scatter_from(int reader, const Piece& piece, std::vector<std::byte>* received);
 
   Exchange& exchange_;

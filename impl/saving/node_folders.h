@@ -30,9 +30,9 @@ struct NodeCheckpoint {
   std::vector<int> readers;           // by file of the manifest, the rank that has it
 };
 
-// The checkpoint of that name, or the newest of which the ranks' folders together have all files.
-// Blocks: on the drive and on all ranks; an error is every rank's. MERON_E_NOT_FOUND names what is
-// there and which nodes' files are not.
+// Finds the checkpoint of that name, or the newest one whose files all exist in the ranks' folders
+// together. Blocks on the drive and on all ranks; an error is every rank's. MERON_E_NOT_FOUND names
+// the checkpoints that exist, and the nodes whose files are missing.
 Result<NodeCheckpoint> find_on_nodes(Exchange& exchange, const std::string& root,
                                      const std::string& name, std::span<const int> nodes);
 

@@ -150,7 +150,7 @@ Status SaveFolder::commit_per_node(Exchange& exchange,
     saving_->finish();
     prune_and_warn(exchange);
   }
-  // What comes next on another rank would not know that this one is still removing files.
+  // The ranks' next call must not start while this rank still removes files.
   return agree(exchange, Ok{});
 }
 
