@@ -49,7 +49,7 @@ Arena::Arena(MemoryFile file, Mapping mapping, uint64_t limit)
       file_(std::move(file)),
       mapping_(std::move(mapping)),
       offsets_(mapping_.size()) {
-  // The first page is nobody's and never real: empty buffers point into it.
+  // The first page is never allocated or populated: empty buffers point into it.
   offsets_.allocate(std::max(kPage, page_size()));
 }
 
@@ -63,7 +63,7 @@ bool Arena::forked() const {
 
 namespace {
 
-// Whether the host could give so much, of which gradients were promised all or a part.
+// Ok if the host could give so much memory, including all that was promised to gradients.
 Status require_promised(uint64_t bytes) {
   Status possible = require_memory(bytes);
   if (possible.ok()) return possible;
@@ -134,7 +134,7 @@ Result<Buffer> Arena::allocate(uint64_t bytes, MemoryKind kind, std::string_view
 
   Status populated = promised > 0 ? require_promised(promised + block.charge) : Status(Ok{});
   if (populated.ok()) populated = mapping_.populate(block.begin, block.charge);
-  // What was made before the refusal is still zero.
+  // Pages that were populated before the refusal are still zero.
   if (!populated.ok()) static_cast<void>(mapping_.discard(block.begin, block.charge));
 
   lock.lock();
@@ -174,7 +174,7 @@ Status Arena::provide(const Buffer& buffer, std::string_view name) {
   lock.unlock();
 
   const auto populated = mapping_.populate(live.block, live.charge);
-  // What was made before the refusal is still zero.
+  // Pages that were populated before the refusal are still zero.
   if (!populated.ok()) static_cast<void>(mapping_.discard(live.block, live.charge));
 
   lock.lock();
@@ -198,7 +198,7 @@ void Arena::release(const Buffer& buffer) {
   counts_[static_cast<size_t>(live.kind)].usage -= live.charge;
   total_.usage -= live.charge;
   if (live.promised) promised_ -= live.charge;
-  // Nobody else gets the range before its pages are gone.
+  // The range stays allocated until its pages are gone.
   lock.unlock();
   if (!live.promised) clear(live.block, live.charge);
   forbid_access(mapping_.data() + live.block, live.charge);
@@ -221,8 +221,8 @@ void Arena::discharge(uint64_t bytes, MemoryKind kind) {
 }
 
 void Arena::clear(uint64_t begin, uint64_t bytes) {
-  // What is handed out next must read as zero. Blocks end on kPage; where pages are larger, the
-  // ends share theirs with neighbours and are cleared by hand, as is all when no page goes.
+  // The next buffer there must read as zero. Blocks end on kPage. If the host's pages are larger, a
+  // block shares the pages at its ends, which are cleared by hand; so is all if discard() fails.
   const uint64_t end = begin + bytes;
   uint64_t hole_begin = std::min(end, round_up(begin, page_size()));
   uint64_t hole_end = std::max(hole_begin, end / page_size() * page_size());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // All memory of one rank: one memory file, mapped once, that peers on the host map read-only.
 //
-// Memory is zeroed, real before it is handed out (see os/mapping.h), but for what promise() gives,
-// and charged exactly as footprint() of base/layout.h predicts. Large buffers are staggered, see
+// Memory is zero and populated when it is allocated (see os/mapping.h), except by promise(). It is
+// charged exactly as footprint() of base/layout.h predicts. Large buffers are staggered, see
 // kColorThreshold there.
 // After fork() the child's arena refuses: allocate() fails and release() does nothing, so that a
 // child that runs finalizers cannot destroy its parent's data.
@@ -52,9 +52,9 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Zeroed memory of `bytes`, page aligned; from kColorThreshold on 64-byte aligned, unless it is
-  // to start at a page, as what a drive reads and writes past the page cache must. `name` says in
-  // errors what the memory is for. Zero bytes succeed and cost nothing.
+  // Zeroed memory of `bytes`, page aligned. From kColorThreshold on it is only 64-byte aligned,
+  // except with `at_page`, for memory that a drive reads and writes past the page cache. `name`
+  // describes the memory in errors. Zero bytes succeed and cost nothing.
   enum class Starts { anywhere, at_page };
   Result<Buffer> allocate(uint64_t bytes, MemoryKind kind, std::string_view name,
                           Starts starts = Starts::anywhere);
@@ -70,8 +70,8 @@ class Arena {
   // Returns the memory to the host. Does nothing for a buffer that is not live.
   void release(const Buffer& buffer);
 
-  // Counts bytes that the rank takes elsewhere, its parts of the host's window, as if they were
-  // here: against the limit and in the counts below. What was charged must be discharged.
+  // Counts bytes that the rank takes elsewhere, its parts of the shared segment, as if they were
+  // here: against the limit and in the counts below. Every charge needs a discharge.
   Status charge(uint64_t bytes, MemoryKind kind, std::string_view name);
   void discharge(uint64_t bytes, MemoryKind kind);
 
@@ -112,9 +112,10 @@ class Arena {
   // Finds a range within the limit; mutex_ is held.
   Result<Block> take_block(uint64_t bytes, MemoryKind kind, std::string_view name, Starts starts);
   Buffer add_live(const Block& block, uint64_t bytes, MemoryKind kind, bool promised);
-  // Gives the block's memory back; it reads as zero from now on.
+  // Returns the block's memory to the host; it reads as zero from now on.
   void clear(uint64_t begin, uint64_t bytes);
-  // What is wrong with taking `charge` bytes more for a buffer of `bytes`; mutex_ is held.
+  // Returns an error if `charge` more bytes, for a buffer of `bytes`, exceed the limit; mutex_ is
+  // held.
   Status check_limit(uint64_t charge, uint64_t bytes, MemoryKind kind, std::string_view name) const;
   static Error no_room(uint64_t bytes, MemoryKind kind, std::string_view name, const Error& why);
   static Error no_room(uint64_t bytes, MemoryKind kind, std::string_view name, std::string_view why,
@@ -125,7 +126,7 @@ class Arena {
   MemoryFile file_;
   Mapping mapping_;
 
-  mutable std::mutex mutex_;  // guards all below; not held while pages are made or given back
+  mutable std::mutex mutex_;  // guards all below; not held while pages are populated or discarded
   OffsetAllocator offsets_;
   std::map<uint64_t, Live> live_;  // by Buffer::id
   uint64_t next_id_ = 1;

@@ -19,7 +19,7 @@ class OffsetAllocator {
   // in the smallest free range that fits, the lowest of equals. Nothing when none fits.
   std::optional<uint64_t> allocate(uint64_t bytes, uint64_t align = 1);
 
-  // Gives back the range that allocate() returned as `offset`. False when there is none.
+  // Frees the range that allocate() returned as `offset`. False if there is none.
   bool free(uint64_t offset);
 
   uint64_t capacity() const { return capacity_; }

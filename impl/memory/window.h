@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that the ranks of a host share: the window, where sharded parameters lie side by side and
-// each rank writes its own ranges, and the arenas of peers, which a rank only reads.
+// Memory that the ranks of a host share: the shared segment with sharded parameters, in which each
+// rank writes its own ranges, and the arenas of peers, which a rank only reads.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ namespace meron {
 // get, so that a write through a view faults at the writer and not in a peer's numbers. Under
 // ThreadSanitizer both are one address, because it finds races by address.
 //
-// Thread-safe; ranks that are threads of one process share one Window. Who owns which range is
-// agreed outside. After fork() the child may read, but reserve() and discard() refuse.
+// Thread-safe; ranks that are threads of one process share one Window. Its users agree on the
+// owners of ranges. After fork() the child may read, but reserve() and discard() refuse.
 class Window {
  public:
   // `reserve` bytes of address space, rounded up to pages; 0: the host's RAM. Less is taken where
@@ -39,7 +39,7 @@ class Window {
   void prefault(uint64_t offset, uint64_t bytes) const;
   // Returns the memory of the whole pages within the range; they read as zero from now on.
   Status discard(uint64_t offset, uint64_t bytes);
-  // The same, and all of the range reads as zero. It is reserved, and no one else uses it.
+  // The same, and all of the range reads as zero. The caller has reserved it, and owns it alone.
   void clear(uint64_t offset, uint64_t bytes);
 
   uint64_t size() const { return file_.size(); }
