@@ -128,7 +128,7 @@ Status Schedule::give_back(size_t unit) {
   Unit& state = units_[unit];
   state.held = state.full = state.ahead = false;
   counts_.live_elements -= elements_[unit];
-  // What the window has passed by must be met again.
+  // The window has passed the unit's next use, so it moves back.
   if (window_ > position_) window_ = std::min(window_, order().next(unit, position_));
   return gatherer_.release(unit);
 }
@@ -175,7 +175,7 @@ Status Schedule::follow(size_t unit) {
   return skip(left, next);
 }
 
-// Gives back what is held for the uses that the position has skipped.
+// Releases units that are held only for uses that the position has skipped.
 Status Schedule::skip(size_t from, size_t to) {
   for (size_t place = from; place < to; ++place) {
     const size_t unit = order()[place];
@@ -206,7 +206,7 @@ bool Schedule::kept(size_t unit) const {
   const size_t next = order().next(unit, position_);
   if (next == OrderIndex::kNever || counts_.live_elements > options_.max_live_elements)
     return false;
-  // What lies in the window would be begun again at once.
+  // A release within the window would be followed by a new gather at once.
   const uint64_t distance = order().distance(position_, next);
   return distance <= options_.max_reuse_elements || distance < options_.prefetch_elements;
 }

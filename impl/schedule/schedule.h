@@ -28,15 +28,15 @@ struct ScheduleOptions {
   uint64_t persist_total_elements = std::numeric_limits<uint64_t>::max();
 };
 
-// What a schedule drives. Units are numbers, in the order in which they were given.
+// The gathers that a schedule drives. Units are numbers, in the order of `elements`.
 class Gatherer {
  public:
   virtual ~Gatherer() = default;
   // Begins the gather of a unit, which does not have one. Begins nothing when it fails.
   virtual Status begin(size_t unit) = 0;
-  // Whether the unit is full; the gather's error if it failed.
+  // True if the unit is full; the gather's error if it failed.
   virtual Result<bool> full(size_t unit) = 0;
-  // Gives the gather back, full or not.
+  // Releases the gather, full or not.
   virtual Status release(size_t unit) = 0;
   virtual std::string name(size_t unit) const = 0;
 };
@@ -63,19 +63,19 @@ class Schedule {
   // A new pass. MERON_E_STATE while units are entered.
   Status begin(size_t kind);
 
-  // Begins a use. True: the unit is full. False: it is on its way, and the caller waits for it and
-  // then calls waited(). After an error the unit is not entered, and entering it next goes on with
-  // the same use.
+  // Begins a use. True: the unit is full. False: its gather is under way; the caller waits for it
+  // and then calls waited(). After an error the unit is not entered, and the next enter() of it
+  // continues this use.
   Result<bool> enter(size_t unit);
-  // Ends the wait of an enter that gave false: with the unit full, or given up (then the unit is
-  // not entered, and what is said of errors holds).
+  // Ends the wait after enter() returned false. `full` is false if the wait was cancelled; the unit
+  // is then not entered, as after an error of enter().
   void waited(size_t unit, bool full, uint64_t nanoseconds);
   // Ends a use. MERON_E_STATE if the unit is not entered, also while it is still waited for.
   Status leave(size_t unit);
 
-  // Gives back whatever is held. MERON_E_STATE while units are entered.
+  // Releases everything. MERON_E_STATE while units are entered.
   Status drop();
-  // Forgets uses and pass, and gives back whatever is held.
+  // Forgets uses and pass, and releases everything.
   Status reset();
 
   bool entered(size_t unit) const { return units_[unit].uses > 0; }
@@ -102,7 +102,7 @@ class Schedule {
   Status follow(size_t unit);
   Status skip(size_t from, size_t to);
   Status look_ahead();
-  // Whether a unit that nobody uses stays full for its next recorded use.
+  // True if an unused unit stays full for its next recorded use.
   bool kept(size_t unit) const;
   bool fits(uint64_t elements) const;
   Status check_left(const char* before) const;
@@ -123,9 +123,9 @@ class Schedule {
   // Where the position was before it skipped ahead, until the next use shows that to be right: a
   // unit that was used out of turn must not take the rest of the order with it.
   size_t before_skip_ = kNone;
-  size_t suspended_ = kNone;  // the unit whose use goes on when it is entered next
-  // Whether that use has not begun yet what comes after it. It does so once: ranks on which it was
-  // tried more often, and whose leaves came in between, begin no more than the others.
+  size_t suspended_ = kNone;  // the unit whose use continues when it is entered next
+  // True if that use has not begun the gathers after it yet. It begins them once, so ranks that
+  // needed more tries, with leaves in between, begin no more than the others.
   bool looks_ahead_ = false;
 };
 
