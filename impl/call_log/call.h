@@ -33,7 +33,7 @@ enum class CallKind : uint32_t {
 };
 std::string_view name_of(CallKind kind);
 
-// What must be equal on all ranks, and what the flight recorder keeps.
+// A call's values that must be equal on all ranks, as the flight recorder keeps them.
 struct Call {
   CallKind kind;
   std::string_view subject;  // tensor, unit; cut to 87 bytes in messages

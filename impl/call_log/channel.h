@@ -5,7 +5,7 @@
 // Checking costs no wait. A member that begins call s stores its record, then `posted` = s, and
 // then compares with every member that has posted s already. Of two members at least one sees the
 // other (both accesses are seq_cst), so every pair is compared, by the later one at the latest.
-// Whoever finds a difference breaks the group with the error of diverging_calls.h.
+// The member that finds a difference breaks the group with the error of diverging_calls.h.
 //
 // Threads: post and fail are called under the context's lock; the rest from anywhere.
 #pragma once
@@ -50,24 +50,25 @@ class Channel {
   int holder(int owner) const { return staging_.holders[static_cast<size_t>(owner)]; }
   Counters& counters() const { return counters_; }
 
-  // Whether the next call may be posted: no member is a whole ring behind.
+  // True if the next call may be posted: no member is a whole ring behind.
   bool has_room();
-  // These break the group; dead_peers.cpp has them. A member has died.
+  // These break the group; see dead_peers.cpp. check_alive(): a member has died.
   Status check_alive();
-  // Why there will be no room: a member that is a ring behind has gone, or `deadline` has passed.
+  // An error if no room will be free: a member that is a ring behind has gone, or `deadline`
+  // passed.
   Status check_stragglers(Deadline deadline);
-  // Whether the members that have not begun call `sequence` can still do so.
+  // Ok if the members that have not begun call `sequence` can still do so.
   Status check_present(uint64_t sequence, Deadline deadline);
   // Begins a call: gives it the next sequence number, publishes it, checks it. There must be room.
   Result<uint64_t> post(const Call& call);
 
-  // Whether all members that have begun call `sequence` began the same. For operations that end
-  // because peers have begun them: the later one's own comparison may still be under way.
+  // Ok if all members that have begun call `sequence` began the same. For operations that end
+  // because peers have begun them: the comparison by the later member may still be under way.
   Status verify(uint64_t sequence);
 
-  // The same for all calls up to this one, and whether all members have begun it. What operations
-  // of ranks that share no memory wait for: there, neither of two ranks may see the other's call
-  // when it begins its own.
+  // The same for all calls up to this one; true once all members have begun it. Operations of ranks
+  // that share no memory wait for this: neither of two ranks may see the other's call when it
+  // begins its own.
   Result<bool> agreed(uint64_t sequence);
   std::vector<int> not_begun(uint64_t sequence) const {
     return below(sequence,
@@ -79,13 +80,13 @@ class Channel {
     if (parent_ != nullptr) MERON_TRY(parent_->status());
     return failure_.status();
   }
-  // The same at the begin of a call, which did not break the group: the error says since when it is
-  // broken.
+  // The same at the start of a call that did not break the group: the error says when the group
+  // broke.
   Status usable() const {
     if (parent_ != nullptr) MERON_TRY(parent_->usable());
     return failure_.usable(number_ == 0 ? "context" : "group");
   }
-  // What messages say of a member that has called `open` with something else.
+  // Sets the text of messages about a member whose call of `open` differs.
   void explain_open(std::function<std::string(int member)> difference) {
     difference_ = std::move(difference);
   }
@@ -141,7 +142,7 @@ class Channel {
   }
   // The world ranks of members: see base/rank_text.h.
   std::string ranks_text(const std::vector<int>& members) const;
-  // What a member called last, for messages.
+  // A member's last call, for messages.
   std::string last_call_text(int member) const;
 
  private:

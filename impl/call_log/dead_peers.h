@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who declares a peer dead. Once ranks have met, all that look for peers that will never arrive do
-// so here: a rank that waits (engine/checking_peers.cpp), is far ahead, or asks for the group's
-// status. A member is dead if its process has ended, or it cannot be reached, and it did not close
-// its context before. (What the process or the link says: Transport::alive.)
+// Decides which peers are dead. All code that looks for peers that will never arrive does so here:
+// a rank that waits (engine/checking_peers.cpp), is far ahead, or requests the group's status. A
+// member is dead if its process has ended, or it cannot be reached, and it did not close its
+// context before. Transport::alive reports the state of the process or the link.
 #pragma once
 
 #include <functional>
@@ -15,8 +15,8 @@
 
 namespace meron {
 
-// Which members have closed their context or died. Taken before their progress is read: what a
-// member did last counts. Under the context's lock.
+// The members that have closed their context or died. Taken before their progress is read, so that
+// their last actions count. Under the context's lock.
 class Departures {
  public:
   explicit Departures(const Channel& channel);

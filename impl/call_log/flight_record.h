@@ -8,7 +8,7 @@
 namespace meron {
 
 // The last calls of every member, oldest first, with the group's error if there is one, as JSON. A
-// snapshot: members go on meanwhile, and a record that is being overwritten is left out.
+// snapshot while members continue: a record that is being overwritten is left out.
 std::string flight_record_json(const Channel& channel);
 
 }  // namespace meron

@@ -13,7 +13,7 @@
 
 namespace meron {
 
-// What broke the group, written by its finder before it claims GroupHeader::failed.
+// The group's error. The finder writes it before it claims GroupHeader::failed.
 struct FailureRecord {
   int32_t code = 0;
   int32_t finder = -1;   // world rank
