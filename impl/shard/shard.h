@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this rank holds of a flat's values where they lie elsewhere between gathers: staged in
-// the window for a gather or an update, and taken back when they have changed.
+// This rank's part of a flat's values, if it resides outside the shared segment between gathers. It
+// is staged there for a gather or an update, and stored again if it has changed.
 #pragma once
 
 #include <cstddef>
@@ -18,18 +18,18 @@ class Shard {
   Shard(const Shard&) = delete;
   Shard& operator=(const Shard&) = delete;
 
-  // Never waits, and begins to read where that has not begun. Whether they are in memory. An error
-  // is that of a transfer, also of an earlier write, and stays: MERON_E_CORRUPT where they are not
-  // what was written.
+  // Begins to read the values unless that has begun; never waits. Returns true once they are in
+  // memory. An error of a transfer, also of an earlier write, stays: MERON_E_CORRUPT if the values
+  // differ from those that were written.
   virtual Result<bool> stage() = 0;
-  // The same for a change, which no transfer may be under way at. `whole`: all of them will be
-  // written, so that nothing has to be read.
+  // The same for a change; false while a transfer is under way. `whole`: all are written, so
+  // none has to be read.
   virtual Result<bool> open(bool whole) = 0;
-  // They have changed in memory, and go where they lie.
+  // Writes the values, which have changed in memory, to their tier.
   virtual void store() = 0;
-  // Gives their room back, before anything was stored there.
+  // Releases their room on the tier, before anything was stored there.
   virtual void give_back() = 0;
-  // The memory is given back. Not while busy().
+  // Their memory is released. Not while busy().
   virtual void forget() = 0;
   // Copies bytes [offset, offset + bytes) of the values as they were last stored, whether they are
   // in memory or not. Waits for a transfer under way; releases the lock meanwhile. Not between

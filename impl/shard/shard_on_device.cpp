@@ -93,7 +93,7 @@ Result<bool> ShardOnDevice::open(bool whole) {
 void ShardOnDevice::store() {
   if (bytes_ == 0) return;
   stored_ = true;
-  // What the device has written the host's memory has not.
+  // If the device has written the values, the host's memory has old ones.
   if (!std::exchange(opened_, false)) {
     here_ = false;
     return;
@@ -136,7 +136,7 @@ bool ShardOnDevice::busy() const {
 void ShardOnDevice::wait(int64_t /*timeout_ns*/) const {
   if (!busy()) return;
   DeviceSide& side = *rank_.device;
-  (void)side.device().synchronize(side.work());  // a failure is told by copied_
+  (void)side.device().synchronize(side.work());  // copied_ reports a failure
 }
 
 std::string ShardOnDevice::describe() const {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values on tier device: they lie in memory of the device that this rank computes on, are read
-// there in place by gathers on the device, and go to the host's memory for all else.
+// Values on tier device. They reside in memory of the device that this rank computes on. Gathers on
+// the device read them in place; all other uses copy them to the host's memory.
 //
-// Whoever reads or writes them on another stream than DeviceSide::work() makes that stream wait,
-// and is waited for by it (GatheredOnDevice).
+// A stream other than DeviceSide::work() that reads or writes them waits for work(), and work()
+// waits for it (GatheredOnDevice).
 #pragma once
 
 #include <algorithm>

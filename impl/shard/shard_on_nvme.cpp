@@ -94,7 +94,7 @@ Result<bool> ShardOnNvme::open(bool whole) {
 
 void ShardOnNvme::forget() {
   here_ = false;
-  // What was read and not looked at has gone with the memory.
+  // Unverified values are gone with the memory.
   if (transfer_ && !writing_) transfer_.reset();
 }
 
