@@ -26,8 +26,8 @@ class BarrierOperation final : public Operation {
   std::string describe() const override { return "barrier"; }
 };
 
-// Walks the chunks of an array through the staging halves. What is read from peers is combined by
-// the derived class.
+// Walks the chunks of an array through the staging halves. The derived class combines the chunks of
+// peers.
 class StagedOperation : public Operation {
  public:
   StagedOperation(Channel& channel, Deadline deadline, uint64_t chunks);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A collective operation that was begun and is driven by whoever waits.
+// A collective operation that has begun. Waiting threads advance it.
 #pragma once
 
 #include <cstdint>
@@ -30,50 +30,50 @@ class Operation {
   virtual Result<bool> advance() = 0;
   // Members of missing_in() (by index) that have not arrived; empty when unknown.
   virtual std::vector<int> missing() const = 0;
-  // The channel that breaks where they never arrive.
+  // The channel that breaks if they never arrive.
   virtual Channel& missing_in() const { return channel_; }
-  // What this rank has begun before and must end first, where that is known: peers are looked for
-  // there.
+  // An operation that this rank began before and must end first, if known: dead peers are looked
+  // for in that one.
   virtual std::shared_ptr<Operation> behind() const { return nullptr; }
-  // What of this rank's own storage it waits for, for messages; empty: nothing.
+  // Describes the storage of this rank that it waits for, for messages; empty if none.
   virtual std::string waits_for_drive() const { return {}; }
-  // Whether a thread of the engine looks after its peers and its deadline, whoever waits for it.
+  // True if a thread of the engine checks its peers and its deadline.
   virtual bool looked_after() const { return false; }
   // "gather of unit 'layer.3'", for messages.
   virtual std::string describe() const = 0;
-  // Where ranks share no memory, whether it may advance before all members are known to have begun
-  // the same call. One that may checks that itself, before what it did can be seen.
+  // If ranks share no memory: true if it may advance before all members are known to have begun the
+  // same call. It then checks that itself, before its effects can be seen.
   virtual bool begins_alone() const { return false; }
   // Staged operations of one channel share its staging and therefore advance in order.
   virtual bool staged() const { return false; }
 
   Channel& channel() const { return channel_; }
   Deadline deadline() const { return deadline_; }
-  // For what was begun ahead of its use: the deadline is that of the first wait. Called under the
-  // context's lock; whoever has waited reads a deadline that no longer changes.
+  // For an operation that began ahead of its use: the deadline of the first wait. Called under the
+  // context's lock; afterwards the deadline does not change.
   void begin_use(Deadline deadline) {
     if (first_waited_ns_ == 0) deadline_ = deadline;
   }
   uint64_t sequence() const { return sequence_; }
   void set_sequence(uint64_t sequence) { sequence_ = sequence; }
 
-  // Whether its peers are to be looked at, and its user to be told that it takes long: by the time
-  // since it was first waited for, by whichever call, because many short waits must not put it off.
+  // True if it is time to check its peers and to report a slow wait. The time counts from its first
+  // wait by any call, so that many short waits do not postpone it.
   bool inspection_due(int64_t now, int64_t period_ns) {
     if (inspected_ns_ == 0) first_waited_ns_ = inspected_ns_ = now;
     if (now - inspected_ns_ < period_ns) return false;
     inspected_ns_ = now;
     return true;
   }
-  // What the log was told of a slow wait: that it waits, and for whom.
+  // The log's report of a slow wait: true once there is one, and the ranks that it named.
   bool reported() const { return reported_; }
   const std::string& reported_for() const { return reported_for_; }
   void set_reported(std::string whom) {
     reported_ = true;
     reported_for_ = std::move(whom);
   }
-  // How long looks have found it under way; 0 if that is less than `patience_ns`. Once: of several
-  // threads that waited one accounts for it.
+  // Time between the first wait and the last inspection, or 0 if shorter than `patience_ns`.
+  // Restarts the time, so that only one of several waiting threads counts it.
   int64_t take_slow_wait(int64_t patience_ns) {
     const int64_t waited = inspected_ns_ - first_waited_ns_;
     if (waited < patience_ns) return 0;
@@ -81,25 +81,25 @@ class Operation {
     return waited;
   }
 
-  // Since it was first waited for; 0: it was not.
+  // Time since its first wait; 0 if it has had none.
   int64_t waited_ns(int64_t now) const {
     return first_waited_ns_ == 0 ? 0 : now - first_waited_ns_;
   }
   bool was_waited_for() const { return first_waited_ns_ != 0; }
 
-  // Whether it was so at many looks, over a while: what a peer of another node sent
-  // before it left may be on its way to this rank still, phase by phase.
+  // True after many calls over a while. Until then, messages that a remote peer sent before it left
+  // may still arrive, phase by phase.
   bool suspected_for_long(int64_t now) {
     if (suspicions_++ == 0) suspected_ns_ = now;
     return suspicions_ > kSuspicions && now - suspected_ns_ >= kSuspicionNs;
   }
 
-  // Whether a thread is in the middle of its advance(), which may release the lock to compute: it
-  // is left alone then.
+  // True while a thread is in its advance(), which may release the lock to compute. Others must not
+  // advance it then.
   bool running() const { return running_; }
   void set_running(bool running) { running_ = running; }
 
-  // Whether its user has been given its error.
+  // True once its user has received its error.
   bool delivered() const { return delivered_; }
   void set_delivered() { delivered_ = true; }
 
