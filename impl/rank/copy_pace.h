@@ -64,7 +64,7 @@ class CopyPace {
     void record(Way way, uint64_t ns, uint64_t bytes) {
       const uint64_t now = ns * 1000 / bytes + 1;
       const uint64_t before = pace[way].load(std::memory_order_relaxed);
-      // What is not met again is forgotten in some dozens of rounds.
+      // The estimate grows slowly, so an old best time is forgotten after some dozens of rounds.
       pace[way].store(std::min(now, before + before / 32 + 1), std::memory_order_relaxed);
     }
   };

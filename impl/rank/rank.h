@@ -57,10 +57,10 @@ class GradientRing {
 
 // Tier nvme of a rank.
 struct RankDrive {
-  std::unique_ptr<Storage> storage;  // null until something is to lie there
+  std::unique_ptr<Storage> storage;  // null until something is kept there
   std::string folder;                // as it was named
-  std::vector<Unit*> storing;        // whose changed values go there; see Unit::may_change()
-  size_t units_here = 0;             // of the tier, whose own values have memory now
+  std::vector<Unit*> storing;        // whose changed values are written; see Unit::may_change()
+  size_t units_here = 0;             // units of the tier whose own values have memory now
 };
 
 struct Rank {
@@ -125,7 +125,7 @@ struct Rank {
     device->pin(data, bytes, &notice);
     if (!notice.empty()) notices.push_back(std::move(notice));
   }
-  // Whether the values of the next unit of a group lie on nvme: the same on all its ranks.
+  // True if the values of a group's next unit are on nvme: the same on all its ranks.
   bool stores(uint32_t group, const std::vector<FlatDesc>& flats, const MeshShape& mesh) {
     return residency.try_emplace(group, plan).first->second.store(flats, mesh);
   }
