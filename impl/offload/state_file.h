@@ -26,13 +26,13 @@ class StatePass;
 
 class StateFile {
  public:
-  // The states of a run of elements: what one flat has on nvme.
+  // States of a run of elements: those of one flat on nvme.
   struct Region {
     StateShape shape;
     uint64_t elements = 0;
     std::string name;  // for errors
   };
-  // What is read, updated and written together.
+  // Elements that are read, updated and written together.
   struct SubGroup {
     size_t region = 0;
     uint64_t first = 0;  // element of the region
@@ -62,7 +62,7 @@ class StateFile {
   void seal(const SubGroup& group, uint64_t number, const std::byte* data);
   Status verify(const SubGroup& group, uint64_t number, const std::byte* data) const;
 
-  // What goes over the sub-groups for steps. Not before they have been filled.
+  // The pass over the sub-groups that steps use. All have been filled.
   StatePass& pass();
 
   // Calls visit(sub-group, its records in memory) for all that have some of `count` elements from
@@ -101,8 +101,8 @@ class StateFile {
 class StatePass {
  public:
   enum class Kind {
-    update,  // read, handed out, written
-    fill,    // handed out as they are in memory, to be filled, and written; one round
+    update,  // read, returned by front(), written
+    fill,    // returned by front() as in memory, to be filled, and written; one round
   };
   StatePass(StateFile& file, Kind kind);
   // Waits for transfers under way, at most five seconds: their memory is the file's.
@@ -110,8 +110,8 @@ class StatePass {
   StatePass(const StatePass&) = delete;
   StatePass& operator=(const StatePass&) = delete;
 
-  // Takes note of what has ended, and begins what there is room for. Never waits. An error is that
-  // of a transfer, perhaps of the round before.
+  // Notes ended transfers, and begins those that have room. Never waits. An error may be that of a
+  // transfer of the round before.
   Status advance();
   // The next sub-group in order, once it is in memory; null: not yet. Its records have not been
   // verified.
@@ -119,13 +119,13 @@ class StatePass {
   const StateFile::SubGroup& sub_group() const { return of(next_); }
   // The front has been updated and sealed: it goes to the drive.
   void pop();
-  // How many of this round have been handed out.
+  // Number of this round's sub-groups that were popped.
   size_t handed_out() const { return next_ - round_; }
   bool handed_out_all() const { return handed_out() == file_.sub_groups_.size(); }
   // After that: the next round.
   void begin_round() { round_ = next_; }
   bool idle() const { return slots_.empty(); }
-  // Waits for what is under way, and forgets what was read ahead.
+  // Waits for transfers under way, and drops sub-groups that were read ahead.
   Status settle();
   // Sleeps until a transfer ends, at most `timeout_ns`.
   void wait(int64_t timeout_ns);
@@ -144,8 +144,8 @@ class StatePass {
     return file_.sub_groups_[number % file_.sub_groups_.size()];
   }
   bool take_room(uint64_t bytes, uint64_t* begin) const;
-  // Whether the next one to be read may be: a round is all that a fill has, and what is still to be
-  // written is not read.
+  // True if the next one may be read: a fill has only one round, and a sub-group is not read while
+  // its write is pending.
   bool may_begin() const;
   Slot* slot_of(size_t number);
   std::byte* data(const Slot& slot) const { return file_.memory_.data + slot.begin; }
@@ -154,7 +154,7 @@ class StatePass {
   const Kind kind_;
   std::deque<Slot> slots_;  // in order
   size_t begun_ = 0;        // that have, or had, a slot
-  size_t next_ = 0;         // to be handed out
+  size_t next_ = 0;         // front()
   size_t round_ = 0;        // where this round began
 };
 
