@@ -26,8 +26,9 @@ inline constexpr const char* kMeronRun = "meron run";
 // are no numbers, and a rank beyond the world.
 Result<Identity> find_identity(int rank, int world_size);
 
-// What tells this job from others that use the same place: `given`, else MERON_JOB, else what the
-// launcher calls it (Slurm, torchrun, PBS, LSF), else "default". Fit for the name of a file.
+// A name that distinguishes this job from others in the same place: `given`, else MERON_JOB, else
+// the launcher's name of it (Slurm, torchrun, PBS, LSF), else "default". Valid as the name of a
+// file.
 Result<std::string> find_job(const std::string& given);
 
 }  // namespace meron
