@@ -99,8 +99,8 @@ Error size_error(uint64_t size, const char* name, const char* advice) {
       .on(name);
 }
 
-// The caller's options over the defaults: what an older caller does not have keeps its default;
-// what a newer caller sets and this library does not know is refused.
+// Merges the caller's options over the defaults. A field that an older caller lacks keeps its
+// default. A field that a newer caller sets and this library does not have is an error.
 template <class Options>
 Result<Options> read_options(const Options* given, const Options& defaults, const char* name) {
   Options options = defaults;

@@ -54,7 +54,7 @@ Result<std::vector<GatherTarget>> caller_targets(const Units& units,
   return targets;
 }
 
-// What is copied up from now on comes after what was asked of the caller's stream.
+// Makes later uploads wait for the work queued on the caller's stream.
 Status follow_stream(DeviceSide& side, void* stream) {
   MERON_TRY(side.device().check_stream(stream));
   MERON_ASSIGN(const DeviceEvent before, side.device().record(stream));

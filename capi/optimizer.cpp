@@ -331,7 +331,7 @@ meron_status meron_optimizer_reload(meron_optimizer optimizer, meron_error** err
 meron_status meron_optimizer_release(meron_optimizer optimizer, meron_error** err) {
   return guard("optimizer_release", err, [&]() -> Status {
     MERON_ASSIGN(auto holder, take<OptimizerHolder>(optimizer));
-    // The last reference may go there; units are told under the lock.
+    // The last reference is dropped under the lock, because the destructor changes units.
     const auto context = holder->context;
     auto last = holder->value;
     holder.reset();

@@ -41,7 +41,7 @@ Result<TensorDesc> to_tensor(const meron_param_desc& given) {
   return desc;
 }
 
-// What update_view, update_write and update_publish need.
+// Checks that update_view, update_write and update_publish may run.
 Status check_writable(const UpdateOperation& update) {
   if (update.error()) return *update.error();
   if (update.ended()) return Ok{};
@@ -288,8 +288,8 @@ Status release_update(meron_future future, int& rank) {
   const auto give_up = [rank, update = holder->value] {
     UpdateOperation& given_up = *update;
     if (given_up.error()) return;
-    // Unchanged values are those that peers expect of a rank that writes nothing. Half of the new
-    // ones must not become a version.
+    // If nothing was written, publishes the unchanged values, as peers expect. A partly written
+    // version must not be published.
     if (given_up.ended() && !given_up.touched()) {
       (void)given_up.publish().ok();
       return;

@@ -31,7 +31,7 @@ Result<SchedulePlace> place_of(Context& context, const meron_schedule_options& o
   return SchedulePlace{GatherPlace::device, options.stream};
 }
 
-// What begin, leave, drop and reset are: a call of the schedule in turn and under the lock.
+// Calls the schedule in turn and under the lock; for begin, leave, drop and reset.
 template <class Call>
 Status locked(meron_schedule handle, int& rank, Call&& call) {
   MERON_ASSIGN(const auto holder, get<ScheduleHolder>(handle, rank));
