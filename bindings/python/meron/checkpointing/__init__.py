@@ -75,9 +75,9 @@ def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
     Raises:
         StateError: in the forward, more is kept than `num_checkpoints`; in the backward, the
-        function did something else than before, or an argument was changed in place. What the
-        function raises passes through. MismatchError: with partition_activations, ranks of the
-        model-parallel group have different activations.
+        function did something else than before, or an argument was changed in place.
+        MismatchError: with partition_activations, ranks of the model-parallel group have different
+        activations. Exceptions of the function pass through.
 
     Blocks on the model-parallel group in the recomputation if activations are partitioned, and on
     devices with `synchronize` and `profile`.
@@ -128,10 +128,10 @@ def configure(
     synchronize: bool | None = None,
     profile: bool | None = None,
 ) -> None:
-    """Says how activations are kept from now on. Calls of before keep theirs as they are.
+    """Sets how activations are kept from now on. Earlier calls keep theirs unchanged.
 
-    An argument that is not None takes precedence over the config. Without a config, what is None
-    stays as it was. Local.
+    An argument that is not None takes precedence over the config. Without a config, None leaves a
+    setting unchanged. Local.
 
     Args:
         mpu_: knows the model-parallel group, as Megatron-LM's mpu: get_tensor_model_parallel_group
@@ -139,8 +139,8 @@ def configure(
         deepspeed_config: a dict, the path of a JSON file, or an object with an attribute
             activation_checkpointing (or activation_checkpointing_config).
         partition_activations: each rank of the model-parallel group keeps 1/N of each activation.
-            Its ranks have the same activations and call `checkpoint` alike. No effect without a
-            group of several ranks.
+            Its ranks have the same activations and call `checkpoint` alike. Needs a group of
+            several ranks to have an effect.
         contiguous_checkpointing: activations are copied into one buffer per argument and dtype.
         num_checkpoints: how many checkpoints that has room for. None: as many as the first pass
             has, which uses memory of its own.

@@ -61,7 +61,7 @@ class Stop(Exception):
 
 
 class Token:
-    """What autograd holds in place of a tensor that the function has saved."""
+    """Autograd holds it in place of a tensor that the function has saved."""
 
     __slots__ = ("__weakref__", "device", "dtype", "frame", "shape", "taken", "task", "value")
 
@@ -151,7 +151,7 @@ class Arguments:
             leaves[place] = None
         self.leaves = leaves
         dummy = torch.empty(0, requires_grad=True)
-        # Kept in a node; none of it is a reference to what the caller holds.
+        # Kept in a node, which has no reference to tensors of the caller.
         self.node: Any = Inputs.apply(dummy, *kept).grad_fn if kept else None
 
     def rebuild(self, name: str) -> tuple[Any, Any]:

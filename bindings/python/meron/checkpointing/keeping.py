@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the arguments of a checkpointed function are kept until its recomputation.
+"""Keeps the arguments of a checkpointed function until its recomputation.
 
     partition_activations            rank r of a model-parallel group of N keeps elements
                                      [r*k, (r+1)*k) of an activation, k = ceil(numel / N), and the
                                      ranks gather it for the recomputation (section 6.1 of
                                      arXiv 1910.02054)
     cpu_checkpointing                a copy in pinned host memory, made on a stream of its own while
-                                     the device goes on computing
+                                     the device keeps computing
     contiguous_memory_optimization   a place in a buffer that is made once (arena.py)
 
 They apply to activations: floating-point tensors that require gradients and are no Parameters.
@@ -207,8 +207,9 @@ class Keeper:
         return self._partition
 
     def keep(self, tensor: torch.Tensor, position: int) -> tuple[torch.Tensor, Recipe | None]:
-        """What is kept of an activation, and how it is rebuilt; the tensor itself and None if it
-        is kept by reference. Collective at the first one if activations are partitioned."""
+        """Returns the kept tensor of an activation, and the recipe that rebuilds the activation;
+        the tensor itself and None if it is kept by reference. Collective at the first one if
+        activations are partitioned."""
         settings = self.settings
         partition = self.partition()
         if partition is not None and tensor.numel() < partition.ranks:

@@ -21,7 +21,7 @@ def is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 
 
 def overlaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether two elements may be at one place in memory."""
+    """True if two elements may share a place in memory."""
     extent = 0
     for stride, length in sorted((s, n) for s, n in zip(strides, shape) if n != 1):
         if stride <= extent:

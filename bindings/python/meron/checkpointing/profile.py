@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 class Running(threading.local):
-    """Whether a time is being taken in this thread."""
+    """True while this thread takes a time."""
 
     timed = False
 
@@ -21,7 +21,7 @@ running = Running()
 
 @dataclass
 class Profile:
-    """What checkpoints cost, since configure() or reset().
+    """The cost of checkpoints since configure() or reset().
 
     Attributes:
         forwards, forward_seconds: of checkpointed functions. Those within another count with it.

@@ -55,7 +55,7 @@ def seed_device(device: torch.device, seed: int) -> None:
 
 
 class RNGStatesTracker:
-    """Named generators, each of which takes the place of the device's default one in `fork`.
+    """Named generators. `fork` puts one in the place of the device's default generator.
 
         tracker = meron.checkpointing.get_cuda_rng_tracker()
         tracker.add("experts", seed=7)
@@ -65,7 +65,7 @@ class RNGStatesTracker:
     The states are part of what a checkpointed function restores. One thread at a time uses it.
 
     Args:
-        device: whose default generator `fork` replaces. None is the current CUDA device, or the CPU
+        device: its default generator is replaced. None is the current CUDA device, or the CPU
             on a host without one.
     """
 
@@ -183,7 +183,7 @@ class RandomStates:
 
 @contextlib.contextmanager
 def replayed(states: RandomStates) -> Iterator[None]:
-    """Draws the same numbers again within, and goes on after it as if it had not been."""
+    """Draws the same numbers again within the block, then restores the state from before it."""
     now = RandomStates(device for device in states.states if device.type != "cpu")
     states.restore()
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What configure() sets: its arguments, and the block `activation_checkpointing` of a config."""
+"""The settings of configure(): its arguments, and a config's block `activation_checkpointing`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ RANK = ("get_tensor_model_parallel_rank", "get_model_parallel_rank")
 
 @dataclass(frozen=True)
 class Settings:
-    """How activations are kept.
+    """How to keep activations.
 
     mpu:          the caller's object that knows the model-parallel group, or None
     partition:    each rank of that group keeps a part of each activation
@@ -95,8 +95,8 @@ def method_of(mpu: Any, names: tuple[str, ...]) -> Any:
 def settings_of(
     mpu: Any, source: Source, explicit: Mapping[str, Any], before: Settings
 ) -> Settings:
-    """The settings of a config, over which arguments that are not None take precedence. What
-    neither has stays as it was before, or is the default where there is a config."""
+    """The settings of a config, over which arguments that are not None take precedence. Settings in
+    neither stay as before; with a config, they get the default."""
     values = block_of(source) if source is not None else {}
     values.update({key: value for key, value in explicit.items() if value is not None})
     chosen = {KEYS[key]: checked(key, value) for key, value in values.items()}

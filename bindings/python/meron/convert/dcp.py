@@ -140,7 +140,7 @@ def is_number(value: Any) -> bool:
 
 
 def common_prefix(names: Any) -> str:
-    """What all names begin with because of the dict that was saved, and not of the model."""
+    """The names' common prefix that stems from the saved dict, and not from the model."""
     prefix = ""
     for level in (("state_dict.", "app."), ("model.", "module.")):
         for more in level:
