@@ -54,7 +54,7 @@ def shard_early(
         previous.release()
     units = units_of(model)
     for sharding in {sharding_with(unit): None for unit in units}:
-        # What a run that failed has left, whether or not its session is there still on this rank.
+        # Gradients of a failed run, even if its session no longer exists on this rank.
         sharding.reducer.discard([unit for unit in units if unit.sharding is sharding])
     parsed = parse(dict(config))
     misfit = next(filter(None, (misfit_of(unit, parsed, device) for unit in units)), None)
@@ -105,8 +105,8 @@ def misfit_of(unit: ShardedUnit, config: Config, device: torch.device) -> str | 
 
 @contextlib.contextmanager
 def setting_up(model: torch.nn.Module) -> Iterator[None]:
-    """If the block raises, ends the engine's optimizers that it has made, of which a unit has one
-    at a time, so that another setup can follow. Local."""
+    """If the block raises, ends the engine's optimizers that it has made, so that another setup can
+    follow: a unit has one optimizer at a time. Local."""
     before = engine_optimizers(model)
     try:
         yield

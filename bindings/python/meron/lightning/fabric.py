@@ -50,8 +50,8 @@ SYNC_CONTROL = "fabric.strategies.strategy._BackwardSyncControl"
 
 
 def no_sync_control(tree: Tree) -> Any:
-    """What Fabric's `no_backward_sync` calls: there is nothing to block, as micro-batches are added
-    to shards, or reduced once per step."""
+    """For Fabric's `no_backward_sync`. It blocks nothing: micro-batches are added to shards, or
+    reduced once per step."""
 
     def no_backward_sync(
         _self: Any, module: torch.nn.Module, enabled: bool = True
@@ -170,7 +170,7 @@ class MeronFabricStrategy(FabricCheckpoints, Shared, LightningBase):  # type: ig
     def module_init_context(
         self, empty_init: bool | None = None
     ) -> contextlib.AbstractContextManager[Any]:
-        """Where modules are built. At stage 3 they are sharded at once. Collective then."""
+        """A context in which modules are built; at stage 3 sharded at once, and then collective."""
         if not self.zero_stage_3:
             plain: contextlib.AbstractContextManager[Any]
             plain = super().module_init_context(empty_init=empty_init)
@@ -307,8 +307,8 @@ class MeronFabricStrategy(FabricCheckpoints, Shared, LightningBase):  # type: ig
         return checkpoints.read_values(checkpoints.full_model_state(module), keep=True)
 
     def get_optimizer_state(self, optimizer: Any) -> dict[str, Any]:
-        """This rank's shard of an optimizer's states, of which save_checkpoint saves those of all;
-        unsharded states for a single file. Collective then."""
+        """This rank's shard of an optimizer's states; save_checkpoint saves those of all ranks. For
+        a single file, unsharded states. Collective then."""
         plain = own.bare(optimizer)
         if self.save_distributed_checkpoint:
             return dict(plain.state_dict())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run brings along besides its model: callbacks, compilation, norms of gradients."""
+"""The parts of a run besides its model: callbacks, compilation, norms of gradients."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The optimizers of a LightningModule, on shards: their params, clipping, and the engine's twins.
 
-Where states or params reside on NVMe only the engine's optimizers step. AdamW, Adam, Adagrad and
-SGD of torch are replaced by those there.
+If states or params reside on NVMe, only the engine's optimizers step. They replace torch's AdamW,
+Adam, Adagrad and SGD there.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def engine_twin(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
 
 
 def is_decoupled(adam: torch.optim.Optimizer) -> bool:
-    """Whether torch's Adam decays weights as AdamW does: its decoupled_weight_decay.
+    """True if torch's Adam decays weights as AdamW does (decoupled_weight_decay).
 
     Raises UnsupportedError if it does so in some groups only.
     """
@@ -212,8 +212,8 @@ def trainable(model: torch.nn.Module, flag: bool) -> Iterator[None]:
 class Toggle:
     """`toggle_optimizer` and `untoggle_optimizer` of a LightningModule.
 
-    Lightning's own freeze what is in the param groups: on shards, that is not what the model
-    computes with.
+    Lightning's own freeze the params of the param groups. These are shards, and the model computes
+    with other tensors.
     """
 
     def __init__(self, optimizers: list[torch.optim.Optimizer]) -> None:
@@ -261,5 +261,5 @@ class Toggle:
 
 
 def sharded(model: torch.nn.Module) -> bool:
-    """Whether any param of a model is sharded."""
+    """True if any param of the model is sharded."""
     return any(unit_of(param) is not None for param in model.parameters())

@@ -28,10 +28,10 @@ def trainer_precision(name: str) -> Any:
     base = tree(name).get("pl.plugins.precision.DeepSpeedPrecision")
 
     class MeronPrecision(base):  # type: ignore[misc,valid-type]
-        """How a Trainer's steps become the engine's.
+        """Maps a Trainer's precision to the engine's.
 
-        "16-mixed" and "16-true" compute in fp16, "bf16-*" in bf16; f32 values are kept of trained
-        params, which optimizers update. fp16 has the loss scale of the strategy's arguments.
+        "16-mixed" and "16-true" compute in fp16, "bf16-*" in bf16. Optimizers update f32 values of
+        the trained params. fp16 uses the loss scale of the strategy's arguments.
 
         Raises ValueError for another precision.
         """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A model with its engine and its optimizers, from setup to teardown.
 
-The engine is meron.zero's, which takes everything of a config. It knows one optimizer; here are any
-number, each of which steps the units that it has.
+The engine is meron.zero's, which takes everything of a config. It knows one optimizer; a session
+has any number, and each one steps its own units.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Schedulers = Sequence[Any]
 
 
 class Session:
-    """What trains, or only runs, one model.
+    """Trains or runs one model.
 
     Attributes:
         engine:     meron.zero's, of the model.
@@ -116,7 +116,7 @@ class Session:
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         """Updates the units of one optimizer, unless fp16 or bf16 has overflowed. Collective.
 
-        With `counts` this ends a micro-batch, of which the last one updates.
+        With `counts` this ends a micro-batch. The last micro-batch updates.
 
         Raises NonFiniteError in f32, StateError for a loss that was not scaled and while params are
         gathered.
@@ -158,7 +158,7 @@ class Session:
             self.engine._release_model()
 
     def release(self) -> None:
-        """Ends the engine's optimizers, of which a unit has one at a time. Local."""
+        """Ends the engine's optimizers, because a unit has one at a time. Local."""
         for optimizer in self.optimizers:
             if isinstance(optimizer, mt.EngineOptimizer):
                 optimizer.release()

@@ -190,7 +190,7 @@ def on_nvme(config: Mapping[str, Any]) -> bool:
 def add_trainer(
     config: dict[str, Any], trainer: Any, engine_counts: bool, failure: Failure
 ) -> None:
-    """What a Trainer's arguments say. `failure` makes the exception for what contradicts them."""
+    """Adds a Trainer's arguments to the config. `failure` makes the exception for a conflict."""
     if engine_counts:
         config["gradient_accumulation_steps"] = trainer.accumulate_grad_batches
     else:

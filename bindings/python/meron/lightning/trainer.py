@@ -62,7 +62,7 @@ class MeronStrategy(TrainerSetup, TrainerCheckpoints, Shared, LightningBase):  #
         save_distributed_checkpoint: False saves one file, as DDP does: rank 0 gathers and writes.
         gradient_accumulation: "lightning": Lightning counts the micro-batches of
             `accumulate_grad_batches`, and a short last window of an epoch is stepped. "engine":
-            as under DeepSpeed, a short window goes on in the next epoch, and `optimizer_step` is
+            as under DeepSpeed, a short window continues in the next epoch, and `optimizer_step` is
             called for every micro-batch.
         reshard_on_load: False refuses checkpoints that another number of ranks has saved.
         leaf_modules: classes of modules that are gathered as one, or their names.
@@ -195,7 +195,7 @@ class MeronStrategy(TrainerSetup, TrainerCheckpoints, Shared, LightningBase):  #
 
     @contextlib.contextmanager
     def tensor_init_context(self, empty_init: bool | None = None) -> Iterator[None]:
-        """Where and how tensors are made. At stage 3 zero.Init decides."""
+        """A context in which tensors are made. At stage 3, zero.Init places them."""
         if not self.zero_stage_3:
             with super().tensor_init_context(empty_init=empty_init):
                 yield

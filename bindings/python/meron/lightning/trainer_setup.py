@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the strategy of a Trainer makes a session of a module and its optimizers."""
+"""Makes a session of the module and the optimizers of a Trainer's strategy."""
 
 from __future__ import annotations
 
