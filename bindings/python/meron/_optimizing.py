@@ -13,7 +13,7 @@ from meron.unit import Unit
 
 
 class Optimizing(BaseContext):
-    """What `meron.Context` has of optimizers: a function for each rule.
+    """The functions of `meron.Context` that create optimizers, one for each rule.
 
     Creates an optimizer and its states (zero) for the trainable params of some units: the
     states of the rule, in the plan's dtype and on its tier, and an f32 master copy if the

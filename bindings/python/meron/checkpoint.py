@@ -22,8 +22,8 @@ from meron.optimizer import Optimizer
 
 logger = logging.getLogger("meron")
 
-# What numpy calls the dtypes of safetensors; BF16 and the 8-bit floats have no name there, and are
-# read as the integers of their bits.
+# Dtypes of safetensors as numpy names them. numpy has no BF16 and no 8-bit floats; these are read
+# as the integers of their bits.
 NUMPY_DTYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2",
     "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1",
@@ -107,7 +107,7 @@ class Checkpoint(CheckpointMethods, Owner):
     ) -> np.ndarray[Any, Any]:
         """Elements of a tensor as the files have them, after their checksums were compared.
 
-        Local: no other rank takes part. Blocks on the drive, with the GIL given up.
+        Local: no other rank takes part. Blocks on the drive; releases the GIL meanwhile.
 
         Args:
             begin: first element, row-major.

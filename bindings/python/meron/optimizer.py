@@ -25,7 +25,7 @@ from meron.unit import Unit, unit_table
 
 @dataclass(frozen=True)
 class ParamGroup:
-    """What the params of one group share; numbers that the rule does not use mean nothing."""
+    """Options that the params of one group share. An update rule may use only some of them."""
 
     lr: float
     betas: tuple[float, float]  # SGD: the first is the momentum, 0 in all groups or in none
@@ -69,7 +69,7 @@ class Optimizer(OptimizerMethods, Owner):
         """Takes a step and waits for its end: norm, clipping, update, publication.
 
         Needs the reduced gradient of every unit, and no gather of any of them on this rank.
-        Collective over the units' group; blocks on peers, with the GIL given up.
+        Collective over the units' group; blocks on peers, and releases the GIL meanwhile.
 
         Raises:
             StateError: names the unit that is gathered or not reduced.
@@ -318,9 +318,11 @@ class Optimizer(OptimizerMethods, Owner):
             name: "exp_avg", "exp_avg_sq", or "master" (the f32 values; the param itself, and then
                 read-only, where that is f32).
 
-        Valid until the next step. Not to be called during a step. Raises ArgumentError for a param
-        that this optimizer does not have, or a state that its rule does not keep; UnsupportedError
-        where the state lies on nvme, or in 16 or 8 bits: `read_state` copies it. Never blocks.
+        Valid until the next step. Do not call it during a step. Never blocks.
+
+        Raises ArgumentError for a param that this optimizer does not have, or a state that its rule
+        does not keep; UnsupportedError for states on nvme, or of 16 or 8 bits: `read_state` copies
+        these.
         """
         lifetime = self._context._require_open()
         view = new("meron_view *")
@@ -328,7 +330,7 @@ class Optimizer(OptimizerMethods, Owner):
         return self._loans.add(as_part(view, lifetime))
 
     def read_state(self, param: Param, name: str) -> npt.NDArray[np.float32]:
-        """A copy of this rank's part (`param.owned`) of a state, wherever and however it lies.
+        """A copy of this rank's part (`param.owned`) of a state, on any tier and of any dtype.
 
         Args:
             name: as for `state`.
@@ -336,7 +338,7 @@ class Optimizer(OptimizerMethods, Owner):
         Returns:
             A flat float32 array of the caller's.
 
-        Blocks on this rank's drive where states lie on nvme, with the GIL given up. Raises
+        Blocks on this rank's drive for states on nvme, and releases the GIL meanwhile. Raises
         ArgumentError as `state`, StateError (a step is under way), InputOutputError, CorruptError.
         """
         code = state_code(name)

@@ -98,8 +98,8 @@ class Unit(UnitMethods, Owner):
         meanwhile. The handles of the unit and its params become stale; do not read views of them
         any more.
 
-        Blocks until every rank has called it and no rank uses the unit, at most the deadline, with
-        the GIL given up.
+        Blocks until every rank has called it and no rank uses the unit, at most the deadline.
+        Releases the GIL meanwhile.
 
         Raises:
             StateError: the unit is gathered, updated, reduced or stepped on this rank, or belongs
