@@ -128,7 +128,7 @@ def shard(
         seed: for modules on the device "meta": they are made real one at a time by their
             reset_parameters, under seeds that derive from this, and only shards are kept.
         init: "reset" is that. "defer" leaves params on meta without values until load_pretrained or
-            load brings them; a use before is a StateError.
+            load sets them; a use before is a StateError.
         prefetch_elements, max_live_elements, max_reuse_elements, persist_elements,
             persist_total_elements: limits of the schedule, as Context.schedule takes them. They
             hold for all units of the context; the last value counts.
@@ -250,7 +250,7 @@ def shard_one(
 
 
 def chosen_units(module: torch.nn.Module, units: Units | None) -> list[tuple[str, torch.nn.Module]]:
-    """Submodules that are to be units, the innermost first, with their paths."""
+    """Submodules that become units, the innermost first, with their paths."""
     if units is None:
         return []
     wanted: Callable[[torch.nn.Module], bool]

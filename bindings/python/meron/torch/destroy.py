@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How sharded models end: all ranks together release their units' memory and names.
+"""Destroys sharded models: all ranks together release their units' memory and names.
 
 A model without references is not destroyed at once: Python's garbage collector finds it at
 another time on every rank. Its units wait until `shard` is called next, in which ranks agree on

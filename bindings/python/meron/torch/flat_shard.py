@@ -119,8 +119,8 @@ class FlatShard(torch.Tensor):
         return registry.numbered.get(self._context)
 
     def spread(self) -> torch.Tensor:
-        """A whole tensor of which only this rank's range has values: the engine reads no others.
-        Of a large one the rest stays memory that was never touched."""
+        """A full tensor that only has values in this rank's range: the engine reads no others. The
+        rest of a large one is memory that was never touched."""
         dtype = self.dtype if self.dtype in CODES_OF_TORCH else torch.float32
         whole = torch.empty(self.numel(), dtype=dtype, device="cpu")
         whole[self.begin : self.begin + self._local.numel()] = self._local
@@ -204,7 +204,7 @@ class FlatShard(torch.Tensor):
 
         self.refuse_alone(fqn)
         self.require_values(fqn)
-        # Replicas offer equal chunks, of which DCP's planner keeps one.
+        # Replicas offer equal chunks; DCP's planner keeps one of them.
         return [
             WriteItem(
                 index=MetadataIndex(fqn, chunk.offsets),
@@ -274,7 +274,7 @@ def filled_by_load() -> Iterator[None]:
         shard._empty = False
 
 
-# What does the same to a range of a tensor as to all of it.
+# Functions that do the same to a range of a tensor as to all of it.
 SAME_RANGE = {
     aten.detach,
     aten.alias,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a param is out of use: torch's own dispatch sees every use of it.
+"""Classes of params that are out of use. Torch's own dispatch lets them see every use.
 
 A param changes its class in place, which costs 50 ns and leaves it the object that it was. In use
 it has its own class, so that uses cost nothing; out of use it has one of these beside:
@@ -46,7 +46,7 @@ WRITE = (
 
 
 def functions(names: str, *owners: Any) -> set[Any]:
-    """What torch's dispatch calls the functions, methods and getters of these names."""
+    """The functions, methods and getters of these names, as torch's dispatch passes them."""
     found = set()
     for name in names.split():
         for owner in owners:
@@ -56,7 +56,7 @@ def functions(names: str, *owners: Any) -> set[Any]:
     return found
 
 
-# What asks for no value, or for memory of the same kind.
+# Functions that read no values, or return memory of the same kind.
 METADATA = (
     functions(
         "shape dtype device layout ndim itemsize nbytes names requires_grad grad grad_dtype "
@@ -131,7 +131,7 @@ class InBackward:
 
 
 class Guarded:
-    """What both kinds share. A mixin of subclasses of torch.Tensor."""
+    """Methods of both kinds. A base of subclasses of torch.Tensor."""
 
     __slots__ = ()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs around a sharded module's forward and backward.
+"""The code that runs around a sharded module's forward and backward.
 
     forward    enter the unit, run, leave it
     backward   enter at the first gradient of an output; leave when all the unit's own params have
@@ -70,14 +70,14 @@ class Scope:
         self.units = units
         self.reshard_after_forward = reshard_after_forward
         self.input_dtype = input_dtype
-        # The module's own sharded params: name, unit, and number in it. (It holds none of them: a
-        # module may give one up.)
+        # The module's own sharded params: name, unit, and number in it. It does not hold them,
+        # because a module may drop one.
         self.named: list[tuple[str, ShardedUnit, int]] = []
-        # In place of hooks, which torch.nn.Module calls in a slower way; and it lies around the
-        # hooks of others, which so see whole params.
+        # Replaces hooks, which torch.nn.Module calls in a slower way. It runs outside of the user's
+        # hooks, so these see full params.
         self.call: Callable[..., Any] = call_of(module)
-        # What module.compile() made, before the module was sharded, calls self.call, and is called
-        # in its place: with whole params.
+        # If module.compile() ran before the module was sharded, its result calls self.call, and
+        # run() calls that result, with full params.
         attributes = module.__dict__
         self.compiled: Callable[..., Any] | None = attributes.pop(COMPILED, None)
         self.inlined: Callable[..., Any] | None = None  # as torch.compile takes it
@@ -208,7 +208,7 @@ class Scope:
 
 
 def inlined(call: Callable[..., Any], kind: type) -> Callable[..., Any]:
-    """A function that calls `call`, for torch.compile, which compiles none that torch defines.
+    """A function that calls `call`. torch.compile needs one that torch does not define.
 
     Modules of one class have one code object: compiled code is kept, and counted, by that.
     """

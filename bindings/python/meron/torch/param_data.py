@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which tensor each param of a unit points at (`param.data`), and its class.
+"""The tensor that each param of a unit points at (`param.data`), and the param's class.
 
 The Parameter object itself stays the same for life, so optimizers, hooks and ties that hold it stay
 right. Autograd saves Parameters by reference and views of them (a transposed weight, say) by
@@ -32,7 +32,7 @@ class ParamData:
         self.hold(params, [type(param) for param in params])
 
     def hold(self, params: list[torch.nn.Parameter], kinds: list[type[torch.nn.Parameter]]) -> None:
-        """What uses need in every pass: each param with its tensor and its class."""
+        """Keeps the data of every pass: each param with its tensor and its class."""
         self.params = params
         self.kinds = kinds
         self.shown: list[tuple[torch.nn.Parameter, torch.Tensor, Any]] = []  # once it is known

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dict in place of that of the params of a module with sharded params.
+"""The dict that replaces that of the params of a module with sharded params.
 
-It sees params that are used outside of a forward of their owner. It refuses that another param
-takes the place of a sharded one, of which neither the unit nor an optimizer would know: the forward
-would use the new tensor, and the optimizer step the old one.
+It sees params that are used outside of a forward of their owner. It refuses a new param in the
+place of a sharded one: neither the unit nor an optimizer would know of it. The forward would use
+the new tensor, and the optimizer would step the old one.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Parameters(dict[str, Any]):
 
 
 def called_by(module: str) -> bool:
-    """Whether the method of Parameters that asks was called by a function of this module."""
+    """True if a function of this module called the method of Parameters that asks."""
     return bool(sys._getframe(2).f_globals.get("__name__") == module)
 
 

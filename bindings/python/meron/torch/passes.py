@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Passes over the units of a context: which uses of modules run, in what order, and when their
-backwards end.
+"""Passes over the units of a context: the uses of modules, their order, and the ends of their
+backwards.
 
-A *pass* is the forward of a root module and the backward that follows. Forwards are numbered by
-`clock`. The residency is told when a pass begins and which unit is used when; it records that
-order, and gathers ahead along it.
+A *pass* is the forward of a root module and the backward that follows. `clock` numbers forwards.
+Passes report the start of a pass and each use of a unit to the residency. It records the order of
+uses, and gathers ahead in it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KINDS = 16  # recorded orders of a schedule
 
 
 class Active(Protocol):
-    """What runs now, and uses params: a Use, or zero.gathered.LazyGather."""
+    """A user of params that runs now: a Use, or zero.gathered.LazyGather."""
 
     def use_of_other(self, unit: ShardedUnit) -> None:
         """A param of another module's unit is used in it."""
@@ -216,8 +216,8 @@ class Passes:
                     unit.until = self.clock + 1
 
     def pass_by(self, last: int) -> None:
-        """The backward has come to a use whose forward ended before use `last` began: all from
-        there on have ended theirs."""
+        """The backward has reached a use whose forward ended before use `last` began: the backwards
+        of all uses from `last` on have ended."""
         for use in self.uses:
             if use.first >= last:
                 self.end_uses([use for use in self.uses if use.first >= last])
@@ -226,8 +226,7 @@ class Passes:
             self.sharding.reducer.pass_by(last)
 
     def recompute(self, units: list[ShardedUnit]) -> None:
-        """The backward has come to a segment that is recomputed, and whose first use is of
-        `units`."""
+        """The backward has reached a segment that is recomputed. Its first use is of `units`."""
         task = current_graph_task()
         until = NEVER
         if units and units[0].graded < self.since <= units[0].ungraded:
@@ -271,7 +270,7 @@ class Passes:
         self.sharding.reducer.end_backward()
 
     def forget_uses(self) -> None:
-        """What is used from now on is of another pass."""
+        """Later uses belong to another pass."""
         self.entered = {}
         self.clock += 2  # no use of before has `since` as its `last`
         self.since = self.clock

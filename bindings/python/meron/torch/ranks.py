@@ -16,7 +16,7 @@ from meron import errors
 
 
 def uses_torch() -> bool:
-    """Whether ranks come from torch.distributed or its launcher rather than from `meron run`."""
+    """True if ranks are from torch.distributed or its launcher rather than from `meron run`."""
     if dist.is_available() and dist.is_initialized():
         return "MERON_WORLD_SIZE" not in os.environ or dist.get_world_size() > 1
     if "MERON_WORLD_SIZE" in os.environ or "MERON_TOKEN" in os.environ:

@@ -52,8 +52,8 @@ shards: weakref.WeakSet[Any] = weakref.WeakSet()
 compiled_codes: weakref.WeakKeyDictionary[type, types.CodeType] = weakref.WeakKeyDictionary()
 # Modules that DistributedDataParallel is around (data_parallel.py).
 data_parallel: weakref.WeakSet[Any] = weakref.WeakSet()
-# What a DeepSpeed config says of sharding: a function of it, which returns plan, dtypes and limits.
-# meron.zero, which is above this package, sets it when it is imported.
+# Reads the settings for sharding of a DeepSpeed config: a function that returns plan, dtypes and
+# limits. meron.zero, which is above this package, sets it when it is imported.
 config_reader: Any = None
 
 # ---- For the time of a call ---------------------------------------------------------------------

@@ -33,9 +33,9 @@ class ShardedContext:
         self.keeps_params = plan["param"]["sharding"] == "none"
         self.keeps_gradients = plan["gradient"]["sharding"] == "none"
         self.updates_everything = plan["optimizer"]["sharding"] == "none"  # every rank
-        # Whether ranks may own the same as others: those at one place of the shard axis of a mesh.
+        # True if several ranks may own the same elements: those at one index of the shard axis.
         self.alike = plan["optimizer"]["sharding"] == "shard" and plan["mesh"]["shard"] != "all"
-        # Whether what is gathered has been through a codec, so that a rank's own part is closer.
+        # True if gathered values went through a codec: a rank's own part is then more exact.
         self.coded = plan["param"]["codec"] != "none"
         self.packs = plan["param"]["frozen"] == "int8"  # frozen params lie encoded everywhere
         # Whether params are unsharded between uses too, as every rank has all of them anyway.
@@ -44,7 +44,7 @@ class ShardedContext:
 
     @property
     def torch_device(self) -> torch.device:
-        """Where params are while they are in use."""
+        """The device of params while they are in use."""
         return self.residency.torch_device
 
     def broadcast(self, value: torch.Tensor, root: int = 0) -> torch.Tensor:

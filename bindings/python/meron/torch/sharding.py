@@ -127,7 +127,7 @@ class Sharding(ShardedContext):
     # ---- Values between passes -------------------------------------------------------------------
 
     def drop(self, written: Iterable[ShardedUnit] = ()) -> None:
-        """Gives back what is kept full, before values are written: those of `written`."""
+        """Releases units that are kept full, before values are written: those of `written`."""
         self.passes.recover_if_stale()
         self.passes.end_kept()
         self.residency.refuse_written()

@@ -168,7 +168,7 @@ class Loading:
 
 
 class Others:
-    """What load_state_dict changes of a module besides sharded params, as it was."""
+    """The former state of all that load_state_dict changes of a module besides sharded params."""
 
     def __init__(self, module: torch.nn.Module) -> None:
         self.module = module
@@ -207,7 +207,7 @@ def agree(what: str, shardings: list[Sharding], loading: Loading, wrong: str) ->
 
 
 def messages(context: meron.Context, loading: Loading, wrong: str) -> list[str]:
-    """What is wrong, by rank; equal on all ranks. Collective."""
+    """The ranks' errors, by rank; equal on all ranks. Collective."""
     ranks, rank = context.world_size, context.rank
     if ranks == 1:
         return [wrong] if wrong else []

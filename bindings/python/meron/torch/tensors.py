@@ -73,7 +73,7 @@ def tensor_of(
 
 @cache
 def placeholder(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """What a param out of use points at: its shape, and memory of one element.
+    """The tensor of a param out of use: its shape, and memory of one element.
 
     Its class refuses reads and writes (guard.py). Those of one shape are one object, which a pass
     finds in the cache.

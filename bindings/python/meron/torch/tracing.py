@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What records a module's operations rather than running them has no place for params that are
-gathered around each use: it would keep those of one moment, or none. It is refused.
+"""Refuses code that records a module's operations rather than running them. Params are gathered
+around each use, so a recording would keep those of one moment, or none.
 
-torch.compile is no such thing: it compiles what is within a sharded module (hooks.py). But CUDA
-graphs keep addresses, and each gather may place params elsewhere.
+torch.compile is allowed: it compiles the code within a sharded module (hooks.py). But CUDA graphs
+keep addresses, and each gather may place params elsewhere.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Meron over any torch.distributed group that sends from CPU memory: gloo, mpi, others.
 
-What a group offers is less than what the engine asks for (meron/transport.h):
+A group offers less than the engine needs (meron/transport.h):
 
 - Both sides of a message must know its size, and tags are small numbers. So every message begins
-  with a frame of fixed size, which says the engine's tag and the size; a short message is in the
-  frame, a longer one follows. All go by one tag of the group's for frames and one for what follows,
-  in the order in which they were sent. What comes is taken at once, whether or not the engine has
-  asked for it, and kept by the engine's tag: so no message keeps others from arriving.
+  with a frame of fixed size, which has the engine's tag and the size; a short message is in the
+  frame, a longer one follows. Frames use one tag of the group, and the rest of long messages
+  another, in the order in which they were sent. Messages are received at once and kept by the
+  engine's tag, even if the engine has not requested them: so no message blocks others.
 - A message under way cannot be cancelled. So it is sent from, and received into, memory of this
   file's own, which lives until the group is done with it.
-- gloo tells that a message is done, or that a peer is gone, to threads that wait for it only. So
+- gloo only reports the end of a message, or the loss of a peer, to threads that wait for it. So
   two threads per peer wait there; with other backends the engine's calls ask.
 """
 
@@ -90,7 +90,7 @@ class Peer:
         self.under_way = 0  # bytes
         self.giving = threading.Lock()  # held while the group is given a message
         self.goodbye = False  # said to it, or not needed: guarded by `giving`
-        # What the group was given to send, in order; None is the end.
+        # Messages for the group to send, in order; None is the end.
         self.outgoing: queue.SimpleQueue[Outgoing | None] = queue.SimpleQueue()
         self.sending: Outgoing | None = None  # its head, without threads
         self.incoming: Iterator[Any] | None = None
@@ -157,7 +157,7 @@ class GroupTransport(CustomTransport):
             self._poll()
         if request in self._sizes:
             peer, size = self._sizes[request]
-            # What a rank that is gone was sent is done with: `alive` says the rest.
+            # A message to a rank that is gone counts as sent: `alive` reports the loss.
             if not self._sent[request] and not peer.ended:
                 return None
             self.cancel(request)
@@ -266,7 +266,7 @@ class GroupTransport(CustomTransport):
     # ---- Receiving -----------------------------------------------------------------------------
 
     def _take(self, peer: Peer) -> Iterator[Any]:
-        """Takes all that comes from a peer; yields each work that must be done to go on."""
+        """Receives all messages of a peer; yields each request that must end first."""
         posted: collections.deque[tuple[bytearray, Any]] = collections.deque()
         last = 0
         while last < FRAMES_AHEAD:
@@ -317,7 +317,7 @@ class GroupTransport(CustomTransport):
     # ---- Without threads -----------------------------------------------------------------------
 
     def _poll(self) -> bool:
-        """Goes on with what is done; whether something is still under way."""
+        """Continues requests that are done; returns true if one is still under way."""
         busy = False
         for peer in self._peers.values():
             try:

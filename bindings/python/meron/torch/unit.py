@@ -25,7 +25,7 @@ from meron.torch.torch_internals import address_of, version_of
 
 
 class Phase(enum.IntEnum):
-    """What the params point at, and what their classes (guard.py) allow."""
+    """The tensors that the params point at, and the uses that their classes allow (guard.py)."""
 
     SHARDED = 0  # placeholders of their shapes, which refuse reads and writes
     IN_USE = 1  # unsharded tensors, as any: from the first use to the end of the last
@@ -87,7 +87,7 @@ class ShardedUnit:
         self.unmade = {i: param.dtype for i, param in enumerate(params) if param.is_meta}
         self.built = [param.dtype for param in params]  # the dtypes that the model was built with
         self.optimizer: Callable[[], Any] | None = None  # a weak reference: the engine's, if any
-        # A weak reference to the module that it was made for; and whether no one has its params.
+        # A weak reference to the module that it was made for. `lost`: no module has its params.
         self.owner: weakref.ref[torch.nn.Module] | None = None
         self.lost = False
         place = sharding.torch_device
@@ -112,7 +112,7 @@ class ShardedUnit:
 
     @property
     def stays(self) -> bool:
-        """Whether its params are unsharded out of use too."""
+        """True if its params are unsharded out of use too."""
         return self.phase in CONCEAL
 
     def owned(self, i: int) -> range:

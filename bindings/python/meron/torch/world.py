@@ -135,7 +135,7 @@ def open_context(
 
     Raises:
         ArgumentError: the launcher promised more ranks than there are; this rank is not in the
-        group; ranks of several hosts without torch.distributed. DeadlineError: who has not come.
+        group; ranks of several hosts need torch.distributed. DeadlineError names missing ranks.
         MismatchError: ranks chose different transports. Otherwise as meron.open.
     """
     options = given(locals(), *OPTIONS, "device", "allocator")
@@ -231,10 +231,10 @@ def chosen_transport(transport: str | None) -> str:
 
 
 class Meeting:
-    """What ranks tell each other before they open a context together.
+    """Messages of ranks to each other before they open a context together.
 
-    number: of the context among those of the same ranks
-    token:  the same on all ranks, and nobody else's
+    number: of the context, among those of the same ranks
+    token:  the same on all ranks, and secret
     """
 
     def __init__(self, group: Any, rank: int, world_size: int, timeout: float) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which params make up a unit, and how a module becomes a sharded one."""
+"""Selects the params of a unit, and makes a module a sharded one."""
 
 from __future__ import annotations
 
@@ -163,8 +163,8 @@ def check_module(
 def late_parts(
     module: torch.nn.Module, ignored: set[torch.nn.Parameter]
 ) -> list[tuple[str, torch.nn.Module]]:
-    """Sharded parts of a module, the innermost first, that have got params since, such as adapters,
-    which are in no unit; without params that an earlier call was to ignore."""
+    """Sharded submodules, the innermost first, that have got params in no unit since, such as
+    adapters. Leaves out params that an earlier call was asked to ignore."""
     return [
         (path, part)
         for path, part in reversed(list(module.named_modules()))
@@ -199,8 +199,8 @@ def refuse_move(
     function: Callable[[torch.Tensor], torch.Tensor],
     recurse: bool = True,
 ) -> torch.nn.Module:
-    """In place of what moves a module: does to buffers and parts what leaves sharded params as
-    they are, such as .to() with the device and dtype that they have."""
+    """Replaces Module._apply. Allows functions that leave sharded params unchanged, such as .to()
+    with their own device and dtype, and refuses others."""
     for param in own_params(module).values():
         if param is not None and unit_of(param) is not None:
             probe = torch.empty(0, dtype=param.dtype, device=param.device)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How ranks find out together whether each of them can go on, and share small data."""
+"""Agreement of ranks on errors, and exchange of small data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from meron import errors
 
 
 class LoadError(errors.ArgumentError, RuntimeError):
-    """What does not fit on some rank; RuntimeError is what torch raises."""
+    """Something does not fit on some rank. Also a RuntimeError, as torch raises."""
 
 
 @contextlib.contextmanager

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a checkpoint and a model do not have in common, before anything is loaded."""
+"""Differences between a checkpoint and a model, found before anything is loaded."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Differences:
     mismatched: list[str] = field(default_factory=list)
 
     def text(self, strict: bool) -> str:
-        """What matters of it; empty if it fits."""
+        """The differences that matter, as text; empty if there are none."""
         lists = {"of another shape or dtype": self.mismatched}
         if strict:
             lists = {"missing": self.missing, "unexpected": self.unexpected, **lists}
@@ -44,7 +44,7 @@ class Differences:
 
 
 def source_of(names: Names, checkpoint: Checkpoint, name: str, kind: str = "values") -> str | None:
-    """What the checkpoint calls a tensor: any of its names, if it is tied."""
+    """The checkpoint's name of a tensor: any of its names, if it is tied."""
     for each in names.all_names(name):
         if (kind, each) in checkpoint.tensors:
             return each

@@ -262,7 +262,7 @@ def copied(value: Any) -> Any:
 
 
 def context_of(state_dict: dict[str, Any], model: Models | None) -> meron.Context:
-    """Whose ranks have a state dict. ArgumentError where that is not to be seen."""
+    """The context of a state dict. ArgumentError if the dict does not determine it."""
     if model is not None:
         return Names(model).sharding.context
     shards = [each for each in tensors_in(state_dict) if isinstance(each, FlatShard)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that were built on the device meta, whose values a checkpoint brings: init="defer".
+"""Models that were built on the device meta and get their values from a checkpoint: init="defer".
 
 Buffers that no file has, such as tables of rotary embeddings, are made by the module that has them.
 """
@@ -40,8 +40,8 @@ def meta_buffers(names: Names) -> Iterator[tuple[str, torch.nn.Module, str]]:
 
 
 def filler_of(part: torch.nn.Module) -> Any:
-    """What fills a module's own buffers: reset_parameters of one without params, or, for rotary
-    embeddings of transformers, another one made of the same config."""
+    """A function that fills a module's own buffers: reset_parameters of one without params. For
+    rotary embeddings of transformers, it copies those of a new one made of the same config."""
     if any(param is not None for param in own_params(part).values()):
         return None
     for name in RESET:

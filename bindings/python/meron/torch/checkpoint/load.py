@@ -32,7 +32,7 @@ LEFT_ALONE = "(not loaded) "  # begins a name that no file has
 
 @dataclass
 class Loaded:
-    """What was loaded.
+    """Result of a load.
 
     Attributes:
         path:       the checkpoint's directory.
@@ -42,7 +42,7 @@ class Loaded:
         missing:    names that the checkpoint lacks, and that stayed as they were.
         unexpected: names that the model does not have.
         tensors:    the caller's own, by name.
-        rng:        whether torch's random numbers go on; False where other ranks saved it.
+        rng:        True if torch's random numbers continue; False if other ranks saved them.
     """
 
     path: str
@@ -103,7 +103,7 @@ def load(
         strict: False leaves alone what the other side lacks. But states of optimizers that the
             checkpoint lacks begin anew.
         values_only: params and buffers; f32 masters follow, optimizers keep their states.
-        rng: go on with torch's random numbers, if as many ranks saved them.
+        rng: restore the state of torch's random numbers, if as many ranks saved it.
         rank0_only: only rank 0 sees the files, and sends the others their parts.
         per_node: each node has a folder of its own. A rank of each reads the node's files for all;
             there may be other nodes than at the save.
@@ -283,7 +283,7 @@ def schedulers_of(own: dict[str, Any], scheduler: Any, scaler: Any) -> list[tupl
 
 
 def read(found: Found, names: Names, reader: Reader, with_random: bool) -> None:
-    """What Python reads itself, into new tensors."""
+    """Reads the tensors that Python reads itself, into new ones."""
     checkpoint, context = reader.checkpoint, reader.context
     for name in names.others:
         if name in found.sources:

@@ -170,7 +170,7 @@ def set_model_state_dict(
     Args:
         options: torch's StateDictOptions. full_state_dict: all tensors are unsharded.
             broadcast_from_rank0 (with full_state_dict): rank 0's dict counts, and the others' are
-            not looked at; a tensor at a time is sent, of which each rank keeps its range. strict:
+            not looked at; it sends one tensor at a time, and each rank keeps its range. strict:
             False leaves alone what the other side lacks. ignore_frozen_params: frozen ones may be
             missing. `cpu_offload` has no effect: values are in host memory.
 
@@ -214,7 +214,7 @@ def set_model_state_dict(
 
 
 class Found:
-    """What a state dict has for a model.
+    """The parts of a state dict that a model uses.
 
     Attributes:
         params, others, extra_states: values, by the name that is used.
@@ -230,7 +230,7 @@ class Found:
 
 
 def kept(names: Names, key: Any, whole: torch.Tensor) -> torch.Tensor:
-    """What a rank keeps of rank 0's tensor. Local."""
+    """This rank's shard of rank 0's tensor, or the tensor if it is not sharded. Local."""
     place = names.params.get(names.aliases.get(key, key))
     if place is None or tuple(place[0].handles[place[1]].shape) != tuple(whole.shape):
         return whole

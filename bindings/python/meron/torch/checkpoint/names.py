@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a model's tensors are called in files: by their keys in its state_dict()."""
+"""Names of a model's tensors in files: their keys in its state_dict()."""
 
 from __future__ import annotations
 

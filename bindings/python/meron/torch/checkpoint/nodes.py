@@ -129,7 +129,7 @@ def candidates_of(texts: list[str]) -> tuple[list[Candidate], list[str]]:
 def open_on_nodes(
     context: meron.Context, folder: str | os.PathLike[str], name: str | None
 ) -> tuple[NodeReader, str]:
-    """The checkpoint of that name, or the newest of which the nodes' folders have all files.
+    """The checkpoint of that name, or the newest one whose files all exist in the nodes' folders.
 
     Returns a reader of it, and its name. Collective. Raises NotFoundError, CorruptError.
     """

@@ -186,8 +186,8 @@ def set_optimizer_state_dict(
 
     Takes what get_optimizer_state_dict returned here, after dcp.load say, or unsharded tensors,
     equal on all ranks; also those of another optimizer of the same rule, of torch or of
-    meron.torch. Set the model before: it sets the f32 values of 16-bit params too, of which a
-    "master" has the bits that are rounded away.
+    meron.torch. Set the model first, because that also sets the f32 values of 16-bit params; a
+    "master" then adds the bits that rounding dropped.
 
     Args:
         optimizers: as they were given to get_optimizer_state_dict, with the same groups.

@@ -51,8 +51,8 @@ def load_pretrained(
         strict: False leaves alone what the other side lacks.
         mapping: other names: {param: tensor}, {param: [tensors]} (one after the other along the
             first dimension), or a function from a param's name to either; None leaves it as found.
-        convert: {param: function of its tensors}, whose result is the param: what `mapping` cannot
-            say, such as a transpose. Each rank reads those tensors whole.
+        convert: {param: function of its tensors} that returns the param, for changes that
+            `mapping` cannot express, such as a transpose. Each rank reads those tensors whole.
         rank0_only: only rank 0 sees the files, and sends the others their parts.
 
     Raises, on all ranks, before anything has changed: NotFoundError, CorruptError, ParseError,
@@ -140,9 +140,9 @@ def asked(mapping: Mapped, every: list[str]) -> Sources:
 
 
 def renaming(names: Names, rest: list[str], there: set[str]) -> Callable[[str], str]:
-    """A prefix that is to be added to, or taken from, names that the files do not have.
+    """A function that adds a prefix to names that the files do not have, or removes one.
 
-    ArgumentError where several would do equally well.
+    ArgumentError if several prefixes would do equally well.
     """
     lacking = [n for name in rest for n in names.all_names(name) if n not in there]
     added = {f"{name.split('.')[0]}." for name in there if "." in name}
@@ -208,7 +208,7 @@ Read = tuple[dict[str, torch.Tensor], dict[Place, torch.Tensor], list[tuple[Plac
 def read(
     names: Names, reader: Reader, sources: dict[str, list[str]], convert: dict[str, Convert]
 ) -> Read:
-    """What Python reads itself: buffers, tensors to convert, and f32 values of 16-bit params."""
+    """Tensors that Python reads itself: buffers, ones to convert, f32 values of 16-bit params."""
     others = {name: reader.whole(sources[name][0]) for name in names.others if name in sources}
     converted: dict[Place, torch.Tensor] = {}
     for name, function in convert.items():

@@ -59,7 +59,7 @@ class Reader:
 
 
 class Contents(Checkpoint):
-    """What rank 0 has told of a checkpoint that this rank does not see."""
+    """Rank 0's description of a checkpoint that this rank does not see."""
 
     def __init__(self, manifest: str, path: str) -> None:
         import json

@@ -36,7 +36,7 @@ from meron.torch.unit import ShardedUnit
 Place = tuple[ShardedUnit, int]
 STEP = "state.step"
 UNCOUNTED = ("SGD",)  # classes of torch that count no steps
-# What the manifest's groups have, as torch calls it.
+# The options of the manifest's groups, with torch's names.
 NUMBERS = {
     "learning_rate": "lr",
     "epsilon": "eps",
@@ -47,13 +47,13 @@ NUMBERS = {
 
 @dataclass
 class Plan:
-    """What one optimizer gets.
+    """The states and options that one optimizer gets.
 
     Attributes:
         native: the engine loads its states, as they are in files.
         groups: options of each of its param groups.
-        entry: what the manifest has of it, with its number of steps; None if it was not the
-            engine's.
+        entry: the optimizer's entry in the manifest, with its number of steps; None if it was not
+            the engine's.
         counts: steps that each param of an engine's optimizer has taken.
         numbers: kinds of states that are one number per param; None if the checkpoint does not
             list them.
@@ -111,7 +111,7 @@ def plan_of(
 def entry_of(
     number: int, saved: list[dict[str, Any]] | None, listed: list[dict[str, Any]]
 ) -> dict[str, Any] | None:
-    """What the manifest says of an optimizer; None if the engine did not save it."""
+    """The manifest's entry of an optimizer; None if the engine did not save it."""
     if saved is None:  # by another language, or imported: one entry is of all params
         place = 0 if len(listed) == 1 else number
     elif number < len(saved) and saved[number]["engine"]:

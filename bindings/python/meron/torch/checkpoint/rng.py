@@ -18,7 +18,7 @@ def name_of(device: str, rank: int) -> str:
 
 
 def states(rank: int) -> Iterator[CheckpointTensor]:
-    """What this rank saves. Local."""
+    """The states that this rank saves. Local."""
     yield saved_tensor(name_of("cpu", rank), torch.get_rng_state())
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         yield saved_tensor(name_of("cuda", rank), torch.cuda.get_rng_state())

@@ -56,7 +56,7 @@ class SaveHandle:
         return self._sharding.context.wait_copied(timeout)
 
     def done(self) -> bool:
-        """Whether the checkpoint exists; never blocks. Raises as `wait`."""
+        """True once the checkpoint exists; never blocks. Raises as `wait`."""
         return self._future.done()
 
     @property
@@ -84,7 +84,7 @@ def save(
     per_node: bool = False,
     background: bool = False,
 ) -> SaveHandle:
-    """Saves a sharded model and what its training needs to go on, as checkpoint `name`. Collective.
+    """Saves a sharded model and its training state as checkpoint `name`. Collective.
 
     Each rank writes its own part; any number of ranks, under any plan, loads it with `load`. It
     exists whole or not at all (docs/checkpoint-format.md). Tensors have their names in
@@ -112,19 +112,19 @@ def save(
         skip_frozen: leave frozen params out.
         per_node: each node has a folder of its own, such as one on a local disk; ranks of a node
             give the same.
-        background: return when the save has begun. Forward and backward may go on, and a step waits
-            until its states are copied. Until `wait_copied` tensors of the caller must stay as they
-            are, and so must `state` of a torch optimizer: set_full_optimizer_state waits for it.
+        background: return when the save has begun. Forward and backward may run, and a step waits
+            until its states are copied. Until `wait_copied`, tensors of the caller must not change.
+            Nor must `state` of a torch optimizer: set_full_optimizer_state waits for the copy.
 
     Returns:
         A handle of the save, which has ended unless `background`.
 
     Blocks on the drive and on all ranks; with `background` only until the save before has ended.
 
-    Raises, on all ranks: ArgumentError and UnsupportedError (something that a checkpoint cannot
-    hold is named), DuplicateError (the name is taken), StateError (a gradient waits for its step),
-    NoSpaceError, InputOutputError, GroupError. The checkpoints that were there stay, and training
-    can go on.
+    Raises, on all ranks: ArgumentError and UnsupportedError (they name something that a checkpoint
+    cannot hold), DuplicateError (the name is taken), StateError (a gradient waits for its step),
+    NoSpaceError, InputOutputError, GroupError. Existing checkpoints stay, and training can
+    continue.
     """
     names = Names(model)
     sharding = names.sharding

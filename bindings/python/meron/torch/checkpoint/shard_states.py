@@ -26,7 +26,7 @@ from meron.torch.optim.states import NUMBERS, numbers_in
 from meron.torch.sharding import Sharding
 from meron.torch.unit import ShardedUnit
 
-# What the engine calls states that classes of torch call otherwise.
+# The engine's names of states that classes of torch name otherwise.
 KINDS = {"SGD": {"momentum_buffer": "exp_avg"}, "Adagrad": {"sum": "exp_avg_sq"}}
 FIRST, SECOND = "exp_avg", "exp_avg_sq"
 KEY = re.compile(r"[a-z0-9_]{1,64}")
@@ -49,7 +49,7 @@ def kind_of(optimizer: torch.optim.Optimizer, key: str) -> str:
 
 
 def key_of(optimizer: torch.optim.Optimizer, kind: str) -> str | None:
-    """What an optimizer calls a state of a kind; None for what is no optimizer's."""
+    """An optimizer's name of a state of a kind; None if it has no such state."""
     for key, own in KINDS.get(type(optimizer).__name__, {}).items():
         if own == kind:
             return key
@@ -154,7 +154,7 @@ def cut(own: range, share: tuple[int, int]) -> range:
 def states_of(
     optimizer: torch.optim.Optimizer, names: Names, share: tuple[int, int]
 ) -> Iterator[CheckpointTensor]:
-    """What this rank gives of the states of a torch optimizer, in place. Local."""
+    """This rank's shards of the states of a torch optimizer, in place. Local."""
     first = names.sharding.context.rank == 0
     for held in (one for group in held_params(optimizer, names) for one in group):
         state = optimizer.state.get(held.part, {})
@@ -233,8 +233,8 @@ def number_kinds(optimizer: torch.optim.Optimizer) -> list[str]:
 
 
 def mark_unstepped(states: Iterable[Mapping[str, Any]]) -> None:
-    """Gives elementwise states that are zero the sign of -0.0, which no step gives all elements:
-    some rules do not begin with zeros as they would without a state."""
+    """Marks elementwise states that are zero by the sign of -0.0, which no step gives to all
+    elements. Some rules start differently from zeros than from no state."""
     for state in states:
         for value in elementwise(state).values():
             if value.is_floating_point() and not value.any():

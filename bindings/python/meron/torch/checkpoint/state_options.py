@@ -14,7 +14,7 @@ from meron.torch.torch_internals import FQN_MODIFIERS, WRAPPERS
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What torch's class has, with its defaults: importing that one takes a second."""
+    """The options of torch's class, with its defaults: importing that one takes a second."""
 
     full_state_dict: bool = False
     cpu_offload: bool = False
@@ -74,7 +74,7 @@ def refuse_submodules(submodules: Any) -> None:
 
 
 def prefixes_of(model: Any, submodules: Any, options: Options) -> list[str]:
-    """What the names of tensors of some submodules begin with; empty for the whole model."""
+    """The prefixes of the names of some submodules' tensors; empty for the whole model."""
     if not submodules:
         refuse_short_names(options)
         return []

@@ -58,18 +58,18 @@ class Residency(Protocol):
     """Of one context.
 
     device:          as meron.open takes it; "" is the host
-    torch_device:    where params are in use, and what `param.device` says at any time
-    autograd_device: whose queue of autograd has the backwards of units; None: there is one
+    torch_device:    the device of params in use, and of `param.device` at any time
+    autograd_device: its queue of autograd has the backwards of units; None: there is one queue
     memory:          of a new unit
-    reducer:         the GradientReducer of gradients that are there
-    begin:           a pass begins: the last one of equal `kind` has the order of its uses
-    renew:           units or limits have changed. The next pass is collective then
-    drop:            releases what stays or was begun ahead, before values of some units change
-    release:         releases all gathers of the schedule, and that
-    reset:           after an exception: nothing is in use but what is pinned
-    forget_units:    some units have gone
-    refuse_written:  StateError for params that were written to in use, where their pages tell
-    close:           the context is about to be closed
+    reducer:         the GradientReducer of gradients on this device
+    begin:           begins a pass; its uses follow the order of the last pass of equal `kind`
+    renew:           units or limits have changed, so the next pass is collective
+    drop:            releases kept and prefetched units, before values of some units change
+    release:         the same, and releases all gathers of the schedule
+    reset:           after an exception: only pinned units are in use
+    forget_units:    some units have been destroyed
+    refuse_written:  StateError for params that were written to in use, if their pages show it
+    close:           the context will be closed next
     """
 
     device: str

@@ -11,10 +11,10 @@ Cost: one system call per pass and step, which reads 8 bytes per 4 KiB of params
 If /proc or the file's descriptor is not available, tensors stay over the read-only mapping, and a
 warning says so.
 
-NumPy's views of meron.Gather do not use it. NumPy keeps to their read-only flag on every path; what
-ignores it is torch.from_numpy and DLPack. A look at the pages at each release would take many times
-the 3 us of a gather. And which lease has written is unknown where two share a page, or one ends in
-a finalizer, which cannot raise.
+NumPy's views of meron.Gather do not use it. NumPy keeps to their read-only flag on every path; only
+torch.from_numpy and DLPack ignore it. A look at the pages at each release would take many times the
+3 us of a gather. If two leases share a page, the one that wrote is unknown. A lease that ends in a
+finalizer cannot raise.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a mapping of this process has what it has."""
+    """The addresses of a mapping of this process, and its range of the file."""
 
     begin: int
     end: int
@@ -123,7 +123,7 @@ class Shadow:
         return ranges
 
     def discard(self, offset: int) -> tuple[int, int]:
-        """One page; returns from which byte to which it differed."""
+        """Discards a page; returns the addresses between which it differed."""
         part = self.bytes[offset : offset + PAGE]
         written = part.copy()
         self.mapping.madvise(mmap.MADV_DONTNEED, offset, PAGE)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Params that are used on a device: gathers write to its memory.
 
-Between gathers a unit holds nothing there. A gather writes the whole tensors into one storage of
-torch's, whose memory is taken before and given back after, and which stays the same object: what
-autograd has saved of a param, such as a transposed view, means the whole tensor again when backward
-has gathered the unit.
+Between gathers a unit holds nothing there. A gather writes the full tensors into one storage of
+torch. The storage stays the same object, but has memory only while the unit is gathered. A tensor
+that autograd has saved of a param, such as a transposed view, shares it, and is full again when
+backward has gathered the unit.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class DeviceMemory:
         return storage
 
     def _make_options(self) -> tuple[Any, Any]:
-        """What the engine is told of every gather; addresses and the stream are new each time."""
+        """The options of every gather; addresses and the stream are new each time."""
         targets = new("meron_destination[]", len(self.handles))
         for target, handle in zip(targets, self.handles):
             target.param = handle._handle
@@ -230,7 +230,7 @@ class DeviceResidency:
 
     def limit(self, name: str) -> int:
         default = DEFAULTS[name]
-        # What every rank has whole between steps anyway, it has on its device too.
+        # If every rank keeps full params between steps, it keeps them on its device too.
         if name == "persist_elements" and self.owner.keeps_params:
             default = 1 << 63
         return self.owner.limits.get(name, default)
@@ -256,7 +256,7 @@ class DeviceResidency:
     # ---- Passes --------------------------------------------------------------------------------
 
     def begin(self, kind: int) -> None:
-        """Begins a pass; what was begun ahead and not used is given back."""
+        """Begins a pass; releases units that were gathered ahead and not used."""
         if self.kind >= 0:
             self.orders[self.kind] = self.order
         self.kind = kind
@@ -293,7 +293,7 @@ class DeviceResidency:
             self.give_back(memory)
 
     def follow(self, memory: DeviceMemory) -> None:
-        """Where the recorded order goes on; nowhere, when it does not have the unit any more."""
+        """Moves to the unit's next use in the recorded order; to the end if there is none."""
         for position in range(self.position, len(self.followed)):
             if self.followed[position] is memory:
                 self.position = position + 1
@@ -303,7 +303,7 @@ class DeviceResidency:
     def comes_soon(self, memory: DeviceMemory) -> bool:
         if self.live > self.limit("max_live_elements"):
             return False
-        # What would be begun ahead at the next use might as well stay.
+        # A unit that the next use would gather ahead can stay.
         left = max(self.limit("max_reuse_elements"), self.limit("prefetch_elements"))
         for later in itertools.islice(self.followed, self.position, None):
             if later is memory:
@@ -344,7 +344,7 @@ class DeviceResidency:
             self.live -= memory.elements
 
     def drop(self, written: Iterable[ShardedUnit] = ()) -> None:
-        """Gives back what stays or was begun ahead, before values are written: those of `written`.
+        """Releases kept and prefetched units, before values are written: those of `written`.
 
         Raises StateError for one that is in use: its values on the device would be the old ones.
         """

@@ -13,9 +13,9 @@ from meron.torch.gradients.reducer import GradientReducer
 from meron.torch.residency.devices import TorchDevice
 from meron.torch.unit import ShardedUnit
 
-# Units whose gradients are under way, each of which holds memory of the device until it has ended:
-# so many at any size, and more while they hold no more than so many bytes. A wait for one keeps the
-# thread from asking for the next layer's work.
+# Most units whose gradients are under way: each holds memory of the device until it has ended. More
+# are allowed while they hold no more than MOST_BYTES. A wait for one keeps the thread from queuing
+# the next layer's work.
 MOST = 2
 MOST_BYTES = 256 << 20
 

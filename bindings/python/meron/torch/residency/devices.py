@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How torch and the engine reach one device: streams, memory, and who waits for whom.
+"""A device as torch and the engine share it: streams, memory, and waits between streams.
 
     cuda[:N]   whole tensors are torch's own, in memory of its caching allocator; streams wait, and
                the host does not
@@ -26,8 +26,8 @@ class TorchDevice(abc.ABC):
     """Attributes:
 
     name:         as meron.open takes it.
-    torch_device: where params are in use, and what `param.device` says at any time.
-    allocator:    what the engine takes its own memory of the device from; None is its own pool.
+    torch_device: the device of params in use, and of `param.device` at any time.
+    allocator:    the source of the engine's own memory of the device; None is its own pool.
     """
 
     name: str
@@ -40,11 +40,11 @@ class TorchDevice(abc.ABC):
 
     @abc.abstractmethod
     def landing(self, storage: torch.UntypedStorage) -> tuple[int, Any]:
-        """Where a gather is to write what `storage` will hold: an address, and what keeps it."""
+        """The address to which a gather writes the content of `storage`, and an owner of it."""
 
     @abc.abstractmethod
     def land(self, gather: Any, storage: torch.UntypedStorage, keep: Any) -> None:
-        """What is asked of the current stream from now on finds the gather's values in `storage`.
+        """Work queued on the current stream from now on finds the gather's values in `storage`.
 
         Blocks on peers.
         """
@@ -55,12 +55,12 @@ class TorchDevice(abc.ABC):
 
     @abc.abstractmethod
     def follow(self, stream: int) -> None:
-        """What is asked of the current stream from now on comes after what was asked of another."""
+        """Work queued on the current stream from now on waits for the work on another stream."""
 
     @abc.abstractmethod
     def used_by(self, storage: torch.UntypedStorage, stream: int) -> None:
-        """`storage` is about to be given back; what was asked of `stream`, which it was not taken
-        for, may still use it."""
+        """`storage` will be released soon. Work on `stream`, which did not allocate it, may still
+        use it."""
 
 
 class CudaDevice(TorchDevice):

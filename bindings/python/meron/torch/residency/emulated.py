@@ -56,7 +56,7 @@ def device() -> tuple[Any, Any, Any]:
 
 
 class Block:
-    """Memory of the device, given back when this dies; it begins with garbage.
+    """Memory of the device, released when this object dies; it begins with garbage.
 
     address: of its first byte.
     """

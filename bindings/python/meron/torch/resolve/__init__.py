@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What shard was asked for: device, plan, context. Conflicts raise before anything changes."""
+"""The arguments of shard: device, plan, context. Conflicts raise before anything changes."""

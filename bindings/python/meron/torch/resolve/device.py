@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which device a module is trained on: what the caller says, else what its params say."""
+"""The device on which a module is trained: the caller's choice, else that of its params."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def device_name(asked: str | torch.device, source: str = "device") -> str:
 
 
 def asked_device(asked: str | torch.device | None) -> str | None:
-    """What the caller says, or else MERON_TORCH_DEVICE; None: nobody says anything."""
+    """The caller's choice, or else MERON_TORCH_DEVICE; None if neither is set."""
     if asked is not None:
         return device_name(asked)
     given = os.environ.get(DEVICE_VARIABLE)
@@ -135,8 +135,8 @@ def new_device(asked: str | torch.device | None) -> str:
 
 
 def check_place(name: str, lies: torch.device, device: str) -> None:
-    """ArgumentError for a param that lies where a context of `device` takes none from: it takes
-    those of its own device, of the CPU, and of no place yet."""
+    """ArgumentError for a param in a place that a context of `device` does not accept. It accepts
+    params on its own device, on the CPU, and on meta."""
     if lies.type not in ("cpu", "meta") and str(lies) != device:
         refuse_place(name, lies, device)
 

@@ -47,7 +47,7 @@ class MixedPrecision:
 def from_config(
     config: Any, plan: Any, mp: MixedPrecision | None, limits: dict[str, int]
 ) -> tuple[meron.Plan, MixedPrecision, dict[str, int]]:
-    """What a DeepSpeed config says of sharding; arguments of the caller's go before."""
+    """The settings of a DeepSpeed config for sharding; arguments of the caller take precedence."""
     if plan is not None:
         raise errors.argument("give either a plan or a config, not both")
     if registry.config_reader is None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole values of a param: those that a forward sees, and those that its owners have.
+"""Full values of a param: those that a forward sees, and those of its owners.
 
-They differ where the plan has a codec for params: what is gathered has been encoded and decoded,
-also of a rank's own part. Updates are made to the owners' values, so these are what is saved.
+They differ if the plan has a codec for params: gathered values have been encoded and decoded, a
+rank's own part too. Updates change the owners' values, so a save writes these.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that were built on the device "meta": real values, one module at a time, of which only the
-shards stay."""
+"""Gives models that were built on the device "meta" real values, one module at a time. Only the
+shards are kept."""
 
 from __future__ import annotations
 

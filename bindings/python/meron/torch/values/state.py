@@ -137,7 +137,7 @@ def clip_grad_norm_(
 
 
 def global_norm(sharding: Sharding, parts: list[torch.Tensor], norm_type: float) -> float:
-    """The norm over all ranks of gradients of which each rank has parts."""
+    """The norm of gradients over all ranks; each rank has parts of them."""
     power = global_power(sharding, parts, norm_type)
     return power if math.isinf(norm_type) else power ** (1 / norm_type)
 

@@ -55,7 +55,7 @@ def write_sources(
 
 
 def is_first(context: meron.Context, units: Iterable[ShardedUnit]) -> bool:
-    """Whether no lower rank owns the same of the units as this one. Collective."""
+    """True if no lower rank owns the same ranges of the units. Collective."""
     # Equal ranges have equal digests, whose 16-bit words a sum of floats keeps.
     ranges = [handle.owned for unit in units for handle in unit.handles]
     digest = hashlib.blake2b(repr(ranges).encode(), digest_size=8).digest()
