@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handles: what the C ABI hands out instead of pointers. An id holds kind (8 bits), generation (32)
-// and slot (24); 0 is null. A generation is never used twice for a slot, so an id whose object is
-// gone stays recognizable, in any language's finalizer, until 2^32 objects later.
+// Handles: the C ABI returns these instead of pointers. An id holds kind (8 bits), generation (32)
+// and slot (24); 0 is null. A slot never reuses a generation, so an id of a destroyed object stays
+// recognizable, in any language's finalizer, until 2^32 objects later.
 #pragma once
 
 #include <array>

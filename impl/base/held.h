@@ -77,7 +77,7 @@ class Held {
 
 // Releases the calling thread's lock, if it has one, until the end of the scope. Other threads must
 // not touch the scope's objects: the turn, Operation::running() and the states of units
-// (Unit::Busy) tell them under the lock. `wanted` is false for work too short to be worth a
+// (Unit::Busy) mark these under the lock. `wanted` is false for work too short to be worth a
 // release.
 class Recess {
  public:

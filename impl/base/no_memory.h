@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a container finds no memory it throws. These make an error of it, so that a rank can tell
-// its peers.
+// Containers throw if they find no memory. These functions make an error of it, so that a rank can
+// report it to its peers.
 #pragma once
 
 #include <new>

@@ -58,7 +58,8 @@ std::optional<Error> find_unmade(const Channel& world, const Channel& group, con
   const Status whole = world.status();
   if (whole.ok()) return std::nullopt;
   const ErrorInfo& info = whole.error().info();
-  if (info.operation != kMakingAGroup) return std::nullopt;  // whoever has the group may come yet
+  if (info.operation != kMakingAGroup)
+    return std::nullopt;  // ranks with the group may still arrive
   for (const int m : missing) {
     const int rank = axis.members().world_rank(m);
     if (rank != info.peer) continue;

@@ -85,8 +85,8 @@ class BlockReader {
   Result<std::span<const std::byte>> next_piece();
   // Begins reads as far ahead as there are blocks.
   Status read_ahead();
-  // Lets the system read what goes through its page cache: a read from there is begun when the one
-  // before it has ended, so that the drive would wait between.
+  // Lets the system read ahead for reads through its page cache. Such a read begins when the one
+  // before it has ended, so the drive would be idle in between.
   Status announce();
   Status await_front();
   // The checksums of its blocks up to that of byte `at` of the file.

@@ -167,7 +167,7 @@ Entry entry_of(const std::string& name, const Checkpoint& checkpoint) {
 
 Entry damaged_entry(const std::string& name, const std::string& path, const Error& error) {
   Entry entry{.name = name, .defect = reason_of(error), .damage = error};
-  // Its history may still tell its step.
+  // Its history may still have its step.
   const auto held = HeldFiles::open(path);
   if (!held.ok()) return entry;
   auto history = read_history(**held, path);
@@ -286,7 +286,7 @@ Status check_damage(const std::vector<Entry>& entries) {
   return Ok{};
 }
 
-// The name of the newest one of another line, if that has come further.
+// The name of the newest one of another line, if that line has reached a later step.
 std::string other_run_of(const std::vector<Entry>& entries) {
   const Entry& chosen = entries.front();
   for (const Entry& entry : entries) {

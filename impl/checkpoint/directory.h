@@ -4,10 +4,10 @@
 // manifest says, as after a copy that was interrupted. Whatever else keeps it from being read is
 // damage. Other files in ROOT are left alone.
 //
-// Where each node saves on its own disk (Manifest::nodes > 1), a node's directory holds the files
-// of its ranks: none if its ranks own no elements. If a `node` is given its files must exist; else
-// those of one node or more must, unless some node has none, and a node with some files missing
-// makes the checkpoint incomplete.
+// If each node saves on its own disk (Manifest::nodes > 1), a node's directory holds the files of
+// its ranks: none if its ranks own no elements. If a `node` is given, its files must exist.
+// Otherwise the files of at least one node must exist, unless some node has none. A node with some
+// files missing makes the checkpoint incomplete.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models as Hugging Face publishes them, described like checkpoints of values without checksums.
 //
-// Links are followed: its cache of downloads consists of them, and whoever names a directory of it
-// means what they lead to. Names within an index are single components all the same.
+// Links are followed: Hugging Face's cache of downloads consists of them, and a path into it means
+// their targets. Names within an index are single components all the same.
 #pragma once
 
 #include <string>

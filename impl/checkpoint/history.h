@@ -17,9 +17,9 @@ inline constexpr size_t kMaxHistory = 4096;  // bytes
 
 struct History {
   std::string id;      // Manifest::id
-  std::string parent;  // the id of what the run saved or loaded before; empty: nothing
+  std::string parent;  // the id of the checkpoint that the run saved or loaded before; may be empty
   // Checkpoints that continue each other are a line. This is the id of the first one. A run that
-  // goes back to an older step begins another line. Empty: the line of those without a history.
+  // returns to an older step begins another line. Empty: the line of those without a history.
   std::string lineage;
   uint64_t step = 0;      // Manifest::step
   uint64_t saved_ns = 0;  // since 1970

@@ -27,7 +27,7 @@ Status check_range(std::span<const File> files, const WantedRange& range) {
       .on(file.name);
 }
 
-// Whether one read of the block can serve `at`, which comes after it, too.
+// True if one read of the block can also serve `at`, which is behind it.
 bool may_extend(const PlannedRead& read, const WantedRange& range, uint64_t at, uint64_t block) {
   return read.file == range.file && at / block == read.offset / block && at >= read.offset &&
          at <= read.offset + read.bytes + kReadGap;

@@ -37,7 +37,7 @@ Status TensorReader::hold() {
   if (!checkpoint_.held) return Ok{};
   for (const File& file : manifest().files) {
     MERON_ASSIGN(const auto there, checkpoint_.held->look_at(file.name));
-    // Where each node has a directory, the files of other nodes are elsewhere.
+    // If each node has a directory, the files of other nodes are elsewhere.
     if (!there && manifest().origin.nodes > 1 && checkpoint_.held->in_place()) continue;
     MERON_TRY(checkpoint_.held->hold(file.name));
   }

@@ -68,7 +68,7 @@ class Verifier {
   }
 
  private:
-  // Where each node saved on its own disk, this directory may have the files of some.
+  // If each node saved on its own disk, this directory may have the files of some nodes.
   Status find_absent_nodes() {
     if (manifest_.origin.nodes <= 1) return Ok{};
     MERON_ASSIGN(const std::vector<uint32_t> there, nodes_there(checkpoint_.path, manifest_));

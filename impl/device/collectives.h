@@ -25,7 +25,7 @@ class DeviceCommunicator;
 // The name of a communicator: made by one rank, handed to the others over the host.
 using CommunicatorId = std::array<std::byte, MERON_COLLECTIVE_ID_BYTES>;
 
-// Memory that the library was told of, until this goes. Holds the communicator.
+// Memory that is registered with the library while this object lives. Holds the communicator.
 class DeviceRegistration {
  public:
   DeviceRegistration() = default;
@@ -45,7 +45,7 @@ class DeviceRegistration {
   void* registration_ = nullptr;
 };
 
-// Memory in a window of a communicator, until this goes: when no work uses it on any rank.
+// Memory in a window of a communicator. Destroy it when no work uses it on any rank.
 class DeviceWindow {
  public:
   DeviceWindow() = default;
@@ -73,7 +73,7 @@ class DeviceWindow {
 };
 
 // One rank of a communicator. One thread at a time uses it; ready and abort are for any thread at
-// any time. Errors name the library, the rank, and what the library said.
+// any time. Errors name the library and the rank, and quote the library's message.
 class DeviceCommunicator : public std::enable_shared_from_this<DeviceCommunicator> {
  public:
   // One that was not closed is aborted: work that waits for a peer does not outlive it.
@@ -138,9 +138,9 @@ class DeviceCollectives : public std::enable_shared_from_this<DeviceCollectives>
   std::string name() const;                                // "nccl 2.28.9 at /path"
 
   Result<CommunicatorId> create_id() const;
-  // Begins to open one: ready() of it says when all ranks have come. `timeout`: the most that any
-  // of its calls waits. Device -1: the calling thread's current one. `copy_engines`: these are to
-  // do what they can.
+  // Begins to open a communicator. Its ready() returns true once all ranks have arrived. `timeout`:
+  // longest wait of each of its calls. Device -1: the calling thread's current one. `copy_engines`:
+  // use these where possible.
   Result<std::shared_ptr<DeviceCommunicator>> begin(const CommunicatorId& id, int size, int rank,
                                                     int32_t device,
                                                     std::chrono::milliseconds timeout,

@@ -33,9 +33,9 @@ class StreamEvents {
  private:
   mutable std::mutex mutex_;  // a leaf
   uint64_t recorded_ = 0;
-  uint64_t come_ = 0;          // it and those before have come
-  uint64_t awaited_ = 0;       // it and those behind had not come
-  int64_t look_again_ns_ = 0;  // when that is asked again
+  uint64_t come_ = 0;          // it and those before are complete
+  uint64_t awaited_ = 0;       // it and those behind were not complete
+  int64_t look_again_ns_ = 0;  // time of the next query for these
 };
 
 // An event of a stream, or empty if there is nothing to wait for.
@@ -165,8 +165,8 @@ class Device final : public DeviceMemoryOwner, public std::enable_shared_from_th
   std::string name() const;                          // "cuda:0 (NVIDIA H200)"
   Result<uint64_t> free_bytes() const;
 
-  // MERON_E_NO_MEMORY, with figures, where there is none: nothing else has changed then. A
-  // trainer's allocator is asked in a Recess, and takes memory back when the lock is released.
+  // MERON_E_NO_MEMORY, with figures, if there is too little: nothing else has changed then. Calls a
+  // trainer's allocator in a Recess; it gets memory back when the lock is released.
   Result<DeviceMemory> allocate(uint64_t bytes, void* stream, const std::string& what);
   // True if memory may be freed on a stream other than the one that allocated it. A trainer's
   // allocator only knows the stream of the allocation.

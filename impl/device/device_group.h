@@ -85,7 +85,7 @@ class DeviceGroup {
     std::byte* to = nullptr;          // everybody's, in the order of ranks
     uint64_t bytes = 0;               // of each rank
   };
-  // The call whose part a launch is, for whoever looks after it.
+  // The call that a launch is part of, for DeviceWatch.
   struct Call {
     uint64_t sequence = 0;
     Deadline deadline;
@@ -131,8 +131,8 @@ class DeviceGroup {
   DeviceSide& side_;
   Channel& channel_;
   const Pairs pairs_;
-  std::deque<std::shared_ptr<DeviceLaunch>> launches_;  // in the order in which they were asked for
-  std::vector<DeviceEvent> events_;                     // to be used again
+  std::deque<std::shared_ptr<DeviceLaunch>> launches_;  // in the order of their calls
+  std::vector<DeviceEvent> events_;                     // for reuse
   DeviceEvent turn_;                                    // the end of the last launch
   void* turn_stream_ = nullptr;
   bool aborted_ = false;

@@ -26,7 +26,7 @@ DeviceSide::~DeviceSide() {
   synchronize();
 }
 
-// Either the thread that goes to sleep sees the mark, or this sees that it sleeps.
+// Either the thread that is about to sleep sees the mark, or this sees that it sleeps.
 Status DeviceSide::wake_after(void* stream) {
   std::atomic<bool>& asked = stream == up()     ? up_asked_
                              : stream == down() ? down_asked_
@@ -36,7 +36,7 @@ Status DeviceSide::wake_after(void* stream) {
   return wake_right_after(stream);
 }
 
-// A device that cannot do it has failed: whoever sleeps looks after its work from time to time.
+// A failed device cannot wake anyone: sleeping threads check its work from time to time.
 void DeviceSide::ask_to_be_woken() {
   if (up_asked_.exchange(false)) (void)wake_right_after(up());
   if (down_asked_.exchange(false)) (void)wake_right_after(down());

@@ -53,7 +53,7 @@ void GatherWindow::release(void* data, uint64_t bytes, void* stream) {
 
 void GatherWindow::close() {
   if (!window_) return;
-  // Streams of whoever computes may still be reading. A device that has failed does not.
+  // Streams that compute may still be reading. Those of a failed device are not.
   for (const Released& each : released_) (void)device_->wait(up_, each.used);
   if (!released_.empty()) (void)device_->synchronize(up_);
   released_.clear();

@@ -23,7 +23,7 @@ bool PinnedRing::grow() {
     refused_ = true;
     return false;
   }
-  // Why not has been said of other memory: DeviceSide::pin.
+  // DeviceSide::pin has reported the reason of a failure for other memory.
   PinnedRange pinned = device_.pin(buffer->data, kPieceBytes, nullptr);
   if (!pinned) {
     arena_.release(*buffer);

@@ -43,7 +43,7 @@ class PinnedRing {
   struct Piece {
     Buffer buffer;
     PinnedRange pinned;
-    DeviceEvent sent;  // what was sent of it has come; nothing: none was
+    DeviceEvent sent;  // the end of its last send; empty if there was none
   };
   // One more; false: memory cannot be had, or not be pinned.
   bool grow();
@@ -52,7 +52,7 @@ class PinnedRing {
   Arena& arena_;
   std::vector<Piece> pieces_;
   size_t next_ = 0;  // to be taken: of all, the one that was sent first
-  size_t sent_ = 0;  // since half_sent() said so
+  size_t sent_ = 0;  // since half_sent() returned true
   bool refused_ = false;
 };
 

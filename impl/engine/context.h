@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The context: one rank's engine. It owns transport, memory, units and the operations under way,
-// and drives these from whoever waits.
+// The context: one rank's engine. It owns transport, memory, units and the operations under way.
+// Waiting threads advance these.
 //
 // Threads: one lock, lock(), guards everything but the counters, and is held for a short time.
 // Functions that need it take its token (base/held.h); so does all that acts on units, gathers,
@@ -109,7 +109,7 @@ class Context : public std::enable_shared_from_this<Context> {
   void release_soon(Release release) {
     if (LockIfFree held(*this); held.taken()) return release();
     releases_.add(std::move(release));
-    const LockIfFree held(*this);  // who had it may have gone by now
+    const LockIfFree held(*this);  // the lock may be free by now
   }
   // The same of a value that the caller keeps until this returns: it is shared only if it is
   // queued.
@@ -209,7 +209,7 @@ class Context : public std::enable_shared_from_this<Context> {
                                                       const ReduceOptions& options);
   // As wait(), for all operations on the units' gradients that have begun.
   Result<bool> wait_reductions(std::span<const std::shared_ptr<Unit>> units, int64_t timeout_ns);
-  // Where the trainer writes a gradient itself, in the gradient dtype.
+  // The address at which the trainer writes a gradient itself, in the gradient dtype.
   Result<std::byte*> gradient_place(const std::shared_ptr<Unit>& unit, const Param& param,
                                     bool overwrite);
   // This rank's shard of a reduced gradient: elements `part` of the param. The caller may change
@@ -266,7 +266,7 @@ class Context : public std::enable_shared_from_this<Context> {
     return Deadline::after(rank_->timeout_ns, channel.posted_ns());
   }
   Status await_room(Held& held, Channel& channel);
-  // Where MERON_FLIGHT_RECORD names a folder: writes this rank's record there, once, when its group
+  // If MERON_FLIGHT_RECORD names a folder: writes this rank's record there, once, when its group
   // breaks.
   void tell_notices();
   void record_failure(const Error& error);
@@ -294,8 +294,8 @@ class Context : public std::enable_shared_from_this<Context> {
   Result<std::shared_ptr<Optimizer>> create_optimizer(Held& held,
                                                       std::vector<std::shared_ptr<Unit>> units,
                                                       const OptimizerOptions& options);
-  // Where a unit's memory in the window is being released, none is allocated: ranks would get
-  // different places.
+  // An error while a unit's memory in the shared segment is being released: an allocation could
+  // then get different places on different ranks.
   Status check_window_settled() const;
   Status check_no_gradient_begins(const Unit& unit) const;
   Status open_bucket(const std::shared_ptr<Unit>& unit);
@@ -307,7 +307,7 @@ class Context : public std::enable_shared_from_this<Context> {
                                                      const ReduceOptions& options, CallKind kind,
                                                      bool ends);
   Status check_finish(const Unit& unit) const;
-  // Where the sums are there already, and none of them is exchanged any more.
+  // If the sums exist already, and none of them is exchanged any more.
   Result<std::shared_ptr<Operation>> finish_sums(const std::shared_ptr<Unit>& unit,
                                                  const ReduceOptions& options);
   static Error destroyed_error(const Unit& unit);
@@ -401,7 +401,7 @@ class Context : public std::enable_shared_from_this<Context> {
     std::optional<WaitReports> reports;  // from the first slow wait on
   };
   Waiters waiters_;
-  // Ended before anything above goes.
+  // Ended before anything above is destroyed.
   struct Threads {
     std::unique_ptr<ProgressThread> progress;
     std::unique_ptr<DeviceWatch> devices;

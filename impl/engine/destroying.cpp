@@ -122,7 +122,7 @@ Status Context::advance_destruction(Held& held, const std::shared_ptr<Unit>& uni
 
 Status Context::destroy_unit(const std::shared_ptr<Unit>& unit) {
   using Phase = Destruction::Phase;
-  // To the end: what other threads begin comes before or after it on every rank.
+  // Kept to the end, so that calls of other threads come before or after it on every rank.
   MERON_ASSIGN([[maybe_unused]] const Turn turn, turn_when_copied());
   std::shared_ptr<Operation> operation;
   {

@@ -156,7 +156,7 @@ Result<std::shared_ptr<Unit>> Context::create_unit(Held& held, std::string name,
     }
   }
   if (!created.ok()) {
-    // The peers have gone on with a unit that this rank cannot hold: say so before they wait for
+    // The peers continue with a unit that this rank cannot hold: reports that before they wait for
     // it.
     if (channel.size() > 1) return channel.fail(std::move(created).error().on(name));
     names_.units.erase(name);

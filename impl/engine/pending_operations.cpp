@@ -10,8 +10,8 @@
 namespace meron {
 namespace {
 
-// Where ranks share no memory, words of a peer may come before the record of the call that they
-// belong to was compared.
+// If ranks share no memory, words of a peer may arrive before the record of their call was
+// compared.
 Result<bool> advance_compared(Operation& operation) {
   Channel& channel = operation.channel();
   if (channel.link() != nullptr && operation.sequence() != 0 && !operation.begins_alone()) {
@@ -21,9 +21,8 @@ Result<bool> advance_compared(Operation& operation) {
   return operation.advance();
 }
 
-// Where memory runs out the operation ends half-way, and with it the group whose ranks are in it: a
-// next one would take what was begun for its own. The counts of those that run must be right
-// afterwards.
+// If memory runs out, the operation ends half-way. So the group must break: a later operation would
+// use what this one has begun. The counts of running operations must be right afterwards.
 Result<bool> advance_safely(Operation& operation) {
   try {
     return advance_compared(operation);
@@ -36,7 +35,7 @@ Result<bool> advance_safely(Operation& operation) {
   }
 }
 
-// Counts a thread that goes through the list, until it leaves, also for want of memory.
+// Counts a thread that walks the list, until it leaves, even by an exception.
 class Passing {
  public:
   explicit Passing(int& passes) : passes_(passes) { ++passes_; }

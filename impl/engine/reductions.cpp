@@ -200,7 +200,7 @@ Result<std::shared_ptr<Operation>> Context::finish_sums(const std::shared_ptr<Un
 Result<bool> Context::wait_reductions(std::span<const std::shared_ptr<Unit>> units,
                                       int64_t timeout_ns) {
   const Deadline user = timeout_ns < 0 ? Deadline::never() : Deadline::after(timeout_ns);
-  // The unit's operation under way. If one has failed and is gone, the group still has its error.
+  // The unit's operation under way. If one has failed and was destroyed, the group has its error.
   const auto under_way = [](const Unit& unit) -> Result<std::shared_ptr<Operation>> {
     for (const auto& begun : {unit.gradient().finish, unit.gradient().reduction}) {
       auto operation = begun.lock();

@@ -17,8 +17,8 @@
 
 namespace meron {
 
-// The context's lock guards all but `options`. The thread of saves ends it: whoever waits for it
-// only looks.
+// The context's lock guards all but `options`. The thread of saves ends it. Waiting threads only
+// check for its end.
 class SaveOperation final : public Operation {
  public:
   // `units`, which stay, and `optimizers` own what `states_in` show. From here to copied() the

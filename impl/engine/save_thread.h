@@ -3,7 +3,7 @@
 // the other ranks' threads, over a channel on which nothing else is called. So the trainer's calls
 // are neither kept waiting nor reordered.
 //
-// It calls none of the trainer's functions, and never pumps: whoever waits does, or the thread of
+// It calls none of the trainer's functions, and never pumps: waiting threads do, or the thread of
 // the link (progress_thread.h).
 #pragma once
 

@@ -44,7 +44,7 @@ class TurnGate {
   std::condition_variable free_;
 };
 
-// Of the calling thread, until it goes.
+// The calling thread's turn, until this object is destroyed.
 class Turn {
  public:
   explicit Turn(TurnGate& gate) : gate_(&gate) {}  // which was taken

@@ -17,7 +17,7 @@ namespace meron {
 
 class Context;
 
-// Where views are, and for views on the device the trainer's stream.
+// The tier of views, and the trainer's stream for views on the device.
 struct SchedulePlace {
   GatherPlace place = GatherPlace::host;
   void* stream = nullptr;

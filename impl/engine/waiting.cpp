@@ -18,7 +18,7 @@ namespace {
 // Longer than the usual hand-over between ranks that run, shorter than a scheduler's patience.
 constexpr int64_t kSpinNs = 50'000;
 constexpr int kPausesPerLook = 4;
-// How long a sleeping rank goes without a look at its peers' processes, and at should_stop.
+// Longest sleep of a rank before it checks its peers' processes and asks should_stop.
 constexpr int64_t kSleepNs = 20 * kNanosPerMilli;
 constexpr int64_t kStopCheckNs = 100 * kNanosPerMilli;
 
@@ -170,7 +170,7 @@ void Context::await_still(const Operation& operation) {
 
 namespace {
 
-// Copies to the device that were asked for, until they are done. Not a collective.
+// Waits for queued copies to the device. Not a collective.
 class DeviceCopiesOperation final : public Operation {
  public:
   DeviceCopiesOperation(std::shared_ptr<GatherOperation> gather, Deadline deadline)

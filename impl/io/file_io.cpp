@@ -79,7 +79,7 @@ FileIo::~FileIo() {
   try {
     (void)close();
   } catch (const std::bad_alloc&) {
-    // There is no caller to tell which of the last requests failed; all of them have ended.
+    // All requests have ended. A destructor cannot report which of them failed.
   }
 }
 

@@ -61,8 +61,8 @@ class IoEngine {
   IoEngine(const IoEngine&) = delete;
   IoEngine& operator=(const IoEngine&) = delete;
 
-  // The file is closed when the last holder and its last transfer are gone. It must not be used
-  // with another engine.
+  // The file is closed when its last holder has released it and its last transfer has ended. It
+  // must not be used with another engine.
   Result<std::shared_ptr<IoFile>> add(DirectFile file);
 
   // Best effort: the kernel pins the memory once instead of at every request. Memory that cannot be

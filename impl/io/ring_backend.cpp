@@ -83,7 +83,7 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
         // Transfers end on the engine's thread, and a file with them: it cannot wait for itself.
         self->run_on_ring_thread([slot](IoRing& ring) { ring.remove_file(slot); }, false);
       } catch (const std::bad_alloc&) {
-        // The slot, and the kernel's hold of the file, go with the ring.
+        // The end of the ring releases the slot, and the kernel's reference to the file.
       }
     });
   }

@@ -46,9 +46,9 @@ class SwapFile {
   SwapFile(const SwapFile&) = delete;
   SwapFile& operator=(const SwapFile&) = delete;
 
-  // A range that no other extent shares, at a multiple of kSwapBlock. Where none is free the file
-  // grows, which waits for the disk. Errors: MERON_E_NO_SPACE with need and free bytes when the
-  // disk is full, and then the file is as it was; MERON_E_TIMEOUT; what the disk says.
+  // A range that no other extent shares, at a multiple of kSwapBlock. If none is free, the file
+  // grows, which waits for the disk. Errors: MERON_E_NO_SPACE with need and free bytes if the disk
+  // is full, and then the file is unchanged; MERON_E_TIMEOUT; errors of the disk.
   Result<Extent> allocate(uint64_t bytes, Deadline deadline = Deadline::never());
   // Its checksums are forgotten; the disk's room is kept for later extents. No transfer may be
   // under way there.

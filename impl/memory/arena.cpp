@@ -198,7 +198,7 @@ void Arena::release(const Buffer& buffer) {
   counts_[static_cast<size_t>(live.kind)].usage -= live.charge;
   total_.usage -= live.charge;
   if (live.promised) promised_ -= live.charge;
-  // The range stays allocated until its pages are gone.
+  // The range stays allocated until its pages are discarded.
   lock.unlock();
   if (!live.promised) clear(live.block, live.charge);
   forbid_access(mapping_.data() + live.block, live.charge);

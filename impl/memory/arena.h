@@ -28,7 +28,8 @@ enum class MemoryKind { param, gradient, optimizer, staging, control };
 inline constexpr size_t kMemoryKinds = 5;
 std::string_view name_of(MemoryKind kind);
 
-// A piece of an arena, valid until released or until the arena goes. A plain value: owns nothing.
+// A piece of an arena, valid until it is released or the arena destroyed. A plain value: owns
+// nothing.
 struct Buffer {
   uint64_t offset = 0;        // of `data` within the arena: what a peer needs to find it
   std::byte* data = nullptr;  // not null for any allocated buffer, also an empty one

@@ -117,7 +117,7 @@ class StatePass {
   // verified.
   std::byte* front();
   const StateFile::SubGroup& sub_group() const { return of(next_); }
-  // The front has been updated and sealed: it goes to the drive.
+  // The front has been updated and sealed. Begins its write to the drive.
   void pop();
   // Number of this round's sub-groups that were popped.
   size_t handed_out() const { return next_ - round_; }

@@ -66,9 +66,9 @@ class DirectFile {
   // Of the file system, for messages.
   uint64_t free_bytes() const;
 
-  // Gives [offset, offset + bytes) room on the device and extends the file. Where the file system
-  // cannot do that ahead of time, only extends it: then a write may lack the room. A full disk, or
-  // a limit on file sizes, is MERON_E_NO_SPACE, and the file then has the size that it had.
+  // Allocates [offset, offset + bytes) on the device and extends the file. If the file system
+  // cannot allocate ahead of time, only extends it: a write may then find the disk full. A full
+  // disk, or a limit on file sizes, is MERON_E_NO_SPACE, and the file then has its former size.
   Status reserve(uint64_t offset, uint64_t bytes) const;
 
   // For a write while other processes may write other ranges of the same file: as reserve(), but

@@ -2,9 +2,9 @@
 // Messages and descriptors between processes of one host.
 //
 // Sockets are Unix SOCK_SEQPACKET (one send is one receive) in the abstract namespace (no file is
-// left behind; names vanish with their owner). Any process of the network namespace can connect:
-// whoever accepts checks peer_credentials() and a token. No call raises SIGPIPE; every call ends at
-// its deadline with MERON_E_TIMEOUT; descriptors are close-on-exec.
+// left behind; names vanish with their owner). Any process of the network namespace can connect, so
+// a server checks peer_credentials() and a token. No call raises SIGPIPE; every call ends at its
+// deadline with MERON_E_TIMEOUT; descriptors are close-on-exec.
 #pragma once
 
 #include <cstddef>

@@ -27,7 +27,7 @@ Result<uint64_t> process_start_time(int32_t pid);
 class ProcessWatch {
  public:
   // `start_time` (see process_start_time) distinguishes the process from a later one of the same
-  // pid; 0: whoever has the pid now.
+  // pid; 0: the process that has the pid now.
   explicit ProcessWatch(int32_t pid, uint64_t start_time = 0);
 
   // False once the process has ended, also while it is an unreaped zombie. Does not wait. Always

@@ -20,8 +20,8 @@ inline constexpr uint64_t kInlineElements = 64 << 10;
 class ThreadPool {
  public:
   // `threads` in total, the caller's included: 1 starts none. Workers start at the first run that
-  // needs them, on `cpus` where some are given; the caller's thread is the caller's business. Where
-  // the system refuses some, the caller does their parts.
+  // needs them, on `cpus` if some are given. The caller's thread is not pinned. If the system
+  // refuses some threads, the caller does their parts.
   explicit ThreadPool(int threads, std::vector<int> cpus = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

@@ -12,9 +12,9 @@
 namespace meron {
 namespace {
 
-// Sums of at most so many elements go back and forth in turn: one begins where the last one ended,
-// with what is in a core's cache still. In chunks, within which the prefetcher goes forward. Longer
-// ones leave nothing behind that would help.
+// Sums of at most so many elements run forward and backward in turn: one begins where the last one
+// ended, with values that are still in a core's cache. They run in chunks, within which the
+// prefetcher reads forward. Longer sums leave no useful values in the cache.
 constexpr uint64_t kCached = 256 << 10;
 constexpr uint64_t kChunk = 8192;
 

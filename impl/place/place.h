@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where arithmetic on arrays runs: threads of the host, or a stream of a device. On the host it is
-// done when a call returns; a device is asked, and does it in the order of the stream. Both give
-// the same bits.
+// Executor of arithmetic on arrays: threads of the host, or a stream of a device. On the host, work
+// is done when a call returns; on a device it is queued on the stream. Both give the same bits.
 #pragma once
 
 #include <cstddef>
@@ -50,8 +49,8 @@ class Place {
   virtual Status sum(const Sum& sum) = 0;
   // The same where `in` is what the codec has made of f32.
   virtual Status sum_encoded(const Codec& codec, const Sum& sum) = 0;
-  // f32; residuals are used where the codec has feedback. `error`: of blocked codecs, where the
-  // place tells it; may be null.
+  // f32; residuals are used if the codec has feedback. `error`: of blocked codecs, if the executor
+  // reports it; may be null.
   virtual Status encode(const Codec& codec, std::span<const meron_encode_task> tasks,
                         kernels::QuantError* error) = 0;
   virtual Status decode(const Codec& codec, std::span<const meron_cast_task> tasks) = 0;

@@ -113,7 +113,7 @@ struct Rank {
     return drive.storage.get();
   }
   Deadline deadline() const { return Deadline::after(timeout_ns); }
-  // One of these that stayed in memory has gone: the next one may stay.
+  // A unit that stayed in memory was destroyed, so the next one may stay.
   void forget_resident(uint32_t group, const std::vector<FlatDesc>& flats, const MeshShape& mesh) {
     const auto found = residency.find(group);
     if (found != residency.end()) found->second.forget(flats, mesh);

@@ -25,7 +25,7 @@ class Staging {
     MERON_ASSIGN(const Buffer buffer, take());
     return std::shared_ptr<Staging>(new Staging(std::move(arena), buffer));
   }
-  // Much memory goes back when the lock is released: whatever drops this may be in the middle of a
+  // Much memory is released only when the lock is, because the caller may be in the middle of a
   // change.
   ~Staging() {
     Held* const held = Held::here();

@@ -76,8 +76,8 @@ class RendezvousServer {
       for (auto& [rank, member] : arrived_) refuse(member.socket, told, told.info().peer);
       return error;
     }
-    // A member that goes now is a member all the same, and every rank's first call finds it gone,
-    // under its own name. An error here would make rank 0 the culprit.
+    // A member that dies now stays a member. Every rank's first call finds it dead, and names it.
+    // An error here would blame rank 0.
     for (auto member = arrived_.begin(); member != arrived_.end(); ++member) {
       auto there = welcome(member->first, member->second, joined);
       if (!there.ok()) return abandon(member, std::move(there).error(), membership);
@@ -162,7 +162,7 @@ class RendezvousServer {
     return Ok{};
   }
 
-  // A rank that has arrived sends nothing more: bytes or an end of file say that it has gone.
+  // A rank that has arrived sends nothing more: bytes or an end of file mean that it has left.
   static bool is_here(const Arrived& member) {
     const auto said = receive_message(member.socket.get(), 1, 0, Deadline::after(0));
     return !said.ok() && said.error().code() == MERON_E_TIMEOUT;
@@ -173,7 +173,7 @@ class RendezvousServer {
     return member.watch.ended(Deadline::after(hung_up ? kDyingNs : 0));
   }
 
-  // Takes in who greets until `patience` ends; whoever has not yet is heard again next time.
+  // Reads greetings until `patience` ends. Later ones are read by the next call.
   Status hear(std::vector<Connection>& connections, Deadline patience) {
     for (auto connection = connections.begin(); connection != connections.end();) {
       Hello hello;
@@ -273,7 +273,7 @@ class RendezvousServer {
     return error;
   }
 
-  // False: the member has gone.
+  // False: the member has left.
   Result<bool> welcome(int rank, const Arrived& member, const Joined& joined) {
     const Deadline deadline = Deadline::after(kHelloNs);
     const auto tell = [&](const auto& message, int fd) -> Result<bool> {

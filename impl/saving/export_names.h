@@ -16,7 +16,7 @@
 
 namespace meron {
 
-// Where the values of a tensor are: those of a param, or the caller's.
+// The source of a tensor's values: a param, or the caller.
 struct ExportSource {
   const UnitState* unit = nullptr;  // null: the caller's
   const Param* param = nullptr;

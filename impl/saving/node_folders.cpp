@@ -102,7 +102,7 @@ std::vector<Candidate> candidates_of(std::span<const std::string> texts) {
     }
   }
   for (auto& [key, candidate] : all) out.push_back(std::move(candidate));
-  // The line that was saved to last comes first: see checkpoint::list().
+  // The line of the latest save is first: see checkpoint::list().
   std::map<std::string, std::pair<std::string, uint64_t>> lines;
   for (const Candidate& each : out) {
     auto& last = lines[each.history.lineage];

@@ -25,9 +25,9 @@ namespace meron {
 
 class ShardOnDevice final : public Shard {
  public:
-  // Takes `room` bytes of the device for the `bytes` bytes that lie at `host` while they are there
-  // too. `mirrored`: that memory stays, and is pinned. They are zero until they are first stored.
-  // MERON_E_NO_MEMORY, MERON_E_DEVICE.
+  // Allocates `room` bytes of the device for values of `bytes` bytes. Copies on the host are at
+  // `host`. `mirrored`: that memory stays, and is pinned. Values are zero until they are first
+  // stored. MERON_E_NO_MEMORY, MERON_E_DEVICE.
   static Result<std::unique_ptr<ShardOnDevice>> create(Rank& rank, std::byte* host, uint64_t bytes,
                                                        uint64_t room, bool mirrored,
                                                        const std::string& name);
@@ -73,8 +73,8 @@ class ShardOnDevice final : public Shard {
   const uint64_t bytes_;
   const bool mirrored_;
   DeviceMemory memory_, copy_;
-  uint64_t room_ = 0, copy_room_ = 0;              // as they were asked for
-  std::vector<DeviceRegistration> registrations_;  // go before the memory does
+  uint64_t room_ = 0, copy_room_ = 0;              // as requested
+  std::vector<DeviceRegistration> registrations_;  // destroyed before the memory
   DeviceEvent copied_;
   bool reading_ = false, writing_ = false;  // what copied_ is the end of
   bool here_ = false;                       // the host's memory has them

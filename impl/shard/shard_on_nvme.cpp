@@ -94,13 +94,13 @@ Result<bool> ShardOnNvme::open(bool whole) {
 
 void ShardOnNvme::forget() {
   here_ = false;
-  // Unverified values are gone with the memory.
+  // Unverified values are lost with the memory.
   if (transfer_ && !writing_) transfer_.reset();
 }
 
 Status ShardOnNvme::read(uint64_t offset, uint64_t bytes, std::byte* out) {
   if (error_) return *error_;
-  // Only of writes: a read that has ended belongs to whoever began it. Taking note of one here
+  // Only writes: a read that has ended belongs to the operation that began it. Settling one here
   // would release the lock, to verify, while the unit does not know that its memory is in use.
   while (transfer_ && writing_) {
     if (const std::shared_ptr<IoTicket> write = transfer_; !write->done()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values on tier nvme. Every 64 KiB have a checksum in memory: what comes from the drive is
-// compared before it is used.
+// Values on tier nvme. Memory has a checksum of every 64 KiB: values from the drive are compared
+// before they are used.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ namespace meron {
 
 class ShardOnNvme final : public Shard {
  public:
-  // Takes room in the file for the `bytes` bytes that lie at `data` while they are in memory; a
+  // Allocates room in the file for the `bytes` bytes that are at `data` while they are in memory; a
   // transfer under way uses that memory. `phase`: value_phase() of them. They are zero until they
   // are first stored. Errors: those of Rank::open_storage and SwapFile::allocate.
   static Result<std::unique_ptr<Shard>> create(Rank& rank, std::byte* data, uint64_t bytes,

@@ -59,7 +59,7 @@ Status check(const Identity& identity) {
   return Ok{};
 }
 
-// The variables that name a job, with those that tell its parts and repetitions apart.
+// Variables that name a job, with those that distinguish its parts and repetitions.
 constexpr std::array kJobs = {
     std::array{"MERON_JOB", "", ""},
     std::array{"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"},

@@ -161,9 +161,9 @@ class Link {
     // Of the pumping thread.
     Controls control;
     std::vector<UnderWay> going, coming;  // transfers, by tag
-    // A rank from which nothing can be received may still be told why its group breaks.
+    // A rank from which nothing can be received may still learn why its group breaks.
     bool takes_nothing = false, gives_nothing = false;
-    int64_t failed_ns = 0;  // when a function first said that the rank cannot be reached
+    int64_t failed_ns = 0;  // when a function first reported that the rank cannot be reached
     // Shared.
     std::atomic<bool> gone{false};
     std::atomic<bool> met{false};

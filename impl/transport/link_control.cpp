@@ -49,9 +49,9 @@ bool Link::receive_control(int rank) {
   return true;
 }
 
-// Starts everything that is there: nothing may wait for the end of a message before, because the
-// trainer may leave the engine for long, and its peers need what it has said already. (No rank is
-// more than kRing operations ahead, which bounds what is under way.)
+// Starts all queued messages. None may wait for the end of an earlier one, because the trainer may
+// leave the engine for long, and its peers need these messages. No rank is more than kRing
+// operations ahead, so the number under way is bounded.
 bool Link::send_control(int rank) {
   Peer& peer = *peers_[static_cast<size_t>(rank)];
   bool moved = false;

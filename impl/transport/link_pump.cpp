@@ -99,7 +99,7 @@ void Link::close(int64_t patience_ns) {
                                       !peer->control.sending.empty());
     });
   };
-  // Others may still be pumping; all that is asked here is settled under pump_mutex_.
+  // Other threads may still be pumping; pump_mutex_ guards everything here.
   while (true) {
     try {
       (void)pump();

@@ -109,7 +109,7 @@ void Transport::leave() {
     }
     joined_.link->claim_word(others, offset_of(&ranks_[joined_.rank].left), 1);
   } catch (const std::bad_alloc&) {
-    // The link ends all the same, by which peers on other nodes find that this rank is gone.
+    // The link ends all the same, and so peers on other nodes find that this rank has left.
   }
   joined_.link->close(kFarewellNs);
 }

@@ -65,8 +65,8 @@ class Transport {
   int node(int rank) const {
     return joined_.nodes.empty() ? 0 : joined_.nodes[static_cast<size_t>(rank)];
   }
-  int ranks_here() const;  // that share the window, this one included
-  // Memory of a rank's arena, in place; valid until the transport goes, also after the rank died.
+  int ranks_here() const;  // ranks that share the segment, this one included
+  // Memory of a rank's arena, in place; valid while the transport lives, even after the rank died.
   const std::byte* peer(int rank, uint64_t offset) const {
     return joined_.peers[static_cast<size_t>(rank)].base + offset;
   }

@@ -68,7 +68,7 @@ Status GatheredOnDevice::unlease(std::span<void* const> users) {
   Status noted = Ok{};
   if (last && !upload_.done()) {
     upload_.drop();
-    // The memory goes back behind the copies that were asked for.
+    // The memory is released after the queued copies.
     noted = note_copies();
   }
   Status followed = Ok{};

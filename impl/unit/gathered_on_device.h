@@ -57,7 +57,7 @@ class GatheredOnDevice {
   // Call begin_copies() before the copies, and note_copies() once after all of them are queued.
   Status begin_copies();
   Status copy_out(std::byte* to, const std::byte* from, uint64_t bytes);
-  // The same of params that lie on the device, all at once: places are aligned to their element.
+  // The same for params on the device, all at once: addresses are aligned to their element.
   Status copy_out(std::span<const meron_cast_task> params, DType type);
   Status note_copies();
   // Work queued on `stream` from now on waits for all queued copies.

@@ -14,9 +14,10 @@ inline constexpr size_t kMaxFlats = 6;
 
 using FlatOffsets = std::array<std::atomic<uint64_t>, kMaxFlats>;
 
-// Where a member's buffers lie in its arena, by flat. The bucket's are set before `contributed` is,
-// in turn for odd and even reductions: a rank that is ahead fills the bucket of reduction r + 1
-// while a peer may still read that of r, and cannot begin r + 2 before every peer has begun r + 1.
+// Offsets of a member's buffers in its arena, by flat. Those of the bucket are set before
+// `contributed`, in turn for odd and even reductions. A rank that is ahead fills the bucket of
+// reduction r + 1 while a peer may still read that of r. It cannot begin r + 2 before every peer
+// has begun r + 1.
 struct SlotOffsets {
   FlatOffsets values{};
   std::array<FlatOffsets, 2> buckets{};

@@ -241,8 +241,8 @@ class Unit final : public UnitShape, public std::enable_shared_from_this<Unit> {
   Memory memory_;
   std::vector<std::shared_ptr<Batch>> exchanges_;
   int busy_ = 0;
-  bool step_opens_ = false;    // as open_change() was told
-  bool holds_staged_ = false;  // memory of what is gone with the lease
+  bool step_opens_ = false;    // argument of open_change()
+  bool holds_staged_ = false;  // memory of staged values, until the lease is released
 
   ValueState state_ = ValueState::partitioned;
   uint64_t version_ = 0;

@@ -86,7 +86,7 @@ Status Unit::hold_staged() {
   const Busy busy(*this);
   if (copies_on_host(rank_.plan)) MERON_TRY(hold_secondary());
   if (holds_staged_) return Ok{};
-  // Before more is taken: whoever could release memory by now does.
+  // Releases other units' memory before this one takes more.
   settle_waiting(rank_);
   // Counted first: the lock may be released while memory is reserved.
   if (takes_buffer()) ++rank_.drive.units_here;
@@ -102,7 +102,7 @@ void Unit::drop_staged() {
       !reached(local_peers(), gathers, &UnitSlot::views_released)) {
     return settle_later();
   }
-  const Busy busy(*this);  // others hold it again when it is gone
+  const Busy busy(*this);  // others may hold it again afterwards
   arrivals.rows_here = arrivals.rows_asked = UnitArrivals::kNothing;
   for (Flat& flat : flats_) {
     flat.unpacked = false;
@@ -249,7 +249,7 @@ Status Unit::prepare_device() {
   if (!rank_.device) return Ok{};
   on_device_ = std::make_unique<GatheredOnDevice>(
       *rank_.device, fmt::format("the gathered values of unit '{}'", name_));
-  // Zeros are a write too: whoever gathers before the first other one waits for them.
+  // Zeros are a write too: gathers before the first other write wait for them.
   if (all_on_device()) MERON_TRY(on_device_->note_written());
   for (Flat& flat : flats_) {
     // Pages that are released and replaced cannot be pinned: the device would use the old ones.

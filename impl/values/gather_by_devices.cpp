@@ -50,8 +50,8 @@ void add_refresh(Unit& unit, std::vector<DeviceGroup::Part>& parts) {
 
 }  // namespace
 
-// This rank's part of a row, from the exact values; and the whole row of what has come of all.
-// All ranks use the decoded values, also of their own part.
+// encode_part() encodes this rank's part of a row, from the exact values. decode_row() decodes the
+// full row from all ranks' parts. All ranks use the decoded values, even of their own part.
 Status GatherByDevices::encode_part(const EncodedRow& row) {
   const Unit& unit = *row.unit;
   const Flat& flat = *row.flat;
@@ -137,8 +137,8 @@ std::optional<uint64_t> GatherByDevices::place_in_window(uint64_t* detail) const
   return first;
 }
 
-// Copy engines read from a window as well as they write there: each rank's row goes first to where
-// it belongs among the others. 1/ranks of what is gathered is copied for that, within the device.
+// Copy engines need the source in the window too, so each rank's row is first copied to its place
+// among the others. This copies 1/ranks of the gathered bytes within the device.
 Status GatherByDevices::move_into_window(std::vector<DeviceGroup::Part>& rows) const {
   const DeviceGroup& devices = *units_.front()->axes().devices;
   if (devices.window() == nullptr) return Ok{};
@@ -153,7 +153,7 @@ Status GatherByDevices::move_into_window(std::vector<DeviceGroup::Part>& rows) c
   return Ok{};
 }
 
-// Where rows are cut over replicas: each row comes together first, in the second copy if there is
+// If replicas share a row: gathers the row's parts first, into the secondary partition if there is
 // one.
 void GatherByDevices::add_parts(size_t number, std::vector<DeviceGroup::Part>& parts,
                                 std::vector<EncodedRow>& encoded) const {

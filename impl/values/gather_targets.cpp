@@ -37,8 +37,8 @@ Result<bool> GatherOperation::copy_targets() {
   Status copied = first ? ask_for_copies() : Ok{};
   if (copied.ok() && upload_) copied = upload_->advance(units_.front()->rank().threads);
   const bool done = !copied.ok() || upload_ == nullptr || upload_->done();
-  // Once for all: what wakes the host stands between copies. Also after an error, because what was
-  // asked for is still read.
+  // Once for all, because the wake-up is queued between copies. Also after an error, because queued
+  // copies are still read.
   if (targets_on_device_ && (first || done)) {
     Status noted = note_copies();
     if (copied.ok()) copied = std::move(noted);
@@ -97,7 +97,7 @@ Status GatherOperation::ask_for_copies() {
       copy_to_caller(rank, target.data, flat.values + offset, param.count * size);
       if (given_up_) return Ok{};
     }
-    // Where other nodes have some of it, what is staged is counted.
+    // If other nodes hold some of it, the staged bytes were counted already.
     const bool local = by_devices_ ? channel_.link() == nullptr : !unit.stages_values();
     if (is_sharded(rank.plan.param) && local) {
       add(rank.counters.gather_copied, (param.count - part_of(param, flat.rest).size()) * size);
