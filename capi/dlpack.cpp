@@ -50,7 +50,7 @@ struct Export {
   std::array<int64_t, kMaxDims> shape{};
   std::array<int64_t, kMaxDims> strides{};
   // Keeps the mapping, and what it needs: the unit's lease, or the gather's private copy. The
-  // context goes last, after what was made of it.
+  // context is destroyed last, after its objects.
   std::shared_ptr<Context> context;
   std::shared_ptr<GatherOperation> gather;
   std::shared_ptr<Param> param;

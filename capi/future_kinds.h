@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What waiting for a future, and releasing it, means for those that are more than an operation.
-// Each pair stands beside the functions that begin such a future; future.cpp chooses by the
-// handle's kind.
+// Functions that wait for and release futures that are more than an operation. Each pair is next to
+// the functions that begin such a future; future.cpp chooses by the handle's kind.
 #pragma once
 
 #include <cstdint>

@@ -53,8 +53,8 @@ Status put(Handle* out, Args&&... args) {
   return Ok{};
 }
 
-// A handle whose memory is allocated before the work begins that it stands for. Issuing it cannot
-// fail, so the caller can release all work that has begun.
+// A handle whose memory is allocated before its work begins. So issuing it cannot fail, and the
+// caller can release all work that has begun.
 template <class H>
 class NewHandle {
  public:

@@ -35,7 +35,7 @@ except Exception:
 print(json.dumps(facts))
 """
 
-# Where PyTorch's wheels put NCCL, said by the Python that runs the tests.
+# Prints the folder of NCCL in PyTorch's wheels, for the Python that runs the tests.
 NCCL = """
 import importlib.util, pathlib
 found = importlib.util.find_spec("nvidia.nccl")

@@ -2,8 +2,8 @@
 """Gathers what Meron is built with into one folder that can be moved to a machine without it.
 
 The folder is a prefix as CMAKE_PREFIX_PATH has them: include/, lib/ and lib/cmake/, with sources of
-GoogleTest in src/ and Python packages in python/. The distribution's own CMake files name places of
-this machine, so that the pack has files of its own, whose paths start from where they lie."""
+GoogleTest in src/ and Python packages in python/. The distribution's own CMake files have paths
+of this machine, so the pack has files of its own, with paths relative to themselves."""
 
 from __future__ import annotations
 

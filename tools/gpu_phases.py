@@ -68,7 +68,7 @@ def allot(phases: Sequence[Phase], left: float) -> float:
 def run_phases(
     phases: Sequence[Phase], check: Check, end: float, clock: Callable[[], float] = time.monotonic
 ) -> list[Result]:
-    """`end`: when the budget is used up, as `clock` tells the time."""
+    """`end`: time of `clock` at which the budget is used up."""
     results: list[Result] = []
     passed: set[str] = set()
     for position, phase in enumerate(phases):
@@ -155,7 +155,7 @@ class Check:
         folder: Path = ROOT,
     ) -> Ended:
         """Runs a program to its end, or ends it and all its children after `seconds`. Its output
-        goes into the log, and the result of `show` for each line is shown."""
+        is logged, and the result of `show` for each line is shown."""
         command = list(map(str, words))
         print(f"$ {shlex.join(command)}", file=self.log, flush=True)
         try:

@@ -201,8 +201,8 @@ class Gate:
         return "\n".join(lines) + "\n"
 
     def refuse_padding(self, sizes: dict[str, int]) -> None:
-        """A field that is added later must not lie where an older caller's struct has padding: the
-        size would not tell that it is there."""
+        """A field that is added later must not be in the padding of an older caller's struct: the
+        struct's size would not show that it exists."""
         for struct in self.growing():
             padding = sizes[struct.name] - sizes[f"{struct.name}.{struct.fields[-1].name} end"]
             if padding:

@@ -44,8 +44,8 @@ TARGETS = {
     "pretrained": ("meron_cli", "meron"),
     "loop": (),  # it builds in clones
 }
-# Where the folder has another name than the benchmark: torch/ could be imported as
-# PyTorch, and lightning/ as Lightning.
+# Benchmarks whose folder has another name: torch/ could be imported as PyTorch, and
+# lightning/ as Lightning.
 FOLDERS = {"torch": "pytorch", "lightning": "trainer"}
 # Programs that are no benchmarks.
 PROGRAMS = {name: ROOT / "bench" / "shared" / f"{name}.py" for name in ("beside", "chart", "keep")}

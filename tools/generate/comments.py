@@ -100,7 +100,7 @@ def end_line(piece: Piece) -> int:
 def member_docs(text: str, separator: str) -> list[str]:
     """The comments of a struct's fields (separator ";") or of an enum's values (","), in order.
 
-    A member's comment stands on lines of its own before it, or begins on the line where it ends.
+    A member's comment is on lines of its own before it, or begins on its last line.
     """
     body = text[text.index("{") + 1 : text.rindex("}")]
     docs: list[str] = []

@@ -100,7 +100,7 @@ class Field:
 
 @dataclass
 class Initializer:
-    """Content of an INIT macro: per field its value; "sizeof" stands for the struct's size, a name
+    """Content of an INIT macro: per field its value; "sizeof" is the struct's size, a name
     for an enumerator or a constant, null for a null pointer or a null handle."""
 
     macro: str
@@ -228,7 +228,7 @@ class Api:
     errors: list[ErrorKind] = field(default_factory=list)
     enum_types: list[EnumType] = field(default_factory=list)
     value_types: list[ValueType] = field(default_factory=list)
-    # Names of everything above (and of no header) in the order of declaration: a type stands
+    # Names of everything above (and of no header) in the order of declaration: a type is
     # before its first use.
     order: list[str] = field(default_factory=list)
 

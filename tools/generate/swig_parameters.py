@@ -92,7 +92,7 @@ class Parameters:
             if name in FIXED or name.startswith("reserved_") or name.endswith("_user"):
                 continue
             if ctype.name in self.callbacks:
-                # All of them are methods of one object, which is asked for once.
+                # All of them are methods of one object, which is one argument.
                 if before and self.first_callback(types) == name:
                     yield Slot("callbacks *hooks", {"": "hooks"})
                 continue
@@ -117,7 +117,7 @@ class Parameters:
         return Slot(f"const {kind} *{name}", {name: data, count: size})
 
     def sized(self, ctype: CType) -> bool:
-        """Whether this is a struct that comes alone, never as one of many."""
+        """True if this is a struct that is passed alone, never as one of many."""
         return ctype.name in self.structs and self.structs[ctype.name].sized
 
     def first_callback(self, types: list[tuple[str, CType]]) -> str:

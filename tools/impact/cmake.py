@@ -103,7 +103,7 @@ def read_targets(build: Path, root: Path) -> dict[str, Target]:
 
 def direct_uses(targets: dict[str, Target]) -> dict[str, set[str]]:
     """CMake lists what a target uses, directly or not. Returns what no other used target uses, so
-    that the length of a way tells how far a test is from a change."""
+    that the length of a path is the distance of a test from a change."""
     uses = {name: target.uses & targets.keys() for name, target in targets.items()}
     direct: dict[str, set[str]] = {}
     for name, used in uses.items():

@@ -17,7 +17,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^">]+)[">]', re.MULTILINE)
 INCLUDING = {".h", ".hpp", ".c", ".cpp", ".cu", ".cuh", ".i"}
 # Includes start at one of these. (See CMakeLists.txt.)
 INCLUDE_ROOTS = ("impl", "", "include")
-# Where modules are found by their bare names, besides the folder of the importing file.
+# Folder of modules with bare names, besides the folder of the importing file.
 PACKAGES = "bindings/python"
 # Modules whose files begin a process by path or read each other as data.
 MENTIONING = ("tests", "examples", "bench", "tools")

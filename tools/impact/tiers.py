@@ -23,7 +23,7 @@ TIERS = (SOURCE, NEAREST, UNIT, LINKED, LANGUAGES, SLOW, TIMED)
 # Assumed wall seconds of a test that has not run here yet.
 ASSUMED_SECONDS = {"slow": 30.0, "python": 4.0, "bindings": 4.0, "distributed": 4.0}
 ASSUMED_OTHERWISE = 2.0
-# Words of paths that do not tell one test from another.
+# Words of paths that do not distinguish tests.
 SAME_FOLDER = 100
 COMMON = {"impl", "bindings", "python", "meron", "src", "tests", "test", "unit", "init"}
 

@@ -12,8 +12,8 @@
 namespace meron::tools {
 
 struct Cause {
-  int rank = 0;  // has ended, and not well
-  // The rank that it blames and that has not ended: then the next rank's end may tell better.
+  int rank = 0;  // has failed
+  // The rank that it blames, if that has not ended: its end may show another cause.
   std::optional<int> waits_for;
 };
 

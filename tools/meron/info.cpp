@@ -112,7 +112,7 @@ void print_value(size_t indent, const std::string& key, const Json& value) {
 
 void print_object(size_t indent, const Json& object) {
   for (const auto& [key, value] : object.items()) {
-    if (indent > 0 && key == "name") continue;  // stands in the headline
+    if (indent > 0 && key == "name") continue;  // printed in the headline
     print_value(indent, key, value);
   }
 }

@@ -105,7 +105,7 @@ int main_with_exceptions(int argc, char** argv) {
   try {
     app.parse(static_cast<int>(words.size()), words.data());
   } catch (const CLI::ParseError& error) {
-    // --help and --version arrive as "errors" too; what they print goes to stdout.
+    // --help and --version arrive as "errors" too; their output is for stdout.
     if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(error);
     return complain(app, error, {words.begin() + 1, words.end()});
   }

@@ -168,7 +168,7 @@ std::set<std::string> files_of_index(const std::string& path) {
   return files;
 }
 
-// Units that lie in several files become one of each name.
+// Parts of a unit in several files become one unit.
 std::string model_of_index(const std::string& path) {
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "" : path.substr(0, slash + 1);

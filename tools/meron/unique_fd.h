@@ -7,7 +7,7 @@
 
 namespace meron::tools {
 
-// A file descriptor that is closed when its owner goes.
+// A file descriptor that is closed when its owner is destroyed.
 class UniqueFd {
  public:
   UniqueFd() = default;

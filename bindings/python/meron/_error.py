@@ -65,7 +65,7 @@ class CallError(Error):
 
 
 class ResourceError(Error):
-    """Something that this process or host was asked for is missing: nothing was changed."""
+    """This process or host lacks a requested resource: nothing was changed."""
 
     __module__ = "meron.errors"
 

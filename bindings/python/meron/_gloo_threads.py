@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lets gloo's threads end what they are at before the interpreter ends.
+"""Lets gloo's threads finish their work before the interpreter ends.
 
-A thread of gloo that has done a collective gives its tensors back, for which it needs the
-interpreter. Where that ends meanwhile, the thread takes the process with it: SIGABRT after all
-work was done (pytorch/pytorch#190489). destroy_process_group does not help, as modules of PyTorch
-keep the group as the default of an argument.
+A thread of gloo releases its tensors after a collective, and needs the interpreter for that. If
+the interpreter ends meanwhile, the thread aborts the process: SIGABRT after all work was done
+(pytorch/pytorch#190489). destroy_process_group does not help, as modules of PyTorch keep the group
+as the default of an argument.
 """
 
 from __future__ import annotations

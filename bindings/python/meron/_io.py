@@ -94,7 +94,7 @@ class IO(IoMethods, Owner):
             setattr(options, name, number(name, value, 1 << 32))
         options.single_submit = bool(single_submit)
         options.overlap_events = bool(overlap_events)
-        # 0 stands for the default; who asks for no time at all gets as little as there is.
+        # 0 means the default, so a caller's 0 becomes the shortest timeout.
         options.timeout_ns = 0 if timeout is None else max(nanoseconds(timeout), 1)
         self._handle = receive("meron_io *", lib.meron_io_open, options)
 

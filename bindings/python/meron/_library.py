@@ -24,7 +24,7 @@ class LoadError(ImportError):
 
 
 def candidates() -> Iterator[tuple[str, str]]:
-    """Where the library may be, in the order of preference: (path or name, why there)."""
+    """Paths or names of the library, each with its source, in the order of preference."""
     chosen = os.environ.get("MERON_LIBRARY")
     if chosen:
         # If the user names a library, it is the only candidate.

@@ -43,8 +43,8 @@ def open(
             connects the hosts) or "mpi" (MPI connects them). None is self for one rank, mpi under
             mpirun where no token is given, else shm.
         plan: a Plan, a preset's name, JSON text, or such a dict.
-        job: local: ranks of one process with an equal job meet. Where ranks meet in a directory
-            (MERON_STORE), the job's name among others'.
+        job: local: ranks of one process with an equal job meet. In a directory (MERON_STORE) it
+            distinguishes this job from others.
         token: shm: 64 hexadecimal digits, the same on all ranks; None takes it from the
             environment, or meets the ranks in the directory that MERON_STORE names.
         timeout: deadline of every operation in seconds; None is 600.

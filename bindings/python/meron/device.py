@@ -117,14 +117,14 @@ class DeviceAllocator(abc.ABC):
 
     @abc.abstractmethod
     def allocate(self, size: int, stream: int) -> int | None:
-        """The address of `size` bytes, aligned to 256, for work asked of `stream` from now on.
+        """The address of `size` bytes, aligned to 256, for later work on `stream`.
 
-        None, or an exception, when there is none: an OutOfMemoryError follows.
+        Without memory, it returns None or raises: an OutOfMemoryError follows.
         """
 
     @abc.abstractmethod
     def release(self, pointer: int, size: int, stream: int) -> None:
-        """Takes such memory back; what was asked of `stream` so far may still use it."""
+        """Releases such memory; work queued on `stream` so far may still use it."""
 
 
 # Callbacks of the library, also of closed contexts, because their tensors may still exist.

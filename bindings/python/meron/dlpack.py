@@ -46,7 +46,7 @@ class DLPackTensor:
     def pointer(self) -> int:
         """The address of the first element, as long as the gather is held; errors as gather[param].
 
-        On a CUDA device it is one of the device: to be read by what is asked of a stream for which
+        On a CUDA device it is an address of the device, for work on a stream for which
         `Gather.wait_stream` was called. Read-only.
         """
         return self._gather._pointer(self._param)

@@ -53,7 +53,7 @@ def dtype_name(dtype: Any) -> str:
 def code_of_array(array: Array) -> int | None:
     """The library's code for an array's element type, None where it has none.
 
-    uint16 counts as the bits of bf16 only while there is no bfloat16 type to tell them apart.
+    uint16 counts as the bits of bf16 only if there is no bfloat16 type.
     """
     for name, dtype in NUMPY.items():
         if array.dtype == dtype:

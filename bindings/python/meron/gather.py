@@ -63,8 +63,8 @@ class Gather:
     `gather[param]` raises a StaleError; arrays taken before stay readable until the context is
     closed, but show whatever the memory holds by then: NumPy has no way to take an array back.
 
-    Where the context has a device, views are in its memory. `wait_stream` makes a stream wait for
-    them without the host, and `release_on_stream` gives them back when a stream is done with them.
+    If the context has a device, views are in its memory. `wait_stream` makes a stream wait for them
+    without the host, and `release_on_stream` releases them when a stream is done with them.
     """
 
     __slots__ = ("__weakref__", "_context", "_handle", "_into", "_ready", "_remote")
@@ -212,10 +212,11 @@ class Gather:
             gather_release(handle, NULL)
 
     def release_on_stream(self, stream: int = 0) -> None:
-        """As `release`, where work that was asked of a stream so far still uses the views.
+        """As `release`, but work queued on a stream so far may still use the views.
 
-        Their memory on the device goes back when that is done. Tensors made by DLPack keep theirs.
-        Doing so twice is fine. Never blocks. Raises as `wait_stream`; then nothing is released.
+        Their memory on the device is released when that work is done. Tensors made by DLPack keep
+        theirs. Doing so twice is fine. Never blocks. Raises as `wait_stream`; then nothing is
+        released.
 
         Args:
             stream: as for `wait_stream`.

@@ -61,7 +61,7 @@ class Group(GroupMethods, Owner):
         call(lib.meron_group_abort, self._handle, text(reason, "reason") if reason else NULL)
 
     def barrier(self) -> None:
-        """Waits until every rank of the group has come here. Errors as Future.wait."""
+        """Waits until every rank of the group has called this. Errors as Future.wait."""
         self.barrier_begin().wait()
 
     def barrier_begin(self) -> Future:

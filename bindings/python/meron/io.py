@@ -271,7 +271,7 @@ class AsyncIOHandle:
         return made
 
     def free_cpu_locked_tensor(self, tensor: Any) -> bool:
-        """Releases pinned memory, which goes with the last tensor that shows it.
+        """Releases pinned memory. It is freed with the last tensor that uses it.
 
         Returns:
             Whether it was this handle's.
@@ -329,7 +329,7 @@ class AsyncIOBuilder:
 
 
 def whole_pages(block_size: int) -> int:
-    """`block_size` rounded up; what is no count of bytes goes to the engine, which refuses it."""
+    """`block_size` rounded up. An invalid value stays as it is, and the engine refuses it."""
     if not isinstance(block_size, int) or block_size <= 0:
         return block_size
     return -(-block_size // PAGE) * PAGE

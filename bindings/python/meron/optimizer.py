@@ -80,7 +80,7 @@ class Optimizer(OptimizerMethods, Owner):
         self.step_begin().wait()
 
     def step_begin(self) -> Future:
-        """Begins a step; NonFiniteError comes from the future's wait."""
+        """Begins a step; the future's wait raises NonFiniteError."""
         self._context._require_open()
         return self._begun(receive("meron_future *", lib.meron_optimizer_step_begin, self._handle))
 

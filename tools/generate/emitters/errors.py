@@ -32,7 +32,7 @@ PYTHON = '''\
 
 `CallError`: the call alone failed, everything is usable. `ResourceError`: this process or host
 lacks something, nothing was changed. `GroupError`: the group is broken on all of its ranks.
-`ContextError`: the context is unusable. Where Python has an exception for the same thing the class
+`ContextError`: the context is unusable. If Python has an exception for the same thing the class
 is one of those too: `except ValueError` catches an `ArgumentError`, `except TimeoutError` a
 `DeadlineError`.
 """

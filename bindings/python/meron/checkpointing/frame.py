@@ -3,12 +3,12 @@
 
 In the forward, autograd gets a token in place of each tensor that it would save
 (torch.autograd.graph.saved_tensors_hooks), and the arguments of the function are kept. When the
-backward asks for the first of these tensors the function runs again, from the arguments, and each
-tensor that it saves goes to the token of the same number. The graph is that of the forward, so
+backward needs the first of these tensors, the function runs again, from the arguments, and each
+tensor that it saves is stored in the token of the same number. The graph is that of the forward, so
 gradients have the bits, and arrive in the order, of a run without checkpointing.
 
 Lifetimes: autograd holds tokens, tokens hold the frame, and the frame holds tokens weakly. A token
-goes when its node has run, and the arguments go with the last token.
+is released when its node has run, and the arguments with the last token.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ __all__ = [
     "trainer_strategy",
 ]
 
-# Classes of the tree in use, which are made when they are asked for.
+# Classes of the tree in use, made at their first use.
 CLASSES = {
     "MeronEnvironment": environment_class,
     "MeronStrategy": trainer_strategy,

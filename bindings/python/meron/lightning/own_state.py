@@ -164,7 +164,7 @@ def read(checkpoint: Checkpoint, weights_only: bool | None) -> dict[str, Any]:
     """Lightning's state of a checkpoint, after its checksums were compared. Local.
 
     Args:
-        weights_only: False trusts whoever made the checkpoint: the objects in its pickle may run
+        weights_only: False trusts the maker of the checkpoint: the objects in its pickle may run
             code. With True and None torch's restricted unpickler reads them; None is torch's own
             default, which the variable TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD changes.
 

@@ -227,7 +227,7 @@ class MeronStrategy(TrainerSetup, TrainerCheckpoints, Shared, LightningBase):  #
             return module.training_step(*args, **kwargs)
 
     def step(self, optimizer: Any) -> None:
-        """Updates what an optimizer has; nothing for the one that stands for none. Collective.
+        """Updates the params of an optimizer; none for EMPTY_OPTIMIZER. Collective.
 
         Raises MisconfigurationException for an optimizer that configure_optimizers did not return.
         """

@@ -190,7 +190,7 @@ class TrainerCheckpoints(Base):  # type: ignore[misc,unused-ignore]
             checkpoints.restore(session, self._saved, optimizers=resumes, strict=strict)
             self._saved = None
         else:
-            # {} is that of the optimizer that stands for none.
+            # {} is the state of EMPTY_OPTIMIZER.
             states = [state for state in checkpoint.get("optimizer_states", []) if state]
             resumes = resumes and bool(states)
             if resumes:

@@ -19,7 +19,7 @@ import meron
 # ---- Contexts (world.py) ------------------------------------------------------------------------
 
 # Models of a process with equal ranks, plan and device share a context. The key has these and the
-# transport; None stands for all ranks.
+# transport; None means all ranks.
 contexts: dict[tuple[tuple[int, ...] | None, str, str, str], meron.Context] = {}
 # The options that the caller of context_for has given.
 options_of: weakref.WeakKeyDictionary[meron.Context, dict[str, Any]] = weakref.WeakKeyDictionary()

@@ -116,7 +116,7 @@ class Sharding(ShardedContext):
             each.forget_units()
 
     def close(self) -> None:
-        """The context is about to be closed: memory that params show goes with it."""
+        """Prepares for the end of the context, which ends the memory of params."""
         self.residency.renew()
         for unit in self.units:
             if not unit.stays:  # else its params are the model's, as any array is its holder's
@@ -170,7 +170,7 @@ def sharding_with(unit: ShardedUnit) -> Sharding:
 
 
 def unit_of(param: torch.Tensor) -> tuple[ShardedUnit, int] | None:
-    """Where a torch parameter is sharded: its unit, and its index there."""
+    """The unit of a sharded torch parameter, and its index there; else None."""
     return getattr(param, "_meron", None)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A unit: torch parameters that are gathered and reduced together.
 
-Its params are in one of the phases below. Where their unsharded values are meanwhile, and when they
-are gathered and released, its memory says (residency/).
+Its params are in one of the phases below. Its memory (residency/) decides the place of their
+unsharded values, and when to gather and release them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine's context for a torch program: who the ranks are, and how they find each other.
+"""The engine's context for a torch program: its ranks, and their rendezvous.
 
-`meron run` hands every rank what it needs. Under torchrun, or when torch.distributed was
-initialised otherwise, torch's own store is where ranks meet: each says on which host it is, and
-rank 0 makes the token. Ranks that are on one host share memory; else bytes move over the
-torch.distributed group (transport.py).
+`meron run` passes every rank all it needs. Under torchrun, or if torch.distributed was initialised
+otherwise, ranks meet in torch's own store: each stores its host, and rank 0 makes the token. Ranks
+on one host share memory; else bytes move over the torch.distributed group (transport.py).
 """
 
 from __future__ import annotations
@@ -205,7 +204,7 @@ def of_hosts(plan: meron.Plan, hosts: list[str]) -> meron.Plan:
 
 
 def asked_plan(context: meron.Context) -> meron.Plan:
-    """The plan that a context was asked for."""
+    """The plan with which a context was opened."""
     for (_, plan, _, _), known in registry.contexts.items():
         if known is context:
             return meron.Plan.parse(plan)
@@ -262,7 +261,7 @@ class Meeting:
                 ) from None
 
     def exchange(self, transport: str) -> list[str]:
-        """The ranks' hosts. Blocks until all have come, at most `timeout` seconds."""
+        """The ranks' hosts. Blocks until all have arrived, at most `timeout` seconds."""
         if self.rank == 0:
             # One that stays where this is another try.
             self.store.compare_set(f"{self.name}/token", "", secrets.token_hex(32))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.distributed.checkpoint over Meron's own ranks, where there is no process group.
+"""torch.distributed.checkpoint over Meron's own ranks, without a process group.
 
-torch's planner and storage do the work; what dcp.save does by collectives of torch.distributed (the
-plans of all ranks are gathered, made into one, and scattered) goes over the engine here.
+torch's planner and storage do the work. dcp.save uses collectives of torch.distributed to gather
+the plans of all ranks, make them into one, and scatter it. Here the engine's are used.
 """
 
 from __future__ import annotations

@@ -363,7 +363,7 @@ def apply(
 
 
 def put(names: Names, name: str, value: torch.Tensor) -> None:
-    """A buffer's or a plain param's values, in place, so that whoever holds it sees them."""
+    """Sets a buffer's or a plain param's values in place, so that all its holders see them."""
     tensor = names.others[name]
     if tensor.is_meta:
         part, own = names.owners[name]

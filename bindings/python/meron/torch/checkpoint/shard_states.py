@@ -242,7 +242,7 @@ def mark_unstepped(states: Iterable[Mapping[str, Any]]) -> None:
 
 
 def drop_unstepped(states: dict[torch.Tensor, dict[str, Any]]) -> None:
-    """Removes the states of an optimizer that had not stepped when it was asked for them."""
+    """Removes the states of an optimizer that had not stepped when they were read."""
     values = [item for state in states.values() for item in elementwise(state).items()]
     if is_unstepped(values) or not any(float(s.get("step", 1)) for s in states.values()):
         states.clear()

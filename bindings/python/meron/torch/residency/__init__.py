@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where unsharded values are while units are in use: `host.py`, or a device, `device.py`.
+"""Homes of unsharded values while units are in use: `host.py`, or a device, `device.py`.
 
 A context has one Residency, and each unit a Memory of it.
 """
@@ -19,8 +19,8 @@ class Memory(Protocol):
 
     wholes:       the unsharded tensors, in the order of the params, once there are any. They stay
                   the same objects until `forget`
-    addresses:    of them, where they never move and a write to them is seen by its page; else none
-    ahead:        the gather that is on its way before its use, or None
+    addresses:    of them, if they never move and a write to them is seen by its page; else none
+    ahead:        the gather that began before its use, or None
     enter:        gathers, as the schedule has it, for uses from now on. Collective; blocks on peers
     resume:       as `enter`, of values that are kept
     leave:        no use is left. Never blocks

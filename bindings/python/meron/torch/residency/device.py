@@ -42,8 +42,8 @@ class DeviceMemory:
     """Attributes that others read, beside those of every Memory:
 
     elements: of all params of the unit
-    here:     whether they are unsharded on the device, for what is asked of the current stream
-    kept:     whether they are so until values are written
+    here:     true if they are unsharded on the device, for work on the current stream
+    kept:     true if they stay so until values are written
     """
 
     def __init__(self, residency: DeviceResidency, unit: ShardedUnit) -> None:
@@ -106,7 +106,7 @@ class DeviceMemory:
             address, self.keep_alive = self.device.landing(self.storage)
             for target, offset in zip(self.targets, self.offsets):
                 target.data = ffi.cast("void *", address + offset)
-            # Its memory may be read by what was asked of the stream before.
+            # Earlier work on the stream may still read its memory.
             self.options.stream = ffi.cast("void *", self.stream)
             self.ahead = receive(
                 "meron_future *", lib.meron_gather_begin, self.unit.unit._array, 1, self.options
@@ -117,8 +117,8 @@ class DeviceMemory:
             raise
 
     def arrive(self) -> None:
-        """The values are there for what is asked of the current stream from now on. Blocks on
-        peers, and not on a CUDA device."""
+        """Makes the values available to later work on the current stream. Blocks on peers, except
+        on a CUDA device."""
         if self.here:
             stream = self.device.stream()
             if stream not in self.users:
@@ -142,10 +142,10 @@ class DeviceMemory:
             lib.meron_future_release(gather, NULL)
 
     def give_back(self) -> None:
-        """Gives the memory back, behind what was asked of its streams. Blocks on peers where a
-        gather is on its way, whose copies are not to be written to what is another's then."""
+        """Releases the memory, behind the work on its streams. If a gather is under way, blocks on
+        peers first, because its copies must not be written to memory of others."""
         if self.ahead is not None:
-            with contextlib.suppress(errors.Error):  # which is told by the next call
+            with contextlib.suppress(errors.Error):  # the next call reports it
                 self.arrive()
         if self.here:
             self.here = False
@@ -248,7 +248,7 @@ class DeviceResidency:
         """`drop` has done so."""
 
     def refuse_written(self) -> None:
-        """Their counts of changes tell: the memory is torch's own."""
+        """The params' counts of changes suffice, as the memory is torch's own."""
 
     def close(self) -> None:
         """The memory is torch's own."""
@@ -269,8 +269,8 @@ class DeviceResidency:
                 self.give_back(memory)
 
     def enter(self, memory: DeviceMemory) -> None:
-        """A unit is whole for what is asked of the current stream from now on. Collective where it
-        is not so already; blocks on peers."""
+        """Makes a unit unsharded for later work on the current stream. Collective unless it is so
+        already; blocks on peers."""
         self.order.append(memory)
         self.follow(memory)
         self.take(memory)

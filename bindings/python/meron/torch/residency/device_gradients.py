@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients that lie on a device: they stay as they are until the engine has them."""
+"""Gradients on a device. They stay unchanged until the engine has them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of the emulated device, asked of its module: what stands for torch's own on a real one."""
+"""Memory of the emulated device, from its module. On a real device, torch's own is used."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class MappedMemory:
             self.addresses = [*map(address_of, self.wholes)]
 
     def enter(self) -> None:
-        # (Each use comes here: calls of Python are what it costs.)
+        # Runs for each use, so it makes few calls of Python.
         residency = self.residency
         if residency.schedule is None:
             residency.require()

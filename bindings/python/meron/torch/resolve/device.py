@@ -68,9 +68,9 @@ def device_for(
 ) -> str:
     """The device of some modules, as meron.open takes it; "" is the host.
 
-    In this order: what is asked for; where parts of them are sharded; where their params lie, if on
-    CUDA; MERON_TORCH_DEVICE; for params that are nowhere yet, the current CUDA device of a rank
-    that a launcher started. Raises ArgumentError naming a param that does not fit.
+    In this order: `asked`; the device of parts that are sharded; that of their params, if on CUDA;
+    MERON_TORCH_DEVICE; for params on meta, the current CUDA device of a rank that a launcher
+    started. Raises ArgumentError naming a param that does not fit.
     """
     left_out = {id(param) for param in ignored}
     places: dict[torch.device, str] = {}
@@ -119,10 +119,10 @@ def device_for(
 
 
 def new_device(asked: str | torch.device | None) -> str:
-    """The device of modules that are not built yet, of a program in DeepSpeed's names: what is
-    asked for; MERON_TORCH_DEVICE; on a rank that a launcher started, the CUDA device of its number
-    on the host, which becomes the current one, as in DeepSpeed (the current one stays, if there is
-    no such device: each rank sees its own alone)."""
+    """The device of modules that are not built yet, of a program in DeepSpeed's names: `asked`;
+    MERON_TORCH_DEVICE; on a rank that a launcher started, the CUDA device of its number on the
+    host. As in DeepSpeed, that becomes the current one. If there is no such device, because each
+    rank only sees its own, the current one stays."""
     chosen = asked_device(asked)
     if chosen is not None:
         return chosen
@@ -152,7 +152,7 @@ def refuse_place(name: str, lies: torch.device, device: str) -> None:
 
 
 def context_device(context: meron.Context | None, device: Any) -> Any:
-    """The device that is asked for, where a context may have been given."""
+    """`device`, or the device of the context if one is given."""
     if context is None:
         return device
     own = context.device or "cpu"

@@ -40,7 +40,7 @@ def exact_param(param: torch.Tensor) -> torch.Tensor:
 
 
 def has_own(unit: ShardedUnit, i: int) -> bool:
-    """Whether owners have other values than a gather gives, and may be asked for them now."""
+    """True if owners have other values than a gather returns, and these can be read now."""
     sharding = unit.sharding
     return sharding.coded and not (sharding.packs and i in unit.frozen) and unit.uses == 0
 
