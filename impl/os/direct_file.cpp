@@ -346,7 +346,7 @@ Status DirectFile::extend(uint64_t offset, uint64_t bytes) const {
     } while (result != 0 && errno == EINTR);
     return result == 0 ? 0 : errno;
   };
-  // Allocates first, which may fail, then sets the size, which then cannot. Writes beyond the end
+  // Allocates first, which may fail. Setting the size afterwards cannot. Writes beyond the end
   // would each wait for the file's lock; writes within it run in parallel.
   int error = call(FALLOC_FL_KEEP_SIZE);
   if (error == 0) error = call(0);

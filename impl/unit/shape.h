@@ -72,8 +72,8 @@ class UnitShape {
     }
     return late;
   }
-  // Members of the group on this host, this rank among them. Respectively: those that read the
-  // values it holds; that see the same full values; of its shard axis; of its replica axis.
+  // Members of the group on this host, this rank among them: readers of the values that it holds;
+  // members that see the same full values; members of its shard axis, and of its replica axis.
   const std::vector<int>& readers() const { return readers_; }
   const std::vector<int>& local_peers() const { return local_peers_; }
   const std::vector<int>& local_shards() const { return local_shards_; }
