@@ -24,7 +24,7 @@ class JobBoard {
  public:
   // The launcher's, for ranks 0 to ranks - 1.
   static Result<std::unique_ptr<JobBoard>> create(int ranks);
-  // The board of the launcher that started this process. Null if it gave none that fits
+  // The board of the launcher that started this process. Null if there is none, or it does not fit
   // MERON_WORLD_SIZE. Looked up once.
   static JobBoard* of_launcher();
 
