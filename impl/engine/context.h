@@ -266,9 +266,9 @@ class Context : public std::enable_shared_from_this<Context> {
     return Deadline::after(rank_->timeout_ns, channel.posted_ns());
   }
   Status await_room(Held& held, Channel& channel);
+  void tell_notices();
   // If MERON_FLIGHT_RECORD names a folder: writes this rank's record there, once, when its group
   // breaks.
-  void tell_notices();
   void record_failure(const Error& error);
   Result<uint64_t> reserve_group(int members);
   // A group and, where its mesh has replicas, its axes. All ranks call it, members or not.
