@@ -81,7 +81,7 @@ inline Error unknown_enum(const char* name, int64_t value) {
       .on(name);
 }
 
-// Whether a caller of some version can have a struct of that size: it ends where a field does, or
+// True if a caller of some version can have a struct of that size: it ends where a field does, or
 // beyond all that this version knows.
 template <class Struct>
 bool is_size_of(uint32_t size) {

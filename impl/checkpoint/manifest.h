@@ -114,8 +114,8 @@ struct Manifest {
 // here, so a writer that took it from elsewhere parses its own text.
 std::string to_json(const Manifest& manifest);
 
-// Whether the text is as to_json() made it, byte by byte: its last lines have the checksum of those
-// before them. MERON_E_CORRUPT.
+// Checks that the text is as to_json() made it, byte by byte: its last lines have the checksum of
+// those before them. MERON_E_CORRUPT.
 Status check_manifest_crc(std::string_view text);
 
 // The JSON object in `text` as Manifest keeps it: compact, and shallow enough for a manifest.

@@ -38,8 +38,8 @@ class OpenFiles {
   OpenFiles(IoEngine& engine, FilesAt at, std::span<const File> files)
       : engine_(engine), at_(std::move(at)), files_(files) {}
 
-  // Whether the file exists with its size; from then on it is held, if the directory is. Errors:
-  // those of open_checked().
+  // Checks that the file exists with its size. From then on it is held, if the directory is.
+  // Errors: those of open_checked().
   Status check(uint32_t file) const;
   // The file, opened unless it is open, closing the one used least recently. `shared`: through the
   // page cache. A file whose size has changed is MERON_E_CORRUPT.

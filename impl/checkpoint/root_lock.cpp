@@ -49,7 +49,7 @@ std::optional<std::string_view> name_within(std::string_view text, std::string_v
   return text.substr(prefix.size());
 }
 
-// Whether a process holds the directory, as far as can be determined.
+// True if a process holds the directory, as far as can be determined.
 bool is_owned(const std::string& path) {
   const auto lock = FileLock::attempt(fmt::format("{}/{}", path, kOwnerName), false);
   if (!lock.ok()) return lock.error().code() != MERON_E_NOT_FOUND;

@@ -81,7 +81,7 @@ class FileIo {
   Result<std::shared_ptr<IoRequest>> write(const std::string& path, uint64_t offset,
                                            const std::byte* data, uint64_t bytes);
 
-  // Whether it has ended well by `timeout_ns` from now (negative: as long as something moves), or
+  // True if it has ended well by `timeout_ns` from now (negative: as long as something moves), or
   // its error, which is reported once: wait_all and close do not report it again.
   Result<bool> wait(const std::shared_ptr<IoRequest>& request, int64_t timeout_ns);
 

@@ -24,7 +24,7 @@ class IoFile {
   const DirectFile& file() const { return file_; }
   const std::string& path() const { return file_.path(); }
 
-  // Whether full pages bypass the page cache: as the file was opened, until the kernel refuses a
+  // True if full pages bypass the page cache: as the file was opened, until the kernel refuses a
   // transfer of it.
   bool direct() const { return file_.direct() && !refused_.load(std::memory_order_relaxed); }
   void stop_direct() { refused_.store(true, std::memory_order_relaxed); }

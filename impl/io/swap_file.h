@@ -62,7 +62,7 @@ class SwapFile {
   // work on different blocks at the same time, and before the write or while it is under way.
   void seal(uint64_t offset, const std::byte* data, uint64_t bytes);
 
-  // Whether `data`, read from `offset`, is what was sealed, cut at the same blocks. MERON_E_CORRUPT
+  // Checks that `data`, read from `offset`, was sealed in the same blocks. MERON_E_CORRUPT
   // names path, offset and block of the first that differs; MERON_E_INTERNAL that of one which was
   // not sealed, or with another length.
   Status verify(uint64_t offset, const std::byte* data, uint64_t bytes) const;

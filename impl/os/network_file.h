@@ -9,7 +9,7 @@
 
 namespace meron {
 
-// Whether the file's system keeps the hosts' caches coherent for full pages only: NFS, SMB, FUSE.
+// True if the file's system keeps the hosts' caches coherent for full pages only: NFS, SMB, FUSE.
 bool on_network(int fd);
 
 // An existing file, only for writing: no write reads a page first. Refuses a link. `durable`: each

@@ -11,7 +11,7 @@ namespace meron {
 // Fills `out` from the kernel's generator: fit for secrets.
 Status random_bytes(std::span<std::byte> out);
 
-// Whether a and b are equal, in a time that depends on their lengths alone.
+// True if a and b are equal, in a time that depends on their lengths alone.
 bool constant_time_equal(std::span<const std::byte> a, std::span<const std::byte> b);
 
 }  // namespace meron

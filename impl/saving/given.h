@@ -37,8 +37,8 @@ bool is_kept_by_values_only(const GivenTensor& tensor);
 // Checks the slices of one rank alone: names, kinds, sizes. MERON_E_ARGUMENT names the tensor.
 Status check_given(std::span<const GivenTensor> given, int rank);
 
-// Whether the slices of all ranks, by rank, make complete tensors: each has one dtype, one shape,
-// and every element once. MERON_E_ARGUMENT names tensor, ranks and elements.
+// Checks that the slices of all ranks, by rank, make complete tensors: each has one dtype, one
+// shape, and every element once. MERON_E_ARGUMENT names tensor, ranks and elements.
 Status check_slices(std::span<const std::vector<GivenTensor>> given);
 
 // Returns the slices of all ranks, by rank, on rank 0: without data, except for its own. The other

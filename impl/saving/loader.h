@@ -28,7 +28,7 @@ class Loader {
     // By file, the rank that reads it for all; empty: each rank reads what it owns.
     std::vector<int> readers = {};
   };
-  // Whether this rank may read files, with such Options::readers.
+  // True if this rank may read files, with such Options::readers.
   static bool reads_here(const Exchange& exchange, const std::vector<int>& readers) {
     return readers.empty() ||
            std::find(readers.begin(), readers.end(), exchange.rank()) != readers.end();

@@ -34,7 +34,7 @@ uint64_t elements_of(const checkpoint::Tensor& tensor) {
   return count;
 }
 
-// Whether the tensors, one after the other along the first dimension, are the param.
+// True if the tensors, concatenated along the first dimension, have the param's shape.
 bool makes(std::span<const SourceTensor> sources, const std::vector<uint64_t>& shape) {
   if (sources.size() == 1) return sources[0].tensor->shape == shape;
   uint64_t first = 0;

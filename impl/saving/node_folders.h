@@ -19,9 +19,9 @@ bool leads_node(std::span<const int> nodes, int rank);
 // By rank, the number of its node as manifests have it: from 0, in the order of first ranks.
 std::vector<uint32_t> node_numbers(std::span<const int> nodes);
 
-// Whether a save may take the name: no node has anything of it, or what a host that died left,
-// which the nodes' folders together do not make complete. A checkpoint that one of them cannot read
-// is chosen. Collective.
+// True if a save may take the name: no node has files of it, or a dead host left some that do not
+// make a complete checkpoint together. A checkpoint that one of them cannot read counts as taken.
+// Collective.
 Result<bool> name_is_free(Exchange& exchange, const std::string& root, const std::string& name,
                           std::span<const int> nodes);
 

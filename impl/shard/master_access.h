@@ -18,7 +18,7 @@ class MasterAccess {
   virtual Status put(uint64_t first, const std::byte* values, DType dtype, uint64_t count) = 0;
   // The same values, to `out`.
   virtual Status get(uint64_t first, uint64_t count, float* out) = 0;
-  // Whether they were moved off, and cannot be written until they are back.
+  // True if they were moved off, and cannot be written until they are back.
   virtual bool parked() const = 0;
 };
 

@@ -119,7 +119,7 @@ class Transport {
 
   // Called by each thread of this rank before it sleeps; empty: nothing. Set it while none sleeps.
   void before_sleep(std::function<void()> hook) { before_sleep_ = std::move(hook); }
-  // Whether a thread of this rank sleeps, or is about to.
+  // True if a thread of this rank sleeps, or is about to.
   bool sleeps() const;
 
   // True if spinning is sensible: no more ranks than cores.

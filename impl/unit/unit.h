@@ -150,7 +150,7 @@ class Unit final : public UnitShape, public std::enable_shared_from_this<Unit> {
   // True if one more unit may be opened while `open` ones are not yet published. So at most
   // Plan::param_buffers are in memory, besides those that the trainer holds. One always may.
   bool may_change(size_t open) const;
-  // Whether its own values must wait for memory to be read into: while other units are written to
+  // True if its own values must wait for memory to be read into: while other units are written to
   // the drive, at most Plan::param_buffers have memory. A gather that waits for this waits for
   // writes of this rank, never for a peer.
   bool lacks_buffer() const { return unit_being_stored_first() != nullptr; }

@@ -35,7 +35,7 @@ class UpdateOperation final : public Operation {
   Status write(const Param& param, const std::byte* data, DType dtype);
   // Once.
   Status publish();
-  // Whether this rank has written, or may have written, any of its values.
+  // True if this rank has written, or may have written, any of its values.
   bool touched() const { return touched_; }
 
  private:

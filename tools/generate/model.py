@@ -117,7 +117,7 @@ class Struct:
 
     @property
     def sized(self) -> bool:
-        """Whether it may grow: its first field is its own size, set by the caller."""
+        """True if it may grow: its first field is its own size, set by the caller."""
         return self.fields[0].name == "struct_size"
 
 

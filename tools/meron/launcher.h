@@ -36,7 +36,7 @@ class Launcher {
   int fd() const { return signals_.get(); }
   // The next signal; none if no more has arrived.
   std::optional<ReceivedSignal> next();
-  // Whether it has ended, by whatever cause.
+  // True if it has ended, by whatever cause.
   bool ended() const;
 
   // The group that the terminal treats as the job: the ranks join it.

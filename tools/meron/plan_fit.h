@@ -10,7 +10,7 @@
 
 namespace meron::tools {
 
-// Whether the ranks of one machine fit into its memory; of a plan on devices, each into its own.
+// Memory that the ranks of one machine need, and that it has. With a plan on devices, of each rank.
 struct Fit {
   bool on_device = false;
   uint64_t ranks = 0;  // that share the memory

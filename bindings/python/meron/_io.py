@@ -109,7 +109,7 @@ class IO(IoMethods, Owner):
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """True if it was closed."""
         return self._handle is None
 
     def close(self) -> None:
@@ -335,7 +335,7 @@ class Request(Owner):
         return ended
 
     def done(self) -> bool:
-        """Whether it has ended well; never blocks. Raises the error if it failed."""
+        """True if it has ended well; never blocks. Raises the error if it failed."""
         return self.wait(0)
 
     def release(self) -> None:

@@ -166,7 +166,7 @@ def configure(
 
 
 def is_configured() -> bool:
-    """Whether `configure` was called. `checkpoint` works without it, and keeps by reference."""
+    """True if `configure` was called. `checkpoint` works without it, and keeps by reference."""
     return state.configured
 
 

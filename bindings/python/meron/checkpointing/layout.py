@@ -11,7 +11,7 @@ import torch
 
 
 def is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether the elements fill one range of memory, each once, in some order of dimensions."""
+    """True if the elements fill one range of memory, each once, in some order of dimensions."""
     expected = 1
     for stride, length in sorted((s, n) for s, n in zip(strides, shape) if n != 1):
         if stride != expected:

@@ -325,7 +325,7 @@ def local_directory(path: str) -> Path | None:
 
 
 def is_checkpoint(folder: Path) -> bool:
-    """Whether a folder has a checkpoint of Meron, by the file `latest` or by this module's tag."""
+    """True if a folder has a checkpoint of Meron, by the file `latest` or by this module's tag."""
     try:
         tag_in(folder)
     except (ValueError, OSError):

@@ -194,7 +194,7 @@ class MeronFabricStrategy(FabricCheckpoints, Shared, LightningBase):  # type: ig
 
     @property
     def _counts(self) -> bool:
-        """Whether the config has the engine count micro-batches, as under DeepSpeed."""
+        """True if the config has the engine count micro-batches, as under DeepSpeed."""
         return self.config.get("gradient_accumulation_steps", "auto") not in ("auto", 1)
 
     def setup_module_and_optimizers(

@@ -239,5 +239,5 @@ def without_frozen(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def belongs(value: Any, session: Session) -> bool:
-    """Whether a value of a state is the session's model, or one of its optimizers."""
+    """True if a value of a state is the session's model, or one of its optimizers."""
     return value is session.engine or session.optimizer_of(value) is not None

@@ -57,7 +57,7 @@ def is_wrapper(optimizer: Any) -> bool:
 
 
 def waits(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether the engine counts micro-batches, and the optimizer's gradients are incomplete yet."""
+    """True if the engine counts micro-batches, and the optimizer's gradients are incomplete yet."""
     session = getattr(optimizer, "_meron_session", lambda: None)()
     return session is not None and session.waits()
 

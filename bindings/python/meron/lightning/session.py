@@ -129,7 +129,7 @@ class Session:
             engine.step_units(optimizer, own.units_of(optimizer))
 
     def waits(self) -> bool:
-        """Whether gradients are incomplete, as the next step only ends a micro-batch."""
+        """True if gradients are incomplete, as the next step only ends a micro-batch."""
         return self.counts and not self.engine.is_gradient_accumulation_boundary()
 
     def optimizer_of(self, optimizer: Any) -> torch.optim.Optimizer | None:

@@ -179,7 +179,7 @@ def stage_of(config: Mapping[str, Any]) -> int:
 
 
 def on_nvme(config: Mapping[str, Any]) -> bool:
-    """Whether states or params reside on a drive, which optimizers of torch do not know."""
+    """True if states or params reside on a drive, which optimizers of torch do not know."""
     zero = config.get("zero_optimization")
     if not isinstance(zero, Mapping):
         return False

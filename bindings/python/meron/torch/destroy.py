@@ -218,7 +218,7 @@ def destroy_lost(sharding: Sharding) -> None:
 
 
 def is_lost(unit: ShardedUnit) -> bool:
-    """Whether only the unit references its params, and no caller can use it."""
+    """True if only the unit references its params, and no caller can use it."""
     if unit.lost:
         return True
     if unit.owner is None or unit.owner() is not None or unit.uses or unit.pinned is not None:

@@ -79,7 +79,7 @@ class Parameters(dict[str, Any]):
         dict.__delitem__(self, name)
 
     def is_tied(self, value: Any) -> bool:
-        """Whether a value is a sharded param itself, as in `head.weight = embedding.weight`."""
+        """True if a value is a sharded param itself, as in `head.weight = embedding.weight`."""
         place = getattr(value, "_meron", None)
         return place is not None and place[0].sharding is self.sharding
 
@@ -137,7 +137,7 @@ def refuse_end(name: str, param: Any, what: str) -> None:
 
 
 def replaceable(unit: ShardedUnit, param: Any) -> bool:
-    """Whether nothing steps a param: its unit was destroyed; or meron.zero.Init sharded it, and no
+    """True if nothing steps a param: its unit was destroyed; or meron.zero.Init sharded it, and no
     engine or optimizer has it yet, as `meron.zero.initialize` shards what is in its place."""
     if not unit.params:
         return True

@@ -38,7 +38,7 @@ class ShardedContext:
         # True if gathered values went through a codec: a rank's own part is then more exact.
         self.coded = plan["param"]["codec"] != "none"
         self.packs = plan["param"]["frozen"] == "int8"  # frozen params lie encoded everywhere
-        # Whether params are unsharded between uses too, as every rank has all of them anyway.
+        # True if params are unsharded between uses too, as every rank has all of them anyway.
         self.stays_whole = self.keeps_params and plan["param"]["tier"] != "nvme" and not self.packs
         self.names: dict[str, int] = {}
 

@@ -82,8 +82,8 @@ class Sharding(ShardedContext):
         return sharded
 
     def counts(self) -> bool:
-        """Whether this rank's parts count where those of all ranks are put together: of replicas,
-        which own the same, the first one's do. Collective."""
+        """True if this rank's parts count in a sum over all ranks. Replicas own the same elements,
+        and only those of the first one count. Collective."""
         if not self.alike:
             return True
         if self._counts[0] != len(self.units):

@@ -54,7 +54,7 @@ def warn_of_graphs(module: torch.nn.Module, compiler: Any) -> None:
 
 
 def replays_graphs(compiler: Any) -> bool:
-    """Whether what torch.compile made, or the compiler that is active, uses CUDA graphs."""
+    """True if the result of torch.compile, or the active compiler, uses CUDA graphs."""
     while compiler is not None:
         config = getattr(compiler, "get_compiler_config", None)
         if config is not None:

@@ -45,7 +45,7 @@ class DeviceReducer(GradientReducer):
         self.bytes += sum(gradient.nbytes for gradient in held)
 
     def release_oldest(self, timeout: int) -> bool:
-        """Whether the engine has the oldest unit's gradients, or has them within `timeout` ns."""
+        """True if the engine has the oldest unit's gradients, or has them within `timeout` ns."""
         unit, held = self.going[0]
         slot = ffi.new(ERROR_OUT)
         table = new("meron_unit[]", [unit.unit._handle])

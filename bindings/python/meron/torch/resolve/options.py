@@ -103,7 +103,7 @@ def mixed_precision(mp: Any, mp_policy: Any) -> MixedPrecision | None:
 
 
 def reshards(flag: Any) -> bool:
-    """Whether units are resharded after their forward: True, False, or None, the default."""
+    """True if units are resharded after their forward. `flag`: a bool, or None, the default."""
     if flag is None or isinstance(flag, bool):
         return flag is not False
     if isinstance(flag, int):
