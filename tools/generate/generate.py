@@ -5,7 +5,7 @@
     tools/generate/generate.py [--check | --list] [--root DIR] [--output DIR]
 
 Reads include/meron/*.h, checks that every function says what it must (lint.py), and writes
-capi/api.json; from that alone the emitters write the rest. Needs pycparser (tools/setup installs it)
+capi/api.json; from that alone the emitters write the rest. Needs pycparser (of tools/setup)
 and a C compiler. docs/config.md is written from the table of keys of meron.zero (config_page.py).
 """
 
