@@ -152,6 +152,42 @@ def test_a_bf16_moment_decays_with_the_gradients() -> None:
         mt.destroy(model)
 
 
+def test_coins_go_on_where_torchs_count_of_steps_ends() -> None:
+    """An f32 count stays at 2**24. With one coin for ever no element would move, or all would."""
+    model = Sum(2048)
+    optimizer = sharded(model, adamw, in_place=mt.InPlace())
+    train(model, optimizer, range(1), 0.0)
+    states(optimizer)["step"].fill_(2.0**24)
+    optimizer.param_groups[0]["rounded_steps"] = 2**53
+    mt.set_full_optimizer_state(optimizer, model.p, "exp_avg_sq", torch.ones(2048))
+    train(model, optimizer, range(60), 0.0)
+    assert states(optimizer)["step"] == 2**24
+    assert optimizer.param_groups[0]["rounded_steps"] == 2**53 + 60
+    found = mt.full_optimizer_state(optimizer, model.p, "exp_avg_sq")
+    assert found is not None and abs(float(found.double().mean()) / 0.999**60 - 1) < 5e-3
+
+
+def test_f32_models_of_mixed_precision_are_updated_in_place_if_asked_for() -> None:
+    model = mt.shard(Sum(1, F32), mp=mt.MixedPrecision(BF16))  # one rank of two has no element
+    optimizer = mt.shard_optimizer(model, sgd(model.parameters()), in_place=mt.InPlace())
+    train(model, optimizer, range(3))
+    assert optimizer.param_groups[0]["params"][0].dtype is BF16
+
+
+def test_params_without_a_gradient_stay_as_they_are() -> None:
+    model = nn.ModuleList([Sum(8), Sum(8)])
+    mt.shard(model[0])
+    mt.shard(model[1])
+    mt.shard(model)
+    optimizer = mt.shard_optimizer(
+        model, torch.optim.AdamW(model.parameters(), lr=0.1), in_place=mt.InPlace()
+    )
+    model[0](torch.ones(8, dtype=BF16)).backward()
+    optimizer.step()
+    assert bool(mt.full_param(model[1].p).eq(1).all())
+    assert len(optimizer.state) == 1
+
+
 def test_random_values_move_by_the_mean_of_their_steps() -> None:
     for make in (adamw, sgd):
         model = Sum(1000)

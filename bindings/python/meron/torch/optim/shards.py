@@ -375,7 +375,7 @@ def wrap(optimizer: torch.optim.Optimizer, shards: Shards) -> None:
     plain_add = optimizer.add_param_group
     rule = shards.rule
     agreement = StepAgreement(optimizer, shards.parts, [] if rule is None else [COUNT])
-    run = plain_step
+    run: Callable[..., Any] = plain_step
     if rule is not None:
         run = functools.partial(rule.step, optimizer, plain_step)
         count_steps_of(optimizer, rule)
