@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ import meron  # noqa: E402
 from meron.convert import export_checkpoint, import_checkpoint, read  # noqa: E402
 from meron.convert.__main__ import main  # noqa: E402
 from meron.convert.content import Content, ConvertError  # noqa: E402
+from meron.convert.deepspeed import add_loss_scale  # noqa: E402
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 
@@ -69,6 +71,15 @@ def test_layouts_of_deepspeed(tmp_path: Path, layout: str, world: int, dtype: st
     check(read(tmp_path / "run"), model)
     check(read(tmp_path / "run", tag="global_step9"), model)
     check(read(folder), model)
+
+
+def test_an_infinite_loss_scale_is_left_out_and_named() -> None:
+    content = Content("DeepSpeed")
+    add_loss_scale(content, {"loss_scaler": SimpleNamespace(cur_scale=float("inf"))})
+    assert "loss_scale" not in content.state
+    assert content.left_out == ["the loss scale, inf: a run begins with its config's"]
+    add_loss_scale(content, {"loss_scaler": SimpleNamespace(cur_scale=512)})
+    assert content.state["loss_scale"] == 512.0
 
 
 def test_import_gives_a_checkpoint_with_the_same_bits(tmp_path: Path) -> None:

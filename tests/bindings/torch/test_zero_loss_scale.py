@@ -11,6 +11,9 @@ import pytest
 import torch
 
 import meron
+from meron.zero import imported
+from meron.zero.compat.loss_scaler import DynamicLossScaler
+from meron.zero.config import parse
 from meron.zero.config.precision import Autocast, Fp16
 from meron.zero.loss_scale import LossScale
 
@@ -125,3 +128,54 @@ def test_a_fixed_scale_stays() -> None:
     second = LossScale(Fp16())
     second.load_state_dict(first.state_dict())
     assert second.state_dict() == first.state_dict()
+
+
+def test_the_scale_stays_within_f32_while_all_gradients_are_zero() -> None:
+    options = Fp16(initial_scale_power=8, hysteresis=1, loss_scale_window=1)
+    scale = LossScale(options)
+    for _ in range(1100):
+        scale.update(False)
+    assert scale.value == 2.0**127 and bool(torch.tensor(1.0).mul(scale.value).isfinite())
+    scale.update(True)
+    assert scale.value == 2.0**126
+    own = DynamicLossScaler(init_scale=3.0, scale_window=1)
+    for _ in range(1100):
+        own.update_scale(False)
+    assert own.cur_scale == 3 * 2.0**126
+    scaling = Autocast(torch.float16).scaling
+    assert scaling is not None
+    mixed = LossScale(dataclasses.replace(scaling, loss_scale_window=1))
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16, growth_interval=1)
+    weight = torch.nn.Parameter(torch.ones(1))
+    for _ in range(120):
+        mixed.update(False)
+        scaler.scale(weight.sum() * 0).backward()
+        scaler.step(torch.optim.SGD([weight], lr=0.0))
+        scaler.update()
+    assert mixed.value == scaler.get_scale() == 2.0**127
+
+
+@pytest.mark.parametrize("value", [float("inf"), 2.0**500, 2.0**128])
+def test_a_resumed_scale_too_large_for_f32_is_reduced_with_words(
+    value: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = {"value": value, "left": 1, "clean": 0}
+    LossScale.check_state(state)
+    scale = LossScale(Fp16())
+    with caplog.at_level("WARNING", "meron.zero"):
+        scale.load_state_dict(state)
+    assert scale.value == 2.0**127 and f"{value:g}" in caplog.text
+    other = LossScale(Fp16())
+    extra = {imported.KEY: {"loss_scale": value}}
+    imported.check(extra, None)
+    imported.restore(extra, None, other)
+    assert other.value == 2.0**127
+
+
+def test_refuses_scales_that_are_no_numbers() -> None:
+    for value in (float("nan"), 0.0, -1.0, "16", None):
+        with pytest.raises(meron.ArgumentError, match="loss scale"):
+            LossScale.check_state({"value": value, "left": 1, "clean": 0})
+    for value in (1e39, float("inf")):
+        with pytest.raises(meron.ArgumentError, match=r"fp16\.loss_scale"):
+            parse({"fp16": {"enabled": True, "loss_scale": value}})

@@ -309,5 +309,9 @@ def groups_at(begins: list[int], outer: Any, inner: dict[str, Any]) -> list[dict
 def add_loss_scale(content: Content, optimizer: Any) -> None:
     scaler = optimizer.get("loss_scaler")
     scale = getattr(scaler, "cur_scale", None)
-    if scale is not None:
+    if scale is None:
+        return
+    if math.isfinite(scale):
         content.state["loss_scale"] = float(scale)
+    else:  # DeepSpeed's grows without a limit while all gradients are zero
+        content.left_out.append(f"the loss scale, {float(scale)}: a run begins with its config's")

@@ -12,6 +12,7 @@ import torch
 import meron.torch as mt
 from meron.lightning.trees import Tree
 from meron.torch.sharding import unit_of
+from meron.torch.values.state import grad_norm as norm_of_sharded
 from meron.zero.owner import engine_of
 
 # Callbacks that cannot work on shards: the path in the tree, why, what to use.
@@ -87,8 +88,7 @@ def grad_norm(
         if unit_of(param) is not None:
             if waits or not param.requires_grad or mt.local_grad(param) is None:
                 continue
-            # A limit of infinity only measures.
-            norm = mt.clip_grad_norm_([param], float("inf"), power)
+            norm = norm_of_sharded([param], power)
         elif param.grad is not None:
             norm = param.grad.detach().norm(power)
         else:

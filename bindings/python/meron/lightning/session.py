@@ -82,7 +82,7 @@ class Session:
         try:
             for other in given[1:]:
                 if not isinstance(other, mt.EngineOptimizer):
-                    mt.shard_optimizer(model, other)
+                    mt.shard_optimizer(model, other, in_place=engine.config.in_place)
         except BaseException:
             self.abandon()
             raise

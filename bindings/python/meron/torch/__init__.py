@@ -40,6 +40,7 @@ from meron.torch.gradients import zero_grad as _zero_grad  # noqa: F401  (replac
 from meron.torch.optim import grad_scaler  # noqa: F401  (makes torch.amp.GradScaler see shards)
 from meron.torch.optim.clipping import clip_grad_norm_ as _torchs_clip_grad_norm  # noqa: F401 - installed
 from meron.torch.optim.engine import EngineOptimizer
+from meron.torch.optim.in_place import InPlace
 from meron.torch.optim.rules import SGD, Adagrad, Adam, AdamW, Lion
 from meron.torch.optim.shards import shard_optimizer
 from meron.torch.values.full import full_param
@@ -61,6 +62,7 @@ __all__ = [
     "Adam",
     "AdamW",
     "EngineOptimizer",
+    "InPlace",
     "Lion",
     "Loaded",
     "MixedPrecision",

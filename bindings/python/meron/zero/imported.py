@@ -28,7 +28,7 @@ def check(extra: dict[str, Any], scheduler: Any) -> None:
     if not isinstance(found, dict):
         return
     scale = found.get("loss_scale", 1)
-    if type(scale) not in (int, float) or not 0 < scale < float("inf"):
+    if type(scale) not in (int, float) or not scale > 0:
         raise packing.unreadable("the loss scale", ValueError(f"{scale!r:.100}"))
     if scheduler is not None and isinstance(extra.get(SCHEDULER), dict):
         check_state(scheduler, extra[SCHEDULER])
@@ -43,4 +43,4 @@ def restore(extra: dict[str, Any], scheduler: Any, loss_scaler: Any) -> None:
     if scheduler is not None and isinstance(state, dict):
         give_state(scheduler, state)
     if loss_scaler is not None and loss_scaler.dynamic and "loss_scale" in found:
-        loss_scaler.value = float(found["loss_scale"])
+        loss_scaler.resume(float(found["loss_scale"]))

@@ -205,8 +205,7 @@ def equip(
         chosen.clipping if optimizer is None else chosen.given_clipping,
         chosen.check_optimizer,
         cycles_momentum(chosen),
-        chosen.bf16_values,
-        torch.bfloat16 if chosen.bf16_states else torch.float32,
+        chosen.in_place,
     )
     if engine.optimizer is not None:
         adopt(engine, engine.optimizer)

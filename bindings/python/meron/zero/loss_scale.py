@@ -3,10 +3,15 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from meron import errors
 from meron.zero.config import Fp16
+
+logger = logging.getLogger("meron.zero")
+
+LARGEST = (2 - 2.0**-23) * 2.0**127  # of f32, in which losses are scaled
 
 
 class LossScale:
@@ -18,6 +23,9 @@ class LossScale:
     clean ones, and after every `window` more, the scale doubles and the hysteresis is restored
     (with `consecutive`, every clean step restores it). These are the sequences of DeepSpeed's
     DynamicLossScaler; with `Fp16.late` 0 and a hysteresis of 1, those of torch.amp.GradScaler.
+
+    As torch's and unlike DeepSpeed's, it does not grow past f32, also if all gradients are zero for
+    long: a loss times infinity would be NaN, and no number of overflows would halve it.
 
     Attributes:
         value: the scale of the next backward.
@@ -47,7 +55,8 @@ class LossScale:
                 self.left = self.hysteresis
             past = self.clean - self.late
             if past > 0 and past % self.window == 0:
-                self.value *= 2
+                if self.value * 2 <= LARGEST:
+                    self.value *= 2
                 self.left = self.hysteresis
             return
         self.clean = 0
@@ -70,7 +79,7 @@ class LossScale:
         own: dict[str, Any] = state if isinstance(state, dict) else {}
         value = own.get("value", 0)
         counts = [own.get("left", -1), own.get("clean", -1)]
-        right = type(value) in (int, float) and 0 < value < float("inf")
+        right = type(value) in (int, float) and value > 0  # NaN is not
         if not right or any(type(count) is not int or count < 0 for count in counts):
             raise errors.argument(
                 f"the state of the loss scale is {state!r:.100}",
@@ -79,4 +88,17 @@ class LossScale:
             )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.value, self.left, self.clean = state["value"], state["left"], state["clean"]
+        self.resume(state["value"])
+        self.left, self.clean = state["left"], state["clean"]
+
+    def resume(self, value: float) -> None:
+        """Takes the scale of a checkpoint. One that f32 does not hold, as earlier versions and
+        DeepSpeed could reach, becomes the largest power of two that it holds; the log says so."""
+        self.value = value
+        if value > LARGEST:
+            self.value = 2.0**127
+            logger.warning(
+                "the checkpoint's loss scale, %g, is too large for f32: it is %g now",
+                value,
+                self.value,
+            )

@@ -10,7 +10,6 @@ import torch
 from torch.optim.adamw import adamw
 
 from meron import errors
-from meron.zero.in_place import update
 
 
 def refuse_options(kind: str, unsupported: dict[str, bool]) -> None:
@@ -21,6 +20,36 @@ def refuse_options(kind: str, unsupported: dict[str, bool]) -> None:
             subject=names[0],
             advice="Leave it out, or pass torch.optim.Adam to initialize.",
         )
+
+
+def update_in_f32(group: dict[str, Any], param: torch.Tensor, state: dict[str, Any]) -> None:
+    """One step of AdamW in f32 on a param of any dtype, with f32 states, which the first one makes.
+
+    group: the numbers of a param group.
+    """
+    assert param.grad is not None
+    if not state:
+        state["step"] = torch.tensor(0.0, device="cpu")
+        for name in ("exp_avg", "exp_avg_sq"):
+            state[name] = torch.zeros_like(param, dtype=torch.float32)
+    values = param.float()
+    adamw(
+        [values],
+        [param.grad.float()],
+        [state["exp_avg"]],
+        [state["exp_avg_sq"]],
+        [],
+        [state["step"]],
+        foreach=False,
+        amsgrad=False,
+        beta1=group["betas"][0],
+        beta2=group["betas"][1],
+        lr=float(group["lr"]),
+        weight_decay=group["weight_decay"],
+        eps=group["eps"],
+        maximize=group["maximize"],
+    )
+    param.copy_(values)
 
 
 class FusedAdam(torch.optim.AdamW):
@@ -88,7 +117,7 @@ class DeepSpeedCPUAdam(FusedAdam):
             return loss
         group, param = found
         state = self.state[subgroup_id]  # type: ignore[index]
-        update(adamw, group, param, state)
+        update_in_f32(group, param, state)
         return loss
 
     @torch.no_grad()

@@ -16,7 +16,6 @@ import meron.torch as mt
 from meron import errors
 from meron.torch.sharding import unit_of
 from meron.torch.unit import ShardedUnit
-from meron.zero import in_place as in_place_adam
 from meron.zero.ops import FusedLion
 from meron.zero.units import units_of
 
@@ -79,8 +78,7 @@ def make_optimizer(
     clipping: float,
     check: Callable[[torch.optim.Optimizer], None],
     cycles_momentum: bool = False,
-    in_place: bool = False,
-    states: torch.dtype = torch.float32,
+    in_place: mt.InPlace | None = None,
 ) -> torch.optim.Optimizer | None:
     """The optimizer of an engine, on shards; None when nobody gives one. Collective.
 
@@ -92,21 +90,19 @@ def make_optimizer(
     Args:
         check: raises where torch's states cannot lie as the config has them.
         cycles_momentum: a schedule will set the momentum, also where it is 0 at first.
-        in_place: 16-bit params have no f32 values: torch's rule updates this rank's 16-bit shards.
-        states: the dtype of the config's optimizer's states then: 16 bits, or f32.
+        in_place: bf16 params have no f32 values: torch's rule updates this rank's bf16 shards.
     """
     if client is not None:
         return take_client(model, client, model_parameters, clipping, check, in_place)
     if block is None:
         return None
-    chosen = choose_rule(model, block, model_parameters, cycles_momentum, in_place, states)
+    chosen = choose_rule(model, block, model_parameters, cycles_momentum, in_place is not None)
     if chosen.own:
         own: torch.optim.Optimizer = chosen.rule(chosen.groups, max_norm=clipping, **chosen.params)
         return own
     optimizer = chosen.rule(chosen.groups, **chosen.params)
     check(optimizer)
-    choose_masters(model, in_place)
-    return mt.shard_optimizer(model, optimizer)
+    return mt.shard_optimizer(model, optimizer, in_place=in_place)
 
 
 @dataclass
@@ -129,7 +125,6 @@ def choose_rule(
     model_parameters: ParamGroups,
     cycles_momentum: bool,
     in_place: bool,
-    states: torch.dtype,
 ) -> ChosenRule:
     """The rule of a config's optimizer block, for arguments of make_optimizer. Local: whether the
     model is sharded makes no difference. Raises ArgumentError, UnsupportedError."""
@@ -147,8 +142,7 @@ def choose_rule(
     whole = trainable <= {id(param) for param in params_in(groups)}
     if own and whole and name in ENGINE and engine_has(name, params, groups, cycles_momentum):
         return ChosenRule(name, ENGINE[name], params, groups, True)
-    rules = in_place_rules(kind, name, states) if in_place else RULES
-    return ChosenRule(name, rules[name], params, groups, False)
+    return ChosenRule(name, RULES[name], params, groups, False)
 
 
 def take_client(
@@ -157,7 +151,7 @@ def take_client(
     model_parameters: ParamGroups,
     clipping: float,
     check: Callable[[torch.optim.Optimizer], None],
-    in_place: bool,
+    in_place: mt.InPlace | None,
 ) -> torch.optim.Optimizer:
     """The caller's optimizer on shards. Collective."""
     optimizer = client
@@ -175,8 +169,7 @@ def take_client(
     if shards is not None:
         check_own(model, shards.units())
         return optimizer
-    choose_masters(model, in_place)
-    return mt.shard_optimizer(model, optimizer)
+    return mt.shard_optimizer(model, optimizer, in_place=in_place)
 
 
 def check_client(optimizer: Any, clipping: float) -> None:
@@ -194,21 +187,6 @@ def check_client(optimizer: Any, clipping: float) -> None:
             subject="gradient_clipping",
             advice="Pass it max_norm instead, and leave gradient_clipping out.",
         )
-
-
-def in_place_rules(kind: str, name: str, states: torch.dtype) -> dict[str, Any]:
-    """Rules for 16-bit values in place, with states of a dtype. UnsupportedError for one that has
-    no f32 states."""
-    if states is not torch.float32:
-        return RULES
-    if name not in in_place_adam.RULES:
-        raise errors.UnsupportedError(
-            f"bf16.bf16_master_weights_and_grads without bf16.bf16_optimizer_states: {kind} has no "
-            "f32 states beside bf16 values",
-            subject="bf16.bf16_master_weights_and_grads",
-            advice="Use Adam or AdamW, or set bf16.bf16_optimizer_states too.",
-        )
-    return in_place_adam.RULES
 
 
 def rule_of(kind: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -346,18 +324,6 @@ def params_in(groups: list[Any]) -> list[Any]:
     for item in groups:
         found += item["params"] if isinstance(item, dict) else [item]
     return [item[1] if isinstance(item, tuple) else item for item in found]
-
-
-def choose_masters(model: torch.nn.Module, in_place: bool) -> None:
-    """f32 values of this rank's parts for every 16-bit param that has none; for none of them where
-    their shards are updated in place. Collective."""
-    for unit in units_of(model):
-        if in_place:
-            unit.masters.clear()
-            continue
-        for i in unit.trainable:
-            if unit.handles[i].dtype != "f32" and i not in unit.masters:
-                unit.masters[i] = mt.local_param(unit.params[i]).float()
 
 
 def check_trainable(model: torch.nn.Module) -> None:

@@ -111,9 +111,8 @@ def optimizer_for_rehearsal(
         return stand_in_of(client.param_groups)
     if config.optimizer is None:
         return None
-    states = torch.bfloat16 if config.bf16_states else torch.float32
     chosen = choose_rule(
-        model, config.optimizer, groups, cycles_momentum(config), config.bf16_values, states
+        model, config.optimizer, groups, cycles_momentum(config), config.bf16_values
     )
     known = set(inspect.signature(RULES[chosen.name].__init__).parameters) - set(ON_DEVICES)
     options = copied({key: value for key, value in chosen.params.items() if key in known})

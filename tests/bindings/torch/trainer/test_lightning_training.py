@@ -35,6 +35,8 @@ from torch import nn
 import meron
 import meron.torch as mt
 from meron.lightning import MeronPrecision, MeronStrategy
+from meron.lightning import grad_norm as sharded_norm
+from meron.lightning.optimizers import clip_norm
 from meron.lightning.settings import NAMES
 
 pytestmark = pytest.mark.ranks(2)
@@ -215,6 +217,27 @@ def test_gradient_norms_are_those_of_ddp() -> None:
     assert max(abs(a[k] - b[k]) for a, b in zip(plain, ours) for k in a) < 1e-6
     fit(MeronStrategy(gradient_accumulation="engine"), Watched(), accumulate_grad_batches=2)
     assert [bool(norms) for norms in found["MeronStrategy"]] == [False, True] * 3
+
+
+def test_norms_that_are_not_finite_are_measured_and_clipped_as_without_shards() -> None:
+    """Measuring changes no gradient; clipping by NaN makes all of them NaN."""
+    model = mt.shard(nn.Linear(4, 4, bias=False))
+    optimizer = mt.shard_optimizer(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    model(torch.ones(2, 4)).sum().backward()
+    part = mt.local_grad(model.weight)
+    assert part is not None
+    if RANK == 0:
+        part[0] = float("inf")
+    norms = sharded_norm(model, 2)
+    assert all(bool(norm.isinf()) for norm in norms.values())
+    measured = mt.full_grad(model.weight)
+    assert measured is not None and int(measured.isfinite().sum()) == 15
+    if RANK == 0:
+        part[0] = float("nan")
+    clip_norm(optimizer, 1.0)
+    clipped = mt.full_grad(model.weight)
+    assert clipped is not None and bool(clipped.isnan().all())
+    optimizer.zero_grad()
 
 
 class NamedByConfig(Regression):

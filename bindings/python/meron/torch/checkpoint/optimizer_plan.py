@@ -17,6 +17,7 @@ from meron.torch.checkpoint.restore import Plan
 from meron.torch.checkpoint.shard_states import (
     Held,
     drop_unstepped,
+    dtype_of,
     groups_of,
     held_params,
     mark_unstepped,
@@ -296,10 +297,12 @@ def first_states(optimizer: torch.optim.Optimizer) -> dict[torch.Tensor, dict[st
     before = [(param, param.data, param.grad) for param in params]
     step = type(optimizer).step
     step = getattr(step, "__wrapped__", step)  # without hooks, which count steps
+    dtype = getattr(optimizer, "_meron_state_dtype", None)
     with plain(), torch.no_grad():
         try:
             for param in params:
-                param.data = torch.zeros_like(param)
+                param.grad = None
+                param.data = torch.zeros_like(param, dtype=dtype)
                 param.grad = torch.zeros_like(param)
             step(optimizer)
         finally:
@@ -349,17 +352,6 @@ def plan_torch(
         if state:
             plan.states[one.part] = state
     drop_unstepped(plan.states)
-
-
-def dtype_of(
-    optimizer: torch.optim.Optimizer, part: torch.Tensor, values: torch.Tensor
-) -> torch.dtype:
-    """As torch's load_state_dict: floating states have the param's dtype, but those of an optimizer
-    that names another one."""
-    if not values.is_floating_point():
-        return values.dtype
-    dtype: torch.dtype = getattr(optimizer, "_meron_state_dtype", part.dtype)
-    return dtype
 
 
 def plan_master(

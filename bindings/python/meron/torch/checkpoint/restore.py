@@ -22,6 +22,7 @@ from meron.torch.checkpoint.shard_states import (
     as_given,
     begin_anew,
     drop_unstepped,
+    dtype_of,
     engine_kinds,
     groups_of,
     held_params,
@@ -277,7 +278,8 @@ def read_torch(plan: Plan, optimizer: torch.optim.Optimizer, names: Names, reade
                 state[key] = reader.part(source, kind, range(1)).reshape(())
             else:
                 value = reader.part(source, kind, held.own)
-                state[key] = value.reshape(held.part.shape).to(held.part.device)
+                dtype = dtype_of(optimizer, held.part, value)
+                state[key] = value.reshape(held.part.shape).to(held.part.device, dtype)
         if state and counts and "step" not in state and plan.entry is not None:
             source = source_of(names, checkpoint, held.name)
             state["step"] = torch.tensor(float(counted(plan.entry, source)))

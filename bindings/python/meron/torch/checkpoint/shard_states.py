@@ -263,6 +263,17 @@ def elementwise(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     return {k: v for k, v in state.items() if isinstance(v, torch.Tensor) and v.dim()}
 
 
+def dtype_of(
+    optimizer: torch.optim.Optimizer, part: torch.Tensor, values: torch.Tensor
+) -> torch.dtype:
+    """As torch's load_state_dict: floating states have the param's dtype, but those of an optimizer
+    that names another one."""
+    if not values.is_floating_point():
+        return values.dtype
+    dtype: torch.dtype = getattr(optimizer, "_meron_state_dtype", part.dtype)
+    return dtype
+
+
 def begin_anew(optimizer: torch.optim.Optimizer, group: dict[str, Any], part: torch.Tensor) -> None:
     """Gives a param of a torch optimizer the states of before the first step. Local."""
     optimizer.state.pop(part, None)

@@ -9,7 +9,7 @@ exchange one number per step here.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -31,15 +31,19 @@ ADVICE = (
 class StepAgreement:
     """Compares the param groups of all ranks, and which params are frozen.
 
-    `parts` are the optimizer's parts of each unit, as Shards has them.
+    `parts` are the optimizer's parts of each unit, as Shards has them; `others` are keys of groups
+    besides the rule's own.
     """
 
     def __init__(
-        self, optimizer: torch.optim.Optimizer, parts: dict[ShardedUnit, dict[int, Any]]
+        self,
+        optimizer: torch.optim.Optimizer,
+        parts: dict[ShardedUnit, dict[int, Any]],
+        others: Iterable[str] = (),
     ) -> None:
         self.optimizer = optimizer
         self.parts = parts
-        self.keys = [key for key in optimizer.defaults if key not in HOW]
+        self.keys = [*(key for key in optimizer.defaults if key not in HOW), *others]
         self.known: dict[Sharding, tuple[Any, float]] = {}  # the last values, and their checksum
 
     def check(self, sharding: Sharding, units: list[ShardedUnit]) -> None:

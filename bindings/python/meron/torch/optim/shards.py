@@ -25,6 +25,7 @@ from meron.torch import registry
 from meron.torch.api import require_units, shardings_below
 from meron.torch.guard import plain
 from meron.torch.optim.agreement import StepAgreement
+from meron.torch.optim.in_place import COUNT, InPlace, InPlaceRule, keep_f32_states
 from meron.torch.optim.states import NUMBERS, numbers_in
 from meron.torch.sharded_context import ShardedContext
 from meron.torch.sharding import Sharding, sharding_with, unit_of
@@ -59,12 +60,16 @@ class Shards:
 
     Where ranks share memory, parts and their gradients stay at their addresses, so the tensors are
     kept from step to step; elsewhere one address per unit is looked at.
+
+    `rule` updates bf16 parts in the engine's memory; without it 16-bit params have f32 values.
     """
 
-    def __init__(self, shardings: list[Sharding]) -> None:
+    def __init__(self, shardings: list[Sharding], rule: InPlaceRule | None = None) -> None:
         for sharding in shardings:
             check_in_memory(json.loads(sharding.context.plan.json()))
         self.shardings = shardings
+        self.rule = rule
+        self.unread: list[tuple[ShardedUnit, int]] = []  # f32 parts that have no values yet
         self.parts: dict[ShardedUnit, dict[int, torch.nn.Parameter]] = {}
         # Those that lie in the engine's memory, by index: the others are f32 values of 16-bit
         # params, of ShardedUnit.masters.
@@ -76,17 +81,25 @@ class Shards:
         self.updates: dict[ShardedContext, meron.Update] = {}  # that are open
 
     def part(self, unit: ShardedUnit, i: int) -> torch.nn.Parameter:
-        """This rank's part of a param: in place, or f32 where less is gathered."""
+        """This rank's part of a param: in place, or f32 where 16 bits are gathered."""
         parts = self.parts.setdefault(unit, {})
         direct = self.direct.setdefault(unit, set())
         if i not in parts:
+            low = unit.handles[i].dtype in ("bf16", "f16") and i in unit.trainable
+            if self.rule is not None and low:
+                unit.masters.pop(i, None)
             master = unit.masters.get(i)
-            if master is None:
+            if master is None and low and self.rule is None:
+                master = torch.zeros(len(unit.owned(i)), device="cpu")
+                self.unread.append((unit, i))
+            elif master is None:
                 direct.add(i)
                 master = torch.zeros(
                     len(unit.owned(i)), dtype=unit.data.placeholders[i].dtype, device="cpu"
                 )
             parts[i] = torch.nn.Parameter(master, unit.params[i].requires_grad)
+            if self.rule is not None and low:
+                self.rule.begins[parts[i]] = unit.owned(i).start
             self.bound.discard(unit)
         return parts[i]
 
@@ -105,9 +118,15 @@ class Shards:
         return [(each, [u for u in units if u.sharding is each]) for each in self.shardings]
 
     def bind(self) -> None:
-        """Points parts at the engine's memory. Collective: an update that changes nothing."""
+        """Points parts at the engine's memory, and gives new f32 ones their values. Collective: an
+        update that changes nothing."""
         units = self.units()
         self.begin(units)
+        for unit, i in self.unread:
+            own = self.parts[unit][i].detach()
+            own.copy_(tensor_in(unit, self._view(unit, i)))
+            unit.masters[i] = own
+        self.unread.clear()
         self.publish(units)
 
     def begin(self, units: list[ShardedUnit]) -> None:
@@ -162,9 +181,14 @@ class Shards:
                 for i, part in parts.items():
                     if part.grad is not None:
                         refuse_written(unit, i)
-                    if i in seen and params[i].requires_grad:  # what may move is decided now
-                        grad = grads[i]
-                        part.grad = grad if part.dtype is torch.float32 else grad.to(part.dtype)
+                    if i not in seen or not params[i].requires_grad:  # decided now: may it move
+                        continue
+                    if self.rule is not None and part in self.rule.begins:
+                        self.rule.gradients[part] = grads[i]
+                    else:
+                        part.grad = (
+                            grads[i] if part.dtype is torch.float32 else grads[i].to(part.dtype)
+                        )
         return units
 
     def _find_gradients(self, unit: ShardedUnit) -> dict[int, torch.Tensor]:
@@ -182,6 +206,8 @@ class Shards:
             sharding.reducer.discard(own)
 
     def forget_gradients(self) -> None:
+        if self.rule is not None:
+            self.rule.gradients.clear()
         for parts in self.parts.values():
             for part in parts.values():
                 part.grad = None
@@ -253,7 +279,10 @@ def moved(tensors: Mapping[int, torch.Tensor], view: Callable[[int], Any]) -> bo
 
 
 def shard_optimizer(
-    module: torch.nn.Module, optimizer: torch.optim.Optimizer
+    module: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    *,
+    in_place: InPlace | None = None,
 ) -> torch.optim.Optimizer:
     """Makes a torch optimizer run on this rank's shards of a sharded module, in place. Collective.
 
@@ -262,15 +291,22 @@ def shard_optimizer(
     flat tensors of this rank's elements. `zero_grad` drops gradients that were not used. Parts of
     the module may be sharded by different plans or groups of ranks.
 
+    The optimizer updates f32 values of 16-bit params, and its states are f32: 12 bytes for each of
+    this rank's elements with Adam. `in_place` saves them.
+
     Args:
         optimizer: of an elementwise rule, such as SGD, Adam(W), Adagrad, RMSprop, Lion.
+        in_place: updates bf16 params themselves, and says in which dtype states stay: 4 bytes for
+            each element with Adam in bf16. One param at a time is in f32. `rounded_steps` of a
+            param group counts its steps then.
 
     Returns:
         The same optimizer.
 
     Raises:
         ArgumentError: its rule is not elementwise, or it has params of another model, or the module
-        has trainable params that are in no unit.
+        has trainable params that are in no unit; or `in_place` was given and no param is bf16.
+        UnsupportedError: `in_place` was given, and a param is f16.
     """
     kind = type(optimizer).__name__
     if kind in WHOLE_TENSOR_RULES:
@@ -292,7 +328,8 @@ def shard_optimizer(
                     advice="Make the optimizer from module.parameters().",
                 )
     check_alone((p for group in optimizer.param_groups for p in group["params"]), None)
-    shards = Shards(shardings)
+    rule = in_place_rule(optimizer, in_place) if in_place is not None else None
+    shards = Shards(shardings, rule)
     optimizer._meron_shards = shards  # type: ignore[attr-defined]
     numbers = number_keys(optimizer)
     for group in optimizer.param_groups:
@@ -326,6 +363,8 @@ def swap_param(
                     continue
                 part_of_it = value.reshape(-1)[owned.start : owned.stop]
                 states[key] = part_of_it.to("cpu", copy=True)
+                if part.dtype is torch.float32 and value.is_floating_point():
+                    states[key] = states[key].float()  # of a 16-bit param that has f32 values now
         optimizer.state[part] = states
     return part
 
@@ -334,7 +373,12 @@ def wrap(optimizer: torch.optim.Optimizer, shards: Shards) -> None:
     """Puts the engine's part of a step around the optimizer's own methods."""
     plain_step, plain_zero = optimizer.step, optimizer.zero_grad
     plain_add = optimizer.add_param_group
-    agreement = StepAgreement(optimizer, shards.parts)
+    rule = shards.rule
+    agreement = StepAgreement(optimizer, shards.parts, [] if rule is None else [COUNT])
+    run: Callable[..., Any] = plain_step
+    if rule is not None:
+        run = functools.partial(rule.step, optimizer, plain_step)
+        count_steps_of(optimizer, rule)
 
     def step(self: torch.optim.Optimizer, closure: Any = None) -> Any:
         """One step on this rank's shards; publishes the new values. Collective.
@@ -354,11 +398,11 @@ def wrap(optimizer: torch.optim.Optimizer, shards: Shards) -> None:
             if units:
                 shards.begin(units)
                 try:
-                    plain_step()
+                    run()
                 finally:
                     shards.publish(units)
             else:
-                plain_step()
+                run()
         finally:
             shards.forget_gradients()
         shards.discard()
@@ -374,11 +418,15 @@ def wrap(optimizer: torch.optim.Optimizer, shards: Shards) -> None:
         params = [params] if isinstance(params, torch.Tensor) else list(params)
         check_alone(params, shards)
         check_known(params, shards)
+        if rule is not None:
+            refuse_f16(self, params)
         numbers = number_keys(self)
         group["params"] = [
             swap_param(self, shards, param, numbers) if unit_of(param) is not None else param
             for param in params
         ]
+        if rule is not None:
+            group.setdefault(COUNT, 0)
         plain_add(group)
         shards.bind()
 
@@ -389,6 +437,58 @@ def wrap(optimizer: torch.optim.Optimizer, shards: Shards) -> None:
         ("add_param_group", add_param_group),
     ):
         setattr(optimizer, name, types.MethodType(function, optimizer))
+
+
+def count_steps_of(optimizer: torch.optim.Optimizer, rule: InPlaceRule) -> None:
+    """Lets groups count their steps, and keeps f32 states of bf16 params when torch loads them."""
+    plain_load = optimizer.load_state_dict
+    for group in optimizer.param_groups:
+        group.setdefault(COUNT, 0)
+    if rule.how.states is torch.float32:
+        optimizer._meron_state_dtype = torch.float32  # type: ignore[attr-defined]
+
+    def load_state_dict(self: torch.optim.Optimizer, state_dict: dict[str, Any]) -> None:
+        plain_load(state_dict)
+        for group in self.param_groups:
+            group.setdefault(COUNT, 0)
+        if rule.how.states is torch.float32:
+            keep_f32_states(self, state_dict)
+
+    optimizer.load_state_dict = types.MethodType(load_state_dict, optimizer)  # type: ignore[method-assign]
+
+
+def in_place_rule(optimizer: torch.optim.Optimizer, how: InPlace) -> InPlaceRule:
+    """Raises where InPlace has nothing to do, or cannot do it."""
+    params = [param for group in optimizer.param_groups for param in group["params"]]
+    places = [place for place in map(unit_of, params) if place is not None]
+    refuse_f16(optimizer, params)
+    if not isinstance(how, InPlace):
+        raise errors.argument(
+            f"in_place is a {type(how).__name__}",
+            subject="in_place",
+            advice="Pass meron.torch.InPlace(), or leave it out.",
+        )
+    if not any(unit.handles[i].dtype == "bf16" for unit, i in places):
+        raise errors.argument(
+            f"in_place was given, and no param of {type(optimizer).__name__} is bf16",
+            subject="in_place",
+            advice="Leave it out: it is about bf16 params.",
+        )
+    return InPlaceRule(optimizer, how)
+
+
+def refuse_f16(optimizer: torch.optim.Optimizer, params: Iterable[torch.Tensor]) -> None:
+    """UnsupportedError that names an f16 param, which InPlace does not update."""
+    for unit, i in (place for place in map(unit_of, params) if place is not None):
+        if unit.handles[i].dtype != "f16":
+            continue
+        name = unit.handles[i].name
+        raise errors.UnsupportedError(
+            f"in_place: '{name}' of {type(optimizer).__name__} is f16. Updated in place it loses "
+            "every change below 1/4096 of a value, and the eps of Adam is 0 in f16",
+            subject=name,
+            advice="Leave in_place out: the optimizer then updates f32 values. Or use bf16.",
+        )
 
 
 def check_covered(module: torch.nn.Module) -> None:

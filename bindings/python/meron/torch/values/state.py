@@ -94,52 +94,85 @@ def clip_grad_norm_(
     and back: an optimizer of Meron's with `max_norm` clips them where they are. Collective; blocks
     on peers.
 
+    A norm that is NaN or infinite reaches every gradient, as in PyTorch: NaN makes all NaN, and
+    infinity makes finite ones 0.
+
     Args:
-        norm_type: a power above 0, or inf.
+        norm_type: a power above 0, or inf. PyTorch's 0, negative powers and -inf are refused: they
+            count tensors, which shards cut, or are no norms.
 
     Raises ArgumentError on all ranks if they pass different values. NonFiniteError
-    (error_if_nonfinite) when the norm is NaN or infinite. StateError when groups overlap in such a
-    way that ranks do not agree on a norm.
+    (error_if_nonfinite) when the norm is NaN or infinite: no gradient was changed. StateError when
+    groups overlap in such a way that ranks do not agree on a norm.
     """
-    if not norm_type > 0:
-        raise errors.argument(f"norm_type is {norm_type}", "norm_type", "Give a power above 0.")
-    if isinstance(params, torch.nn.Module):
-        params = params.parameters()
-    found = [place for param in params if (place := unit_of(param)) is not None]
-    places = by_sharding(found)
-    if not places:
-        raise errors.argument("clip_grad_norm_ was given no sharded param")
-    parts: list[torch.Tensor] = []
-    powers = []
-    limits = {
-        f"{name} of clip_grad_norm_": float(value)
-        for name, value in (("max_norm", max_norm), ("norm_type", norm_type))
-    }
-    for sharding in places:
-        require_equal(sharding.context, limits, "Pass the same value on all ranks")
-    for sharding, own in places.items():
-        gradients = sharding.reducer.parts(own)
-        powers.append(global_power(sharding, gradients, norm_type))
-        parts += gradients
-    power = max(powers) if math.isinf(norm_type) else sum(powers)
-    if len(places) > 1:
-        power = agreed_power(list(places), power)
-    norm = power if math.isinf(norm_type) else power ** (1 / norm_type)
+    power = float(norm_type)
+    limits = {"max_norm of clip_grad_norm_": float(max_norm)}
+    norm, parts = measured(params, power, "clip_grad_norm_", limits)
     if error_if_nonfinite and not math.isfinite(norm):
         raise errors.NonFiniteError(
             f"the norm of the gradients is {norm}", advice="Lower the learning rate, or skip."
         )
     scale = max_norm / (norm + 1e-6)
-    if scale < 1:
+    if not scale >= 1:  # also NaN
         for part in parts:
             part.mul_(scale)
     return torch.tensor(norm, device="cpu")
 
 
+def grad_norm(
+    params: torch.nn.Module | Iterable[torch.Tensor], norm_type: float = 2.0
+) -> torch.Tensor:
+    """The norm that clip_grad_norm_ would return. Changes no gradient, whatever the norm is.
+    Collective; blocks on peers."""
+    return torch.tensor(measured(params, float(norm_type), "grad_norm", {})[0], device="cpu")
+
+
+def measured(
+    params: torch.nn.Module | Iterable[torch.Tensor],
+    norm_type: float,
+    caller: str,
+    limits: dict[str, float],
+) -> tuple[float, list[torch.Tensor]]:
+    """The norm of all gradients, and this rank's parts of them. `limits` are to be equal on ranks
+    as well as norm_type. Collective."""
+    if not norm_type > 0:
+        raise errors.argument(
+            f"norm_type is {norm_type}: a power above 0 gives a norm over ranks, or inf",
+            "norm_type",
+            "Pass 2.0 or inf.",
+        )
+    if isinstance(params, torch.nn.Module):
+        params = params.parameters()
+    found = [place for param in params if (place := unit_of(param)) is not None]
+    places = by_sharding(found)
+    if not places:
+        raise errors.argument(f"{caller} was given no sharded param")
+    equal = {**limits, f"norm_type of {caller}": norm_type}
+    for sharding in places:
+        require_equal(sharding.context, equal, "Pass the same value on all ranks")
+    parts: list[torch.Tensor] = []
+    powers = []
+    for sharding, own in places.items():
+        gradients = sharding.reducer.parts(own)
+        powers.append(global_power(sharding, gradients, norm_type))
+        parts += gradients
+    power = float(np.max(powers) if math.isinf(norm_type) else np.sum(powers))  # NaN stays
+    if len(places) > 1:
+        power = agreed_power(list(places), power)
+    return root_of(power, norm_type), parts
+
+
+def root_of(power: float, norm_type: float) -> float:
+    """The norm of a sum of powers, or of the largest element. Infinite rather than an error."""
+    if math.isinf(norm_type):
+        return power
+    with np.errstate(over="ignore"):
+        return float(np.float64(power) ** (1 / norm_type))
+
+
 def global_norm(sharding: Sharding, parts: list[torch.Tensor], norm_type: float) -> float:
     """The norm of gradients over all ranks; each rank has parts of them."""
-    power = global_power(sharding, parts, norm_type)
-    return power if math.isinf(norm_type) else power ** (1 / norm_type)
+    return root_of(global_power(sharding, parts, norm_type), norm_type)
 
 
 def global_power(sharding: Sharding, parts: list[torch.Tensor], norm_type: float) -> float:

@@ -76,7 +76,7 @@ class LossScaler(LossScalerBase):
 
 class DynamicLossScaler(LossScalerBase):
     """A loss scale that overflows halve and clean steps double, in meron.zero.loss_scale's
-    sequences, which are DeepSpeed's.
+    sequences, which are DeepSpeed's. It stays within f32.
 
     Args:
         init_scale: the first scale.

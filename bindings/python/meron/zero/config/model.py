@@ -111,6 +111,15 @@ class Config:
         """The loss scale, of fp16 or of autocast in fp16."""
         return self.fp16 or (self.autocast.scaling if self.autocast is not None else None)
 
+    @property
+    def in_place(self) -> mt.InPlace | None:
+        """How torch's optimizers update bf16 values themselves: to nearest, as DeepSpeed does. None
+        if they update f32 ones."""
+        if not self.bf16_values:
+            return None
+        states = torch.bfloat16 if self.bf16_states else torch.float32
+        return mt.InPlace(states=states, values="nearest")
+
     def check_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """UnsupportedError for an optimizer whose states cannot be as the config has them."""
         self.offload.check_optimizer(optimizer)
@@ -122,14 +131,6 @@ class Config:
                 "values",
                 subject="bf16.bf16_master_weights_and_grads",
                 advice="Name the optimizer in the config, or pass one of torch.optim.",
-            )
-        f32_states = hasattr(optimizer, "_meron_state_dtype")
-        if self.bf16_values and not self.bf16_states and not f32_states:
-            raise errors.UnsupportedError(
-                "bf16.bf16_master_weights_and_grads without bf16.bf16_optimizer_states: the states "
-                f"of {name} have the dtype of the values, bf16",
-                subject="bf16.bf16_master_weights_and_grads",
-                advice="Name Adam or AdamW in the config, or set bf16.bf16_optimizer_states too.",
             )
         if not own and self.bf16_states and not self.bf16_values:
             raise errors.UnsupportedError(

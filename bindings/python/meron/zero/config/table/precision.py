@@ -9,7 +9,7 @@ from .rows import Section, idle, refused, works
 FP16 = (
     works("enabled", Flag(), False, "parameters are fp16; optimizers update f32 values"),
     works("auto_cast", Flag(), False, "floating inputs of the engine are cast to fp16"),
-    works("loss_scale", Number(), 0.0, "a fixed scale; 0 is dynamic"),
+    works("loss_scale", Number(0, 2.0**127), 0.0, "a fixed scale; 0 is dynamic"),
     works("initial_scale_power", Whole(0, 60), 16, "the first dynamic scale is 2 to this power"),
     works(
         "loss_scale_window",
@@ -44,14 +44,15 @@ BF16 = (
         "bf16_master_weights_and_grads",
         Flag(),
         False,
-        "there are no f32 values: the bf16 shards are updated in place. States are f32, for Adam "
-        "and AdamW of the config, or bf16 with `bf16_optimizer_states`, for any optimizer",
+        "there are no f32 values: the bf16 shards are updated in place, each step in f32 and "
+        "rounded to nearest. States are f32, or bf16 with `bf16_optimizer_states`",
     ),
     works(
         "bf16_optimizer_states",
         Flag(),
         False,
-        "states are bf16; also without `bf16_master_weights_and_grads`, beside f32 values",
+        "states are bf16, rounded at random; also without `bf16_master_weights_and_grads`, beside "
+        "f32 values",
     ),
 )
 
