@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "collective/operation.h"
+#include "kernels/cpu/exact_sum.h"
+#include "optim/nonfinite.h"
 #include "optim/optimizer.h"
 
 namespace meron {
@@ -41,8 +43,20 @@ class StepOperation final : public Operation {
   static Status take_squares(Unit& unit);
   Status share_norm();
   Result<bool> agree_on_norm();
+  // What a rank tells the others, and whether all have told it.
+  void publish(const kernels::ExactSum& squares, const NonFinitePlace& place);
+  bool all_published() const;
+  kernels::ExactSum squares_of(int member) const;
+  NonFinitePlace place_of(int member) const;
+  Result<NonFinitePlace> find_overflow();
+  // All ranks take the step.
+  Result<bool> accept();
+  // No rank takes it, and all drop the gradients.
+  Status drop_gradients();
   Error skip(double norm);
-  std::string nonfinite_places() const;
+  Error refuse_overflow(const std::string& places);
+  // The first place, and how many other ranks have one; empty: none has.
+  std::string places() const;
   // The first unit that a save still copies; null: none.
   const Unit* first_held() const;
   bool begin_pass();
@@ -67,6 +81,7 @@ class StepOperation final : public Operation {
   std::vector<GroupOptions> groups_;      // as they were when the step began
   uint64_t norm_number_ = 0;
   bool norm_known_ = false;
+  bool checking_ = false;      // the ranks agree once more: on whether anything would overflow
   CohortSteps numbers_;        // once the norm is known
   StatePass* pass_ = nullptr;  // the optimizer's; null: nothing is on nvme
   size_t updated_ = 0;         // units done

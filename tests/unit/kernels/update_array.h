@@ -131,8 +131,8 @@ struct UpdateArrays {
   }
 
   template <class Update>
-  void run(Update apply, const UpdateStep& step, uint64_t first = 0) {
-    apply(step, p.f32(), g.data(), g.type(), states_at(0), has_out ? out.data() : nullptr,
+  Largest run(Update apply, const UpdateStep& step, uint64_t first = 0) {
+    return apply(step, p.f32(), g.data(), g.type(), states_at(0), has_out ? out.data() : nullptr,
           out.type(), p.size(), first);
   }
 
