@@ -53,17 +53,22 @@ HWY_NOINLINE Largest update(const AdamWConstants& c, float* p, const typename Gr
                                  hn::Div(hn::Mul(first, step_size), denominator));
     hn::StoreU(first, d, m + i);
     hn::StoreU(second, d, v + i);
-    largest_value = hn::Max(largest_value, magnitude_bits(param));
-    largest_state = hn::Max(largest_state, magnitude_bits(second));
+    largest_state = hn::Max(largest_state, hn::BitCast(du, second));
     put<F32, kStream && hwy::IsSame<Out, None>()>(param, p + i);
-    if constexpr (!hwy::IsSame<Out, None>()) put<Out, kStream>(param, out + i);
+    if constexpr (!hwy::IsSame<Out, None>()) {
+      largest_value = hn::Max(largest_value, magnitude_bits(param));
+      put<Out, kStream>(param, out + i);
+    }
   }
   Largest largest{hn::GetLane(hn::MaxOfLanes(du, largest_value)),
                   hn::GetLane(hn::MaxOfLanes(du, largest_state))};
   for (; i < n; ++i) {
     adamw_element(c, p[i], Grad::get(g[i]), m[i], v[i]);
-    largest.include({magnitude_of(p[i]), magnitude_of(v[i])});
-    if constexpr (!hwy::IsSame<Out, None>()) out[i] = Out::put(p[i]);
+    largest.include({0, magnitude_of(v[i])});
+    if constexpr (!hwy::IsSame<Out, None>()) {
+      largest.include({magnitude_of(p[i]), 0});
+      out[i] = Out::put(p[i]);
+    }
   }
   if constexpr (kStream) hwy::FlushStream();
   return largest;

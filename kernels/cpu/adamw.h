@@ -25,12 +25,11 @@ struct AdamW {
       1.0;  // gradients are multiplied by it first: clip coefficient, 1 / loss scale
 };
 
-// The largest magnitudes that a step left, as the bits of f32 without the sign: a NaN is above
-// infinity. A caller sees from them that a number is infinite, or nearly so.
+// The largest magnitudes that a step left, as bits of f32, before they were rounded to a smaller
+// type. A caller sees from them that a number is infinite, or nearly so: a NaN is above infinity.
 struct Largest {
-  uint32_t value = 0;  // of the new p
-  uint32_t state =
-      0;  // of the new last state, before it was stored: exp_avg_sq, if the rule has it
+  uint32_t value = 0;  // of p, if it is copied to `out`
+  uint32_t state = 0;  // of squares, or of SGD's momentum; Lion's average cannot outgrow g
 
   void include(const Largest& other) {
     value = std::max(value, other.value);
@@ -49,7 +48,7 @@ struct Largest {
 //   v  = v * beta2 + (g' * (1 - beta2)) * g'
 //   d  = sqrt(v) * (1 / sqrt(bias2)) + eps
 //   p  = p * (1 - lr * weight_decay) - (m * (lr / bias1)) / d
-// Only a NaN's sign and payload are unspecified. Returns the largest |p| and v.
+// Only a NaN's sign and payload are unspecified. Returns the largest v, and p if there is `out`.
 //
 // Arrays are aligned to their element and do not overlap, except that `out` may be the very array
 // `g` when both types are of one size. Any other large `out` is written past the caches

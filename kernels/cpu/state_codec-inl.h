@@ -34,10 +34,26 @@ HWY_INLINE U32Vec random_bits(uint64_t key, U32Vec numbers) {
   return hn::Xor(x, hn::ShiftRight<15>(x));
 }
 
+// By the same number of bits in all lanes: one instruction if each lane may have its own number.
+HWY_INLINE U32Vec shift_right(U32Vec v, uint32_t bits) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+  return hn::Shr(v, hn::Set(U32Tag(), bits));
+#else
+  return hn::ShiftRightSame(v, static_cast<int>(bits));
+#endif
+}
+HWY_INLINE U32Vec shift_left(U32Vec v, uint32_t bits) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+  return hn::Shl(v, hn::Set(U32Tag(), bits));
+#else
+  return hn::ShiftLeftSame(v, static_cast<int>(bits));
+#endif
+}
+
 // The random bits below the cut, to store state kWhich: see below_cut().
 template <size_t kWhich>
 HWY_INLINE U32Vec below_cut(U32Vec random, uint32_t cut) {
-  if constexpr (kWhich == 1) return hn::ShiftRightSame(random, static_cast<int>(32 - cut));
+  if constexpr (kWhich == 1) return shift_right(random, 32 - cut);
   return hn::And(random, hn::Set(U32Tag(), (1u << cut) - 1));
 }
 
@@ -75,9 +91,10 @@ struct RangeLanes {
   template <StateKind kKind>
   HWY_INLINE void include(F32Vec v) {
     const U32Tag du;
-    largest = hn::Max(largest, magnitude_bits(v));
+    const U32Vec bits = kKind == StateKind::square ? hn::BitCast(du, v) : magnitude_bits(v);
+    largest = hn::Max(largest, bits);
     if constexpr (kKind == StateKind::square) {
-      least = hn::Min(least, hn::Sub(hn::BitCast(du, v), hn::Set(du, 1)));
+      least = hn::Min(least, hn::Sub(bits, hn::Set(du, 1)));
     }
   }
   HWY_INLINE BlockRange range() const {
@@ -98,7 +115,7 @@ HWY_INLINE F32Vec decode_codes(const AverageCode& code, const uint8_t* from) {
   const U32Tag du;
   const U32Vec codes = load_codes(from);
   const U32Vec size = hn::Add(hn::And(codes, hn::Set(du, 0x7f)), hn::Set(du, code.base));
-  const F32Vec sum = hn::BitCast(d, hn::ShiftLeftSame(size, static_cast<int>(code.cut)));
+  const F32Vec sum = hn::BitCast(d, shift_left(size, code.cut));
   const U32Vec sign = hn::ShiftLeft<24>(hn::AndNot(hn::Set(du, 0x7f), codes));
   const F32Vec x = hn::Or(hn::Sub(sum, hn::Set(d, code.offset)), hn::BitCast(d, sign));
   return hn::Mul(x, hn::Set(d, code.scale));
@@ -108,8 +125,7 @@ HWY_INLINE F32Vec decode_codes(const SquareCode& code, const uint8_t* from) {
   const F32Tag d;
   const U32Tag du;
   const U32Vec codes = load_codes(from);
-  const U32Vec steps =
-      hn::ShiftLeftSame(hn::Sub(codes, hn::Set(du, 1)), static_cast<int>(code.shift));
+  const U32Vec steps = shift_left(hn::Sub(codes, hn::Set(du, 1)), code.shift);
   const U32Vec bits = hn::Add(steps, hn::Set(du, code.base));
   return hn::BitCast(d, hn::IfThenZeroElse(hn::Eq(codes, hn::Zero(du)), bits));
 }
@@ -120,8 +136,7 @@ HWY_INLINE void encode_codes(const AverageCode& code, F32Vec v, U32Vec random, u
   const U32Tag du;
   const F32Vec scaled = hn::Mul(v, hn::Set(d, code.inverse));
   const U32Vec sum = hn::BitCast(du, hn::Add(hn::Abs(scaled), hn::Set(d, code.offset)));
-  const U32Vec cut = hn::ShiftRightSame(hn::Add(sum, below_cut<kWhich>(random, code.cut)),
-                                        static_cast<int>(code.cut));
+  const U32Vec cut = shift_right(hn::Add(sum, below_cut<kWhich>(random, code.cut)), code.cut);
   const U32Vec sign = hn::ShiftLeft<7>(hn::ShiftRight<31>(hn::BitCast(du, scaled)));
   store_codes(hn::Or(hn::Sub(cut, hn::Set(du, code.base)), sign), to);
 }
@@ -131,8 +146,7 @@ HWY_INLINE void encode_codes(const SquareCode& code, F32Vec v, U32Vec random, ui
   const U32Tag du;
   const U32Vec base = hn::Set(du, code.base);
   const U32Vec bits = hn::Add(hn::BitCast(du, v), below_cut<kWhich>(random, code.shift));
-  const U32Vec steps =
-      hn::ShiftRightSame(hn::Sub(hn::Max(bits, base), base), static_cast<int>(code.shift));
+  const U32Vec steps = shift_right(hn::Sub(hn::Max(bits, base), base), code.shift);
   const auto positive = hn::RebindMask(du, hn::Gt(v, hn::Zero(F32Tag())));
   store_codes(hn::IfThenElseZero(positive, hn::Add(steps, hn::Set(du, 1))), to);
 }

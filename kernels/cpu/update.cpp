@@ -37,13 +37,22 @@ struct Tile {
   uint32_t lower;
 };
 
-Largest largest_of(U32Vec value, U32Vec state) {
-  const U32Tag du;
-  return {hn::GetLane(hn::MaxOfLanes(du, value)), hn::GetLane(hn::MaxOfLanes(du, state))};
+template <class Rule>
+constexpr bool kTracksSquares = Rule::kKinds[Rule::kStates > 1 ? 1 : 0] == StateKind::square;
+
+// Of a rule's last state, which Largest::state is about. The sign bit of a square is not set.
+template <class Rule>
+HWY_INLINE void note_largest(F32Vec state, U32Vec& largest) {
+  if constexpr (kTracksSquares<Rule>) {
+    largest = hn::Max(largest, hn::BitCast(U32Tag(), state));
+  } else if constexpr (hwy::IsSame<Rule, SgdRule>()) {
+    largest = hn::Max(largest, magnitude_bits(state));
+  }
 }
 
+// Both loops return Largest::state.
 template <class Rule, class State>
-HWY_NOINLINE Largest update_tile(const UpdateConstants& constants, const Tile& t) {
+HWY_NOINLINE uint32_t update_tile(const UpdateConstants& constants, const Tile& t) {
   const UpdateConstants c = constants;  // which no store can change
   const F32Tag d;
   const size_t lanes = hn::Lanes(d);
@@ -53,16 +62,13 @@ HWY_NOINLINE Largest update_tile(const UpdateConstants& constants, const Tile& t
   U32Vec numbers = numbers_from(t.lower);
   const U32Vec step = hn::Set(U32Tag(), static_cast<uint32_t>(lanes));
   const uint64_t key = t.key;
-  U32Vec largest_value = hn::Zero(U32Tag()), largest_state = hn::Zero(U32Tag());
+  U32Vec largest_state = hn::Zero(U32Tag());
   for (size_t i = 0; i < n; i += lanes) {
     F32Vec p = hn::LoadU(d, t.p + i), s0 = hn::Zero(d), s1 = hn::Zero(d);
     if constexpr (Rule::kStates > 0) s0 = State::load(state0 + i);
     if constexpr (Rule::kStates > 1) s1 = State::load(state1 + i);
     Rule::step(c, p, hn::LoadU(d, t.g + i), s0, s1);
-    largest_value = hn::Max(largest_value, magnitude_bits(p));
-    if constexpr (Rule::kStates > 0) {
-      largest_state = hn::Max(largest_state, magnitude_bits(Rule::kStates > 1 ? s1 : s0));
-    }
+    note_largest<Rule>(Rule::kStates > 1 ? s1 : s0, largest_state);
     U32Vec random = hn::Zero(U32Tag());
     if constexpr (Rule::kStates > 0 && State::kRandom) {
       random = random_bits(key, numbers);
@@ -72,7 +78,7 @@ HWY_NOINLINE Largest update_tile(const UpdateConstants& constants, const Tile& t
     if constexpr (Rule::kStates > 1) State::template store<1>(s1, random, state1 + i);
     hn::StoreU(p, d, t.new_p + i);
   }
-  return largest_of(largest_value, largest_state);
+  return hn::GetLane(hn::MaxOfLanes(U32Tag(), largest_state));
 }
 
 template <StateKind kKind>
@@ -95,7 +101,7 @@ void store_word(const Code& code, float* word, uint8_t* codes, size_t n) {
 
 // The same with 8-bit states: all new values first, for the format, then their codes.
 template <class Rule>
-HWY_NOINLINE Largest update_block(const UpdateConstants& constants, const Tile& t) {
+HWY_NOINLINE uint32_t update_block(const UpdateConstants& constants, const Tile& t) {
   constexpr bool kTwo = Rule::kStates > 1;
   constexpr StateKind kKind0 = Rule::kKinds[0], kKind1 = Rule::kKinds[1];
   const UpdateConstants c = constants;
@@ -110,14 +116,12 @@ HWY_NOINLINE Largest update_block(const UpdateConstants& constants, const Tile& 
   alignas(64) float new1[kTwo ? kTile : 1];
   const CodeOf<kKind0> old0(*t.scales[0]);
   const CodeOf<kKind1> old1(kTwo ? *t.scales[1] : 0.0f);
-  U32Vec largest_value = hn::Zero(U32Tag());
   RangeLanes lanes0, lanes1;
   for (size_t i = 0; i < n; i += lanes) {
     F32Vec p = hn::LoadU(d, old_p + i), s1 = hn::Zero(d);
     F32Vec s0 = decode_codes(old0, codes0 + i);
     if constexpr (kTwo) s1 = decode_codes(old1, codes1 + i);
     Rule::step(c, p, hn::LoadU(d, g + i), s0, s1);
-    largest_value = hn::Max(largest_value, magnitude_bits(p));
     hn::StoreU(p, d, new_p + i);
     hn::Store(s0, d, new0 + i);
     lanes0.template include<kKind0>(s0);
@@ -127,11 +131,14 @@ HWY_NOINLINE Largest update_block(const UpdateConstants& constants, const Tile& 
     }
   }
   const BlockRange range0 = lanes0.range();
+  uint32_t last = range0.largest;
   const uint64_t key = t.key;
   const U32Vec step = hn::Set(U32Tag(), static_cast<uint32_t>(lanes));
   U32Vec numbers = numbers_from(t.lower);
   if constexpr (kTwo) {
-    const SquareCode made1(lanes1.range());
+    const BlockRange range1 = lanes1.range();
+    last = range1.largest;
+    const SquareCode made1(range1);
     const AverageCode made0(range0, AverageCode::format_beside(made1));
     for (size_t i = 0; i < n; i += lanes) {
       const U32Vec random = random_bits(key, numbers);
@@ -150,11 +157,10 @@ HWY_NOINLINE Largest update_block(const UpdateConstants& constants, const Tile& 
     }
     store_word(made0, t.scales[0], codes0, n);
   }
-  return {hn::GetLane(hn::MaxOfLanes(U32Tag(), largest_value)),
-          kTwo ? lanes1.range().largest : range0.largest};
+  return hwy::IsSame<Rule, LionRule>() ? 0 : last;
 }
 
-using UpdateTile = Largest (*)(const UpdateConstants&, const Tile&);
+using UpdateTile = uint32_t (*)(const UpdateConstants&, const Tile&);
 
 template <class Rule>
 UpdateTile tile_of(StateType type) {
@@ -206,17 +212,28 @@ void widen(float* to, const void* from, Type type, size_t n) {
   }
 }
 
+// Returns the largest magnitude.
 template <class To, bool kStream>
-void narrow(typename To::Lane* to, const float* from, size_t n) {
+uint32_t narrow(typename To::Lane* to, const float* from, size_t n) {
   const size_t lanes = hn::Lanes(F32Tag());
+  U32Vec most = hn::Zero(U32Tag());
   size_t i = 0;
-  for (; i + lanes <= n; i += lanes) put<To, kStream>(F32::load(from + i), to + i);
-  for (; i < n; ++i) to[i] = To::put(from[i]);
+  for (; i + lanes <= n; i += lanes) {
+    const F32Vec v = F32::load(from + i);
+    most = hn::Max(most, magnitude_bits(v));
+    put<To, kStream>(v, to + i);
+  }
+  uint32_t largest = hn::GetLane(hn::MaxOfLanes(U32Tag(), most));
+  for (; i < n; ++i) {
+    largest = std::max(largest, magnitude_of(from[i]));
+    to[i] = To::put(from[i]);
+  }
+  return largest;
 }
 
 // Past the caches if that is requested and the address allows it.
 template <class To>
-void narrow(void* to, const float* from, size_t n, bool past_caches) {
+uint32_t narrow(void* to, const float* from, size_t n, bool past_caches) {
   auto* lane = static_cast<typename To::Lane*>(to);
   if (past_caches && reinterpret_cast<uintptr_t>(to) % kLine == 0) {
     return narrow<To, true>(lane, from, n);
@@ -224,7 +241,7 @@ void narrow(void* to, const float* from, size_t n, bool past_caches) {
   return narrow<To, false>(lane, from, n);
 }
 
-void narrow(void* to, Type type, const float* from, size_t n, bool past_caches) {
+uint32_t narrow(void* to, Type type, const float* from, size_t n, bool past_caches) {
   switch (type) {
     case Type::f32:
       return narrow<F32>(to, from, n, past_caches);
@@ -233,6 +250,7 @@ void narrow(void* to, Type type, const float* from, size_t n, bool past_caches) 
     case Type::f16:
       return narrow<F16>(to, from, n, past_caches);
   }
+  return 0;
 }
 
 void* at(void* array, size_t bytes) {
@@ -294,14 +312,16 @@ Largest update_target(const UpdateStep& step, float* p, const void* g, Type g_ty
       t.states[k] = rest[k];
     }
 
-    largest.include(work(constants, t));
+    largest.state = std::max(largest.state, work(constants, t));
 
     for (size_t k = 0; k < count && !whole; ++k) {
       std::memcpy(at(states.data[k], state_begin), rest[k], state_size);
     }
     if (t.new_p == params) narrow<F32>(p + begin, params, size, p_past);
     if (out != nullptr) {
-      narrow(at(out, begin * size_of(out_type)), out_type, t.new_p, size, out_past);
+      const uint32_t value =
+          narrow(at(out, begin * size_of(out_type)), out_type, t.new_p, size, out_past);
+      largest.value = std::max(largest.value, value);
     }
   }
   if (p_past || out_past) hwy::FlushStream();

@@ -76,8 +76,9 @@ Largest update_reference(const UpdateStep& step, float* p, const void* g, Type g
       random[i] = state_random(step.seed, first + begin + i);
       step_element(step.rule, state_count(step.rule, step.beta1), constants, p[begin + i],
                    gradient[i], state[0][i], state[1][i]);
-      largest.value = std::max(largest.value, magnitude_of(p[begin + i]));
-      if (count > 0) largest.state = std::max(largest.state, magnitude_of(state[count - 1][i]));
+      if (out != nullptr) largest.value = std::max(largest.value, magnitude_of(p[begin + i]));
+      if (count == 0 || step.rule == Rule::lion) continue;
+      largest.state = std::max(largest.state, magnitude_of(state[count - 1][i]));
     }
     const float* const from[2] = {state[0], state[1]};
     store_states(step, states, begin, from, random, size);

@@ -12,10 +12,11 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import meron
 import numpy as np
 import pytest
 import ranks
+
+import meron
 
 STATES = ("f32", "bf16", "int8")
 on_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="sets the register of x86-64")
