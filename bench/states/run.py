@@ -23,7 +23,7 @@ CASES = {
     "mean": ("the noise with a mean of a tenth of its size", 0.022),
     "decay": ("the noise times 0.999^step", 0.031),
     "fall": ("the noise falls by 1,000 at step 500", 0.034),
-    "half": ("in half of the elements the noise falls by 10 at step 500", 0.05),
+    "half": ("in half of the elements the noise falls by 10 at step 500", 0.07),
     "sparse": ("one gradient in 100 is not zero", 0.07),
     "outlier": ("one element in each block of 256 is 10,000 times the others", 0.16),
     "decades": ("a block reaches over six powers of ten", 0.30),
