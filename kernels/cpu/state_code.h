@@ -129,6 +129,9 @@ class SquareCode {
     if (range.largest == 0) return;
     // Below the largest, also where all positive numbers are the largest.
     const uint32_t least = range.least < range.largest ? range.least + 1 : range.largest;
+    const uint32_t width = bits_of(range.largest - least);
+    if (width > kLeastShift + 8) shift = width - 8;  // a smaller one cannot do
+    if (shift > kMostShift) shift = kMostShift;
     while (shift < kMostShift && top_of(range.largest) - (least >> shift) > kTop) ++shift;
     uint32_t first = least >> shift;
     const uint32_t top = top_of(range.largest);
@@ -152,6 +155,11 @@ class SquareCode {
   uint32_t base = 0, shift = 0;
 
  private:
+  // How many bits a number has; 1 for 0. (A double holds it exactly, on a device too.)
+  static constexpr uint32_t bits_of(uint32_t number) {
+    const auto exponent = std::bit_cast<uint64_t>(static_cast<double>(number | 1u)) >> 52;
+    return static_cast<uint32_t>(exponent) - 1022;
+  }
   constexpr uint32_t top_of(uint32_t largest) const {
     return (largest + (1u << shift) - 1) >> shift;
   }

@@ -121,13 +121,16 @@ HWY_INLINE F32Vec decode_codes(const AverageCode& code, const uint8_t* from) {
   return hn::Mul(x, hn::Set(d, code.scale));
 }
 
+// What code 0 would stand for if it were not zero.
+HWY_INLINE U32Vec below_base(const SquareCode& code) {
+  return hn::Set(U32Tag(), code.base - (1u << code.shift));
+}
+
 HWY_INLINE F32Vec decode_codes(const SquareCode& code, const uint8_t* from) {
-  const F32Tag d;
   const U32Tag du;
   const U32Vec codes = load_codes(from);
-  const U32Vec steps = shift_left(hn::Sub(codes, hn::Set(du, 1)), code.shift);
-  const U32Vec bits = hn::Add(steps, hn::Set(du, code.base));
-  return hn::BitCast(d, hn::IfThenZeroElse(hn::Eq(codes, hn::Zero(du)), bits));
+  const U32Vec bits = hn::Add(shift_left(codes, code.shift), below_base(code));
+  return hn::BitCast(F32Tag(), hn::IfThenZeroElse(hn::Eq(codes, hn::Zero(du)), bits));
 }
 
 template <size_t kWhich>
@@ -144,11 +147,10 @@ HWY_INLINE void encode_codes(const AverageCode& code, F32Vec v, U32Vec random, u
 template <size_t kWhich>
 HWY_INLINE void encode_codes(const SquareCode& code, F32Vec v, U32Vec random, uint8_t* to) {
   const U32Tag du;
-  const U32Vec base = hn::Set(du, code.base);
   const U32Vec bits = hn::Add(hn::BitCast(du, v), below_cut<kWhich>(random, code.shift));
-  const U32Vec steps = shift_right(hn::Sub(hn::Max(bits, base), base), code.shift);
+  const U32Vec above = hn::Sub(hn::Max(bits, hn::Set(du, code.base)), below_base(code));
   const auto positive = hn::RebindMask(du, hn::Gt(v, hn::Zero(F32Tag())));
-  store_codes(hn::IfThenElseZero(positive, hn::Add(steps, hn::Set(du, 1))), to);
+  store_codes(hn::IfThenElseZero(positive, shift_right(above, code.shift)), to);
 }
 
 }  // namespace meron::kernels::HWY_NAMESPACE
