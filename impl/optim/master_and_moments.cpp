@@ -344,10 +344,11 @@ Result<std::optional<Overflow>> FlatStates::find_overflow(const CohortSteps& ste
         std::copy_n(full.data() + skip, end - begin, s[k].data());
       }
     }
+    std::array<float, kBlock> copy;  // of the new values, as they would be stored
     const kernels::Largest largest =
         kernels::update(step, p.data(), sum + (begin - flat.summed.begin), kernels::Type::f32,
                         {.type = kernels::StateType::f32, .data = {s[0].data(), s[1].data()}},
-                        nullptr, kernels::Type::f32, end - begin, begin);
+                        copy.data(), kernel_type(flat.desc.dtype), end - begin, begin);
     if (largest.value <= most.value && largest.state <= most.state) return;
     for (uint64_t i = 0; i < end - begin; ++i) {
       const bool state = count > 0 && kernels::magnitude_of(s[count - 1][i]) > most.state;

@@ -267,6 +267,7 @@ print(meron.system_info()["cpu"]["kernel_target"], digest.hexdigest())
 
 def run_on(target: str | None) -> subprocess.CompletedProcess[str]:
     environment = {k: v for k, v in os.environ.items() if k != "MERON_CPU_TARGET"}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     if target is not None:
         environment["MERON_CPU_TARGET"] = target
     return subprocess.run(
