@@ -13,8 +13,8 @@
 
 #include "base/result.h"
 #include "capi/field_ends.h"
-#include "kernels/cpu/float_mode.h"
 #include "meron/base.h"
+#include "os/float_mode.h"
 
 struct meron_error {
   meron::ErrorInfo info;
@@ -32,7 +32,7 @@ meron_status report(const char* operation, meron_error** err, ErrorInfo info) no
 // it as soon as the rank is known, so that errors name it.
 template <class Body>
 meron_status guard(const char* operation, meron_error** err, Body&& body) noexcept {
-  const kernels::FloatModeScope mode;
+  const FloatModeScope mode;
   int rank = MERON_RANK_NONE;
   try {
     auto result = [&] {

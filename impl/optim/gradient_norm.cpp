@@ -88,7 +88,7 @@ bool StepOperation::all_published() const {
 // compute the step without storing it and agree once more.
 Result<bool> StepOperation::agree_on_norm() {
   if (!all_published()) return false;
-  if (checking_) {
+  if (agreement_ == Agreement::on_overflow) {
     if (std::string found = places(); !found.empty()) return refuse_overflow(std::move(found));
     return accept();
   }
@@ -101,7 +101,7 @@ Result<bool> StepOperation::agree_on_norm() {
   const double norm = std::sqrt(total.value());
   optimizer_->norm_ = norm;
   if (!std::isfinite(norm)) {
-    norm_known_ = true;
+    agreement_ = Agreement::reached;
     return skip(norm);
   }
   const double max_norm = optimizer_->options_.max_norm;
@@ -111,7 +111,7 @@ Result<bool> StepOperation::agree_on_norm() {
   if (!risky) return accept();
   MERON_ASSIGN(const NonFinitePlace place, find_overflow());
   publish({}, place);
-  checking_ = true;
+  agreement_ = Agreement::on_overflow;
   return false;
 }
 
@@ -135,7 +135,7 @@ Result<NonFinitePlace> StepOperation::find_overflow() {
 }
 
 Result<bool> StepOperation::accept() {
-  norm_known_ = true;
+  agreement_ = Agreement::reached;
   for (const auto& unit : optimizer_->units_) MERON_TRY(unit->release_version());
   optimizer_->count_step();
   channel_.transport().ring();

@@ -43,7 +43,7 @@ class StepOperation final : public Operation {
   static Status take_squares(Unit& unit);
   Status share_norm();
   Result<bool> agree_on_norm();
-  // What a rank tells the others, and whether all have told it.
+  // A rank's squares and place, for all others to read.
   void publish(const kernels::ExactSum& squares, const NonFinitePlace& place);
   bool all_published() const;
   kernels::ExactSum squares_of(int member) const;
@@ -71,7 +71,7 @@ class StepOperation final : public Operation {
   Status update_on_device(FlatStates& states);
   Status open_units();
   Result<bool> open(size_t unit);
-  // Whether all of a unit has been updated.
+  // True once all of a unit has been updated.
   bool is_updated(size_t unit) const;
   // Whether peers read the flat's values next, in place.
   static bool handed_over(const FlatStates& states);
@@ -80,8 +80,10 @@ class StepOperation final : public Operation {
   std::shared_ptr<Optimizer> optimizer_;  // null: the step has ended
   std::vector<GroupOptions> groups_;      // as they were when the step began
   uint64_t norm_number_ = 0;
-  bool norm_known_ = false;
-  bool checking_ = false;      // the ranks agree once more: on whether anything would overflow
+  // Of the ranks, on the norm; then, if their numbers are nearly infinite, on whether the step
+  // would make some infinite.
+  enum class Agreement { on_norm, on_overflow, reached };
+  Agreement agreement_ = Agreement::on_norm;
   CohortSteps numbers_;        // once the norm is known
   StatePass* pass_ = nullptr;  // the optimizer's; null: nothing is on nvme
   size_t updated_ = 0;         // units done

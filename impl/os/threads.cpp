@@ -6,7 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "kernels/cpu/float_mode.h"
+#include "os/float_mode.h"
 
 namespace meron {
 
@@ -21,7 +21,7 @@ MaskSignalsScope::~MaskSignalsScope() {
 }
 
 void begin_thread(const std::string& name) {
-  kernels::set_float_mode(kernels::kFloatMode);
+  set_float_mode(kFloatMode);
   ::pthread_setname_np(::pthread_self(), name.substr(0, 15).c_str());
 }
 

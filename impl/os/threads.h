@@ -23,7 +23,7 @@ class MaskSignalsScope {
 };
 
 // The first call of each thread that the engine starts. Names it for debuggers, cut to 15 bytes,
-// and sets the floating-point mode of the kernels: a thread inherits the mode of the one that
+// and sets the engine's floating-point mode: a thread inherits the mode of the one that
 // starts it.
 void begin_thread(const std::string& name);
 

@@ -98,8 +98,8 @@ constexpr uint16_t bf16_at_random(float value, uint32_t below) {
 
 // --- A block of 8 bits
 
-// What the format of a block depends on, as bits of f32: the largest magnitude, and the least
-// positive element less one, which is above all others if there is none.
+// The range of a block's elements, as bits of f32: the largest magnitude, and the least positive
+// element less one. The latter is UINT32_MAX if no element is positive.
 struct BlockRange {
   uint32_t largest = 0, least = UINT32_MAX;
 
@@ -155,7 +155,7 @@ class SquareCode {
   uint32_t base = 0, shift = 0;
 
  private:
-  // How many bits a number has; 1 for 0. (A double holds it exactly, on a device too.)
+  // The number's bits up to its first; 1 for 0. (A double holds it exactly, on a device too.)
   static constexpr uint32_t bits_of(uint32_t number) {
     const auto exponent = std::bit_cast<uint64_t>(static_cast<double>(number | 1u)) >> 52;
     return static_cast<uint32_t>(exponent) - 1022;

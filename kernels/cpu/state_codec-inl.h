@@ -121,7 +121,7 @@ HWY_INLINE F32Vec decode_codes(const AverageCode& code, const uint8_t* from) {
   return hn::Mul(x, hn::Set(d, code.scale));
 }
 
-// What code 0 would stand for if it were not zero.
+// The bits one step below those of code 1.
 HWY_INLINE U32Vec below_base(const SquareCode& code) {
   return hn::Set(U32Tag(), code.base - (1u << code.shift));
 }

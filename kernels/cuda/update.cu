@@ -85,7 +85,7 @@ MERON_DEVICE Quad widen_state(const RawQuad& raw, StateKind kind, float word) {
   }
 }
 
-// The range of a block, of which each lane has a share.
+// The range of a block. Each lane has a share of it.
 template <bool kWhole>
 MERON_DEVICE BlockRange range_of_warp(const Share& state, uint64_t at, uint64_t n) {
   BlockRange range;

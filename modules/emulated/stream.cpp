@@ -6,8 +6,6 @@
 
 #include <utility>
 
-#include "kernels/cpu/float_mode.h"
-
 namespace meron::emulated {
 
 uint64_t Event::recorded() {
@@ -44,7 +42,6 @@ Stream::Stream(int32_t device) : device_(device) {
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   thread_ = std::thread([this] {
-    kernels::set_float_mode(kernels::kFloatMode);
     ::pthread_setname_np(::pthread_self(), "meron-stream");
     run();
   });

@@ -10,6 +10,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -138,6 +139,69 @@ def test_refuses_the_first_step_of_a_large_f16_value() -> None:
         unit.reduce({param: np.full(40, -1, np.float16)}).wait()
         with pytest.raises(meron.NonFiniteError, match="infinite in f16"):
             optimizer.step()
+
+
+def on_nvme(folder: Path, dtype: str = "f32") -> dict[str, Any]:
+    return {
+        "preset": "zero3",
+        "optimizer": {"dtype": dtype, "tier": "nvme"},
+        "nvme": {"path": str(folder)},
+    }
+
+
+@pytest.mark.parametrize("states", STATES)
+def test_refuses_a_gradient_whose_square_overflows_on_nvme(states: str, tmp_path: Path) -> None:
+    with meron.open(plan=on_nvme(tmp_path, states)) as ctx:
+        unit, param = trained(ctx, np.ones(600, np.float32))
+        optimizer = ctx.adamw([unit], lr=1e-3)
+        gradient = np.full(600, 0.1, np.float32)
+        step(unit, param, optimizer, gradient)
+        before = values_of(unit, param)
+        gradient[580] = 6e20
+        unit.reduce({param: gradient}).wait()
+        with pytest.raises(meron.NonFiniteError, match="element 580"):
+            optimizer.step()
+        assert (values_of(unit, param) == before).all()
+        step(unit, param, optimizer, np.full(600, 0.1, np.float32))
+        assert optimizer.steps == 2
+
+
+@pytest.mark.parametrize("states", STATES)
+def test_names_the_element_whose_sum_overflows_on_nvme(states: str, tmp_path: Path) -> None:
+    with meron.open(plan=on_nvme(tmp_path, states)) as ctx:
+        unit, param = trained(ctx, np.ones(600, np.float32))
+        optimizer = ctx.adagrad([unit], lr=1e-3)
+        gradient = np.full(600, 0.1, np.float32)
+        gradient[580] = 6e18
+        with pytest.raises(
+            meron.NonFiniteError, match="a state infinite: 'w' of unit 'u'"
+        ) as caught:
+            for _ in range(30):
+                step(unit, param, optimizer, gradient)
+        if states != "int8":  # in which the block is not finite
+            assert "element 580" in str(caught.value)
+        with pytest.raises(meron.Error, match="unusable since"):
+            unit.reduce({param: gradient}).wait()
+
+
+def test_refuses_a_gradient_whose_square_overflows_on_a_device() -> None:
+    plan = {
+        "preset": "zero1",
+        **{entry: {"tier": "device"} for entry in ("param", "gradient", "optimizer")},
+    }
+    with meron.open(plan=plan, device="emulated") as ctx:
+        unit, param = trained(ctx, np.ones(600, np.float32))
+        optimizer = ctx.adamw([unit], lr=1e-3)
+        gradient = np.full(600, 0.1, np.float32)
+        step(unit, param, optimizer, gradient)
+        before = values_of(unit, param)
+        gradient[580] = 6e20
+        unit.reduce({param: gradient}).wait()
+        with pytest.raises(meron.NonFiniteError, match="element 580"):
+            optimizer.step()
+        assert (values_of(unit, param) == before).all()
+        step(unit, param, optimizer, np.full(600, 0.1, np.float32))
+        assert optimizer.steps == 2
 
 
 def test_refuses_an_eps_that_is_zero_in_f32() -> None:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The floating-point mode in which kernels run: round to nearest, denormals kept, exceptions
+// The floating-point mode of the engine: round to nearest, denormals kept, exceptions
 // masked. A program may run in another mode (torch.set_flush_denormal, -ffast-math, fesetround), in
 // which the ranks, and the threads of one rank, would compute different bits.
 #pragma once
@@ -10,9 +10,9 @@
 #include <xmmintrin.h>
 #endif
 
-namespace meron::kernels {
+namespace meron {
 
-// The register that controls f32 and f64 arithmetic on this thread, and its value for the kernels.
+// The register that controls f32 and f64 arithmetic on this thread, and its value for the engine.
 // Processors other than x86-64, ARM64 and RISC-V keep the mode that they have.
 #if defined(__x86_64__)
 inline constexpr uint64_t kFloatMode = 0x1f80;  // MXCSR
@@ -50,7 +50,7 @@ inline uint64_t float_mode() {
 inline void set_float_mode(uint64_t) {}
 #endif
 
-// The kernels' mode while in scope, then the mode that was found, with its exception flags.
+// The engine's mode while in scope, then the mode that was found, with its exception flags.
 class FloatModeScope {
  public:
   FloatModeScope() : found_(float_mode()) {
@@ -66,4 +66,4 @@ class FloatModeScope {
   const uint64_t found_;
 };
 
-}  // namespace meron::kernels
+}  // namespace meron
