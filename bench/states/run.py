@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import report
@@ -102,8 +104,9 @@ class Peer:
     """Adam8bit of bitsandbytes."""
 
     def __init__(self, x: Any) -> None:
-        import bitsandbytes
         import torch
+
+        bitsandbytes = importlib.import_module(BITSANDBYTES)
 
         self.param = torch.nn.Parameter(torch.tensor(x))
         self.optimizer = bitsandbytes.optim.Adam8bit(
@@ -166,7 +169,7 @@ def main() -> None:
     )
     arguments: argparse.Namespace = parser.parse_args()
     steps = 5 if arguments.quick else arguments.steps
-    arms = {dtype: Arm(lambda x, dtype=dtype: Meron(dtype, x)) for dtype in DTYPES}
+    arms = {dtype: Arm(partial(Meron, dtype)) for dtype in DTYPES}
     peer = report.has_module(BITSANDBYTES)
     if peer:
         arms[BITSANDBYTES] = Arm(Peer)

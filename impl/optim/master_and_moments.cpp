@@ -291,28 +291,15 @@ bool FlatStates::may_overflow(const std::vector<GroupOptions>& groups, double gr
   const auto value = static_cast<double>(std::bit_cast<float>(largest_.value));
   const auto state = static_cast<double>(std::bit_cast<float>(largest_.state));
   const double most = flat().desc.dtype == DType::f16 ? 0x1p15 : room;
+  const bool squares = shape_.states > 0 &&
+                       kernels::state_kind(rule_, shape_.states - 1) == kernels::StateKind::square;
   return std::any_of(groups.begin(), groups.end(), [&](const GroupOptions& group) {
     const double decayed = gradient + group.weight_decay * value;
-    double next = state, change = group.learning_rate;
-    switch (rule_) {
-      case UpdateRule::adamw:
-      case UpdateRule::adam:
-        next = std::max(state, decayed * decayed);
-        change *= 16;  // |m| / sqrt(v) is below 8 for the usual betas
-        break;
-      case UpdateRule::adagrad:
-        next = state + decayed * decayed;
-        break;
-      case UpdateRule::lion:
-        next = std::max(state, gradient);
-        break;
-      case UpdateRule::sgd:
-        next = state + decayed;
-        change *= decayed + next;
-        break;
-    }
-    change += group.learning_rate * group.weight_decay * value;
-    return !(next < room) || !(value + change < most);
+    // With squares |m| / sqrt(v) is below 8 for the usual betas.
+    const double next = state + (squares ? decayed * decayed : decayed);
+    const double change = squares ? 16.0 : std::max(1.0, decayed + next);
+    const double moved = value + group.learning_rate * (change + group.weight_decay * value);
+    return !(next < room) || !(moved < most);
   });
 }
 

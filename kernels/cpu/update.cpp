@@ -45,7 +45,7 @@ template <class Rule>
 HWY_INLINE void note_largest(F32Vec state, U32Vec& largest) {
   if constexpr (kTracksSquares<Rule>) {
     largest = hn::Max(largest, hn::BitCast(U32Tag(), state));
-  } else if constexpr (hwy::IsSame<Rule, SgdRule>()) {
+  } else if constexpr (Rule::kStates > 0 && !hwy::IsSame<Rule, LionRule>()) {
     largest = hn::Max(largest, magnitude_bits(state));
   }
 }

@@ -264,7 +264,7 @@ def bits_in_mode(bits: int | None, states: str, threads: int) -> bytes:
             for gradient in gradients:
                 step(unit, param, optimizer, gradient)
             norm = optimizer.norm
-        return values_of(unit, param).tobytes() + np.float64(norm).tobytes()
+        return bytes(values_of(unit, param).tobytes() + np.float64(norm).tobytes())
 
 
 @on_x86
