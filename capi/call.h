@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every function of the C ABI is wrapped in: no exception crosses, every failure becomes a
-// status and, where asked for, an error object; structs of the caller's may be of another version.
+// status and, where asked for, an error object; the engine computes in its own floating-point mode;
+// structs of the caller's may be of another version.
 #pragma once
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include "base/result.h"
 #include "capi/field_ends.h"
 #include "meron/base.h"
+#include "os/float_mode.h"
 
 struct meron_error {
   meron::ErrorInfo info;
@@ -30,6 +32,7 @@ meron_status report(const char* operation, meron_error** err, ErrorInfo info) no
 // it as soon as the rank is known, so that errors name it.
 template <class Body>
 meron_status guard(const char* operation, meron_error** err, Body&& body) noexcept {
+  const FloatModeScope mode;
   int rank = MERON_RANK_NONE;
   try {
     auto result = [&] {

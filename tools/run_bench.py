@@ -15,6 +15,7 @@ BUILD = ROOT / "build" / "release"
 BENCHES = {
     "collectives": "all-gather and reduce-scatter against Open MPI's best algorithm and memcpy",
     "adamw": "the optimizer step against what memory allows, torch's and DeepSpeed's",
+    "states": "optimizer states in fewer bits: how far they move params from where f64 does",
     "quant": "int8 and int4 blocks: encoding, decoding and sums against what memory allows",
     "io": "storage for swapped states against fio on the same file, in rate and kernel CPU time",
     "overhead": "begin + wait + release of a unit that is at hand, in C, Rust, Julia and Python",
@@ -31,6 +32,7 @@ BENCHES = {
 TARGETS = {
     "collectives": ("meron_cli", "bench_collectives"),
     "adamw": ("bench_adamw", "bench_optimizers"),
+    "states": ("meron_cli", "meron"),
     "quant": ("bench_quant",),
     "io": ("bench_io",),
     "overhead": ("meron_cli", "bench_overhead"),

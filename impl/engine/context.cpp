@@ -8,6 +8,7 @@
 #include "engine/device_watch.h"
 #include "engine/progress_thread.h"
 #include "engine/save_thread.h"
+#include "kernels/highway/chosen_target.h"
 
 namespace meron {
 namespace {
@@ -41,6 +42,10 @@ Context::Context(OpenOptions options) : options_(std::move(options)) {
 }
 
 Result<std::shared_ptr<Context>> Context::open(OpenOptions options) {
+  if (std::string problem = kernels::target_problem(); !problem.empty()) {
+    return Error(MERON_E_ARGUMENT, std::move(problem),
+                 "unset it, or name one of " + kernels::target_names());
+  }
   std::shared_ptr<Context> context(new Context(std::move(options)));
   MERON_TRY(context->start());
   return context;

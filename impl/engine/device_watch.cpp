@@ -40,7 +40,7 @@ DeviceWatch::~DeviceWatch() {
 }
 
 void DeviceWatch::run() {
-  set_thread_name("meron-devices");
+  begin_thread("meron-devices");
   std::unique_lock lock(mutex_);
   while (!stopped_.wait_for(lock, kPeriod, [this] { return stop_; })) {
     lock.unlock();

@@ -28,7 +28,7 @@ ProgressThread::~ProgressThread() {
 }
 
 void ProgressThread::run() {
-  set_thread_name("meron-progress");
+  begin_thread("meron-progress");
   while (!stop_.load()) {
     if (context_.waiters() > 0) {
       std::this_thread::sleep_for(std::chrono::nanoseconds(kStandAsideNs));

@@ -204,7 +204,7 @@ bool SaveThread::some_rank_copies(int64_t now) {
 }
 
 void SaveThread::run() {
-  set_thread_name("meron-save");
+  begin_thread("meron-save");
   yield_to_other_threads();
   while (true) {
     std::shared_ptr<SaveOperation> save;

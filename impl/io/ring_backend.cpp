@@ -46,7 +46,7 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
     const MaskSignalsScope masked;
     try {
       thread_ = std::thread([self = shared_from_this()] {
-        set_thread_name("meron-io");
+        begin_thread("meron-io");
         self->run();
       });
     } catch (const std::system_error& error) {

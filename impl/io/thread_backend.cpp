@@ -33,7 +33,7 @@ class ThreadBackend final : public IoBackend, public std::enable_shared_from_thi
     try {
       for (; working_ < options_.threads; ++working_) {
         threads_.emplace_back([self = shared_from_this()] {
-          set_thread_name("meron-io");
+          begin_thread("meron-io");
           self->work();
         });
       }

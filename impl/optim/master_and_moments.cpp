@@ -12,7 +12,9 @@
 #include "gradient/gradient.h"
 #include "kernels/cpu/accumulate.h"
 #include "kernels/cpu/copy.h"
+#include "kernels/cpu/update_element.h"
 #include "kernels/cpu/update_reference.h"
+#include "optim/nonfinite.h"
 
 namespace meron {
 namespace {
@@ -133,7 +135,16 @@ Status FlatStates::fill_memory() {
   const Recess recess(split_.host.size() >= kInlineElements);
   kernels::convert(host_master_, kernels::Type::f32, flat().own(split_.host.begin),
                    kernel_type(flat().desc.dtype), split_.host.size());
+  note_values(host_master_, split_.host.size());
   return Ok{};
+}
+
+// The first step of f16 values has to know how large they are.
+void FlatStates::note_values(const float* values, uint64_t count) {
+  if (flat().desc.dtype != DType::f16) return;
+  for (uint64_t i = 0; i < count; ++i) {
+    largest_.value = std::max(largest_.value, kernels::magnitude_of(values[i]));
+  }
 }
 
 void FlatStates::fill(const StateFile::SubGroup& group, std::byte* records) {
@@ -184,9 +195,10 @@ uint64_t FlatStates::seed(uint64_t step_seed) const {
   return hash_combine(hash_combine(unit_.name_hash(), flat_), step_seed);
 }
 
-void FlatStates::update_range(const CohortSteps& steps, bool handed_over, const StateView& view,
-                              uint64_t begin, uint64_t end) {
+kernels::Largest FlatStates::update_range(const CohortSteps& steps, bool handed_over,
+                                          const StateView& view, uint64_t begin, uint64_t end) {
   Flat& flat = this->flat();
+  kernels::Largest largest;
   const float* const sum = unit_.gradient().memory().sum(flat_);
   const auto seeded = [&](kernels::UpdateStep step) {
     step.seed = seed(step.seed);
@@ -204,9 +216,10 @@ void FlatStates::update_range(const CohortSteps& steps, bool handed_over, const 
     }
     float* const master =
         states.master != nullptr ? states.master : reinterpret_cast<float*>(values);
-    kernels::update(seeded(*numbers), master, sum + (from - flat.summed.begin), kernels::Type::f32,
-                    states.states, states.master != nullptr ? values : nullptr,
-                    kernel_type(flat.desc.dtype), to - from, from, handed_over);
+    largest.include(kernels::update(seeded(*numbers), master, sum + (from - flat.summed.begin),
+                                    kernels::Type::f32, states.states,
+                                    states.master != nullptr ? values : nullptr,
+                                    kernel_type(flat.desc.dtype), to - from, from, handed_over));
   };
   auto cohort = std::partition_point(runs.begin(), runs.end(),
                                      [&](const CohortRun& each) { return each.end <= begin; });
@@ -241,15 +254,146 @@ void FlatStates::update_range(const CohortSteps& steps, bool handed_over, const 
     from = to;
     while (from < end && from >= cohort->end) ++cohort;
   }
+  return largest;
 }
 
 void FlatStates::update_host(const CohortSteps& steps, bool handed_over, const Range& range) {
   const StateView view = host_view();
-  const Recess recess(range.size() >= kInlineElements);
+  std::mutex mutex;
+  kernels::Largest largest;  // guarded by mutex
+  {
+    const Recess recess(range.size() >= kInlineElements);
+    unit_.rank().threads.for_range(
+        range.begin, range.end, kBlock, kInlineElements, [&](int, uint64_t begin, uint64_t end) {
+          const kernels::Largest some =
+              update_range(steps, handed_over, view.from(begin - split_.host.begin), begin, end);
+          const std::lock_guard lock(mutex);
+          largest.include(some);
+        });
+  }
+  const bool all =
+      std::all_of(steps.begin(), steps.end(), [](const auto& s) { return s.has_value(); });
+  if (all && range.begin == split_.host.begin) largest_ = {};
+  largest_.include(largest);
+}
+
+kernels::Largest FlatStates::limits() const {
+  constexpr uint32_t kF32 = 0x7f7fffff, kBf16 = 0x7f7f7fff, kF16 = 0x477fefff;
+  const DType dtype = flat().desc.dtype;
+  return {.value = dtype == DType::f16    ? kF16
+                   : dtype == DType::bf16 ? kBf16
+                                          : kF32,
+          .state = kernels::largest_state_bits(type_of(shape_.dtype))};
+}
+
+bool FlatStates::may_overflow(const std::vector<GroupOptions>& groups, double gradient) const {
+  const double room = 0x1p126;  // of f32's 2^128
+  const auto value = static_cast<double>(std::bit_cast<float>(largest_.value));
+  const auto state = static_cast<double>(std::bit_cast<float>(largest_.state));
+  const double most = flat().desc.dtype == DType::f16 ? 0x1p15 : room;
+  const bool squares = shape_.states > 0 &&
+                       kernels::state_kind(rule_, shape_.states - 1) == kernels::StateKind::square;
+  return std::any_of(groups.begin(), groups.end(), [&](const GroupOptions& group) {
+    const double decayed = gradient + group.weight_decay * value;
+    // With squares |m| / sqrt(v) is below 8 for the usual betas.
+    const double next = state + (squares ? decayed * decayed : decayed);
+    const double change = squares ? 16.0 : std::max(1.0, decayed + next);
+    const double moved = value + group.learning_rate * (change + group.weight_decay * value);
+    return !(next < room) || !(moved < most);
+  });
+}
+
+Result<std::optional<Overflow>> FlatStates::find_overflow(const CohortSteps& steps) const {
+  Flat& flat = this->flat();
+  MERON_ASSIGN(const float* const sum, unit_.gradient().memory().show(flat_));
+  const float* const values = shape_.master ? host_master_
+                              : unit_.stores() || on_device() || flat.owned.size() == 0
+                                  ? nullptr
+                                  : reinterpret_cast<const float*>(flat.own(split_.host.begin));
+  const StateView view = host_view();
+  const kernels::Largest most = limits();
+  const auto count = shape_.states;
+  std::mutex mutex;
+  std::optional<Overflow> first;  // guarded by mutex
+
+  const auto try_run = [&](const kernels::UpdateStep& step, uint64_t begin, uint64_t end) {
+    std::array<float, kBlock> p{};
+    std::array<std::array<float, kBlock>, kMaxStates> s{};
+    if (end <= split_.host.end) {
+      const uint64_t block = (begin - split_.host.begin) / kBlock * kBlock;
+      const StateView at = view.from(block);
+      const uint64_t skip = begin - split_.host.begin - block;
+      if (values != nullptr) std::copy_n(values + block + skip, end - begin, p.data());
+      for (uint32_t k = 0; k < count; ++k) {
+        std::array<float, kBlock> full;
+        kernels::decode_states(at.states.type, kernels::state_kind(rule_, k), full.data(),
+                               at.states.data[k], at.states.scales[k], skip + (end - begin));
+        std::copy_n(full.data() + skip, end - begin, s[k].data());
+      }
+    }
+    std::array<float, kBlock> copy;  // of the new values, as they would be stored
+    const kernels::Largest largest =
+        kernels::update(step, p.data(), sum + (begin - flat.summed.begin), kernels::Type::f32,
+                        {.type = kernels::StateType::f32, .data = {s[0].data(), s[1].data()}},
+                        copy.data(), kernel_type(flat.desc.dtype), end - begin, begin);
+    if (largest.value <= most.value && largest.state <= most.state) return;
+    for (uint64_t i = 0; i < end - begin; ++i) {
+      const bool state = count > 0 && kernels::magnitude_of(s[count - 1][i]) > most.state;
+      if (!state && kernels::magnitude_of(p[i]) <= most.value) continue;
+      const std::lock_guard lock(mutex);
+      const Overflow found{begin + i, !state};
+      if (!first || found < *first) first = found;
+      return;
+    }
+  };
+  const Recess recess;
   unit_.rank().threads.for_range(
-      range.begin, range.end, kBlock, kInlineElements, [&](int, uint64_t begin, uint64_t end) {
-        update_range(steps, handed_over, view.from(begin - split_.host.begin), begin, end);
+      flat.owned.begin, flat.owned.end, kBlock, 0, [&](int, uint64_t begin, uint64_t end) {
+        auto run = std::partition_point(runs.begin(), runs.end(),
+                                        [&](const CohortRun& each) { return each.end <= begin; });
+        for (uint64_t from = begin; from < end;) {
+          const uint64_t block = split_.host.begin + (from - split_.host.begin) / kBlock * kBlock;
+          uint64_t to = std::min({end, block + kBlock, run->end});
+          if (from < split_.host.end) to = std::min(to, split_.host.end);
+          if (steps[run->cohort]) try_run(*steps[run->cohort], from, to);
+          from = to;
+          while (from < end && from >= run->end) ++run;
+        }
       });
+  return first;
+}
+
+Error FlatStates::overflow_error(const StateView& view, uint64_t first, uint64_t count) const {
+  const kernels::Largest most = limits();
+  std::array<float, kBlock> values;
+  NonFinitePlace place;
+  for (uint64_t begin = 0; begin < count && place.unit == NonFinitePlace::kNone; begin += kBlock) {
+    const uint64_t size = std::min(kBlock, count - begin);
+    const StateView at = view.from(begin);
+    const auto look = [&](const float* from, uint32_t limit, NonFinitePlace::What what) {
+      const float* const end = from + size;
+      const float* const found = std::find_if(
+          from, end, [&](float value) { return !(kernels::magnitude_of(value) <= limit); });
+      if (found == end) return;
+      place = place_in(unit_, flat_, first + begin + static_cast<uint64_t>(found - from));
+      place.unit = 0;
+      place.what = what;
+    };
+    const float* const p = at.master != nullptr
+                               ? at.master
+                               : reinterpret_cast<const float*>(flat().own(first + begin));
+    look(p, most.value, NonFinitePlace::What::value);
+    for (uint32_t k = 0; k < shape_.states; ++k) {
+      kernels::decode_states(at.states.type, kernels::state_kind(rule_, k), values.data(),
+                             at.states.data[k], at.states.scales[k], size);
+      look(values.data(), most.state, NonFinitePlace::What::state);
+    }
+  }
+  return Error(MERON_E_NONFINITE,
+               fmt::format("the update on nvme made {} infinite: {}",
+                           place.what == NonFinitePlace::What::value ? "a value" : "a state",
+                           text_of(place, unit_, unit_.rank().transport.rank())),
+               "load the last checkpoint, and lower the learning rate or clip the gradients");
 }
 
 Status FlatStates::update_on_device(const CohortSteps& steps) {
@@ -269,6 +413,7 @@ Status FlatStates::update_on_device(const CohortSteps& steps) {
 
 Status FlatStates::update(const CohortSteps& steps, bool handed_over,
                           const StateFile::SubGroup& group, std::byte* records) {
+  const kernels::Largest most = limits();
   std::mutex mutex;
   std::optional<Error> error;  // guarded by mutex
   // A record is short, but a sub-group is not, and its values are not read while it is updated.
@@ -284,9 +429,13 @@ Status FlatStates::update(const CohortSteps& steps, bool handed_over,
           }
           const uint64_t elements = file_->record_elements(group, r);
           const uint64_t first = split_.nvme.begin + group.first + r * kRecord;
-          update_range(steps, past_caches, view_of(file_->record(group, r, records), elements),
-                       first, first + elements);
+          const StateView view = view_of(file_->record(group, r, records), elements);
+          const kernels::Largest largest =
+              update_range(steps, past_caches, view, first, first + elements);
           file_->seal(group, r, records);
+          if (largest.value <= most.value && largest.state <= most.state) continue;
+          const std::lock_guard lock(mutex);
+          if (!error) error = overflow_error(view, first, elements);
         }
       });
   if (error) return *std::move(error);

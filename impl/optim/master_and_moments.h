@@ -30,6 +30,14 @@ struct StateView {
   StateView from(uint64_t elements) const;
 };
 
+// An element whose value or state a step makes infinite.
+struct Overflow {
+  uint64_t element = 0;  // of the flat
+  bool in_value = false;
+
+  auto operator<=>(const Overflow&) const = default;
+};
+
 // The numbers of a step for each cohort; none for one that the step skips.
 using CohortSteps = std::vector<std::optional<kernels::UpdateStep>>;
 
@@ -61,9 +69,16 @@ class FlatStates final : public MasterAccess {
   bool on_device() const { return split_.device.size() > 0; }
   // Enqueues the update of the states that reside on the device.
   Status update_on_device(const CohortSteps& steps);
-  // Verifies, updates and seals.
+  // Verifies, updates and seals. An overflow is an error: what was on nvme before is lost.
   Status update(const CohortSteps& steps, bool handed_over, const StateFile::SubGroup& group,
                 std::byte* records);
+
+  // Whether the next step could make a value or a state infinite, as far as bounds tell: no
+  // gradient's magnitude is above `gradient`. It is cheap, and false in all ordinary training.
+  bool may_overflow(const std::vector<GroupOptions>& groups, double gradient) const;
+  // The first element that the step would make infinite, by computing the step without storing it.
+  // States that are not on the host count as zero, so only a gradient's own square is seen there.
+  Result<std::optional<Overflow>> find_overflow(const CohortSteps& steps) const;
 
   // `count` elements from `first` of the flat, which this rank owns, as f32. `state`: the index of
   // a state, or kMaster. They wait for the drive or the device; no step may run meanwhile.
@@ -87,9 +102,14 @@ class FlatStates final : public MasterAccess {
   StateView view_of(std::byte* record, uint64_t elements) const;
   StateView host_view() const;
   uint64_t seed(uint64_t step_seed) const;
+  // The largest magnitudes that can be stored.
+  kernels::Largest limits() const;
+  void note_values(const float* values, uint64_t count);
+  // Of a record on nvme whose update has made a number infinite.
+  Error overflow_error(const StateView& view, uint64_t first, uint64_t count) const;
   // Of elements [begin, end) of the flat, whose states `view` shows from `begin` on.
-  void update_range(const CohortSteps& steps, bool handed_over, const StateView& view,
-                    uint64_t begin, uint64_t end);
+  kernels::Largest update_range(const CohortSteps& steps, bool handed_over, const StateView& view,
+                                uint64_t begin, uint64_t end);
   struct Piece;
   template <class Body>
   Status for_pieces(int state, uint64_t first, uint64_t count, bool write, Body body);
@@ -107,6 +127,8 @@ class FlatStates final : public MasterAccess {
   float* host_master_ = nullptr;
   std::unique_ptr<DeviceStates> device_;  // null: not on the device
   bool parked_ = false;
+  // On the host and on nvme, as the last step or the last writes left them.
+  kernels::Largest largest_;
   StateFile* file_ = nullptr;
   size_t region_ = 0;
 };

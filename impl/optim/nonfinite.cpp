@@ -9,10 +9,8 @@
 #include "gradient/memory.h"
 
 namespace meron {
-namespace {
-
-// The param whose gradient has `element` of a flat; none: padding, which is always zero.
-void name_param(const Unit& unit, size_t flat, uint64_t element, NonFinitePlace& place) {
+NonFinitePlace place_in(const Unit& unit, size_t flat, uint64_t element) {
+  NonFinitePlace place;
   for (size_t p = 0; p < unit.params().size(); ++p) {
     const TensorPlace& tensor = unit.params()[p]->place;
     if (tensor.flat != flat || element < tensor.offset) continue;
@@ -20,9 +18,8 @@ void name_param(const Unit& unit, size_t flat, uint64_t element, NonFinitePlace&
     place.param = static_cast<uint32_t>(p);
     place.element = element - tensor.offset;
   }
+  return place;
 }
-
-}  // namespace
 
 NonFinitePlace find_nonfinite(std::span<const std::shared_ptr<Unit>> units) {
   NonFinitePlace place;
@@ -37,7 +34,8 @@ NonFinitePlace find_nonfinite(std::span<const std::shared_ptr<Unit>> units) {
       if (!flat.desc.trainable || memory.sum(f) == nullptr) continue;
       for (uint64_t i = flat.part.begin; i < flat.part.end; ++i) {
         if (std::isfinite(memory.sum(f)[i - flat.summed.begin])) continue;
-        name_param(unit, f, i, place);
+        place = place_in(unit, f, i);
+        place.unit = static_cast<uint32_t>(u);
         return place;
       }
     }
@@ -46,15 +44,18 @@ NonFinitePlace find_nonfinite(std::span<const std::shared_ptr<Unit>> units) {
   return place;
 }
 
-std::string text_of(const NonFinitePlace& place, std::span<const std::shared_ptr<Unit>> units,
-                    int rank) {
-  if (place.unit >= units.size()) return fmt::format("in the shard of rank {}", rank);
-  const Unit& unit = *units[place.unit];
+std::string text_of(const NonFinitePlace& place, const Unit& unit, int rank) {
   if (place.param >= unit.params().size()) {
     return fmt::format("unit '{}', in the shard of rank {}", unit.name(), rank);
   }
   return fmt::format("'{}' of unit '{}', element {}, in the shard of rank {}",
                      unit.params()[place.param]->desc.name, unit.name(), place.element, rank);
+}
+
+std::string text_of(const NonFinitePlace& place, std::span<const std::shared_ptr<Unit>> units,
+                    int rank) {
+  if (place.unit < units.size()) return text_of(place, *units[place.unit], rank);
+  return fmt::format("in the shard of rank {}", rank);
 }
 
 }  // namespace meron

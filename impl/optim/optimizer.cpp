@@ -299,15 +299,19 @@ FlatStates* Optimizer::states(const Unit& unit, size_t flat) const {
   return nullptr;
 }
 
-CohortSteps Optimizer::count_step(const std::vector<GroupOptions>& groups, double clip) {
+void Optimizer::count_step() {
   ++steps_;
   cohorts_.count_step();
+}
+
+CohortSteps Optimizer::next_step(const std::vector<GroupOptions>& groups, double clip) const {
+  const uint64_t number = steps_ + 1;
   CohortSteps out;
   for (const Cohort& cohort : cohorts_.all()) {
     std::optional<kernels::UpdateStep>& step = out.emplace_back();
     if (cohort.skipped) continue;
     const GroupOptions& group = groups[cohort.group];
-    const uint64_t count = steps_ - static_cast<uint64_t>(cohort.behind);
+    const uint64_t count = number - static_cast<uint64_t>(cohort.behind);
     const auto t = static_cast<double>(count);
     step.emplace();
     step->rule = options_.rule;
@@ -322,7 +326,7 @@ CohortSteps Optimizer::count_step(const std::vector<GroupOptions>& groups, doubl
     step->nesterov = options_.nesterov;
     step->dampening = options_.dampening;
     step->first_step = count == 1;
-    step->seed = steps_;
+    step->seed = number;
   }
   return out;
 }

@@ -96,8 +96,9 @@ class Optimizer {
   FlatStates& states_of(const StateFile::SubGroup& group) { return *regions_[group.region]; }
   // For a change of cohorts_.
   void index_cohorts();
-  // Counts a step, whose numbers are returned. `groups`: as they were when it began.
-  CohortSteps count_step(const std::vector<GroupOptions>& groups, double clip);
+  // The numbers of the next step. `groups`: as they were when it began.
+  CohortSteps next_step(const std::vector<GroupOptions>& groups, double clip) const;
+  void count_step();
 
   Rank& rank_;
   std::vector<std::shared_ptr<Unit>> units_;

@@ -40,8 +40,10 @@ Status validate(const OptimizerOptions& options, const GroupOptions& group) {
   }
   if (!fraction(group.beta1)) return refuse("beta1", group.beta1, "0 <= beta1 < 1");
   if (!fraction(group.beta2)) return refuse("beta2", group.beta2, "0 <= beta2 < 1");
-  if (!(group.epsilon > 0.0) || !std::isfinite(group.epsilon)) {
-    return refuse("epsilon", group.epsilon, "a finite number above 0");
+  // The update is in f32, where 1e-46 is 0.
+  const auto epsilon = static_cast<float>(group.epsilon);
+  if (!(epsilon > 0.0f) || !std::isfinite(epsilon)) {
+    return refuse("epsilon", group.epsilon, "a number that is finite and above 0 as f32");
   }
   if (!finite_at_least(group.weight_decay, 0.0)) {
     return refuse("weight_decay", group.weight_decay, "a finite number of at least 0");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step whose gradients are not finite: no rank changes anything, and all discard them.
+// A step whose gradients are not finite, or which would make a state or a value infinite: no rank
+// changes anything, and all discard them.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -11,29 +12,67 @@
 
 namespace meron {
 
-Error StepOperation::skip(double norm) {
-  const std::string places = nonfinite_places();
+Status StepOperation::drop_gradients() {
   for (const auto& unit : optimizer_->units_) {
     Gradient& gradient = unit->gradient();
-    if (Status left = gradient.enter(GradientState::empty); !left.ok()) return left.error();
-    if (Status dropped = gradient.drop_feedback(); !dropped.ok()) return dropped.error();
+    MERON_TRY(gradient.enter(GradientState::empty));
+    MERON_TRY(gradient.drop_feedback());
   }
+  return Ok{};
+}
+
+Error StepOperation::skip(double norm) {
+  const std::string found = places();
+  if (Status dropped = drop_gradients(); !dropped.ok()) return dropped.error();
   end();
-  return Error(MERON_E_NONFINITE, fmt::format("the global gradient norm is {}: {}", norm, places),
+  return Error(MERON_E_NONFINITE,
+               fmt::format("the global gradient norm is {}: {}", norm,
+                           found.empty() ? "the sum of finite squares is too large"
+                                         : "the gradient is not finite: " + found),
                "nothing was changed and the gradients were discarded, on all ranks: skip this "
                "step, or lower the learning rate or loss scale")
       .during("optimizer_step");
 }
 
-// The first place, and how many ranks have found others.
-std::string StepOperation::nonfinite_places() const {
+// The kind of the first place is that of all that the error names.
+Error StepOperation::refuse_overflow(const std::string& places) {
+  bool in_value = false;
+  std::string dtype;
+  std::string param;
+  for (int m = channel_.size() - 1; m >= 0; --m) {
+    const NonFinitePlace place = place_of(m);
+    if (place.unit == NonFinitePlace::kNone) continue;
+    in_value = place.what == NonFinitePlace::What::value;
+    const Unit& unit = *optimizer_->units_[place.unit];
+    if (place.param >= unit.params().size()) continue;
+    dtype = name_of(unit.params()[place.param]->desc.dtype);
+    param = unit.params()[place.param]->desc.name;
+  }
+  if (Status dropped = drop_gradients(); !dropped.ok()) return dropped.error();
+  const bool squares = index_of(optimizer_->options_, OptimizerState::exp_avg_sq) >= 0;
+  end();
+  constexpr const char* kNothing =
+      "nothing was changed and the gradients were discarded, on all ranks: ";
+  if (in_value) {
+    return Error(MERON_E_NONFINITE,
+                 fmt::format("the step would make a value infinite in {}: {}", dtype, places),
+                 fmt::format("{}lower the learning rate, or train the param in bf16 or f32",
+                             kNothing))
+        .on(param)
+        .during("optimizer_step");
+  }
+  return Error(MERON_E_NONFINITE,
+               fmt::format("the step would make {} infinite: {}",
+                           squares ? "exp_avg_sq" : "the momentum", places),
+               fmt::format("{}clip the gradients (max_norm), or lower the loss scale", kNothing))
+      .during("optimizer_step");
+}
+
+std::string StepOperation::places() const {
   std::string first;
   int others = 0;
   for (int m = 0; m < channel_.size(); ++m) {
-    NonFinitePlace place;
-    std::memcpy(&place,
-                channel_.member(m).norm[norm_number_ % 2].data() + sizeof(kernels::ExactSum),
-                sizeof(place));
+    const NonFinitePlace place = place_of(m);
     if (place.unit == NonFinitePlace::kNone) continue;
     if (!first.empty()) {
       ++others;
@@ -41,9 +80,8 @@ std::string StepOperation::nonfinite_places() const {
       first = text_of(place, optimizer_->units_, channel_.members().world_rank(m));
     }
   }
-  if (first.empty()) return "the sum of finite squares is too large";
-  return "the gradient is not finite: " + first +
-         (others > 0 ? fmt::format(", and in the shards of {} other ranks", others) : "");
+  if (others > 0) first += fmt::format(", and in the shards of {} other ranks", others);
+  return first;
 }
 
 }  // namespace meron

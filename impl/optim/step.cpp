@@ -68,7 +68,7 @@ Result<bool> StepOperation::advance() {
   if (norm_number_ == 0) {
     if (Status shared = share_norm(); !shared.ok()) return fail(std::move(shared).error());
   }
-  if (!norm_known_) {
+  if (agreement_ != Agreement::reached) {
     MERON_ASSIGN(const bool known, agree_on_norm());
     if (!known) return false;
   }
@@ -219,7 +219,7 @@ bool StepOperation::handed_over(const FlatStates& states) {
 
 std::vector<int> StepOperation::missing() const {
   if (!optimizer_) return {};
-  if (!norm_known_) {
+  if (agreement_ != Agreement::reached) {
     return channel_.below(norm_number_, [&](int m) {
       return channel_.member(m).norm_step[norm_number_ % 2].load(std::memory_order_seq_cst);
     });
@@ -232,10 +232,10 @@ std::vector<int> StepOperation::missing() const {
 std::string StepOperation::waits_for_drive() const {
   if (!optimizer_) return {};
   if (const Unit* const held = first_held();
-      held != nullptr && (norm_known_ || norm_number_ == 0)) {
+      held != nullptr && (agreement_ == Agreement::reached || norm_number_ == 0)) {
     return held->drive_text();
   }
-  if (!norm_known_ || !missing().empty()) return {};
+  if (agreement_ != Agreement::reached || !missing().empty()) return {};
   const auto& units = optimizer_->units_;
   for (size_t u = updated_; u < opened_; ++u) {
     if (std::string text = units[u]->drive_text(); !text.empty()) return text;

@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "collective/operation.h"
+#include "kernels/cpu/exact_sum.h"
+#include "optim/nonfinite.h"
 #include "optim/optimizer.h"
 
 namespace meron {
@@ -41,8 +43,20 @@ class StepOperation final : public Operation {
   static Status take_squares(Unit& unit);
   Status share_norm();
   Result<bool> agree_on_norm();
+  // A rank's squares and place, for all others to read.
+  void publish(const kernels::ExactSum& squares, const NonFinitePlace& place);
+  bool all_published() const;
+  kernels::ExactSum squares_of(int member) const;
+  NonFinitePlace place_of(int member) const;
+  Result<NonFinitePlace> find_overflow();
+  // All ranks take the step.
+  Result<bool> accept();
+  // No rank takes it, and all drop the gradients.
+  Status drop_gradients();
   Error skip(double norm);
-  std::string nonfinite_places() const;
+  Error refuse_overflow(const std::string& places);
+  // The first place, and how many other ranks have one; empty: none has.
+  std::string places() const;
   // The first unit that a save still copies; null: none.
   const Unit* first_held() const;
   bool begin_pass();
@@ -57,7 +71,7 @@ class StepOperation final : public Operation {
   Status update_on_device(FlatStates& states);
   Status open_units();
   Result<bool> open(size_t unit);
-  // Whether all of a unit has been updated.
+  // True once all of a unit has been updated.
   bool is_updated(size_t unit) const;
   // Whether peers read the flat's values next, in place.
   static bool handed_over(const FlatStates& states);
@@ -66,7 +80,10 @@ class StepOperation final : public Operation {
   std::shared_ptr<Optimizer> optimizer_;  // null: the step has ended
   std::vector<GroupOptions> groups_;      // as they were when the step began
   uint64_t norm_number_ = 0;
-  bool norm_known_ = false;
+  // Of the ranks, on the norm; then, if their numbers are nearly infinite, on whether the step
+  // would make some infinite.
+  enum class Agreement { on_norm, on_overflow, reached };
+  Agreement agreement_ = Agreement::on_norm;
   CohortSteps numbers_;        // once the norm is known
   StatePass* pass_ = nullptr;  // the optimizer's; null: nothing is on nvme
   size_t updated_ = 0;         // units done

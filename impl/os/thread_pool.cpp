@@ -35,7 +35,7 @@ void ThreadPool::start() {
   try {
     for (int part = 1; part < threads_; ++part) {
       workers_.emplace_back([this, part] {
-        set_thread_name("meron-compute");
+        begin_thread("meron-compute");
         // If these are no longer allowed, it runs anywhere, only slower.
         if (!cpus_.empty()) (void)pin_thread_to(cpus_).ok();
         work(part);

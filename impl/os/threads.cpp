@@ -6,6 +6,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "os/float_mode.h"
+
 namespace meron {
 
 MaskSignalsScope::MaskSignalsScope() {
@@ -18,7 +20,8 @@ MaskSignalsScope::~MaskSignalsScope() {
   ::pthread_sigmask(SIG_SETMASK, &saved_, nullptr);
 }
 
-void set_thread_name(const std::string& name) {
+void begin_thread(const std::string& name) {
+  set_float_mode(kFloatMode);
   ::pthread_setname_np(::pthread_self(), name.substr(0, 15).c_str());
 }
 

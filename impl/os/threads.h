@@ -22,8 +22,10 @@ class MaskSignalsScope {
   sigset_t saved_;
 };
 
-// Names the calling thread for debuggers; cut to 15 bytes.
-void set_thread_name(const std::string& name);
+// The first call of each thread that the engine starts. Names it for debuggers, cut to 15 bytes,
+// and sets the engine's floating-point mode: a thread inherits the mode of the one that
+// starts it.
+void begin_thread(const std::string& name);
 
 // Lets all other threads of the process go first, permanently: for work that no thread waits for.
 void yield_to_other_threads();

@@ -25,8 +25,8 @@ struct None {
 // software prefetch, nor unrolling, nor streaming stores to arrays that only this core reads made
 // it faster. A vector's loads all precede its stores, so that `out` may be `g`.
 template <class Grad, class Out, bool kStream>
-HWY_NOINLINE void update(const AdamWConstants& c, float* p, const typename Grad::Lane* g, float* m,
-                         float* v, typename Out::Lane* out, size_t n) {
+HWY_NOINLINE Largest update(const AdamWConstants& c, float* p, const typename Grad::Lane* g,
+                            float* m, float* v, typename Out::Lane* out, size_t n) {
   const F32Tag d;
   const size_t lanes = hn::Lanes(d);
   const F32Vec grad_scale = hn::Set(d, c.grad_scale);
@@ -34,36 +34,49 @@ HWY_NOINLINE void update(const AdamWConstants& c, float* p, const typename Grad:
   const F32Vec one_minus_beta1 = hn::Set(d, c.one_minus_beta1);
   const F32Vec beta2 = hn::Set(d, c.beta2);
   const F32Vec one_minus_beta2 = hn::Set(d, c.one_minus_beta2);
-  const F32Vec inverse_bias2 = hn::Set(d, c.inverse_bias2);
+  const F32Vec inverse_root_bias2 = hn::Set(d, c.inverse_root_bias2);
   const F32Vec eps = hn::Set(d, c.eps);
   const F32Vec decay = hn::Set(d, c.decay);
   const F32Vec step_size = hn::Set(d, c.step_size);
 
+  const U32Tag du;
+  U32Vec largest_value = hn::Zero(du), largest_state = hn::Zero(du);
   size_t i = 0;
   for (; i + lanes <= n; i += lanes) {
     const F32Vec gradient = hn::Mul(Grad::load(g + i), grad_scale);
     const F32Vec first =
         hn::Add(hn::Mul(hn::LoadU(d, m + i), beta1), hn::Mul(gradient, one_minus_beta1));
     const F32Vec second = hn::Add(hn::Mul(hn::LoadU(d, v + i), beta2),
-                                  hn::Mul(hn::Mul(gradient, gradient), one_minus_beta2));
-    const F32Vec denominator = hn::Add(hn::Sqrt(hn::Mul(second, inverse_bias2)), eps);
+                                  hn::Mul(hn::Mul(gradient, one_minus_beta2), gradient));
+    const F32Vec denominator = hn::Add(hn::Mul(hn::Sqrt(second), inverse_root_bias2), eps);
     const F32Vec param = hn::Sub(hn::Mul(hn::LoadU(d, p + i), decay),
                                  hn::Div(hn::Mul(first, step_size), denominator));
     hn::StoreU(first, d, m + i);
     hn::StoreU(second, d, v + i);
+    largest_state = hn::Max(largest_state, hn::BitCast(du, second));
     put<F32, kStream && hwy::IsSame<Out, None>()>(param, p + i);
-    if constexpr (!hwy::IsSame<Out, None>()) put<Out, kStream>(param, out + i);
+    if constexpr (!hwy::IsSame<Out, None>()) {
+      largest_value = hn::Max(largest_value, magnitude_bits(param));
+      put<Out, kStream>(param, out + i);
+    }
   }
+  Largest largest{hn::GetLane(hn::MaxOfLanes(du, largest_value)),
+                  hn::GetLane(hn::MaxOfLanes(du, largest_state))};
   for (; i < n; ++i) {
     adamw_element(c, p[i], Grad::get(g[i]), m[i], v[i]);
-    if constexpr (!hwy::IsSame<Out, None>()) out[i] = Out::put(p[i]);
+    largest.include({0, magnitude_of(v[i])});
+    if constexpr (!hwy::IsSame<Out, None>()) {
+      largest.include({magnitude_of(p[i]), 0});
+      out[i] = Out::put(p[i]);
+    }
   }
   if constexpr (kStream) hwy::FlushStream();
+  return largest;
 }
 
 template <class Grad, class Out>
-void update_to(const AdamWConstants& c, float* p, const typename Grad::Lane* g, float* m, float* v,
-               void* output, bool handed_over, size_t n) {
+Largest update_to(const AdamWConstants& c, float* p, const typename Grad::Lane* g, float* m,
+                  float* v, void* output, bool handed_over, size_t n) {
   auto* out = static_cast<typename Out::Lane*>(output);
   if (output != g && worth_streaming(output, n * sizeof(*out), handed_over)) {
     return update<Grad, Out, true>(c, p, g, m, v, out, n);
@@ -72,8 +85,8 @@ void update_to(const AdamWConstants& c, float* p, const typename Grad::Lane* g, 
 }
 
 template <class Grad>
-void update_out(const AdamWConstants& c, float* p, const void* gradients, float* m, float* v,
-                void* out, Type out_type, bool handed_over, size_t n) {
+Largest update_out(const AdamWConstants& c, float* p, const void* gradients, float* m, float* v,
+                   void* out, Type out_type, bool handed_over, size_t n) {
   const auto* g = static_cast<const typename Grad::Lane*>(gradients);
   if (out == nullptr && handed_over && worth_streaming(p, n * sizeof(*p), true)) {
     return update<Grad, None, true>(c, p, g, m, v, nullptr, n);
@@ -87,10 +100,11 @@ void update_out(const AdamWConstants& c, float* p, const void* gradients, float*
     case Type::f16:
       return update_to<Grad, F16>(c, p, g, m, v, out, handed_over, n);
   }
+  return {};
 }
 
-void adamw_target(const AdamWConstants& c, float* p, const void* g, Type g_type, float* m, float* v,
-                  void* out, Type out_type, bool handed_over, size_t n) {
+Largest adamw_target(const AdamWConstants& c, float* p, const void* g, Type g_type, float* m,
+                     float* v, void* out, Type out_type, bool handed_over, size_t n) {
   switch (g_type) {
     case Type::f32:
       return update_out<F32>(c, p, g, m, v, out, out_type, handed_over, n);
@@ -99,6 +113,7 @@ void adamw_target(const AdamWConstants& c, float* p, const void* g, Type g_type,
     case Type::f16:
       return update_out<F16>(c, p, g, m, v, out, out_type, handed_over, n);
   }
+  return {};
 }
 
 }  // namespace meron::kernels::HWY_NAMESPACE
@@ -109,10 +124,10 @@ namespace meron::kernels {
 
 HWY_EXPORT(adamw_target);
 
-void adamw(const AdamW& step, float* p, const void* g, Type g_type, float* m, float* v, void* out,
-           Type out_type, size_t n, bool handed_over) {
-  HWY_DYNAMIC_DISPATCH(adamw_target)
-  (AdamWConstants(step), p, g, g_type, m, v, out, out_type, handed_over, n);
+Largest adamw(const AdamW& step, float* p, const void* g, Type g_type, float* m, float* v,
+              void* out, Type out_type, size_t n, bool handed_over) {
+  return HWY_DYNAMIC_DISPATCH(adamw_target)(AdamWConstants(step), p, g, g_type, m, v, out, out_type,
+                                            handed_over, n);
 }
 
 }  // namespace meron::kernels

@@ -38,6 +38,11 @@ HWY_INLINE U16Vec truncate_u16(U32Vec bits) {
   return hn::TruncateTo(U16Tag(), bits);
 }
 
+// Without the sign: as an integer, a NaN is above infinity.
+HWY_INLINE U32Vec magnitude_bits(F32Vec v) {
+  return hn::BitCast(U32Tag(), hn::Abs(v));
+}
+
 // An element type: how lanes are read into f32 and what is stored for f32; `get` and `put` are the
 // same for one element.
 struct F32 {

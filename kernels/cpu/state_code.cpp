@@ -6,66 +6,72 @@
 namespace meron::kernels {
 namespace {
 
-uint32_t largest_magnitude(const float* from, size_t n) {
-  uint32_t largest = 0;
-  for (size_t i = 0; i < n; ++i) {
-    largest = std::max(largest, std::bit_cast<uint32_t>(from[i]) & 0x7fffffffu);
-  }
-  return largest;
+BlockRange range_of(const float* from, size_t n) {
+  BlockRange range;
+  for (size_t i = 0; i < n; ++i) range.include(from[i]);
+  return range;
 }
 
-template <StateKind kKind>
-bool keeps(const CodeScale& scale, const float* from, size_t n) {
+bool keeps(const AverageCode& code, const float* from, size_t n) {
   for (size_t i = 0; i < n; ++i) {
-    const uint8_t code = Code<kKind>::encode(from[i], scale.inverse, half_below_cut(kCodeCut));
-    const float again = Code<kKind>::decode(code, scale.scale);
+    const float again = code.decode(code.encode(from[i], half_below_cut(code.cut)));
     if (std::bit_cast<uint32_t>(again) != std::bit_cast<uint32_t>(from[i])) return false;
   }
   return true;
 }
 
-// A block that was decoded keeps the scale that it had, so that it gets the same codes again. That
-// is the scale of its largest element or one next to it: rounding at random may have made it 7
-// times the scale, or c less than 3.5 times.
-template <StateKind kKind>
-CodeScale scale_of(const float* from, size_t n) {
-  const CodeScale scale(largest_magnitude(from, n));
-  if (!scale.finite || keeps<kKind>(scale, from, n)) return scale;
-  for (const float factor : {2.0f, 0.5f}) {
-    CodeScale other = scale;
-    other.scale *= factor;
-    other.inverse /= factor;
-    if (keeps<kKind>(other, from, n)) return other;
+// A block that was decoded keeps its values. Squares do by themselves: they lie on the grid that
+// their range gets, or on every so many of its numbers. Averages get the format and the scale that
+// they had, which is that of the largest element or one next to it: rounding at random may have
+// made it 7 times the scale, or with the offset less than 3.5 times. Other averages have 3 bits of
+// mantissa until their next step, for their squares are not known here.
+AverageCode average_code_of(const float* from, size_t n) {
+  const BlockRange range = range_of(from, n);
+  for (uint32_t format = 0; format < AverageCode::kFormats; ++format) {
+    for (const float factor : {1.0f, 2.0f, 0.5f}) {
+      AverageCode code(range, format);
+      if (!code.finite()) return code;
+      code.scale *= factor;
+      code.inverse /= factor;
+      if (keeps(code, from, n)) return code;
+    }
   }
-  return scale;
+  return AverageCode(range, 0);
 }
 
-template <StateKind kKind>
-void encode_codes(uint8_t* codes, float* scales, const float* from, size_t n) {
+template <class Code>
+void encode_block(const Code& code, uint32_t cut, uint8_t* codes, const float* from, size_t n) {
+  for (size_t i = 0; i < n; ++i) codes[i] = code.encode(from[i], half_below_cut(cut));
+}
+
+void encode_codes(StateKind kind, uint8_t* codes, float* words, const float* from, size_t n) {
   for (size_t begin = 0; begin < n; begin += kBlock) {
     const size_t size = std::min(kBlock, n - begin);
-    const CodeScale scale = scale_of<kKind>(from + begin, size);
-    scales[begin / kBlock] = scale.scale;
-    if (!scale.finite) {
-      std::memset(codes + begin, 0, size);
-      continue;
-    }
-    for (size_t i = begin; i < begin + size; ++i) {
-      codes[i] = Code<kKind>::encode(from[i], scale.inverse, half_below_cut(kCodeCut));
+    const float* const block = from + begin;
+    if (kind == StateKind::average) {
+      const AverageCode code = average_code_of(block, size);
+      words[begin / kBlock] = code.word();
+      encode_block(code, code.cut, codes + begin, block, size);
+    } else {
+      const SquareCode code(range_of(block, size));
+      words[begin / kBlock] = code.word();
+      encode_block(code, code.shift, codes + begin, block, size);
     }
   }
 }
 
-template <StateKind kKind>
-void decode_codes(float* to, const uint8_t* codes, const float* scales, size_t n) {
-  for (size_t i = 0; i < n; ++i) to[i] = Code<kKind>::decode(codes[i], scales[i / kBlock]);
+template <class Code>
+void decode_codes(float* to, const uint8_t* codes, const float* words, size_t n) {
+  for (size_t begin = 0; begin < n; begin += kBlock) {
+    const Code code(words[begin / kBlock]);
+    for (size_t i = begin; i < std::min(n, begin + kBlock); ++i) to[i] = code.decode(codes[i]);
+  }
 }
 
 }  // namespace
 
-void encode_states(StateType type, StateKind kind, void* data, float* scales, const float* from,
+void encode_states(StateType type, StateKind kind, void* data, float* words, const float* from,
                    size_t n) {
-  auto* codes = static_cast<uint8_t*>(data);
   switch (type) {
     case StateType::f32:
       if (n != 0) std::memcpy(data, from, n * sizeof(float));
@@ -74,13 +80,11 @@ void encode_states(StateType type, StateKind kind, void* data, float* scales, co
       for (size_t i = 0; i < n; ++i) static_cast<uint16_t*>(data)[i] = bf16_from_f32(from[i]);
       return;
     case StateType::int8:
-      if (kind == StateKind::average)
-        return encode_codes<StateKind::average>(codes, scales, from, n);
-      return encode_codes<StateKind::square>(codes, scales, from, n);
+      return encode_codes(kind, static_cast<uint8_t*>(data), words, from, n);
   }
 }
 
-void decode_states(StateType type, StateKind kind, float* to, const void* data, const float* scales,
+void decode_states(StateType type, StateKind kind, float* to, const void* data, const float* words,
                    size_t n) {
   const auto* codes = static_cast<const uint8_t*>(data);
   switch (type) {
@@ -91,8 +95,8 @@ void decode_states(StateType type, StateKind kind, float* to, const void* data, 
       for (size_t i = 0; i < n; ++i) to[i] = f32_from_bf16(static_cast<const uint16_t*>(data)[i]);
       return;
     case StateType::int8:
-      if (kind == StateKind::average) return decode_codes<StateKind::average>(to, codes, scales, n);
-      return decode_codes<StateKind::square>(to, codes, scales, n);
+      if (kind == StateKind::average) return decode_codes<AverageCode>(to, codes, words, n);
+      return decode_codes<SquareCode>(to, codes, words, n);
   }
 }
 

@@ -7,25 +7,34 @@
 // step changes a second moment with beta2 = 0.999 by less than half a unit of the last place, so
 // with rounding to nearest it would never decay.
 //
-// 8 bits. A block has one scale s, a power of two, and an element x is stored as y = |x| / s + c
-// with 3 bits of mantissa: code = bits of y, from the mantissa's third on, less those of c. Because
-// of c, code 0 is 0 and small codes are evenly spaced; larger ones are floats.
-//   averages (exp_avg, momentum)         sign, then 7 bits: c = 2^-13, 16 octaves
-//   squares (exp_avg_sq, Adagrad's sum)  8 bits: c = 2^-29, 32 octaves: 16 of the gradient's
-// Integers would need a table or a root for as wide a range: a step divides by the root of a
-// square, which must therefore keep its relative precision far below the block's largest. For the
-// same reason a positive value never becomes 0, but at least code 1. A single square wanders
-// about its right value, by a fifth where gradients are noise, while the mean over elements stays:
-// a small GPT that AdamW trained for 800 steps ended within 0.4 % of its loss with f32 states.
+// 8 bits. Each block has the format of its own codes, in one word that is stored beside them. The
+// format spends the codes on the range that the block needs, so a block of similar elements keeps
+// two to six more bits of precision than one whose elements differ by many powers of ten.
 //
-// The scale is the power of two with 3.5 <= max |x| / s < 7 (and from 2^-126 to 2^126), so that it
-// and its inverse are exact: elements whose code does not change keep their value. A scale that
-// makes the largest element exact would gain less than one octave of the range, and move all
-// elements a little whenever the largest changes.
+// Squares (exp_avg_sq, Adagrad's sum): code 0 is 0, and code c is the f32 with the bits
+//   base + ((c - 1) << shift),
+// where 8 <= shift <= 20, the smallest that reaches from the least positive element of the block to
+// the largest. 20 keeps 3 bits of mantissa and reaches over 31 octaves, 14 keeps 9 bits and half an
+// octave. A step divides by the root of a square, so a positive square never becomes 0 but at least
+// code 1. Squares of equal size are the usual case: the rounding's noise grows with the root of the
+// distance between codes, and a wide range for all blocks made it four times that of bitsandbytes.
 //
-// Where an element of a block is infinite or NaN, codes are 0 and the scale is NaN: the block reads
-// as NaN, never as numbers. bf16 keeps infinities and NaNs. Rounding up may make a finite value an
-// infinity from 1.75 * 2^127 on with 8 bits, and from bf16's largest number on.
+// Averages (exp_avg, momentum): a sign, and 7 bits that are |x| / scale + offset with 3, 4 or 5
+// bits of mantissa: code = bits of the sum from the mantissa's last kept one on, less those of
+// offset. Because of the offset, code 0 is 0 and small codes are evenly spaced; larger ones are
+// floats.
+//   3 bits of mantissa: offset 2^-13, 16 octaves
+//   4 bits:             offset 2^-5,   8 octaves
+//   5 bits:             offset 2^-1,   4 octaves
+// A step divides an average by the root of its square. So the range of the block's squares decides:
+// 5 bits up to shift 18 (8 octaves), 4 bits for 19, else 3. Rules without squares have 3 bits.
+//
+// The scale is the power of two with 3.5 <= max |x| / scale < 7 (and from 2^-126 to 2^126), so that
+// it and its inverse are exact: elements whose code does not change keep their value. The same
+// holds for squares, whose codes stand on a grid of f32 numbers that moves by its own units only.
+//
+// If an element of a block is infinite or NaN, the block reads as NaN, never as numbers. bf16 keeps
+// infinities and NaNs. Rounding up may make a finite value an infinity from kLargestState() on.
 #pragma once
 
 #include <algorithm>
@@ -58,23 +67,26 @@ void encode_states(StateType type, StateKind kind, void* data, float* scales, co
 void decode_states(StateType type, StateKind kind, float* to, const void* data, const float* scales,
                    size_t n);
 
+// The bits of the largest f32 that no rounding of a state can make infinite.
+constexpr uint32_t largest_state_bits(StateType type) {
+  return type == StateType::f32 ? 0x7f7fffffu : type == StateType::bf16 ? 0x7f7f0000u : 0x7f600000u;
+}
+
 // --- One element
 
-// Bits of the f32 that are cut off. 8 bits keep three of the mantissa.
-inline constexpr int kBf16Cut = 16, kCodeCut = 20;
+inline constexpr int kBf16Cut = 16;  // bits of the f32 that bf16 cuts off
 
 constexpr uint32_t state_random(uint64_t seed, uint64_t index) {
   return quant_hash(quant_key(seed, static_cast<uint32_t>(index >> 32)),
                     static_cast<uint32_t>(index));
 }
 
-// The part of an element's 32 random bits that is added before the cut: the first state uses the
-// lowest bits, the second the highest. The 8 that both use with a cut of 20 are the second's least
-// important.
-constexpr uint32_t below_cut(uint32_t random, size_t which, int cut) {
+// The bits to add below the cut of state `which` of a rule before it is cut: random ones, or a half
+// to round to nearest.
+constexpr uint32_t below_cut(uint32_t random, size_t which, uint32_t cut) {
   return which == 1 ? random >> (32 - cut) : random & ((1u << cut) - 1);
 }
-constexpr uint32_t half_below_cut(int cut) {
+constexpr uint32_t half_below_cut(uint32_t cut) {
   return 1u << (cut - 1);
 }
 
@@ -84,50 +96,128 @@ constexpr uint16_t bf16_at_random(float value, uint32_t below) {
   return static_cast<uint16_t>((bits + below) >> kBf16Cut);
 }
 
-template <StateKind kKind>
-struct Code {
-  static constexpr float kOffset = kKind == StateKind::average ? 0x1p-13f : 0x1p-29f;
-  static constexpr float kLeast = kOffset / 8;  // the value of code 1
-  static constexpr uint32_t kBase = std::bit_cast<uint32_t>(kOffset) >> kCodeCut;
+// --- A block of 8 bits
 
-  static constexpr uint8_t encode(float value, float inverse, uint32_t below) {
-    const float scaled = value * inverse;
-    const uint32_t sign = std::bit_cast<uint32_t>(scaled) & 0x80000000u;
-    const float size = std::bit_cast<float>(std::bit_cast<uint32_t>(scaled) - sign);
-    if (kKind == StateKind::average) {
-      return static_cast<uint8_t>(cut(size, below) | sign >> 24);
-    }
-    // No std::max: it takes a reference, and in a device's code there is no kLeast to refer to.
-    const float positive = scaled < kLeast ? kLeast : scaled;
-    return static_cast<uint8_t>(cut(value > 0.0f ? positive : 0.0f, below));
-  }
-  static constexpr float decode(uint8_t code, float scale) {
-    const uint32_t size = kKind == StateKind::average ? code & 0x7fu : code;
-    const float x = std::bit_cast<float>((size + kBase) << kCodeCut) - kOffset;
-    const uint32_t sign = kKind == StateKind::average ? (code & 0x80u) << 24 : 0;
-    return std::bit_cast<float>(std::bit_cast<uint32_t>(x) | sign) * scale;
-  }
+// The range of a block's elements, as bits of f32: the largest magnitude, and the least positive
+// element less one. The latter is UINT32_MAX if no element is positive.
+struct BlockRange {
+  uint32_t largest = 0, least = UINT32_MAX;
 
- private:
-  static constexpr uint32_t cut(float x, uint32_t below) {
-    return ((std::bit_cast<uint32_t>(x + kOffset) + below) >> kCodeCut) - kBase;
+  constexpr void include(float value) {
+    const uint32_t bits = std::bit_cast<uint32_t>(value);
+    const uint32_t magnitude = bits & 0x7fffffffu;
+    largest = magnitude > largest ? magnitude : largest;
+    // Zero, and a negative number that a square should not be, wrap around or are above all.
+    least = bits - 1 < least ? bits - 1 : least;
   }
 };
 
-// The scale of a block in which the largest magnitude has these bits, and its inverse.
-struct CodeScale {
-  explicit constexpr CodeScale(uint32_t magnitude) : finite(magnitude < kInfinityBits) {
+class SquareCode {
+ public:
+  static constexpr uint32_t kLeastShift = 8, kMostShift = 20;
+  static constexpr uint32_t kTop = 254;  // the largest code less one
+
+  // Of the word that a block has: to decode.
+  explicit constexpr SquareCode(float word)
+      : base(std::bit_cast<uint32_t>(word) & ~0xffu),
+        shift(std::bit_cast<uint32_t>(word) & 0x1fu) {}
+  explicit constexpr SquareCode(const BlockRange& range) : shift(kLeastShift) {
+    if (range.largest >= kInfinityBits) {
+      base = kNaNBits;
+      return;
+    }
+    if (range.largest == 0) return;
+    // Below the largest, also where all positive numbers are the largest.
+    const uint32_t least = range.least < range.largest ? range.least + 1 : range.largest;
+    const uint32_t width = bits_of(range.largest - least);
+    if (width > kLeastShift + 8) shift = width - 8;  // a smaller one cannot do
+    if (shift > kMostShift) shift = kMostShift;
+    while (shift < kMostShift && top_of(range.largest) - (least >> shift) > kTop) ++shift;
+    uint32_t first = least >> shift;
+    const uint32_t top = top_of(range.largest);
+    if (top > first + kTop) first = top - kTop;
+    base = (first == 0 ? 1 : first) << shift;
+  }
+
+  constexpr bool finite() const { return base != kNaNBits; }
+  constexpr float word() const { return std::bit_cast<float>(base | shift); }
+
+  constexpr uint8_t encode(float value, uint32_t below) const {
+    if (!finite()) return 1;
+    if (!(value > 0.0f)) return 0;
+    const uint32_t bits = std::bit_cast<uint32_t>(value) + below;
+    return static_cast<uint8_t>((((bits < base ? base : bits) - base) >> shift) + 1);
+  }
+  constexpr float decode(uint8_t code) const {
+    return code == 0 ? 0.0f : std::bit_cast<float>(base + ((code - 1u) << shift));
+  }
+
+  uint32_t base = 0, shift = 0;
+
+ private:
+  // The number's bits up to its first; 1 for 0. (A double holds it exactly, on a device too.)
+  static constexpr uint32_t bits_of(uint32_t number) {
+    const auto exponent = std::bit_cast<uint64_t>(static_cast<double>(number | 1u)) >> 52;
+    return static_cast<uint32_t>(exponent) - 1022;
+  }
+  constexpr uint32_t top_of(uint32_t largest) const {
+    return (largest + (1u << shift) - 1) >> shift;
+  }
+};
+
+class AverageCode {
+ public:
+  // Bits of mantissa less 3.
+  static constexpr uint32_t kFormats = 3;
+
+  // Of the word that a block has: to decode.
+  explicit constexpr AverageCode(float word) : AverageCode(std::bit_cast<uint32_t>(word) & 3u) {
+    scale = std::bit_cast<float>(std::bit_cast<uint32_t>(word) & ~3u);
+  }
+  constexpr AverageCode(const BlockRange& range, uint32_t format) : AverageCode(format) {
     constexpr uint32_t kExponent = 1u << 23;
-    if (!finite) return;
-    const uint32_t octave = (magnitude + kExponent / 4) & kInfinityBits;
-    const uint32_t bits = std::max(octave, 3 * kExponent) - 2 * kExponent;
+    if (range.largest >= kInfinityBits) {
+      scale = std::bit_cast<float>(kNaNBits);
+      return;
+    }
+    const uint32_t octave = (range.largest + kExponent / 4) & kInfinityBits;
+    const uint32_t bits = (octave < 3 * kExponent ? 3 * kExponent : octave) - 2 * kExponent;
     scale = std::bit_cast<float>(bits);
     inverse = std::bit_cast<float>(254 * kExponent - bits);
   }
+  // The format of averages whose squares have this one.
+  static constexpr uint32_t format_beside(const SquareCode& squares) {
+    return squares.shift <= 18 ? 2u : squares.shift == 19 ? 1u : 0u;
+  }
 
-  bool finite;
-  float scale = std::bit_cast<float>(kNaNBits);
-  float inverse = 0;
+  constexpr bool finite() const { return inverse != 0.0f; }
+  constexpr float word() const {
+    return std::bit_cast<float>(std::bit_cast<uint32_t>(scale) | format);
+  }
+
+  constexpr uint8_t encode(float value, uint32_t below) const {
+    if (!finite()) return 0;
+    const uint32_t scaled = std::bit_cast<uint32_t>(value * inverse), sign = scaled & 0x80000000u;
+    const float sum = std::bit_cast<float>(scaled - sign) + offset;
+    const uint32_t code = ((std::bit_cast<uint32_t>(sum) + below) >> cut) - base;
+    return static_cast<uint8_t>(code | sign >> 24);
+  }
+  constexpr float decode(uint8_t code) const {
+    const float sum = std::bit_cast<float>(((code & 0x7fu) + base) << cut);
+    const uint32_t size = std::bit_cast<uint32_t>(sum - offset);
+    return std::bit_cast<float>(size | (code & 0x80u) << 24) * scale;
+  }
+
+  float scale = 0, inverse = 0, offset;
+  uint32_t format, cut, base;
+
+ private:
+  // 2^(7 - bits of mantissa) octaves that end at 8.
+  explicit constexpr AverageCode(uint32_t format_in)
+      : offset(std::bit_cast<float>((130u - (16u >> format_in)) << 23)),
+        format(format_in),
+        cut(20 - format_in),
+        base(std::bit_cast<uint32_t>(offset) >> cut) {}
 };
 
 }  // namespace meron::kernels

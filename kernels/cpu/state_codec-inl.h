@@ -34,11 +34,27 @@ HWY_INLINE U32Vec random_bits(uint64_t key, U32Vec numbers) {
   return hn::Xor(x, hn::ShiftRight<15>(x));
 }
 
-// The random bits below the cut of kBits, to store state kWhich: see below_cut().
-template <size_t kWhich, int kBits>
-HWY_INLINE U32Vec below_cut(U32Vec random) {
-  if constexpr (kWhich == 1) return hn::ShiftRight<32 - kBits>(random);
-  return hn::And(random, hn::Set(U32Tag(), (1u << kBits) - 1));
+// By the same number of bits in all lanes: one instruction if each lane may have its own number.
+HWY_INLINE U32Vec shift_right(U32Vec v, uint32_t bits) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+  return hn::Shr(v, hn::Set(U32Tag(), bits));
+#else
+  return hn::ShiftRightSame(v, static_cast<int>(bits));
+#endif
+}
+HWY_INLINE U32Vec shift_left(U32Vec v, uint32_t bits) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+  return hn::Shl(v, hn::Set(U32Tag(), bits));
+#else
+  return hn::ShiftLeftSame(v, static_cast<int>(bits));
+#endif
+}
+
+// The random bits below the cut, to store state kWhich: see below_cut().
+template <size_t kWhich>
+HWY_INLINE U32Vec below_cut(U32Vec random, uint32_t cut) {
+  if constexpr (kWhich == 1) return shift_right(random, 32 - cut);
+  return hn::And(random, hn::Set(U32Tag(), (1u << cut) - 1));
 }
 
 struct F32State {
@@ -59,7 +75,7 @@ struct Bf16State {
   static HWY_INLINE void store(F32Vec v, U32Vec random, uint16_t* to) {
     const U32Tag du;
     const U32Vec bits = hn::BitCast(du, v);
-    const U32Vec below = below_cut<kWhich, kBf16Cut>(random);
+    const U32Vec below = below_cut<kWhich>(random, kBf16Cut);
     const U32Vec rounded = hn::ShiftRight<16>(hn::Add(bits, below));
     const U32Vec quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(du, 0x40));
     const U32Vec upper = hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), quiet, rounded);
@@ -67,45 +83,74 @@ struct Bf16State {
   }
 };
 
-HWY_INLINE U32Vec magnitude_bits(F32Vec v) {
-  return hn::BitCast(U32Tag(), hn::Abs(v));
+// The range of a block, lane by lane.
+struct RangeLanes {
+  U32Vec largest, least;
+
+  RangeLanes() : largest(hn::Zero(U32Tag())), least(hn::Set(U32Tag(), UINT32_MAX)) {}
+  template <StateKind kKind>
+  HWY_INLINE void include(F32Vec v) {
+    const U32Tag du;
+    const U32Vec bits = kKind == StateKind::square ? hn::BitCast(du, v) : magnitude_bits(v);
+    largest = hn::Max(largest, bits);
+    if constexpr (kKind == StateKind::square) {
+      least = hn::Min(least, hn::Sub(bits, hn::Set(du, 1)));
+    }
+  }
+  HWY_INLINE BlockRange range() const {
+    const U32Tag du;
+    return {hn::GetLane(hn::MaxOfLanes(du, largest)), hn::GetLane(hn::MinOfLanes(du, least))};
+  }
+};
+
+HWY_INLINE U32Vec load_codes(const uint8_t* from) {
+  return hn::PromoteTo(U32Tag(), hn::LoadU(U8Tag(), from));
+}
+HWY_INLINE void store_codes(U32Vec codes, uint8_t* to) {
+  hn::StoreU(hn::TruncateTo(U8Tag(), codes), U8Tag(), to);
 }
 
-template <StateKind kKind>
-HWY_INLINE F32Vec decode_codes(const uint8_t* from, F32Vec scale) {
+HWY_INLINE F32Vec decode_codes(const AverageCode& code, const uint8_t* from) {
   const F32Tag d;
   const U32Tag du;
-  const U32Vec code = hn::PromoteTo(du, hn::LoadU(U8Tag(), from));
-  U32Vec size = code;
-  if constexpr (kKind == StateKind::average) size = hn::And(code, hn::Set(du, 0x7f));
-  const U32Vec y = hn::ShiftLeft<kCodeCut>(hn::Add(size, hn::Set(du, Code<kKind>::kBase)));
-  F32Vec x = hn::Sub(hn::BitCast(d, y), hn::Set(d, Code<kKind>::kOffset));
-  if constexpr (kKind == StateKind::average) {
-    x = hn::Or(x, hn::BitCast(d, hn::ShiftLeft<24>(hn::AndNot(hn::Set(du, 0x7f), code))));
-  }
-  return hn::Mul(x, scale);
+  const U32Vec codes = load_codes(from);
+  const U32Vec size = hn::Add(hn::And(codes, hn::Set(du, 0x7f)), hn::Set(du, code.base));
+  const F32Vec sum = hn::BitCast(d, shift_left(size, code.cut));
+  const U32Vec sign = hn::ShiftLeft<24>(hn::AndNot(hn::Set(du, 0x7f), codes));
+  const F32Vec x = hn::Or(hn::Sub(sum, hn::Set(d, code.offset)), hn::BitCast(d, sign));
+  return hn::Mul(x, hn::Set(d, code.scale));
 }
 
-template <StateKind kKind, size_t kWhich>
-HWY_INLINE void encode_codes(F32Vec v, F32Vec inverse, U32Vec random, uint8_t* to) {
+// The bits one step below those of code 1.
+HWY_INLINE U32Vec below_base(const SquareCode& code) {
+  return hn::Set(U32Tag(), code.base - (1u << code.shift));
+}
+
+HWY_INLINE F32Vec decode_codes(const SquareCode& code, const uint8_t* from) {
+  const U32Tag du;
+  const U32Vec codes = load_codes(from);
+  const U32Vec bits = hn::Add(shift_left(codes, code.shift), below_base(code));
+  return hn::BitCast(F32Tag(), hn::IfThenZeroElse(hn::Eq(codes, hn::Zero(du)), bits));
+}
+
+template <size_t kWhich>
+HWY_INLINE void encode_codes(const AverageCode& code, F32Vec v, U32Vec random, uint8_t* to) {
   const F32Tag d;
   const U32Tag du;
-  const F32Vec scaled = hn::Mul(v, inverse);
-  F32Vec x;
-  if constexpr (kKind == StateKind::average) {
-    x = hn::Abs(scaled);
-  } else {
-    const F32Vec least = hn::Set(d, Code<kKind>::kLeast);
-    x = hn::IfThenElseZero(hn::Gt(v, hn::Zero(d)), hn::Max(scaled, least));
-  }
-  const U32Vec y = hn::BitCast(du, hn::Add(x, hn::Set(d, Code<kKind>::kOffset)));
-  const U32Vec cut = hn::ShiftRight<kCodeCut>(hn::Add(y, below_cut<kWhich, kCodeCut>(random)));
-  U32Vec code = hn::Sub(cut, hn::Set(du, Code<kKind>::kBase));
-  if constexpr (kKind == StateKind::average) {
-    const U32Vec sign = hn::ShiftRight<31>(hn::BitCast(du, scaled));
-    code = hn::Or(code, hn::ShiftLeft<7>(sign));
-  }
-  hn::StoreU(hn::TruncateTo(U8Tag(), code), U8Tag(), to);
+  const F32Vec scaled = hn::Mul(v, hn::Set(d, code.inverse));
+  const U32Vec sum = hn::BitCast(du, hn::Add(hn::Abs(scaled), hn::Set(d, code.offset)));
+  const U32Vec cut = shift_right(hn::Add(sum, below_cut<kWhich>(random, code.cut)), code.cut);
+  const U32Vec sign = hn::ShiftLeft<7>(hn::ShiftRight<31>(hn::BitCast(du, scaled)));
+  store_codes(hn::Or(hn::Sub(cut, hn::Set(du, code.base)), sign), to);
+}
+
+template <size_t kWhich>
+HWY_INLINE void encode_codes(const SquareCode& code, F32Vec v, U32Vec random, uint8_t* to) {
+  const U32Tag du;
+  const U32Vec bits = hn::Add(hn::BitCast(du, v), below_cut<kWhich>(random, code.shift));
+  const U32Vec above = hn::Sub(hn::Max(bits, hn::Set(du, code.base)), below_base(code));
+  const auto positive = hn::RebindMask(du, hn::Gt(v, hn::Zero(F32Tag())));
+  store_codes(hn::IfThenElseZero(positive, shift_right(above, code.shift)), to);
 }
 
 }  // namespace meron::kernels::HWY_NAMESPACE

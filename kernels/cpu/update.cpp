@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/cpu/copy.h"
 
@@ -36,8 +37,22 @@ struct Tile {
   uint32_t lower;
 };
 
+template <class Rule>
+constexpr bool kTracksSquares = Rule::kKinds[Rule::kStates > 1 ? 1 : 0] == StateKind::square;
+
+// Of a rule's last state, which Largest::state is about. The sign bit of a square is not set.
+template <class Rule>
+HWY_INLINE void note_largest(F32Vec state, U32Vec& largest) {
+  if constexpr (kTracksSquares<Rule>) {
+    largest = hn::Max(largest, hn::BitCast(U32Tag(), state));
+  } else if constexpr (Rule::kStates > 0 && !hwy::IsSame<Rule, LionRule>()) {
+    largest = hn::Max(largest, magnitude_bits(state));
+  }
+}
+
+// Both loops return Largest::state.
 template <class Rule, class State>
-HWY_NOINLINE void update_tile(const UpdateConstants& constants, const Tile& t) {
+HWY_NOINLINE uint32_t update_tile(const UpdateConstants& constants, const Tile& t) {
   const UpdateConstants c = constants;  // which no store can change
   const F32Tag d;
   const size_t lanes = hn::Lanes(d);
@@ -47,11 +62,13 @@ HWY_NOINLINE void update_tile(const UpdateConstants& constants, const Tile& t) {
   U32Vec numbers = numbers_from(t.lower);
   const U32Vec step = hn::Set(U32Tag(), static_cast<uint32_t>(lanes));
   const uint64_t key = t.key;
+  U32Vec largest_state = hn::Zero(U32Tag());
   for (size_t i = 0; i < n; i += lanes) {
     F32Vec p = hn::LoadU(d, t.p + i), s0 = hn::Zero(d), s1 = hn::Zero(d);
     if constexpr (Rule::kStates > 0) s0 = State::load(state0 + i);
     if constexpr (Rule::kStates > 1) s1 = State::load(state1 + i);
     Rule::step(c, p, hn::LoadU(d, t.g + i), s0, s1);
+    note_largest<Rule>(Rule::kStates > 1 ? s1 : s0, largest_state);
     U32Vec random = hn::Zero(U32Tag());
     if constexpr (Rule::kStates > 0 && State::kRandom) {
       random = random_bits(key, numbers);
@@ -61,15 +78,34 @@ HWY_NOINLINE void update_tile(const UpdateConstants& constants, const Tile& t) {
     if constexpr (Rule::kStates > 1) State::template store<1>(s1, random, state1 + i);
     hn::StoreU(p, d, t.new_p + i);
   }
+  return hn::GetLane(hn::MaxOfLanes(U32Tag(), largest_state));
 }
 
-// The same with 8-bit states: all new values first, for the scale, then their codes.
+template <StateKind kKind>
+using CodeOf = std::conditional_t<kKind == StateKind::average, AverageCode, SquareCode>;
+
+// The code of a rule's only state.
+template <class Code>
+Code code_for(const BlockRange& range) {
+  if constexpr (std::is_same_v<Code, AverageCode>) return AverageCode(range, 0);
+  if constexpr (std::is_same_v<Code, SquareCode>) return SquareCode(range);
+}
+
+// Of a block whose codes are stored. That it is not finite is seen after the loop, in which a
+// branch would cost more.
+template <class Code>
+void store_word(const Code& code, float* word, uint8_t* codes, size_t n) {
+  *word = code.word();
+  if (!code.finite()) std::memset(codes, code.encode(0.0f, 0), n);
+}
+
+// The same with 8-bit states: all new values first, for the format, then their codes.
 template <class Rule>
-HWY_NOINLINE void update_block(const UpdateConstants& constants, const Tile& t) {
+HWY_NOINLINE uint32_t update_block(const UpdateConstants& constants, const Tile& t) {
+  constexpr bool kTwo = Rule::kStates > 1;
   constexpr StateKind kKind0 = Rule::kKinds[0], kKind1 = Rule::kKinds[1];
   const UpdateConstants c = constants;
   const F32Tag d;
-  const U32Tag du;
   const size_t lanes = hn::Lanes(d);
   auto* codes0 = static_cast<uint8_t*>(t.states[0]);
   auto* codes1 = static_cast<uint8_t*>(t.states[1]);
@@ -77,47 +113,54 @@ HWY_NOINLINE void update_block(const UpdateConstants& constants, const Tile& t) 
   float* new_p = t.new_p;
   const size_t n = t.n;
   alignas(64) float new0[kTile];
-  alignas(64) float new1[Rule::kStates > 1 ? kTile : 1];
-  const F32Vec scale0 = hn::Set(d, *t.scales[0]);
-  const F32Vec scale1 = hn::Set(d, Rule::kStates > 1 ? *t.scales[1] : 0.0f);
-  U32Vec largest0 = hn::Zero(du), largest1 = hn::Zero(du);
+  alignas(64) float new1[kTwo ? kTile : 1];
+  const CodeOf<kKind0> old0(*t.scales[0]);
+  const CodeOf<kKind1> old1(kTwo ? *t.scales[1] : 0.0f);
+  RangeLanes lanes0, lanes1;
   for (size_t i = 0; i < n; i += lanes) {
     F32Vec p = hn::LoadU(d, old_p + i), s1 = hn::Zero(d);
-    F32Vec s0 = decode_codes<kKind0>(codes0 + i, scale0);
-    if constexpr (Rule::kStates > 1) s1 = decode_codes<kKind1>(codes1 + i, scale1);
+    F32Vec s0 = decode_codes(old0, codes0 + i);
+    if constexpr (kTwo) s1 = decode_codes(old1, codes1 + i);
     Rule::step(c, p, hn::LoadU(d, g + i), s0, s1);
     hn::StoreU(p, d, new_p + i);
     hn::Store(s0, d, new0 + i);
-    largest0 = hn::Max(largest0, magnitude_bits(s0));
-    if constexpr (Rule::kStates > 1) {
+    lanes0.template include<kKind0>(s0);
+    if constexpr (kTwo) {
       hn::Store(s1, d, new1 + i);
-      largest1 = hn::Max(largest1, magnitude_bits(s1));
+      lanes1.template include<kKind1>(s1);
     }
   }
-  const CodeScale made0(hn::GetLane(hn::MaxOfLanes(du, largest0)));
-  const CodeScale made1(hn::GetLane(hn::MaxOfLanes(du, largest1)));
-  const F32Vec inverse0 = hn::Set(d, made0.inverse), inverse1 = hn::Set(d, made1.inverse);
-  U32Vec numbers = numbers_from(t.lower);
-  const U32Vec step = hn::Set(du, static_cast<uint32_t>(lanes));
+  const BlockRange range0 = lanes0.range();
+  uint32_t last = range0.largest;
   const uint64_t key = t.key;
-  for (size_t i = 0; i < n; i += lanes) {
-    const U32Vec random = random_bits(key, numbers);
-    numbers = hn::Add(numbers, step);
-    encode_codes<kKind0, 0>(hn::Load(d, new0 + i), inverse0, random, codes0 + i);
-    if constexpr (Rule::kStates > 1) {
-      encode_codes<kKind1, 1>(hn::Load(d, new1 + i), inverse1, random, codes1 + i);
+  const U32Vec step = hn::Set(U32Tag(), static_cast<uint32_t>(lanes));
+  U32Vec numbers = numbers_from(t.lower);
+  if constexpr (kTwo) {
+    const BlockRange range1 = lanes1.range();
+    last = range1.largest;
+    const SquareCode made1(range1);
+    const AverageCode made0(range0, AverageCode::format_beside(made1));
+    for (size_t i = 0; i < n; i += lanes) {
+      const U32Vec random = random_bits(key, numbers);
+      numbers = hn::Add(numbers, step);
+      encode_codes<0>(made0, hn::Load(d, new0 + i), random, codes0 + i);
+      encode_codes<1>(made1, hn::Load(d, new1 + i), random, codes1 + i);
     }
+    store_word(made0, t.scales[0], codes0, n);
+    store_word(made1, t.scales[1], codes1, n);
+  } else {
+    const auto made0 = code_for<CodeOf<kKind0>>(range0);
+    for (size_t i = 0; i < n; i += lanes) {
+      const U32Vec random = random_bits(key, numbers);
+      numbers = hn::Add(numbers, step);
+      encode_codes<0>(made0, hn::Load(d, new0 + i), random, codes0 + i);
+    }
+    store_word(made0, t.scales[0], codes0, n);
   }
-  *t.scales[0] = made0.scale;
-  // After the loop, in which a branch would cost more.
-  if (!made0.finite) std::memset(codes0, 0, n);
-  if constexpr (Rule::kStates > 1) {
-    *t.scales[1] = made1.scale;
-    if (!made1.finite) std::memset(codes1, 0, n);
-  }
+  return hwy::IsSame<Rule, LionRule>() ? 0 : last;
 }
 
-using UpdateTile = void (*)(const UpdateConstants&, const Tile&);
+using UpdateTile = uint32_t (*)(const UpdateConstants&, const Tile&);
 
 template <class Rule>
 UpdateTile tile_of(StateType type) {
@@ -169,17 +212,28 @@ void widen(float* to, const void* from, Type type, size_t n) {
   }
 }
 
+// Returns the largest magnitude.
 template <class To, bool kStream>
-void narrow(typename To::Lane* to, const float* from, size_t n) {
+uint32_t narrow(typename To::Lane* to, const float* from, size_t n) {
   const size_t lanes = hn::Lanes(F32Tag());
+  U32Vec most = hn::Zero(U32Tag());
   size_t i = 0;
-  for (; i + lanes <= n; i += lanes) put<To, kStream>(F32::load(from + i), to + i);
-  for (; i < n; ++i) to[i] = To::put(from[i]);
+  for (; i + lanes <= n; i += lanes) {
+    const F32Vec v = F32::load(from + i);
+    most = hn::Max(most, magnitude_bits(v));
+    put<To, kStream>(v, to + i);
+  }
+  uint32_t largest = hn::GetLane(hn::MaxOfLanes(U32Tag(), most));
+  for (; i < n; ++i) {
+    largest = std::max(largest, magnitude_of(from[i]));
+    to[i] = To::put(from[i]);
+  }
+  return largest;
 }
 
 // Past the caches if that is requested and the address allows it.
 template <class To>
-void narrow(void* to, const float* from, size_t n, bool past_caches) {
+uint32_t narrow(void* to, const float* from, size_t n, bool past_caches) {
   auto* lane = static_cast<typename To::Lane*>(to);
   if (past_caches && reinterpret_cast<uintptr_t>(to) % kLine == 0) {
     return narrow<To, true>(lane, from, n);
@@ -187,7 +241,7 @@ void narrow(void* to, const float* from, size_t n, bool past_caches) {
   return narrow<To, false>(lane, from, n);
 }
 
-void narrow(void* to, Type type, const float* from, size_t n, bool past_caches) {
+uint32_t narrow(void* to, Type type, const float* from, size_t n, bool past_caches) {
   switch (type) {
     case Type::f32:
       return narrow<F32>(to, from, n, past_caches);
@@ -196,6 +250,7 @@ void narrow(void* to, Type type, const float* from, size_t n, bool past_caches) 
     case Type::f16:
       return narrow<F16>(to, from, n, past_caches);
   }
+  return 0;
 }
 
 void* at(void* array, size_t bytes) {
@@ -205,9 +260,9 @@ const void* at(const void* array, size_t bytes) {
   return static_cast<const std::byte*>(array) + bytes;
 }
 
-void update_target(const UpdateStep& step, float* p, const void* g, Type g_type,
-                   const States& states, void* out, Type out_type, size_t n, uint64_t first,
-                   bool handed_over) {
+Largest update_target(const UpdateStep& step, float* p, const void* g, Type g_type,
+                      const States& states, void* out, Type out_type, size_t n, uint64_t first,
+                      bool handed_over) {
   const UpdateConstants constants(step);
   const UpdateTile work = tile_of(step, states.type);
   const size_t count = state_count(step.rule, step.beta1);
@@ -219,6 +274,7 @@ void update_target(const UpdateStep& step, float* p, const void* g, Type g_type,
   alignas(64) float gradients[kTile];
   alignas(64) float params[kTile];
   alignas(64) float rest[2][kTile];
+  Largest largest;
 
   for (size_t begin = 0, size = 0; begin < n; begin += size) {
     const uint64_t index = first + begin;
@@ -256,17 +312,20 @@ void update_target(const UpdateStep& step, float* p, const void* g, Type g_type,
       t.states[k] = rest[k];
     }
 
-    work(constants, t);
+    largest.state = std::max(largest.state, work(constants, t));
 
     for (size_t k = 0; k < count && !whole; ++k) {
       std::memcpy(at(states.data[k], state_begin), rest[k], state_size);
     }
     if (t.new_p == params) narrow<F32>(p + begin, params, size, p_past);
     if (out != nullptr) {
-      narrow(at(out, begin * size_of(out_type)), out_type, t.new_p, size, out_past);
+      const uint32_t value =
+          narrow(at(out, begin * size_of(out_type)), out_type, t.new_p, size, out_past);
+      largest.value = std::max(largest.value, value);
     }
   }
   if (p_past || out_past) hwy::FlushStream();
+  return largest;
 }
 
 }  // namespace meron::kernels::HWY_NAMESPACE
@@ -277,14 +336,14 @@ namespace meron::kernels {
 
 HWY_EXPORT(update_target);
 
-void update(const UpdateStep& step, float* p, const void* g, Type g_type, const States& states,
-            void* out, Type out_type, size_t n, uint64_t first, bool handed_over) {
+Largest update(const UpdateStep& step, float* p, const void* g, Type g_type, const States& states,
+               void* out, Type out_type, size_t n, uint64_t first, bool handed_over) {
   if (step.rule == Rule::adamw && states.type == StateType::f32) {
     return adamw(adamw_of(step), p, g, g_type, static_cast<float*>(states.data[0]),
                  static_cast<float*>(states.data[1]), out, out_type, n, handed_over);
   }
-  HWY_DYNAMIC_DISPATCH(update_target)
-  (step, p, g, g_type, states, out, out_type, n, first, handed_over);
+  return HWY_DYNAMIC_DISPATCH(update_target)(step, p, g, g_type, states, out, out_type, n, first,
+                                             handed_over);
 }
 
 }  // namespace meron::kernels

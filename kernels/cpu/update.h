@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "kernels/cpu/adamw.h"
 #include "kernels/cpu/state_code.h"
 #include "kernels/cpu/type.h"
 
@@ -73,7 +74,7 @@ constexpr StateKind state_kind(Rule rule, size_t which) {
 struct States {
   StateType type = StateType::f32;
   void* data[2] = {};
-  float* scales[2] = {};  // StateType::int8: one per block of kBlock elements
+  float* scales[2] = {};  // StateType::int8: the word of each block of kBlock elements
 };
 
 // Updates n parameters p (f32 master) and their states in place from the gradients g, and writes p
@@ -87,8 +88,8 @@ struct States {
 //
 // AdamW, Adam (Loshchilov and Hutter, arXiv:1711.05101; Kingma and Ba, arXiv:1412.6980):
 //   m  = m * beta1 + g' * (1 - beta1)
-//   v  = v * beta2 + (g' * g') * (1 - beta2)
-//   d  = sqrt(v * (1 / bias2)) + eps
+//   v  = v * beta2 + (g' * (1 - beta2)) * g'                        the order of torch
+//   d  = sqrt(v) * (1 / sqrt(bias2)) + eps
 //   p  = p * (1 - lr * weight_decay) - (m * (lr / bias1)) / d        Adam: p - ...
 // Adagrad (Duchi et al.), as torch.optim.Adagrad without lr_decay:
 //   v  = v + g' * g'
@@ -101,10 +102,11 @@ struct States {
 //   b  = b * beta1 + g' * (1 - dampening)                            first step: g'
 //   p  = p - (nesterov: g' + b * beta1; else b; without momentum g') * lr
 //
-// New states are used in f32; what is stored is rounded as state_code.h says. Only a NaN's sign and
+// Returns the largest magnitudes. New states are used in f32; what is stored is rounded as
+// state_code.h says. Only a NaN's sign and
 // payload are unspecified. Arrays, `out`, `handed_over` and threads are as with adamw() (adamw.h),
 // whose bits this has for AdamW with f32 states.
-void update(const UpdateStep& step, float* p, const void* g, Type g_type, const States& states,
-            void* out, Type out_type, size_t n, uint64_t first, bool handed_over = false);
+Largest update(const UpdateStep& step, float* p, const void* g, Type g_type, const States& states,
+               void* out, Type out_type, size_t n, uint64_t first, bool handed_over = false);
 
 }  // namespace meron::kernels

@@ -29,8 +29,8 @@ MERON_HOST_DEVICE inline void adam_element(const UpdateConstants& c, float& p, f
                                            float& v) {
   const float gradient = g * c.grad_scale + p * c.weight_decay;
   m = m * c.beta1 + gradient * c.one_minus_beta1;
-  v = v * c.beta2 + (gradient * gradient) * c.one_minus_beta2;
-  const float denominator = __builtin_sqrtf(v * c.inverse_bias2) + c.eps;
+  v = v * c.beta2 + (gradient * c.one_minus_beta2) * gradient;
+  const float denominator = __builtin_sqrtf(v) * c.inverse_root_bias2 + c.eps;
   p = p - (m * c.step_size) / denominator;
 }
 

@@ -10,40 +10,42 @@
 namespace meron::kernels {
 namespace {
 
-// A block of new states, from f32 as the step left them.
-template <StateKind kKind>
-void store_block(uint8_t* codes, float* scale, const float* from, size_t which,
-                 const uint32_t* random, size_t n) {
-  uint32_t largest = 0;
-  for (size_t i = 0; i < n; ++i) {
-    largest = std::max(largest, std::bit_cast<uint32_t>(from[i]) & 0x7fffffffu);
-  }
-  const CodeScale made(largest);
-  *scale = made.scale;
-  for (size_t i = 0; i < n; ++i) {
-    codes[i] = made.finite ? Code<kKind>::encode(from[i], made.inverse,
-                                                 below_cut(random[i], which, kCodeCut))
-                           : uint8_t{0};
-  }
+BlockRange range_of(const float* from, size_t n) {
+  BlockRange range;
+  for (size_t i = 0; i < n; ++i) range.include(from[i]);
+  return range;
 }
 
-void store_states(const States& states, size_t which, StateKind kind, size_t begin,
-                  const float* from, const uint32_t* random, size_t n) {
-  if (states.type == StateType::f32) {
-    return std::copy_n(from, n, static_cast<float*>(states.data[which]) + begin), void();
-  }
-  if (states.type == StateType::bf16) {
-    auto* to = static_cast<uint16_t*>(states.data[which]) + begin;
-    for (size_t i = 0; i < n; ++i)
-      to[i] = bf16_at_random(from[i], below_cut(random[i], which, kBf16Cut));
-    return;
-  }
+template <class Code>
+void store_block(const Code& code, uint32_t cut, const States& states, size_t which, size_t begin,
+                 const float* from, const uint32_t* random, size_t n) {
   auto* codes = static_cast<uint8_t*>(states.data[which]) + begin;
-  float* scale = states.scales[which] + begin / kBlock;
-  if (kind == StateKind::average) {
-    store_block<StateKind::average>(codes, scale, from, which, random, n);
-  } else {
-    store_block<StateKind::square>(codes, scale, from, which, random, n);
+  states.scales[which][begin / kBlock] = code.word();
+  for (size_t i = 0; i < n; ++i) codes[i] = code.encode(from[i], below_cut(random[i], which, cut));
+}
+
+// The new states of elements [begin, begin + n), which are a block with 8 bits.
+void store_states(const UpdateStep& step, const States& states, size_t begin,
+                  const float* const* from, const uint32_t* random, size_t n) {
+  const size_t count = state_count(step.rule, step.beta1);
+  for (size_t k = 0; k < count; ++k) {
+    const float* const values = from[k];
+    if (states.type == StateType::f32) {
+      std::copy_n(values, n, static_cast<float*>(states.data[k]) + begin);
+    } else if (states.type == StateType::bf16) {
+      auto* to = static_cast<uint16_t*>(states.data[k]) + begin;
+      for (size_t i = 0; i < n; ++i) {
+        to[i] = bf16_at_random(values[i], below_cut(random[i], k, kBf16Cut));
+      }
+    } else if (state_kind(step.rule, k) == StateKind::square) {
+      const SquareCode code(range_of(values, n));
+      store_block(code, code.shift, states, k, begin, values, random, n);
+    } else {
+      const uint32_t format =
+          count > 1 ? AverageCode::format_beside(SquareCode(range_of(from[1], n))) : 0;
+      const AverageCode code(range_of(values, n), format);
+      store_block(code, code.cut, states, k, begin, values, random, n);
+    }
   }
 }
 
@@ -53,10 +55,11 @@ const void* state_at(const States& states, size_t which, size_t begin) {
 
 }  // namespace
 
-void update_reference(const UpdateStep& step, float* p, const void* g, Type g_type,
-                      const States& states, void* out, Type out_type, size_t n, uint64_t first) {
+Largest update_reference(const UpdateStep& step, float* p, const void* g, Type g_type,
+                         const States& states, void* out, Type out_type, size_t n, uint64_t first) {
   const UpdateConstants constants(step);
   const size_t count = state_count(step.rule, step.beta1);
+  Largest largest;
   for (size_t begin = 0; begin < n; begin += kBlock) {
     const size_t size = std::min(kBlock, n - begin);
     float state[2][kBlock] = {};
@@ -73,24 +76,25 @@ void update_reference(const UpdateStep& step, float* p, const void* g, Type g_ty
       random[i] = state_random(step.seed, first + begin + i);
       step_element(step.rule, state_count(step.rule, step.beta1), constants, p[begin + i],
                    gradient[i], state[0][i], state[1][i]);
+      if (out != nullptr) largest.value = std::max(largest.value, magnitude_of(p[begin + i]));
+      if (count == 0 || step.rule == Rule::lion) continue;
+      largest.state = std::max(largest.state, magnitude_of(state[count - 1][i]));
     }
-    for (size_t k = 0; k < count; ++k) {
-      store_states(states, k, state_kind(step.rule, k), begin, state[k], random, size);
-    }
+    const float* const from[2] = {state[0], state[1]};
+    store_states(step, states, begin, from, random, size);
     if (out != nullptr) {
       convert_reference(static_cast<char*>(out) + begin * size_of(out_type), out_type, p + begin,
                         Type::f32, size);
     }
   }
+  return largest;
 }
 
 void store_states_reference(const UpdateStep& step, const States& states, const float* const* from,
                             size_t n, uint64_t first) {
   uint32_t random[kBlock];
   for (size_t i = 0; i < n; ++i) random[i] = state_random(step.seed, first + i);
-  for (size_t k = 0; k < state_count(step.rule, step.beta1); ++k) {
-    store_states(states, k, state_kind(step.rule, k), 0, from[k], random, n);
-  }
+  store_states(step, states, 0, from, random, n);
 }
 
 }  // namespace meron::kernels

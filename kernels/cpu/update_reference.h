@@ -7,8 +7,8 @@
 
 namespace meron::kernels {
 
-void update_reference(const UpdateStep& step, float* p, const void* g, Type g_type,
-                      const States& states, void* out, Type out_type, size_t n, uint64_t first);
+Largest update_reference(const UpdateStep& step, float* p, const void* g, Type g_type,
+                         const States& states, void* out, Type out_type, size_t n, uint64_t first);
 
 // Stores the new states of one block, of n elements from `first` of their flat on, as update()
 // does: for a block that one call updates only in part.

@@ -29,8 +29,8 @@ HWY_INLINE F32Vec with_decay(const UpdateConstants& c, F32Vec p, F32Vec g) {
 HWY_INLINE F32Vec adam_change(const UpdateConstants& c, F32Vec gradient, F32Vec& m, F32Vec& v) {
   m = hn::Add(hn::Mul(m, all(c.beta1)), hn::Mul(gradient, all(c.one_minus_beta1)));
   v = hn::Add(hn::Mul(v, all(c.beta2)),
-              hn::Mul(hn::Mul(gradient, gradient), all(c.one_minus_beta2)));
-  const F32Vec denominator = hn::Add(hn::Sqrt(hn::Mul(v, all(c.inverse_bias2))), all(c.eps));
+              hn::Mul(hn::Mul(gradient, all(c.one_minus_beta2)), gradient));
+  const F32Vec denominator = hn::Add(hn::Mul(hn::Sqrt(v), all(c.inverse_root_bias2)), all(c.eps));
   return hn::Div(hn::Mul(m, all(c.step_size)), denominator);
 }
 

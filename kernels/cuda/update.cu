@@ -8,8 +8,10 @@
 namespace meron::cuda {
 namespace {
 
-using kernels::CodeScale;
+using kernels::AverageCode;
+using kernels::BlockRange;
 using kernels::Rule;
+using kernels::SquareCode;
 using kernels::StateKind;
 using kernels::UpdateConstants;
 
@@ -62,51 +64,93 @@ MERON_DEVICE RawQuad load_state(const void* state, uint64_t i, uint64_t n) {
   }
 }
 
+template <class Code>
+MERON_DEVICE Quad decode(const RawQuad& raw, const Code& code) {
+  Quad quad;
+#pragma unroll
+  for (unsigned c = 0; c < 4; ++c) {
+    quad.v[c] = code.decode(static_cast<uint8_t>(raw.word[0] >> (8 * c)));
+  }
+  return quad;
+}
+
+// `word`: that of the block, with 8-bit states.
 template <StateType kType>
-MERON_DEVICE Quad widen_state(const RawQuad& raw, StateKind kind, float scale) {
+MERON_DEVICE Quad widen_state(const RawQuad& raw, StateKind kind, float word) {
   if constexpr (kType != StateType::int8) {
     return widen(raw, kType == StateType::f32 ? Type::f32 : Type::bf16);
   } else {
-    Quad quad;
+    if (kind == StateKind::average) return decode(raw, AverageCode(word));
+    return decode(raw, SquareCode(word));
+  }
+}
+
+// The range of a block. Each lane has a share of it.
+template <bool kWhole>
+MERON_DEVICE BlockRange range_of_warp(const Share& state, uint64_t at, uint64_t n) {
+  BlockRange range;
+#pragma unroll
+  for (unsigned h = 0; h < 2; ++h) {
 #pragma unroll
     for (unsigned c = 0; c < 4; ++c) {
-      const auto code = static_cast<uint8_t>(raw.word[0] >> (8 * c));
-      quad.v[c] = kind == StateKind::average
-                      ? kernels::Code<StateKind::average>::decode(code, scale)
-                      : kernels::Code<StateKind::square>::decode(code, scale);
+      if (kWhole || at + h * 32 + c < n) range.include(state.half[h].v[c]);
     }
-    return quad;
   }
+  return {max_of_warp(range.largest), ~max_of_warp(~range.least)};
 }
 
-MERON_DEVICE uint32_t encode_codes(const Quad& quad, StateKind kind, float inverse,
-                                   const uint32_t* random, size_t which) {
-  uint32_t code[4];
+// Stores a block of 8-bit states. All lanes have read its word when the first writes it: they have
+// met for its range.
+template <bool kWhole, class Code>
+MERON_DEVICE void store_block(const UpdateTask& task, size_t which, uint64_t begin,
+                              const Share& state, const Code& code, uint32_t cut,
+                              const uint32_t (&random)[2][4], unsigned lane) {
+  if (lane == 0) task.scales[which][begin / kTile] = code.word();
 #pragma unroll
-  for (unsigned c = 0; c < 4; ++c) {
-    const uint32_t below = kernels::below_cut(random[c], which, kernels::kCodeCut);
-    code[c] = kind == StateKind::average
-                  ? kernels::Code<StateKind::average>::encode(quad.v[c], inverse, below)
-                  : kernels::Code<StateKind::square>::encode(quad.v[c], inverse, below);
+  for (unsigned h = 0; h < 2; ++h) {
+    uint32_t codes[4];
+#pragma unroll
+    for (unsigned c = 0; c < 4; ++c) {
+      codes[c] = code.encode(state.half[h].v[c], kernels::below_cut(random[h][c], which, cut));
+    }
+    store_bytes<kWhole>(task.states[which], begin + quad_of(lane) + h * 32, task.n,
+                        join_bytes(codes[0], codes[1], codes[2], codes[3]));
   }
-  return join_bytes(code[0], code[1], code[2], code[3]);
 }
 
-// Stores state k of a tile. Of a block of 8-bit states, all lanes have read the scale when the
-// first writes it: they have met for the maximum.
+template <bool kWhole>
+MERON_DEVICE void store_blocks(const UpdateTask& task, const StateKind (&kinds)[2], uint32_t states,
+                               uint64_t begin, const Share (&state)[2],
+                               const uint32_t (&random)[2][4], unsigned lane) {
+  const uint64_t at = begin + quad_of(lane);
+  uint32_t format = 0;
+  if (states > 1) {
+    const SquareCode squares(range_of_warp<kWhole>(state[1], at, task.n));
+    store_block<kWhole>(task, 1, begin, state[1], squares, squares.shift, random, lane);
+    format = AverageCode::format_beside(squares);
+  }
+  if (states == 0) return;
+  const BlockRange range = range_of_warp<kWhole>(state[0], at, task.n);
+  if (kinds[0] == StateKind::average) {
+    const AverageCode code(range, format);
+    store_block<kWhole>(task, 0, begin, state[0], code, code.cut, random, lane);
+  } else {
+    const SquareCode code(range);
+    store_block<kWhole>(task, 0, begin, state[0], code, code.shift, random, lane);
+  }
+}
+
+// Stores state `which` of a tile, in f32 or bf16.
 template <StateType kType, bool kWhole>
-MERON_DEVICE void store_state(const UpdateTask& task, size_t which, StateKind kind, uint64_t begin,
+MERON_DEVICE void store_state(const UpdateTask& task, size_t which, uint64_t begin,
                               const Share& state, const uint32_t (&random)[2][4], unsigned lane) {
   const uint64_t at = begin + quad_of(lane), n = task.n;
   void* to = task.states[which];
-  if constexpr (kType == StateType::f32) {
 #pragma unroll
-    for (unsigned h = 0; h < 2; ++h) {
+  for (unsigned h = 0; h < 2; ++h) {
+    if constexpr (kType == StateType::f32) {
       store_raw<kWhole>(to, Type::f32, at + h * 32, n, narrow(state.half[h], Type::f32));
-    }
-  } else if constexpr (kType == StateType::bf16) {
-#pragma unroll
-    for (unsigned h = 0; h < 2; ++h) {
+    } else {
       uint32_t bits[4];
 #pragma unroll
       for (unsigned c = 0; c < 4; ++c) {
@@ -115,23 +159,6 @@ MERON_DEVICE void store_state(const UpdateTask& task, size_t which, StateKind ki
       }
       store_raw<kWhole>(to, Type::bf16, at + h * 32, n,
                         {{bits[0] | bits[1] << 16, bits[2] | bits[3] << 16, 0, 0}});
-    }
-  } else {
-    uint32_t largest = 0;
-#pragma unroll
-    for (unsigned h = 0; h < 2; ++h) {
-#pragma unroll
-      for (unsigned c = 0; c < 4; ++c) {
-        const uint32_t magnitude = magnitude_of(state.half[h].v[c]);
-        if ((kWhole || at + h * 32 + c < n) && magnitude > largest) largest = magnitude;
-      }
-    }
-    const CodeScale made(max_of_warp(largest));
-    if (lane == 0) task.scales[which][begin / kTile] = made.scale;
-#pragma unroll
-    for (unsigned h = 0; h < 2; ++h) {
-      const uint32_t codes = encode_codes(state.half[h], kind, made.inverse, random[h], which);
-      store_bytes<kWhole>(to, at + h * 32, n, made.finite ? codes : 0);
     }
   }
 }
@@ -142,7 +169,7 @@ MERON_DEVICE void update_tile(const UpdateTask& task, const Numbers& numbers,
   const uint64_t at = begin + quad_of(lane), n = task.n;
   const uint32_t states = kAdamW ? 2 : numbers.states;
   RawQuad p[2], g[2], s[2][2] = {};
-  float scale[2] = {};
+  float word[2] = {};
 #pragma unroll
   for (unsigned h = 0; h < 2; ++h) {
     p[h] = load_raw<kWhole>(task.p, Type::f32, at + h * 32, n);
@@ -155,7 +182,7 @@ MERON_DEVICE void update_tile(const UpdateTask& task, const Numbers& numbers,
     for (unsigned h = 0; h < 2; ++h) {
       s[k][h] = load_state<kType, kWhole>(task.states[k], at + h * 32, n);
     }
-    if constexpr (kType == StateType::int8) scale[k] = task.scales[k][begin / kTile];
+    if constexpr (kType == StateType::int8) word[k] = task.scales[k][begin / kTile];
   }
 
   const StateKind kinds[2] = {kAdamW ? StateKind::average : kernels::state_kind(numbers.rule, 0),
@@ -180,7 +207,7 @@ MERON_DEVICE void update_tile(const UpdateTask& task, const Numbers& numbers,
     const Quad gradient = widen(g[h], numbers.g_type);
 #pragma unroll
     for (unsigned k = 0; k < 2; ++k) {
-      state[k].half[h] = widen_state<kType>(s[k][h], kinds[k], scale[k]);
+      state[k].half[h] = widen_state<kType>(s[k][h], kinds[k], word[k]);
     }
 #pragma unroll
     for (unsigned c4 = 0; c4 < 4; ++c4) {
@@ -193,10 +220,13 @@ MERON_DEVICE void update_tile(const UpdateTask& task, const Numbers& numbers,
                         narrow(value, numbers.out_type));
     }
   }
+  if constexpr (kType == StateType::int8) {
+    store_blocks<kWhole>(task, kinds, states, begin, state, random, lane);
+  } else {
 #pragma unroll
-  for (unsigned k = 0; k < 2; ++k) {
-    if (k >= states) continue;
-    store_state<kType, kWhole>(task, k, kinds[k], begin, state[k], random, lane);
+    for (unsigned k = 0; k < 2; ++k) {
+      if (k < states) store_state<kType, kWhole>(task, k, begin, state[k], random, lane);
+    }
   }
 }
 

@@ -7,6 +7,9 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+
+#include "kernels/highway/chosen_target.h"
 
 #if HWY_ARCH_X86
 #include <cpuid.h>
@@ -73,10 +76,39 @@ int64_t detect_targets() {
 
 #endif
 
+constexpr const char* kVariable = "MERON_CPU_TARGET";
+
+// Of this CPU, as far as kernels are compiled for them. A better target is a lower bit.
+int64_t usable_targets() {
+  static const int64_t usable = detect_targets() & HWY_TARGETS;
+  return usable;
+}
+
+template <class Visit>
+void for_each_target(int64_t targets, Visit visit) {
+  for (; targets != 0; targets &= targets - 1) visit(targets & ~(targets - 1));
+}
+
+// The one with this name; 0: none of these.
+int64_t target_called(const char* name, int64_t targets) {
+  int64_t found = 0;
+  for_each_target(targets, [&](int64_t target) {
+    if (std::strcmp(TargetName(target), name) == 0) found = target;
+  });
+  return found;
+}
+
+// The target that the environment requests, and those that a CPU with it has besides.
+int64_t requested_targets() {
+  const char* const name = std::getenv(kVariable);
+  const int64_t target = name == nullptr ? 0 : target_called(name, usable_targets());
+  return target == 0 ? usable_targets() : usable_targets() & ~(target - 1);
+}
+
 }  // namespace
 
 int64_t SupportedTargets() {
-  static const int64_t detected = detect_targets();
+  static const int64_t detected = requested_targets();
   int64_t targets = targets_for_test.load();
   if (targets == 0) targets = detected;
   targets &= ~disabled_targets.load();
@@ -110,3 +142,24 @@ void Abort(const char* file, int line, const char* format, ...) {
 }
 
 }  // namespace hwy
+
+namespace meron::kernels {
+
+std::string target_names() {
+  std::string names;
+  hwy::for_each_target(hwy::usable_targets(), [&](int64_t target) {
+    names += (names.empty() ? "" : ", ") + std::string(hwy::TargetName(target));
+  });
+  return names;
+}
+
+std::string target_problem() {
+  const char* const name = std::getenv(hwy::kVariable);
+  if (name == nullptr || hwy::target_called(name, hwy::usable_targets()) != 0) return {};
+  const bool known = hwy::target_called(name, HWY_TARGETS) != 0;
+  return std::string(hwy::kVariable) + " is '" + name + "', " +
+         (known ? "an instruction set that this CPU lacks"
+                : "which is no instruction set of the kernels");
+}
+
+}  // namespace meron::kernels

@@ -56,14 +56,14 @@ class AdamW:
         norm = math.sqrt(squares)
         clip = F32(min(1.0, self.max_norm / (norm + 1e-6)) if self.max_norm else 1.0)
         beta1, beta2 = 0.9, 0.999
-        inverse_bias2 = F32(1.0 / (1.0 - beta2**self.steps))
+        inverse_root = F32(1.0 / math.sqrt(1.0 - beta2**self.steps))
         step_size = F32(self.lr / (1.0 - beta1**self.steps))
         decay = F32(1.0 - self.lr * self.weight_decay)
         for value, gradient, (first, second) in zip(self.values, gradients, self.moments):
             scaled = gradient * clip
             first[:] = first * F32(beta1) + scaled * F32(1.0 - beta1)
-            second[:] = second * F32(beta2) + (scaled * scaled) * F32(1.0 - beta2)
-            denominator = np.sqrt(second * inverse_bias2) + F32(1e-8)
+            second[:] = second * F32(beta2) + (scaled * F32(1.0 - beta2)) * scaled
+            denominator = np.sqrt(second) * inverse_root + F32(1e-8)
             value[:] = value * decay - (first * step_size) / denominator
 
 

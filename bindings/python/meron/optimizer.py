@@ -73,8 +73,9 @@ class Optimizer(OptimizerMethods, Owner):
 
         Raises:
             StateError: names the unit that is gathered or not reduced.
-            NonFiniteError: the gradients hold NaN or infinity, on all ranks: nothing was changed,
-            the gradients are discarded.
+            NonFiniteError: on all ranks. The gradients hold NaN or infinity, or the step would
+            make a state infinite or a value too large for its dtype. Nothing was changed, and the
+            gradients are discarded.
             GroupError.
         """
         self.step_begin().wait()

@@ -8,6 +8,8 @@
 #include <random>
 #include <vector>
 
+#include "kernels/cpu/update_reference.h"
+
 namespace meron::kernels {
 namespace {
 
@@ -33,107 +35,165 @@ TEST(StateCode, SizesCountPartialBlocks) {
   EXPECT_EQ(scale_count(StateType::f32, 257), 0u);
 }
 
-TEST(StateCode, CodesGrowWithTheirNumbersAndReachTheLargest) {
-  for (int code = 1; code < 256; ++code) {
-    const auto byte = static_cast<uint8_t>(code), before = static_cast<uint8_t>(code - 1);
-    EXPECT_GT(Code<StateKind::square>::decode(byte, 1.0f),
-              Code<StateKind::square>::decode(before, 1.0f));
-    if (code < 128) {
-      EXPECT_GT(Code<StateKind::average>::decode(byte, 1.0f),
-                Code<StateKind::average>::decode(before, 1.0f));
-      EXPECT_EQ(Code<StateKind::average>::decode(byte | 0x80, 1.0f),
-                -Code<StateKind::average>::decode(byte, 1.0f));
-    }
+// The formats that blocks can have.
+std::vector<AverageCode> average_codes() {
+  std::vector<AverageCode> codes;
+  for (uint32_t format = 0; format < AverageCode::kFormats; ++format) {
+    codes.emplace_back(BlockRange{std::bit_cast<uint32_t>(5.0f), 0}, format);
   }
-  EXPECT_EQ(Code<StateKind::square>::decode(0, 1.0f), 0.0f);
-  EXPECT_EQ(Code<StateKind::square>::decode(1, 1.0f), Code<StateKind::square>::kLeast);
-  EXPECT_EQ(Code<StateKind::square>::decode(255, 1.0f), 7.5f);
-  EXPECT_GE(Code<StateKind::average>::decode(127, 1.0f), 7.0f);
+  return codes;
+}
+std::vector<SquareCode> square_codes() {
+  std::vector<SquareCode> codes;
+  for (const float least : {1.0f, 0.9f, 0.1f, 1e-3f, 1e-5f, 1e-20f}) {
+    codes.emplace_back(
+        BlockRange{std::bit_cast<uint32_t>(1.0f), std::bit_cast<uint32_t>(least) - 1});
+  }
+  return codes;
 }
 
-// Also at both ends of where rounding at random leaves the largest element: what a checkpoint has
-// read gives the codes again.
-TEST(StateCode, DecodedBlocksKeepTheirCodes) {
+TEST(StateCode, CodesGrowWithTheirNumbersAndReachTheLargest) {
+  for (const SquareCode& code : square_codes()) {
+    for (int c = 1; c < 256; ++c) {
+      EXPECT_GT(code.decode(static_cast<uint8_t>(c)), code.decode(static_cast<uint8_t>(c - 1)));
+    }
+    EXPECT_EQ(code.decode(0), 0.0f);
+    EXPECT_GE(code.decode(255), 1.0f);
+  }
+  for (const AverageCode& code : average_codes()) {
+    for (int c = 1; c < 128; ++c) {
+      const float value = code.decode(static_cast<uint8_t>(c));
+      EXPECT_GT(value, code.decode(static_cast<uint8_t>(c - 1)));
+      EXPECT_EQ(code.decode(static_cast<uint8_t>(c | 0x80)), -value);
+    }
+    EXPECT_EQ(code.decode(0), 0.0f);
+    EXPECT_GE(code.decode(127), 7.0f * code.scale);
+  }
+}
+
+// What a checkpoint has read keeps its bits, wherever rounding at random has left the elements.
+TEST(StateCode, BlocksThatWereStoredKeepTheirBits) {
   const auto seed = std::random_device{}();
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);
-  for (const StateKind kind : kKinds) {
-    for (int round = 0; round < 500; ++round) {
-      std::vector<uint8_t> codes(kBlock), again(kBlock);
-      for (uint8_t& code : codes) code = static_cast<uint8_t>(random());
-      // The largest, with c, is within [3.5, 7] times the scale.
-      const float scale = std::ldexp(1.0f, static_cast<int>(random() % 120) - 60);
-      const auto value = [&](uint8_t code) {
-        return std::abs(kind == StateKind::average ? Code<StateKind::average>::decode(code, 1.0f)
-                                                   : Code<StateKind::square>::decode(code, 1.0f));
-      };
-      for (uint8_t& code : codes) {
-        while (value(code) > 7.0f) code = static_cast<uint8_t>(random());
-      }
-      while (value(codes[0]) < 3.5f || value(codes[0]) > 7.0f) {
-        codes[0] = static_cast<uint8_t>(random());
-      }
+  std::normal_distribution<float> normal;
+  for (int round = 0; round < 2000; ++round) {
+    const float decades = static_cast<float>(random() % 40) / 4.0f;
+    const float size = std::ldexp(1.0f, static_cast<int>(random() % 120) - 60);
+    std::vector<float> averages(kBlock), squares(kBlock);
+    for (size_t i = 0; i < kBlock; ++i) {
+      const float own = size * std::pow(10.0f, -decades * static_cast<float>(i) / kBlock);
+      averages[i] = own * normal(random);
+      squares[i] = random() % 50 == 0 ? 0.0f : own * (1.0f + 0.1f * std::fabs(normal(random)));
+    }
+    uint8_t codes[2][kBlock];
+    float words[2];
+    const float* const from[2] = {averages.data(), squares.data()};
+    UpdateStep step;
+    step.seed = random();
+    store_states_reference(
+        step,
+        {.type = StateType::int8, .data = {codes[0], codes[1]}, .scales = {&words[0], &words[1]}},
+        from, kBlock, 0);
+    for (size_t k = 0; k < 2; ++k) {
       std::vector<float> values(kBlock);
-      decode_states(StateType::int8, kind, values.data(), codes.data(), &scale, kBlock);
-      float scale_again = 0;
-      encode_states(StateType::int8, kind, again.data(), &scale_again, values.data(), kBlock);
-      ASSERT_EQ(scale_again, scale) << round;
-      ASSERT_EQ(again, codes) << round;
+      decode_states(StateType::int8, kKinds[k], values.data(), codes[k], &words[k], kBlock);
+      ASSERT_EQ(through_codes(kKinds[k], values), values) << "state " << k << ", round " << round;
     }
   }
 }
 
 // A number that a code stands for comes back whatever is added below the cut.
 TEST(StateCode, WhatACodeStandsForStaysAsItIs) {
-  for (int code = 0; code < 256; ++code) {
-    const auto byte = static_cast<uint8_t>(code);
-    for (const uint32_t below : {0u, half_below_cut(kCodeCut), (1u << kCodeCut) - 1}) {
-      for (const float scale : {1.0f, 0x1p-90f, 0x1p+100f}) {
-        const float average = Code<StateKind::average>::decode(byte, scale);
-        EXPECT_EQ(Code<StateKind::average>::encode(average, 1 / scale, below), byte);
-        const float square = Code<StateKind::square>::decode(byte, scale);
-        EXPECT_EQ(Code<StateKind::square>::encode(square, 1 / scale, below), byte);
+  const auto check = [](const auto& code, uint32_t cut) {
+    for (int c = 0; c < 256; ++c) {
+      const auto byte = static_cast<uint8_t>(c);
+      for (const uint32_t below : {0u, half_below_cut(cut), (1u << cut) - 1}) {
+        EXPECT_EQ(code.encode(code.decode(byte), below), byte);
       }
     }
+  };
+  for (const AverageCode& code : average_codes()) check(code, code.cut);
+  for (const SquareCode& code : square_codes()) check(code, code.shift);
+}
+
+// A word is all that is stored of a format.
+TEST(StateCode, AWordHasTheFormat) {
+  for (const AverageCode& code : average_codes()) {
+    const AverageCode again(code.word());
+    for (int c = 0; c < 256; ++c) {
+      EXPECT_EQ(again.decode(static_cast<uint8_t>(c)), code.decode(static_cast<uint8_t>(c)));
+    }
+  }
+  for (const SquareCode& code : square_codes()) {
+    EXPECT_EQ(SquareCode(code.word()).base, code.base);
+    EXPECT_EQ(SquareCode(code.word()).shift, code.shift);
   }
 }
 
-// Half a unit of three bits of mantissa, or of what is added to all, times the scale.
-TEST(StateCode, ErrorsAreWithinHalfAUnit) {
+// Half a unit of the mantissa that is kept, or of what is added to all, times the scale.
+TEST(StateCode, ErrorsOfAveragesAreWithinHalfAUnit) {
   std::mt19937 random(1);
   std::uniform_real_distribution<float> mantissa(-1.0f, 1.0f);
-  for (const StateKind kind : kKinds) {
-    const float offset = kind == StateKind::average ? 0x1p-13f : 0x1p-29f;
+  for (uint32_t format = 0; format < AverageCode::kFormats; ++format) {
     for (int octave = -120; octave <= 120; octave += 3) {
-      std::uniform_int_distribution<int> below(-40, 0);
-      std::vector<float> values(3 * kBlock - 100);
+      std::vector<float> values(kBlock);
+      BlockRange range;
       for (float& value : values) {
-        value = std::ldexp(mantissa(random), std::max(-125, octave + below(random)));
-        if (kind == StateKind::square) value = std::fabs(value);
+        value =
+            std::ldexp(mantissa(random), std::max(-125, octave - static_cast<int>(random() % 20)));
+        range.include(value);
       }
-      const std::vector<float> decoded = through_codes(kind, values);
-      for (size_t begin = 0; begin < values.size(); begin += kBlock) {
-        const size_t end = std::min(values.size(), begin + kBlock);
-        float largest = 0;
-        for (size_t i = begin; i < end; ++i) largest = std::max(largest, std::fabs(values[i]));
-        for (size_t i = begin; i < end; ++i) {
-          const float floor = largest / 3.5f * offset;  // the offset, in the numbers' own size
-          const float bound = std::max((std::fabs(values[i]) + floor) / 16, floor / 8) * 1.00001f;
-          ASSERT_NEAR(decoded[i], values[i], bound) << "largest " << largest;
-        }
+      const AverageCode code(range, format);
+      EXPECT_EQ(code.scale * code.inverse, 1.0f);
+      const float largest = std::bit_cast<float>(range.largest);
+      EXPECT_TRUE(octave < -110 ||
+                  (largest * code.inverse >= 3.5f && largest * code.inverse < 7.0f));
+      for (const float value : values) {
+        const float decoded = code.decode(code.encode(value, half_below_cut(code.cut)));
+        const float unit =
+            (std::fabs(value) + code.offset * code.scale) / static_cast<float>(8 << format);
+        ASSERT_NEAR(decoded, value, unit / 2 * 1.00001f) << "format " << format;
       }
     }
   }
 }
 
-TEST(StateCode, TheScaleIsAPowerOfTwoThatFitsTheLargest) {
-  for (const float largest : {0x1p-110f, 1e-20f, 1.0f, 1.7499999f, 1.75f, 1.99f, 3.0f, 1e30f}) {
-    const CodeScale made(std::bit_cast<uint32_t>(largest));
-    EXPECT_EQ(std::bit_cast<uint32_t>(made.scale) & 0x7fffffu, 0u);
-    EXPECT_EQ(made.scale * made.inverse, 1.0f);
-    EXPECT_GE(largest * made.inverse, 3.5f);
-    EXPECT_LT(largest * made.inverse, 7.0f);
+TEST(StateCode, SquaresOfEqualSizeGetMoreBits) {
+  const auto error = [](float least) {
+    std::vector<float> values(kBlock);
+    for (size_t i = 0; i < kBlock; ++i) {
+      values[i] = std::pow(least, static_cast<float>(i) / (kBlock - 1));
+    }
+    const std::vector<float> decoded = through_codes(StateKind::square, values);
+    float largest = 0;
+    for (size_t i = 0; i < kBlock; ++i) {
+      largest = std::max(largest, std::fabs(decoded[i] / values[i] - 1));
+    }
+    return largest;
+  };
+  EXPECT_EQ(error(1.0f), 0.0f);
+  EXPECT_LT(error(0.8f), 0.002f);
+  EXPECT_LT(error(0.1f), 0.016f);
+  EXPECT_LT(error(1e-9f), 0.0626f);
+}
+
+// Rounding at random has the right mean, so that a small decay of many steps is kept.
+TEST(StateCode, RoundingAtRandomKeepsTheMean) {
+  std::mt19937 random(2);
+  const auto check = [&](const auto& code, uint32_t cut, float value, size_t which) {
+    double sum = 0;
+    constexpr int kDraws = 20000;
+    for (int i = 0; i < kDraws; ++i) {
+      sum +=
+          code.decode(code.encode(value, below_cut(static_cast<uint32_t>(random()), which, cut)));
+    }
+    EXPECT_NEAR(sum / kDraws / value, 1.0, 2e-3) << value;
+  };
+  for (const SquareCode& code : square_codes()) {
+    check(code, code.shift, code.decode(100) * 1.0001f, 1);
   }
+  for (const AverageCode& code : average_codes()) check(code, code.cut, 2.93f, 0);
 }
 
 TEST(StateCode, ZeroesAreZeroesAlsoInMemoryThatIs) {
@@ -158,18 +218,38 @@ TEST(StateCode, TheSmallestAndTheLargestKeepTheirSize) {
       EXPECT_NEAR(decoded[2] / value, 0.5f, 0.07f) << value;
     }
   }
-  // Subnormal numbers lose precision; the largest may become an infinity, but not less.
   EXPECT_NEAR(through_codes(StateKind::square, {1e-42f})[0], 1e-42f, 1e-39f);
   EXPECT_GE(through_codes(StateKind::average, {kLargest})[0], 0x1.cp127f);
+}
+
+// Nothing that a step lets through becomes infinite as it is stored.
+TEST(StateCode, NothingUpToTheLargestBecomesInfinite) {
+  const float largest = std::bit_cast<float>(largest_state_bits(StateType::int8));
+  for (const float least : {largest, 1.0f, 1e-30f}) {
+    BlockRange range;
+    range.include(largest);
+    range.include(least);
+    const SquareCode squares(range);
+    EXPECT_TRUE(std::isfinite(squares.decode(squares.encode(largest, (1u << squares.shift) - 1))));
+    for (uint32_t format = 0; format < AverageCode::kFormats; ++format) {
+      const AverageCode code(range, format);
+      EXPECT_TRUE(std::isfinite(code.decode(code.encode(largest, (1u << code.cut) - 1))));
+    }
+  }
+  const float bf16 = std::bit_cast<float>(largest_state_bits(StateType::bf16));
+  EXPECT_TRUE(std::isfinite(f32_from_bf16(bf16_at_random(bf16, 0xffff))));
 }
 
 // A step divides by the root of a square.
 TEST(StateCode, PositiveSquaresNeverBecomeZero) {
   for (const float small : {1e-45f, 1e-30f, 1e-12f}) {
-    for (const float large : {1e-20f, 1.0f, kLargest}) {
+    for (const float large : {1e-45f, 1e-40f, 1e-20f, 1.0f, kLargest}) {
+      if (small > large) continue;
       EXPECT_GT(through_codes(StateKind::square, {large, small})[1], 0.0f);
-      const CodeScale made(std::bit_cast<uint32_t>(large));
-      EXPECT_GE(Code<StateKind::square>::encode(small, made.inverse, 0), 1);
+      BlockRange range;
+      range.include(large);
+      range.include(small);
+      EXPECT_GE(SquareCode(range).encode(small, 0), 1);
     }
   }
   EXPECT_EQ(through_codes(StateKind::square, {1.0f, -1.0f, -0.0f})[1], 0.0f);

@@ -64,6 +64,9 @@ class StateArray {
       if (kind == StateKind::square || type == StateType::int8) real.set(i, std::fabs(real.get(i)));
     }
     if (type == StateType::int8 && n % 2 != 0) codes()[n] = 0;
+    for (size_t b = 0; b < scales_.size() && type == StateType::int8; ++b) {
+      scales()[b] = word_of(kind, b, scales()[b]);
+    }
   }
 
   void* data() { return values_.data(); }
@@ -97,6 +100,16 @@ class StateArray {
   }
 
  private:
+  // Of a block with this largest element: every format has its turn.
+  static float word_of(StateKind kind, size_t block, float largest) {
+    constexpr float kLeast[] = {1.0f, 0.9f, 0.1f, 1e-4f, 1e-9f};
+    BlockRange range;
+    range.include(largest);
+    range.include(largest * kLeast[block % std::size(kLeast)]);
+    if (kind == StateKind::square) return SquareCode(range).word();
+    return AverageCode(range, static_cast<uint32_t>(block % AverageCode::kFormats)).word();
+  }
+
   StateType type_;
   StateKind kind_;
   size_t size_;
@@ -131,9 +144,9 @@ struct UpdateArrays {
   }
 
   template <class Update>
-  void run(Update apply, const UpdateStep& step, uint64_t first = 0) {
-    apply(step, p.f32(), g.data(), g.type(), states_at(0), has_out ? out.data() : nullptr,
-          out.type(), p.size(), first);
+  Largest run(Update apply, const UpdateStep& step, uint64_t first = 0) {
+    return apply(step, p.f32(), g.data(), g.type(), states_at(0), has_out ? out.data() : nullptr,
+                 out.type(), p.size(), first);
   }
 
   Array p, g, out;

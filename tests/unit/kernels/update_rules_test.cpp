@@ -12,7 +12,7 @@ namespace {
 
 MERON_EACH_TARGET(UpdateRules);
 
-const auto by_rule = [](auto... arguments) { update(arguments...); };
+const auto by_rule = [](auto... arguments) { return update(arguments...); };
 
 double gradient_at(size_t i, int t) {
   return static_cast<double>(i + 1) * 0.125 *

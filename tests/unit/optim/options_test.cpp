@@ -33,7 +33,7 @@ TEST(OptimizerOptions, NamesTheValueThatIsOutOfRange) {
   } fields[] = {{&GroupOptions::learning_rate, "learning_rate", {-1.0, nan, infinity}},
                 {&GroupOptions::beta1, "beta1", {-0.1, 1.0, nan}},
                 {&GroupOptions::beta2, "beta2", {-0.1, 1.0, nan}},
-                {&GroupOptions::epsilon, "epsilon", {0.0, -1.0, nan, infinity}},
+                {&GroupOptions::epsilon, "epsilon", {0.0, 1e-46, -1.0, 1e39, nan, infinity}},
                 {&GroupOptions::weight_decay, "weight_decay", {-1.0, nan, infinity}}};
   for (const auto& field : fields) {
     for (const double value : field.bad) {

@@ -35,9 +35,9 @@ TEST(MaskSignals, ThreadsMadeInScopeBlockAllAndTheCallerIsRestored) {
   thread.join();
 }
 
-TEST(ThreadName, IsCutToWhatTheKernelTakes) {
+TEST(BeginThread, CutsTheNameToWhatTheKernelTakes) {
   std::thread([] {
-    set_thread_name("meron-a-name-that-is-too-long");
+    begin_thread("meron-a-name-that-is-too-long");
     char name[16] = {};
     ASSERT_EQ(::pthread_getname_np(::pthread_self(), name, sizeof name), 0);
     EXPECT_STREQ(name, "meron-a-name-th");

@@ -256,10 +256,11 @@ class Engine(Accumulation, Checkpoints, Phases):
         self._stepping = True
         try:
             self._step_optimizer()
-        except errors.NonFiniteError:
+        except errors.NonFiniteError as error:
             self.zero_grad()
             self._norm = math.inf
-            if not self.config.check_overflow:
+            # A param too large for its dtype, which the error names, needs no other loss scale.
+            if not self.config.check_overflow or error.subject:
                 raise
             overflow = True
         finally:

@@ -2487,9 +2487,11 @@ extern "C" {
     ///
     /// **Errors**: MERON_E_STATE (names the unit that is leased or not reduced), MERON_E_HANDLE,
     /// MERON_E_STALE, -3xx; from the wait: MERON_E_NONFINITE on all ranks if the norm is not
-    /// finite: nothing was changed, and the gradients are discarded; MERON_E_IO and
-    /// MERON_E_CORRUPT if a drive failed or returned other bytes than were written: the group is
-    /// broken, so continue from a checkpoint.
+    /// finite, or if the step would make a state infinite or a value too large for its dtype:
+    /// nothing was changed, and the gradients are discarded (states on tier nvme: the group is
+    /// broken if their sums overflow over several steps); MERON_E_IO and MERON_E_CORRUPT if a
+    /// drive failed or returned other bytes than were written: the group is broken, so continue
+    /// from a checkpoint.
     #[must_use]
     pub fn meron_optimizer_step_begin(
         out: *mut meron_future,
