@@ -42,7 +42,10 @@ Status StepOperation::share_norm() {
                                  own.norm_step[1].load(std::memory_order_relaxed));
   norm_number_ = last + 1;
   NonFinitePlace place;
-  if (squares.nonfinite()) place = find_nonfinite(optimizer_->units_);
+  const bool encoded =
+      std::any_of(optimizer_->units_.begin(), optimizer_->units_.end(),
+                  [](const auto& unit) { return unit->gradient().nonfinite.has_value(); });
+  if (encoded || squares.nonfinite()) place = find_nonfinite(optimizer_->units_);
   std::byte* const shared = own.norm[norm_number_ % 2].data();
   std::memcpy(shared, &squares, sizeof(squares));
   std::memcpy(shared + sizeof(squares), &place, sizeof(place));

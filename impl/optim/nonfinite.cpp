@@ -27,9 +27,20 @@ void name_param(const Unit& unit, size_t flat, uint64_t element, NonFinitePlace&
 NonFinitePlace find_nonfinite(std::span<const std::shared_ptr<Unit>> units) {
   NonFinitePlace place;
   for (size_t u = 0; u < units.size(); ++u) {
+    const auto& found = units[u]->gradient().nonfinite;
+    if (!found) continue;
+    place.unit = static_cast<uint32_t>(u);
+    place.kind = NonFinitePlace::Kind::encoded;
+    name_param(*units[u], found->flat, found->element, place);
+    return place;
+  }
+  for (size_t u = 0; u < units.size(); ++u) {
     Unit& unit = *units[u];
     if (!unit.gradient().squares.nonfinite()) continue;
     place.unit = static_cast<uint32_t>(u);
+    if (unit.axes().replicas() && unit.gradient().codec.blocked()) {
+      place.kind = NonFinitePlace::Kind::decoded;
+    }
     const GradientMemory& memory = unit.gradient().memory();
     if (memory.on_device()) return place;
     for (size_t f = 0; f < unit.flats().size(); ++f) {
@@ -48,13 +59,18 @@ NonFinitePlace find_nonfinite(std::span<const std::shared_ptr<Unit>> units) {
 
 std::string text_of(const NonFinitePlace& place, std::span<const std::shared_ptr<Unit>> units,
                     int rank) {
-  if (place.unit >= units.size()) return fmt::format("in the shard of rank {}", rank);
+  const std::string where = place.kind == NonFinitePlace::Kind::encoded
+                                ? fmt::format("in the gradient that rank {} encoded", rank)
+                                : fmt::format("in the shard of rank {}", rank);
+  if (place.unit >= units.size()) return where;
   const Unit& unit = *units[place.unit];
   if (place.param >= unit.params().size()) {
-    return fmt::format("unit '{}', in the shard of rank {}", unit.name(), rank);
+    return fmt::format("unit '{}', {}", unit.name(), where);
   }
-  return fmt::format("'{}' of unit '{}', element {}, in the shard of rank {}",
-                     unit.params()[place.param]->desc.name, unit.name(), place.element, rank);
+  const bool block = place.kind == NonFinitePlace::Kind::decoded;
+  return fmt::format("'{}' of unit '{}', element {}{}, {}", unit.params()[place.param]->desc.name,
+                     unit.name(), place.element, block ? " or another of its codec's block" : "",
+                     where);
 }
 
 }  // namespace meron

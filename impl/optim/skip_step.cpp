@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "gradient/gradient.h"
 #include "kernels/cpu/reduce.h"
@@ -25,25 +28,26 @@ Error StepOperation::skip(double norm) {
       .during("optimizer_step");
 }
 
-// The first place, and how many ranks have found others.
+// The first place, and how many ranks have found others. If a codec has encoded it, only the rank
+// that did knows the element: all others have the block that it made NaN.
 std::string StepOperation::nonfinite_places() const {
-  std::string first;
-  int others = 0;
+  std::vector<std::pair<NonFinitePlace, int>> places, encoded;
   for (int m = 0; m < channel_.size(); ++m) {
     NonFinitePlace place;
     std::memcpy(&place,
                 channel_.member(m).norm[norm_number_ % 2].data() + sizeof(kernels::ExactSum),
                 sizeof(place));
     if (place.unit == NonFinitePlace::kNone) continue;
-    if (!first.empty()) {
-      ++others;
-    } else {
-      first = text_of(place, optimizer_->units_, channel_.members().world_rank(m));
-    }
+    auto& list = place.kind == NonFinitePlace::Kind::encoded ? encoded : places;
+    list.emplace_back(place, channel_.members().world_rank(m));
   }
-  if (first.empty()) return "the sum of finite squares is too large";
-  return "the gradient is not finite: " + first +
-         (others > 0 ? fmt::format(", and in the shards of {} other ranks", others) : "");
+  const auto& found = encoded.empty() ? places : encoded;
+  if (found.empty()) return "the sum of finite squares is too large";
+  const size_t others = found.size() - 1;
+  const std::string_view of = encoded.empty() ? "the shards" : "gradients";
+  return "the gradient is not finite: " +
+         text_of(found.front().first, optimizer_->units_, found.front().second) +
+         (others > 0 ? fmt::format(", and in {} of {} other ranks", of, others) : "");
 }
 
 }  // namespace meron
