@@ -24,43 +24,31 @@ TEST(CodecLosses, PresetsHaveNone) {
 }
 
 TEST(CodecLosses, Int4GradientsNeedOneWayToMakeUpForRounding) {
-  EXPECT_EQ(losses_of(R"({"preset": "mics(2)", "gradient": {
-  "codec" : "int4"}})").size(), 1u);
+  EXPECT_EQ(losses_of(R"j({"preset": "mics(2)", "gradient": {"codec": "int4"}})j").size(), 1u);
   for (const char* way :
        {R"("rounding": "stochastic")", R"("hadamard": true)", R"("feedback": true)"}) {
-  const std::string json = R"({"preset": "mics(2)", "gradient" : {
-    "codec" : {"kind": "int4", )" + std::string(way) + "
-    }
+    const std::string json = R"j({"preset": "mics(2)", "gradient": {"codec": {"kind": "int4", )j" +
+                             std::string(way) + "}}}";
+    EXPECT_TRUE(losses_of(json.c_str()).empty()) << way;
   }
-}
-";
-    EXPECT_TRUE(losses_of(json.c_str()).empty())
-    << way;
-}
 }
 
 TEST(CodecLosses, Int4ParametersNeedDifferences) {
-  const auto losses = losses_of(R"({"preset": "hpz(2)", "param": {
-  "codec" : "int4"}})");
+  const auto losses = losses_of(R"j({"preset": "hpz(2)", "param": {"codec": "int4"}})j");
   ASSERT_EQ(losses.size(), 1u);
-EXPECT_NE(losses[0].find(R"("difference": true)"), std::string::npos) << losses[0];
-  EXPECT_TRUE(losses_of(R"({"preset": "hpz(2)",
-                            "param": {
-  "codec" : {
-    "kind" : "int4", "difference" : true
-  }}
-  })")
+  EXPECT_NE(losses[0].find(R"("difference": true)"), std::string::npos) << losses[0];
+  EXPECT_TRUE(losses_of(R"j({"preset": "hpz(2)",
+                             "param": {"codec": {"kind": "int4", "difference": true}}})j")
                   .empty());
-  }
+}
 
-  // On a device there are no differences.
+// On a device there are no differences.
 TEST(CodecLosses, TheAdviceFitsTheTier) {
-  const auto losses = losses_of(R"({"preset": "hpz(2)",
-      "param": {
-  "tier" : "device", "second_copy" : "none", "codec" : "int4"}})");
+  const auto losses = losses_of(R"j({"preset": "hpz(2)",
+      "param": {"tier": "device", "second_copy": "none", "codec": "int4"}})j");
   ASSERT_EQ(losses.size(), 1u);
-EXPECT_EQ(losses[0].find("\"difference\": true"), std::string::npos) << losses[0];
-EXPECT_NE(losses[0].find("int8"), std::string::npos) << losses[0];
+  EXPECT_EQ(losses[0].find("\"difference\": true"), std::string::npos) << losses[0];
+  EXPECT_NE(losses[0].find("int8"), std::string::npos) << losses[0];
 }
 
 }  // namespace
