@@ -216,7 +216,25 @@ meron_status meron_reduce_discard(meron_unit unit, meron_error** err) {
     MERON_ASSIGN(const auto holder, get<UnitHolder>(unit, rank));
     MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
     auto held = holder->context->lock();
-    return holder->context->discard_gradient(held, *holder->value);
+    return holder->context->end_gradient(held, *holder->value, false);
+  });
+}
+
+meron_status meron_reduce_consume(meron_unit unit, meron_error** err) {
+  return guard("reduce_consume", err, [&](int& rank) -> Status {
+    MERON_ASSIGN(const auto holder, get<UnitHolder>(unit, rank));
+    MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
+    auto held = holder->context->lock();
+    return holder->context->end_gradient(held, *holder->value, true);
+  });
+}
+
+meron_status meron_reduce_scale_feedback(meron_unit unit, double factor, meron_error** err) {
+  return guard("reduce_scale_feedback", err, [&](int& rank) -> Status {
+    MERON_ASSIGN(const auto holder, get<UnitHolder>(unit, rank));
+    MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
+    auto held = holder->context->lock();
+    return holder->context->scale_feedback(held, *holder->value, factor);
   });
 }
 

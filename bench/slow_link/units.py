@@ -77,14 +77,14 @@ def reducing(context: meron.Context, units: list[meron.Unit]) -> Callable[[], No
         unit.reduce({unit.params[0]: gradient}, op="sum").wait()
         reduced = unit.reduced(unit.params[0])
         assert np.allclose(reduced, ranks * (ranks + 1) / 2, rtol=0.1), "sums are wrong"
-        unit.discard()
+        unit.consume()
 
     def step() -> None:
         futures = [begin(unit) for unit in units]
         for future in futures:
             future.wait()
         for unit in units:
-            unit.discard()
+            unit.consume()
 
     return step
 

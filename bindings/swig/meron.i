@@ -128,7 +128,9 @@
   X(meron_reduce_wait) \
   X(meron_reduced_view) \
   X(meron_reduce_finish_begin) \
+  X(meron_reduce_consume) \
   X(meron_reduce_discard) \
+  X(meron_reduce_scale_feedback) \
   X(meron_schedule_options_init) \
   X(meron_schedule_create) \
   X(meron_schedule_begin) \
@@ -585,7 +587,7 @@ struct meron_reduce_options {
   meron_reduce_op op; /**< MERON_MEAN divides by the group's size */
   uint32_t boundary; /**< 1: last micro-batch before the step; 0: more follow */
   uint32_t reserved_0; /**< must be 0 */
-  double divisor; /**< additional divisor of the sum, e.g. the number of micro-batches */
+  double divisor; /**< additional divisor of the sum, e.g. the number of micro-batches, times the loss scale. With a codec that has feedback, give the same one for each micro-batch of an accumulation: what was lost of the accumulation before is scaled by the change, so that it counts as much as it did */
 };
 
 /** Options of a schedule: limits in elements, and the memory of views. */
@@ -718,6 +720,8 @@ class meron_source_list {
 %feature("nothread", "0") meron_swig::meron_reduce_begin;
 %feature("nothread", "0") meron_swig::meron_reduce_wait;
 %feature("nothread", "0") meron_swig::meron_reduce_finish_begin;
+%feature("nothread", "0") meron_swig::meron_reduce_discard;
+%feature("nothread", "0") meron_swig::meron_reduce_scale_feedback;
 %feature("nothread", "0") meron_swig::meron_schedule_enter;
 %inline %{
 namespace meron_swig {
@@ -2217,14 +2221,38 @@ inline int64_t meron_reduce_finish_begin(int64_t unit, int32_t op, int32_t bound
 }
 
 /**
- * Declares the reduced gradient of a unit as used, without a step of Meron's optimizer. Before the
- * accumulation boundary, it discards the accumulation: then all ranks of the group must do the
- * same. Blocks: never. Threads: any. Errors: MERON_E_STATE (there is neither, or a reduction or
- * step is pending), MERON_E_HANDLE, MERON_E_STALE.
+ * Declares the reduced gradient of a unit as used by an optimizer of the trainer's own. If the
+ * codec has feedback, the next gradient makes up for what was lost of this one. Blocks: never.
+ * Threads: any. Errors: MERON_E_STATE (there is none, or a reduction or step is pending),
+ * MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline int32_t meron_reduce_consume(int64_t unit) {
+  error_slot error;
+  return error.check(api().meron_reduce_consume(::meron_unit{static_cast<uint64_t>(unit)}, error));
+}
+
+/**
+ * Throws the reduced gradient of a unit away, or before the accumulation boundary the accumulation:
+ * then all ranks of the group must do the same. The codec's feedback, which is of this gradient, is
+ * thrown away too. Call meron_reduce_consume instead if an optimizer has used the gradient. Blocks:
+ * if there is feedback, while a save copies it; else never. Threads: any. Errors: MERON_E_STATE
+ * (there is neither, or a reduction or step is pending), MERON_E_HANDLE, MERON_E_STALE.
  */
 inline int32_t meron_reduce_discard(int64_t unit) {
   error_slot error;
   return error.check(api().meron_reduce_discard(::meron_unit{static_cast<uint64_t>(unit)}, error));
+}
+
+/**
+ * Multiplies the codec's feedback, which is what it has lost of gradients so far. Call it if a loss
+ * scale changes that is not a part of options.divisor, with the new scale divided by the old one.
+ * Does nothing if the plan has no feedback. Blocks: if there is feedback, while a save copies it;
+ * else never. Threads: any. Errors: MERON_E_ARGUMENT (the factor), MERON_E_STATE (a reduction is
+ * pending), MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline int32_t meron_reduce_scale_feedback(int64_t unit, double factor) {
+  error_slot error;
+  return error.check(api().meron_reduce_scale_feedback(::meron_unit{static_cast<uint64_t>(unit)}, factor, error));
 }
 
 /**

@@ -219,7 +219,9 @@ class Context : public std::enable_shared_from_this<Context> {
     Range part;
   };
   Result<ReducedGradient> reduced_gradient(Held& held, const Param& param);
-  Status discard_gradient(Held& held, Unit& unit);
+  // Of a reduced gradient, or an accumulation. `used`: by the trainer's own optimizer.
+  Status end_gradient(Held& held, Unit& unit, bool used);
+  Status scale_feedback(Held& held, Unit& unit, double factor);
 
   // True: ended well. False: not yet. `timeout_ns` < 0: until the operation's own deadline.
   Result<bool> wait(const std::shared_ptr<Operation>& operation, int64_t timeout_ns);

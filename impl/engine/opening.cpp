@@ -13,6 +13,7 @@
 #include "engine/progress_thread.h"
 #include "os/numa.h"
 #include "os/process.h"
+#include "plan/codec_losses.h"
 #include "plan/plan_json.h"
 #include "plan/value_layout.h"
 #include "topology/identity.h"
@@ -147,7 +148,7 @@ Status Context::await_world() {
   }
 }
 
-// Said once, by rank 0: what a plan has that these nodes give no use.
+// Rank 0 logs keys of the plan that these nodes give no use, and codecs that cost accuracy.
 void Context::tell_of_mesh() {
   const Plan& plan = options_.plan;
   const MeshShape& mesh = groups_.front().axes.mesh;
@@ -160,6 +161,7 @@ void Context::tell_of_mesh() {
                     plan.name, mesh.shards,
                     plan.mesh.shard == Mesh::kNode ? ", being on one node" : ""));
   }
+  for (const std::string& loss : codec_losses(plan)) options_.log(LogLevel::warning, loss);
   if (copies_on_host(plan) && transport_->link() == nullptr) {
     options_.log(LogLevel::info,
                  fmt::format("plan '{}': all ranks share one node's memory, so the second copy "

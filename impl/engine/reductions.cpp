@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <bit>
+#include <cmath>
 
 #include "base/hash.h"
 #include "engine/context.h"
@@ -270,8 +271,10 @@ Result<Context::ReducedGradient> Context::reduced_gradient(Held& /*held*/, const
   return ReducedGradient{sum + begin, part};
 }
 
-Status Context::discard_gradient(Held& /*held*/, Unit& unit) {
+Status Context::end_gradient(Held& held, Unit& unit, bool used) {
   Gradient& gradient = unit.gradient();
+  const auto drops = [&] { return !used && gradient.exchanged() && gradient.keeps_feedback(); };
+  if (drops()) MERON_TRY(wait_feedback_copied(held, unit));
   if (gradient.state() != GradientState::ready && gradient.state() != GradientState::partial) {
     return Error(MERON_E_STATE, fmt::format("unit '{}' has no reduced gradient", unit.name()),
                  "reduce the unit at an accumulation boundary, and wait for it, first")
@@ -284,8 +287,34 @@ Status Context::discard_gradient(Held& /*held*/, Unit& unit) {
         .on(unit.name());
   }
   if (unit.stepping) return in_use_error(unit);
+  if (used && gradient.state() == GradientState::partial) {
+    return Error(MERON_E_STATE,
+                 fmt::format("the accumulation of unit '{}' has not ended", unit.name()),
+                 "end it before you use its gradient, or discard it")
+        .on(unit.name());
+  }
   gradient.started = false;
+  if (drops()) MERON_TRY(gradient.drop_feedback());
   return gradient.enter(GradientState::empty);
+}
+
+Status Context::scale_feedback(Held& held, Unit& unit, double factor) {
+  if (!(factor >= 0.0) || !std::isfinite(static_cast<float>(factor))) {
+    return Error(MERON_E_ARGUMENT, fmt::format("factor is {}", factor),
+                 "give the new loss scale divided by the old one; 0 drops the feedback")
+        .on(unit.name());
+  }
+  MERON_TRY(check_open());
+  if (!unit.trainable() || !unit.gradient().keeps_feedback()) return Ok{};
+  MERON_TRY(wait_feedback_copied(held, unit));
+  if (unit.gradient().state() == GradientState::reducing) {
+    return Error(MERON_E_STATE,
+                 fmt::format("the gradient of unit '{}' is being reduced", unit.name()),
+                 "wait for the reduction first")
+        .on(unit.name());
+  }
+  if (factor == 0.0) return unit.gradient().drop_feedback();
+  return unit.gradient().scale_feedback(static_cast<float>(factor));
 }
 
 }  // namespace meron

@@ -3,7 +3,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <cmath>
+#include <utility>
 
 #include "gradient/on_device.h"
 #include "gradient/on_host.h"
@@ -34,6 +35,10 @@ Status Gradient::enter(GradientState state) {
                                 kGradientStateNames[static_cast<size_t>(state)]);
   }
   state_ = state;
+  if (state == GradientState::empty) {
+    fed_.present = false;
+    nonfinite.reset();
+  }
   return Ok{};
 }
 
@@ -54,6 +59,7 @@ bool Gradient::keeps_feedback() const {
 }
 
 Status Gradient::drop_feedback() {
+  fed_.scale = 0;
   for (size_t f = 0; f < unit_.flats().size(); ++f) {
     float* const residual = memory_->residual(f);
     if (residual == nullptr) continue;
@@ -62,18 +68,41 @@ Status Gradient::drop_feedback() {
   return Ok{};
 }
 
-void Gradient::review_codec() {
-  if (!reviews_codec()) return;
+Status Gradient::scale_feedback(float factor) {
+  if (factor == 1.0f) return Ok{};
+  for (size_t f = 0; f < unit_.flats().size(); ++f) {
+    if (memory_->residual(f) == nullptr) continue;
+    Sum scaled;
+    scaled.out = memory_->residual(f);
+    scaled.accumulate = true;
+    scaled.scale = factor;
+    scaled.count = unit_.flats()[f].row.size();
+    MERON_TRY(memory_->place().sum(scaled));
+  }
+  return Ok{};
+}
+
+Status Gradient::begin_exchange(float scale) {
+  if (std::exchange(fed_.present, true)) return Ok{};
+  const float factor = fed_.scale != 0 ? fed_.scale / scale : 1.0f;
+  MERON_TRY(std::isfinite(factor) ? scale_feedback(factor) : drop_feedback());
+  fed_.scale = scale;
+  return Ok{};
+}
+
+Status Gradient::review_codec() {
+  if (!reviews_codec()) return Ok{};
   const double limit = codec.error_limit;
   // All ranks have announced their errors of the exchange before. Those of this one are still being
   // announced, and of two replicas one might see them and the other not.
-  if (!unit_.error_above(exchanges - 1, limit, &UnitSlot::gradient_error)) return;
+  if (!unit_.error_above(exchanges - 1, limit, &UnitSlot::gradient_error)) return Ok{};
   codec = {.kind = CodecKind::bf16};
   Rank& rank = unit_.rank();
   rank.notices.push_back(fmt::format(
       "the gradients of unit '{}' travel in bf16 from exchange {} on: the error of {} was above {} "
       "(this rank's: {:.3g}, worst block {:.3g})",
       unit_.name(), exchanges, name_of(rank.plan.gradient.codec.kind), limit, error, worst));
+  return drop_feedback();  // which bf16 adds to no gradient
 }
 
 Status Gradient::check_destroyable() const {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "collective/operation.h"
@@ -15,6 +16,12 @@
 namespace meron {
 
 class GradientOnHost;
+
+// Of a unit.
+struct FlatElement {
+  size_t flat = 0;
+  uint64_t element = 0;
+};
 
 class Gradient {
  public:
@@ -56,10 +63,21 @@ class Gradient {
   // Before an exchange that has begun is encoded: whether errors of the one before are to be looked
   // at. And falls back if one was above the limit: all ranks have encoded the exchange before.
   bool reviews_codec() const { return codec.error_limit > 0.0 && exchanges > 1; }
-  void review_codec();
-  // Whether a reduction changes what is saved: what its codec loses is kept. And forgets that.
+  Status review_codec();
+  // The codec's feedback, which is its error in gradients so far. True if a reduction keeps it, and
+  // so changes the saved state.
   bool keeps_feedback() const;
   Status drop_feedback();
+  // Multiplies it, as the gradients that follow are multiplied.
+  Status scale_feedback(float factor);
+  // Before replicas exchange a sum that is multiplied by `scale` in the end. At the start of an
+  // accumulation, this lets feedback count as much as it did in the one before.
+  Status begin_exchange(float scale);
+  // True once replicas have exchanged gradients of this accumulation: feedback belongs to it then.
+  bool exchanged() const { return fed_.present; }
+  // The first element that was not finite before this rank encoded it, in this accumulation. After
+  // decoding, all of its block is NaN.
+  std::optional<FlatElement> nonfinite;
 
   // The end. What stands on this rank against the destruction of the unit: MERON_E_STATE. No
   // operation of this rank meets it any more. Gives everything back, once that is so on every rank.
@@ -72,6 +90,11 @@ class Gradient {
 
   Unit& unit_;
   GradientState state_ = GradientState::empty;
+  // The sum that feedback was last a part of.
+  struct {
+    bool present = false;  // of this accumulation
+    float scale = 0;       // 0: not known
+  } fed_;
   GradientOnHost* host_ = nullptr;
   std::unique_ptr<GradientMemory> memory_;
 };

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,7 @@ class ReduceOperation final : public Operation {
   Status sum_shards();
   Status begin_replicas();
   Status encode_rows();
+  std::optional<FlatElement> first_nonfinite_of_rows() const;
   Status sum_replicas();
   Status begin_sums();
   Status encode_sums();

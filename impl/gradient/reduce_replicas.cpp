@@ -2,6 +2,7 @@
 // The part of a reduction that is between replicas: each sums its part of all their rows. With a
 // codec rows are encoded part by part, for the replica that sums it.
 #include <bit>
+#include <cmath>
 
 #include "base/hash.h"
 #include "gradient/reduce.h"
@@ -76,7 +77,8 @@ Status ReduceOperation::begin_replicas() {
 }
 
 Status ReduceOperation::encode_rows() {
-  gradient_.review_codec();
+  MERON_TRY(gradient_.review_codec());
+  MERON_TRY(gradient_.begin_exchange(pass_.options.scale(unit_->channel().size())));
   const Codec& codec = gradient_.codec;
   if (codec.feedback_reset > 0 && number_ % codec.feedback_reset == 0) {
     MERON_TRY(gradient_.drop_feedback());
@@ -98,11 +100,28 @@ Status ReduceOperation::encode_rows() {
   kernels::QuantError error;
   MERON_TRY(memory_.place().encode(codec, tasks, &error));
   if (!codec.blocked() || memory_.on_device()) return Ok{};
+  if (std::isinf(error.error_squares) && !gradient_.nonfinite) {
+    gradient_.nonfinite = first_nonfinite_of_rows();
+  }
   gradient_.error = error.relative();
   gradient_.worst = error.worst_block;
   channel_.announce(unit_->own_slot().gradient_error[number_ % 2],
                     std::bit_cast<uint32_t>(static_cast<float>(gradient_.error)));
   return Ok{};
+}
+
+// Only where encoding has found one: a row is read once more.
+std::optional<FlatElement> ReduceOperation::first_nonfinite_of_rows() const {
+  const Recess recess;  // nothing else changes rows meanwhile
+  for (size_t f = 0; f < unit_->flats().size(); ++f) {
+    const Flat& flat = unit_->flats()[f];
+    if (!flat.desc.trainable) continue;
+    const float* const row = memory_.row(f);
+    for (uint64_t i = 0; i < flat.row.size(); ++i) {
+      if (!std::isfinite(row[i])) return FlatElement{f, flat.row.begin + i};
+    }
+  }
+  return {};
 }
 
 Status ReduceOperation::sum_replicas() {
@@ -128,17 +147,33 @@ Status ReduceOperation::sum_replicas() {
   return Ok{};
 }
 
-// All replicas get what comes of decoding, this one too.
+// All replicas take the decoded sums, this one too. The error of a sum joins that of this rank's own
+// row, in the sum's scale, and the next exchange adds both.
 Status ReduceOperation::encode_sums() {
   Place& place = memory_.place();
+  const float scale = pass_.options.scale(unit_->channel().size());
+  const bool keeps = gradient_.codec.feedback && std::isnormal(scale);
   for (size_t f = 0; f < unit_->flats().size(); ++f) {
     const Flat& flat = unit_->flats()[f];
     if (!flat.desc.trainable || flat.part.size() == 0) continue;
     float* const sum = sum_from(f, flat.part.begin);
     std::byte* const encoded = memory_.encoded_sum(f);
-    const meron_encode_task task{encoded, sum, nullptr, flat.part.size(),
+    float* const residual =
+        keeps ? memory_.residual(f) + (flat.part.begin - flat.row.begin) : nullptr;
+    const auto scale_residual = [&](float by) -> Status {
+      if (residual == nullptr || by == 1.0f) return Ok{};
+      Sum scaled;
+      scaled.out = residual;
+      scaled.accumulate = true;
+      scaled.scale = by;
+      scaled.count = flat.part.size();
+      return place.sum(scaled);
+    };
+    const meron_encode_task task{encoded, sum, residual, flat.part.size(),
                                  rounding_seed(*unit_, number_, f, -1)};
+    MERON_TRY(scale_residual(scale));
     MERON_TRY(place.encode(gradient_.codec, {&task, 1}, nullptr));
+    MERON_TRY(scale_residual(1.0f / scale));
     const meron_cast_task back{sum, encoded, flat.part.size()};
     MERON_TRY(place.decode(gradient_.codec, {&back, 1}));
     if (memory_.squares() == nullptr) continue;

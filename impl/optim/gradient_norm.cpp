@@ -37,7 +37,10 @@ Status StepOperation::share_norm() {
     squares.merge(unit->gradient().squares);
   }
   NonFinitePlace place;
-  if (squares.nonfinite()) place = find_nonfinite(optimizer_->units_);
+  const bool encoded =
+      std::any_of(optimizer_->units_.begin(), optimizer_->units_.end(),
+                  [](const auto& unit) { return unit->gradient().nonfinite.has_value(); });
+  if (encoded || squares.nonfinite()) place = find_nonfinite(optimizer_->units_);
   const double largest = std::sqrt(squares.value());
   for (const auto& unit : optimizer_->states_) {
     for (const auto& states : unit) {
@@ -127,7 +130,7 @@ Result<NonFinitePlace> StepOperation::find_overflow() {
       if (!*found) continue;
       place = place_in(*optimizer_->units_[u], f, (*found)->element);
       place.unit = static_cast<uint32_t>(u);
-      place.what = (*found)->in_value ? NonFinitePlace::What::value : NonFinitePlace::What::state;
+      place.kind = (*found)->in_value ? NonFinitePlace::Kind::value : NonFinitePlace::Kind::state;
       return place;
     }
   }

@@ -370,28 +370,28 @@ Error FlatStates::overflow_error(const StateView& view, uint64_t first, uint64_t
   for (uint64_t begin = 0; begin < count && place.unit == NonFinitePlace::kNone; begin += kBlock) {
     const uint64_t size = std::min(kBlock, count - begin);
     const StateView at = view.from(begin);
-    const auto look = [&](const float* from, uint32_t limit, NonFinitePlace::What what) {
+    const auto look = [&](const float* from, uint32_t limit, NonFinitePlace::Kind kind) {
       const float* const end = from + size;
       const float* const found = std::find_if(
           from, end, [&](float value) { return !(kernels::magnitude_of(value) <= limit); });
       if (found == end) return;
       place = place_in(unit_, flat_, first + begin + static_cast<uint64_t>(found - from));
       place.unit = 0;
-      place.what = what;
+      place.kind = kind;
     };
     const float* const p = at.master != nullptr
                                ? at.master
                                : reinterpret_cast<const float*>(flat().own(first + begin));
-    look(p, most.value, NonFinitePlace::What::value);
+    look(p, most.value, NonFinitePlace::Kind::value);
     for (uint32_t k = 0; k < shape_.states; ++k) {
       kernels::decode_states(at.states.type, kernels::state_kind(rule_, k), values.data(),
                              at.states.data[k], at.states.scales[k], size);
-      look(values.data(), most.state, NonFinitePlace::What::state);
+      look(values.data(), most.state, NonFinitePlace::Kind::state);
     }
   }
   return Error(MERON_E_NONFINITE,
                fmt::format("the update on nvme made {} infinite: {}",
-                           place.what == NonFinitePlace::What::value ? "a value" : "a state",
+                           place.kind == NonFinitePlace::Kind::value ? "a value" : "a state",
                            text_of(place, unit_, unit_.rank().transport.rank())),
                "load the last checkpoint, and lower the learning rate or clip the gradients");
 }

@@ -3,7 +3,9 @@
 // changes anything, and all discard them.
 #include <fmt/format.h>
 
-#include <cstring>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "gradient/gradient.h"
 #include "kernels/cpu/reduce.h"
@@ -42,7 +44,7 @@ Error StepOperation::refuse_overflow(const std::string& places) {
   for (int m = channel_.size() - 1; m >= 0; --m) {
     const NonFinitePlace place = place_of(m);
     if (place.unit == NonFinitePlace::kNone) continue;
-    in_value = place.what == NonFinitePlace::What::value;
+    in_value = place.what == NonFinitePlace::Kind::value;
     const Unit& unit = *optimizer_->units_[place.unit];
     if (place.param >= unit.params().size()) continue;
     dtype = name_of(unit.params()[place.param]->desc.dtype);
@@ -68,20 +70,22 @@ Error StepOperation::refuse_overflow(const std::string& places) {
       .during("optimizer_step");
 }
 
+// The first place, and how many ranks have found others. If a codec has encoded it, only the rank
+// that did knows the element: all others have the block that it made NaN.
 std::string StepOperation::places() const {
-  std::string first;
-  int others = 0;
+  std::vector<std::pair<NonFinitePlace, int>> shards, encoded;
   for (int m = 0; m < channel_.size(); ++m) {
     const NonFinitePlace place = place_of(m);
     if (place.unit == NonFinitePlace::kNone) continue;
-    if (!first.empty()) {
-      ++others;
-    } else {
-      first = text_of(place, optimizer_->units_, channel_.members().world_rank(m));
-    }
+    auto& list = place.kind == NonFinitePlace::Kind::encoded ? encoded : shards;
+    list.emplace_back(place, channel_.members().world_rank(m));
   }
-  if (others > 0) first += fmt::format(", and in the shards of {} other ranks", others);
-  return first;
+  const auto& found = encoded.empty() ? shards : encoded;
+  if (found.empty()) return {};
+  const size_t others = found.size() - 1;
+  const std::string_view of = encoded.empty() ? "the shards" : "gradients";
+  return text_of(found.front().first, optimizer_->units_, found.front().second) +
+         (others > 0 ? fmt::format(", and in {} of {} other ranks", of, others) : "");
 }
 
 }  // namespace meron

@@ -16,7 +16,7 @@
  *             meron_reduce_finish_begin: ready, without another micro-batch. meron_reduce_discard:
  *             empty.
  *   ready     the sum is complete: meron_reduced_view shows it, and meron_optimizer_step_begin uses
- *             it: empty. meron_reduce_discard: empty.
+ *             it: empty. meron_reduce_consume, meron_reduce_discard: empty.
  */
 #ifndef MERON_REDUCE_H
 #define MERON_REDUCE_H
@@ -63,7 +63,10 @@ typedef struct {
   meron_reduce_op op;   /* MERON_MEAN divides by the group's size */
   uint32_t boundary;    /* 1: last micro-batch before the step; 0: more follow */
   uint32_t reserved_0;  /* must be 0 */
-  double divisor;       /* additional divisor of the sum, e.g. the number of micro-batches */
+  double divisor;       /* additional divisor of the sum, e.g. the number of micro-batches, times
+                           the loss scale. With a codec that has feedback, give the same one for each
+                           micro-batch of an accumulation: what was lost of the accumulation before
+                           is scaled by the change, so that it counts as much as it did */
   void *stream; /* sources on the device are read after the work that is queued on this stream so
                    far; NULL: its default stream */
 } meron_reduce_options;
@@ -145,12 +148,34 @@ MERON_API MERON_NODISCARD meron_status meron_reduce_finish_begin(
     meron_future *out, meron_unit unit, const meron_reduce_options *options, meron_error **err);
 
 /**
- * Declares the reduced gradient of a unit as used, without a step of Meron's optimizer. Before the
- * accumulation boundary, it discards the accumulation: then all ranks of the group must do the
- * same. Blocks: never. Threads: any. Errors: MERON_E_STATE (there is neither, or a reduction or
- * step is pending), MERON_E_HANDLE, MERON_E_STALE.
+ * Declares the reduced gradient of a unit as used by an optimizer of the trainer's own. If the
+ * codec has feedback, the next gradient makes up for what was lost of this one. Blocks: never.
+ * Threads: any. Errors: MERON_E_STATE (there is none, or a reduction or step is pending),
+ * MERON_E_HANDLE, MERON_E_STALE.
+ */
+MERON_API MERON_NODISCARD meron_status meron_reduce_consume(meron_unit unit, meron_error **err);
+
+/**
+ * Throws the reduced gradient of a unit away, or before the accumulation boundary the accumulation:
+ * then all ranks of the group must do the same. The codec's feedback, which is of this gradient, is
+ * thrown away too. Call meron_reduce_consume instead if an optimizer has used the gradient.
+ * Blocks: if there is feedback, while a save copies it; else never. Threads: any. Errors:
+ * MERON_E_STATE (there is neither, or a reduction or step is pending), MERON_E_HANDLE,
+ * MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_reduce_discard(meron_unit unit, meron_error **err);
+
+/**
+ * Multiplies the codec's feedback, which is what it has lost of gradients so far. Call it if a loss
+ * scale changes that is not a part of options.divisor, with the new scale divided by the old one.
+ * Does nothing if the plan has no feedback.
+ * @param factor  of the next gradients to those before, 0 or more; 0 drops the feedback.
+ * Blocks: if there is feedback, while a save copies it; else never. Threads: any. Errors:
+ * MERON_E_ARGUMENT (the factor), MERON_E_STATE (a reduction is pending), MERON_E_HANDLE,
+ * MERON_E_STALE.
+ */
+MERON_API MERON_NODISCARD meron_status meron_reduce_scale_feedback(meron_unit unit, double factor,
+                                                                   meron_error **err);
 
 MERON_END_DECLS
 

@@ -136,7 +136,7 @@ HWY_INLINE void decode_plain(typename Out::Lane* out, const uint8_t* payload, fl
 template <class Out, uint32_t kBits, bool kStream>
 HWY_NOINLINE void decode_any(typename Out::Lane* out, const uint8_t* payload, float step,
                              size_t runs, QuantFormat format, bool add) {
-  const F32Vec factor = factor_vector<kBits>(decode_factor(step, format));
+  const F32Vec factor = factor_vector<kBits>(step);
   for (size_t r = 0; r < runs; ++r, payload += kQuantRun / 8 * kBits, out += kQuantRun) {
     Run run = decode_run<kBits>(payload, factor);
     if (format.hadamard) butterflies(run);

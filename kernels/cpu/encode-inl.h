@@ -135,7 +135,7 @@ struct Held {
   HWY_INLINE Run run(size_t r) const { return load_held(from + r * kQuantRun); }
 };
 
-// With kError, reports what is lost; the transform keeps sums of squares, up to its factor.
+// With kError, reports what is lost. The scaled transform divides sums of squares by 64.
 template <uint32_t kBits, bool kError, class Source>
 HWY_INLINE void encode_nearest(const Encoding& e, Source source, float scale, uint8_t* payload) {
   const F32Vec inverse = hn::Set(F32Tag(), scale);
@@ -151,7 +151,7 @@ HWY_INLINE void encode_nearest(const Encoding& e, Source source, float scale, ui
     put_run<kBits>(q, payload + r * (kQuantRun / 8 * kBits), e.stream);
   }
   if constexpr (kError) {
-    lost.report(*e.error, (e.format.hadamard ? 0.125 : 1.0) / static_cast<double>(scale));
+    lost.report(*e.error, (e.format.hadamard ? 8.0 : 1.0) / static_cast<double>(scale));
   }
 }
 

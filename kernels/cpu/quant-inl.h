@@ -208,6 +208,14 @@ HWY_INLINE void butterflies(Run& run) {
   }
 }
 
+// Before encoding: scaled first, so that no sum of finite values overflows.
+HWY_INLINE void transform(Run& run) {
+  const F32Vec scale = hn::Set(F32Tag(), kTransformScale);
+  MERON_UNROLL
+  for (size_t i = 0; i < kRunVectors; ++i) run.v[i] = hn::Mul(run.v[i], scale);
+  butterflies(run);
+}
+
 // --- Decoding
 
 // Where a vector has 16 lanes, 4 bits are decoded by looking them up in it.
@@ -279,7 +287,7 @@ struct QuantTerms {
 
 template <uint32_t kBits, bool kHadamard>
 HWY_INLINE Run decoded_term(const QuantTerms& t, size_t k, size_t run_index, size_t block) {
-  const float factor = decode_factor(t.in[k].steps[block], t.format);
+  const float factor = t.in[k].steps[block];
   const auto* payload = reinterpret_cast<const uint8_t*>(t.in[k].payload);
   Run run = decode_run<kBits>(payload + run_index * (kQuantRun / 8 * kBits),
                               factor_vector<kBits>(factor));

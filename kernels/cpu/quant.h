@@ -5,12 +5,13 @@
 //
 // Encoding a block. v[i] = f32(in[i]), then - f32(minus[i]), then + residual[i], where these are
 // given; past the array's end v is 0.
-//   t        = v; with `hadamard` each run of 64 of it is transformed by butterflies of strides
-//              h = 1, 2, 4, 8, 16, 32: of each pair (a, b) at distance h, (a + b, a - b)
+//   t        = v; with `hadamard` each run of 64 of v * 2^-6 is transformed by butterflies of
+//              strides h = 1, 2, 4, 8, 16, 32: of each pair (a, b) at distance h, (a + b, a - b).
+//              They undo themselves up to a factor of 64: scaled before, no sum of finite values
+//              overflows
 //   m        = max |t|
 //   inverse  = qmax / m, and one ulp less where m * inverse > qmax      qmax = 127 or 7
-//   size     = m; with `hadamard` m * 0.125: the transform, normalized, is its own inverse
-//   step     = size / qmax, and one ulp less where step * qmax > size: decoding never exceeds size
+//   step     = m / qmax, and one ulp less where step * qmax > m: |q * step| never exceeds m
 //   q        = t * inverse, rounded to the nearest integer, ties to even; or, when `stochastic`,
 //              floor(t * inverse + u) without another rounding: with both sides scaled by 2^24,
 //              q = (nearest(t * (inverse * 2^24)) + (quant_hash >> 8)) >> 24 in 32-bit integers
@@ -18,8 +19,9 @@
 // infinite or NaN, q is 0 and the step is NaN (0x7fc00000): the block decodes to NaN, never to
 // numbers.
 //
-// Decoding: x[i] = f32(q) * step; with `hadamard` x[i] = f32(q) * (step * 0.125), and then the
-// butterflies. x is rounded to the output's type as half.h says.
+// Decoding: x[i] = f32(q) * step, and with `hadamard` then the butterflies. x is rounded to the
+// output's type as half.h says. With `hadamard` x can exceed the largest |v| by the rounding
+// error, so that values within that error of the largest float may decode to infinity.
 //
 // Bytes of a block: with 8 bits, q of element i is byte i. With 4 bits, each run of 64 elements is
 // 32 bytes: byte j holds element j in its low and element j + 32 in its high half. Both are two's

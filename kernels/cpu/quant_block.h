@@ -43,19 +43,16 @@ struct BlockScale {
     kind = Kind::ordinary;
     inverse = qmax / m;
     inverse = one_ulp_less_if(m * inverse > qmax, inverse);
-    const float size = format.hadamard ? m * 0.125f : m;
-    step = size / qmax;
-    step = one_ulp_less_if(step * qmax > size, step);
+    step = m / qmax;
+    step = one_ulp_less_if(step * qmax > m, step);
   }
 
   Kind kind = Kind::zero;
   float inverse = 0, step = 0;
 };
 
-// The factor of q in decoding.
-constexpr float decode_factor(float step, QuantFormat format) {
-  return format.hadamard ? step * 0.125f : step;
-}
+// By which values are multiplied before the butterflies of a run.
+inline constexpr float kTransformScale = 1.0f / static_cast<float>(kQuantRun);
 
 // Random bits are a function of the seed and of the element's number: `upper` are the number's
 // upper 32 bits, `lower` the others.

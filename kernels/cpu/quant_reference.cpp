@@ -36,7 +36,6 @@ void butterflies(float* run) {
 }
 
 void transform(float* values, QuantFormat format) {
-  if (!format.hadamard) return;
   for (size_t i = 0; i < format.block; i += kQuantRun) butterflies(values + i);
 }
 
@@ -63,18 +62,20 @@ int32_t get(const std::byte* block, QuantFormat format, size_t i) {
 }
 
 void decode_block(float* values, const std::byte* payload, float step, QuantFormat format) {
-  const float factor = decode_factor(step, format);
   for (size_t i = 0; i < format.block; ++i) {
-    values[i] = static_cast<float>(get(payload, format, i)) * factor;
+    values[i] = static_cast<float>(get(payload, format, i)) * step;
   }
-  transform(values, format);
+  if (format.hadamard) transform(values, format);
 }
 
 // Encodes v[0, format.block), whose first element has the number `number`; returns the step.
 BlockScale encode_block(std::byte* payload, const float* v, QuantFormat format, uint64_t seed,
                         uint64_t number) {
   std::vector<float> t(v, v + format.block);
-  transform(t.data(), format);
+  if (format.hadamard) {
+    for (float& value : t) value *= kTransformScale;
+    transform(t.data(), format);
+  }
   uint32_t magnitude = 0;
   for (const float value : t) {
     magnitude = std::max(magnitude, std::bit_cast<uint32_t>(value) & 0x7fffffffu);

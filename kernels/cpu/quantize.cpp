@@ -100,7 +100,7 @@ class Prepared {
   HWY_INLINE void add(size_t r, Run run, I32Vec& largest) const {
     store_held(run, buffer_.v + r * kQuantRun);
     if (hadamard_) {
-      butterflies(run);
+      transform(run);
       store_held(run, buffer_.transformed + r * kQuantRun);
     }
     MERON_UNROLL
@@ -124,7 +124,7 @@ HWY_NOINLINE void look_back(const Encoding& e, const BlockScale& scale, const fl
   const F32Tag d;
   const F32Vec beta = hn::Set(d, e.beta), rest = hn::Set(d, 1.0f - e.beta);
   const F32Vec unit = hn::Set(d, scale.inverse);
-  const F32Vec factor = factor_vector<kBits>(decode_factor(scale.step, e.format));
+  const F32Vec factor = factor_vector<kBits>(scale.step);
   Lost squares;
   for (size_t r = 0; r < e.format.block / kQuantRun; ++r) {
     const Run value = load_held(v + r * kQuantRun);

@@ -55,6 +55,16 @@ MERON_DEVICE void butterflies(Share& share, unsigned lane) {
   }
 }
 
+// Before encoding: scaled first, so that no sum of finite values overflows.
+MERON_DEVICE void transform(Share& share, unsigned lane) {
+#pragma unroll
+  for (unsigned h = 0; h < 2; ++h) {
+#pragma unroll
+    for (unsigned c = 0; c < 4; ++c) share.half[h].v[c] *= kernels::kTransformScale;
+  }
+  butterflies(share, lane);
+}
+
 // --- Bytes of a lane's share: two words of 8-bit integers, one of 4-bit ones
 
 struct Codes {
@@ -118,7 +128,7 @@ MERON_DEVICE Share decode(const Codes& codes, float factor) {
 
 template <uint32_t kBits>
 MERON_DEVICE Share decode(const Codes& codes, float step, QuantFormat format, unsigned lane) {
-  Share share = decode<kBits>(codes, kernels::decode_factor(step, format));
+  Share share = decode<kBits>(codes, step);
   if (format.hadamard) butterflies(share, lane);
   return share;
 }

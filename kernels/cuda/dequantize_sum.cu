@@ -47,7 +47,7 @@ MERON_DEVICE Share sum_tile(const EncodedSum& sum, uint64_t begin, unsigned lane
     }
 #pragma unroll
     for (unsigned i = 0; i < inputs(); ++i) {
-      Share term = decode<kBits>(codes[i], kernels::decode_factor(steps[i], layout.format));
+      Share term = decode<kBits>(codes[i], steps[i]);
       if constexpr (kHadamard) butterflies(term, lane);
       if (i == 0 && k == 0 && sum.before == nullptr) {
         total = term;
@@ -133,7 +133,7 @@ MERON_KERNEL sum_quantize_kernel(MERON_PARAMETER EncodedSum sum, MERON_PARAMETER
     const Share v = whole ? sum_tile<kBits, kHadamard, true>(sum, begin, lane)
                           : sum_tile<kBits, kHadamard, false>(sum, begin, lane);
     Share t[1] = {v};
-    if (to.layout.format.hadamard) butterflies(t[0], lane);
+    if (to.layout.format.hadamard) transform(t[0], lane);
     uint32_t largest[1];
     encoder.find_largest(t, largest);
     const BlockScale scale(largest[0], to.layout.format);

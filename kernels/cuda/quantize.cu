@@ -101,7 +101,7 @@ MERON_KERNEL quantize_kernel(MERON_PARAMETER Quantization q) {
 #pragma unroll
     for (unsigned i = 0; i < kTiles; ++i) {
       t[i] = v[i];
-      if (q.to.layout.format.hadamard) butterflies(t[i], lane);
+      if (q.to.layout.format.hadamard) transform(t[i], lane);
     }
     uint32_t largest[kTiles];
     encoder.find_largest(t, largest);

@@ -763,7 +763,7 @@ struct meron_reduce_options
     op::meron_reduce_op # MERON_MEAN divides by the group's size
     boundary::UInt32 # 1: last micro-batch before the step; 0: more follow
     reserved_0::UInt32 # must be 0
-    divisor::Float64 # additional divisor of the sum, e.g. the number of micro-batches
+    divisor::Float64 # additional divisor of the sum, e.g. the number of micro-batches, times the loss scale. With a codec that has feedback, give the same one for each micro-batch of an accumulation: what was lost of the accumulation before is scaled by the change, so that it counts as much as it did
     stream::Ptr{Cvoid} # sources on the device are read after the work that is queued on this stream so far; NULL: its default stream
 end
 
@@ -936,7 +936,9 @@ mutable struct Functions
     meron_reduce_wait::Ptr{Cvoid}
     meron_reduced_view::Ptr{Cvoid}
     meron_reduce_finish_begin::Ptr{Cvoid}
+    meron_reduce_consume::Ptr{Cvoid}
     meron_reduce_discard::Ptr{Cvoid}
+    meron_reduce_scale_feedback::Ptr{Cvoid}
     meron_schedule_options_init::Ptr{Cvoid}
     meron_schedule_create::Ptr{Cvoid}
     meron_schedule_begin::Ptr{Cvoid}
@@ -958,7 +960,8 @@ mutable struct Functions
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
-        C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL)
+        C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
+        C_NULL, C_NULL)
 end
 const functions = Functions()
 
@@ -3102,20 +3105,54 @@ meron_gradient_view), MERON_E_HANDLE, MERON_E_STALE, -3xx.
         Ptr{meron_reduce_options}, Ptr{Ptr{meron_error}}), out, unit, options, err)
 
 """
-    meron_reduce_discard(unit, err)
+    meron_reduce_consume(unit, err)
 
-Declares the reduced gradient of a unit as used, without a step of Meron's optimizer. Before the
-accumulation boundary, it discards the accumulation: then all ranks of the group must do the
-same.
+Declares the reduced gradient of a unit as used by an optimizer of the trainer's own. If the
+codec has feedback, the next gradient makes up for what was lost of this one.
 
 Blocks: never.
+Threads: any.
+Errors: MERON_E_STATE (there is none, or a reduction or step is pending), MERON_E_HANDLE,
+MERON_E_STALE.
+"""
+@inline meron_reduce_consume(unit, err) = ccall(
+        functions.meron_reduce_consume, meron_status, (meron_unit, Ptr{Ptr{meron_error}}), unit,
+        err)
+
+"""
+    meron_reduce_discard(unit, err)
+
+Throws the reduced gradient of a unit away, or before the accumulation boundary the
+accumulation: then all ranks of the group must do the same. The codec's feedback, which is of
+this gradient, is thrown away too. Call meron_reduce_consume instead if an optimizer has used
+the gradient.
+
+Blocks: if there is feedback, while a save copies it; else never.
 Threads: any.
 Errors: MERON_E_STATE (there is neither, or a reduction or step is pending), MERON_E_HANDLE,
 MERON_E_STALE.
 """
-@inline meron_reduce_discard(unit, err) = ccall(
+@inline meron_reduce_discard(unit, err) = @blocking_ccall(
         functions.meron_reduce_discard, meron_status, (meron_unit, Ptr{Ptr{meron_error}}), unit,
         err)
+
+"""
+    meron_reduce_scale_feedback(unit, factor, err)
+
+Multiplies the codec's feedback, which is what it has lost of gradients so far. Call it if a
+loss scale changes that is not a part of options.divisor, with the new scale divided by the old
+one. Does nothing if the plan has no feedback.
+
+- `factor`: of the next gradients to those before, 0 or more; 0 drops the feedback.
+
+Blocks: if there is feedback, while a save copies it; else never.
+Threads: any.
+Errors: MERON_E_ARGUMENT (the factor), MERON_E_STATE (a reduction is pending), MERON_E_HANDLE,
+MERON_E_STALE.
+"""
+@inline meron_reduce_scale_feedback(unit, factor, err) = @blocking_ccall(
+        functions.meron_reduce_scale_feedback, meron_status, (meron_unit, Float64,
+        Ptr{Ptr{meron_error}}), unit, factor, err)
 
 """
     meron_schedule_options_init(options, struct_size, err)

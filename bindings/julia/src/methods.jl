@@ -59,6 +59,43 @@ function abort(group::Group, reason = nothing)
     return
 end
 
+export consume!
+"""
+    consume!(unit)
+
+Declares the reduced gradient of a unit as used by an optimizer of the trainer's own. If the
+codec has feedback, the next gradient makes up for what was lost of this one.
+
+Never blocks.
+
+Throws `MERON_E_STATE` (there is none, or a reduction or step is pending), `MERON_E_HANDLE`,
+`MERON_E_STALE`.
+"""
+function consume!(unit::Unit)
+    @check LibMeron.meron_reduce_consume(raw(unit))
+    return
+end
+
+export scale_feedback!
+"""
+    scale_feedback!(unit, factor)
+
+Multiplies the codec's feedback, which is what it has lost of gradients so far. Call it if a
+loss scale changes that is not a part of options.divisor, with the new scale divided by the old
+one. Does nothing if the plan has no feedback.
+
+`factor`: of the next gradients to those before, 0 or more; 0 drops the feedback.
+
+Blocks if there is feedback, while a save copies it; else never.
+
+Throws `MERON_E_ARGUMENT` (the factor), `MERON_E_STATE` (a reduction is pending),
+`MERON_E_HANDLE`, `MERON_E_STALE`.
+"""
+function scale_feedback!(unit::Unit, factor)
+    @check LibMeron.meron_reduce_scale_feedback(raw(unit), factor)
+    return
+end
+
 export set_learning_rate!
 """
     set_learning_rate!(optimizer, learning_rate)

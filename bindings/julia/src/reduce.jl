@@ -163,8 +163,9 @@ end
 """
     discard!(unit)
 
-Declares the reduced gradient as used, without a step of Meron's optimizer; or gives an accumulation up
-whose boundary has not come, as all ranks then must. Never blocks.
+Throws the reduced gradient away, with the codec's feedback; or the accumulation, before its boundary,
+as all ranks then must. After a step of your own optimizer, call `consume!` instead. Blocks, if the codec has
+feedback, while a save copies it.
 """
 function discard!(unit::Unit)
     @check LibMeron.meron_reduce_discard(raw(unit))

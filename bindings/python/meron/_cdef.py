@@ -641,7 +641,9 @@ meron_status meron_reduce_wait(const meron_unit *units, size_t count, int64_t ti
 meron_status meron_reduced_view(meron_view *out, meron_param param, meron_error **err);
 meron_status meron_reduce_finish_begin(meron_future *out, meron_unit unit, const
     meron_reduce_options *options, meron_error **err);
+meron_status meron_reduce_consume(meron_unit unit, meron_error **err);
 meron_status meron_reduce_discard(meron_unit unit, meron_error **err);
+meron_status meron_reduce_scale_feedback(meron_unit unit, double factor, meron_error **err);
 typedef struct { uint64_t id; } meron_schedule;
 #define MERON_SCHEDULE_KINDS 16
 typedef struct {

@@ -44,6 +44,31 @@ class ParamMethods(Handled):
 class UnitMethods(Handled):
     """Calls of meron_unit that need nothing of Python's own."""
 
+    def consume(self) -> None:
+        """Declares the reduced gradient of a unit as used by an optimizer of the trainer's own. If
+        the codec has feedback, the next gradient makes up for what was lost of this one.
+
+        Never blocks.
+
+        Raises StateError (there is none, or a reduction or step is pending), HandleError,
+        StaleError.
+        """
+        call(lib.meron_reduce_consume, self._for_call())
+
+    def scale_feedback(self, factor: float) -> None:
+        """Multiplies the codec's feedback, which is what it has lost of gradients so far. Call it
+        if a loss scale changes that is not a part of options.divisor, with the new scale
+        divided by the old one. Does nothing if the plan has no feedback.
+
+        `factor`: of the next gradients to those before, 0 or more; 0 drops the feedback.
+
+        Blocks if there is feedback, while a save copies it; else never.
+
+        Raises ArgumentError (the factor), StateError (a reduction is pending), HandleError,
+        StaleError.
+        """
+        call(lib.meron_reduce_scale_feedback, self._for_call(), factor)
+
 
 class OptimizerMethods(Handled):
     """Calls of meron_optimizer that need nothing of Python's own."""

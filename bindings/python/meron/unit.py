@@ -270,9 +270,11 @@ class Unit(UnitMethods, Owner):
         return self._reduced.add(as_part(view, lifetime))
 
     def discard(self) -> None:
-        """Declares the reduced gradient as used, without a step of Meron's optimizer.
+        """Throws the reduced gradient away, with the codec's feedback.
 
-        Or gives an accumulation up whose boundary has not come: then all ranks must do the same.
+        Before the accumulation boundary, it throws the accumulation away: then all ranks must do
+        the same. After a step of your own optimizer, call `consume` instead. Blocks, if the codec
+        has feedback, while a save copies it.
         """
         self._context._require_open()
         call(lib.meron_reduce_discard, self._handle)

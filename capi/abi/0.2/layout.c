@@ -738,6 +738,7 @@ IS(MERON_CHECKPOINT_EXTRA == 1, "MERON_CHECKPOINT_EXTRA was 1");
 IS(MERON_CHECKPOINT_MISSING == 2, "MERON_CHECKPOINT_MISSING was 2");
 IS(MERON_CHECKPOINT_UNEXPECTED == 3, "MERON_CHECKPOINT_UNEXPECTED was 3");
 IS(MERON_CHECKPOINT_MANIFEST == 4, "MERON_CHECKPOINT_MANIFEST was 4");
+IS(MERON_CHECKPOINT_PASSED_OVER == 5, "MERON_CHECKPOINT_PASSED_OVER was 5");
 
 HAS_TYPE((meron_gather_mode)0, int32_t, "meron_gather_mode was int32_t");
 IS(MERON_GATHER_VIEW == 0, "MERON_GATHER_VIEW was 0");
@@ -881,7 +882,9 @@ HAS_TYPE(&meron_reduce_begin, meron_status (*)(meron_future *, meron_unit, const
 HAS_TYPE(&meron_reduce_wait, meron_status (*)(const meron_unit *, size_t, int64_t, meron_error **), "meron_reduce_wait was meron_status (*)(const meron_unit *, size_t, int64_t, meron_error **)");
 HAS_TYPE(&meron_reduced_view, meron_status (*)(meron_view *, meron_param, meron_error **), "meron_reduced_view was meron_status (*)(meron_view *, meron_param, meron_error **)");
 HAS_TYPE(&meron_reduce_finish_begin, meron_status (*)(meron_future *, meron_unit, const meron_reduce_options *, meron_error **), "meron_reduce_finish_begin was meron_status (*)(meron_future *, meron_unit, const meron_reduce_options *, meron_error **)");
+HAS_TYPE(&meron_reduce_consume, meron_status (*)(meron_unit, meron_error **), "meron_reduce_consume was meron_status (*)(meron_unit, meron_error **)");
 HAS_TYPE(&meron_reduce_discard, meron_status (*)(meron_unit, meron_error **), "meron_reduce_discard was meron_status (*)(meron_unit, meron_error **)");
+HAS_TYPE(&meron_reduce_scale_feedback, meron_status (*)(meron_unit, double, meron_error **), "meron_reduce_scale_feedback was meron_status (*)(meron_unit, double, meron_error **)");
 HAS_TYPE(&meron_schedule_options_init, meron_status (*)(meron_schedule_options *, size_t, meron_error **), "meron_schedule_options_init was meron_status (*)(meron_schedule_options *, size_t, meron_error **)");
 HAS_TYPE(&meron_schedule_create, meron_status (*)(meron_schedule *, const meron_unit *, size_t, const meron_schedule_options *, meron_error **), "meron_schedule_create was meron_status (*)(meron_schedule *, const meron_unit *, size_t, const meron_schedule_options *, meron_error **)");
 HAS_TYPE(&meron_schedule_begin, meron_status (*)(meron_schedule, uint32_t, meron_error **), "meron_schedule_begin was meron_status (*)(meron_schedule, uint32_t, meron_error **)");

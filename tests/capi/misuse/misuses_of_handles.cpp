@@ -161,7 +161,9 @@ std::vector<Place> unit_places() {
       PLACE(unit, meron_reduce_begin, &out.future, it, nullptr, 0, nullptr),
       PLACE(unit, meron_reduce_finish_begin, &out.future, it, nullptr),
       PLACE(unit, meron_reduce_wait, &it, 1, 0),
+      PLACE(unit, meron_reduce_consume, it),
       PLACE(unit, meron_reduce_discard, it),
+      PLACE(unit, meron_reduce_scale_feedback, it, 1.0),
       PLACE(unit, meron_schedule_create, &out.schedule, &it, 1, nullptr),
       PLACE(unit, meron_optimizer_create, &out.optimizer, &it, 1, nullptr),
   };

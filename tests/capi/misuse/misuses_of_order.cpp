@@ -220,6 +220,8 @@ std::vector<Misuse> misuses_of_order() {
                meron_view view{};
                return FAILURE_OF(meron_reduced_view, &view, o.loose);
              }),
+      misuse("meron_reduce_consume: nothing reduced", MERON_E_STATE,
+             [](Objects& o) { return FAILURE_OF(meron_reduce_consume, o.a->units[0]); }),
       misuse("meron_reduce_discard: nothing reduced", MERON_E_STATE,
              [](Objects& o) { return FAILURE_OF(meron_reduce_discard, o.a->units[0]); }),
       misuse("meron_gather_dlpack: the caller's memory", MERON_E_UNSUPPORTED,

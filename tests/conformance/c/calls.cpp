@@ -23,6 +23,14 @@ void call_function(Session& session, const Statement& statement) {
     check_has(text, statement);
     return;
   }
+  if (function == "meron_reduce_consume") {
+    call(meron_reduce_consume, session.find<Unit>(statement.name).handle);
+    return;
+  }
+  if (function == "meron_reduce_scale_feedback") {
+    call(meron_reduce_scale_feedback, session.find<Unit>(statement.name).handle, static_cast<double>(statement.number("factor", 0)));
+    return;
+  }
   if (function == "meron_schedule_drop") {
     call(meron_schedule_drop, session.find<Schedule>(statement.name).handle);
     return;

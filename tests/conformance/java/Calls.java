@@ -3,6 +3,7 @@
 import org.meron.Io;
 import org.meron.Plan;
 import org.meron.Schedule;
+import org.meron.Unit;
 
 /** The operation "call". ../README.md defines it. */
 final class Calls {
@@ -18,6 +19,12 @@ final class Calls {
                 return true;
             case "meron_plan_table":
                 Values.has(session.find(Plan.class, name).table(), statement);
+                return true;
+            case "meron_reduce_consume":
+                session.find(Unit.class, name).consume();
+                return true;
+            case "meron_reduce_scale_feedback":
+                session.find(Unit.class, name).scaleFeedback(statement.number("factor", 0));
                 return true;
             case "meron_schedule_drop":
                 session.find(Schedule.class, name).drop();

@@ -116,8 +116,11 @@ class CodeArray {
   Array payload_, steps_;
 };
 
-// Like fill(), with a few blocks of one kind each: tiny, zero, huge, not finite.
-inline void fill_blocks(Array& array, uint32_t seed, size_t block) {
+// Like fill(), with a few blocks of one kind each: tiny, zero, huge, not finite. After the
+// transform the largest float may decode to infinity, so its blocks are less huge.
+inline void fill_blocks(Array& array, uint32_t seed, QuantFormat format) {
+  const size_t block = format.block;
+  const float huge = format.hadamard ? 1e38f : 3.4028235e38f;
   fill(array, seed, false);
   for (size_t i = 0; i < array.size(); ++i) {
     switch (i / block % 9) {
@@ -128,7 +131,7 @@ inline void fill_blocks(Array& array, uint32_t seed, size_t block) {
         array.set(i, 0.0f);
         break;
       case 4:
-        array.set(i, i % 7 == 0 ? -3.4028235e38f : 1e37f);
+        array.set(i, i % 7 == 0 ? -huge : 1e37f);
         break;
       case 6:
         if (i % block == seed % block) array.set(i, i % 2 == 0 ? INFINITY : NAN);

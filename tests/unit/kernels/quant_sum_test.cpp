@@ -20,7 +20,7 @@ struct Terms {
     for (size_t k = 0; k < count; ++k) {
       Array values(Type::f32, n);
       if (special) {
-        fill_blocks(values, static_cast<uint32_t>(k + n), format.block);
+        fill_blocks(values, static_cast<uint32_t>(k + n), format);
       } else {
         fill(values, static_cast<uint32_t>(k + n), false);
       }

@@ -38,7 +38,7 @@ void expect_reference(Type type, QuantFormat format, size_t n, size_t offset, Ex
                                   << extras.residual << ", error " << extras.error);
   const uint64_t seed = 77 + n, first = (uint64_t{1} << 32) - 128;  // the number's halves change
   Array in(type, n, offset), minus(type, n, offset + 1), residual(Type::f32, n, offset);
-  fill_blocks(in, static_cast<uint32_t>(n), format.block);
+  fill_blocks(in, static_cast<uint32_t>(n), format);
   fill(minus, 5, false);
   fill(residual, 6, false);
   Array expected_residual(residual);
@@ -147,6 +147,46 @@ TEST_P(Quantize, TheTransformSpreadsOutliers) {
              hadamard ? &smooth : &plain);
   }
   EXPECT_LT(smooth.relative(), 0.8 * plain.relative());
+}
+
+// A sum of 64 values of 1e38 is no float.
+TEST_P(Quantize, TheTransformDoesNotOverflow) {
+  constexpr size_t kN = 256;
+  for (const QuantFormat format : formats({64, 256})) {
+    if (!format.hadamard) continue;
+    for (const bool equal : {false, true}) {
+      Array in(Type::f32, kN), out(Type::f32, kN);
+      fill(in, 13, false);
+      for (size_t i = 0; i < kN; ++i) {
+        in.set(i, equal || in.get(i) > 0 ? 1e38f : -1e38f);
+      }
+      CodeArray code(kN, format);
+      QuantError error;
+      quantize(code.at(), in.data(), Type::f32, kN, format, 0, 0, nullptr, nullptr, 0, &error);
+      dequantize(out.data(), Type::f32, code.at(), kN, format);
+      for (size_t i = 0; i < kN; ++i) {
+        ASSERT_NEAR(out.get(i), in.get(i), format.bits == 8 ? 6e36 : 8e37) << format << " " << i;
+      }
+      EXPECT_LT(error.relative(), format.bits == 8 ? 0.05 : 0.5) << format;
+    }
+  }
+}
+
+// Blocks that are equal up to a power of two have the same integers: the transform's scale, which
+// keeps sums of huge values finite, takes no bit of others.
+TEST_P(Quantize, IntegersDoNotDependOnTheMagnitude) {
+  constexpr size_t kN = 512;
+  for (const QuantFormat format : formats({64, 256})) {
+    Array in(Type::f32, kN), scaled(Type::f32, kN);
+    fill(in, 14, false);
+    CodeArray first(kN, format), second(kN, format);
+    quantize(first.at(), in.data(), Type::f32, kN, format, 3, 0);
+    for (const int power : {-60, 60, 110}) {
+      for (size_t i = 0; i < kN; ++i) scaled.set(i, std::ldexp(in.get(i), power));
+      quantize(second.at(), scaled.data(), Type::f32, kN, format, 3, 0);
+      for (size_t i = 0; i < kN; ++i) ASSERT_EQ(second.q(i), first.q(i)) << format << " " << power;
+    }
+  }
 }
 
 // Integers of the format, times a step that is exact: the same bytes come back for ever.
@@ -262,7 +302,9 @@ TEST_P(Quantize, ZeroAndTinyBlocksAreZeros) {
 // From the smallest value that is kept to the largest: never an infinity, never beyond the input.
 TEST_P(Quantize, TheExtremesOfF32AreKept) {
   for (const QuantFormat format : formats({64})) {
-    for (const float value : {kQuantTiny, 1e-20f, std::numeric_limits<float>::max()}) {
+    // The transform spreads a single value over 64 elements.
+    const float least = format.hadamard ? kQuantTiny * 64 : kQuantTiny;
+    for (const float value : {least, 1e-20f, std::numeric_limits<float>::max()}) {
       std::vector<float> in(64), out(64);
       in[3] = -value;
       CodeArray code(64, format);

@@ -59,7 +59,7 @@ void expect_quantized(QuantFormat format, Type type, size_t n, size_t offset, ui
                                   << (extras.residual ? ", residual" : "")
                                   << (extras.error ? ", error" : ""));
   Array in(type, n, offset), minus(type, n, offset), residual(Type::f32, n, offset);
-  kernels::fill_blocks(in, static_cast<uint32_t>(n), format.block);
+  kernels::fill_blocks(in, static_cast<uint32_t>(n), format);
   kernels::fill(minus, 2, false);
   kernels::fill(residual, 3, false);
   CodeArray expected(n, format), actual(n, format);

@@ -48,6 +48,10 @@ shardings: weakref.WeakKeyDictionary[meron.Context, Any] = weakref.WeakKeyDictio
 # The Shards of every optimizer of torch (optimizer.py). One engine operation takes the gradients of
 # a whole unit: it cannot serve two optimizers.
 shards: weakref.WeakSet[Any] = weakref.WeakSet()
+# By GradScaler: the optimizers whose shards it has unscaled (grad_scaler.py).
+scaled_optimizers: weakref.WeakKeyDictionary[Any, weakref.WeakSet[Any]] = (
+    weakref.WeakKeyDictionary()
+)
 # By class of modules: the code that torch.compile compiles (hooks.py).
 compiled_codes: weakref.WeakKeyDictionary[type, types.CodeType] = weakref.WeakKeyDictionary()
 # Modules that DistributedDataParallel is around (data_parallel.py).

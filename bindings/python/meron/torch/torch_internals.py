@@ -225,11 +225,12 @@ CLIP_WITH_NORM = ("_clip_grads_with_norm_", "clip_grads_with_norm_")
 non_finite_check_and_unscale = need(
     "_amp_foreach_non_finite_check_and_unscale_", "scale gradients by GradScaler"
 )
-UNSCALE, MAYBE_STEP = "_unscale_grads_", "_maybe_opt_step"
+UNSCALE, MAYBE_STEP, UPDATE = "_unscale_grads_", "_maybe_opt_step", "update"
 unscale: Callable[..., dict[torch.device, torch.Tensor]] = need(
     f"amp.GradScaler.{UNSCALE}", "scale gradients by GradScaler"
 )
 maybe_step = need(f"amp.GradScaler.{MAYBE_STEP}", "scale gradients by GradScaler")
+update_scale = need(f"amp.GradScaler.{UPDATE}", "scale gradients by GradScaler")
 
 
 def has_scheduler_mark(step: Any) -> bool:

@@ -1257,7 +1257,10 @@ pub struct meron_reduce_options {
     pub boundary: u32,
     /// Must be 0
     pub reserved_0: u32,
-    /// Additional divisor of the sum, e.g. the number of micro-batches
+    /// Additional divisor of the sum, e.g. the number of micro-batches, times the loss scale.
+    /// With a codec that has feedback, give the same one for each micro-batch of an accumulation:
+    /// what was lost of the accumulation before is scaled by the change, so that it counts as
+    /// much as it did
     pub divisor: f64,
     /// Sources on the device are read after the work that is queued on this stream so far; NULL:
     /// its default stream
@@ -3606,11 +3609,24 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Declares the reduced gradient of a unit as used, without a step of Meron's optimizer.
-    /// Before the accumulation boundary, it discards the accumulation: then all ranks of the
-    /// group must do the same.
+    /// Declares the reduced gradient of a unit as used by an optimizer of the trainer's own. If
+    /// the codec has feedback, the next gradient makes up for what was lost of this one.
     ///
     /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_STATE (there is none, or a reduction or step is pending), MERON_E_HANDLE,
+    /// MERON_E_STALE.
+    #[must_use]
+    pub fn meron_reduce_consume(unit: meron_unit, err: *mut *mut meron_error) -> meron_status;
+
+    /// Throws the reduced gradient of a unit away, or before the accumulation boundary the
+    /// accumulation: then all ranks of the group must do the same. The codec's feedback, which is
+    /// of this gradient, is thrown away too. Call meron_reduce_consume instead if an optimizer
+    /// has used the gradient.
+    ///
+    /// **Blocks**: if there is feedback, while a save copies it; else never.
     ///
     /// **Threads**: any.
     ///
@@ -3618,6 +3634,25 @@ extern "C" {
     /// MERON_E_HANDLE, MERON_E_STALE.
     #[must_use]
     pub fn meron_reduce_discard(unit: meron_unit, err: *mut *mut meron_error) -> meron_status;
+
+    /// Multiplies the codec's feedback, which is what it has lost of gradients so far. Call it if
+    /// a loss scale changes that is not a part of options.divisor, with the new scale divided by
+    /// the old one. Does nothing if the plan has no feedback.
+    ///
+    /// - `factor`: of the next gradients to those before, 0 or more; 0 drops the feedback.
+    ///
+    /// **Blocks**: if there is feedback, while a save copies it; else never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT (the factor), MERON_E_STATE (a reduction is pending),
+    /// MERON_E_HANDLE, MERON_E_STALE.
+    #[must_use]
+    pub fn meron_reduce_scale_feedback(
+        unit: meron_unit,
+        factor: f64,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
 
     /// Fills the first `struct_size` bytes of \*options with the initial value (for languages
     /// without macros).

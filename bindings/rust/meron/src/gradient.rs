@@ -143,7 +143,12 @@ impl<'u> Reduced<'u> {
         }
     }
 
-    /// Declares them as used, without a step of Meron's optimizer.
+    /// Declares them as used by an optimizer of your own.
+    pub fn consume(self) -> Result<()> {
+        self.unit.consume()
+    }
+
+    /// Throws them away, with the codec's feedback.
     pub fn discard(self) -> Result<()> {
         self.unit.discard()
     }

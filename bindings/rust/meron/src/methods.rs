@@ -6,7 +6,7 @@ use meron_sys as sys;
 
 use crate::call::{check, receive, receive_text};
 use crate::home::ForCall;
-use crate::{Context, Group, Io, Optimizer, Plan, Result, Schedule};
+use crate::{Context, Group, Io, Optimizer, Plan, Result, Schedule, Unit};
 
 impl Context {
     /// The flight recorder: the last operations (up to 1,024) of every rank of the world, as
@@ -77,6 +77,41 @@ impl Group {
         let handle = self.for_call()?;
         // SAFETY: a wrong handle gives an error; texts live during the call.
         receive(0, |out, err| unsafe { sys::meron_group_size(out, handle, err) })
+    }
+}
+
+impl Unit {
+    /// Declares the reduced gradient of a unit as used by an optimizer of the trainer's own. If
+    /// the codec has feedback, the next gradient makes up for what was lost of this one.
+    ///
+    /// Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::State` (there is none, or a reduction or step is pending),
+    /// `ErrorKind::Handle`, `ErrorKind::Stale`.
+    pub fn consume(&self) -> Result<()> {
+        let handle = self.for_call()?;
+        // SAFETY: a wrong handle gives an error; texts live during the call.
+        check(|err| unsafe { sys::meron_reduce_consume(handle, err) })
+    }
+
+    /// Multiplies the codec's feedback, which is what it has lost of gradients so far. Call it if
+    /// a loss scale changes that is not a part of options.divisor, with the new scale divided by
+    /// the old one. Does nothing if the plan has no feedback.
+    ///
+    /// `factor`: of the next gradients to those before, 0 or more; 0 drops the feedback.
+    ///
+    /// Blocks if there is feedback, while a save copies it; else never.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Argument` (the factor), `ErrorKind::State` (a reduction is pending),
+    /// `ErrorKind::Handle`, `ErrorKind::Stale`.
+    pub fn scale_feedback(&self, factor: f64) -> Result<()> {
+        let handle = self.for_call()?;
+        // SAFETY: a wrong handle gives an error; texts live during the call.
+        check(|err| unsafe { sys::meron_reduce_scale_feedback(handle, factor, err) })
     }
 }
 

@@ -148,8 +148,8 @@ impl Unit {
         .map(|handle| Operation::new(handle, self.shared()))
     }
 
-    /// Declares the reduced gradient as used, without a step of Meron's optimizer; or gives an accumulation
-    /// up whose boundary has not come, as all ranks then must.
+    /// Throws the reduced gradient away, with the codec's feedback; or the accumulation, before its boundary,
+    /// as all ranks then must. After a step of your own optimizer, call `consume` instead.
     ///
     /// # Errors
     ///

@@ -420,7 +420,10 @@ pub struct ReduceOptions {
     pub op: ReduceOp,
     /// True for the last micro-batch before the step.
     pub boundary: bool,
-    /// Additional divisor of the sum, e.g. the number of micro-batches.
+    /// Additional divisor of the sum, e.g. the number of micro-batches, times the loss scale.
+    /// With a codec that has feedback, give the same one for each micro-batch of an accumulation:
+    /// what was lost of the accumulation before is scaled by the change, so that it counts as
+    /// much as it did.
     pub divisor: f64,
     /// Sources on the device are read after the queued work of this stream; by default the
     /// device's default stream.
@@ -453,7 +456,10 @@ impl ReduceOptions {
         self
     }
 
-    /// Additional divisor of the sum, e.g. the number of micro-batches.
+    /// Additional divisor of the sum, e.g. the number of micro-batches, times the loss scale.
+    /// With a codec that has feedback, give the same one for each micro-batch of an accumulation:
+    /// what was lost of the accumulation before is scaled by the change, so that it counts as
+    /// much as it did.
     #[must_use]
     pub fn divisor(mut self, value: f64) -> ReduceOptions {
         self.divisor = value;

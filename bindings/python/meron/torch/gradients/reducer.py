@@ -23,6 +23,7 @@ from meron.torch.tensors import tensor_of
 from meron.torch.unit import ShardedUnit
 
 reduce_finish_begin = lib.meron_reduce_finish_begin
+reduce_consume = lib.meron_reduce_consume
 reduce_discard = lib.meron_reduce_discard
 
 
@@ -153,15 +154,36 @@ class GradientReducer(BackwardReducer):
                     self._discard(unit)
 
     def _discard(self, unit: ShardedUnit) -> None:
+        self._end(reduce_discard, unit)
+
+    def _end(self, how: Any, unit: ShardedUnit) -> None:
         slot = error_slot()
-        status = reduce_discard(unit.unit._handle, slot)
+        status = how(unit.unit._handle, slot)
         if status < 0 or interrupts:
             settle(status, slot)
         free_slots.append(slot)
         unit.gradients.clear()
 
+    def consume(self, units: Iterable[ShardedUnit]) -> None:
+        """Forgets gradients that an optimizer of torch has used. The codec's feedback stays. All
+        ranks must do so."""
+        units = list(units)
+        self.wait()
+        for unit in units:
+            if unit.gradients.phase is FINISHED:
+                self._end(reduce_consume, unit)
+        self.discard(units)
+
+    def scale_feedback(self, units: Iterable[ShardedUnit], factor: float) -> None:
+        """Scales the codec's feedback of some units, before gradients that are `factor` times as
+        large. Local; waits for reductions."""
+        self.wait()
+        for unit in units:
+            unit.unit.scale_feedback(factor)
+
     def discard(self, units: Iterable[ShardedUnit]) -> None:
-        """Forgets the gradients of some units since their last step. All ranks must do so."""
+        """Forgets the gradients of some units since their last step, with the codec's feedback.
+        All ranks must do so."""
         self.wait()
         with plain():
             for unit in units:

@@ -3,13 +3,15 @@
 
 GradScaler divides the gradients that it finds in `param.grad`. Those of sharded params are with
 their owners, so it would divide nothing and see no infinity. For optimizers of Meron's its methods
-are these: they divide this rank's shards, and all ranks are told of an infinity on any. For other
-optimizers they are torch's own.
+are these: they divide this rank's shards, and all ranks are told of an infinity on any. A change
+of the scale changes the codec's feedback, too. For other optimizers they are torch's own.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
+from weakref import WeakSet
 
 import torch
 
@@ -17,6 +19,7 @@ from meron.torch import torch_internals
 from meron.torch.optim.engine import EngineOptimizer
 from meron.torch.optim.shards import refuse_whole_params
 from meron.torch.ranks import of_all_ranks
+from meron.torch.registry import scaled_optimizers
 from meron.torch.sharding import by_sharding
 from meron.torch.unit import ShardedUnit
 
@@ -49,6 +52,7 @@ def unscale_grads(
     places = places_of(optimizer)
     if places is None:
         return torch_internals.unscale(scaler, optimizer, inv_scale, found_inf, allow_fp16)
+    scaled_optimizers.setdefault(scaler, WeakSet()).add(optimizer)
     grouped = by_sharding(places)
     infinite = False
     for sharding, own in grouped.items():
@@ -82,5 +86,24 @@ def maybe_step(
     return result
 
 
+def update(scaler: torch.amp.GradScaler, new_scale: float | torch.Tensor | None = None) -> None:
+    """In place of GradScaler's own. Scales the codec's feedback, which the next gradients get."""
+    optimizers = scaled_optimizers.get(scaler)
+    before = scaler.get_scale() if optimizers else 0.0
+    torch_internals.update_scale(scaler, new_scale)
+    if not optimizers:
+        return
+    after = scaler.get_scale()
+    if after == before:
+        return
+    factor = after / before if 0 < before < math.inf and after < math.inf else 0.0
+    for optimizer in optimizers:
+        for sharding, own in by_sharding(places_of(optimizer) or []).items():
+            units = dict.fromkeys(unit for unit, _ in own)
+            alive = [unit for unit in units if unit in sharding.units]  # not destroyed
+            sharding.reducer.scale_feedback(alive, factor)
+
+
 setattr(torch.amp.GradScaler, torch_internals.UNSCALE, unscale_grads)
 setattr(torch.amp.GradScaler, torch_internals.MAYBE_STEP, maybe_step)
+setattr(torch.amp.GradScaler, torch_internals.UPDATE, update)

@@ -200,6 +200,11 @@ class Shards:
             self.grads[unit] = grads = {i: reducer.part(unit, i) for i in held}
         return grads
 
+    def consume(self) -> None:
+        """The step has used the gradients. All ranks must do so."""
+        for sharding, own in self.of_shardings(self.units()):
+            sharding.reducer.consume(own)
+
     def discard(self) -> None:
         """Forgets the gradients since the last step. All ranks must do so."""
         for sharding, own in self.of_shardings(self.units()):
@@ -405,7 +410,7 @@ def wrap(optimizer: torch.optim.Optimizer, shards: Shards) -> None:
                 run()
         finally:
             shards.forget_gradients()
-        shards.discard()
+        shards.consume()
         return loss
 
     def zero_grad(self: torch.optim.Optimizer, set_to_none: bool = True) -> None:

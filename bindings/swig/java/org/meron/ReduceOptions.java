@@ -34,7 +34,12 @@ public final class ReduceOptions {
         return this;
     }
 
-    /** Additional divisor of the sum, e.g. the number of micro-batches. */
+    /**
+     * Additional divisor of the sum, e.g. the number of micro-batches, times the loss scale.
+     * With a codec that has feedback, give the same one for each micro-batch of an
+     * accumulation: what was lost of the accumulation before is scaled by the change, so that
+     * it counts as much as it did.
+     */
     public ReduceOptions divisor(double value) {
         divisor = value;
         return this;

@@ -171,8 +171,8 @@ public final class Unit extends UnitMethods {
     }
 
     /**
-     * Declares the reduced gradient as used, without a step of Meron's optimizer; or gives an
-     * accumulation up whose boundary has not come, as all ranks then must.
+     * Throws the reduced gradient away, with the codec's feedback; or the accumulation, before its
+     * boundary, as all ranks then must. After a step of your own optimizer, call {@code consume} instead.
      */
     public void discard() {
         requireOpen();

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * meron/reduce.h: gradients on their way to their owners.
+ * meron/reduce.h: reduction of gradients to their owners.
  *
  * A unit has a gradient bucket in this rank's arena that peers read in place. Either the trainer
  * writes there (meron_gradient_view: registered, no copy), or passes its own arrays to
  * meron_reduce_begin (staged). Sums are in f32, in rank order: equal bits in every run.
  *
- * The gradient of a unit is, on each rank, in one of five states. A call that does not fit gives
- * MERON_E_STATE, which names the state, and changes nothing.
+ * The gradient of a unit is, on each rank, in one of five states. A call that does not fit the
+ * state returns MERON_E_STATE, which names the state, and changes nothing.
  *
  *   empty     nothing is held. meron_gradient_view, or meron_reduce_begin with sources: filling.
  *   filling   the trainer writes a micro-batch. meron_reduce_begin: reducing.
@@ -16,7 +16,7 @@
  *             meron_reduce_finish_begin: ready, without another micro-batch. meron_reduce_discard:
  *             empty.
  *   ready     the sum is complete: meron_reduced_view shows it, and meron_optimizer_step_begin uses
- *             it: empty. meron_reduce_discard: empty.
+ *             it: empty. meron_reduce_consume, meron_reduce_discard: empty.
  */
 #ifndef MERON_REDUCE_H
 #define MERON_REDUCE_H
@@ -31,8 +31,8 @@ MERON_BEGIN_DECLS
 /* A gradient in the caller's memory. */
 typedef struct {
   meron_param param;
-  const void *data;    /* the whole tensor, row-major; in memory of the host, or of the context's
-                          device */
+  const void
+      *data; /* the full tensor, row-major; in memory of the host, or of the context's device */
   uint64_t count;      /* its elements */
   meron_dtype dtype;   /* of the data; converted to the plan's gradient dtype */
   uint32_t reserved_0; /* must be 0 */
@@ -42,30 +42,33 @@ typedef struct {
 #define MERON_GRADIENT_OVERWRITE 1u /* the caller writes every element: skip the zeroing */
 
 /**
- * The place in this rank's bucket for the gradient of `param`, writable: the trainer adds to it.
- * When an accumulation starts it is zero (unless MERON_GRADIENT_OVERWRITE is given); under a plan
- * that keeps whole gradients it holds the sum of the micro-batches so far.
+ * The memory in this rank's bucket for the gradient of `param`, writable: the trainer adds to it.
+ * It is zero at the start of an accumulation (unless MERON_GRADIENT_OVERWRITE is given); under a
+ * plan that keeps full gradients it contains the sum of the micro-batches so far.
  * @param flags  0 or MERON_GRADIENT_OVERWRITE; the first call for the unit in a micro-batch counts.
  * Ownership: borrowed until meron_reduce_begin of the unit. Blocks: on peers that still read the
- * bucket's last contents, at most the deadline. The unit's first gradient takes the memory of
- * gradients, which meron_unit_create has only counted. Threads: any.
- * Errors: MERON_E_ARGUMENT, MERON_E_STATE (frozen, not in a unit, the gradient is reduced and not
- * used, or all buckets are being filled), MERON_E_NO_MEMORY (nothing has changed: the call may be
- * made again), MERON_E_HANDLE, MERON_E_STALE, MERON_E_CANCELLED (no bucket is taken), -3xx; those
- * also of another group whose reduction keeps the buckets.
+ * bucket's last contents, at most the deadline. The unit's first gradient allocates the memory of
+ * gradients, which meron_unit_create has only counted. Threads: any. Errors: MERON_E_ARGUMENT,
+ * MERON_E_STATE (frozen, not in a unit, the gradient is reduced and not used, or all buckets are
+ * being filled), MERON_E_NO_MEMORY (nothing has changed: the call may be made again),
+ * MERON_E_HANDLE, MERON_E_STALE, MERON_E_CANCELLED (no bucket is taken), -3xx, also of another
+ * group if its reduction keeps the buckets.
  */
 MERON_API MERON_NODISCARD meron_status meron_gradient_view(meron_view *out, meron_param param,
                                                            uint64_t flags, meron_error **err);
 
-/* How gradients are reduced. */
+/* Options of a reduction. */
 typedef struct {
   uint32_t struct_size; /* sizeof(meron_reduce_options) */
   meron_reduce_op op;   /* MERON_MEAN divides by the group's size */
   uint32_t boundary;    /* 1: last micro-batch before the step; 0: more follow */
   uint32_t reserved_0;  /* must be 0 */
-  double divisor;       /* the sum is divided by this too, e.g. the number of micro-batches */
-  void *stream; /* sources on the device are read after what was asked of this stream so far; NULL:
-                   its default stream */
+  double divisor;       /* additional divisor of the sum, e.g. the number of micro-batches, times
+                           the loss scale. With a codec that has feedback, give the same one for each
+                           micro-batch of an accumulation: what was lost of the accumulation before
+                           is scaled by the change, so that it counts as much as it did */
+  void *stream; /* sources on the device are read after the work that is queued on this stream so
+                   far; NULL: its default stream */
 } meron_reduce_options;
 
 /* Initial value of a meron_reduce_options. */
@@ -83,21 +86,20 @@ MERON_API MERON_NODISCARD meron_status meron_reduce_options_init(meron_reduce_op
 
 /**
  * Begins the reduction of a unit's gradients of one micro-batch. Collective over the unit's group.
- * Under a plan that keeps whole gradients, a call with boundary 0 only accumulates: no
+ * Under a plan that keeps full gradients, a call with boundary 0 only accumulates: no
  * communication.
- * @param out      receives the future. NULL: nobody waits for this one by itself. It goes on
- *                 whenever this rank waits for anything, the unit's next gradient waits for it, and
- *                 what it fails of breaks the group. Before a step: meron_reduce_wait.
+ * @param out      receives the future. NULL: no wait for this reduction alone. It progresses in
+ *                 every wait of this rank, the unit's next gradient waits for it, and its failure
+ *                 breaks the group. Before a step, call meron_reduce_wait.
  * @param sources  NULL: the bucket was filled through meron_gradient_view. Else `count` gradients;
  *                 params without one count as zero.
  * @param options  NULL for a mean at the boundary.
  * Ownership: the caller releases *out; sources on the host are read during the call, those on the
- * device until the reduction has ended: they stay as they are until the future, or
- * meron_reduce_wait, says so. Blocks: as meron_gradient_view when sources are given. Threads: any.
- * Errors: MERON_E_ARGUMENT (a wrong count, a param of another unit, a source on another device),
- * MERON_E_DEVICE, MERON_E_DUPLICATE,
- * MERON_E_STATE (reduced already and not used, or all params frozen), MERON_E_HANDLE,
- * MERON_E_STALE, -3xx; and as meron_gradient_view.
+ * device until the reduction has ended: do not change these before a wait for the future, or
+ * meron_reduce_wait, has returned. Blocks: as meron_gradient_view when sources are given. Threads:
+ * any. Errors: MERON_E_ARGUMENT (a wrong count, a param of another unit, a source on another
+ * device), MERON_E_DEVICE, MERON_E_DUPLICATE, MERON_E_STATE (reduced already and not used, or all
+ * params frozen), MERON_E_HANDLE, MERON_E_STALE, -3xx; and as meron_gradient_view.
  */
 MERON_API MERON_NODISCARD meron_status meron_reduce_begin(meron_future *out, meron_unit unit,
                                                           const meron_source *sources, size_t count,
@@ -105,54 +107,75 @@ MERON_API MERON_NODISCARD meron_status meron_reduce_begin(meron_future *out, mer
                                                           meron_error **err);
 
 /**
- * Waits until the last reduction, and the last end of an accumulation, that were begun of each unit
- * have ended: also of those begun without a future. One call for many units.
- * @param units       `count` units, also of several groups; one of which nothing was begun is done.
+ * Waits until the last reduction and the last end of an accumulation of each unit have ended, also
+ * those without a future. One call for many units.
+ * @param units       `count` units, also of several groups; a unit with no reduction counts as
+ *                    done.
  * @param timeout_ns  of the whole call; as in meron_future_wait.
- * Returns MERON_IN_PROGRESS when timeout_ns passed first; all go on.
- * Blocks: as meron_future_wait. Threads: any. Errors: as meron_future_wait; MERON_E_ARGUMENT (no
- * unit), MERON_E_HANDLE (units of several contexts).
+ * Returns MERON_IN_PROGRESS if timeout_ns passed first; all operations continue. Blocks: as
+ * meron_future_wait. Threads: any. Errors: as meron_future_wait; MERON_E_ARGUMENT (no unit),
+ * MERON_E_HANDLE (units of several contexts).
  */
 MERON_API MERON_NODISCARD meron_status meron_reduce_wait(const meron_unit *units, size_t count,
                                                          int64_t timeout_ns, meron_error **err);
 
 /**
- * The reduced gradient of the part of `param` that this rank updates, f32, writable; for trainers
- * with an optimizer of their own, or to change it: a step of Meron's optimizer takes norm, clipping
- * and its test for NaN and infinity from what it finds there.
- * Ownership: borrowed until the next gradient of the unit is begun, a step, or
- * meron_reduce_discard. Blocks: never. Threads: any.
- * Errors: MERON_E_STATE (no boundary reduction has ended), MERON_E_ARGUMENT, MERON_E_HANDLE,
+ * The reduced gradient of the shard of `param` that this rank updates, f32, writable. It is for
+ * trainers with their own optimizer, or for changes: a step of Meron's optimizer computes norm,
+ * clipping and its test for NaN and infinity from the current content. Ownership: borrowed until
+ * the next gradient of the unit is begun, a step, or meron_reduce_discard. Blocks: never. Threads:
+ * any. Errors: MERON_E_STATE (no boundary reduction has ended), MERON_E_ARGUMENT, MERON_E_HANDLE,
  * MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_reduced_view(meron_view *out, meron_param param,
                                                           meron_error **err);
 
 /**
- * Ends an accumulation without another micro-batch: all of them were given with boundary 0, and the
- * result has the same bits as if the last one had been given with boundary 1. Under a plan that
- * shards gradients nothing moves, what was summed is scaled; under one that keeps whole gradients,
- * what was accumulated is reduced. A rank without a gradient takes part with zeros. Collective over
- * the unit's group.
+ * Ends an accumulation without another micro-batch: all of them had boundary 0, and the result has
+ * the same bits as if the last one had boundary 1. Under a plan that shards gradients, no bytes
+ * move and the sum is scaled; under a plan that keeps full gradients, the accumulated gradient is
+ * reduced. A rank without a gradient contributes zeros. Collective over the unit's group.
  * @param out      receives the future; NULL as in meron_reduce_begin. When it has ended, the
  *                 gradient is reduced.
  * @param options  op and divisor; boundary must be 1. NULL for a mean.
- * Ownership: the caller releases *out. Blocks: under a plan that keeps whole gradients as
- * meron_gradient_view, else never on peers. Threads: any.
- * Errors: MERON_E_ARGUMENT, MERON_E_STATE (a gradient was written and not given to
- * meron_reduce_begin, reduced already and not used, or all params frozen), MERON_E_NO_MEMORY (as
- * meron_gradient_view), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * Ownership: the caller releases *out. Blocks: under a plan that keeps full gradients as
+ * meron_gradient_view, else never on peers. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE
+ * (the gradient is written but not passed to meron_reduce_begin, or reduced and not used, or all
+ * params are frozen), MERON_E_NO_MEMORY (as meron_gradient_view), MERON_E_HANDLE, MERON_E_STALE,
+ * -3xx.
  */
 MERON_API MERON_NODISCARD meron_status meron_reduce_finish_begin(
     meron_future *out, meron_unit unit, const meron_reduce_options *options, meron_error **err);
 
 /**
- * Declares the reduced gradient of a unit as used, without a step of Meron's optimizer; or gives an
- * accumulation up whose boundary has not come: then all ranks of the group must do the same.
- * Blocks: never. Threads: any. Errors: MERON_E_STATE (there is neither, or a reduction or step is
- * under way), MERON_E_HANDLE, MERON_E_STALE.
+ * Declares the reduced gradient of a unit as used by an optimizer of the trainer's own. If the
+ * codec has feedback, the next gradient makes up for what was lost of this one. Blocks: never.
+ * Threads: any. Errors: MERON_E_STATE (there is none, or a reduction or step is pending),
+ * MERON_E_HANDLE, MERON_E_STALE.
+ */
+MERON_API MERON_NODISCARD meron_status meron_reduce_consume(meron_unit unit, meron_error **err);
+
+/**
+ * Throws the reduced gradient of a unit away, or before the accumulation boundary the accumulation:
+ * then all ranks of the group must do the same. The codec's feedback, which is of this gradient, is
+ * thrown away too. Call meron_reduce_consume instead if an optimizer has used the gradient.
+ * Blocks: if there is feedback, while a save copies it; else never. Threads: any. Errors:
+ * MERON_E_STATE (there is neither, or a reduction or step is pending), MERON_E_HANDLE,
+ * MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_reduce_discard(meron_unit unit, meron_error **err);
+
+/**
+ * Multiplies the codec's feedback, which is what it has lost of gradients so far. Call it if a loss
+ * scale changes that is not a part of options.divisor, with the new scale divided by the old one.
+ * Does nothing if the plan has no feedback.
+ * @param factor  of the next gradients to those before, 0 or more; 0 drops the feedback.
+ * Blocks: if there is feedback, while a save copies it; else never. Threads: any. Errors:
+ * MERON_E_ARGUMENT (the factor), MERON_E_STATE (a reduction is pending), MERON_E_HANDLE,
+ * MERON_E_STALE.
+ */
+MERON_API MERON_NODISCARD meron_status meron_reduce_scale_feedback(meron_unit unit, double factor,
+                                                                   meron_error **err);
 
 MERON_END_DECLS
 
