@@ -38,10 +38,16 @@ def test_trains_to_the_losses_of_deepspeed(name: str, runs: compare.Runs) -> Non
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_recorded_losses_depend_on_the_clipping_key(name: str) -> None:
-    """Otherwise the test above would not see another default."""
+    """Otherwise the comparison would not see an ignored key."""
     recorded = compare.recorded()
     clipped, default = (recorded[f"{name}, {word} the key"] for word in ("with", "without"))
     assert compare.differences(clipped, default)["losses"] > 10 * CLOSE["losses"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_default_clips_in_each_run(name: str, runs: compare.Runs) -> None:
+    """Otherwise the comparison would not see a default of 0."""
+    assert max(runs[f"{name}, without the key"]["norms"]) > 1.01
 
 
 @pytest.mark.skipif(

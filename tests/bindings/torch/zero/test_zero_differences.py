@@ -94,8 +94,16 @@ def test_rejects_a_write_to_a_parameter_out_of_use(stage: int) -> None:
         engine.module.bias.add_(1.0)
 
 
-def test_rejects_a_step_with_nan_in_f32() -> None:
-    engine = engine_of(stage=1, optimizer={"type": "SGD", "params": {"lr": 0.1}})
+@pytest.mark.parametrize("client", [False, True])
+def test_rejects_a_step_with_nan_in_f32(client: bool) -> None:
+    """With the engine's rule, and with an optimizer of torch that the caller passes."""
+    optimizer = (lambda params: torch.optim.RMSprop(params, lr=0.1)) if client else None
+    settings = config(stage=1, optimizer={"type": "SGD", "params": {"lr": 0.1}})
+    if client:
+        del settings["optimizer"]
+    model = torch.nn.Linear(4, 4)
+    engine = zero.initialize(model=model, optimizer=optimizer, config=settings)[0]
+    assert isinstance(engine.optimizer, mt.EngineOptimizer) is not client
     before = engine.state_dict()
     engine.backward(engine(torch.ones(1, 4)).sum() * math.nan)
     with pytest.raises(meron.NonFiniteError):
