@@ -53,6 +53,11 @@ BEHAVIOURS = (
         lambda config: config.stage == 0,
     ),
     Behaviour(
+        "`get_global_grad_norm()` is the norm of the last step at stage 0 in f32, too",
+        "None",
+        lambda config: config.stage == 0 and config.dtype in (None, torch.float32),
+    ),
+    Behaviour(
         "a write to a parameter outside of `GatheredParameters` raises at the stages 0 to 2",
         "the write counts",
         lambda config: config.stage < 3,

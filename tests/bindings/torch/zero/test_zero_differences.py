@@ -87,6 +87,15 @@ def test_grad_is_none_after_a_backward_at_stage_0() -> None:
     engine.zero_grad()
 
 
+def test_the_norm_at_stage_0_is_that_of_the_step() -> None:
+    engine = engine_of(stage=0)
+    assert engine.get_global_grad_norm() is None
+    engine.backward(engine(torch.ones(1, 4)).sum())
+    engine.step()
+    norm = engine.get_global_grad_norm()
+    assert norm is not None and math.isclose(norm, math.sqrt(20), rel_tol=1e-6)
+
+
 @pytest.mark.parametrize("stage", [0, 1, 2])
 def test_rejects_a_write_to_a_parameter_out_of_use(stage: int) -> None:
     engine = engine_of(stage=stage)
@@ -94,8 +103,16 @@ def test_rejects_a_write_to_a_parameter_out_of_use(stage: int) -> None:
         engine.module.bias.add_(1.0)
 
 
-def test_rejects_a_step_with_nan_in_f32() -> None:
-    engine = engine_of(stage=1, optimizer={"type": "SGD", "params": {"lr": 0.1}})
+@pytest.mark.parametrize("client", [False, True])
+def test_rejects_a_step_with_nan_in_f32(client: bool) -> None:
+    """With the engine's rule, and with an optimizer of torch that the caller passes."""
+    optimizer = (lambda params: torch.optim.RMSprop(params, lr=0.1)) if client else None
+    settings = config(stage=1, optimizer={"type": "SGD", "params": {"lr": 0.1}})
+    if client:
+        del settings["optimizer"]
+    model = torch.nn.Linear(4, 4)
+    engine = zero.initialize(model=model, optimizer=optimizer, config=settings)[0]
+    assert isinstance(engine.optimizer, mt.EngineOptimizer) is not client
     before = engine.state_dict()
     engine.backward(engine(torch.ones(1, 4)).sum() * math.nan)
     with pytest.raises(meron.NonFiniteError):
