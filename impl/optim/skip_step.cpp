@@ -44,7 +44,7 @@ Error StepOperation::refuse_overflow(const std::string& places) {
   for (int m = channel_.size() - 1; m >= 0; --m) {
     const NonFinitePlace place = place_of(m);
     if (place.unit == NonFinitePlace::kNone) continue;
-    in_value = place.what == NonFinitePlace::Kind::value;
+    in_value = place.kind == NonFinitePlace::Kind::value;
     const Unit& unit = *optimizer_->units_[place.unit];
     if (place.param >= unit.params().size()) continue;
     dtype = name_of(unit.params()[place.param]->desc.dtype);
