@@ -181,14 +181,13 @@ class Shards:
                 for i, part in parts.items():
                     if part.grad is not None:
                         refuse_written(unit, i)
-                    if i not in seen or not params[i].requires_grad:  # decided now: may it move
-                        continue
+                    if i not in seen or not params[i].requires_grad:
+                        continue  # what may move is decided now
+                    grad = grads[i]
                     if self.rule is not None and part in self.rule.begins:
-                        self.rule.gradients[part] = grads[i]
+                        self.rule.gradients[part] = grad
                     else:
-                        part.grad = (
-                            grads[i] if part.dtype is torch.float32 else grads[i].to(part.dtype)
-                        )
+                        part.grad = grad if part.dtype is torch.float32 else grad.to(part.dtype)
         return units
 
     def _find_gradients(self, unit: ShardedUnit) -> dict[int, torch.Tensor]:
