@@ -70,7 +70,7 @@ class Optimizer(OptimizerMethods, Owner):
         """Takes a step and waits for its end: norm, clipping, update, publication.
 
         Needs the reduced gradient of every unit, and no gather of any of them on this rank.
-        Collective over the units' group; blocks on peers, with the GIL given up. Ctrl-C ends the
+        Collective over the units' group; blocks on peers, and releases the GIL. Ctrl-C ends the
         wait, not the step: `wait_step` continues to wait for it.
 
         Raises:

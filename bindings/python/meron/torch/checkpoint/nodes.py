@@ -182,11 +182,11 @@ def candidates_of(texts: list[str]) -> tuple[list[Candidate], list[Damage]]:
 def open_on_nodes(
     context: meron.Context, folder: str | os.PathLike[str], name: str | None
 ) -> tuple[NodeReader, str]:
-    """The checkpoint of that name, or the newest of which the nodes' folders have all files.
+    """Opens the checkpoint of that name, or the newest one that the nodes' folders have completely.
 
-    Returns a reader of it, and its name. Without a name the newest is that of the line that was
-    saved to last, as in libmeron; incomplete ones are passed over, which the log says, and a damaged
-    one is an error. Collective. Raises NotFoundError, CorruptError, ParseError, VersionError.
+    Returns a reader of it, and its name. The newest is that of the line that was saved to last, as
+    in libmeron. The log names incomplete ones; a damaged one is an error. Collective. Raises
+    NotFoundError, CorruptError, ParseError, VersionError.
     """
     root = os.fsdecode(folder)
     own = ""
