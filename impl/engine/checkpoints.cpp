@@ -384,11 +384,14 @@ Result<LoadReport> Context::load_checkpoint(
   // Before the call returns: a program may do nothing more.
   const std::string skipped = checkpoint::words_of_skipped(report.checkpoint);
   if (!skipped.empty() && options_.log) options_.log(LogLevel::warning, "load: " + skipped);
+  checkpoint::History from = report.checkpoint.history;
+  from.id = report.checkpoint.manifest.id;
+  from.step = report.checkpoint.manifest.step;
   auto held = lock();
-  if (!options.values_only) {
-    *run_history_ = {.last = report.checkpoint.history, .loaded = true};
-    run_history_->last.id = report.checkpoint.manifest.id;
-    run_history_->last.step = report.checkpoint.manifest.step;
+  if (options.values_only) {
+    if (!report.checkpoint.foreign) run_history_->values = std::move(from);
+  } else {
+    *run_history_ = {.last = std::move(from), .loaded = true};
     for (size_t i = 0; i < optimizers.size(); ++i) {
       const checkpoint::Manifest& manifest = report.checkpoint.manifest;
       restore(manifest, manifest.optimizers[i], *names, *optimizers[i]);

@@ -213,30 +213,39 @@ Result<checkpoint::Manifest> manifest_of(const SaveLayout& layout, const World& 
   return manifest;
 }
 
-// True if the directory has a checkpoint of a later step in the line of `last`.
-Result<bool> went_on(const SaveTarget& target, const checkpoint::History& last) {
-  MERON_ASSIGN(const std::vector<checkpoint::Entry> entries, checkpoint::list(target.root));
+// True if `entries` have a checkpoint of a later step in the line of `last`.
+bool went_on(const std::vector<checkpoint::Entry>& entries, const checkpoint::History& last,
+             const std::string& name) {
   return std::any_of(entries.begin(), entries.end(), [&](const checkpoint::Entry& entry) {
     return entry.history.lineage == last.lineage && entry.step > last.step && entry.id != last.id &&
-           entry.name != target.name;
+           entry.name != name;
   });
 }
 
 // A save continues the line of the run's last checkpoint. A run without one begins a line, and so
-// does a run that has loaded an older step.
+// does a run that has loaded an older step, or counts its steps anew.
 Result<checkpoint::History> history_of(const SaveOptions& options, const std::string& id) {
   const RunHistory& run = *options.run;
+  std::vector<checkpoint::Entry> entries;
+  if (run.loaded || !run.values.id.empty()) {
+    MERON_ASSIGN(entries, checkpoint::list(options.target.root));
+  }
+  const bool values_here =
+      !run.values.id.empty() && std::any_of(entries.begin(), entries.end(), [&](const auto& entry) {
+        return entry.id == run.values.id;
+      });
+  const checkpoint::History& last = values_here ? run.values : run.last;
   checkpoint::History out{
       .id = id,
-      .parent = run.last.id,
-      .lineage = run.last.id.empty() ? id : run.last.lineage,
+      .parent = last.id,
+      .lineage = last.id.empty() ? id : last.lineage,
       .step = options.step,
       .saved_ns = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
                                             std::chrono::system_clock::now().time_since_epoch())
                                             .count())};
-  if (!run.loaded) return out;
-  MERON_ASSIGN(const bool left_behind, went_on(options.target, run.last));
-  if (left_behind) out.lineage = id;
+  const bool loaded = run.loaded || values_here;
+  const bool counts_anew = options.step < last.step;
+  if (loaded && (counts_anew || went_on(entries, last, options.target.name))) out.lineage = id;
   return out;
 }
 
@@ -299,6 +308,7 @@ Status save(Exchange& exchange, std::span<const UnitState> units, const SaveOpti
   if (history_text.empty()) return Ok{};
   MERON_ASSIGN(options.run->last, checkpoint::parse_history(history_text));
   options.run->loaded = false;
+  if (options.run->last.parent == options.run->values.id) options.run->values = {};
   return Ok{};
 }
 

@@ -43,6 +43,9 @@ struct SaveTarget {
 struct RunHistory {
   checkpoint::History last;  // its id is empty before the first
   bool loaded = false;       // rather than saved
+  // From which values alone were loaded since then, as a trainer does that restores its optimizers
+  // itself. Counts as loaded by saves to the directory that has it. Its id is empty for none.
+  checkpoint::History values = {};
 };
 
 struct SaveOptions {

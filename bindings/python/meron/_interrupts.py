@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from meron import errors
-from meron.future import Future
 
 
 class Interrupts:
@@ -25,11 +26,12 @@ class Interrupts:
             raise error
         self.first = error
 
-    def wait(self, future: Future) -> None:
-        """Waits until an operation has ended. Raises its error. Blocks at most its deadline."""
+    def wait(self, wait: Callable[[], object]) -> None:
+        """Calls `wait` until it returns: it waits for the end of an operation. Raises its error.
+        Blocks at most the operation's deadline."""
         while True:
             try:
-                future.wait()
+                wait()
                 return
             except BaseException as error:
                 self.keep(error)

@@ -61,6 +61,7 @@ class Optimizer(OptimizerMethods, Owner):
             "meron_optimizer *", lib.meron_optimizer_create, table, count, options
         )
         self._loans = Loans()
+        self._step: Future | None = None  # of `step`, until a wait has seen its end
 
     def __repr__(self) -> str:
         return f"<meron.Optimizer of {len(self.units)} units>"
@@ -69,7 +70,8 @@ class Optimizer(OptimizerMethods, Owner):
         """Takes a step and waits for its end: norm, clipping, update, publication.
 
         Needs the reduced gradient of every unit, and no gather of any of them on this rank.
-        Collective over the units' group; blocks on peers, and releases the GIL meanwhile.
+        Collective over the units' group; blocks on peers, and releases the GIL. Ctrl-C ends the
+        wait, not the step: `wait_step` continues to wait for it.
 
         Raises:
             StateError: names the unit that is gathered or not reduced.
@@ -78,7 +80,33 @@ class Optimizer(OptimizerMethods, Owner):
             gradients are discarded.
             GroupError.
         """
-        self.step_begin().wait()
+        self._step = self.step_begin()
+        self.wait_step()
+
+    def wait_step(self, timeout: float | None = None) -> bool:
+        """Waits for the end of a `step` whose wait was interrupted by Ctrl-C or should_stop.
+
+        Args:
+            timeout: seconds; None waits until the step's own deadline.
+
+        Returns:
+            True if no such step is under way, False after `timeout`; it continues.
+
+        Blocks on peers, and releases the GIL. Raises the errors of `step`, once for each step.
+        """
+        step = self._step
+        if step is None:
+            return True
+        try:
+            ended = step.wait(timeout)
+        except errors.CancelledError:
+            raise  # should_stop ended the wait
+        except errors.Error:
+            self._step = None
+            raise
+        if ended:
+            self._step = None
+        return ended
 
     def step_begin(self) -> Future:
         """Begins a step; the future's wait raises NonFiniteError."""
@@ -93,7 +121,7 @@ class Optimizer(OptimizerMethods, Owner):
 
     def _step_to_its_end(self) -> None:
         """As `step`, but an interrupt is raised when the step has ended. A second one is raised at
-        once."""
+        once, and leaves the step to `wait_step`."""
         self._context._require_open()
         interrupts = Interrupts()
         future = new("meron_future *")
@@ -103,7 +131,8 @@ class Optimizer(OptimizerMethods, Owner):
             if not future.id:
                 raise
             interrupts.keep(error)  # Python's own signal handler raised it behind the call
-        interrupts.wait(self._begun(future[0]))
+        self._step = self._begun(future[0])
+        interrupts.wait(self.wait_step)
         interrupts.raise_first()
 
     @property

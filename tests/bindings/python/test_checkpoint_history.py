@@ -87,6 +87,41 @@ def test_a_run_that_goes_back_begins_a_line(tmp_path: Path) -> None:
         assert run.load(tmp_path) == 4
 
 
+def test_a_run_that_loads_values_alone_continues_their_line(tmp_path: Path) -> None:
+    """As trainers do that restore their own optimizers."""
+
+    def load_values(run: Run, folder: Path, name: str | None = None) -> int:
+        return run.context.load(folder, name, values_only=True).step
+
+    with a_run() as run:
+        for step in (1, 2, 3):
+            run.save(tmp_path, f"first-{step}", step)
+    with a_run() as run:
+        assert load_values(run, tmp_path) == 3
+        run.save(tmp_path, "first-4", 4, keep=2)
+    assert names_in(tmp_path) == ["first-3", "first-4"]
+    with a_run() as run:
+        load_values(run, tmp_path, "first-3")
+        run.save(tmp_path, "second-4", 4, keep=1)
+        assert run.load(tmp_path) == 4
+    assert names_in(tmp_path) == ["first-3", "first-4", "second-4"]
+    with a_run() as run:
+        load_values(run, tmp_path, "first-4")
+        run.save(tmp_path, "tuned-1", 1)  # counts its steps anew
+        assert load_values(run, tmp_path) == 1
+
+
+def test_values_of_another_folder_leave_the_line_as_it_is(tmp_path: Path) -> None:
+    with a_run() as run:
+        run.save(tmp_path / "base", "base", 9)
+    with a_run() as run:
+        for step in (1, 2):
+            run.save(tmp_path / "run", f"step-{step}", step)
+            run.context.load(tmp_path / "base", values_only=True)
+        run.save(tmp_path / "run", "step-3", 3, keep=2)
+    assert names_in(tmp_path / "run") == ["step-2", "step-3"]
+
+
 def test_each_save_records_its_parent(tmp_path: Path) -> None:
     def history(name: str) -> dict[str, Any]:
         told: dict[str, Any] = json.loads((tmp_path / name / "history.json").read_text())

@@ -294,3 +294,47 @@ def test_an_exception_of_log_goes_to_the_hook(monkeypatch: pytest.MonkeyPatch) -
     callback = log_callback(log)
     callback(ffi.NULL, lib.MERON_LOG_WARNING, ffi.new("char[]", "wörds".encode()), 6)
     assert [str(error) for error in seen] == ["wörds"]
+
+
+def test_wait_step_continues_an_interrupted_wait_for_a_step() -> None:
+    interrupted = threading.Event()
+    failures: list[BaseException] = []
+
+    def make(rank: int) -> tuple[meron.Context, meron.Unit, meron.Optimizer]:
+        ctx = meron.open(rank, 2, "local", job="a step", timeout=60)
+        unit = ctx.unit("u", [ctx.param("w", (100,))])
+        with ctx.update([unit]):
+            pass
+        unit.reduce({unit.params[0]: np.ones(100, np.float32)}).wait()
+        return ctx, unit, ctx.sgd([unit], lr=0.5)
+
+    def peer() -> None:
+        try:
+            ctx, unit, optimizer = make(1)
+            with ctx:
+                interrupted.wait(timeout=60)
+                optimizer.step()
+                with unit.gather():
+                    pass
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=peer, daemon=True)
+    thread.start()
+    ctx, unit, optimizer = make(0)
+    with ctx:
+        assert optimizer.wait_step()  # there was no step
+        after(0.3, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            optimizer.step()
+        assert not optimizer.wait_step(timeout=0.01)
+        with pytest.raises(meron.StateError, match="Wait for the step first"):
+            optimizer.step()
+        interrupted.set()
+        assert optimizer.wait_step()
+        assert optimizer.wait_step()
+        assert optimizer.steps == 1
+        with unit.gather() as gathered:
+            np.testing.assert_array_equal(np.asarray(gathered[unit.params[0]]), np.float32(-0.5))
+    thread.join()
+    assert not failures

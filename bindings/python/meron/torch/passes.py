@@ -121,6 +121,8 @@ class Owner(Protocol):
 
     def hold(self, units: Iterable[ShardedUnit]) -> None: ...
 
+    def finish_step(self) -> None: ...
+
 
 class Passes:
     """Attributes that others read:
@@ -159,6 +161,7 @@ class Passes:
 
     def begin_pass(self, root: torch.nn.Module) -> None:
         """A root module's forward begins, outside of any backward."""
+        self.sharding.finish_step()
         self.recover_if_stale()
         self.end_kept()
         sharding = self.sharding

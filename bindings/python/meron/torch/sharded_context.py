@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import torch
 
@@ -41,11 +42,18 @@ class ShardedContext:
         # True if params are unsharded between uses too, as every rank has all of them anyway.
         self.stays_whole = self.keeps_params and plan["param"]["tier"] != "nvme" and not self.packs
         self.names: dict[str, int] = {}
+        self.unfinished: Callable[[], None] | None = None  # waits for a step interrupted twice
 
     @property
     def torch_device(self) -> torch.device:
         """The device of params while they are in use."""
         return self.residency.torch_device
+
+    def finish_step(self) -> None:
+        """Waits for a step that a second interrupt has left under way, if there is one. Blocks on
+        peers. Raises the step's error, once."""
+        if self.unfinished is not None:
+            self.unfinished()
 
     def broadcast(self, value: torch.Tensor, root: int = 0) -> torch.Tensor:
         """Rank `root`'s values, on every rank. Collective."""

@@ -128,6 +128,7 @@ class Sharding(ShardedContext):
 
     def drop(self, written: Iterable[ShardedUnit] = ()) -> None:
         """Releases units that are kept full, before values are written: those of `written`."""
+        self.finish_step()
         self.passes.recover_if_stale()
         self.passes.end_kept()
         self.residency.refuse_written()

@@ -65,6 +65,8 @@ without_transforms = need("_C._DisableFuncTorch", "make params that torch.func d
 WRAP_FOR_GRAD = "torch._functorch.eager_transforms", "_wrap_for_grad"
 WRAP_FOR_FUNCTIONALIZE = "torch._functorch.eager_transforms", "_wrap_functional_tensor"
 WRAP_FOR_VMAP = "torch._functorch.vmap", "_add_batch_dim"
+# What torch.nested.nested_tensor calls, past the dispatch too.
+MAKE_NESTED = "torch._C._nested", "nested_tensor"
 
 
 def replace_wrapping(

@@ -150,6 +150,7 @@ class ShardedUnit:
         """Makes the params unsharded until `unpin`, beside the schedule. Collective; blocks."""
         if self.pinned is None:
             self.require_values()
+            self.sharding.finish_step()
             lease = self.memory.pin()
             if self.uses == 0:
                 self.show()

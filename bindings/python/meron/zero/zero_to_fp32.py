@@ -339,14 +339,17 @@ def whole(value: Any) -> int:
 
 
 def open_reader(folder: Path, compare: bool = True, report: Report | None = None) -> Reader:
-    """A checkpoint, by libmeron if it is installed; by NumPy otherwise, or without `compare`."""
+    """A checkpoint, by libmeron if it is installed; by NumPy otherwise, in a fork of a process that
+    used libmeron, or without `compare`."""
     if compare:
         try:
             from meron.checkpoint import open_checkpoint
+            from meron.errors import ForkedError
         except (ImportError, OSError):  # a copy of this file beside checkpoints
             pass
         else:
-            return LibraryReader(open_checkpoint(folder), report)
+            with contextlib.suppress(ForkedError):
+                return LibraryReader(open_checkpoint(folder), report)
     return NumpyReader(folder, compare, report)
 
 

@@ -6,6 +6,7 @@ The two runs differ in plan, optimizer, number of ranks, or disks.
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ import ranks
 import torch
 from checkpoint_model import RANK, RANKS, Job, build, digest, train
 
+import meron
 import meron.torch as mt
 
 SAVED, LAST = 3, 6  # steps
@@ -177,3 +179,68 @@ def test_loads_from_the_folders_of_all_nodes(
     if len(disks) == 2 and loaded == rule:
         assert after[0].after == before[0].after
         assert [each.random for each in after] == [each.random for each in before]
+
+
+def go_back(folder: Path) -> list[str]:
+    """Saves three steps, goes back to the first, and saves one more. Each rank is a node."""
+    folder = be_a_node(folder, RANK, "save")
+    model, optimizer, _ = build(job_of("zero3", "torch AdamW"))
+
+    def save(name: str, step: int) -> None:
+        mt.save(folder, name, model, optimizer, step=step, per_node=True)
+
+    for step in (1, 2, 3):
+        save(f"first-{step}", step)
+    mt.load(folder, "first-1", model, optimizer, per_node=True)
+    save("second-2", 2)
+    return sorted(path.parent.name for path in folder.glob("*/meron.json"))
+
+
+def load_newest(folder: Path, action: str, name: str | None = None) -> tuple[int, list[str]]:
+    """The step of the newest checkpoint in the nodes' folders, and what was logged."""
+    folder = be_a_node(folder, RANK, action)
+    model, optimizer, _ = build(job_of("zero3", "torch AdamW"))
+    said: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("meron.torch").addHandler(handler)
+    return mt.load(folder, name, model, optimizer, per_node=True).step, said
+
+
+def test_folders_of_nodes_continue_the_run_that_saved_last(tmp_path: Path) -> None:
+    names = ["first-1", "first-2", "first-3", "second-2"]
+    assert ranks.call(2, go_back, tmp_path) == [names, names]
+    found = ranks.call(2, load_newest, tmp_path, "load")
+    assert [step for step, _ in found] == [2, 2]
+    assert len(found[0][1]) == 1 and "'first-3' has a higher step" in found[0][1][0]
+    for path in tmp_path.glob("disk*/*/history.json"):
+        path.unlink()
+    again = ranks.call(2, load_newest, tmp_path, "load again")
+    assert [step for step, _ in again] == [3, 3]
+
+
+def refuses_newest(folder: Path) -> str:
+    with pytest.raises((meron.CorruptError, meron.ParseError)) as caught:
+        load_newest(folder, "load")
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("file", ["meron.json", "history.json"])
+def test_a_damaged_checkpoint_in_a_nodes_folder_is_not_passed_over(
+    tmp_path: Path, file: str
+) -> None:
+    ranks.call(2, go_back, tmp_path)
+    path = tmp_path / "disk1" / "second-2" / file
+    path.write_bytes(path.read_bytes()[:-20])
+    for text in ranks.call(2, refuses_newest, tmp_path):
+        assert "second-2" in text and "rank 1's folder" in text and "by its name" in text
+    assert ranks.call(2, load_newest, tmp_path, "load by name", "first-3")[0][0] == 3
+
+
+def test_an_incomplete_checkpoint_of_nodes_is_passed_over_with_a_warning(tmp_path: Path) -> None:
+    ranks.call(2, go_back, tmp_path)
+    for path in (tmp_path / "disk1" / "second-2").glob("*.safetensors"):
+        path.unlink()
+    found = ranks.call(2, load_newest, tmp_path, "load")
+    assert [step for step, _ in found] == [3, 3]
+    assert len(found[0][1]) == 1 and "second-2 lacks the files of node 1" in found[0][1][0]

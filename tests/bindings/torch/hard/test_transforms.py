@@ -300,6 +300,7 @@ def test_detached_params_give_values_or_a_refusal(plan: str) -> None:
         lambda: vmap(lambda p: p.sum())(weight),
         lambda: vmap(lambda p: p.sum())(weight.detach()),
         lambda: weight.as_subclass(torch.Tensor).sum(),
+        lambda: torch.nested.nested_tensor([weight, weight.detach()]),
     ]
     for transform in transforms:
         if plan == "zero3":

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -22,15 +23,15 @@ from meron._native import lib
 pytestmark = pytest.mark.ranks(1, 2)
 
 
-def interrupted(wait: Any, late: bool) -> Any:
-    """Returns a wait that raises KeyboardInterrupt once, before or after it waits."""
-    told = False
+def interrupted(wait: Any, late: bool, times: int = 1) -> Any:
+    """Returns a wait that raises KeyboardInterrupt some times, before or after it waits."""
+    told = 0
 
     def waits(*arguments: Any) -> Any:
         nonlocal told
-        if told:
+        if told == times:
             return wait(*arguments)
-        told = True
+        told += 1
         if late:
             wait(*arguments)
         raise KeyboardInterrupt
@@ -39,8 +40,8 @@ def interrupted(wait: Any, late: bool) -> Any:
 
 
 @contextlib.contextmanager
-def ctrl_c(where: str, late: bool) -> Iterator[None]:
-    """Interrupts rank 0 once when a step begins or ends."""
+def ctrl_c(where: str, late: bool, times: int = 1) -> Iterator[None]:
+    """Interrupts rank 0 when a step begins or ends."""
     if RANK:
         yield
         return
@@ -54,7 +55,7 @@ def ctrl_c(where: str, late: bool) -> Iterator[None]:
 
         patch = mock.patch.object(meron.optimizer, "call", call)
     else:
-        kind = type("Step", (meron.Future,), {"wait": interrupted(meron.Future.wait, late)})
+        kind = type("Step", (meron.Future,), {"wait": interrupted(meron.Future.wait, late, times)})
         patch = mock.patch.object(meron.optimizer, "Future", kind)
     with patch, pytest.raises(KeyboardInterrupt):
         yield
@@ -93,6 +94,52 @@ def test_interrupted_step_keeps_frozen_params() -> None:
         under("momentum", "zero1", torch.bfloat16, "end", late)
     under("momentum", "zero3", None, "begin", True)
     under("Lion", "zero0", None, "end", True)
+
+
+def test_a_call_after_a_second_ctrl_c_waits_for_the_step(tmp_path: Path) -> None:
+    """The second one leaves the step under way. Training then has the bits of one that nobody
+    interrupted."""
+
+    calls: dict[str, Any] = {
+        "forward": lambda model, _: loss_of(model, 1),
+        "zero_grad": lambda _, optimizer: optimizer.zero_grad(),
+        "step": lambda _, optimizer: optimizer.step(),
+        "full_param": lambda model, _: mt.full_param(model.head.weight),
+        "set_full_param": lambda model, _: mt.set_full_param(
+            model.head.weight, mt.full_param(model.head.weight)
+        ),
+        "unshard": lambda model, _: (mt.unshard(model.blocks[0]), mt.reshard(model.blocks[0])),
+        "state_dict": lambda model, _: model.state_dict(),
+        "states": lambda _, optimizer: optimizer.state_dict(),
+        "full_states": lambda _, optimizer: optimizer.full_state_dict(),
+        "one_state": lambda model, optimizer: mt.full_optimizer_state(
+            optimizer, model.head.weight, "exp_avg"
+        ),
+        "load_states": lambda _, optimizer: optimizer.load_state_dict(optimizer.state_dict()),
+        "save": lambda model, optimizer: mt.save(
+            tmp_path, "it", model, optimizer, step=1, overwrite=True
+        ),
+        "wait_step": lambda _, optimizer: optimizer.wait_step(),
+    }
+
+    def values_after(plan: str, call: Any, interrupts: bool) -> list[torch.Tensor]:
+        model = sharded(plan)
+        optimizer = mt.AdamW(model, lr=0.01)
+        loss_of(model, 0).backward()
+        with ctrl_c("end", late=False, times=2) if interrupts else contextlib.nullcontext():
+            optimizer.step()
+        call(model, optimizer)
+        optimizer.zero_grad()
+        loss_of(model, 1).backward()
+        optimizer.step()
+        assert optimizer.steps == 2
+        return [mt.full_param(param) for param in model.parameters()]
+
+    for plan in ("zero3", "zero1"):
+        wanted = values_after(plan, lambda *_: None, interrupts=False)
+        for name, call in calls.items():
+            got = values_after(plan, call, interrupts=True)
+            assert all(map(torch.equal, got, wanted)), (plan, name)
 
 
 class Clamped(nn.Linear):

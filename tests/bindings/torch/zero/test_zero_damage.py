@@ -10,6 +10,7 @@ import contextlib
 import importlib.util
 import io
 import json
+import multiprocessing
 import os
 import random
 import shutil
@@ -141,6 +142,21 @@ def test_no_reader_passes_damage_silently(tmp_path: Path, monkeypatch: pytest.Mo
             assert same(got, good[name]), f"seed {SEED}, trial {trial}: {name} passed {damage}"
         shutil.rmtree(path.parent)
     assert found > TRIALS  # of four readers; states of the optimizer are not read
+
+
+def test_forked_processes_convert_a_checkpoint_at_once(tmp_path: Path) -> None:
+    """libmeron refuses a fork of a process that used it."""
+    saved, out = save(tmp_path), tmp_path / "out"
+    wanted = zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(saved)
+    fork = multiprocessing.get_context("fork")
+    convert = zero_to_fp32.convert_zero_checkpoint_to_fp32_state_dict
+    children = [fork.Process(target=convert, args=(saved, out)) for _ in range(2)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    assert [child.exitcode for child in children] == [0, 0]
+    assert same(torch.load(out / "pytorch_model.bin", weights_only=True), wanted)
 
 
 def test_folders_of_nodes_are_searched_by_manifests_with_their_checksum(tmp_path: Path) -> None:

@@ -134,6 +134,7 @@ def save(
     engines: list[EngineOptimizer] = []
     document: dict[str, Any] = {}
     with together(context):
+        sharding.finish_step()
         optimizers = [] if values_only else optimizers_in(optimizer)
         engines = engines_among(optimizers)
         check_boundary(names)

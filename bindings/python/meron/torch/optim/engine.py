@@ -116,6 +116,8 @@ class EngineOptimizer(torch.optim.Optimizer):
         super().add_param_group(param_group)
         number = len(self.param_groups) - 1
         try:
+            if self._ready:
+                self.wait_step()
             self._check_group(number)
             for param in self.param_groups[number]["params"]:
                 first = next(p for g in self.param_groups for p in g["params"])
@@ -314,6 +316,9 @@ class EngineOptimizer(torch.optim.Optimizer):
         If no rank has a gradient, nothing changes, as with torch's optimizers: no weight decay, no
         momentum, and `steps` does not count the step. `grad_norm` is 0 then.
 
+        Ctrl-C is raised when the step has ended, as its peers complete it. A second one is raised
+        at once; the next call that needs the step's values waits for it, and so does `wait_step`.
+
         Raises ArgumentError and UnsupportedError that name a group and its key, and StateError that
         names a param that is in use, or was written to then: nothing was changed, gradients stay.
         NonFiniteError on all ranks when the gradients hold NaN or infinity: nothing was changed,
@@ -323,6 +328,7 @@ class EngineOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self.wait_step()
         self._hand_on()
         reducer = self.sharding.reducer
         self._idle = not reducer.finish(self.sharded)
@@ -332,25 +338,48 @@ class EngineOptimizer(torch.optim.Optimizer):
         self.sharding.drop(self.sharded)
         begun = True
         try:
-            with self._numbers_of_mismatch():
+            with self._end_of_step(), self._numbers_of_mismatch():
                 self.engine._step_to_its_end()
         except errors.StateError:  # the engine has the gradients still
             begun = False
-            raise
-        except (errors.NonFiniteError, errors.CancelledError):  # nothing changed, or all has
-            self.sharding.hold(self.sharded)
-            raise
-        except errors.Error:
-            raise
-        except BaseException:  # of a signal's handler, when the step has ended
-            self.sharding.hold(self.sharded)
             raise
         finally:
             for unit in self.sharded if begun else ():
                 reducer.used([unit])
                 unit.masters.clear()  # what was set since then, and has changed now
-        self.sharding.hold(self.sharded)
         return loss
+
+    @contextlib.contextmanager
+    def _end_of_step(self) -> Iterator[None]:
+        """Around a wait for the engine's step. If the step has ended and the group is whole, even
+        by an error, units are held anew."""
+        self.sharding.unfinished = None
+        try:
+            yield
+        except (errors.NonFiniteError, errors.CancelledError):
+            self._hold_or_leave()
+            raise
+        except errors.Error:
+            raise
+        except BaseException:  # of a signal's handler
+            self._hold_or_leave()
+            raise
+        self._hold_or_leave()
+
+    def _hold_or_leave(self) -> None:
+        if self.engine._step is None:
+            self.sharding.hold(self.sharded)
+        else:  # a second interrupt ended the wait
+            self.sharding.unfinished = self._wait_for_the_rest
+
+    def _wait_for_the_rest(self) -> None:
+        with self._end_of_step():
+            self.engine.wait_step()
+
+    def wait_step(self) -> None:
+        """Waits for a step that a second Ctrl-C has left under way; does nothing if there is none.
+        Blocks on peers. Raises the errors of `step`, once for each step."""
+        self.sharding.finish_step()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops gradients. All ranks must do so."""
@@ -374,6 +403,7 @@ class EngineOptimizer(torch.optim.Optimizer):
         return self._packed(whole=True)
 
     def _packed(self, whole: bool) -> dict[str, Any]:
+        self.wait_step()
         try:
             if self.steps:
                 pack_states(self, whole)
@@ -392,6 +422,7 @@ class EngineOptimizer(torch.optim.Optimizer):
         Raises ArgumentError naming a param and its state that does not fit, ValueError as torch's
         where groups do not fit: nothing was changed.
         """
+        self.wait_step()
         states, counts = agreed_states(self, state_dict)
         super().load_state_dict({**state_dict, "state": {}})
         for group in self.param_groups:

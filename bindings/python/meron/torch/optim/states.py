@@ -40,6 +40,7 @@ def code_of(optimizer: Any, key: str) -> int:
 
 def read_state(optimizer: Any, unit: ShardedUnit, i: int, key: str) -> torch.Tensor:
     """A copy of this rank's part of a state, flat, f32. Local; blocks on this rank's drive."""
+    unit.sharding.finish_step()
     part = torch.empty(len(unit.owned(i)), device="cpu")
     call(
         lib.meron_optimizer_read_state,
@@ -55,6 +56,7 @@ def read_state(optimizer: Any, unit: ShardedUnit, i: int, key: str) -> torch.Ten
 def write_state(optimizer: Any, unit: ShardedUnit, i: int, key: str, values: torch.Tensor) -> None:
     """Replaces this rank's part of a state. Local; blocks on this rank's drive. Not the master of
     an f32 param, which is the param itself."""
+    unit.sharding.finish_step()
     part = values.detach().reshape(-1).to("cpu", torch.float32).contiguous()
     call(
         lib.meron_optimizer_write_state,

@@ -26,6 +26,7 @@ def full_param(param: torch.Tensor) -> torch.Tensor:
     unit, i = placed(param)
     if i in unit.unmade:
         unit.require_values()
+    unit.sharding.finish_step()
     with unit.unit.gather(place="host") as gather:
         whole = tensor_of(gather_view(gather, unit.handles[i]), unit.handles[i].shape, None)
         return whole.clone()
@@ -65,6 +66,7 @@ def own_part(unit: ShardedUnit, i: int) -> torch.Tensor:
 def own_values(unit: ShardedUnit) -> list[torch.Tensor]:
     """Copies of this rank's parts of all params of a unit, flat, with the exact values.
     Collective; blocks on peers. Zeros for those that have no values yet (init="defer")."""
+    unit.sharding.finish_step()
     found = {i: own_part(unit, i) for i in range(len(unit.handles)) if has_own(unit, i)}
     if len(found) < len(unit.handles):
         with unit.unit.gather(place="host") as gather:
