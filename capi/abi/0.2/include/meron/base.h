@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * meron/base.h: what every other header needs: export marks, status codes, dtypes, the error
- * object, version. C99 and C++; includes nothing but the C standard headers.
+ * meron/base.h: the base of all other headers: export marks, status codes, dtypes, the error
+ * object, version. C99 and C++; includes only the C standard headers.
  */
 #ifndef MERON_BASE_H
 #define MERON_BASE_H
@@ -32,7 +32,7 @@
 #define MERON_VERSION \
   ((MERON_VERSION_MAJOR << 16) | (MERON_VERSION_MINOR << 8) | MERON_VERSION_PATCH)
 
-/* No rank, no peer: the value of a rank field that names nobody. */
+/* No rank, no peer: the value of a rank field that names no rank. */
 #define MERON_RANK_NONE (-1)
 /* A timeout that leaves the bound to the context's deadline (see meron_context_options). */
 #define MERON_TIMEOUT_DEFAULT (-1)
@@ -40,11 +40,12 @@
 MERON_BEGIN_DECLS
 
 /*
- * What a call returns. 0 is success. A positive value is not an error ("not yet"). Negative values
- * are errors, grouped by how much they damage:
+ * Status of a call. 0 is success. A positive value is not an error ("not yet"). Negative values are
+ * errors, grouped by the extent of the damage:
  *   -1xx the call alone: the context and its groups are untouched and usable;
  *   -2xx a resource of this process or host was missing: nothing was changed;
- *   -3xx the group is broken: every further call on it gives the same error on every rank;
+ *   -3xx the group is broken: every further call on it gives the same code on every rank, and says
+ *        since when;
  *   -4xx the whole context is unusable.
  */
 typedef int32_t meron_status;
@@ -60,20 +61,22 @@ enum {
   MERON_E_UNSUPPORTED = -105, /* valid, but this build or this plan does not offer it */
   MERON_E_PARSE = -106,       /* text that does not parse; the message has line and key */
   MERON_E_NONFINITE = -107,   /* a gradient holds NaN or infinity; the step changed nothing */
-  MERON_E_CANCELLED = -108,   /* should_stop asked a wait to end, or the object was released */
+  MERON_E_CANCELLED = -108,   /* should_stop ended a wait, or the object was released */
 
-  MERON_E_NO_MEMORY = -200, /* no memory, or the context's limit is reached; it has the figures */
-  MERON_E_IO = -201,        /* a file, a socket or a mapping failed */
+  MERON_E_NO_MEMORY =
+      -200,          /* no memory, or the context's limit is reached; the message has the figures */
+  MERON_E_IO = -201, /* a file, a socket or a mapping failed */
   MERON_E_NOT_FOUND = -202, /* a file or a key does not exist */
-  MERON_E_CORRUPT = -203,   /* a drive gave other bytes than were written: the message says where */
-  MERON_E_NO_SPACE = -204,  /* a drive is full; the message has need and free bytes */
-  MERON_E_DEVICE = -205,    /* a device has failed: it is of no use any more in this process */
+  MERON_E_CORRUPT =
+      -203, /* a drive returned other bytes than were written: the message says where */
+  MERON_E_NO_SPACE = -204, /* a drive is full; the message has need and free bytes */
+  MERON_E_DEVICE = -205,   /* a device has failed: this process cannot use it any more */
 
   MERON_E_TIMEOUT = -300,     /* a deadline passed: the message says who has not arrived */
   MERON_E_PEER_DEAD = -301,   /* a rank's process is gone: the error's peer */
   MERON_E_PEER_CLOSED = -302, /* a rank, the error's peer, closed its context too early */
   MERON_E_MISMATCH = -303,    /* ranks made different calls: the message has both */
-  MERON_E_ABORTED = -304,     /* a rank called meron_group_abort, or gave up an update */
+  MERON_E_ABORTED = -304,     /* a rank called meron_group_abort, or cancelled an update */
   MERON_E_AUTH = -305,        /* the token is missing or wrong, or the peer is another user */
   MERON_E_VERSION = -306,     /* a rank, or the caller's headers, are of another version */
 
@@ -107,27 +110,27 @@ typedef struct meron_error meron_error;
 MERON_API meron_status meron_error_code(const meron_error *error);
 
 /**
- * The whole message for people: what failed, on which rank, in which operation, on which tensor or
- * file, and what to do. UTF-8, one paragraph.
- * Ownership: borrowed from the error. Blocks: never. Threads: any. Errors: none ("" for NULL).
+ * The full message for people: the failure, the rank, the operation, the tensor or file, and the
+ * remedy. UTF-8, one paragraph. Ownership: borrowed from the error. Blocks: never. Threads: any.
+ * Errors: none ("" for NULL).
  */
 MERON_API const char *meron_error_message(const meron_error *error);
 
 /**
- * The operation that failed, for example "gather" or "context_open"; "" where none applies.
- * Ownership: borrowed from the error. Blocks: never. Threads: any. Errors: none.
+ * The operation that failed, for example "gather" or "context_open"; "" if none applies. Ownership:
+ * borrowed from the error. Blocks: never. Threads: any. Errors: none.
  */
 MERON_API const char *meron_error_operation(const meron_error *error);
 
 /**
- * The tensor, unit, file or key concerned; "" where none applies.
- * Ownership: borrowed from the error. Blocks: never. Threads: any. Errors: none.
+ * The tensor, unit, file or key concerned; "" if none applies. Ownership: borrowed from the error.
+ * Blocks: never. Threads: any. Errors: none.
  */
 MERON_API const char *meron_error_subject(const meron_error *error);
 
 /**
- * What to do next, as one sentence; "" where nothing is known.
- * Ownership: borrowed from the error. Blocks: never. Threads: any. Errors: none.
+ * The remedy, as one sentence; "" if none is known. Ownership: borrowed from the error. Blocks:
+ * never. Threads: any. Errors: none.
  */
 MERON_API const char *meron_error_advice(const meron_error *error);
 
@@ -171,9 +174,9 @@ MERON_API uint32_t meron_version(void);
 MERON_API const char *meron_version_string(void);
 
 /**
- * What this host and this build offer, as JSON: version, compiler, CPU features and the kernel
- * target in use, transports with the reason where one is unavailable, memory, huge pages,
- * /dev/shm, memlock limit, io_uring.
+ * Describes this host and this build, as JSON: version, compiler, CPU features and the kernel
+ * target in use, transports with the reason if one is unavailable, memory, huge pages, /dev/shm,
+ * memlock limit, io_uring.
  * @param out  receives the text.
  * Ownership: the caller frees *out with meron_string_free. Blocks: never (reads /proc).
  * Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_NO_MEMORY.
@@ -181,8 +184,8 @@ MERON_API const char *meron_version_string(void);
 MERON_API MERON_NODISCARD meron_status meron_system_info(char **out, meron_error **err);
 
 /**
- * Frees a string that a function of this library handed out. NULL is allowed.
- * Blocks: never. Threads: any, also a finalizer's. Errors: none.
+ * Frees a string that a function of this library returned. NULL is allowed. Blocks: never. Threads:
+ * any, also a finalizer's. Errors: none.
  */
 MERON_API void meron_string_free(char *string);
 

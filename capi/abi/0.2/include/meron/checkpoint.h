@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * meron/checkpoint.h: the states of all units, saved and loaded by all ranks together, and the
- * files in which they are kept.
+ * meron/checkpoint.h: saves and loads the states of all units by all ranks together, and reads the
+ * files.
  *
  * A checkpoint is a directory of safetensors files with a manifest (docs/checkpoint-format.md). It
- * holds values, f32 masters and optimizer states as ranges of named tensors, so it loads at any
- * number of ranks and under any plan. It exists whole or not at all, as ByteCheckpoint (NSDI 2025)
- * and Orbax have it; each rank writes and reads its own part. Models as Hugging Face publishes them
- * (safetensors, in one file or several with an index) are read like checkpoints of values, and
- * written by meron_checkpoint_export.
+ * contains values, f32 masters and optimizer states as ranges of named tensors, so it loads at any
+ * number of ranks and under any plan. It is complete or does not exist, as with ByteCheckpoint
+ * (NSDI 2025) and Orbax; each rank writes and reads its own shards. Models as Hugging Face
+ * publishes them (safetensors, in one file or several with an index) are read like checkpoints of
+ * values, and written by meron_checkpoint_export.
  */
 #ifndef MERON_CHECKPOINT_H
 #define MERON_CHECKPOINT_H
@@ -25,7 +25,7 @@ typedef struct {
   uint64_t id;
 } meron_checkpoint;
 
-/* A tensor of the caller's own, or a part of one. */
+/* The caller's own tensor, or a range of one. */
 typedef struct {
   uint32_t struct_size;  /* sizeof(meron_checkpoint_tensor) */
   uint32_t dims;         /* 0: a scalar; at most MERON_MAX_DIMS */
@@ -33,9 +33,9 @@ typedef struct {
   const char *kind;      /* NULL: "extra". As docs/checkpoint-format.md lists them: "values" for a
                             buffer, "exp_avg", "state.KEY" for a state of an optimizer */
   const char *dtype;     /* as safetensors names it: "F32", "BF16", "I64", ... */
-  const uint64_t *shape; /* of the whole tensor, row-major */
-  uint64_t begin;        /* first element that `data` has */
-  uint64_t count;        /* elements that it has */
+  const uint64_t *shape; /* of the full tensor, row-major */
+  uint64_t begin;        /* first element in `data` */
+  uint64_t count;        /* elements in `data` */
   const void *data;      /* little endian, contiguous; may be NULL if count is 0 */
 } meron_checkpoint_tensor;
 
@@ -54,24 +54,24 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_tensor_init(meron_checkp
 
 /* ---- Saving ---- */
 
-/* What is saved, and what happens to other checkpoints. */
+/* Options of a save: its content, and the fate of other checkpoints. */
 typedef struct {
   uint32_t struct_size; /* sizeof(meron_checkpoint_save_options) */
   uint32_t values_only; /* 1: neither masters nor states of optimizers */
   uint32_t skip_frozen; /* 1: no frozen params */
   uint32_t overwrite;   /* 1: replaces a checkpoint of that name */
-  uint64_t step;        /* the caller's count: the newest checkpoint has the highest */
-  uint64_t keep;        /* complete checkpoints that stay in the folder; 0: all */
+  uint64_t step;        /* the caller's count: of a line, the newest checkpoint has the highest */
+  uint64_t keep;        /* complete checkpoints of the line that stay in the folder; 0: all */
   const char *extra;    /* NULL, or the caller's own state: the text of a JSON object, of rank 0 */
   const meron_optimizer *optimizers; /* whose states are saved; NULL: none */
   uint64_t optimizer_count;
-  const meron_checkpoint_tensor *tensors; /* the caller's own; those of all ranks together have each
-                                             element of a tensor once. NULL: none of this rank */
+  const meron_checkpoint_tensor *tensors; /* the caller's own; all ranks together pass each element
+                                             of a tensor once. NULL: none of this rank */
   uint64_t tensor_count;
   const char *mapping; /* NULL, or a JSON object: "PARAM": "NAME" in the files, for states too;
                           "" leaves the param out */
-  uint32_t per_node; /* 1: each node has a folder of its own, such as one on a local disk. Ranks of
-                        a node pass the same */
+  uint32_t per_node;   /* 1: each node has its own folder, such as one on a local disk. Ranks of a
+                          node pass the same */
   uint32_t reserved_0; /* must be 0 */
 } meron_checkpoint_save_options;
 
@@ -93,60 +93,59 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_save_options_init(
 /**
  * Begins to save the states of all units, as they are now, as `name` in `folder`. Collective over
  * the world. A thread of the engine copies them into bounded memory and writes: gathers, forward
- * and backward go on meanwhile. A step or an update of a unit waits until the unit is copied, and
- * so does a reduction whose codec keeps feedback; writes of states, offloads, reloads, new
- * optimizers and the destruction of units wait until all units are. Views of states must not be
+ * and backward continue meanwhile. A step or an update of a unit waits until the unit is copied,
+ * and so does a reduction with a codec that keeps feedback; writes of states, offloads, reloads,
+ * new optimizers and the destruction of units wait until all units are. Views of states must not be
  * written before that. The counts of steps and the numbers of param groups are those of the call.
- * After a failure on any rank (a full disk) all ranks get the error, which names that rank, from
- * the future, and, if some rank has not waited for it, once again from the next save, which then
- * begins nothing; the checkpoints that were there stay, and training can go on. One save at a time:
- * the next one, and a load, wait for the one before. Closing the context waits for it too. A wait
- * for the future that is given up leaves the save as it is. A rank that gives no sign of progress
- * for twice the context's timeout breaks the group (MERON_E_TIMEOUT); one that is slow does not,
- * nor do steps that wait for it. With `per_node` a node's folder has the files of its ranks, and
- * the manifest of all (docs/checkpoint-format.md): the checkpoint exists once every node has given
- * it its name; a name that only some nodes have, because a host died meanwhile, is free.
+ * After a failure on any rank (a full disk) the future returns the error on all ranks, and the
+ * error names that rank. If some rank has not waited for the future, the next save returns the
+ * error again, and begins nothing. Existing checkpoints stay, and training can continue. One save
+ * at a time: the next save, and a load, wait for the previous one. Closing the context waits for it
+ * too. A cancelled wait for the future does not affect the save. A rank that makes no progress for
+ * twice the context's timeout breaks the group (MERON_E_TIMEOUT); a slow rank does not, nor do
+ * steps that wait for it. With `per_node` a node's folder has the files of its ranks, and the
+ * manifest of all (docs/checkpoint-format.md): the checkpoint exists after every node has renamed
+ * its folder; a name that only some nodes have, because a host died meanwhile, is free.
  * @param out      receives the future.
- * @param folder   a directory that all ranks see; made if it is not there. With `per_node`, one
- *                 that all ranks of the node see.
+ * @param folder   a directory that all ranks see; created if it does not exist. With `per_node`, a
+ *                 directory that all ranks of the node see.
  * @param name     one component of a path, not hidden, at most 200 bytes of UTF-8.
  * @param options  NULL for the values and masters alone.
- * Ownership: texts and arrays are copied; what a tensor's `data` points to must stay as it is until
- * meron_checkpoint_wait_copied; the caller releases *out. Blocks: until the save before has ended.
- * Threads: any.
- * Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is under way, a unit is updated, a gradient waits
- * for a step, states are offloaded), MERON_E_UNSUPPORTED (a unit of some ranks only),
- * MERON_E_HANDLE, MERON_E_STALE, -3xx. From the future: MERON_E_ARGUMENT (a name that will not do,
- * `extra` is no JSON object, tensors do not fit each other), MERON_E_DUPLICATE (the name is taken),
- * MERON_E_STATE (another process saves that name), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NO_MEMORY,
- * MERON_E_NOT_FOUND, MERON_E_TIMEOUT, MERON_E_CLOSED, -3xx.
+ * Ownership: texts and arrays are copied; the memory at a tensor's `data` must not change until
+ * meron_checkpoint_wait_copied; the caller releases *out. Blocks: until the previous save has
+ * ended. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is pending, a unit is
+ * updated, a gradient waits for a step, states are offloaded), MERON_E_UNSUPPORTED (a unit of some
+ * ranks only), MERON_E_HANDLE, MERON_E_STALE, -3xx. From the future: MERON_E_ARGUMENT (an invalid
+ * name, `extra` is no JSON object, tensors do not fit each other), MERON_E_DUPLICATE (the name is
+ * taken), MERON_E_STATE (another process saves that name), MERON_E_NO_SPACE, MERON_E_IO,
+ * MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_TIMEOUT, MERON_E_CLOSED, -3xx.
  */
 MERON_API MERON_NODISCARD meron_status meron_checkpoint_save_begin(
     meron_future *out, meron_context context, const char *folder, const char *name,
     const meron_checkpoint_save_options *options, meron_error **err);
 
 /**
- * Waits until the save under way has copied what it saves: then the caller's tensors may change.
+ * Waits until the pending save has copied all its data: then the caller's tensors may change.
  * @param timeout_ns  nanoseconds; MERON_TIMEOUT_DEFAULT: without bound.
- * Returns MERON_OK also if no save is under way, or if it has failed; MERON_IN_PROGRESS when
- * timeout_ns passed first.
- * Blocks: on the drive. Threads: any. Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ * Returns MERON_OK also if no save is pending, or if it has failed; MERON_IN_PROGRESS if timeout_ns
+ * passed first. Blocks: on the drive. Threads: any. Errors: MERON_E_HANDLE, MERON_E_STALE,
+ * MERON_E_FORKED.
  */
 MERON_API MERON_NODISCARD meron_status meron_checkpoint_wait_copied(meron_context context,
                                                                     int64_t timeout_ns,
                                                                     meron_error **err);
 
-/* How far the save under way is. */
+/* Progress of a save. */
 typedef struct {
   uint32_t struct_size; /* sizeof(meron_checkpoint_progress), set by the caller */
-  uint32_t saving;      /* 1: a save is under way */
+  uint32_t saving;      /* 1: a save is pending */
   uint64_t total;       /* bytes that this rank writes; 0: not known yet, or no save */
-  uint64_t copied;      /* of them, out of the units */
-  uint64_t written;     /* of them, in files */
+  uint64_t copied;      /* of these, copied from the units */
+  uint64_t written;     /* of these, written to files */
 } meron_checkpoint_progress;
 
 /**
- * Reads how far the save under way is, or how far the last one came.
+ * Reads the progress of the pending save, or of the last one.
  * @param out  struct_size set by the caller.
  * Ownership: the caller's. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE,
  * MERON_E_STALE, MERON_E_FORKED.
@@ -155,7 +154,7 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_get_progress(meron_check
                                                                      meron_context context,
                                                                      meron_error **err);
 
-/* What is written without a context, by one process. */
+/* Options of a write without a context, by one process. */
 typedef struct {
   uint32_t struct_size;   /* sizeof(meron_checkpoint_write_options) */
   uint32_t overwrite;     /* 1: replaces a checkpoint of that name */
@@ -179,8 +178,8 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_write_options_init(
     meron_checkpoint_write_options *options, size_t struct_size, meron_error **err);
 
 /**
- * Writes tensors as a checkpoint of one rank: what importers of other formats need. `data` is read
- * once and in order, so it may be mapped files.
+ * Writes tensors as a checkpoint of one rank, for importers of other formats. `data` is read once
+ * and in order, so it may be mapped files.
  * @param folder, name  as meron_checkpoint_save_begin.
  * Ownership: everything is only read, during the call. Blocks: on the drive. Threads: any.
  * Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE, MERON_E_STATE, MERON_E_NO_SPACE, MERON_E_IO.
@@ -191,19 +190,20 @@ meron_checkpoint_write(const char *folder, const char *name,
 
 /* ---- Loading ---- */
 
-/* What is loaded. */
+/* Options of a load. */
 typedef struct {
   uint32_t struct_size; /* sizeof(meron_checkpoint_load_options) */
-  uint32_t lenient;     /* 1: params and tensors that the other side lacks are left alone */
-  uint32_t values_only; /* 1: values, and masters by them; optimizers keep their states */
-  uint32_t rank0_only;  /* 1: only rank 0 sees the files, and sends each rank what it needs */
-  const meron_optimizer *optimizers; /* as they were given to the save; NULL: none */
+  uint32_t lenient;     /* 1: ignore params and tensors that the other side lacks */
+  uint32_t
+      values_only;     /* 1: values, and masters computed from them; optimizers keep their states */
+  uint32_t rank0_only; /* 1: only rank 0 sees the files, and sends each rank its shards */
+  const meron_optimizer *optimizers; /* as passed to the save; NULL: none */
   uint64_t optimizer_count;
   const char *mapping; /* NULL, or a JSON object: "PARAM": "TENSOR", or "PARAM": ["TENSOR", ...],
                           one after the other along the first dimension; others by their name */
   const char *claimed; /* NULL, or names of values that the caller reads itself, a line each */
-  uint32_t per_node;   /* 1: each node has a folder of its own: one rank of each reads the node's
-                          files, and sends each rank what it needs */
+  uint32_t per_node;   /* 1: each node has its own folder: one rank per node reads the node's files,
+                          and sends each rank its shards */
   uint32_t reserved_0; /* must be 0 */
 } meron_checkpoint_load_options;
 
@@ -220,25 +220,27 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_load_options_init(
     meron_checkpoint_load_options *options, size_t struct_size, meron_error **err);
 
 /**
- * Loads a checkpoint into all units: values, masters, states, counts of steps and numbers of groups
- * of the optimizers. Collective over the world. Before anything changes, all ranks have compared
- * names, shapes and optimizers, and opened the files; such an error leaves everything as it was.
- * An error after that is one on all ranks and breaks the group, because states are of two
- * checkpoints. When it ends on one rank, no rank reads the files any more. With `per_node` the
- * newest is the newest of which the nodes' folders together have all files; the numbers of nodes
- * and ranks may be others than at the save, and a node may have the files of several.
- * @param out      receives what was loaded.
+ * Loads a checkpoint into all units: values, masters, states, counts of steps and hyperparameters
+ * of the optimizers' groups. Collective over the world. Before anything changes, all ranks have
+ * compared names, shapes and optimizers, and opened the files; such an error changes nothing. A
+ * later error is an error on all ranks and breaks the group, because states are of two checkpoints.
+ * When it ends on one rank, no rank reads the files any more. With `per_node` the newest checkpoint
+ * is the newest that has all its files in the nodes' folders together; the numbers of nodes and
+ * ranks may differ from those at the save, and a node may have the files of several.
+ * @param out      receives the loaded checkpoint.
  * @param folder   of checkpoints, or one of them; or a model as Hugging Face publishes it, a
  *                 directory or one file, with `values_only`.
- * @param name     NULL for the newest complete one.
+ * @param name     NULL for the newest complete one of the line that was saved to last. Incomplete
+ *                 ones are passed over, which the log says; a damaged one that may be newer is an
+ *                 error.
  * @param options  NULL for values alone.
  * Ownership: the caller releases *out. Blocks: on the drive and on all ranks; other threads of this
- * rank that begin something wait. A rank that does not go on for twice the context's timeout ends
- * the load (MERON_E_TIMEOUT, which names it); raise the timeout for drives so slow. Threads: any.
- * Errors: MERON_E_NOT_FOUND, MERON_E_CORRUPT (names tensor, file and offset), MERON_E_VERSION (of a
- * newer version), MERON_E_ARGUMENT (it does not fit: missing, unexpected and other shapes are
- * listed), MERON_E_STATE and MERON_E_UNSUPPORTED as meron_checkpoint_save_begin, MERON_E_IO,
- * MERON_E_NO_MEMORY, MERON_E_AUTH (a link), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * rank that begin an operation wait. A rank that makes no progress for twice the context's timeout
+ * ends the load (MERON_E_TIMEOUT, which names it); raise the timeout for such slow drives. Threads:
+ * any. Errors: MERON_E_NOT_FOUND, MERON_E_CORRUPT (names tensor, file and offset), MERON_E_VERSION
+ * (of a newer version), MERON_E_ARGUMENT (it does not fit: the message lists missing, unexpected
+ * and different shapes), MERON_E_STATE and MERON_E_UNSUPPORTED as meron_checkpoint_save_begin,
+ * MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_AUTH (a link), MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
 MERON_API MERON_NODISCARD meron_status meron_checkpoint_load(
     meron_checkpoint *out, meron_context context, const char *folder, const char *name,
@@ -247,7 +249,7 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_load(
 /* ---- Reading without a context ---- */
 
 /**
- * Opens a checkpoint, or a model as Hugging Face publishes it, to look at it and to read tensors.
+ * Opens a checkpoint, or a model as Hugging Face publishes it, to inspect it and to read tensors.
  * @param out            receives the checkpoint.
  * @param folder, name   as meron_checkpoint_load.
  * Ownership: the caller releases *out. Blocks: on the drive. Threads: any.
@@ -258,20 +260,20 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_open(meron_checkpoint *o
                                                              const char *folder, const char *name,
                                                              meron_error **err);
 
-/* What is known about a checkpoint. */
+/* Information about a checkpoint. */
 typedef struct {
   uint32_t struct_size; /* sizeof(meron_checkpoint_info), set by the caller */
   uint32_t world;       /* ranks that saved it */
   uint64_t step;        /* the caller's count */
   uint64_t bytes;       /* of its files */
-  uint64_t tensors;     /* that it has */
-  uint64_t bytes_read;  /* of its files, by this rank, until now */
-  uint64_t missing;     /* states that it lacks, and that stayed as they were when it was loaded */
+  uint64_t tensors;     /* in the checkpoint */
+  uint64_t bytes_read;  /* of its files, by this rank, so far */
+  uint64_t missing;     /* states that it lacks; the load did not change them */
   uint64_t unexpected;  /* tensors that no unit has */
 } meron_checkpoint_info;
 
 /**
- * Reads what is known about a checkpoint.
+ * Reads the information about a checkpoint.
  * @param out  struct_size set by the caller.
  * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE,
  * MERON_E_FORKED.
@@ -280,15 +282,18 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_get_info(meron_checkpoin
                                                                  meron_checkpoint checkpoint,
                                                                  meron_error **err);
 
-/* Which text of a checkpoint. */
+/* A text of a checkpoint. */
 typedef int32_t meron_checkpoint_text_kind;
 enum {
-  MERON_CHECKPOINT_PATH = 0,       /* of its directory */
-  MERON_CHECKPOINT_EXTRA = 1,      /* the caller's own state: a JSON object */
-  MERON_CHECKPOINT_MISSING = 2,    /* a line per state */
-  MERON_CHECKPOINT_UNEXPECTED = 3, /* a line per tensor */
-  MERON_CHECKPOINT_MANIFEST = 4,   /* all of its manifest: a JSON object. Of a model of Hugging
-                                      Face: one that describes it, without checksums */
+  MERON_CHECKPOINT_PATH = 0,        /* of its directory */
+  MERON_CHECKPOINT_EXTRA = 1,       /* the caller's own state: a JSON object */
+  MERON_CHECKPOINT_MISSING = 2,     /* a line per state */
+  MERON_CHECKPOINT_UNEXPECTED = 3,  /* a line per tensor */
+  MERON_CHECKPOINT_MANIFEST = 4,    /* all of its manifest: a JSON object. Of a model of Hugging
+                                       Face: one that describes it, without checksums */
+  MERON_CHECKPOINT_PASSED_OVER = 5, /* of one that was opened as the newest: the incomplete ones
+                                       that were passed over, and why, and a line of another run
+                                       that has a higher step; "" if there are none */
   MERON_CHECKPOINT_TEXT_KIND_FORCE_32_BITS = 0x7FFFFFFF
 };
 
@@ -304,8 +309,8 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_text(const char **out,
                                                              meron_error **err);
 
 /**
- * Reads elements of a tensor, as they are in the files, after their checksums were compared. Local:
- * no other rank takes part.
+ * Reads elements of a tensor in the files' dtype, after a comparison of their checksums. Local: no
+ * other rank takes part.
  * @param data   receives `count` elements.
  * @param bytes  of `data`: must be `count` times the size of an element of the tensor's dtype.
  * @param kind   NULL: "values".
@@ -321,24 +326,24 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_read(void *data, uint64_
                                                              meron_error **err);
 
 /**
- * Releases a checkpoint; what was loaded stays.
- * Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
+ * Releases a checkpoint; loaded states stay. Blocks: never. Threads: any, also a finalizer's.
+ * Errors: MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API meron_status meron_checkpoint_release(meron_checkpoint checkpoint, meron_error **err);
 
-/* ---- Weights out ---- */
+/* ---- Export of weights ---- */
 
-/* How values are exported. */
+/* Options of an export. */
 typedef struct {
   uint32_t struct_size;    /* sizeof(meron_checkpoint_export_options) */
   meron_dtype dtype;       /* of the floating-point values in the files */
   uint32_t keep_dtype;     /* 1: each param's own instead */
-  uint32_t overwrite;      /* 1: replaces a model that is there */
-  uint64_t max_file_bytes; /* of a file's tensors: it is closed before they would exceed it, and
-                              a larger tensor has its own; 0: 5 GB */
+  uint32_t overwrite;      /* 1: replaces an existing model */
+  uint64_t max_file_bytes; /* of a file's tensors: the next file begins before they would exceed it,
+                              and a larger tensor has its own file; 0: 5 GB */
   const char *mapping;     /* NULL, or a JSON object: "PARAM": "NAME" in the files; "" leaves the
                               param out */
-  const meron_checkpoint_tensor *tensors; /* the caller's own of kind "values", whole (buffers);
+  const meron_checkpoint_tensor *tensors; /* the caller's own of kind "values", unsharded (buffers);
                                              those of rank 0 count. NULL: none */
   uint64_t tensor_count;
 } meron_checkpoint_export_options;
@@ -357,20 +362,20 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_export_options_init(
 
 /**
  * Writes the values of all units as Hugging Face publishes models: model.safetensors, or several
- * files and model.safetensors.index.json. Collective over the world; each rank writes its own part
- * of each tensor in place, so nothing is gathered. The f32 master is the source where a param has
- * one and another dtype is written than the param's own. A tensor that layers share is one param
- * and written once. At every moment, also if a rank is killed, the folder has the model that was
- * there or the new one; its other files are left alone, and what a killed export left is removed by
- * the next. NaNs are written as they are.
- * @param folder   a directory that all ranks see; made if it is not there.
+ * files and model.safetensors.index.json. Collective over the world; each rank writes its own shard
+ * of each tensor in place, so nothing is gathered. If a param has an f32 master and its own dtype
+ * is not the written one, the master is the source. A tensor that layers share is one param and
+ * written once. At every moment, also if a rank is killed, the folder has the former model or the
+ * new one. Its other files are unchanged, and the next export removes the files of a killed one.
+ * NaNs are written as they are.
+ * @param folder   a directory that all ranks see; created if it does not exist.
  * @param options  NULL for the initial value.
  * Ownership: everything is only read, during the call. Blocks: on the drive and on all ranks; other
- * threads of this rank that begin something wait. Threads: any.
- * Errors: MERON_E_ARGUMENT and MERON_E_PARSE (the mapping or a tensor, two tensors of
- * one name, nothing to export), MERON_E_DUPLICATE (a model is there), MERON_E_STATE (another export
- * to the folder is under way; and as meron_checkpoint_save_begin), MERON_E_UNSUPPORTED as that,
- * MERON_E_NO_SPACE, MERON_E_IO, MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * threads of this rank that begin an operation wait. Threads: any. Errors: MERON_E_ARGUMENT and
+ * MERON_E_PARSE (the mapping or a tensor, two tensors of one name, nothing to export),
+ * MERON_E_DUPLICATE (a model exists), MERON_E_STATE (another export to the folder is pending; and
+ * as meron_checkpoint_save_begin), MERON_E_UNSUPPORTED as that, MERON_E_NO_SPACE, MERON_E_IO,
+ * MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
 MERON_API MERON_NODISCARD meron_status
 meron_checkpoint_export(meron_context context, const char *folder,

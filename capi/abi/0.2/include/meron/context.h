@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * meron/context.h: the context: this rank's engine. It owns the arena, the transport and every
- * object made from it.
+ * object that it creates.
  */
 #ifndef MERON_CONTEXT_H
 #define MERON_CONTEXT_H
@@ -30,29 +30,29 @@ enum {
 /*
  * Receives log messages: formatted, `length` bytes, NUL-terminated, valid until the callback
  * returns. May be called from any thread that is inside a call of this library, never while a lock
- * of the library is held. It may call what never blocks and begins nothing: looks and releases.
+ * of the library is held. It may call functions that never block and begin no operation: queries
+ * and releases.
  */
 typedef void (*meron_log_fn)(void *user, meron_log_level level, const char *message, size_t length);
 
 /*
- * Asked about ten times a second while a call waits; a non-zero answer ends the wait with
- * MERON_E_CANCELLED and leaves the operation under way. Called without a lock of the library; it
- * may call what meron_log_fn may.
+ * Called about ten times a second while a call waits. A non-zero result ends the wait with
+ * MERON_E_CANCELLED; the operation continues. Called without a lock of the library; it may call the
+ * same functions as meron_log_fn.
  */
 typedef int32_t (*meron_should_stop_fn)(void *user);
 
 /*
- * Allocates memory of a device: `bytes` bytes aligned to 256, to be used by work that is asked of
- * `stream` from now on. NULL: there is none. As meron_device_release_fn, it may be called by any
- * thread that is inside a call of this library, without a lock of it. It may call what meron_log_fn
- * may (what begins something is refused with MERON_E_STATE), and must not wait for work of the
- * device.
+ * Allocates memory of a device: `bytes` bytes aligned to 256, for later work on `stream`. NULL:
+ * there is none. Like meron_device_release_fn, it may be called by any thread that is inside a call
+ * of this library, without a lock of the library. It may call the same functions as meron_log_fn (a
+ * call that begins an operation returns MERON_E_STATE), and must not wait for work of the device.
  */
 typedef void *(*meron_device_allocate_fn)(void *user, uint64_t bytes, void *stream);
 
 /*
- * Takes such memory back: what was asked of `stream` so far may still use it. What a finalizer
- * gives up comes back at the next call on the context.
+ * Frees such memory: queued work of `stream` may still use it. Memory that a finalizer releases is
+ * freed at the next call on the context.
  */
 typedef void (*meron_device_release_fn)(void *user, void *data, uint64_t bytes, void *stream);
 
@@ -77,25 +77,25 @@ typedef struct {
 MERON_API MERON_NODISCARD meron_status meron_allocator_init(meron_allocator *allocator,
                                                             size_t struct_size, meron_error **err);
 
-/* How a context is opened. Fill by meron_context_options_init or MERON_CONTEXT_OPTIONS_INIT. */
+/* Options of a context. Fill by meron_context_options_init or MERON_CONTEXT_OPTIONS_INIT. */
 typedef struct {
   uint32_t struct_size;    /* sizeof(meron_context_options) */
   uint32_t header_version; /* MERON_VERSION of the caller's headers */
-  int32_t rank;          /* -1: from the environment (meron run, torchrun, Slurm, Open MPI, PMI) */
-  int32_t world_size;    /* -1: from the environment; without one: 1 */
-  const char *transport; /* "self", "local", "shm", "mpi", "custom", "cluster"; NULL or "auto":
-                            custom where that is given, self for one rank, mpi under mpirun where
-                            neither a token nor MERON_STORE is given, else shm. "cluster": ranks
-                            of a node share memory, and `custom` joins the nodes; "mpi": MPI does
-                            */
-  const char *job;       /* local: ranks of one process with an equal job meet; NULL: "default".
-                            In the directory MERON_STORE: the job's name among others'; NULL:
-                            MERON_JOB, or what the launcher calls it */
-  const char *token;     /* shm: 64 hexadecimal digits, the same on all ranks; NULL: from the
-                            descriptor MERON_TOKEN_FD or from the variable MERON_TOKEN; where there
-                            is none, ranks meet in the directory that MERON_STORE names */
-  int64_t timeout_ns;    /* deadline of every operation; 0: 600 s */
-  uint64_t host_memory_limit; /* bytes that this rank may take; 0: no limit but the host's */
+  int32_t rank;       /* -1: from the environment (meron run, torchrun, Slurm, Open MPI, PMI) */
+  int32_t world_size; /* -1: from the environment; without one: 1 */
+  const char
+      *transport;     /* "self", "local", "shm", "mpi", "custom", "cluster"; NULL or "auto":
+                         custom if that is given, self for one rank, mpi under mpirun if neither a token
+                         nor MERON_STORE is given, else shm. "cluster": ranks of a node share memory,
+                         and `custom` connects the nodes; "mpi": MPI connects them */
+  const char *job;    /* local: ranks of one process with an equal job meet; NULL: "default".
+                         In the directory MERON_STORE: the job's name among others'; NULL:
+                         MERON_JOB, or the launcher's name */
+  const char *token;  /* shm: 64 hexadecimal digits, the same on all ranks; NULL: from the
+                         descriptor MERON_TOKEN_FD or from the variable MERON_TOKEN; if there is
+                         none, ranks meet in the directory that MERON_STORE names */
+  int64_t timeout_ns; /* deadline of every operation; 0: 600 s */
+  uint64_t host_memory_limit; /* bytes that this rank may allocate; 0: only the host's limit */
   uint64_t arena_reserve;     /* bytes of address space per window; 0: the host's memory */
   uint32_t threads;           /* for compute on this rank; 0: cores / ranks on this host */
   uint32_t reserved_0;        /* must be 0 */
@@ -110,9 +110,9 @@ typedef struct {
                          "cuda:1"; "emulated": memory of the host and threads, for tests without a
                          device. NULL or "": the host. Views are then in the device's memory, and
                          gradients may be */
-  const meron_allocator *allocator; /* of the device's memory; read while the context opens, its
-                                       `user` is used until the context and all that was made from
-                                       it have gone; NULL: a pool of Meron's own */
+  const meron_allocator
+      *allocator; /* of the device's memory; read while the context opens, its `user` is used until
+                     the context and all its objects are gone; NULL: a pool of Meron's own */
 } meron_context_options;
 
 /* Initial value of a meron_context_options. */
@@ -131,29 +131,29 @@ MERON_API MERON_NODISCARD meron_status meron_context_options_init(meron_context_
                                                                   meron_error **err);
 
 /**
- * Opens this rank's context and meets the other ranks.
+ * Opens this rank's context and connects it to the other ranks.
  * @param out      receives the context.
  * @param options  NULL for the defaults.
- * Ownership: the caller closes *out. Blocks: until all ranks have come, at most the deadline.
+ * Ownership: the caller closes *out. Blocks: until all ranks have arrived, at most the deadline.
  * Threads: any. Errors: MERON_E_ARGUMENT (rank beyond the world, unknown transport), MERON_E_AUTH
- * (token missing or wrong), MERON_E_TIMEOUT (who is missing), MERON_E_VERSION, MERON_E_NO_MEMORY,
- * MERON_E_IO, MERON_E_NOT_FOUND (no directory MERON_STORE), MERON_E_UNSUPPORTED (nothing joins the
- * ranks' hosts; the device's module cannot be loaded or cannot work here, with the reason),
- * MERON_E_DEVICE (it has failed), MERON_E_DUPLICATE (a rank came twice), or what a faster rank's
- * calls have broken the world with meanwhile.
+ * (token missing or wrong), MERON_E_TIMEOUT (names the missing ranks), MERON_E_VERSION,
+ * MERON_E_NO_MEMORY, MERON_E_IO, MERON_E_NOT_FOUND (no directory MERON_STORE), MERON_E_UNSUPPORTED
+ * (no transport connects the ranks' hosts; the device's module cannot be loaded or cannot work
+ * here, with the reason), MERON_E_DEVICE (it has failed), MERON_E_DUPLICATE (a rank arrived twice),
+ * or the error with which calls of a faster rank have broken the world.
  */
 MERON_API MERON_NODISCARD meron_status meron_context_open(meron_context *out,
                                                           const meron_context_options *options,
                                                           meron_error **err);
 
 /**
- * Closes the context: operations under way are cancelled, all handles made from it become stale,
- * views become invalid, and memory that the caller passed to operations is not touched any more
- * once it returns. DLPack tensors stay readable. Local: it does not wait for peers, but for a save
- * of a checkpoint under way, which ends first; one that should_stop does not wait for is abandoned,
- * and no checkpoint comes of it. Peers that still need this rank get MERON_E_PEER_CLOSED. Blocks:
- * on such a save; else at most until calls of other threads on this context have noticed (5 s).
- * Threads: any. Errors: MERON_E_HANDLE, MERON_E_STALE (closed already).
+ * Closes the context: pending operations are cancelled, all its handles become stale, views become
+ * invalid, and after the return nothing touches memory that the caller passed to operations. DLPack
+ * tensors stay readable. Local: it does not wait for peers, but first for a pending save of a
+ * checkpoint. If should_stop ends that wait, the save is abandoned and leaves no checkpoint. Peers
+ * that still need this rank get MERON_E_PEER_CLOSED. Blocks: on such a save; else at most until
+ * calls of other threads on this context have ended (5 s). Threads: any. Errors: MERON_E_HANDLE,
+ * MERON_E_STALE (closed already).
  */
 MERON_API meron_status meron_context_close(meron_context context, meron_error **err);
 
@@ -189,31 +189,31 @@ MERON_API MERON_NODISCARD meron_status meron_context_transport(const char **out,
 MERON_API MERON_NODISCARD meron_status meron_context_progress(meron_context context,
                                                               meron_error **err);
 
-/* What was counted since the context was opened, and memory now. Bytes. */
+/* Counters since the context was opened, and the memory in use now, in bytes. */
 typedef struct {
   uint32_t struct_size;         /* sizeof(meron_stats), set by the caller */
   uint32_t reserved_0;          /* 0 */
-  uint64_t gather_mapped_bytes; /* parts of peers seen in place, or fetched by devices */
+  uint64_t gather_mapped_bytes; /* shards of peers read in place, or fetched by devices */
   uint64_t gather_copied_bytes; /* parts of peers copied */
   uint64_t reduce_bytes;        /* gradients read from peers */
   uint64_t collective_bytes;    /* read from peers by broadcast and all-reduce */
   uint64_t operations;          /* collectives begun */
   uint64_t wait_ns;             /* nanoseconds spent waiting for peers */
   uint64_t param_bytes;         /* of values, held now */
-  uint64_t gradient_bytes;      /* counted from meron_unit_create on, taken by the first gradient */
-  uint64_t optimizer_bytes;     /* of optimizer states, held now */
-  uint64_t staging_bytes;       /* of staging buffers, held now */
-  uint64_t control_bytes;       /* of what keeps the ranks in step, held now */
-  uint64_t peak_bytes;          /* most ever held of param + gradient + optimizer + staging */
-  uint64_t arena_pages_bytes;   /* bytes of pages that the kernel has given to this rank's arena */
-  uint64_t far_gather_bytes;    /* gathered from ranks that share no memory, as on the wire */
-  uint64_t far_reduce_bytes;    /* reduced from such ranks, likewise */
-  uint64_t nvme_read_bytes;     /* read from this rank's file on tier nvme */
-  uint64_t nvme_written_bytes;  /* written to it */
-  uint64_t nvme_bytes;          /* of it, in use now */
-  uint64_t device_up_bytes;     /* copied from the host to this rank's device */
-  uint64_t device_down_bytes;   /* copied from it to the host */
-  uint64_t device_bytes;        /* on the device at all times: rows of tier device */
+  uint64_t gradient_bytes;  /* counted from meron_unit_create on, allocated by the first gradient */
+  uint64_t optimizer_bytes; /* of optimizer states, held now */
+  uint64_t staging_bytes;   /* of staging buffers, held now */
+  uint64_t control_bytes;   /* of the control data that keeps the ranks in step, held now */
+  uint64_t peak_bytes;      /* maximum of param + gradient + optimizer + staging */
+  uint64_t arena_pages_bytes;  /* bytes of pages in this rank's arena */
+  uint64_t far_gather_bytes;   /* gathered from ranks that share no memory, as on the wire */
+  uint64_t far_reduce_bytes;   /* reduced from such ranks, likewise */
+  uint64_t nvme_read_bytes;    /* read from this rank's file on tier nvme */
+  uint64_t nvme_written_bytes; /* written to it */
+  uint64_t nvme_bytes;         /* of that file, in use now */
+  uint64_t device_up_bytes;    /* copied from the host to this rank's device */
+  uint64_t device_down_bytes;  /* copied from it to the host */
+  uint64_t device_bytes;       /* on the device at all times: entries of tier device */
 } meron_stats;
 
 /**
@@ -224,34 +224,34 @@ typedef struct {
 MERON_API MERON_NODISCARD meron_status meron_context_stats(meron_stats *out, meron_context context,
                                                            meron_error **err);
 
-/* What the plan predicts for this rank and the units made so far. Bytes. */
+/* The plan's predictions for this rank and its current units, in bytes. */
 typedef struct {
-  uint32_t struct_size;         /* sizeof(meron_prediction), set by the caller */
-  uint32_t reserved_0;          /* 0 */
-  uint64_t param_bytes;         /* of values, held */
-  uint64_t gradient_bytes;      /* of gradients, held */
-  uint64_t optimizer_bytes;     /* of optimizer states, held */
-  uint64_t peak_bytes;          /* between nodes, what is on its way comes on top; and up to 32 MiB
-                                   where that, or values of tier nvme, goes on to a device */
+  uint32_t struct_size;     /* sizeof(meron_prediction), set by the caller */
+  uint32_t reserved_0;      /* 0 */
+  uint64_t param_bytes;     /* of values, held */
+  uint64_t gradient_bytes;  /* of gradients, held */
+  uint64_t optimizer_bytes; /* of optimizer states, held */
+  uint64_t peak_bytes;      /* without messages in flight between nodes, and without up to 32 MiB if
+                               these, or values of tier nvme, are copied to a device */
   uint64_t gather_mapped_bytes; /* as in meron_stats, per optimizer step; so are those below */
   uint64_t gather_copied_bytes; /* parts of peers copied */
   uint64_t reduce_bytes;        /* gradients read from peers */
-  uint64_t second_copy_bytes;  /* of params, from the first gather to the update (of frozen ones for
-                                  good), on top of param_bytes and within peak_bytes */
-  uint64_t far_gather_bytes;   /* gathered from ranks that share no memory, as on the wire */
-  uint64_t far_reduce_bytes;   /* reduced from such ranks, likewise */
-  uint64_t nvme_read_bytes;    /* read from this rank's file on tier nvme */
-  uint64_t nvme_written_bytes; /* written to it */
-  uint64_t nvme_bytes;         /* in use there, at all times */
-  uint64_t device_bytes; /* the same; where ranks cannot exchange on their devices, which then lack
-                            the sums of gradients, it is what they would have */
+  uint64_t second_copy_bytes;   /* of params, from the first gather to the update (of frozen ones
+                                   permanently), on top of param_bytes and within peak_bytes */
+  uint64_t far_gather_bytes;    /* gathered from ranks that share no memory, as on the wire */
+  uint64_t far_reduce_bytes;    /* reduced from such ranks, likewise */
+  uint64_t nvme_read_bytes;     /* read from this rank's file on tier nvme */
+  uint64_t nvme_written_bytes;  /* written to it */
+  uint64_t nvme_bytes;          /* in use there, at all times */
+  uint64_t device_bytes; /* as in meron_stats. If ranks cannot exchange on their devices, these lack
+                            the sums of gradients, which this figure contains */
 } meron_prediction;
 
 /**
- * Predicts memory and traffic of this rank from the plan and the units made so far. The counters of
+ * Predicts memory and traffic of this rank from the plan and the current units. The counters of
  * meron_stats grow by exactly these bytes per step of that workload.
- * @param workload  its `ranks` and `optimizer_states` are ignored: the world's size and the
- *                  optimizer's rule count.
+ * @param workload  its `ranks` and `optimizer_states` are ignored in favour of the world's size and
+ *                  the optimizer's rule.
  * Blocks: never. Threads: any. Errors: as meron_context_rank, MERON_E_ARGUMENT.
  */
 MERON_API MERON_NODISCARD meron_status meron_context_predict(meron_prediction *out,

@@ -2,16 +2,17 @@
 /*
  * meron/gather.h: full tensors on demand.
  *
- * Where the shards of a unit lie side by side in memory that the ranks share, a gather copies
- * nothing: it waits until every owner has published the version, and hands out a read-only view.
+ * If the shards of a unit are contiguous in memory that the ranks share, a gather copies nothing:
+ * it waits until every owner has published the version, and returns a read-only view.
  *
- * Where the context has a device, views are in its memory: the values are copied up once, on a
- * stream of Meron's own, for all gathers that have them at a time. meron_gather_wait_stream makes a
- * stream of the trainer's wait for that without the host, and meron_gather_release_on_stream gives
- * the memory back when the work that was asked of that stream is done.
+ * If the context has a device, views are in its memory: the values are copied to the device once,
+ * on a stream of Meron's own, for all gathers that hold them at the time. meron_gather_wait_stream
+ * makes a stream of the trainer wait for the copy without blocking the host, and
+ * meron_gather_release_on_stream releases the memory when the queued work of that stream is done.
  *
- * A gather is a future (future.h): waited for, polled and released as every other operation. It has
- * leases on its units: of a view until it is released; of a copy only until that is made.
+ * A gather is a future (future.h): wait for it, poll it and release it like every other operation.
+ * It holds leases on its units: for a view until its release; for a copy only until the copy is
+ * made.
  */
 #ifndef MERON_GATHER_H
 #define MERON_GATHER_H
@@ -23,7 +24,7 @@
 
 MERON_BEGIN_DECLS
 
-/* Where the full tensors go. */
+/* Destination of the full tensors. */
 typedef int32_t meron_gather_mode;
 enum {
   MERON_GATHER_VIEW = 0, /* read-only, in place where the plan allows it */
@@ -32,10 +33,10 @@ enum {
   MERON_GATHER_MODE_FORCE_32_BITS = 0x7FFFFFFF
 };
 
-/* Where a view is. */
+/* Memory of a view. */
 typedef int32_t meron_gather_place;
 enum {
-  MERON_PLACE_DEVICE = 0, /* in the device's memory, where the context has one; else the host's */
+  MERON_PLACE_DEVICE = 0, /* in the device's memory, if the context has a device; else the host's */
   MERON_PLACE_HOST = 1,   /* in the host's memory */
   MERON_GATHER_PLACE_FORCE_32_BITS = 0x7FFFFFFF
 };
@@ -43,21 +44,21 @@ enum {
 /* A destination for MERON_GATHER_INTO. */
 typedef struct {
   meron_param param;
-  void *data; /* for the whole tensor, row-major, in the param's dtype; memory of the host, or of
-                 the context's device */
+  void *data; /* for the full tensor, row-major, in the param's dtype; memory of the host, or of the
+                 context's device */
   uint64_t bytes; /* exactly its size */
 } meron_destination;
 
-/* How a gather is done. */
+/* Options of a gather. */
 typedef struct {
   uint32_t struct_size; /* sizeof(meron_gather_options) */
   meron_gather_mode mode;
-  const meron_destination *destinations; /* MERON_GATHER_INTO: one per param that is wanted */
+  const meron_destination *destinations; /* MERON_GATHER_INTO: one per requested param */
   uint64_t destination_count;
   meron_gather_place place; /* of a view; a copy is in the host's memory */
   uint32_t reserved_0;      /* must be 0 */
-  void *stream; /* destinations in the device's memory are written after what was asked of this
-                   stream so far; NULL: its default stream */
+  void *stream; /* destinations in the device's memory are written after the work that is queued on
+                   this stream so far; NULL: its default stream */
 } meron_gather_options;
 
 /* Initial value of a meron_gather_options. */
@@ -78,20 +79,19 @@ MERON_API MERON_NODISCARD meron_status meron_gather_options_init(meron_gather_op
 
 /**
  * Begins a gather. Collective over the units' group; the mode may differ between ranks. When it has
- * ended, the tensors are full, those on a device too; a wait makes the copy that was asked for, and
- * may end with MERON_E_NO_MEMORY (the device has no room: this rank alone is concerned, and all
- * else is usable as before) or MERON_E_DEVICE.
+ * ended, the tensors are full, those on a device too. A wait makes the requested copy, and may end
+ * with MERON_E_NO_MEMORY (the device is full: only this rank is concerned, and everything else
+ * stays usable) or MERON_E_DEVICE.
  * @param out      receives the gather, which holds a lease on every unit.
  * @param units    `count` units of one group.
  * @param options  NULL for a view.
- * Ownership: the caller releases *out, which gives the leases back; destinations must stay valid
- * until it has ended or is released. A release gives up what has not ended, and makes views
- * invalid: on a device the caller has waited for all that uses them (or see
- * meron_gather_release_on_stream).
- * Blocks: never, unless this rank is 1,024 operations ahead of a peer. Threads: any.
- * Errors: MERON_E_ARGUMENT (also a destination on another device), MERON_E_DUPLICATE (a unit
- * twice), MERON_E_STATE (a unit is being updated here), MERON_E_NO_MEMORY (a copy), MERON_E_DEVICE,
- * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
+ * Ownership: the caller releases *out, which releases the leases; destinations must stay valid
+ * until it has ended or is released. A release cancels a pending gather, and makes views invalid:
+ * on a device the caller must first wait for all work that uses them (or see
+ * meron_gather_release_on_stream). Blocks: only if this rank is 1,024 operations ahead of a peer.
+ * Threads: any. Errors: MERON_E_ARGUMENT (also a destination on another device), MERON_E_DUPLICATE
+ * (a unit twice), MERON_E_STATE (a unit is being updated here), MERON_E_NO_MEMORY (a copy),
+ * MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
  */
 MERON_API MERON_NODISCARD meron_status meron_gather_begin(meron_future *out,
                                                           const meron_unit *units, size_t count,
@@ -99,8 +99,8 @@ MERON_API MERON_NODISCARD meron_status meron_gather_begin(meron_future *out,
                                                           meron_error **err);
 
 /**
- * Makes `stream` wait until the tensors are full on the device: what is asked of it from now on
- * sees them. Without waiting for the device; for tensors on the host it is meron_future_wait.
+ * Makes `stream` wait until the tensors are full on the device: later work on the stream sees them.
+ * Does not wait for the device; for tensors on the host it is meron_future_wait.
  * @param stream      of the context's device (a cudaStream_t); NULL: its default stream.
  * @param timeout_ns  as meron_future_wait, of the wait for peers.
  * Blocks: on peers, at most the deadline. Threads: any. Errors: as of a wait for
@@ -112,14 +112,14 @@ MERON_API MERON_NODISCARD meron_status meron_gather_wait_stream(meron_future gat
                                                                 meron_error **err);
 
 /**
- * The whole tensor of a param of a full gather; on a device, of one that was waited for by
- * meron_future_wait or meron_gather_wait_stream: there the pointer is one of the device.
- * Ownership: borrowed until meron_future_release. Read-only for MERON_GATHER_VIEW: other ranks read
- * the same memory, which is mapped read-only where the plan shards it, so that a write ends the
- * process by a segmentation fault; where the plan replicates it, a write damages the values. Gather
- * with MERON_GATHER_COPY or MERON_GATHER_INTO to change values. Blocks: never. Threads: any.
- * Errors: MERON_E_ARGUMENT (not in this gather), MERON_E_STATE (not full yet, or on a device that
- * no call has waited for), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE.
+ * The full tensor of a param of a gather that has ended. On a device, a call of meron_future_wait
+ * or meron_gather_wait_stream must have waited for the gather, and the pointer is one of the
+ * device. Ownership: borrowed until meron_future_release. Read-only for MERON_GATHER_VIEW: other
+ * ranks read the same memory, which is mapped read-only if the plan shards it, so that a write ends
+ * the process by a segmentation fault; if the plan replicates it, a write damages the values.
+ * Gather with MERON_GATHER_COPY or MERON_GATHER_INTO to change values. Blocks: never. Threads: any.
+ * Errors: MERON_E_ARGUMENT (not in this gather), MERON_E_STATE (not full yet, or on a device and no
+ * call has waited for it), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_gather_view(meron_view *out, meron_future gather,
                                                          meron_param param, meron_error **err);
@@ -129,12 +129,12 @@ MERON_API MERON_NODISCARD meron_status meron_gather_view(meron_view *out, meron_
 struct DLManagedTensorVersioned;
 
 /**
- * The same as a DLPack tensor (version 1.x; the CPU's, or that of a CUDA device), with a lease of
- * its own that its deleter gives back. Its flags say read-only for MERON_GATHER_VIEW; a consumer
- * that ignores that, as PyTorch does, must not write. MERON_GATHER_INTO is refused: that memory is
- * the caller's. On a device it may be taken before anybody has waited, and is read by what waits
- * for the gather. Ownership: the caller calls (*out)->deleter(*out) once. Until then the memory
- * stays readable, also after the context was closed; peers may change the values from then on. On a
+ * The same as a DLPack tensor (version 1.x; of the CPU or of a CUDA device), with a separate lease
+ * that its deleter releases. Its flags are read-only for MERON_GATHER_VIEW; a consumer that ignores
+ * them, as PyTorch does, must not write. MERON_GATHER_INTO is an error: that memory is the
+ * caller's. On a device it may be taken before a call has waited; work that waits for the gather
+ * may read it. Ownership: the caller calls (*out)->deleter(*out) once. Until then the memory stays
+ * readable, also after the context was closed; peers may change the values from then on. On a
  * device, work that was requested before the deleter's call may still use the memory, on streams
  * that have waited for the gather (meron_gather_wait_stream): these must exist then, and must not
  * be captured into a graph. Blocks: never. Threads: any. Errors: as meron_gather_view,
@@ -145,8 +145,8 @@ MERON_API MERON_NODISCARD meron_status meron_gather_dlpack(struct DLManagedTenso
                                                            meron_error **err);
 
 /**
- * As meron_future_release, where work that was asked of `stream` so far still uses the views: their
- * memory on the device goes back when that is done. DLPack tensors keep theirs.
+ * As meron_future_release, if queued work of `stream` still uses the views: their memory on the
+ * device is released when that work is done. DLPack tensors keep theirs.
  * @param stream  of the context's device; NULL: its default stream.
  * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT and MERON_E_STATE as
  * meron_gather_wait_stream (then nothing is released), MERON_E_DEVICE, MERON_E_HANDLE,

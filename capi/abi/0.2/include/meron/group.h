@@ -15,12 +15,12 @@
 
 MERON_BEGIN_DECLS
 
-/* A group. A value; 0 is null, and stands for the world where a group is optional. */
+/* A group. A value; 0 is null, and stands for the world if a group is optional. */
 typedef struct {
   uint64_t id;
 } meron_group;
 
-/* How values are combined. */
+/* The operation that combines values. */
 typedef int32_t meron_reduce_op;
 enum {
   MERON_SUM = 0,
@@ -37,23 +37,22 @@ MERON_API MERON_NODISCARD meron_status meron_context_world(meron_group *out, mer
                                                            meron_error **err);
 
 /**
- * Makes a group of some ranks. Collective over the world: every rank calls it with the same list;
+ * Creates a group of some ranks. Collective over the world: every rank calls it with the same list;
  * ranks outside of the list get a null group.
  * @param ranks  `count` world ranks, each once, in the group's order.
- * Ownership: the caller releases *out. Blocks: never; where the plan has parameters on tier device,
- * until the ranks of the group have called it, because their devices are joined. Threads: any.
- * Errors: MERON_E_ARGUMENT (a rank beyond the world or twice), MERON_E_UNSUPPORTED (more than 64
- * groups), MERON_E_VERSION (libraries of collectives that differ), MERON_E_NO_MEMORY, -3xx. A lack
- * of memory on one rank breaks the world: all are told which rank.
+ * Ownership: the caller releases *out. Blocks: never; but if the plan has parameters on tier
+ * device, until the ranks of the group have called it, because it connects their devices. Threads:
+ * any. Errors: MERON_E_ARGUMENT (a rank beyond the world or twice), MERON_E_UNSUPPORTED (more than
+ * 64 groups), MERON_E_VERSION (libraries of collectives that differ), MERON_E_NO_MEMORY, -3xx. A
+ * lack of memory on one rank breaks the world: the error names the rank on all ranks.
  */
 MERON_API MERON_NODISCARD meron_status meron_group_create(meron_group *out, meron_context context,
                                                           const int32_t *ranks, size_t count,
                                                           meron_error **err);
 
 /**
- * This rank's place in the group.
- * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE,
- * MERON_E_FORKED.
+ * This rank's number in the group. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT,
+ * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 MERON_API MERON_NODISCARD meron_status meron_group_rank(int32_t *out, meron_group group,
                                                         meron_error **err);
@@ -66,13 +65,13 @@ MERON_API MERON_NODISCARD meron_status meron_group_size(int32_t *out, meron_grou
                                                         meron_error **err);
 
 /**
- * MERON_OK while the group is whole, else the sticky error that broke it.
- * Blocks: never; looks whether peers are alive. Threads: any. Errors: -3xx, as meron_group_rank.
+ * MERON_OK while the group works, else the sticky error that broke it. Blocks: never; checks if
+ * peers are alive. Threads: any. Errors: -3xx, as meron_group_rank.
  */
 MERON_API MERON_NODISCARD meron_status meron_group_status(meron_group group, meron_error **err);
 
 /**
- * Breaks the group on every rank: waits under way end with MERON_E_ABORTED, which carries `reason`.
+ * Breaks the group on every rank: pending waits end with MERON_E_ABORTED, which contains `reason`.
  * @param reason  NULL or text for people, at most 200 bytes are kept.
  * Blocks: never. Threads: any. Errors: as meron_group_rank.
  */
@@ -100,10 +99,10 @@ MERON_API MERON_NODISCARD meron_status meron_broadcast_begin(meron_future *out, 
 
 /**
  * Begins an all-reduce of `count` elements in place. Sums are in f32, in rank order, so that every
- * rank gets the same bits in every run. Made for small arrays (losses, metrics): every rank reads
- * all peers' values; gradients go by meron_reduce_begin.
- * Ownership: `data` must stay valid until the future has ended. Blocks: never. Threads: any.
- * Errors: MERON_E_ARGUMENT, as meron_group_rank, -3xx.
+ * rank gets the same bits in every run. For small arrays (losses, metrics): every rank reads all
+ * peers' values. For gradients, use meron_reduce_begin. Ownership: `data` must stay valid until the
+ * future has ended. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, as meron_group_rank,
+ * -3xx.
  */
 MERON_API MERON_NODISCARD meron_status meron_all_reduce_begin(meron_future *out, meron_group group,
                                                               void *data, size_t count,

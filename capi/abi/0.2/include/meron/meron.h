@@ -4,18 +4,18 @@
  *
  * Three levels of use:
  *
- *   1. See a partitioned tensor whole. Open a context (context.h), register a param and put it into
+ *   1. Gather a sharded tensor. Open a context (context.h), register a param and put it into
  *      a unit (param.h), write it in an update, gather it (gather.h). examples/01_gather.
  *   2. Train. Gather a unit before its layer runs and release it after; write gradients into the
  *      unit's bucket and reduce them (reduce.h); step the optimizer (optimizer.h).
  *      examples/02_language_model.
- *      Save and go on at any number of ranks (checkpoint.h).
- *      A schedule (schedule.h) gathers ahead along the order that it saw in the pass before.
- *   3. Choose a strategy. A plan (plan.h) says which state is sharded; nothing else changes.
+ *      Save, and resume at any number of ranks (checkpoint.h). A schedule (schedule.h) prefetches
+ *      in the order of the previous pass.
+ *   3. Choose a strategy. A plan (plan.h) specifies which state is sharded; nothing else changes.
  *
  * Beside these, and without a context: files past the page cache (io.h).
  *
- * Rules that hold everywhere:
+ * Common rules:
  *
  *   - Handles are values. A stale, null, foreign or wrong handle gives an error, never a crash.
  *   - Out parameters come first, `meron_error **err` comes last and may be NULL.

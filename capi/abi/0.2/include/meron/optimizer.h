@@ -27,7 +27,7 @@ enum {
   MERON_OPTIMIZER_KIND_FORCE_32_BITS = 0x7FFFFFFF
 };
 
-/* How an optimizer updates. */
+/* Options of an optimizer. */
 typedef struct {
   uint32_t struct_size; /* sizeof(meron_optimizer_options) */
   meron_optimizer_kind kind;
@@ -59,31 +59,31 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_options_init(
     meron_optimizer_options *options, size_t struct_size, meron_error **err);
 
 /**
- * Makes an optimizer and its states (zero) for the trainable params of some units: what the rule
- * keeps, in the plan's dtype and on its tier, and an f32 master copy where the params have 16 bits.
- * States on tier nvme are written once here, so that steps only write over what is there; while
- * that takes long, the log tells how far it is. Collective over the units' group.
+ * Creates an optimizer and its states (zero) for the trainable params of some units: the states of
+ * the rule, in the plan's dtype and on its tier, and an f32 master copy if the params have 16 bits.
+ * States on tier nvme are written once here, so that steps only overwrite existing data; if that
+ * takes long, the log reports the progress. Collective over the units' group.
  * @param options  NULL for the defaults.
- * Ownership: the caller releases *out. Blocks: on this rank's drive where states lie on nvme; never
- * on peers. Threads: any.
- * Errors: MERON_E_ARGUMENT (a value out of range, no trainable param, a folder of tier nvme that
- * will not do), MERON_E_DUPLICATE (a unit twice, or in an optimizer already), MERON_E_NO_MEMORY,
- * MERON_E_NOT_FOUND, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * Ownership: the caller releases *out. Blocks: on this rank's drive if states are on nvme; never on
+ * peers. Threads: any. Errors: MERON_E_ARGUMENT (a value out of range, no trainable param, an
+ * unusable folder of tier nvme), MERON_E_DUPLICATE (a unit twice, or in an optimizer already),
+ * MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_HANDLE,
+ * MERON_E_STALE, -3xx.
  */
 MERON_API MERON_NODISCARD meron_status
 meron_optimizer_create(meron_optimizer *out, const meron_unit *units, size_t count,
                        const meron_optimizer_options *options, meron_error **err);
 
 /**
- * Sets the learning rate of the next steps for params that are in no group that was added; the
- * same on all ranks (it is part of the step's fingerprint).
- * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+ * Sets the learning rate of the next steps for params of group 0; the same on all ranks (it is part
+ * of the step's fingerprint). Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT,
+ * MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_optimizer_set_learning_rate(meron_optimizer optimizer,
                                                                          double learning_rate,
                                                                          meron_error **err);
 
-/* What the params of one group share; numbers that the rule does not use mean nothing. */
+/* Hyperparameters of the params of one group. The rule ignores those that it does not use. */
 typedef struct {
   uint32_t struct_size; /* sizeof(meron_param_group) */
   uint32_t reserved_0;  /* must be 0 */
@@ -109,28 +109,28 @@ MERON_API MERON_NODISCARD meron_status meron_param_group_init(meron_param_group 
                                                               meron_error **err);
 
 /**
- * Gives some params numbers of their own, for example no weight decay. All ranks must do the same
- * before the next step, whose fingerprint has it.
- * @param out     receives the group's number, 1, 2, ...; group 0 is of params that are in no other.
- * @param params  `count` params that this optimizer trains, none in a group that was added.
+ * Gives some params their own hyperparameters, for example no weight decay. All ranks must do the
+ * same before the next step, because it is part of the step's fingerprint.
+ * @param out     receives the group's number, 1, 2, ...; group 0 has the params of no other group.
+ * @param params  `count` params that this optimizer trains, all of group 0.
  * @param group   copied.
  * Blocks: never. Threads: any, not during a step. Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a
- * param is in a group already), MERON_E_STATE (a step is under way), MERON_E_HANDLE, MERON_E_STALE.
+ * param is in a group already), MERON_E_STATE (a step is pending), MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status
 meron_optimizer_add_param_group(uint32_t *out, meron_optimizer optimizer, const meron_param *params,
                                 size_t count, const meron_param_group *group, meron_error **err);
 
 /**
- * Sets the numbers of a group for the next steps; the same on all ranks.
- * @param number  0, or what meron_optimizer_add_param_group gave.
+ * Sets the hyperparameters of a group for the next steps; the same on all ranks.
+ * @param number  0, or a number from meron_optimizer_add_param_group.
  * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_optimizer_set_param_group(
     meron_optimizer optimizer, uint32_t number, const meron_param_group *group, meron_error **err);
 
 /**
- * Reads the numbers of a group.
+ * Reads the hyperparameters of a group.
  * @param out  struct_size set by the caller.
  * Ownership: *out is the caller's, a plain copy. Blocks: never. Threads: any. Errors:
  * MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
@@ -142,16 +142,17 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_get_param_group(meron_par
 
 /**
  * Begins a step: global gradient norm (exact, so equal for every number of ranks), clipping, update
- * of this rank's parts, publication of the next version. Needs the reduced gradient of every unit,
- * and no lease on any of them on this rank. Collective over the units' group.
- * States on tier nvme are read, updated and written at the same time, piece by piece; nothing is
- * written before the norm is known to be finite.
+ * of this rank's shards, publication of the next version. Needs the reduced gradient of every unit,
+ * and no lease on any of them on this rank. Collective over the units' group. States on tier nvme
+ * are read, updated and written at the same time, piece by piece; nothing is written before the
+ * norm is known to be finite.
  * @param out  receives the future.
  * Ownership: the caller releases *out. Blocks: never. Threads: any. Errors: MERON_E_STATE (names
  * the unit that is leased or not reduced), MERON_E_HANDLE, MERON_E_STALE, -3xx; from the wait:
- * MERON_E_NONFINITE on all ranks when the norm is not finite: nothing was changed, the gradients
- * are discarded; MERON_E_IO and MERON_E_CORRUPT where a drive failed or gave other bytes than were
- * written: the group is broken, and a checkpoint is what to go on from.
+ * MERON_E_NONFINITE on all ranks if the norm is not finite, or if the step would make a state
+ * infinite or a value too large for its dtype: nothing was changed, and the gradients are discarded
+ * (states on tier nvme: the group is broken if their sums overflow over several steps); MERON_E_IO and MERON_E_CORRUPT if a drive failed or returned other bytes than were
+ * written: the group is broken, so continue from a checkpoint.
  */
 MERON_API MERON_NODISCARD meron_status meron_optimizer_step_begin(meron_future *out,
                                                                   meron_optimizer optimizer,
@@ -165,7 +166,7 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_step_begin(meron_future *
  * fingerprint of the next step includes it. Changes nothing else.
  * @param steps  at most 2^53.
  * Blocks: never. Threads: any, not during a step. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step
- * is under way), MERON_E_HANDLE, MERON_E_STALE.
+ * is pending), MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_optimizer_set_steps(meron_optimizer optimizer,
                                                                  uint64_t steps, meron_error **err);
@@ -179,7 +180,7 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_set_steps(meron_optimizer
  * @param params  `count` params that this optimizer trains; NULL with a count of 0: no param is
  *                skipped.
  * Ownership: the array is copied. Blocks: never. Threads: any, not during a step. Errors:
- * MERON_E_ARGUMENT, MERON_E_STATE (a step is under way), MERON_E_HANDLE, MERON_E_STALE.
+ * MERON_E_ARGUMENT, MERON_E_STATE (a step is pending), MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_optimizer_set_skipped(meron_optimizer optimizer,
                                                                    const meron_param *params,
@@ -202,7 +203,7 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_param_steps(uint64_t *out
  * because the fingerprint of the next step includes it. meron_optimizer_set_steps resets it.
  * @param steps  at most 2^53.
  * Blocks: never. Threads: any, not during a step. Errors: MERON_E_ARGUMENT (also for a param that
- * this optimizer does not train), MERON_E_STATE (a step is under way), MERON_E_HANDLE,
+ * this optimizer does not train), MERON_E_STATE (a step is pending), MERON_E_HANDLE,
  * MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_optimizer_set_param_steps(meron_optimizer optimizer,
@@ -210,21 +211,21 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_set_param_steps(meron_opt
                                                                        uint64_t steps,
                                                                        meron_error **err);
 
-/* What is known about an optimizer. */
+/* Information about an optimizer. */
 typedef struct {
   uint32_t struct_size;     /* sizeof(meron_optimizer_info), set by the caller */
   uint32_t reserved_0;      /* 0 */
-  uint64_t steps;           /* taken so far, from what meron_optimizer_set_steps set */
+  uint64_t steps;           /* taken so far, counted from meron_optimizer_set_steps */
   double norm;              /* global 2-norm of the last step's gradients, before clipping */
   double learning_rate;     /* of group 0 */
   uint32_t groups;          /* of params, at least 1 */
-  uint32_t states;          /* that the rule keeps of an element, besides the master */
+  uint32_t states;          /* of the rule per element, besides the master */
   uint64_t nvme_bytes;      /* of this rank's states on tier nvme */
-  uint64_t offloaded_bytes; /* of them that meron_optimizer_offload has moved off memory */
+  uint64_t offloaded_bytes; /* of the states that meron_optimizer_offload has moved to a drive */
 } meron_optimizer_info;
 
 /**
- * Reads what is known about an optimizer.
+ * Reads the information about an optimizer.
  * @param out  struct_size set by the caller.
  * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE,
  * MERON_E_FORKED.
@@ -233,22 +234,22 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_get_info(meron_optimizer_
                                                                 meron_optimizer optimizer,
                                                                 meron_error **err);
 
-/* Which state of an optimizer. */
+/* A state of an optimizer. */
 typedef int32_t meron_optimizer_state;
 enum {
-  MERON_STATE_MASTER = 0,     /* f32 values; the param itself where that is f32 */
+  MERON_STATE_MASTER = 0,     /* f32 values; the param itself if that is f32 */
   MERON_STATE_EXP_AVG = 1,    /* average of the gradients; Lion's, and SGD's momentum */
   MERON_STATE_EXP_AVG_SQ = 2, /* average of their squares; Adagrad's sum of them */
   MERON_OPTIMIZER_STATE_FORCE_32_BITS = 0x7FFFFFFF
 };
 
 /**
- * This rank's part of a state of `param`, f32, where it lies in memory as such. Writable, but for a
- * master that is the param itself (write that through an update).
- * Ownership: borrowed until the next step or meron_optimizer_release. Blocks: never. Threads: any,
- * not during a step. Errors: MERON_E_ARGUMENT (not a param of this optimizer, a state that the rule
- * does not keep), MERON_E_UNSUPPORTED (it lies on nvme, or in 16 or 8 bits:
- * meron_optimizer_read_state), MERON_E_HANDLE, MERON_E_STALE.
+ * This rank's shard of a state of `param`, if the state is in memory in f32. Writable, except for a
+ * master that is the param itself (write that through an update). Ownership: borrowed until the
+ * next step or meron_optimizer_release. Blocks: never. Threads: any, not during a step. Errors:
+ * MERON_E_ARGUMENT (not a param of this optimizer, a state that the rule does not keep),
+ * MERON_E_UNSUPPORTED (it is on nvme, or in 16 or 8 bits: use meron_optimizer_read_state),
+ * MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_optimizer_state_view(meron_view *out,
                                                                   meron_optimizer optimizer,
@@ -257,12 +258,12 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_state_view(meron_view *ou
                                                                   meron_error **err);
 
 /**
- * Copies this rank's part of a state of `param` in f32, wherever and however it lies.
+ * Copies this rank's shard of a state of `param` in f32, from any tier and dtype.
  * @param out    `count` floats.
  * @param count  the param's owned_count (meron_param_get_info).
- * Blocks: on this rank's drive where states lie on nvme. Threads: any, not during a step.
- * Errors: MERON_E_ARGUMENT (as meron_optimizer_state_view, or another count), MERON_E_STATE (a step
- * is under way), MERON_E_IO, MERON_E_CORRUPT, MERON_E_HANDLE, MERON_E_STALE.
+ * Blocks: on this rank's drive if states are on nvme. Threads: any, not during a step. Errors:
+ * MERON_E_ARGUMENT (as meron_optimizer_state_view, or another count), MERON_E_STATE (a step is
+ * pending), MERON_E_IO, MERON_E_CORRUPT, MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_optimizer_read_state(float *out, uint64_t count,
                                                                   meron_optimizer optimizer,
@@ -271,7 +272,7 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_read_state(float *out, ui
                                                                   meron_error **err);
 
 /**
- * Replaces this rank's part of a state of `param`, from f32; states of 16 or 8 bits are rounded to
+ * Replaces this rank's shard of a state of `param`, from f32; states of 16 or 8 bits are rounded to
  * nearest.
  * @param data   `count` floats, only read.
  * @param count  the param's owned_count.
@@ -284,32 +285,33 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_write_state(
     uint64_t count, meron_error **err);
 
 /**
- * Moves this rank's states that lie in memory, the f32 master among them, to this rank's file on a
- * drive, and gives their memory back: for a phase that needs it for something else, as DeepSpeed's
- * offload_states does. Values stay usable; until meron_optimizer_reload the optimizer cannot step,
- * and what would change its master (an update) is refused.
- * @param folder  on a drive; NULL for the plan's nvme.path, or where this rank's file is already.
- * Blocks: on this rank's drive, and other calls of this rank that begin something meanwhile; never
- * on peers. Threads: any. After an error all is as it was. Errors: MERON_E_ARGUMENT (no folder, one
- * that will not do), MERON_E_STATE (a step is under way, they are offloaded already),
- * MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NOT_FOUND, MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
+ * Moves this rank's states in memory, including the f32 master, to this rank's file on a drive, and
+ * frees their memory, for a phase that needs it for something else, like DeepSpeed's
+ * offload_states. Values stay usable; until meron_optimizer_reload the optimizer cannot step, and
+ * calls that would change its master (an update) fail.
+ * @param folder  on a drive; NULL for the plan's nvme.path, or for the folder that already has this
+ *                rank's file.
+ * Blocks: on this rank's drive, and meanwhile other calls of this rank that begin an operation;
+ * never on peers. Threads: any. An error changes nothing. Errors: MERON_E_ARGUMENT (no folder, an
+ * unusable one), MERON_E_STATE (a step is pending, they are offloaded already), MERON_E_NO_SPACE,
+ * MERON_E_IO, MERON_E_NOT_FOUND, MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_optimizer_offload(meron_optimizer optimizer,
                                                                const char *folder,
                                                                meron_error **err);
 
 /**
- * Brings the states back that meron_optimizer_offload has moved off, bit by bit the same.
- * Blocks: on this rank's drive; never on peers. Threads: any. After an error they are offloaded
- * still. Errors: MERON_E_STATE (they are not offloaded), MERON_E_NO_MEMORY, MERON_E_IO,
- * MERON_E_CORRUPT (the drive gave other bytes), MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
+ * Restores the states that meron_optimizer_offload moved, bit for bit. Blocks: on this rank's
+ * drive; never on peers. Threads: any. After an error they are still offloaded. Errors:
+ * MERON_E_STATE (they are not offloaded), MERON_E_NO_MEMORY, MERON_E_IO, MERON_E_CORRUPT (the drive
+ * returned other bytes), MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_optimizer_reload(meron_optimizer optimizer,
                                                               meron_error **err);
 
 /**
- * Releases the optimizer and its states. A step under way keeps them until it has ended.
- * Blocks: where states lie on nvme, until what the last step wrote is there, at most 5 s; never on
+ * Releases the optimizer and its states. A pending step keeps them until it has ended. Blocks: if
+ * states are on nvme, until the writes of the last step have completed, at most 5 s; never on
  * peers. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API meron_status meron_optimizer_release(meron_optimizer optimizer, meron_error **err);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * meron/param.h: params (named tensors), units (params that are gathered together), and updates
- * (how a rank writes its part).
+ * (writes of a rank to its shards).
  *
- * Life of a unit's values: version v is readable by everybody who gathered it. An update (or an
- * optimizer step) waits until every rank has released v, writes each rank's part in place, and
+ * Life of a unit's values: every rank that gathered version v may read it. An update (or an
+ * optimizer step) waits until every rank has released v, writes each rank's shard in place, and
  * publishes v + 1.
  */
 #ifndef MERON_PARAM_H
@@ -29,7 +29,7 @@ typedef struct {
 /* The most dimensions of a param. */
 #define MERON_MAX_DIMS 16
 
-/* What a param is. */
+/* Description of a param. */
 typedef struct {
   uint32_t struct_size; /* sizeof(meron_param_desc) */
   meron_dtype dtype;    /* of the values that are gathered */
@@ -59,16 +59,16 @@ MERON_API MERON_NODISCARD meron_status meron_param_desc_init(meron_param_desc *d
 /* meron_view.device: memory of the host. */
 #define MERON_DEVICE_HOST (-1)
 
-/* Part of a tensor in memory. Filled by the library, in full. */
+/* A contiguous range of a tensor in memory. The library fills all fields. */
 typedef struct {
   void *data;        /* first element; never NULL, also when count is 0 */
   uint64_t count;    /* elements, contiguous */
-  uint64_t offset;   /* index of the first element in the whole tensor, row-major */
+  uint64_t offset;   /* index of the first element in the full tensor, row-major */
   meron_dtype dtype; /* of the elements */
-  uint32_t writable; /* 1: may be written; 0: writing faults or is undefined */
-  int32_t device;    /* whose memory it is: MERON_DEVICE_HOST, or the number of the context's device
-                        ("cuda:1" has the number 1) */
-  uint32_t reserved_0; /* 0, as the next two: what a later version adds goes there */
+  uint32_t writable; /* 1: may be written; 0: a write faults or is undefined */
+  int32_t device; /* owner of the memory: MERON_DEVICE_HOST, or the number of the context's device
+                     ("cuda:1" has the number 1) */
+  uint32_t reserved_0; /* 0, as the next two: for later versions */
   uint64_t reserved_1;
   uint64_t reserved_2;
 } meron_view;
@@ -86,20 +86,20 @@ MERON_API MERON_NODISCARD meron_status meron_param_register(meron_param *out, me
                                                             const meron_param_desc *desc,
                                                             meron_error **err);
 
-/* What is known about a param. */
+/* Information about a param. */
 typedef struct {
   uint32_t struct_size; /* sizeof(meron_param_info), set by the caller */
   meron_dtype dtype;
   uint32_t dims;
   uint32_t frozen;
   int64_t shape[MERON_MAX_DIMS]; /* the first `dims` count */
-  uint64_t count;                /* elements of the whole tensor */
+  uint64_t count;                /* elements of the full tensor */
   uint64_t owned_offset;         /* first element that this rank updates */
-  uint64_t owned_count;          /* how many; 0 before the param is in a unit */
+  uint64_t owned_count;          /* number of these elements; 0 before the param is in a unit */
 } meron_param_info;
 
 /**
- * Reads what is known about a param.
+ * Reads the information about a param.
  * @param out  struct_size set by the caller.
  * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE,
  * MERON_E_FORKED.
@@ -122,17 +122,16 @@ MERON_API MERON_NODISCARD meron_status meron_param_name(const char **out, meron_
 MERON_API meron_status meron_param_release(meron_param param, meron_error **err);
 
 /**
- * Makes a unit and reserves the memory that the plan gives it on this rank; values are zero at
- * version 0. The memory of gradients is counted, and the host asked whether it has what this rank
- * needs, but it is taken by the first gradient: see meron_gradient_view. Collective over the
- * params' group.
+ * Creates a unit and reserves its memory on this rank according to the plan; values are zero at
+ * version 0. The memory of gradients is counted, and checked against the host's free memory, but
+ * the first gradient allocates it: see meron_gradient_view. Collective over the params' group.
  * @param name    unique in the context, 1 to 512 bytes of UTF-8.
  * @param params  `count` params of one group, none of them in a unit.
  * Ownership: the caller releases *out; the memory stays until meron_unit_destroy or until the
  * context is closed, because peers may read it. Blocks: never on peers. Threads: any. Errors:
  * MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param twice, or in a unit already, or the name),
  * MERON_E_NO_MEMORY (figures), -3xx. In a group of several ranks, a lack of memory on one of them
- * breaks the group: all are told which rank.
+ * breaks the group: the error names the rank on all of them.
  */
 MERON_API MERON_NODISCARD meron_status meron_unit_create(meron_unit *out, meron_context context,
                                                          const char *name,
@@ -140,21 +139,20 @@ MERON_API MERON_NODISCARD meron_status meron_unit_create(meron_unit *out, meron_
                                                          meron_error **err);
 
 /**
- * Destroys a unit and its params: gives back their memory on the host, on the device and on the
- * drive, and their names. Collective over the unit's group: all ranks call it, and no rank makes
+ * Destroys a unit and its params: releases their memory on the host, on the device and on the
+ * drive, and their names. Collective over the unit's group: all ranks call it, and no rank creates
  * units or groups meanwhile. All handles of the unit and of its params become stale; views of its
- * values and gradients must not be read any more.
- * Ownership: none. Blocks: until every rank has called it and none uses the unit any more, at most
- * the deadline. Threads: any, one unit at a time.
- * Errors: MERON_E_STATE, before any rank is called and before anything has changed (the unit is
- * gathered, updated, reduced or stepped, or it belongs to a schedule or an optimizer: release
- * these first; another thread destroys a unit), MERON_E_CANCELLED (should_stop: call again to go
- * on), MERON_E_HANDLE, MERON_E_STALE (also the second time), -3xx (a rank that does not call is
- * named).
+ * values and gradients must not be read any more. Ownership: none. Blocks: until every rank has
+ * called it and no rank uses the unit any more, at most the deadline. Threads: any, one unit at a
+ * time. Errors: MERON_E_STATE, before this rank notifies its peers and before anything has changed
+ * (the unit is gathered, updated, reduced or stepped, or it belongs to a schedule or an optimizer:
+ * release these first; another thread destroys a unit), MERON_E_CANCELLED (should_stop: call again
+ * to continue), MERON_E_HANDLE, MERON_E_STALE (also the second time), -3xx (names a rank that does
+ * not call).
  */
 MERON_API MERON_NODISCARD meron_status meron_unit_destroy(meron_unit unit, meron_error **err);
 
-/* How numbers are encoded on the way between replicas; docs/plan.md has the details. */
+/* Encoding of numbers that are sent between replicas; docs/plan.md has the details. */
 typedef int32_t meron_codec;
 enum {
   MERON_CODEC_NONE = 0,
@@ -168,25 +166,26 @@ enum {
 typedef int32_t meron_unit_state;
 enum {
   MERON_UNIT_PARTITIONED = 0, /* this rank holds its shard only */
-  MERON_UNIT_GATHERING = 1,   /* a gather is under way */
+  MERON_UNIT_GATHERING = 1,   /* a gather is pending */
   MERON_UNIT_AVAILABLE = 2,   /* leased at least once */
   MERON_UNIT_UPDATING = 3,    /* being written */
   MERON_UNIT_STATE_FORCE_32_BITS = 0x7FFFFFFF
 };
 
-/* What is known about a unit. */
+/* Information about a unit. */
 typedef struct {
   uint32_t struct_size; /* sizeof(meron_unit_info), set by the caller */
   meron_unit_state state;
   uint64_t version; /* of the values; 0 until the first update */
   uint32_t leases;
   uint32_t reduced; /* 1: a reduced gradient waits for an optimizer step */
-  /* How values and gradients travel between replicas: by the plan's codec, or bf16 where its error
-   * was above the plan's limit. */
+  /* Codecs of values and gradients between replicas: the plan's, or bf16 if its error was above the
+   * plan's limit. */
   meron_codec param_codec;
   meron_codec gradient_codec;
-  /* What the codec lost of what this rank encoded last: |x - decoded x| / |x| in the 2-norm, of all
-   * and of the worst block. 0 before, and without a codec; NaN or infinite where values were. */
+  /* Relative error of this rank's last encoding: |x - decoded x| / |x| in the 2-norm, of all values
+   * and of the worst block. 0 before the first one, and without a codec; NaN or infinite if values
+   * were. */
   double param_error;
   double param_worst_block;
   double gradient_error;
@@ -194,7 +193,7 @@ typedef struct {
 } meron_unit_info;
 
 /**
- * Reads what is known about a unit.
+ * Reads the information about a unit.
  * @param out  struct_size set by the caller.
  * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE,
  * MERON_E_FORKED.
@@ -209,49 +208,46 @@ MERON_API MERON_NODISCARD meron_status meron_unit_get_info(meron_unit_info *out,
 MERON_API meron_status meron_unit_release(meron_unit unit, meron_error **err);
 
 /**
- * Begins an update of some units: asks every rank to release the present version. Collective over
- * the units' group. When it has ended, this rank's parts may be written.
+ * Begins an update of some units: requests that every rank release the current version. Collective
+ * over the units' group. When it has ended, this rank's shards may be written.
  * @param out    receives the update.
  * @param units  `count` units of one group, none leased on this rank.
- * Ownership: the caller ends *out by meron_update_publish. Released before, the update is given up:
- * if this rank has waited for it and called neither meron_update_write nor meron_update_view, its
- * values are published unchanged; otherwise the group breaks with MERON_E_ABORTED on every rank,
- * because values that are written in part must not be published and peers go on with the update.
- * Blocks: never. Threads: any.
- * Errors: MERON_E_ARGUMENT, MERON_E_STATE (a unit is leased here or being updated),
- * MERON_E_DUPLICATE, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * Ownership: the caller ends *out by meron_update_publish. A release before that cancels the
+ * update: if this rank has waited for it and called neither meron_update_write nor
+ * meron_update_view, its values are published unchanged; otherwise the group breaks with
+ * MERON_E_ABORTED on every rank, because partly written values must not be published and peers
+ * continue the update. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a unit
+ * is leased here or being updated), MERON_E_DUPLICATE, MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
 MERON_API MERON_NODISCARD meron_status meron_update_begin(meron_future *out,
                                                           const meron_unit *units, size_t count,
                                                           meron_error **err);
 
 /**
- * The part of `param` that this rank updates (all of it when the plan replicates the optimizer
- * states), in the param's dtype, writable.
- * Ownership: borrowed until meron_update_publish. Blocks: never. Threads: any.
- * Errors: MERON_E_ARGUMENT (the param is in none of the units), MERON_E_STATE (the update has not
- * been waited for), MERON_E_HANDLE, MERON_E_STALE.
+ * The shard of `param` that this rank updates (the full tensor if the plan replicates the optimizer
+ * states), in the param's dtype, writable. Ownership: borrowed until meron_update_publish. Blocks:
+ * never. Threads: any. Errors: MERON_E_ARGUMENT (the param is in none of the units), MERON_E_STATE
+ * (no call has waited for the update), MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_update_view(meron_view *out, meron_future update,
                                                          meron_param param, meron_error **err);
 
 /**
- * Writes this rank's part of `param` from the whole tensor, of which every rank passes equal
- * values; converts between dtypes, and keeps f32 values in the master copy where there is one.
+ * Writes this rank's shard of `param` from the full tensor. Every rank passes equal values.
+ * Converts between dtypes, and keeps f32 values in the master copy if there is one.
  * @param data   `count` elements, row-major.
- * @param count  the param's whole element count.
- * Ownership: `data` is only read, during the call. Blocks: never. Threads: any.
- * Errors: as meron_update_view.
+ * @param count  the param's full element count.
+ * Ownership: `data` is only read, during the call. Blocks: never. Threads: any. Errors: as
+ * meron_update_view.
  */
 MERON_API MERON_NODISCARD meron_status meron_update_write(meron_future update, meron_param param,
                                                           const void *data, uint64_t count,
                                                           meron_dtype dtype, meron_error **err);
 
 /**
- * Publishes the written parts as the next version and ends the update; the handle becomes stale.
- * What was not written keeps its value.
- * Blocks: never. Threads: any. Errors: MERON_E_STATE (not waited for), MERON_E_HANDLE,
- * MERON_E_STALE, -3xx.
+ * Publishes the written shards as the next version and ends the update; the handle becomes stale.
+ * Elements that were not written keep their values. Blocks: never. Threads: any. Errors:
+ * MERON_E_STATE (not waited for), MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
 MERON_API MERON_NODISCARD meron_status meron_update_publish(meron_future update, meron_error **err);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * meron/plan.h: the strategy as a table: per kind of state (parameter, gradient, optimizer state)
- * over which ranks it is sharded, in which dtype and on which tier. Pure data: creating, printing
- * and predicting touch no device, file or peer.
+ * meron/plan.h: the strategy as a table. It has the ranks, the dtype and the tier of each kind of
+ * state (parameter, gradient, optimizer state). Pure data: creating, printing and predicting use no
+ * device, file or peer.
  */
 #ifndef MERON_PLAN_H
 #define MERON_PLAN_H
@@ -17,13 +17,13 @@ typedef struct {
 } meron_plan;
 
 /**
- * Makes one of the named plans: "zero0" (everything replicated, as in DDP), "zero1" (optimizer
- * states sharded), "zero2" (gradients too), "zero3" (parameters too); for several nodes
- * "mics(4)" (zero3 within groups of 4 ranks, gradients synchronized between the groups when an
- * accumulation ends), "hpz(4)" (zero3 with a second copy of the parameters in each group from
+ * Creates one of the named plans: "zero0" (everything replicated, as in DDP), "zero1" (optimizer
+ * states sharded), "zero2" (gradients too), "zero3" (parameters too); for several nodes "mics(4)"
+ * (zero3 within groups of 4 ranks, gradients synchronized between the groups at the accumulation
+ * boundary), "hpz(4)" (zero3 with a secondary partition of the parameters in each group from
  * forward to backward) and "zeropp(4)" (the same, with parameters in int8 and gradients in int4
- * between groups). Without an argument, or with "node", a group is the ranks of a node.
- * Follows ZeRO (arXiv 1910.02054), MiCS (arXiv 2205.00119) and ZeRO++ (arXiv 2306.10209).
+ * between groups). Without an argument, or with "node", a group is the ranks of a node. Follows
+ * ZeRO (arXiv 1910.02054), MiCS (arXiv 2205.00119) and ZeRO++ (arXiv 2306.10209).
  * @param out   receives the plan.
  * @param name  NUL-terminated.
  * Ownership: the caller releases *out with meron_plan_release; a context keeps its own reference.
@@ -60,14 +60,14 @@ MERON_API MERON_NODISCARD meron_status meron_plan_json(char **out, meron_plan pl
 MERON_API MERON_NODISCARD meron_status meron_plan_table(char **out, meron_plan plan,
                                                         meron_error **err);
 
-/* What a step does, for a prediction. */
+/* Workload of a step, for a prediction. */
 typedef struct {
   uint32_t struct_size;             /* sizeof(meron_workload) */
   uint32_t ranks;                   /* world size, at least 1 */
   uint32_t micro_batches;           /* per optimizer step; default 1 */
   uint32_t gathers_per_micro_batch; /* of every unit; default 2: forward and backward */
-  uint32_t ranks_per_node;          /* that share memory, side by side; 0: all of them */
-  uint32_t optimizer_states;        /* that the rule keeps of an element; default 2: AdamW */
+  uint32_t ranks_per_node;          /* consecutive ranks that share memory; 0: all of them */
+  uint32_t optimizer_states;        /* of the rule per element; default 2: AdamW */
   uint32_t reserved_0;              /* must be 0 */
 } meron_workload;
 
@@ -98,19 +98,19 @@ MERON_API MERON_NODISCARD meron_status meron_plan_predict(char **out, meron_plan
                                                           uint32_t table, meron_error **err);
 
 /**
- * Estimates on a cluster what every known strategy costs per step, and ranks them: bytes and time
- * on the links between nodes and inside a node, time of a step with perfect overlap and with none,
- * memory per device and whether it fits, and in sentences why the first is first. Times are made of
- * predicted bytes, as docs/plan.md says; nothing is measured.
+ * Estimates the cost per step of every known strategy on a cluster, and ranks the strategies: bytes
+ * and time on the links between nodes and inside a node, time of a step with perfect overlap and
+ * with none, memory per device and if it fits, and the reasons for the first rank in sentences.
+ * Times are computed from predicted bytes, as docs/plan.md describes; nothing is measured.
  * @param out       receives the text.
  * @param model     JSON of `model_bytes` bytes, as for meron_plan_predict.
  * @param cluster   JSON of `cluster_bytes` bytes: nodes, devices and their speeds; docs/plan.md has
  *                  every key.
- * @param workload  what a step does; NULL: the initial value. Ranks and ranks_per_node are the
- *                  cluster's, whatever it says.
+ * @param workload  the workload of a step; NULL: the initial value. The cluster's ranks and
+ *                  ranks_per_node replace its values.
  * @param tokens    per device and micro-batch: computation then takes 6 * elements * tokens
  *                  operations at the cluster's "device.flops"; 0: not given.
- * @param compute_seconds  what computation takes per micro-batch, instead of `tokens`; 0 with 0
+ * @param compute_seconds  time of computation per micro-batch, instead of `tokens`; 0 with 0
  *                  tokens: no time.
  * @param table     0: JSON, the best first; 1: tables for people.
  * Ownership: the caller frees *out with meron_string_free. Blocks: never. Threads: any.
@@ -125,9 +125,9 @@ meron_plan_rank_cluster(char **out, const char *model, size_t model_bytes, const
  * Turns the header of a safetensors file into the model JSON that meron_plan_predict reads; tensors
  * are grouped into units by layer.
  * @param header       the first `bytes` bytes of the file: 8 bytes of length, then the header.
- * @param file_bytes   the size of the whole file, against which offsets are checked.
- * Ownership: the caller frees *out with meron_string_free. Blocks: never. Threads: any.
- * Errors: MERON_E_PARSE, MERON_E_ARGUMENT, MERON_E_UNSUPPORTED (a dtype that Meron does not have).
+ * @param file_bytes   the size of the file, to check offsets.
+ * Ownership: the caller frees *out with meron_string_free. Blocks: never. Threads: any. Errors:
+ * MERON_E_PARSE, MERON_E_ARGUMENT, MERON_E_UNSUPPORTED (a dtype that Meron does not have).
  */
 MERON_API MERON_NODISCARD meron_status meron_plan_model_from_safetensors(
     char **out, const void *header, size_t bytes, uint64_t file_bytes, meron_error **err);
