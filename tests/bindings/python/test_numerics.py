@@ -186,7 +186,7 @@ def test_names_the_element_whose_sum_overflows_on_nvme(states: str, tmp_path: Pa
 
 def test_refuses_a_gradient_whose_square_overflows_on_a_device() -> None:
     plan = {
-        "preset": "zero1",
+        "preset": "zero3",
         **{entry: {"tier": "device"} for entry in ("param", "gradient", "optimizer")},
     }
     with meron.open(plan=plan, device="emulated") as ctx:
