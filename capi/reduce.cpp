@@ -132,7 +132,7 @@ meron_status meron_gradient_view(meron_view* out, meron_param param, uint64_t fl
     MERON_ASSIGN(const auto unit, trainable_unit(*holder->context, value));
     MERON_ASSIGN(std::byte* const place, holder->context->gradient_place(
                                              unit, value, (flags & MERON_GRADIENT_OVERWRITE) != 0));
-    *out = make_view(place, {0, value.count}, unit->gradient_type(unit->flat_of(value)), true);
+    *out = make_view(place, {0, value.count}, unit->gradient().type_of(unit->flat_of(value)), true);
     return Ok{};
   });
 }

@@ -2125,14 +2125,15 @@ inline int32_t meron_io_buffer_release(int64_t buffer) {
 /**
  * The memory in this rank's bucket for the gradient of `param`, writable: the trainer adds to it.
  * It is zero at the start of an accumulation (unless MERON_GRADIENT_OVERWRITE is given); under a
- * plan that keeps full gradients it contains the sum of the micro-batches so far. Ownership:
- * borrowed until meron_reduce_begin of the unit. Blocks: on peers that still read the bucket's last
- * contents, at most the deadline. The unit's first gradient allocates the memory of gradients,
- * which meron_unit_create has only counted. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE
- * (frozen, not in a unit, the gradient is reduced and not used, or all buckets are being filled),
- * MERON_E_NO_MEMORY (nothing has changed: the call may be made again), MERON_E_HANDLE,
- * MERON_E_STALE, MERON_E_CANCELLED (no bucket is taken), -3xx, also of another group if its
- * reduction keeps the buckets.
+ * plan that keeps full gradients it contains the sum of the micro-batches so far. Its dtype is the
+ * plan's gradient dtype; with "auto", the default, and full gradients of a 16-bit param it is f32
+ * from the second micro-batch on. Ownership: borrowed until meron_reduce_begin of the unit. Blocks:
+ * on peers that still read the bucket's last contents, at most the deadline. The unit's first
+ * gradient allocates the memory of gradients, which meron_unit_create has only counted. Threads:
+ * any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (frozen, not in a unit, the gradient is reduced and
+ * not used, or all buckets are being filled), MERON_E_NO_MEMORY (nothing has changed: the call may
+ * be made again), MERON_E_HANDLE, MERON_E_STALE, MERON_E_CANCELLED (no bucket is taken), -3xx, also
+ * of another group if its reduction keeps the buckets.
  */
 inline ::meron_view meron_gradient_view(int64_t param, int64_t flags) {
   ::meron_view out = {};

@@ -135,6 +135,7 @@ Result<std::shared_ptr<Operation>> Context::begin_reduction(Held& held,
   Channel& channel = ReduceOperation::channel_for(*unit, options);
   const Pass pass = Pass::of(*unit, options, ends);
   MERON_TRY(memory.prepare(pass));
+  gradient.announce_type();
   MERON_ASSIGN(const uint64_t sequence,
                post_call(kind, std::span(&unit, 1), detail_of(options), &channel));
   MERON_ASSIGN(auto reduce, ReduceOperation::begin(unit, pass, sequence, deadline_of(channel)));
@@ -248,6 +249,7 @@ Result<std::byte*> Context::gradient_place(const std::shared_ptr<Unit>& unit, co
   MERON_ASSIGN([[maybe_unused]] const Turn turn, this->turn());
   auto held = lock();
   MERON_TRY(check_filling(*unit));
+  MERON_TRY(memory->widen());
   return memory->place_of(index_in_unit(*unit, param), overwrite);
 }
 

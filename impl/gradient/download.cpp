@@ -36,7 +36,7 @@ Status Download::copy(std::span<const GivenGradient> from, void* stream) {
     if (!each.on_device || bytes == 0) continue;
     const bool first = gradient_.fresh[each.param];
     std::byte* to = nullptr;
-    if (first && each.dtype == unit.gradient_type(unit.flat_of(param))) {
+    if (first && each.dtype == gradient_.type_of(unit.flat_of(param))) {
       to = memory_.place_of(each.param, true);
     } else {
       MERON_ASSIGN(auto memory,

@@ -51,6 +51,13 @@ Status Gradient::close_bucket() {
   return enter(GradientState::partial);
 }
 
+void Gradient::announce_type() {
+  const uint64_t next = reductions + 1;
+  auto& word = unit_.own_slot().widened[next % 2];
+  const bool known = word.load(std::memory_order_relaxed) == next;
+  if (known != widened) unit_.channel().announce(word, widened ? next : 0);
+}
+
 bool Gradient::keeps_feedback() const {
   for (size_t f = 0; f < unit_.flats().size(); ++f) {
     if (memory_->residual(f) != nullptr) return true;

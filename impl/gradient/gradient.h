@@ -38,6 +38,11 @@ class Gradient {
   // Null where it lies on the device.
   GradientOnHost* on_host() const { return host_; }
 
+  // The dtype of a flat's bucket now.
+  DType type_of(const Flat& flat) const {
+    return gradient_dtype(unit_.rank().plan, flat.desc.dtype, widened ? 2 : 1);
+  }
+
   // Puts back a bucket that was opened and that nothing was added to; else nothing.
   Status close_bucket();
 
@@ -46,11 +51,17 @@ class Gradient {
   bool started = false;                        // the sum holds earlier micro-batches
   bool at_boundary = false;                    // the last reduction begun ends it
   bool finishing = false;                      // a FinishOperation is to end it
+  bool adds = false;                           // the open bucket holds earlier micro-batches
+  bool widened = false;                        // buckets that may become f32 are f32
   std::weak_ptr<Operation> reduction, finish;  // the last ones begun
   // Of this rank's part of a complete sum, if known: reductions take them where an optimizer will
   // ask.
   kernels::ExactSum squares;
   bool squares_known = false;
+
+  // Lets peers know the dtype of this rank's buckets in the next reduction: before its call is
+  // posted.
+  void announce_type();
 
   // Reductions begun so far: the value that UnitSlot::contributed was last set to. Exchanges
   // between replicas, and whether the last reduction was one.

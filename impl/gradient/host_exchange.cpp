@@ -45,7 +45,7 @@ const std::vector<int>& HostExchange::peers() const {
 Status HostExchange::begin(ExchangeStep step) {
   step_ = std::move(step);
   begun_ = true;
-  sent_ = false;
+  sent_ = receives_ = false;
   batch_ = nullptr;
   received_.clear();
   (gradient_.unit().own_slot().*word()).store(reduction_, std::memory_order_seq_cst);
@@ -53,23 +53,50 @@ Status HostExchange::begin(ExchangeStep step) {
   return Ok{};
 }
 
-Status HostExchange::send() {
+int HostExchange::in_group(int member) const {
+  const Axes& axes = gradient_.unit().axes();
+  return step_.axis == axes.replica ? axes.of_replica(member) : axes.of_shard(member);
+}
+
+std::pair<uint64_t, uint64_t> HostExchange::sizes(const ExchangePiece& piece) const {
+  Unit& unit = gradient_.unit();
+  const Flat& flat = unit.flats()[piece.flat];
+  return {size_of(unit.gradient_type(flat, in_group(piece.member), reduction_)),
+          size_of(gradient_.type_of(flat))};
+}
+
+// Begins to receive, flat by flat. Peers that have added several micro-batches may send more than
+// others: that is known once they have all begun the call.
+Status HostExchange::receive() {
   Channel& axis = *step_.axis;
-  Link& link = *axis.link();
   const uint64_t tag = channel_.tag(sequence_, static_cast<uint32_t>(step_.step));
-  batch_ = std::make_shared<Batch>(channel_.transport().world_size());
   const auto others = static_cast<size_t>(axis.size() - 1);
   for (size_t first = 0; first < step_.pieces.size(); first += others) {
     const std::span<ExchangePiece> pieces(&step_.pieces[first], others);
+    if (step_.step == Step::shards) {
+      for (ExchangePiece& piece : pieces) {
+        const auto [theirs, own] = sizes(piece);
+        piece.take_bytes = piece.take_bytes / own * theirs;
+      }
+    }
     MERON_ASSIGN(const std::shared_ptr<Staging> received, take_room(pieces));
     for (ExchangePiece& piece : pieces) {
       if (axis.is_local(piece.member)) continue;
-      const int peer = axis.members().world_rank(piece.member);
-      link.receive(batch_, peer, tag, piece.to, piece.take_bytes, received);
-      link.send(batch_, peer, tag, piece.give, piece.give_bytes);
+      axis.link()->receive(batch_, axis.members().world_rank(piece.member), tag, piece.to,
+                           piece.take_bytes, received);
     }
   }
   return Ok{};
+}
+
+void HostExchange::send() {
+  Channel& axis = *step_.axis;
+  const uint64_t tag = channel_.tag(sequence_, static_cast<uint32_t>(step_.step));
+  for (const ExchangePiece& piece : step_.pieces) {
+    if (axis.is_local(piece.member)) continue;
+    axis.link()->send(batch_, axis.members().world_rank(piece.member), tag, piece.give,
+                      piece.give_bytes);
+  }
 }
 
 // For what arrives of a flat and has no place yet.
@@ -97,22 +124,34 @@ Result<std::shared_ptr<Staging>> HostExchange::take_room(std::span<ExchangePiece
 
 Result<bool> HostExchange::done() {
   if (channel_.link() != nullptr) {
-    if (!std::exchange(sent_, true) && step_.axis->link() != nullptr) MERON_TRY(send());
+    const bool moves = step_.axis->link() != nullptr;
+    const bool known = step_.step != Step::shards || !gradient_.unit().may_widen();
+    if (moves && !std::exchange(sent_, true)) {
+      batch_ = std::make_shared<Batch>(channel_.transport().world_size());
+      if (known) MERON_TRY(receive());
+      send();
+      receives_ = known;
+    }
     MERON_ASSIGN(const bool agreed, channel_.agreed(sequence_));
-    if (!agreed || (batch_ && !batch_->done())) return false;
+    if (!agreed) return false;
+    if (moves && !std::exchange(receives_, true)) MERON_TRY(receive());
+    if (batch_ && !batch_->done()) return false;
   }
   return gradient_.unit().reached(peers(), reduction_, word());
 }
 
 const std::byte* HostExchange::in_place(const ExchangePiece& piece) const {
   const Unit& unit = gradient_.unit();
-  const GradientOnHost::Region region = memory_.region_of(piece.flat, piece.alike);
-  const Axes& axes = unit.axes();
-  const int member =
-      step_.axis == axes.replica ? axes.of_replica(piece.member) : axes.of_shard(piece.member);
+  const GradientOnHost::Region region = memory_.region_of(step_.step, piece.flat, piece.alike);
+  const int member = in_group(piece.member);
   const uint64_t begin =
       region.offset(unit.slot(member), reduction_, piece.flat).load(std::memory_order_relaxed);
-  return unit.channel().memory(member, begin + static_cast<uint64_t>(piece.alike - region.begin));
+  auto distance = static_cast<uint64_t>(piece.alike - region.begin);
+  if (step_.step == Step::shards) {
+    const auto [theirs, own] = sizes(piece);
+    distance = distance / own * theirs;
+  }
+  return unit.channel().memory(member, begin + distance);
 }
 
 const std::byte* HostExchange::at(size_t flat, int member) const {
@@ -136,6 +175,9 @@ std::vector<int> HostExchange::missing() const {
   if (!begun_) return {};
   const Unit& unit = gradient_.unit();
   std::vector<int> found = unit.places(channel_, unit.behind(peers(), reduction_, word()));
+  if (batch_ && !receives_) {
+    for (const int m : channel_.not_begun(sequence_)) found.push_back(m);
+  }
   if (!consumed_) {
     for (const int m : awaited(channel_, batch_.get())) found.push_back(m);
   }

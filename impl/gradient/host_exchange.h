@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "gradient/exchange.h"
@@ -26,7 +27,11 @@ class HostExchange final : public GradientExchange {
   std::vector<int> missing() const override;
 
  private:
-  Status send();
+  void send();
+  Status receive();
+  // Bytes of an element of a peer's bucket, and of this rank's.
+  std::pair<uint64_t, uint64_t> sizes(const ExchangePiece& piece) const;
+  int in_group(int member) const;
   Result<std::shared_ptr<Staging>> take_room(std::span<ExchangePiece> pieces);
   // Members of the group whose memory is read in the step.
   const std::vector<int>& peers() const;
@@ -40,7 +45,7 @@ class HostExchange final : public GradientExchange {
   const uint64_t reduction_;
   const bool between_;
   ExchangeStep step_;
-  bool begun_ = false, sent_ = false, consumed_ = false;
+  bool begun_ = false, sent_ = false, receives_ = false, consumed_ = false;
   std::shared_ptr<Batch> batch_;
   std::vector<std::shared_ptr<Staging>> received_;  // what came of members of other nodes
 };

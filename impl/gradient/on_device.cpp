@@ -90,7 +90,7 @@ Status GradientOnDevice::open_bucket(size_t flat) {
   DeviceMemory& bucket = flats_[flat].bucket;
   if (bucket) return Ok{};
   const Flat& target = unit().flats()[flat];
-  const uint64_t bytes = target.desc.elements * size_of(unit().gradient_type(target));
+  const uint64_t bytes = target.desc.elements * size_of(gradient_.type_of(target));
   MERON_TRY(take(bucket, bytes, "the gradient bucket"));
   return has_gaps(unit(), flat) ? place_.zero(bucket.data(), bytes) : Status(Ok{});
 }
@@ -137,7 +137,7 @@ Status GradientOnDevice::pack(std::span<const GivenGradient> gradients, void* st
     if (param.count == 0) continue;
     const size_t flat = param.place.flat;
     MERON_TRY(open_bucket(flat));
-    const DType type = unit().gradient_type(unit().flats()[flat]);
+    const DType type = gradient_.type_of(unit().flats()[flat]);
     MERON_ASSIGN(const std::byte* const from, on_device_now(each));
     std::byte* const to = bucket(flat) + param.place.offset * size_of(type);
     tasks[{type, each.dtype, !gradient_.fresh[each.param]}].push_back({to, from, param.count});
@@ -159,7 +159,7 @@ Status GradientOnDevice::complete() {
     gradient_.fresh[i] = false;
     const size_t flat = param.place.flat;
     MERON_TRY(open_bucket(flat));
-    const uint64_t size = size_of(unit().gradient_type(unit().flats()[flat]));
+    const uint64_t size = size_of(gradient_.type_of(unit().flats()[flat]));
     MERON_TRY(place_.zero(bucket(flat) + param.place.offset * size, param.count * size));
   }
   return Ok{};
@@ -175,7 +175,7 @@ Status GradientOnDevice::prepare(const Pass& pass) {
     Rooms& rooms = flats_[f];
     if (!pass.ends) {
       MERON_TRY(open_bucket(f));
-      const uint64_t row = flat.row.size() * size_of(unit().gradient_type(flat));
+      const uint64_t row = flat.row.size() * size_of(gradient_.type_of(flat));
       if (mesh.shards > 1) {
         MERON_TRY(take(rooms.rows, (mesh.shards - 1) * row, "the peers' gradients"));
       }
@@ -202,7 +202,7 @@ Status GradientOnDevice::take_for_replicas(const Pass& pass, size_t flat) {
 }
 
 DType GradientOnDevice::sent_type(const Pass& pass, size_t flat) const {
-  return pass.direct ? unit().gradient_type(unit().flats()[flat]) : DType::f32;
+  return pass.direct ? gradient_.type_of(unit().flats()[flat]) : DType::f32;
 }
 
 uint64_t GradientOnDevice::encoded_stride(size_t flat) const {
@@ -244,7 +244,7 @@ std::byte* GradientOnDevice::room(const Pass& pass, Step step, size_t flat, int 
   if (step == Step::shards) {
     if (member > axes.own_shard()) --place;
     return flats_[flat].rows.data() +
-           place * target.row.size() * size_of(unit().gradient_type(target));
+           place * target.row.size() * size_of(gradient_.type_of(target));
   }
   std::byte* const parts = flats_[flat].parts.data();
   if (coded()) return parts + place * encoded_stride(flat);

@@ -28,31 +28,38 @@ Result<std::unique_ptr<GradientOnHost>> GradientOnHost::create(Gradient& gradien
   return std::move(reserved).error();
 }
 
-Result<std::byte*> GradientOnHost::promise(uint64_t bytes, const char* what, uint64_t* offset) {
+Result<Buffer> GradientOnHost::promise(uint64_t bytes, const char* what, uint64_t room) {
   Rank& rank = unit().rank();
   const auto take = [&] {
     const Recess recess;  // while the host is asked: no other thread has the unit yet
     return rank.arena().promise(bytes, MemoryKind::gradient,
-                                fmt::format("{} of unit '{}'", what, unit().name()));
+                                fmt::format("{} of unit '{}'", what, unit().name()), room);
   };
   MERON_ASSIGN(const Buffer buffer, take());
   buffers_.push_back(buffer);
   promised_.push_back(buffer);
-  *offset = buffer.offset;
-  return buffer.data;
+  return buffer;
 }
 
-Status GradientOnHost::reserve_whole(size_t flat, uint64_t bucket, uint64_t exchange,
-                                     uint64_t* bucket_offset) {
-  UnitSlot& slot = unit().own_slot();
-  MERON_ASSIGN(flats_[flat].bucket, promise(bucket, "the gradient bucket", bucket_offset));
-  for (auto& offsets : slot.offsets.buckets) {
-    offsets[flat].store(*bucket_offset, std::memory_order_relaxed);
+// True if the bucket grows in place. A sum that has all elements takes the micro-batches instead.
+bool GradientOnHost::widens_in_place(const Flat& flat) const {
+  return widens(unit().rank().plan, flat.desc.dtype) && flat.summed.size() != flat.desc.elements;
+}
+
+Status GradientOnHost::reserve_whole(size_t index, uint64_t exchange) {
+  const Flat& flat = unit().flats()[index];
+  const uint64_t bytes = flat.desc.elements * size_of(gradient_.type_of(flat));
+  const uint64_t room = widens_in_place(flat) ? flat.desc.elements * sizeof(float) : 0;
+  Buffers& buffers = flats_[index];
+  MERON_ASSIGN(buffers.first, promise(bytes, "the gradient bucket", room));
+  buffers.bucket = buffers.first.data;
+  for (auto& offsets : unit().own_slot().offsets.buckets) {
+    offsets[index].store(buffers.first.offset, std::memory_order_relaxed);
   }
-  uint64_t offset = 0;
-  MERON_ASSIGN(flats_[flat].exchange, promise(exchange, "what replicas exchange", &offset));
-  for (auto& offsets : slot.offsets.rows) {
-    offsets[flat].store(offset, std::memory_order_relaxed);
+  MERON_ASSIGN(const Buffer rows, promise(exchange, "what replicas exchange"));
+  buffers.exchange = rows.data;
+  for (auto& offsets : unit().own_slot().offsets.rows) {
+    offsets[index].store(rows.offset, std::memory_order_relaxed);
   }
   return Ok{};
 }
@@ -67,13 +74,12 @@ Status GradientOnHost::reserve() {
     const Flat& flat = unit.flats()[f];
     if (!flat.desc.trainable) continue;
     Buffers& buffers = flats_[f];
-    const DType type = unit.gradient_type(flat);
+    const DType type = gradient_.type_of(flat);
     const uint64_t bucket_bytes = flat.desc.elements * size_of(type);
     const uint64_t exchange =
         exchange_bytes(rank.plan, {flat.desc}, static_cast<uint64_t>(axes.index()), axes.mesh);
     ring_bytes += round_up(bucket_bytes, kPage) + exchange;
-    uint64_t offset = 0;
-    if (whole) MERON_TRY(reserve_whole(f, bucket_bytes, exchange, &offset));
+    if (whole) MERON_TRY(reserve_whole(f, exchange));
     // Saved and loaded with the values, so it is real at once.
     if (axes.replicas() && rank.plan.gradient.codec.feedback) {
       const auto take = [&] {
@@ -86,13 +92,15 @@ Status GradientOnHost::reserve() {
       buffers_.push_back(residual);
       buffers.residual = reinterpret_cast<float*>(residual.data);
     }
+    uint64_t offset = 0;
     if (whole && type == DType::f32) {
       buffers.sum = reinterpret_cast<float*>(buffers.bucket) + flat.summed.begin;
-      offset += flat.summed.begin * sizeof(float);
+      offset = buffers.first.offset + flat.summed.begin * sizeof(float);
     } else {
-      MERON_ASSIGN(std::byte* const sum,
-                   promise(flat.summed.size() * sizeof(float), "the reduced gradient", &offset));
-      buffers.sum = reinterpret_cast<float*>(sum);
+      MERON_ASSIGN(const Buffer sum,
+                   promise(flat.summed.size() * sizeof(float), "the reduced gradient"));
+      buffers.sum = reinterpret_cast<float*>(sum.data);
+      offset = sum.offset;
     }
     unit.own_slot().offsets.sums[f].store(offset, std::memory_order_relaxed);
   }
@@ -118,7 +126,7 @@ Status GradientOnHost::provide() {
     for (size_t f = 0; f < flats_.size(); ++f) {
       const Flat& flat = unit.flats()[f];
       if (!flat.desc.trainable) continue;
-      rank.pin(flats_[f].bucket, flat.desc.elements * size_of(unit.gradient_type(flat)));
+      rank.pin(flats_[f].first.data, flats_[f].first.bytes);
     }
   }
   promised_.clear();
@@ -129,7 +137,7 @@ void GradientOnHost::give_back() {
   Rank& rank = unit().rank();
   const bool whole = !is_sharded(rank.plan.gradient);
   for (Buffers& buffers : flats_) {
-    if (rank.device && whole && buffers.bucket != nullptr) rank.device->unpin(buffers.bucket);
+    if (rank.device && whole && buffers.first) rank.device->unpin(buffers.first.data);
     buffers = {};
   }
   promised_.clear();
@@ -153,7 +161,7 @@ void GradientOnHost::take(GradientRing::Bucket& bucket) {
     if (!flat.desc.trainable) continue;
     flats_[f].bucket = bucket.buffer.data + displacement;
     offsets[f].store(bucket.buffer.offset + displacement, std::memory_order_relaxed);
-    displacement += round_up(flat.desc.elements * size_of(unit.gradient_type(flat)), kPage);
+    displacement += round_up(flat.desc.elements * size_of(gradient_.type_of(flat)), kPage);
     flats_[f].exchange = bucket.buffer.data + displacement;
     exchange_offsets[f].store(bucket.buffer.offset + displacement, std::memory_order_relaxed);
     displacement += exchange_bytes(unit.rank().plan, {flat.desc},
@@ -196,22 +204,19 @@ std::vector<int> GradientOnHost::bucket_readers(uint64_t reduction, bool between
 
 // ---- What lies where ---------------------------------------------------------------------------
 
-GradientOnHost::Region GradientOnHost::region_of(size_t flat, const std::byte* data) const {
+GradientOnHost::Region GradientOnHost::region_of(Step step, size_t flat,
+                                                 const std::byte* data) const {
   const Buffers& buffers = flats_[flat];
-  Unit& unit = this->unit();
-  const Flat& target = unit.flats()[flat];
-  const auto within = [&](const void* begin, uint64_t bytes) {
-    const auto* const first = static_cast<const std::byte*>(begin);
-    return data >= first && data < first + bytes;
-  };
-  if (within(buffers.bucket, target.desc.elements * size_of(unit.gradient_type(target)))) {
+  if (step == Step::shards) {
     return {buffers.bucket,
             [](const UnitSlot& slot, uint64_t reduction, size_t f) -> const std::atomic<uint64_t>& {
               return slot.offsets.buckets[reduction % 2][f];
             }};
   }
+  // The other steps move sums, or encoded ones.
   const auto* const sum = reinterpret_cast<const std::byte*>(buffers.sum);
-  if (within(sum, target.summed.size() * sizeof(float))) {
+  const uint64_t sum_bytes = unit().flats()[flat].summed.size() * sizeof(float);
+  if (data >= sum && data < sum + sum_bytes) {
     return {sum, [](const UnitSlot& slot, uint64_t, size_t f) -> const std::atomic<uint64_t>& {
               return slot.offsets.sums[f];
             }};

@@ -29,6 +29,10 @@ class GradientOnHost final : public GradientMemory {
   // again.
   Status provide();
   bool provided() const { return promised_.empty(); }
+  // Makes buckets f32 if they hold earlier micro-batches and may widen. May release the lock, within
+  // the caller's turn. MERON_E_NO_MEMORY: nothing has changed, and it may be called again.
+  Status widen();
+  void narrow();  // the way back, at the start of an accumulation
   // Every rank has detached the unit.
   void give_back();
 
@@ -50,13 +54,13 @@ class GradientOnHost final : public GradientMemory {
   bool bucket_read(uint64_t reduction, bool between) const;
   std::vector<int> bucket_readers(uint64_t reduction, bool between) const;
 
-  // Where peers find what they read: in each rank's own arena, its begin is at the offset that a
-  // word of its UnitSlot has.
+  // Where peers find what they read in a step: in each rank's own arena, its begin is at the offset
+  // that a word of its UnitSlot has.
   struct Region {
     const std::byte* begin = nullptr;
     const std::atomic<uint64_t>& (*offset)(const UnitSlot& slot, uint64_t reduction, size_t flat);
   };
-  Region region_of(size_t flat, const std::byte* data) const;
+  Region region_of(Step step, size_t flat, const std::byte* data) const;
 
   bool on_device() const override { return false; }
   Place& place() override { return place_; }
@@ -82,11 +86,13 @@ class GradientOnHost final : public GradientMemory {
 
  private:
   // bucket: the flat in the gradient dtype, valid while filling and reducing (persistent where
-  // gradients are whole). sum: f32, of Flat::summed. exchange: behind the bucket and valid with it:
-  // f32 of the row, where gradients are cut over replicas; then, with a codec, the row encoded part
-  // by part; then, where replicas need the whole row, this rank's part of the sum encoded.
+  // gradients are whole; `first` is then that of the first micro-batch). sum: f32, of Flat::summed.
+  // exchange: behind the bucket and valid with it: f32 of the row, where gradients are cut over
+  // replicas; then, with a codec, the row encoded part by part; then, where replicas need the whole
+  // row, this rank's part of the sum encoded.
   struct Buffers {
     std::byte* bucket = nullptr;
+    Buffer first;
     float* sum = nullptr;
     std::byte* exchange = nullptr;
     float* residual = nullptr;
@@ -94,8 +100,10 @@ class GradientOnHost final : public GradientMemory {
 
   Unit& unit() const { return gradient_.unit(); }
   Status reserve();
-  Status reserve_whole(size_t flat, uint64_t bucket, uint64_t exchange, uint64_t* bucket_offset);
-  Result<std::byte*> promise(uint64_t bytes, const char* what, uint64_t* offset);
+  Status reserve_whole(size_t flat, uint64_t exchange);
+  Result<Buffer> promise(uint64_t bytes, const char* what, uint64_t room = 0);
+  bool widens_in_place(const Flat& flat) const;
+  void move_bucket(size_t flat, std::byte* to, uint64_t offset);
   void zero_padding();
   void stage(size_t flat, const Param& param, const std::byte* data);
   uint64_t encoded_begin(size_t flat) const;

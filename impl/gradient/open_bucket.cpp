@@ -34,8 +34,10 @@ Result<bool> OpenBucketOperation::advance() {
   if (!may) return false;
   // A whole bucket keeps what earlier micro-batches left; others hold nothing yet.
   const bool keeps = gradient.on_host() != nullptr && !is_sharded(unit_->rank().plan.gradient);
-  if (!keeps || gradient.state() == GradientState::empty) {
+  gradient.adds = keeps && gradient.state() == GradientState::partial;
+  if (!gradient.adds) {
     std::fill(gradient.fresh.begin(), gradient.fresh.end(), true);
+    if (keeps) gradient.on_host()->narrow();
   }
   MERON_TRY(gradient.enter(GradientState::filling));
   return true;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "gradient/device_exchange.h"
@@ -164,7 +165,7 @@ Status ReduceOperation::begin_shards() {
   }
   return exchange_->begin(step_along(Step::shards, *axes.shard, [&](ExchangePiece& piece) {
     const Flat& flat = unit_->flats()[piece.flat];
-    const uint64_t size = size_of(unit_->gradient_type(flat));
+    const uint64_t size = size_of(gradient_.type_of(flat));
     const Range row = row_range(flat.desc.elements, static_cast<uint64_t>(piece.member), axes.mesh);
     std::byte* const bucket = memory_.bucket(piece.flat);
     piece.give = bucket + row.begin * size;
@@ -186,9 +187,11 @@ Status ReduceOperation::sum_shards() {
     Sum sum;
     sum.out = memory_.row(f);
     sum.accumulate = pass_.accumulate && !sums_apart(*unit_);
-    sum.type = unit_->gradient_type(flat);
     // An f32 bucket that is also the sum must be named by one address for the kernel.
-    sum.in = inputs(*axes.shard, f, memory_.bucket(f) + flat.row.begin * size_of(sum.type));
+    const uint64_t size = size_of(gradient_.type_of(flat));
+    sum.in = inputs(*axes.shard, f, memory_.bucket(f) + flat.row.begin * size);
+    std::vector<std::shared_ptr<Staging>> copies;
+    MERON_ASSIGN(sum.type, make_alike(f, &sum.in, &copies));
     if (last && pass_.options.boundary) sum.scale = pass_.options.scale(unit_->channel().size());
     sum.count = flat.row.size();
     sum.squares = last ? memory_.squares() : nullptr;
@@ -197,6 +200,44 @@ Status ReduceOperation::sum_shards() {
     MERON_TRY(memory_.place().sum(sum));
   }
   return Ok{};
+}
+
+DType ReduceOperation::bucket_type(const Flat& flat, int shard) const {
+  const Axes& axes = unit_->axes();
+  return shard == axes.own_shard() ? gradient_.type_of(flat)
+                                   : unit_->gradient_type(flat, axes.of_shard(shard), reduction_);
+}
+
+// The dtype of all buckets of a flat. Ranks may differ in how many micro-batches they have added:
+// if some give f32, copies of the others' rows are f32 too.
+Result<DType> ReduceOperation::make_alike(size_t index, std::vector<const void*>* buckets,
+                                          std::vector<std::shared_ptr<Staging>>* copies) {
+  const Flat& flat = unit_->flats()[index];
+  const Channel& axis = *unit_->axes().shard;
+  const DType own = gradient_.type_of(flat);
+  bool alike = true;
+  for (int member = 0; member < axis.size(); ++member) {
+    const DType type = bucket_type(flat, member);
+    if (member != axis.index()) count(axis, member, flat.row.size() * size_of(type));
+    alike = alike && type == own;
+  }
+  if (alike) return own;
+  for (size_t i = 0; i < buckets->size(); ++i) {
+    const DType type = bucket_type(flat, static_cast<int>(i));
+    if (type == DType::f32) continue;
+    MERON_ASSIGN(
+        copies->emplace_back(),
+        Staging::allocate(unit_->rank().transport.shared_arena(), flat.row.size() * sizeof(float),
+                          fmt::format("gradients of unit '{}' in f32", unit_->name())));
+    Sum copy;
+    copy.out = reinterpret_cast<float*>(copies->back()->data());
+    copy.in = {(*buckets)[i]};
+    copy.type = type;
+    copy.count = flat.row.size();
+    MERON_TRY(memory_.place().sum(copy));
+    (*buckets)[i] = copy.out;
+  }
+  return DType::f32;
 }
 
 // ---- Between replicas: reduce_replicas.cpp. Sums that more ranks need: -------------------------
@@ -261,7 +302,6 @@ ExchangeStep ReduceOperation::step_along(Step step, Channel& axis,
   made.step = step;
   made.axis = &axis;
   made.first.resize(unit_->flats().size());
-  Counters& counters = unit_->rank().counters;
   for (size_t f = 0; f < unit_->flats().size(); ++f) {
     made.first[f] = made.pieces.size();
     if (!unit_->flats()[f].desc.trainable) continue;
@@ -271,11 +311,16 @@ ExchangeStep ReduceOperation::step_along(Step step, Channel& axis,
       piece.flat = f;
       piece.member = member;
       fill(piece);
-      add(counters.reduced, piece.take_bytes);
-      if (!axis.is_local(member)) add(counters.far_reduced, piece.take_bytes);
+      if (step != Step::shards) count(axis, member, piece.take_bytes);
     }
   }
   return made;
+}
+
+void ReduceOperation::count(const Channel& axis, int member, uint64_t bytes) const {
+  Counters& counters = unit_->rank().counters;
+  add(counters.reduced, bytes);
+  if (!axis.is_local(member)) add(counters.far_reduced, bytes);
 }
 
 std::vector<const void*> ReduceOperation::inputs(const Channel& axis, size_t flat,

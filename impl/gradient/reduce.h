@@ -16,6 +16,7 @@
 
 #include "gradient/exchange.h"
 #include "gradient/gradient.h"
+#include "rank/staging.h"
 
 namespace meron {
 
@@ -72,6 +73,10 @@ class ReduceOperation final : public Operation {
   DType row_type(size_t flat) const;
   float* sum_from(size_t flat, uint64_t element) const;
   std::vector<const void*> inputs(const Channel& axis, size_t flat, const void* own) const;
+  void count(const Channel& axis, int member, uint64_t bytes) const;
+  DType bucket_type(const Flat& flat, int shard) const;
+  Result<DType> make_alike(size_t flat, std::vector<const void*>* buckets,
+                           std::vector<std::shared_ptr<Staging>>* copies);
 
   std::shared_ptr<Unit> unit_;
   Gradient& gradient_;

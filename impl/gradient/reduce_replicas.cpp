@@ -33,7 +33,7 @@ Range ReduceOperation::part_of_replica(const Flat& flat, int replica) const {
 
 // Of the row, as replicas exchange it.
 DType ReduceOperation::row_type(size_t flat) const {
-  return pass_.direct ? unit_->gradient_type(unit_->flats()[flat]) : DType::f32;
+  return pass_.direct ? gradient_.type_of(unit_->flats()[flat]) : DType::f32;
 }
 
 std::byte* ReduceOperation::row_from(size_t flat, uint64_t element) const {

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the caller's gradients come into a bucket of the host: copied or added, from its memory or
 // from the device's.
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "gradient/on_host.h"
@@ -25,9 +28,39 @@ void copy_range(Rank& rank, std::byte* bucket, const Range& range, uint64_t size
       });
 }
 
+// Back to front, because an f32 takes the room of two elements: a write never reaches elements that
+// are still unread.
+void widen_in_place(ThreadPool& threads, std::byte* bucket, DType type, uint64_t count) {
+  uint64_t end = count;
+  while (end > kBlock) {
+    const uint64_t first = round_up((end + 1) / 2, kTensorAlign);
+    threads.for_range(first, end, kBlock, kInlineElements, [&](int, uint64_t begin, uint64_t to) {
+      kernels::convert(bucket + begin * sizeof(float), kernel_type(DType::f32),
+                       bucket + begin * size_of(type), kernel_type(type), to - begin);
+    });
+    end = first;
+  }
+  alignas(64) std::array<std::byte, kBlock * sizeof(float)> rest;
+  std::memcpy(rest.data(), bucket, end * size_of(type));
+  kernels::convert(bucket, kernel_type(DType::f32), rest.data(), kernel_type(type), end);
+}
+
+// Adds to f32 what a bucket of `type` would hold of this micro-batch alone.
+void add_rounded(std::byte* to, DType type, const std::byte* from, DType dtype, uint64_t count) {
+  alignas(64) std::array<std::byte, kBlock * sizeof(float)> rounded;
+  for (uint64_t begin = 0; begin < count; begin += kBlock) {
+    const uint64_t n = std::min(kBlock, count - begin);
+    kernels::convert(rounded.data(), kernel_type(type), from + begin * size_of(dtype),
+                     kernel_type(dtype), n);
+    kernels::accumulate(to + begin * sizeof(float), kernel_type(DType::f32), rounded.data(),
+                        kernel_type(type), n);
+  }
+}
+
 }  // namespace
 
 Status GradientOnHost::add(std::span<const GivenGradient> gradients, void* stream) {
+  if (!gradients.empty()) MERON_TRY(widen());
   // Before anything is added, as it may lack memory: the call may be made again.
   if (std::any_of(gradients.begin(), gradients.end(),
                   [](const GivenGradient& each) { return each.on_device; })) {
@@ -55,7 +88,7 @@ Status GradientOnHost::complete() {
 
 std::byte* GradientOnHost::place_of(size_t param, bool overwrite) {
   const Param& target = *unit().params()[param];
-  const uint64_t size = size_of(unit().gradient_type(unit().flat_of(target)));
+  const uint64_t size = size_of(gradient_.type_of(unit().flat_of(target)));
   std::byte* const place = flats_[target.place.flat].bucket + target.place.offset * size;
   const bool zero = gradient_.fresh[param] && !overwrite;
   gradient_.fresh[param] = false;
@@ -73,7 +106,9 @@ void GradientOnHost::accumulate(size_t param, const std::byte* data, DType dtype
 
 void GradientOnHost::put(size_t param, const std::byte* data, DType dtype, bool first) {
   const Param& target = *unit().params()[param];
-  const DType type = unit().gradient_type(unit().flat_of(target));
+  const Flat& flat = unit().flat_of(target);
+  const DType type = gradient_.type_of(flat);
+  const DType given = gradient_dtype(unit().rank().plan, flat.desc.dtype);
   std::byte* const place = flats_[target.place.flat].bucket + target.place.offset * size_of(type);
   const Recess recess(target.count >= kInlineElements);
   if (first && type == dtype && unit().read_by_peers()) {
@@ -85,8 +120,10 @@ void GradientOnHost::put(size_t param, const std::byte* data, DType dtype, bool 
         const std::byte* from = data + begin * size_of(dtype);
         if (first) {
           kernels::convert(to, kernel_type(type), from, kernel_type(dtype), end - begin);
-        } else {
+        } else if (given == dtype || !gradient_.widened) {
           kernels::accumulate(to, kernel_type(type), from, kernel_type(dtype), end - begin);
+        } else {
+          add_rounded(to, given, from, dtype, end - begin);
         }
       });
 }
@@ -95,7 +132,7 @@ void GradientOnHost::put(size_t param, const std::byte* data, DType dtype, bool 
 void GradientOnHost::stage(size_t index, const Param& param, const std::byte* data) {
   Rank& rank = unit().rank();
   const Flat& flat = unit().flats()[index];
-  const uint64_t size = size_of(unit().gradient_type(flat));
+  const uint64_t size = size_of(gradient_.type_of(flat));
   const Range all{param.place.offset, param.place.offset + param.count};
   // No peer reads this rank's own shard if sums leave the bucket and are not between replicas.
   Range own{all.end, all.end};
@@ -117,12 +154,68 @@ void GradientOnHost::stage(size_t index, const Param& param, const std::byte* da
   if (own.size() != 0) copy_range(rank, bucket, own, size, from(own.begin), CopyPace::stored);
 }
 
-// A bucket of the ring served another unit before: what lies between the tensors is not zero.
+// ---- From the second micro-batch on, buckets of 16-bit params are f32 --------------------------
+
+Status GradientOnHost::widen() {
+  Unit& unit = this->unit();
+  Rank& rank = unit.rank();
+  if (!gradient_.adds || gradient_.widened || !unit.may_widen()) return Ok{};
+  for (size_t f = 0; f < flats_.size(); ++f) {
+    const Flat& flat = unit.flats()[f];
+    if (!flat.desc.trainable || !widens_in_place(flat)) continue;
+    const Recess recess;  // while the host gives it: the caller has the turn
+    MERON_TRY(rank.arena().extend(
+        flats_[f].first, flat.desc.elements * sizeof(float),
+        fmt::format("the gradient of unit '{}', added up in f32", unit.name())));
+  }
+  for (size_t f = 0; f < flats_.size(); ++f) {
+    const Flat& flat = unit.flats()[f];
+    if (!flat.desc.trainable || !widens(rank.plan, flat.desc.dtype)) continue;
+    const DType type = gradient_.type_of(flat);
+    const Recess recess(flat.desc.elements >= kInlineElements);
+    if (widens_in_place(flat)) {
+      widen_in_place(rank.threads, flats_[f].bucket, type, flat.desc.elements);
+      continue;
+    }
+    float* const sum = flats_[f].sum;
+    rank.threads.for_range(0, flat.desc.elements, kBlock, kInlineElements,
+                           [&](int, uint64_t begin, uint64_t end) {
+                             kernels::convert(sum + begin, kernel_type(DType::f32),
+                                              flats_[f].bucket + begin * size_of(type),
+                                              kernel_type(type), end - begin);
+                           });
+    move_bucket(f, reinterpret_cast<std::byte*>(sum),
+                unit.own_slot().offsets.sums[f].load(std::memory_order_relaxed));
+  }
+  gradient_.widened = true;
+  return Ok{};
+}
+
+void GradientOnHost::narrow() {
+  if (!gradient_.widened) return;
+  gradient_.widened = false;
+  for (size_t f = 0; f < flats_.size(); ++f) {
+    const Buffer& first = flats_[f].first;
+    if (first) move_bucket(f, first.data, first.offset);
+  }
+  zero_padding();
+}
+
+// Every peer has consumed the last reduction, so it reads neither of the two words now.
+void GradientOnHost::move_bucket(size_t flat, std::byte* to, uint64_t offset) {
+  flats_[flat].bucket = to;
+  for (auto& offsets : unit().own_slot().offsets.buckets) {
+    offsets[flat].store(offset, std::memory_order_relaxed);
+  }
+}
+
+// The elements between tensors count in the norm. A bucket of the ring has those of another unit,
+// one that was f32 its own.
 void GradientOnHost::zero_padding() {
   for (const auto& param : unit().params()) {
     const Flat& flat = unit().flat_of(*param);
     if (!flat.desc.trainable) continue;
-    const uint64_t size = size_of(unit().gradient_type(flat));
+    const uint64_t size = size_of(gradient_.type_of(flat));
     const uint64_t end = param->place.offset + param->count;
     std::memset(flats_[param->place.flat].bucket + end * size, 0,
                 (round_up(end, kTensorAlign) - end) * size);

@@ -81,37 +81,46 @@ Status Arena::check_process(std::string_view name) const {
       .on(std::string(name));
 }
 
-Result<Arena::Block> Arena::take_block(uint64_t bytes, MemoryKind kind, std::string_view name,
-                                       Starts starts) {
+Result<Arena::Block> Arena::take_block(uint64_t bytes, uint64_t room, MemoryKind kind,
+                                       std::string_view name, Starts starts) {
   // footprint() of a size beyond the mapping could wrap around.
   const bool fits = bytes <= mapping_.size();
   const uint64_t charge = fits ? footprint(bytes) : bytes;
   MERON_TRY(check_limit(charge, bytes, kind, name));
-  const auto begin = fits ? offsets_.allocate(charge, kPage) : std::nullopt;
+  const bool grows = room > bytes && room <= mapping_.size();
+  uint64_t length = grows ? footprint(room) : charge;
+  auto begin = fits ? offsets_.allocate(length, kPage) : std::nullopt;
+  if (!begin && grows) {  // then without room to grow
+    length = charge;
+    begin = offsets_.allocate(length, kPage);
+  }
   if (!begin) {
     return no_room(bytes, kind, name,
                    fmt::format("of the address space of {} the largest free range has {}",
                                human_bytes(mapping_.size()), human_bytes(offsets_.largest_free())),
                    "open the context with a larger arena_reserve, or shard more of the state");
   }
-  Block block{.begin = *begin, .charge = charge, .start = *begin};
+  Block block{.begin = *begin, .charge = charge, .length = length, .start = *begin};
   if (bytes >= kColorThreshold) {
     const uint64_t color = next_color_++ % kColors * kColorStep;
     block.start += starts == Starts::anywhere ? color : color / kPage * kPage;
   }
-  high_end_ = std::max(high_end_, block.begin + charge);
+  high_end_ = std::max(high_end_, block.begin + length);
   pending_ += charge;
   return block;
 }
 
 Buffer Arena::add_live(const Block& block, uint64_t bytes, MemoryKind kind, bool promised) {
   const uint64_t id = next_id_++;
-  live_.emplace(
-      id, Live{.block = block.begin, .charge = block.charge, .kind = kind, .promised = promised});
+  live_.emplace(id, Live{.block = block.begin,
+                         .charge = block.charge,
+                         .length = block.length,
+                         .kind = kind,
+                         .promised = promised});
   counts_[static_cast<size_t>(kind)].add(block.charge);
   total_.add(block.charge);
   if (promised) promised_ += block.charge;
-  forbid_access(mapping_.data() + block.begin, block.charge);
+  forbid_access(mapping_.data() + block.begin, block.length);
   std::byte* const data = mapping_.data() + block.start;
   if (!promised) allow_access(data, bytes);
   return Buffer{.offset = block.start, .data = data, .bytes = bytes, .id = id};
@@ -128,7 +137,7 @@ Result<Buffer> Arena::allocate(uint64_t bytes, MemoryKind kind, std::string_view
     const uint64_t offset = id * 64 % kPage;
     return Buffer{.offset = offset, .data = mapping_.data() + offset, .bytes = 0, .id = id};
   }
-  MERON_ASSIGN(const Block block, take_block(bytes, kind, name, starts));
+  MERON_ASSIGN(const Block block, take_block(bytes, 0, kind, name, starts));
   const uint64_t promised = bytes >= kLongBytes ? promised_ : 0;
   lock.unlock();
 
@@ -146,11 +155,12 @@ Result<Buffer> Arena::allocate(uint64_t bytes, MemoryKind kind, std::string_view
   return add_live(block, bytes, kind, false);
 }
 
-Result<Buffer> Arena::promise(uint64_t bytes, MemoryKind kind, std::string_view name) {
+Result<Buffer> Arena::promise(uint64_t bytes, MemoryKind kind, std::string_view name,
+                              uint64_t room) {
   if (bytes == 0) return allocate(0, kind, name);
   MERON_TRY(check_process(name));
   std::unique_lock lock(mutex_);
-  MERON_ASSIGN(const Block block, take_block(bytes, kind, name, Starts::anywhere));
+  MERON_ASSIGN(const Block block, take_block(bytes, room, kind, name, Starts::anywhere));
   const uint64_t all = promised_ + block.charge;
   lock.unlock();
   const Status possible = require_promised(all);
@@ -187,6 +197,45 @@ Status Arena::provide(const Buffer& buffer, std::string_view name) {
   return Ok{};
 }
 
+Status Arena::extend(const Buffer& buffer, uint64_t bytes, std::string_view name) {
+  if (bytes >= kLongBytes) expect_unheld("taking much memory");
+  MERON_TRY(check_process(name));
+  std::unique_lock lock(mutex_);
+  const auto found = live_.find(buffer.id);
+  if (found == live_.end()) return Ok{};
+  const Live live = found->second;
+  const uint64_t charge = footprint(bytes);
+  if (live.promised) return Error(MERON_E_INTERNAL, "memory that grows was not provided");
+  if (charge <= live.charge) {
+    allow_access(buffer.data, bytes);
+    return Ok{};
+  }
+  const uint64_t more = charge - live.charge;
+  if (charge > live.length) {
+    return no_room(more, live.kind, name, "the address space behind what is to grow is taken",
+                   "open the context with a larger arena_reserve, or shard more of the state");
+  }
+  MERON_TRY(check_limit(more, more, live.kind, name));
+  pending_ += more;
+  const uint64_t promised = more >= kLongBytes ? promised_ : 0;
+  lock.unlock();
+
+  const uint64_t end = live.block + live.charge;
+  Status populated = promised > 0 ? require_promised(promised + more) : Status(Ok{});
+  if (populated.ok()) populated = mapping_.populate(end, more);
+  // Pages that exist by then are still zero.
+  if (!populated.ok()) static_cast<void>(mapping_.discard(end, more));
+
+  lock.lock();
+  pending_ -= more;
+  if (!populated.ok()) return no_room(more, live.kind, name, populated.error());
+  live_.at(buffer.id).charge = charge;
+  counts_[static_cast<size_t>(live.kind)].add(more);
+  total_.add(more);
+  allow_access(buffer.data, bytes);
+  return Ok{};
+}
+
 void Arena::release(const Buffer& buffer) {
   if (!buffer || forked()) return;
   std::unique_lock lock(mutex_);
@@ -201,7 +250,7 @@ void Arena::release(const Buffer& buffer) {
   // The range stays allocated until its pages are discarded.
   lock.unlock();
   if (!live.promised) clear(live.block, live.charge);
-  forbid_access(mapping_.data() + live.block, live.charge);
+  forbid_access(mapping_.data() + live.block, live.length);
   lock.lock();
   offsets_.free(live.block);
 }

@@ -63,10 +63,14 @@ class Arena {
   // Reserves memory without pages: it must not be touched before provide() has populated it.
   // Charged at once, against the limit too; refused if the host lacks memory for this and all that
   // this rank was promised before, which allocate() checks too. For memory that may never be used.
-  Result<Buffer> promise(uint64_t bytes, MemoryKind kind, std::string_view name);
+  // `room`: to how many bytes extend() may make it grow, if the address space suffices.
+  Result<Buffer> promise(uint64_t bytes, MemoryKind kind, std::string_view name, uint64_t room = 0);
   // Populates promised memory, zeroed. Does nothing for other buffers. MERON_E_NO_MEMORY: nothing
   // has changed, and it may be called again. One thread at a time may, for one buffer.
   Status provide(const Buffer& buffer, std::string_view name);
+  // Makes provided memory grow in place to `bytes`, within its room; what is new is zeroed, real
+  // and charged. Does nothing if the buffer has them. Errors and threads as provide().
+  Status extend(const Buffer& buffer, uint64_t bytes, std::string_view name);
 
   // Returns the memory to the host. Does nothing for a buffer that is not live.
   void release(const Buffer& buffer);
@@ -91,7 +95,8 @@ class Arena {
  private:
   struct Live {
     uint64_t block = 0;   // where the allocator's range begins
-    uint64_t charge = 0;  // its length: footprint(bytes)
+    uint64_t charge = 0;  // footprint(bytes)
+    uint64_t length = 0;  // of the range: the charge, or more if the buffer may grow
     MemoryKind kind = MemoryKind::control;
     bool promised = false;  // not real yet
   };
@@ -108,10 +113,12 @@ class Arena {
   bool forked() const;
   Status check_process(std::string_view name) const;
   struct Block {
-    uint64_t begin = 0, charge = 0, start = 0;  // where the buffer starts
+    uint64_t begin = 0, charge = 0, length = 0;
+    uint64_t start = 0;  // where the buffer starts
   };
   // Finds a range within the limit; mutex_ is held.
-  Result<Block> take_block(uint64_t bytes, MemoryKind kind, std::string_view name, Starts starts);
+  Result<Block> take_block(uint64_t bytes, uint64_t room, MemoryKind kind, std::string_view name,
+                           Starts starts);
   Buffer add_live(const Block& block, uint64_t bytes, MemoryKind kind, bool promised);
   // Returns the block's memory to the host; it reads as zero from now on.
   void clear(uint64_t begin, uint64_t bytes);

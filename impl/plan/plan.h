@@ -70,8 +70,10 @@ struct ParamRow : Row {
 
 // Gradients as they are accumulated.
 struct GradientRow : Row {
-  std::optional<DType> dtype = {};  // empty: that of the parameter
-  uint32_t buckets = 2;             // where sharded: how many buffers the ring has
+  // Of the bucket. Empty: that of the parameter; but see widens().
+  std::optional<DType> dtype = {};
+  uint32_t buckets = 2;  // where sharded: how many buffers the ring has
+  bool rounds = false;   // without a dtype: micro-batches are added in the parameter's
 
   bool operator==(const GradientRow&) const = default;
 };
@@ -141,12 +143,19 @@ struct Plan {
   bool operator==(const Plan&) const = default;
 };
 
-// The dtype in which the gradient of a parameter of dtype `param` is accumulated.
-constexpr DType gradient_dtype(const Plan& plan, DType param) {
-  return plan.gradient.dtype.value_or(param);
-}
 constexpr bool is_sharded(const Row& entry) {
   return entry.sharding != Sharding::none;
+}
+// True if the bucket of a parameter of dtype `param` becomes f32 with the second micro-batch of an
+// accumulation. Sharded gradients add micro-batches to the f32 sums instead.
+constexpr bool widens(const Plan& plan, DType param) {
+  const GradientRow& gradient = plan.gradient;
+  return param != DType::f32 && !gradient.dtype && !gradient.rounds && !is_sharded(gradient);
+}
+// The dtype of the bucket of a parameter of dtype `param`, after so many micro-batches.
+constexpr DType gradient_dtype(const Plan& plan, DType param, uint32_t micro_batches = 1) {
+  if (micro_batches > 1 && widens(plan, param)) return DType::f32;
+  return plan.gradient.dtype.value_or(param);
 }
 // Whether an entry is sharded over all ranks of a mesh.
 constexpr bool over_all(const Row& entry, const MeshShape& mesh) {

@@ -126,10 +126,6 @@ Status read_row(JsonValue value, Row& row) {
   return read_word<Tier>(value, "tier", "tier", kTiers, kFieldTiers, row.tier);
 }
 
-Status read_dtype(JsonValue value, std::span<const Word<MaybeDType>> dtypes, MaybeDType& dtype) {
-  return read_word<MaybeDType>(value, "dtype", "dtype", dtypes, kFieldDTypes, dtype);
-}
-
 Status read_number(JsonValue entry, std::string_view key, uint64_t min, uint64_t max,
                    uint32_t& out) {
   const auto value = entry.find(key);
@@ -235,7 +231,7 @@ Status read_param(JsonValue value, ParamRow& row) {
                           "buffers", "gather_window", "register_values"}));
   MERON_TRY(read_row(value, row));
   MaybeDType registered;
-  MERON_TRY(read_dtype(value, kParamDTypes, registered));
+  MERON_TRY(read_word<MaybeDType>(value, "dtype", "dtype", kParamDTypes, kFieldDTypes, registered));
   MERON_TRY(read_codec(value, row.codec));
   MERON_TRY(read_word<bool>(value, "frozen", "dtype of frozen parameters", kFrozen, kFieldDTypes,
                             row.frozen_int8));
@@ -257,7 +253,11 @@ Status read_entries(JsonValue root, Plan& plan) {
   if (const auto gradient = root.find("gradient")) {
     MERON_TRY(gradient->object({"sharding", "tier", "dtype", "codec"}));
     MERON_TRY(read_row(*gradient, plan.gradient));
-    MERON_TRY(read_dtype(*gradient, kGradientDTypes, plan.gradient.dtype));
+    GradientDType in{plan.gradient.dtype, plan.gradient.rounds};
+    MERON_TRY(
+        read_word<GradientDType>(*gradient, "dtype", "dtype", kGradientDTypes, kFieldDTypes, in));
+    plan.gradient.dtype = in.dtype;
+    plan.gradient.rounds = in.rounds;
     MERON_TRY(read_codec(*gradient, plan.gradient.codec));
   }
   if (const auto optimizer = root.find("optimizer")) {
@@ -337,6 +337,8 @@ Result<Plan> parse_plan(std::string_view json) {
   }
   MERON_TRY(read_mesh(root, plan.mesh));
   MERON_TRY(read_entries(root, plan));
+  // Micro-batches of sharded gradients are added to f32 sums: both words mean the same.
+  if (is_sharded(plan.gradient)) plan.gradient.rounds = false;
   if (const auto value = root.find("gradient_buckets")) {
     MERON_ASSIGN(const uint64_t buckets, value->count(1, kMaxGradientBuckets));
     plan.gradient.buckets = static_cast<uint32_t>(buckets);

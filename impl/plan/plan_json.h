@@ -23,7 +23,7 @@ inline constexpr size_t kMaxPlanText = size_t{1} << 20;  // bytes
 //                    "dtype": "registered", "frozen": "registered" | "int8",
 //                    "second_copy": "none" | "shard", "codec": CODEC },
 //     "gradient":  { "sharding": ..., "tier": "host", "codec": CODEC,
-//                    "dtype": "param" | "f32" | "bf16" | "f16" },
+//                    "dtype": "auto" | "param" | "f32" | "bf16" | "f16" },
 //     "optimizer": { "sharding": ..., "tier": "host" | "nvme", "dtype": "f32" | "bf16" | "int8",
 //                    "fraction": 1.0, "sub_group": 524288, "buffers": 8 },
 //     "gradient_buckets": 2,

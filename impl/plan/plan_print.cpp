@@ -112,7 +112,7 @@ const std::string* value_of(const FlatPlan& plan, std::string_view key) {
 }  // namespace
 
 std::string to_json(const Plan& plan, int indent) {
-  JsonOut gradient = row_json(plan.gradient, dtype_word(kGradientDTypes, plan.gradient.dtype));
+  JsonOut gradient = row_json(plan.gradient, dtype_word(plan.gradient));
   gradient.add("codec", codec_json(plan.gradient.codec));
   JsonOut out = JsonOut::object({{"name", plan.name},
                                  {"mesh", mesh_json(plan.mesh)},

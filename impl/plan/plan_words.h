@@ -34,16 +34,23 @@ inline constexpr std::array kSecondaryPartitions = {Word<bool>{"none", false},
 
 using MaybeDType = std::optional<DType>;
 inline constexpr std::array kParamDTypes = {Word<MaybeDType>{"registered", std::nullopt}};
+struct GradientDType {
+  MaybeDType dtype;
+  bool rounds = false;
+
+  bool operator==(const GradientDType&) const = default;
+};
 inline constexpr std::array kGradientDTypes = {
-    Word<MaybeDType>{"param", std::nullopt}, Word<MaybeDType>{"f32", DType::f32},
-    Word<MaybeDType>{"bf16", DType::bf16}, Word<MaybeDType>{"f16", DType::f16}};
+    Word<GradientDType>{"auto", {}}, Word<GradientDType>{"param", {std::nullopt, true}},
+    Word<GradientDType>{"f32", {DType::f32}}, Word<GradientDType>{"bf16", {DType::bf16}},
+    Word<GradientDType>{"f16", {DType::f16}}};
 inline constexpr std::array kStateDTypes = {Word<StateDType>{"f32", StateDType::f32},
                                             Word<StateDType>{"bf16", StateDType::bf16},
                                             Word<StateDType>{"int8", StateDType::int8}};
 
-inline std::string_view dtype_word(std::span<const Word<MaybeDType>> words, MaybeDType dtype) {
-  for (const auto& word : words) {
-    if (word.value == dtype) return word.text;
+inline std::string_view dtype_word(const GradientRow& row) {
+  for (const auto& word : kGradientDTypes) {
+    if (word.value == GradientDType{row.dtype, row.rounds}) return word.text;
   }
   return "?";
 }

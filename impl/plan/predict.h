@@ -5,9 +5,10 @@
 // In the comments below: a flat of n elements of `size` bytes over a mesh of R replicas x s shards;
 // a rank's `shard` and its `sub` (the sub-shard: its slice of the shard across the replicas);
 // `held` = n, shard or sub, as the plan's sharding says;
-// gradients have elements of `gsize` bytes; F = footprint() of base/layout.h; wire(x) =
-// wire_bytes() of plan/codec.h, 4 bytes for an element of a sum without a codec. Without a mesh R
-// is 1, and sub and shard are the same. Remote ranks are those of other nodes.
+// gradients have elements of `gsize` bytes, gradient_dtype() of the workload's micro-batches; F =
+// footprint() of base/layout.h; wire(x) = wire_bytes() of plan/codec.h, 4 bytes for an element of a
+// sum without a codec. Without a mesh R is 1, and sub and shard are the same. Remote ranks are
+// those of other nodes.
 #pragma once
 
 #include <cstdint>
@@ -44,13 +45,14 @@ struct MemoryPrediction {
   // hpZ's secondary partition: (shard - sub) * size of what remote ranks own and this one stages,
   // from a gather to the update that changes it. With a codec of differences it stays.
   uint64_t secondary_partition = 0;
-  // Not sharded: F(n * gsize) per flat. Sharded: the ring, each buffer
+  // Not sharded: F(n * gsize) per flat, or F(n * size) if it widens() and the sum of n elements is
+  // the f32 bucket. Sharded: the ring, each buffer
   // F(max over units of the sum over the unit's flats of n * gsize rounded up to a page). With
   // replicas, room for what is exchanged between them: see exchange_bytes().
   uint64_t gradient_buckets = 0;
   // The f32 sum: F(4 * held) of the optimizer, or with replicas F(4 * sub) if gradients are sharded
   // over them and else F(4 * shard); 0 if it reuses the bucket, which it does when gradients are
-  // f32 and not sharded; 0, as the ring, if the device sums.
+  // f32 and not sharded, by their dtype and not by widens(); 0, as the ring, if the device sums.
   uint64_t reduced_gradient = 0;
   uint64_t feedback = 0;  // F(4 * shard) if the codec of gradients has feedback
   uint64_t moments = 0;   // per state F(codes and scales) of what is held on the host

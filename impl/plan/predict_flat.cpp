@@ -194,19 +194,21 @@ class FlatCost {
 
   void add_gradients(Tally& cost) const {
     const uint64_t n = flat_.elements;
-    const uint64_t gsize = size_of(gradient_dtype(plan_, flat_.dtype));
+    const uint64_t gsize = size_of(gradient_dtype(plan_, flat_.dtype, load_.micro_batches));
     const bool sharded = is_sharded(plan_.gradient);
     const bool world_gradient = over_all(plan_.gradient, mesh_);
     const uint64_t owned = held_range(plan_.optimizer, n, rank_, mesh_).size();
+    const uint64_t summed = !replicas() ? owned : world_gradient ? sub_shard_ : shard_;
+    const bool widened = widens(plan_, flat_.dtype);
     if (!sharded) {
-      cost[kBuckets] =
-          footprint(n * gsize) + footprint(exchange_bytes(plan_, {flat_}, rank_, mesh_));
+      // A sum of the whole flat is the f32 bucket of one that widens.
+      const uint64_t bucket = widened && summed == n ? n * size_ : n * gsize;
+      cost[kBuckets] = footprint(bucket) + footprint(exchange_bytes(plan_, {flat_}, rank_, mesh_));
     }
     if (plan_.gradient.tier == Tier::device) {
       cost[kDeviceGradient] =
           device_sum_bytes(plan_, n, rank_, mesh_) + device_feedback_bytes(plan_, shard_, mesh_);
-    } else if (sharded || gsize != sizeof(float)) {
-      const uint64_t summed = !replicas() ? owned : world_gradient ? sub_shard_ : shard_;
+    } else if (sharded || widened || gsize != sizeof(float)) {
       cost[kReduced] = footprint(summed * sizeof(float));
     }
     add_states(cost);

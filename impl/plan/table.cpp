@@ -42,7 +42,10 @@ std::string to_table(const Plan& plan) {
                     "as registered", "-"});
   }
   const auto dtype = plan.gradient.dtype;
-  rows.push_back(entry("gradient", plan.gradient, dtype ? name_of(*dtype) : "as param"));
+  const std::string_view unnamed = is_sharded(plan.gradient) || plan.gradient.rounds
+                                       ? "as param"
+                                       : "as param, added in f32";
+  rows.push_back(entry("gradient", plan.gradient, dtype ? name_of(*dtype) : unnamed));
   std::string tier(name_of(plan.optimizer.tier));
   if (plan.optimizer.tier == Tier::nvme && plan.optimizer.fraction < 1.0) {
     tier = fmt::format("{:.3g} % nvme, host", 100.0 * plan.optimizer.fraction);

@@ -88,6 +88,12 @@ std::vector<int> UnitShape::places(const Channel& channel, const std::vector<int
   return found;
 }
 
+bool UnitShape::may_widen() const {
+  return std::any_of(flats_.begin(), flats_.end(), [&](const Flat& flat) {
+    return flat.desc.trainable && widens(rank_.plan, flat.desc.dtype);
+  });
+}
+
 bool UnitShape::trainable() const {
   return std::any_of(flats_.begin(), flats_.end(),
                      [](const Flat& flat) { return flat.desc.trainable; });

@@ -49,9 +49,14 @@ class UnitShape {
   bool stages_values() const { return stages_values_; }
   // True if this rank keeps its own values on nvme or on the device.
   bool stores() const { return stores_; }
-  DType gradient_type(const Flat& flat) const {
-    return gradient_dtype(rank_.plan, flat.desc.dtype);
+  // The dtype of the bucket that a member of the group gives to a reduction.
+  DType gradient_type(const Flat& flat, int member, uint64_t reduction) const {
+    const auto& word = slots_[member].widened[reduction % 2];
+    const bool wide = word.load(std::memory_order_seq_cst) == reduction;
+    return gradient_dtype(rank_.plan, flat.desc.dtype, wide ? 2 : 1);
   }
+  // True if some bucket becomes f32 with the second micro-batch of an accumulation.
+  bool may_widen() const;
 
   UnitSlot& own_slot() { return slots_[axes_.index()]; }
   const UnitSlot& slot(int member) const { return slots_[member]; }

@@ -43,6 +43,9 @@ struct alignas(128) UnitSlot {
   // and replica does not wait for this rank's publish: it may be up to two versions ahead.
   std::array<std::atomic<uint64_t>, 3> value_error{};
   std::array<std::atomic<uint64_t>, 2> gradient_error{};
+  // In turn for odd and even reductions: the last one for which its buckets are f32 although params
+  // are not; see widens() of plan/plan.h. Set before the reduction's call is posted.
+  std::array<std::atomic<uint64_t>, 2> widened{};
 };
 
 }  // namespace meron

@@ -28,6 +28,7 @@ void clear_slot(UnitSlot& slot) {
   clear_words(slot.offsets.sums);
   clear_words(slot.offsets.encoded);
   for (auto& offsets : slot.offsets.rows) clear_words(offsets);
+  clear_words(slot.widened);
   clear_words(slot.value_error);
   clear_words(slot.gradient_error);
 }

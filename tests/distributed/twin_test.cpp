@@ -104,11 +104,23 @@ bool run_ranks(const Config& config, Shared<float>& losses, Shared<float>& weigh
   });
 }
 
-// One process does what the ranks do, in rank order.
+// As a gradient of a 16-bit param is given.
+float in_dtype(float value, meron_dtype dtype) {
+  if (dtype == MERON_F32) return value;
+  uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(bits));
+  bits = (bits + 0x7FFFu + (bits >> 16 & 1u)) & 0xFFFF0000u;
+  std::memcpy(&value, &bits, sizeof(bits));
+  return value;
+}
+
+// One process does what the ranks do, in rank order. What a rank has added up is f32, also if its
+// params have 16 bits.
 bool run_twin(const Config& config, Shared<float>& losses, Shared<float>& weights) {
-  const std::string dtype_plan =
-      config.plan.front() == '{' ? config.plan : std::string(config.plan);
-  const World world{"self", 1, dtype_plan};
+  const bool adds = config.dtype != MERON_F32 && (config.plan == "zero0" || config.plan == "zero1");
+  const World world{
+      "self", 1,
+      adds ? R"({"preset": ")" + config.plan + R"(", "gradient": {"dtype": "f32"}})" : config.plan};
   return run_world(world, [&](int, meron_context context) {
     Trainer trainer(context, config.dtype);
     const int micro_batches = config.accumulate * config.ranks;
@@ -130,7 +142,9 @@ bool run_twin(const Config& config, Shared<float>& losses, Shared<float>& weight
             losses[index(k, rank)] = trainer.micro_batch(index(k, rank), gradients);
             for (size_t i = 0; i < kParams; ++i) {
               for (size_t e = 0; e < gradients[i].size(); ++e) {
-                sums[i][e] = k == 0 ? gradients[i][e] : sums[i][e] + gradients[i][e];
+                const float given =
+                    adds ? in_dtype(gradients[i][e], config.dtype) : gradients[i][e];
+                sums[i][e] = k == 0 ? given : sums[i][e] + given;
               }
             }
           }
@@ -253,6 +267,27 @@ TEST(TwinOfTables, SixteenBitParams) {
                   2, 1, MERON_BF16});
   }
 }
+
+// 16-bit params whose plan names no dtype of gradients: micro-batches are added in f32, and the
+// memory and bytes for that are the plan's.
+class SixteenBitTwin : public Twin {};
+
+TEST_P(SixteenBitTwin, AddsMicroBatchesInF32) {
+  const auto [transport, plan, ranks, accumulate] = GetParam();
+  const bool finish = ranks % 2 == 0;
+  expect_twins({transport, plan, ranks, accumulate, MERON_BF16, true, false, finish});
+}
+
+INSTANTIATE_TEST_SUITE_P(Alone, SixteenBitTwin,
+                         testing::Combine(testing::Values("self"),
+                                          testing::Values("zero0", "zero1", "zero2", "zero3"),
+                                          testing::Values(1), testing::Values(1, 3)),
+                         name_of_parameters);
+INSTANTIATE_TEST_SUITE_P(Plans, SixteenBitTwin,
+                         testing::Combine(testing::Values("local", "shm", "sockets", "cluster"),
+                                          testing::Values("zero0", "zero1", "zero2", "zero3"),
+                                          testing::Values(2, 3), testing::Values(1, 3)),
+                         name_of_parameters);
 
 }  // namespace
 }  // namespace meron::test

@@ -6,7 +6,8 @@
 
 The place for the gradient of `param`: a writable view of its size, to be added to, until `reduce!`.
 It is zero when an accumulation starts; under a plan that keeps whole gradients it holds the sum of
-the micro-batches so far. The element type is the plan's gradient dtype. Peers read it in place.
+the micro-batches so far. The element type is the plan's gradient dtype; by default whole
+gradients of a 16-bit param are Float32 from the second micro-batch on. Peers read it in place.
 
 - `overwrite`: every element will be written, so skip the zeroing. The first call for the unit in a
   micro-batch counts.

@@ -163,7 +163,8 @@ class Unit(UnitMethods, Owner):
         """The place for the gradient of `param`: a writable array of its shape, to be added to.
 
         It is zero when an accumulation starts; under a plan that keeps whole gradients it holds
-        the sum of the micro-batches so far. The dtype is the plan's gradient dtype. Peers read it
+        the sum of the micro-batches so far. The dtype is the plan's gradient dtype; by default
+        whole gradients of a 16-bit param are float32 from the second micro-batch on. Peers read it
         in place, so nothing is copied. After `reduce` it is read-only.
 
         Args:

@@ -64,21 +64,22 @@ def test_stages_are_presets(stage: int) -> None:
 @pytest.mark.parametrize(
     ("stage", "block", "asked", "accumulated", "written", "idle"),
     [
-        (1, {}, None, None, "param", []),
-        (1, {"bf16": {"enabled": True}}, None, None, "param", []),
+        (1, {}, None, None, "auto", []),
+        (1, {"bf16": {"enabled": True}}, None, None, "auto", []),
         (0, {"bf16": {"enabled": True}}, None, None, "f32", []),
-        (0, {"fp16": {"enabled": True}}, None, None, "param", []),
+        (0, {"fp16": {"enabled": True}}, None, None, "auto", []),
         (1, {"bf16": {"enabled": True}}, None, "fp32", "f32", []),
         (1, {"bf16": {"enabled": True}}, None, "bf16", "bf16", []),
         (1, {"fp16": {"enabled": True}}, "fp32", None, "f32", []),
-        (1, {"fp16": {"enabled": True}}, "fp16", None, "f16", []),
+        (1, {"fp16": {"enabled": True}}, "fp16", None, "auto", []),
+        (1, {"fp16": {"enabled": True}}, "fp16", "fp16", "f16", []),
         (1, {"fp16": {"enabled": True}}, "bf16", None, "f32", ["communication_data_type"]),
         (1, {}, "bf16", None, "f32", ["communication_data_type"]),
         (1, {}, "bf16", "bf16", "bf16", []),
         (0, {}, "bf16", "fp32", "f32", ["communication_data_type"]),
         (1, {}, "fp32", "bf16", "f32", ["data_types.grad_accum_dtype"]),
         (2, {}, "bf16", "fp32", "bf16", []),
-        (3, {"bf16": {"enabled": True}}, None, "fp32", "param", []),
+        (3, {"bf16": {"enabled": True}}, None, "fp32", "auto", []),
     ],
 )
 def test_what_gradients_are_written_in(

@@ -57,6 +57,56 @@ TEST(Arena, ChargesTheFootprintAndTakesAsManyPages) {
   }
 }
 
+TEST(Arena, ABufferGrowsWithinItsRoomAndIsChargedThen) {
+  for (const uint64_t bytes : {uint64_t{100}, 3 * kPage, kColorThreshold - kPage, 20 * kMiB}) {
+    const auto arena = make_arena();
+    const Buffer buffer = arena->promise(bytes, MemoryKind::gradient, "test", 2 * bytes).value();
+    EXPECT_EQ(arena->total_usage(), footprint(bytes));
+    EXPECT_EQ(arena->extend(buffer, 2 * bytes, "test").error().code(), MERON_E_INTERNAL);
+    ASSERT_TRUE(arena->provide(buffer, "test").ok());
+    const Buffer next = take(*arena, kPage);
+    std::memset(buffer.data, 7, bytes);
+    EXPECT_EQ(arena->file().allocated_bytes(), footprint(bytes) + kPage);
+    for (int again = 0; again < 2; ++again) {
+      ASSERT_TRUE(arena->extend(buffer, 2 * bytes, "test").ok());
+      EXPECT_EQ(arena->usage(MemoryKind::gradient), footprint(2 * bytes));
+      EXPECT_EQ(arena->total_peak(), footprint(2 * bytes) + kPage);
+      EXPECT_EQ(arena->file().allocated_bytes(), footprint(2 * bytes) + kPage);
+    }
+    EXPECT_TRUE(std::all_of(buffer.data, buffer.data + bytes,
+                            [](std::byte b) { return b == std::byte{7}; }));
+    EXPECT_TRUE(std::all_of(buffer.data + bytes, buffer.data + 2 * bytes,
+                            [](std::byte b) { return b == std::byte{0}; }));
+    std::memset(buffer.data, 7, 2 * bytes);
+    EXPECT_TRUE(all_are(next, 0));
+    EXPECT_EQ(arena->extend(buffer, 4 * bytes + kPage, "test").error().code(), MERON_E_NO_MEMORY);
+    arena->release(buffer);
+    EXPECT_EQ(arena->usage(MemoryKind::gradient), 0u);
+    EXPECT_EQ(arena->file().allocated_bytes(), kPage);
+    EXPECT_TRUE(all_are(take(*arena, 2 * bytes), 0));
+  }
+}
+
+TEST(Arena, RoomToGrowIsDroppedIfTheAddressSpaceLacksIt) {
+  const auto arena = make_arena(64 * kMiB);
+  arena->release(arena->promise(40 * kMiB, MemoryKind::gradient, "test", 80 * kMiB).value());
+  const Buffer most = arena->promise(30 * kMiB, MemoryKind::gradient, "test", 60 * kMiB).value();
+  const Buffer rest = arena->promise(1 * kMiB, MemoryKind::gradient, "test", 40 * kMiB).value();
+  for (const Buffer& each : {most, rest}) ASSERT_TRUE(arena->provide(each, "test").ok());
+  EXPECT_EQ(arena->extend(rest, 2 * kMiB, "what grows").error().code(), MERON_E_NO_MEMORY);
+  EXPECT_TRUE(arena->extend(most, 60 * kMiB, "what grows").ok());
+}
+
+TEST(Arena, ABufferThatTheBudgetKeepsFromGrowingStaysAsItIs) {
+  const auto arena = make_arena(1ull << 30, 3 * kPage);
+  const Buffer buffer = arena->promise(2 * kPage, MemoryKind::gradient, "test", 4 * kPage).value();
+  ASSERT_TRUE(arena->provide(buffer, "test").ok());
+  EXPECT_EQ(arena->extend(buffer, 4 * kPage, "what grows").error().code(), MERON_E_NO_MEMORY);
+  EXPECT_EQ(arena->total_usage(), 2 * kPage);
+  ASSERT_TRUE(arena->extend(buffer, 3 * kPage, "what grows").ok());
+  EXPECT_EQ(arena->total_usage(), 3 * kPage);
+}
+
 TEST(Arena, EmptyBuffersSucceedAndCostNothing) {
   const auto arena = make_arena();
   const Buffer a = take(*arena, 0);

@@ -210,7 +210,7 @@ TEST(MeshJson, TextOfAPreset) {
             R"-({"name":"zeropp(4)","mesh":{"shard":4},)-"
             R"("param":{"sharding":"replica x shard","tier":"host","dtype":"registered",)"
             R"("frozen":"registered","second_copy":"shard","codec":"int8"},)"
-            R"("gradient":{"sharding":"replica x shard","tier":"host","dtype":"param",)"
+            R"("gradient":{"sharding":"replica x shard","tier":"host","dtype":"auto",)"
             R"("codec":{"kind":"int4","block":256,"rounding":"nearest","hadamard":false,)"
             R"("feedback":{"beta":0.8,"reset":1024},"difference":false,"error_limit":0.0}},)"
             R"("optimizer":{"sharding":"replica x shard","tier":"host","dtype":"f32"},)"

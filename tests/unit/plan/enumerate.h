@@ -212,13 +212,19 @@ class Enumerator {
     const bool sharded = is_sharded(plan_.gradient);
     const bool by_sub_shards = plan_.gradient.sharding == Sharding::world;
     const Codec& codec = plan_.gradient.codec;
-    if (!sharded) memory.gradient_buckets += buffer(n_ * gsize_) + buffer(exchange());
     const uint64_t owned = held(plan_.optimizer.sharding, rank_);
-    if (sharded || gsize_ == 2) {
-      const uint64_t summed = replicas_ == 1  ? owned
-                              : by_sub_shards ? sub_shard(rank_)
-                                              : shard(rank_);
-      memory.reduced_gradient += buffer(4 * summed);
+    const uint64_t summed = replicas_ == 1  ? owned
+                            : by_sub_shards ? sub_shard(rank_)
+                                            : shard(rank_);
+    if (sharded || gsize_ == 2) memory.reduced_gradient += buffer(4 * summed);
+    // Full gradients of 16 bits are f32 from the second micro-batch on: in a bucket that has grown,
+    // or in the sum, if that has all elements.
+    if (!sharded && gsize_ == 2 && !plan_.gradient.dtype && !plan_.gradient.rounds &&
+        load_.micro_batches > 1) {
+      gsize_ = 4;
+      memory.gradient_buckets += buffer(n_ * (summed == n_ ? 2 : 4)) + buffer(exchange());
+    } else if (!sharded) {
+      memory.gradient_buckets += buffer(n_ * gsize_) + buffer(exchange());
     }
     memory.moments += buffer(4 * owned) + buffer(4 * owned);
     if (size_ == 2) memory.master += buffer(4 * owned);

@@ -66,6 +66,7 @@ Plan random_plan(std::mt19937& random) {
     }
   } while (!validate(plan));
   if (const int dtype = pick(4); dtype < 3) plan.gradient.dtype = static_cast<DType>(dtype);
+  plan.gradient.rounds = !plan.gradient.dtype && !is_sharded(plan.gradient) && pick(2) == 1;
   plan.gradient.buckets = 1 + random() % kMaxGradientBuckets;
   constexpr std::string_view kNames[] = {"zero2", "custom",       "a \"quoted\" \\ name",
                                          "µ/形",  "with.dots[3]", "\xF0\x9F\x90\x99"};
@@ -94,7 +95,7 @@ TEST(PlanJson, TextOfAPreset) {
             R"("mesh":{"shard":"all"},)"
             R"("param":{"sharding":"none","tier":"host","dtype":"registered",)"
             R"("frozen":"registered","second_copy":"none","codec":"none"},)"
-            R"("gradient":{"sharding":"shard","tier":"host","dtype":"param","codec":"none"},)"
+            R"("gradient":{"sharding":"shard","tier":"host","dtype":"auto","codec":"none"},)"
             R"("optimizer":{"sharding":"shard","tier":"host","dtype":"f32"},)"
             R"("gradient_buckets":2})");
 }
@@ -106,6 +107,19 @@ TEST(PlanJson, TakesTheNamesThatPyTorchHas) {
   EXPECT_EQ(plan->gradient.dtype, DType::bf16);
   EXPECT_EQ(plan->optimizer.dtype, StateDType::f32);
   EXPECT_EQ(parse_plan(R"({"gradient": {"dtype": "fp16"}})")->gradient.dtype, DType::f16);
+}
+
+TEST(PlanJson, ParamAsTheDTypeOfGradientsKeepsTheirBits) {
+  const Result<Plan> rounds = parse_plan(R"({"preset": "zero1", "gradient": {"dtype": "param"}})");
+  ASSERT_TRUE(rounds.ok());
+  EXPECT_TRUE(rounds->gradient.rounds);
+  EXPECT_EQ(rounds->name, "custom");
+  EXPECT_EQ(parse_plan(to_json(*rounds)).value(), *rounds);
+  EXPECT_EQ(parse_plan(R"({"preset": "zero1", "gradient": {"dtype": "auto"}})").value(),
+            *preset("zero1"));
+  // Sharded gradients are summed in f32 by either word.
+  EXPECT_EQ(parse_plan(R"({"preset": "zero2", "gradient": {"dtype": "param"}})").value(),
+            *preset("zero2"));
 }
 
 TEST(PlanJson, StartsFromAPresetWhereverItIsWritten) {
@@ -202,7 +216,7 @@ TEST(PlanJson, ErrorsNameLineAndKey) {
        "line 2, key \"preset\": \"zero4\" is not the name", "did you mean \"zero3\"?"},
       {"{\"gradient\": {\n\n\"dtype\": \"bf17\"}}", MERON_E_PARSE,
        "line 3, key \"gradient.dtype\": \"bf17\" is not a dtype",
-       "did you mean \"bf16\"? Known values: \"param\", \"f32\", \"bf16\", \"f16\""},
+       "did you mean \"bf16\"? Known values: \"auto\", \"param\", \"f32\", \"bf16\", \"f16\""},
       {"{\"param\": {\"sharding\": \"shards\"}}", MERON_E_PARSE, "\"shards\" is not a sharding",
        "did you mean \"shard\"?"},
       // Sound words that do not go together, or that are not offered.

@@ -44,6 +44,21 @@ TEST(GradientDType, FollowsTheParameterUnlessSet) {
   EXPECT_EQ(gradient_dtype(plan, DType::bf16), DType::f32);
 }
 
+TEST(GradientDType, IsF32FromTheSecondMicroBatchOnWhereFullGradientsAreKept) {
+  for (const std::string_view name : kPresetNames) {
+    Plan plan = *preset(name);
+    const bool full = name == "zero0" || name == "zero1";
+    for (const DType narrow : {DType::bf16, DType::f16}) {
+      EXPECT_EQ(gradient_dtype(plan, narrow, 2), full ? DType::f32 : narrow) << name;
+      plan.gradient.rounds = true;
+      EXPECT_EQ(gradient_dtype(plan, narrow, 2), narrow) << name;
+      plan.gradient.rounds = false;
+    }
+    plan.gradient.dtype = DType::bf16;
+    EXPECT_EQ(gradient_dtype(plan, DType::bf16, 2), DType::bf16) << name;
+  }
+}
+
 TEST(Validate, WholeOptimizerNeedsWholeGradientsAndParameters) {
   for (int bits = 0; bits < 8; ++bits) {
     Plan plan;
@@ -192,10 +207,10 @@ TEST(Validate, BucketsAndNameHaveLimits) {
 TEST(Table, HasARowPerKind) {
   EXPECT_EQ(to_table(*preset("zero1")),
             "plan zero1\n"
-            "kind       sharded over  tier  dtype          wire codec\n"
-            "param      none          host  as registered  none\n"
-            "gradient   none          host  as param       none\n"
-            "optimizer  shard         host  f32            -\n");
+            "kind       sharded over  tier  dtype                   wire codec\n"
+            "param      none          host  as registered           none\n"
+            "gradient   none          host  as param, added in f32  none\n"
+            "optimizer  shard         host  f32                     -\n");
   Plan plan = *preset("zero3");
   plan.name = "mine";
   plan.gradient.dtype = DType::f16;

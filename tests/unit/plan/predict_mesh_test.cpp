@@ -105,6 +105,7 @@ TEST_P(EveryPlan, CostsWhatCountingGives) {
         if (!validate(plan).ok()) continue;
         plan.gradient.dtype.reset();
         if (random() % 2 == 0) plan.gradient.dtype = static_cast<DType>(random() % 3);
+        plan.gradient.rounds = !plan.gradient.dtype && random() % 4 == 0;
         plan.gradient.buckets = static_cast<uint32_t>(1 + random() % 3);
         for (const uint32_t ranks : {1u, 2u, 3u, 4u, 6u, 8u, 12u}) {
           for (const uint32_t node : {0u, 1u, 2u, 3u, 4u, 5u, 16u}) {

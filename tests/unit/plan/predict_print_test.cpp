@@ -12,7 +12,7 @@ namespace meron {
 namespace {
 
 TEST(PredictWorkload, MicroBatchesCostOnlyWhereTheyCommunicate) {
-  const ModelDesc model = one_flat(100'000, DType::bf16);
+  const ModelDesc model = one_flat(100'000);
   const auto step = [&](std::string_view plan, uint32_t micro_batches) {
     return ranks_of(plan, model, {.ranks = 4, .micro_batches = micro_batches})[1].links;
   };

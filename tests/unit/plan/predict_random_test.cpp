@@ -32,6 +32,7 @@ class RandomModels : public testing::Test {
     Plan out = *preset(kPresetNames[pick(4)]);
     if (is_sharded(out.optimizer) && pick(3) == 0) out.param.sharding = Sharding::shard;
     if (pick(2) == 0) out.gradient.dtype = static_cast<DType>(pick(3));
+    out.gradient.rounds = !out.gradient.dtype && pick(4) == 0;
     out.gradient.buckets = static_cast<uint32_t>(1 + pick(4));
     return out;
   }

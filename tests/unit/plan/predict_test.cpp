@@ -268,6 +268,33 @@ TEST(PredictByHand, Bf16OverTwoRanks) {
             expected({8192, 12288, 0, 16384, 8192}, {0, 1280 * 2, 1120 * 4}));
 }
 
+TEST(PredictByHand, FullGradientsOf16BitsAreF32FromTheSecondMicroBatchOn) {
+  const ModelDesc model = one_flat(2400, DType::bf16);
+  const Workload one{.ranks = 2, .gathers_per_micro_batch = 1};
+  Workload three = one;
+  three.micro_batches = 3;
+  const auto rank = [&](const Plan& plan, const Workload& load) {
+    return predict(plan, model, load)->ranks[1];
+  };
+  // zero1: the bucket of 4800 bytes grows to 9600, three pages. Its 1120 elements are sent in f32.
+  const Plan zero1 = *preset("zero1");
+  EXPECT_EQ(rank(zero1, one).memory.gradient_buckets, 8192u);
+  EXPECT_EQ(rank(zero1, one).links.reduce, 1120u * 2);
+  EXPECT_EQ(rank(zero1, three).memory.gradient_buckets, 12288u);
+  EXPECT_EQ(rank(zero1, three).memory.reduced_gradient, 8192u);
+  EXPECT_EQ(rank(zero1, three).links.reduce, 1120u * 4);
+  // zero0: the sum of all 2400 takes the micro-batches, without more memory.
+  const Plan zero0 = *preset("zero0");
+  EXPECT_EQ(rank(zero0, three).memory, rank(zero0, one).memory);
+  EXPECT_EQ(rank(zero0, three).links.reduce, 1120u * 4 + 1280 * 4);
+  // "param" keeps 16 bits, and sharded gradients have f32 sums anyway.
+  Plan rounding = zero1;
+  rounding.gradient.rounds = true;
+  EXPECT_EQ(rank(rounding, three).memory, rank(zero1, one).memory);
+  EXPECT_EQ(rank(rounding, three).links.reduce, 1120u * 2);
+  EXPECT_EQ(rank(*preset("zero2"), three).memory, rank(*preset("zero2"), one).memory);
+}
+
 TEST(PredictByHand, SmallerThanTheWorld) {
   for (const uint32_t ranks : {2u, 3u, 4u, 5u}) {
     const auto got = ranks_of("zero3", one_flat(32), {.ranks = ranks});

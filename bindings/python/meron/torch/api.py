@@ -187,7 +187,7 @@ def shard(
     group = group_of(group, mesh)
     chosen = "zero3" if plan is None else plan
     if context is None:
-        chosen = with_reduce_dtype(chosen, mp.reduce_dtype)
+        chosen = with_reduce_dtype(chosen, mp)
         check_offload(offload_policy, chosen)
         context = context_for(chosen, group, transport, chosen_device or "cpu")
     else:

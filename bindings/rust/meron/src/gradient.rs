@@ -45,7 +45,8 @@ impl<'u> Gradients<'u> {
         Ok(Gradients { unit, _in_use: InUse::begin(unit.state(), Use::Gradient)?, _open: open })
     }
 
-    /// The place for the whole gradient of a param, in the plan's gradient dtype: to be added to.
+    /// The place for the whole gradient of a param, in the plan's gradient dtype: to be added to. By
+    /// default full gradients of a 16-bit param are f32 from the second micro-batch on.
     ///
     /// Blocks on peers that still read the last contents, at most until the deadline.
     ///

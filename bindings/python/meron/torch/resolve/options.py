@@ -177,12 +177,15 @@ def group_of(group: Any, mesh: Any) -> Any:
     return mesh.get_group()
 
 
-def with_reduce_dtype(plan: meron.Plan | Json, dtype: torch.dtype | None) -> meron.Plan:
+def with_reduce_dtype(plan: meron.Plan | Json, mp: MixedPrecision) -> meron.Plan:
+    """The plan whose gradients enter the reduction in `mp.reduce_dtype`. If params have it too,
+    this is "auto", which adds several micro-batches in f32."""
     chosen = as_plan(plan)
-    if dtype is None:
+    if mp.reduce_dtype is None:
         return chosen
+    name = dtype_name(mp.reduce_dtype, "reduce_dtype")
     table = json.loads(chosen.json())
-    table["gradient"]["dtype"] = dtype_name(dtype, "reduce_dtype")
+    table["gradient"]["dtype"] = "auto" if mp.reduce_dtype == mp.param_dtype else name
     return meron.Plan.parse(table)
 
 
@@ -201,13 +204,13 @@ def check_context(
         )
     asked = asked_plan(context)
     if plan is not None:
-        chosen = (as_plan(plan), with_reduce_dtype(plan, mp.reduce_dtype))
+        chosen = (as_plan(plan), with_reduce_dtype(plan, mp))
         if not any(each in (asked, context.plan) for each in chosen):
             refuse("plan", words(chosen[0]), f"has the plan {words(asked)}")
     if mp.reduce_dtype is not None:
         own = json.loads(context.plan.json())["gradient"]["dtype"]
         wanted = dtype_name(mp.reduce_dtype, "reduce_dtype")
-        if own == "param":  # as gradients are
+        if own in ("auto", "param"):  # as gradients are
             params = (param for module in modules for param in module.parameters())
             dtypes = {mp.param_dtype} if mp.param_dtype else {param.dtype for param in params}
             same = dtypes == {mp.reduce_dtype}

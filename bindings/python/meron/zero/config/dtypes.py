@@ -2,7 +2,8 @@
 """Reads a config's dtypes: of params, values and states, and of gradients. Pure data.
 
 Stages 2 and 3 sum every micro-batch in f32. Stages 0 and 1 keep whole gradients on each rank, to
-which micro-batches are added, and which travel as they are: one dtype for both.
+which micro-batches are added, and which travel as they are: one dtype for both. If the config names
+none, gradients of 16-bit params are f32 from the second micro-batch on.
 """
 
 from __future__ import annotations
@@ -92,19 +93,18 @@ def take_gradient_dtypes(config: Config, top: Block) -> None:
         config.gradient_dtype = travel
         return
     config.gradient_dtype = whole_gradients(config, travel, asked)
+    written = config.gradient_dtype or config.dtype or torch.float32
     for key, dtype in ((TRAVEL, travel), (ACCUMULATE, asked)):
-        if dtype not in (None, config.gradient_dtype):
+        if dtype not in (None, written):
             config.without_effect.append(key)
 
 
 def whole_gradients(
     config: Config, travel: torch.dtype | None, asked: torch.dtype | None
 ) -> torch.dtype | None:
-    """The dtype of whole gradients; None is the params'. What is asked for wins where it loses
-    nothing."""
+    """The dtype of whole gradients: the wider one of the config's. None: the params', and f32 if
+    micro-batches are added."""
     if asked is None and config.stage == 0 and config.dtype == torch.bfloat16:
         asked = torch.float32  # as in DeepSpeed
-    if travel is None:
-        return asked
     accumulated = asked or config.dtype or torch.float32
-    return travel if travel == accumulated else torch.float32
+    return asked if travel in (None, accumulated) else torch.float32

@@ -62,7 +62,7 @@ class Config:
 
     stage: int = 0
     limits: dict[str, int] = field(default_factory=dict)
-    gradient_dtype: torch.dtype | None = None  # that they are written in; None is the params'
+    gradient_dtype: torch.dtype | None = None  # that they are written in; None: the plan's
     accumulation_dtype: torch.dtype | None = None  # that is asked for
     topology: Topology = field(default_factory=Topology)
     dtype: torch.dtype | None = None  # of params; None leaves them as they are

@@ -79,8 +79,9 @@ public final class Param extends ParamMethods {
     }
 
     /**
-     * The place for this rank's gradient, writable, valid until Unit.reduce. Blocks on peers that still
-     * read what was there last. Throws STATE (frozen, not in a unit, or reduced and not used), -3xx.
+     * The place for this rank's gradient, writable, valid until Unit.reduce, in the plan's gradient dtype.
+     * By default full gradients of a 16-bit param are F32 from the second micro-batch on. Blocks on peers
+     * that still read what was there last. Throws STATE (frozen, not in a unit, or reduced and not used), -3xx.
      *
      * @param overwrite whether the caller writes every element, so that it need not be zero before
      */

@@ -61,8 +61,8 @@ DATA_TYPES = (
         "grad_accum_dtype",
         Dtype(),
         None,
-        "the dtype that micro-batches are added in, at stages 0 and 1. Stages 2 and 3 add them in "
-        "f32, which is at least as exact",
+        "the dtype that micro-batches are added in, at stages 0 and 1; f32 by default. Stages 2 "
+        "and 3 add them in f32 in any case",
         nullable=True,
     ),
     works("param_dtype", Dtype(), None, "the dtype of parameters", nullable=True),
@@ -106,7 +106,7 @@ GRADIENTS = (
         Dtype(),
         None,
         "the dtype that gradients are written in. Sums over ranks are f32. At stages 0 and 1 it "
-        "is no narrower than the dtype of accumulation",
+        "is no narrower than the dtype of accumulation: f32 for several micro-batches",
         nullable=True,
     ),
     works("fp32_allreduce", Flag(), False, 'the old name of `communication_data_type: "fp32"`'),
