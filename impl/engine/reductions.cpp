@@ -266,7 +266,7 @@ Result<Context::ReducedGradient> Context::reduced_gradient(Held& /*held*/, const
   if (gradient.memory().on_device() && unit.stepping) return in_use_error(unit);
   MERON_ASSIGN(float* const sum, gradient.memory().show(param.place.flat));
   // The caller may write: a step takes the squares of what it finds.
-  if (!unit.stepping) gradient.squares_known = false;
+  if (!unit.stepping) gradient.squares.reset();
   const Flat& flat = unit.flat_of(param);
   const Range part = part_of(param, flat.owned);
   const uint64_t begin = part.size() == 0 ? 0 : param.place.offset + part.begin - flat.summed.begin;

@@ -54,10 +54,9 @@ class Gradient {
   bool adds = false;                           // the open bucket holds earlier micro-batches
   bool widened = false;                        // buckets that may become f32 are f32
   std::weak_ptr<Operation> reduction, finish;  // the last ones begun
-  // Of this rank's part of a complete sum, if known: reductions take them where an optimizer will
-  // ask.
-  kernels::ExactSum squares;
-  bool squares_known = false;
+  // Of this rank's part of a complete sum, if known: reductions compute them for units that have an
+  // optimizer.
+  std::optional<kernels::ExactSum> squares;
 
   // Lets peers know the dtype of this rank's buckets in the next reduction: before its call is
   // posted.

@@ -255,7 +255,7 @@ std::byte* GradientOnDevice::room(const Pass& pass, Step step, size_t flat, int 
 Status GradientOnDevice::begin_squares(bool wanted) {
   showing_ = false;  // what the host saw was another sum
   squares_wanted_ = wanted;
-  gradient_.squares_known = false;
+  gradient_.squares.reset();
   return wanted ? place_.zero(squares_.there, MERON_SQUARES_BYTES) : Status(Ok{});
 }
 
@@ -285,7 +285,6 @@ Result<bool> GradientOnDevice::settled() {
   kernels::ExactPieces pieces;
   std::memcpy(&pieces, squares_here_.data, sizeof(pieces));
   gradient_.squares = kernels::ExactSum(pieces);
-  gradient_.squares_known = true;
   return true;
 }
 

@@ -256,14 +256,13 @@ std::byte* GradientOnHost::encoded_sum(size_t flat) const {
 Status GradientOnHost::begin_squares(bool wanted) {
   squares_wanted_ = wanted;
   squares_.here = {};
-  gradient_.squares_known = false;
+  gradient_.squares.reset();
   return Ok{};
 }
 
 Result<bool> GradientOnHost::settled() {
   if (!std::exchange(squares_wanted_, false)) return true;
   gradient_.squares = squares_.here;
-  gradient_.squares_known = true;
   return true;
 }
 

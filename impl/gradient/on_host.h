@@ -29,8 +29,8 @@ class GradientOnHost final : public GradientMemory {
   // again.
   Status provide();
   bool provided() const { return promised_.empty(); }
-  // Makes buckets f32 if they hold earlier micro-batches and may widen. May release the lock, within
-  // the caller's turn. MERON_E_NO_MEMORY: nothing has changed, and it may be called again.
+  // Makes buckets f32 if they hold earlier micro-batches and may widen. May release the lock,
+  // within the caller's turn. MERON_E_NO_MEMORY: nothing has changed, and it may be called again.
   Status widen();
   void narrow();  // the way back, at the start of an accumulation
   // Every rank has detached the unit.

@@ -24,7 +24,6 @@ Status StepOperation::take_squares(Unit& unit) {
                     kernels::Type::f32, 1.0f, flat.part.size(), &squares);
   }
   unit.gradient().squares = squares;
-  unit.gradient().squares_known = true;
   return Ok{};
 }
 
@@ -33,8 +32,8 @@ Status StepOperation::take_squares(Unit& unit) {
 Status StepOperation::share_norm() {
   kernels::ExactSum squares;
   for (const auto& unit : optimizer_->units_) {
-    if (!unit->gradient().squares_known) MERON_TRY(take_squares(*unit));
-    squares.merge(unit->gradient().squares);
+    if (!unit->gradient().squares) MERON_TRY(take_squares(*unit));
+    squares.merge(*unit->gradient().squares);
   }
   NonFinitePlace place;
   const bool encoded =

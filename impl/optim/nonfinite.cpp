@@ -34,7 +34,7 @@ NonFinitePlace find_nonfinite(std::span<const std::shared_ptr<Unit>> units) {
   }
   for (size_t u = 0; u < units.size(); ++u) {
     Unit& unit = *units[u];
-    if (!unit.gradient().squares.nonfinite()) continue;
+    if (!unit.gradient().squares->nonfinite()) continue;
     place.unit = static_cast<uint32_t>(u);
     const bool decoded = unit.axes().replicas() && unit.gradient().codec.blocked();
     if (decoded) place.kind = NonFinitePlace::Kind::decoded;
