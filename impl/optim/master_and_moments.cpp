@@ -319,7 +319,7 @@ Result<std::optional<Overflow>> FlatStates::find_overflow(const CohortSteps& ste
   const auto try_run = [&](const kernels::UpdateStep& step, uint64_t begin, uint64_t end) {
     std::array<float, kBlock> p{};
     std::array<std::array<float, kBlock>, kMaxStates> s{};
-    if (end <= split_.host.end) {
+    if (begin >= split_.host.begin && end <= split_.host.end) {
       const uint64_t block = (begin - split_.host.begin) / kBlock * kBlock;
       const StateView at = view.from(block);
       const uint64_t skip = begin - split_.host.begin - block;
@@ -352,7 +352,7 @@ Result<std::optional<Overflow>> FlatStates::find_overflow(const CohortSteps& ste
         auto run = std::partition_point(runs.begin(), runs.end(),
                                         [&](const CohortRun& each) { return each.end <= begin; });
         for (uint64_t from = begin; from < end;) {
-          const uint64_t block = split_.host.begin + (from - split_.host.begin) / kBlock * kBlock;
+          const uint64_t block = flat.owned.begin + (from - flat.owned.begin) / kBlock * kBlock;
           uint64_t to = std::min({end, block + kBlock, run->end});
           if (from < split_.host.end) to = std::min(to, split_.host.end);
           if (steps[run->cohort]) try_run(*steps[run->cohort], from, to);
