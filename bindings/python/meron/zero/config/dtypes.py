@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads a config's dtypes: of params, values and states, and of gradients. Pure data.
 
-Stages 2 and 3 sum every micro-batch in f32. Stages 0 and 1 keep whole gradients on each rank, to
-which micro-batches are added, and which travel as they are: one dtype for both.
+Stages 2 and 3 sum every micro-batch in f32. At stages 0 and 1 each rank adds micro-batches to full
+gradients and sends these unconverted: one dtype for both.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ def take_gradient_dtypes(config: Config, top: Block) -> None:
 def whole_gradients(
     config: Config, travel: torch.dtype | None, asked: torch.dtype | None
 ) -> torch.dtype | None:
-    """The dtype of whole gradients; None is the params'. What is asked for wins where it loses
-    nothing."""
+    """The dtype of full gradients; None is the params'. If the dtype of communication differs
+    from that of the sums, it is f32."""
     if asked is None and config.stage == 0 and config.dtype == torch.bfloat16:
         asked = torch.float32  # as in DeepSpeed
     if travel is None:
