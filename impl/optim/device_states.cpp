@@ -52,7 +52,8 @@ DeviceStates::~DeviceStates() {
   unit_.rank().counters.device.held.fetch_sub(bytes_);
 }
 
-// The rank's values on the device may be a full shard of which it updates a sub-shard.
+// Start of the values that this rank updates. On the device it may hold its full shard, and update
+// one sub-shard of it.
 std::byte* DeviceStates::owned_values() const {
   const Flat& flat = this->flat();
   return flat.on_device->data() + (flat.owned.begin - flat.rest.begin) * size_of(flat.desc.dtype);

@@ -73,8 +73,8 @@ class FlatStates final : public MasterAccess {
   Status update(const CohortSteps& steps, bool handed_over, const StateFile::SubGroup& group,
                 std::byte* records);
 
-  // Whether the next step could make a value or a state infinite, as far as bounds tell: no
-  // gradient's magnitude is above `gradient`. It is cheap, and false in all ordinary training.
+  // True if the next step could make a value or a state infinite. A cheap test by bounds: no
+  // gradient's magnitude is above `gradient`. False in all ordinary training.
   bool may_overflow(const std::vector<GroupOptions>& groups, double gradient) const;
   // The first element that the step would make infinite, by computing the step without storing it.
   // States that are not on the host count as zero, so only a gradient's own square is seen there.

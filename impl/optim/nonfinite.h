@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a step meets a number that is not finite, for its error: in the gradients, or in what the
-// step would make of them. Each rank passes a place on beside its sum of squares. It knows the
-// place from encoding; or, if there is reason to, it searches its own shard.
+// Finds the first number of a step that is not finite, for its error: a gradient, or a result of
+// the step. Each rank shares the position beside its sum of squares. It knows the position from
+// encoding; otherwise, if a number is not finite, it searches its own shard.
 #pragma once
 
 #include <cstdint>

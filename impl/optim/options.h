@@ -13,7 +13,7 @@ namespace meron {
 // JMLR 12; Chen et al., arXiv:2302.06675; SGD with momentum as torch.optim.SGD has it.
 using UpdateRule = kernels::Rule;
 
-// What params of one group share.
+// Hyperparameters of a param group.
 struct GroupOptions {
   double learning_rate = 1e-3;
   double beta1 = 0.9;  // of SGD the momentum
@@ -34,10 +34,10 @@ struct OptimizerOptions {
   bool nesterov = false;    // SGD's
 };
 Status validate(const OptimizerOptions& options);
-// Whether `group` may be one of an optimizer with these options.
+// Checks that `group` may belong to an optimizer with these options.
 Status validate(const OptimizerOptions& options, const GroupOptions& group);
 
-// How many states the rule keeps per element, and which ones.
+// Number of states that the rule keeps per element.
 uint32_t states_of(const OptimizerOptions& options);
 enum class OptimizerState : int32_t { master = 0, exp_avg = 1, exp_avg_sq = 2 };
 // The index of a state among the rule's; -1: it keeps no such state.

@@ -44,20 +44,20 @@ void StepOperation::begin(uint64_t sequence) {
   set_stepping(true);
 }
 
-// Where a step fails, its group is broken, and the units stay as they are.
+// A failed step breaks its group; its units then keep `stepping`.
 void StepOperation::set_stepping(bool stepping) {
   optimizer_->stepping_ = stepping;
   for (const auto& unit : optimizer_->units_) unit->stepping = stepping;
 }
 
-// Whoever keeps the future of a step keeps no states.
+// Releases the optimizer: a future that outlives the step keeps no states.
 void StepOperation::end() {
   set_stepping(false);
   pass_ = nullptr;
   optimizer_.reset();
 }
 
-// The states that were written, and those that were not, are of different steps now.
+// The states that were written belong to another step than the rest, so the group fails.
 Error StepOperation::fail(Error error) {
   return channel_.fail(std::move(error).during("optimizer_step"));
 }
@@ -128,7 +128,7 @@ Status StepOperation::open_units() {
   return Ok{};
 }
 
-// Whether its values may be written.
+// Returns true once the values of the unit may be written.
 Result<bool> StepOperation::open(size_t unit) {
   if (unit >= opened_) return false;
   Unit& values = *optimizer_->units_[unit];
@@ -207,7 +207,7 @@ Result<bool> StepOperation::update_memory() {
 
 Status StepOperation::update_on_device(FlatStates& states) {
   Unit& unit = states.unit();
-  // Who still copies from the values has been waited for then.
+  // The update on the stream waits for copies that still read the values.
   MERON_TRY(unit.on_device()->join(unit.rank().device->work()));
   MERON_TRY(unit.gradient().memory().take_back());
   return states.update_on_device(numbers_);

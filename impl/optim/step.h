@@ -20,8 +20,8 @@ namespace meron {
 
 class StepOperation final : public Operation {
  public:
-  // Whether a step may begin on this rank: every unit reduced, none leased. Names the first that is
-  // not.
+  // Checks that a step may begin on this rank: every unit is reduced and none is leased. The error
+  // names the first unit that prevents it.
   static Status check(const Optimizer& optimizer);
   // check() has passed. Takes the memory that begin() needs.
   static std::shared_ptr<StepOperation> prepare(std::shared_ptr<Optimizer> optimizer,
@@ -73,7 +73,7 @@ class StepOperation final : public Operation {
   Result<bool> open(size_t unit);
   // True once all of a unit has been updated.
   bool is_updated(size_t unit) const;
-  // Whether peers read the flat's values next, in place.
+  // True if peers read the flat's values next, in place.
   static bool handed_over(const FlatStates& states);
   Error fail(Error error);
 

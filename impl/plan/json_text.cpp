@@ -76,9 +76,9 @@ Error malformed_json(std::string_view text, size_t position, const std::string& 
   std::string shown = in_quotes(reason.substr(0, read), 200);
   shown = shown.substr(1, shown.size() - 2);
 
-  // What was read last: the character that fits nowhere or the last one of a token in the wrong
-  // place. Of strings and numbers the begin is known too. (After punctuation and words
-  // `last_token` still holds what was before them.)
+  // The last character read: one that fits nowhere, or the end of a misplaced token. The begin of
+  // strings and numbers is known too. (After punctuation and words, `last_token` still holds the
+  // token before them.)
   size_t offset = std::min(position, text.size() + 1);
   offset -= std::min<size_t>(offset, 1);
   const auto digit = [](char c) { return c >= '0' && c <= '9'; };
@@ -95,7 +95,7 @@ Error malformed_json(std::string_view text, size_t position, const std::string& 
                "correct the text there");
 }
 
-// Receives the events of the parser. Every handler returns whether to go on; `error_` says why not.
+// Receives the events of the parser. A handler returns false to stop, with the reason in `error_`.
 class JsonText::Builder : public nlohmann::json_sax<nlohmann::json> {
  public:
   Builder(JsonText* out, const char* const* seen, uint32_t max_depth)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plan: one entry per kind of state with its sharding, tier, dtype and wire codec. What other
-// systems call a stage or a strategy is a filled-in table.
+// The plan: one entry per kind of state with its sharding, tier, dtype and wire codec. A stage or a
+// strategy of other systems is one such table.
 // A Plan is a value: pure data, comparable, printable (table.h), parsed (plan_json.h), and the
 // input of the prediction (predict.h).
 #pragma once
@@ -24,7 +24,7 @@ enum class Sharding : uint8_t {
   shard,  // sharded over the shard axis, and replicated over the replica axis
   world,  // "replica x shard": each shard is cut into sub-shards, one per replica
 };
-// Where a state resides between its uses. Tier device is the device that the rank computes on.
+// The home of a state between its uses. Tier device is the device that the rank computes on.
 enum class Tier : uint8_t { host, nvme, device };
 // How an optimizer stores its states: in f32, rounded to 16 bits, or in 8 bits with a scale per
 // block. The master of 16-bit parameters is f32 in any case.
@@ -40,7 +40,7 @@ constexpr std::string_view name_of(StateDType value) {
   return value == StateDType::f32 ? "f32" : value == StateDType::bf16 ? "bf16" : "int8";
 }
 
-// What every entry of the plan has.
+// Fields of every entry of the plan.
 struct Row {
   Sharding sharding = Sharding::none;
   Tier tier = Tier::host;
@@ -113,7 +113,7 @@ struct NvmeRates {
   bool operator==(const NvmeRates&) const = default;
 };
 
-// Where tier nvme is, and how it is read and written. What DeepSpeed calls `aio`.
+// The folder of tier nvme, and the settings of its reads and writes (`aio` in DeepSpeed).
 struct Nvme {
   static constexpr uint32_t kLeastBlock = 4096, kMostBlock = 1u << 26;
   static constexpr uint32_t kMostDepth = 4096, kMostThreads = 64;
@@ -157,12 +157,12 @@ constexpr DType gradient_dtype(const Plan& plan, DType param, uint32_t micro_bat
   if (micro_batches > 1 && widens(plan, param)) return DType::f32;
   return plan.gradient.dtype.value_or(param);
 }
-// Whether an entry is sharded over all ranks of a mesh.
+// True if an entry is sharded over all ranks of a mesh.
 constexpr bool over_all(const Row& entry, const MeshShape& mesh) {
   return entry.sharding == Sharding::world ||
          (entry.sharding == Sharding::shard && mesh.replicas == 1);
 }
-// Whether a rank needs a device to follow the plan.
+// True if a rank needs a device for the plan.
 constexpr bool uses_device(const Plan& plan) {
   return plan.param.tier == Tier::device || plan.gradient.tier == Tier::device ||
          plan.optimizer.tier == Tier::device;
@@ -194,12 +194,12 @@ Result<Plan> preset(std::string_view name);
 // 1 to kMaxPlanName bytes of valid UTF-8 without control characters.
 Status check_plan_name(std::string_view name);
 
-// Refuses tables that contradict themselves or that are not offered. Every function that takes a
-// Plan expects a valid one; preset() and parse_plan() return valid plans.
+// Refuses tables that contradict themselves or are not supported. Every function that takes a Plan
+// expects a valid one; preset() and parse_plan() return valid plans.
 Status validate(const Plan& plan);
 
-// The mesh of `ranks` ranks of which `node_ranks` are on a node (0: nodes differ in size, or are
-// not known). An error names the numbers that do not fit.
+// The mesh of `ranks` ranks, with `node_ranks` on each node (0: nodes differ in size, or are not
+// known). An error names the numbers that do not fit.
 Result<MeshShape> mesh_shape(const Plan& plan, uint32_t ranks, uint32_t node_ranks);
 
 }  // namespace meron

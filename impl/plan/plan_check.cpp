@@ -180,7 +180,7 @@ Status check_device_tier(const Plan& plan) {
   return Ok{};
 }
 
-// Which tiers the entries have, and what contradicts that.
+// Checks the tiers of the entries, and the settings that depend on them.
 Status check_tiers(const Plan& plan) {
   const auto refuse = [](std::string what, const char* advice) {
     return Error(MERON_E_ARGUMENT, std::move(what), advice).on("plan");
@@ -238,7 +238,7 @@ Status check_tiers(const Plan& plan) {
   return Ok{};
 }
 
-// What has a meaning only with a mesh that has replicas.
+// Checks the mesh, and the settings that need a mesh with replicas.
 Status check_mesh(const Plan& plan) {
   const bool replicas = plan.mesh.shard != Mesh::kAll;
   const auto refuse = [](std::string what, const char* advice) {

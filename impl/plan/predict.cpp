@@ -246,7 +246,7 @@ Result<Prediction> predict(const Plan& plan, const ModelDesc& model, const Workl
                      "check the shapes: no memory holds that many")
             .on(unit.name);
       }
-      // Where this sum overflows, the total of the bytes does too and is refused below.
+      // If this sum overflows, the total of the bytes does too and is refused below.
       out.elements += flat.elements;
       if (flat.trainable) out.trainable_elements += flat.elements;
       ++kinds[kind_of(flat, stored)];

@@ -79,12 +79,12 @@ struct LinkPrediction {
   // Sharded parameters that are read in place: per gather, what this rank neither holds nor
   // stages.
   uint64_t gather_mapped = 0;
-  // What this rank copies or stages from other nodes: its share of remote ranks' parameters per
-  // gather (with a secondary partition those of its shard once a step, frozen ones never again),
-  // and once a step what others have updated of parameters that are sharded over fewer ranks than
+  // Values that this rank copies or stages from other nodes. Per gather: its share of remote ranks'
+  // parameters (with a secondary partition, those of its shard once a step, and frozen ones never
+  // again). Once a step: updates by other ranks, if parameters are sharded over fewer ranks than
   // the optimizer.
   uint64_t gather_copied = 0;
-  // Gradients read from peers: (s - 1) * shard * gsize per reduction, of which there is one per
+  // Gradients read from peers: (s - 1) * shard * gsize per reduction. There is one reduction per
   // micro-batch if gradients are sharded, else one per step. With replicas (R - 1) * wire(sub)
   // between them, per reduction if gradients are sharded over them and else once a step; and, if
   // each replica needs the full shard, wire() of the others' sub-shards of the sums. An optimizer
@@ -97,7 +97,7 @@ struct LinkPrediction {
   bool operator==(const LinkPrediction&) const = default;
 };
 
-// What one rank has on tier nvme, and what it reads and writes there in one optimizer step.
+// Bytes of one rank on tier nvme, and bytes that one optimizer step reads and writes there.
 struct NvmePrediction {
   uint64_t optimizer = 0;  // see nvme_bytes() of plan/state_layout.h
   uint64_t param = 0;      // see value_file_bytes() of plan/value_layout.h
@@ -132,15 +132,15 @@ struct RankPrediction {
   bool operator==(const RankPrediction&) const = default;
 };
 
-// What one unit with these flats needs in a gradient bucket beside the gradients, on `rank`.
+// Bytes that one unit with these flats needs in a gradient bucket beside the gradients, on `rank`.
 uint64_t exchange_bytes(const Plan& plan, const std::vector<FlatDesc>& flats, uint64_t rank,
                         const MeshShape& mesh);
 
 // Room for a shard of sums whose sub-shards are encoded one by one for their owners.
 uint64_t encoded_row_room(const Codec& codec, uint64_t shard, uint64_t replicas);
 
-// Whether a flat's values travel between replicas by the codec of parameters. Every rank then uses
-// the decoded values, of its own sub-shard too, so that all use the same.
+// True if replicas exchange a flat's values by the codec of parameters. Every rank then uses the
+// decoded values, of its own sub-shard too, so that all ranks use the same values.
 bool param_coded(const Plan& plan, const FlatDesc& flat, const MeshShape& mesh);
 
 struct Prediction {

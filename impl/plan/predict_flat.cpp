@@ -100,7 +100,7 @@ class FlatCost {
   }
 
   enum class Axis { shard, shard_wire, world_refresh, shard_refresh };
-  // What member `own` of an axis of `members` ranks stages from ranks of other nodes, where member
+  // Amount that member `own` of an axis of `members` ranks stages from ranks of other nodes. Member
   // m has `of(m)`. The ranks of a node share the work by position: see importer_of().
   template <class Of>
   Wide staged(Axis axis, uint64_t members, uint64_t own, Of of) {

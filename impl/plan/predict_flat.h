@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one flat costs each rank: the terms of predict.h. Internal to this folder.
+// The cost of one flat on each rank: the terms of predict.h. Internal to this folder.
 #pragma once
 
 #include <array>
@@ -50,8 +50,8 @@ struct Tally : std::array<Wide, kFigures> {
   }
 };
 
-// Adds what a flat costs to the tallies of all ranks of `mesh`, without what flats share. `stored`:
-// its unit's values reside on the tier of the plan's param entry, which is not the host.
+// Adds a flat's own cost, without costs that flats share, to the tallies of all ranks of `mesh`.
+// `stored`: its unit's values reside on the tier of the plan's param entry, other than the host.
 void add_cost(const FlatDesc& flat, bool stored, const Plan& plan, const Workload& load,
               const MeshShape& mesh, std::vector<Tally>& ranks);
 

@@ -49,7 +49,7 @@ Error refused(std::string what,
   return Error(MERON_E_PARSE, std::move(what), std::move(advice)).on("safetensors header");
 }
 
-// Receives the events of the parser. Every handler returns whether to go on; `error_` says why not.
+// Receives the events of the parser. A handler returns false to stop, with the reason in `error_`.
 class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
  public:
   HeaderReader(std::string_view json, const SafetensorsReading& reading)

@@ -39,7 +39,7 @@ constexpr uint64_t scale_bytes(StateDType dtype, uint64_t elements) {
   return dtype == StateDType::int8 ? (elements + kBlock - 1) / kBlock * sizeof(float) : 0;
 }
 
-// What an optimizer stores per element of a flat.
+// The states that an optimizer stores per element of a flat.
 struct StateShape {
   StateDType dtype = StateDType::f32;
   uint32_t states = kMaxStates;
@@ -93,7 +93,7 @@ inline StateSplit split_states(const Plan& plan, const StateShape& shape, const 
 constexpr uint64_t sub_group_bytes(const StateShape& shape, uint64_t elements) {
   return round_up(shape.bytes(elements), kPage);
 }
-// Bytes in the file of a flat of which `elements` are on nvme.
+// Bytes in the file of a flat with `elements` elements on nvme.
 constexpr uint64_t nvme_bytes(const StateShape& shape, uint64_t sub_group, uint64_t elements) {
   return elements / sub_group * sub_group_bytes(shape, sub_group) +
          sub_group_bytes(shape, elements % sub_group);

@@ -47,7 +47,7 @@ struct Phases {
   }
 };
 
-// Which axes have several ranks on one node (local peers), and which span nodes (remote peers).
+// Axes with several ranks on one node (local peers), and axes that span nodes (remote peers).
 struct Places {
   Places(const MeshShape& mesh, uint64_t node)
       : remote_shards(mesh.shards > node),
@@ -130,7 +130,7 @@ uint64_t update_bytes(const Plan& plan, const ModelDesc& model, const MeshShape&
   return bytes;
 }
 
-// What gathered units take beside the states.
+// Bytes of gathered units, beside the states.
 uint64_t gathered_bytes(const Plan& plan, const ModelDesc& model, const Cluster& cluster) {
   if (!is_sharded(plan.param)) return 0;
   uint64_t largest = 0;

@@ -47,7 +47,7 @@ struct LinkCost {
 struct MemoryNeed {
   uint64_t states = 0;     // as predicted
   uint64_t gathered = 0;   // of unsharded units: the largest, and the next one
-  uint64_t available = 0;  // what the device has for both
+  uint64_t available = 0;  // memory of the device for both
 
   uint64_t total() const { return states + gathered; }
   bool fits() const { return total() <= available; }
@@ -92,7 +92,8 @@ struct Ranking {
 Result<Ranking> rank_strategies(const ModelDesc& model, const Cluster& cluster,
                                 const ClusterLoad& load);
 
-// What limits the first, why the next is behind, what does not fit: one sentence each.
+// Sentences about a ranking: the limit of the best plan, the reason why the next is slower, and the
+// plans that do not fit.
 std::vector<std::string> explain(const Ranking& ranking);
 
 std::string to_json(const Ranking& ranking, int indent = 2);

@@ -9,7 +9,7 @@
 namespace meron {
 namespace {
 
-constexpr size_t kLongestWord = 64;  // beyond it nobody mistyped a key
+constexpr size_t kLongestWord = 64;  // a longer word is no misspelled key
 
 bool is_continuation(char byte) {
   return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;

@@ -13,16 +13,16 @@
 
 namespace meron {
 
-// Whether a flat's values reside on the tier of the plan's param entry, other than the host, if its
-// unit's do. Encoded ones stay on the host: they have a quarter of the bytes, or half.
+// True if a flat's values reside on the tier of the plan's param entry, other than the host, if its
+// unit's do. Encoded values stay on the host: they have a quarter of the bytes, or half.
 constexpr bool stored_away(const Plan& plan, const FlatDesc& flat) {
   return plan.param.tier != Tier::host && (flat.trainable || !plan.param.frozen_int8);
 }
-// Whether secondary partitions (hpZ) are on the host. Those of values on the device are there too.
+// True if secondary partitions (hpZ) are on the host. For values on the device they are there too.
 constexpr bool copies_on_host(const Plan& plan) {
   return plan.param.second_copy && plan.param.tier == Tier::host;
 }
-// Whether values on the device have a copy on the host, because the host updates them.
+// True if values on the device have a copy on the host, because the host updates them.
 constexpr bool mirrored(const Plan& plan) {
   return plan.param.tier == Tier::device && plan.optimizer.tier != Tier::device;
 }
@@ -64,7 +64,7 @@ constexpr uint64_t device_encoded_stride(const Codec& codec, uint64_t shard, con
   constexpr uint64_t kAligned = 16;
   return round_up(wire_bytes(codec, shard_elements(shard, mesh.replicas), size), kAligned);
 }
-// Whether ranks send gradients to replicas in their own dtype instead of as f32 sums: on devices,
+// True if ranks send gradients to replicas in their own dtype instead of as f32 sums: on devices,
 // if the shard axis has one rank and they are not summed over several micro-batches before.
 constexpr bool sends_gradients(const Plan& plan, const MeshShape& mesh, bool first) {
   return plan.gradient.tier == Tier::device && plan.gradient.codec.kind == CodecKind::none &&
@@ -80,14 +80,14 @@ constexpr uint64_t value_file_bytes(const Range& held, uint64_t size) {
   return held.size() == 0 ? 0 : value_phase(held, size) + held.size() * size;
 }
 
-// Which units on nvme stay in memory: the first ones, in the order in which they are made, whose
-// elements on one rank sum to at most Plan::resident. All ranks decide alike, by the shards of rank
-// 0, which are the largest.
+// Selects the units on nvme that stay in memory: the first ones, in order of creation, whose
+// elements on one rank sum to at most `resident` of the plan's param entry. All ranks decide by the
+// shards of rank 0, which are the largest, so they agree.
 class Residency {
  public:
   explicit Residency(const Plan& plan) : plan_(&plan), left_(plan.param.resident) {}
 
-  // Whether the values of the next unit reside on the tier of the plan's param entry.
+  // Counts the next unit. True if its values reside on the tier of the plan's param entry.
   bool store(const std::vector<FlatDesc>& flats, const MeshShape& mesh) {
     const uint64_t held = held_of(flats, mesh);
     if (held == 0) return false;

@@ -12,13 +12,14 @@
 
 namespace meron {
 
-// A codec that is not `none`, for arrays of f32, bf16 or f16, without difference or error.
+// Applies a codec other than `none` to arrays of f32, bf16 or f16 in device memory. Unlike Wire it
+// encodes no differences and measures no error.
 class DeviceWire {
  public:
   DeviceWire(const Codec& codec, const Device& device, void* stream)
       : codec_(codec), device_(device), stream_(stream) {}
 
-  // Residuals are looked at where the codec has feedback.
+  // Uses the residuals of `tasks` if the codec has feedback.
   Status encode(std::span<const meron_encode_task> tasks, DType type) const;
   Status decode(std::span<const meron_cast_task> tasks, DType type) const;
   // As Device::reduce().

@@ -23,25 +23,26 @@ constexpr DType narrow(const Codec& codec, DType type) {
   return type == DType::f32 ? codec.narrow_type() : type;
 }
 
-// What is added to the next array of the same place, and kept of what is lost this time.
+// Error feedback: the encoding error of an array, which is added to the next array that is encoded
+// in its place.
 struct Feedback {
   float* residual = nullptr;  // one per element
   float beta = 0.0f;
 };
 
-// A codec that is not `none`, for arrays of f32, bf16 or f16. ("bf16" leaves 16-bit ones as they
-// are.) An encoded array has wire_bytes(codec, n, ...) bytes and is aligned to 4.
+// Applies a codec other than `none` to arrays of f32, bf16 or f16. ("bf16" copies 16-bit arrays
+// unchanged.) An encoded array has wire_bytes(codec, n, ...) bytes and is aligned to 4.
 class Wire {
  public:
   Wire(const Codec& codec, ThreadPool& threads) : codec_(codec), threads_(threads) {}
 
-  // `seed` decides stochastic rounding: the same for all who encode the same. With `minus`, an
-  // array of the same type, the difference is encoded, as int8 or int4.
+  // `seed` is for stochastic rounding; equal on all ranks that encode the same array. With `minus`,
+  // an array of the same type, the difference is encoded, as int8 or int4.
   void encode(std::byte* out, const void* in, DType type, uint64_t n, uint64_t seed,
               const Feedback& feedback, kernels::QuantError* error,
               const void* minus = nullptr) const;
   // `handed_over`: into memory that other cores have read; see kernels/cpu/copy.h. `difference`:
-  // is added to what is there.
+  // the result is added to `out`.
   void decode(void* out, DType type, const std::byte* in, uint64_t n, bool handed_over,
               bool difference = false) const;
   // out = ([out] + in[0] + ... + in[count - 1]) * scale in f32, from left to right; with the

@@ -127,7 +127,7 @@ Status UnitState::check(const State& state, const Range& range) const {
 Status UnitState::read_values(Flat& flat, const Range& range, std::byte* out) const {
   const uint64_t size = size_of(flat.desc.dtype);
   if (flat.shard) {
-    // What is coded is all of `owned`, else all of `rest`.
+    // The stored shard has the range `owned` if the flat is coded, else `rest`.
     const uint64_t origin = flat.coded() ? flat.owned.begin : flat.rest.begin;
     return flat.shard->read((range.begin - origin) * size, range.size() * size, out);
   }
@@ -136,7 +136,7 @@ Status UnitState::read_values(Flat& flat, const Range& range, std::byte* out) co
     std::memcpy(out, flat.own(range.begin), range.size() * size);
     return Ok{};
   }
-  // The window has the decoded values only while they are gathered.
+  // The shared segment has the decoded values only while they are gathered.
   std::vector<std::byte> whole(flat.rest.size() * size);
   const Wire wire(frozen_codec(), unit_.rank().threads);
   wire.decode(whole.data(), flat.desc.dtype, flat.encoded, flat.rest.size(), false);

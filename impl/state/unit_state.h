@@ -40,7 +40,7 @@ struct ParamSpan {
   const Param* param = nullptr;
   uint64_t first = 0;  // element of the param
   uint64_t count = 0;
-  uint64_t offset = 0;  // from the begin of the range, in elements; padding lies between spans
+  uint64_t offset = 0;  // from the begin of the range, in elements; spans have padding between them
 };
 
 class UnitState {
@@ -52,15 +52,15 @@ class UnitState {
   // By flat, and in each by kind.
   std::span<const State> states() const { return states_; }
 
-  // The range that this rank contributes when every rank does: together once each element, but for
-  // a residual, of which every replica has its own (all of the row).
+  // The range that this rank contributes to a save. Together the ranks contribute each element
+  // once. Each replica has its own residual, for its full shard, and contributes all of it.
   Range saved(const State& state) const { return saved(state, unit_.channel().index()); }
   Range saved(const State& state, int member) const;
-  // The range that this rank must be given to hold what it owns.
+  // The range that this rank must load to restore its own elements.
   Range loaded(const State& state) const;
   Range loaded(const State& state, int member) const;
-  // The most exact values that there are of a flat: its master, also where the optimizer was not
-  // given, else its values. read() takes it.
+  // The most exact values of a flat, for read(): its master, even if the optimizer was not given;
+  // if it has no master, its values.
   State exact(size_t flat) const;
   // The params in a range, ascending.
   std::vector<ParamSpan> spans(const State& state, const Range& range) const;

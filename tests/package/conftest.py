@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of packages share."""
+"""Helpers of the tests of packages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOTICES = ("Victor Zverovich", "Niels Lohmann", "Google LLC", "Jens Axboe", "Hen
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """Without what would lead to the source tree, or to another library."""
+    """The environment without variables that lead to the source tree, or to another library."""
     dropped = ("MERON_", "PYTHON", "LD_", "PKG_CONFIG", "VIRTUAL_ENV")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
     return {**kept, **more}

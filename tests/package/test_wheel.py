@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wheel, installed into an empty environment, brings the library and the command."""
+"""The wheel, installed into an empty environment, provides the library and the command."""
 
 from __future__ import annotations
 

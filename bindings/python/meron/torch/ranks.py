@@ -38,7 +38,7 @@ def ranks_of(group: Any) -> tuple[int, ...] | None:
         )
     if group is dist.GroupMember.NON_GROUP_MEMBER or dist.get_rank(group) < 0:
         raise errors.argument(
-            f"rank {dist.get_rank()} is not in the group that the model is to be sharded over",
+            f"rank {dist.get_rank()} is not in the group that shards the model",
             "group",
             "Only the group's ranks shard the model; the others leave it as it is.",
         )

@@ -65,7 +65,7 @@ without_transforms = need("_C._DisableFuncTorch", "make params that torch.func d
 WRAP_FOR_GRAD = "torch._functorch.eager_transforms", "_wrap_for_grad"
 WRAP_FOR_FUNCTIONALIZE = "torch._functorch.eager_transforms", "_wrap_functional_tensor"
 WRAP_FOR_VMAP = "torch._functorch.vmap", "_add_batch_dim"
-# What torch.nested.nested_tensor calls, past the dispatch too.
+# The function behind torch.nested.nested_tensor, which a call may reach without a dispatch.
 MAKE_NESTED = "torch._C._nested", "nested_tensor"
 
 

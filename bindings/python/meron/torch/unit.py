@@ -285,7 +285,7 @@ class ShardedUnit:
             raise errors.StateError(
                 f"{name} was frozen when it was sharded, and requires gradients now",
                 subject=name,
-                advice="Set requires_grad before sharding; what is to be frozen later may be "
+                advice="Set requires_grad before sharding. A param that is frozen later may be "
                 "trainable then.",
             )
 

@@ -74,11 +74,11 @@ class Accumulation(Facts):
         return [rank for rank, value in enumerate(flags) if value]
 
     def _managed(self) -> bool:
-        """Whether the engine counts micro-batches, rather than that the caller decides."""
+        """True if the engine counts micro-batches; False if the caller sets the boundary."""
         return self.config.managed_accumulation and self._boundary is None
 
     def _samples(self) -> int:
-        """How many the present accumulation has."""
+        """Number of samples in the current accumulation."""
         if self.config.managed_accumulation:
             return self.config.train_batch_size or 0
         return max(self._backwards, 1) * (self.config.micro_batch_size or 0) * self.world_size
@@ -91,7 +91,7 @@ class Accumulation(Facts):
             unit.gradients.divisor = divisor
 
     def is_gradient_accumulation_boundary(self) -> bool:
-        """Whether the next step() updates the params."""
+        """True if the next step() updates the params."""
         if self._coalesced:
             return True
         if self._boundary is not None:

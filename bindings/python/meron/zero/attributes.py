@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What DeepSpeed's users read from a sharded param: `ds_id`, `ds_shape`, `ds_status`, ..."""
+"""Attributes of a sharded param under DeepSpeed's names: `ds_id`, `ds_shape`, `ds_status`, ..."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class ZeroParameter(torch.nn.Parameter):
 
     @property
     def ds_persist(self) -> bool:
-        """Whether it is small enough to stay unsharded between uses."""
+        """True if it is small enough to stay unsharded between uses."""
         unit, _ = placed(self)
         return sum(h.size for h in unit.handles) <= int(
             unit.sharding.limits.get("persist_elements", 100000)

@@ -48,17 +48,18 @@ class Checkpoints(Facts):
         save_latest: bool = True,
         exclude_frozen_parameters: bool = False,
     ) -> bool:
-        """Saves everything that training needs to go on as the directory `tag`. Collective.
+        """Saves everything that training needs to resume, in the directory `tag`. Collective.
 
-        Weights, optimizer, scheduler, loss scale, counters and random numbers. Each rank writes its
-        part; any number of ranks, at any stage, loads it. It exists whole or not at all. One of the
-        same tag is replaced.
+        A checkpoint has the weights, optimizer, scheduler, loss scale, counters and random numbers.
+        Each rank writes its shard. Any number of ranks, at any stage, can load it. A failed save
+        leaves no partial checkpoint. An existing checkpoint of the same tag is replaced.
 
         Args:
-            save_dir: which all ranks see; made if it is not there.
-            tag: a name, the same on all ranks: the config's checkpoint.tag_validation says what
-                happens otherwise, and rank 0's counts. Default is global_step and the count.
-            client_state: the caller's own, of rank 0: numbers, texts, lists, dicts and tensors.
+            save_dir: a folder that all ranks see; created if it does not exist.
+            tag: a name, the same on all ranks. If ranks differ, the tag of rank 0 is used, and
+                checkpoint.tag_validation of the config sets whether that is an error. Default is
+                global_step and the count.
+            client_state: the caller's state, of rank 0: numbers, texts, lists, dicts and tensors.
             save_latest: False leaves the file `latest` as it is.
             exclude_frozen_parameters: leaves out params that do not require gradients.
 
@@ -66,8 +67,8 @@ class Checkpoints(Facts):
 
         Raises, on all ranks: ArgumentError (no save_dir, a tag that is no name, something in
         client_state that is none of those, by its key), StateError (within an accumulation, or
-        while params are gathered), NoSpaceError, InputOutputError, GroupError. The checkpoints that
-        were there stay, and training can go on.
+        while params are gathered), NoSpaceError, InputOutputError, GroupError. Existing checkpoints
+        are unchanged, and training can continue.
         """
         self._require_alive("save_checkpoint")
         if not str(save_dir):
@@ -112,14 +113,14 @@ class Checkpoints(Facts):
         load_module_only: bool = False,
         custom_load_fn: Callable[..., Any] | None = None,
     ) -> tuple[str | None, dict[str, Any] | None]:
-        """Goes on from what `save_checkpoint` saved, at any number of ranks and stage. Collective.
+        """Resumes from a checkpoint, at any number of ranks and any stage. Collective.
 
         Args:
-            load_dir: the folder that was saved to; or the directory of one checkpoint.
-            tag: default is what the file `latest` says.
-            load_module_strict: False leaves alone params that one of both sides lacks.
+            load_dir: the `save_dir` of `save_checkpoint`, or the directory of one checkpoint.
+            tag: default is the tag in the file `latest`.
+            load_module_strict: False skips params that only the model or only the checkpoint has.
             load_optimizer_states: with False the optimizer keeps its states, and f32 masters are
-                made of the weights.
+                copied from the weights.
             load_lr_scheduler_states: False leaves the scheduler as it is.
             load_module_only: weights, buffers and counters alone.
             custom_load_fn: is called as custom_load_fn(src=STATE_DICT, dst=module) on all ranks in
@@ -255,7 +256,8 @@ class Checkpoints(Facts):
 
 
 def look_for(folder: str, tag: object, scheduler: Any) -> dict[str, Any]:
-    """What rank 0 finds: the tag, whether the folder is a checkpoint, and has it a scheduler.
+    """Looks for a checkpoint, on rank 0. Returns its tag, and two flags: `direct` is true if the
+    folder itself is the checkpoint, `scheduler` if it has the state of a scheduler.
 
     Checks the engine's own state in the checkpoint, before a load changes anything.
     """

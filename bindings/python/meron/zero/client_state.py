@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a caller of save_checkpoint adds: JSON, and tensors beside it. Nothing is pickled."""
+"""The client state of a checkpoint, as JSON with tensors beside it. Nothing is pickled."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TENSOR = "$meron.tensor"  # the only key of what stands for a tensor
 def pack(state: Any) -> tuple[str, dict[str, torch.Tensor]]:
     """A client state as text, and its tensors by name.
 
-    Raises ArgumentError naming the key of what is no number, text, list, dict or tensor.
+    Raises ArgumentError naming the key of a value that is no number, text, list, dict or tensor.
     """
     if not isinstance(state, Mapping):
         raise errors.argument(
@@ -48,7 +48,7 @@ def contains_tensor(value: Any) -> bool:
 
 
 def unpack(text: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """What `pack` was given. ParseError for any other text, and for a tensor that is not there."""
+    """Reverses `pack`. Raises ParseError for any other text, and if a tensor is missing."""
     state = packing.loads(text, "client_state")
     try:
         if not isinstance(state, dict):

@@ -12,12 +12,11 @@ from meron.zero.gathered import is_open, open_params, places_of
 
 
 class AllGatherCoalescedHandle:
-    """What `param.all_gather_coalesced(params)` returns: a gather under way.
+    """A gather in progress, as `param.all_gather_coalesced(params)` returns it.
 
-    Without wait() the params stay in memory until the next forward that uses them, step,
-    load or destroy releases them, as these are the next points that all ranks reach together: ranks
-    drop a handle at different times, and a gather that only some of them released would make the
-    others wait. A handle of such a gather can be waited for, later too.
+    If wait() is not called, the params stay in memory until the next forward that uses them, step,
+    load or destroy. All ranks reach these together. Ranks drop a handle at different times, so a
+    release at that time would make ranks wait for each other. wait() can be called later, too.
     """
 
     def __init__(self, params: Iterable[torch.Tensor]) -> None:
@@ -41,7 +40,7 @@ class AllGatherCoalescedHandle:
         peers the first time.
 
         Args:
-            handle_dependency: without effect: nothing else waits for this gather.
+            handle_dependency: has no effect.
         """
         if self.complete:
             return

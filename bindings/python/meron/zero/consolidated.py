@@ -58,8 +58,10 @@ def state_dict_on_rank0(
 
 
 def write_weights(module: torch.nn.Module, path: Path, exclude_frozen: bool = False) -> None:
-    """Writes the state dict as one file, which exists whole or not: safetensors, a tensor at a
-    time and tied ones once, or by torch.save, which needs all of it on rank 0. Collective.
+    """Writes the state dict as one file. A failed write leaves no partial file. Collective.
+
+    A path that ends in .safetensors is written one tensor at a time, and tied tensors once. Any
+    other path is written by torch.save, for which rank 0 holds the full state dict.
 
     Raises, on all ranks, InputOutputError and others of rank 0's drive.
     """

@@ -16,7 +16,7 @@ from meron.torch.torch_internals import APPLY, CALL, PARAMETERS
 from meron.zero.attributes import whole_copy
 from meron.zero.owner import ENGINE_MARK
 
-# What sharding put into a module's __dict__.
+# Names that sharding adds to a module's __dict__.
 MARKS = (
     *("_meron_scope", ENGINE_MARK, APPLY, CALL, "__prepare_scriptable__"),
     *("__deepcopy__", "_meron_session"),
@@ -48,10 +48,10 @@ def let_copy(module: torch.nn.Module) -> None:
 
 
 def state_of(module: torch.nn.Module) -> dict[str, Any]:
-    """What a copy of a module begins with: its attributes, or what its class's __getstate__ gives
-    (a LightningModule leaves its Trainer out)."""
+    """The state that a copy of a module starts with: its attributes, or the result of its class's
+    __getstate__ (a LightningModule leaves its Trainer out)."""
     own = getattr(type(module), "__getstate__", None)
-    if own is None or own is getattr(object, "__getstate__", None):  # which Python 3.11 brought
+    if own is None or own is getattr(object, "__getstate__", None):  # new in Python 3.11
         return module.__dict__
     return dict(own(module))
 

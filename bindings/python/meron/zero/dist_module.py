@@ -48,8 +48,8 @@ def load_state_dict(
     """The tensors of a file of weights on rank 0, and an empty dict on the other ranks. Local.
 
     Args:
-        checkpoint_file: safetensors, which is mapped, or of torch.save, of which only tensors are
-            read (weights_only).
+        checkpoint_file: a safetensors file, which is mapped; or a file of torch.save. Only the
+            tensors of the latter are read (weights_only).
         device_map: None, a device, or a dict of devices by prefix of a name ("" is all others).
 
     Raises NotFoundError, CorruptError.
@@ -70,8 +70,8 @@ def device_of(device_map: Any, name: str) -> Any:
 
 
 def meta_state_dict(module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """The params and persistent buffers of a module themselves, by the names of its state dict, of
-    which only shapes, dtypes and owners are read. Local."""
+    """The params and persistent buffers of a module, by the names of its state dict. Functions of
+    this file read only their shapes, dtypes and owners. Local."""
     return {name: target.tensor for name, target in targets_of(module).items()}
 
 
@@ -172,12 +172,12 @@ class DistModule(Wrapper):
     ) -> Any:
         """Loads rank 0's full tensors into the module on all ranks. Collective.
 
-        Params are written in place, so optimizers that hold them go on. Of tied params one name is
-        enough. Buffers that are saved, and extra states, get rank 0's values too.
+        Params are written in place, so optimizers that hold them stay valid. For tied params one
+        name is enough. Persistent buffers and extra states also receive rank 0's values.
 
         Args:
-            state_dict: counts on rank 0; the others may pass {}.
-            strict: False leaves alone what one of both sides lacks.
+            state_dict: read on rank 0 only; the others may pass {}.
+            strict: False skips entries that only the module or only the state dict has.
             assign: gives values to params and buffers that are on the device meta and not sharded.
 
         Returns:

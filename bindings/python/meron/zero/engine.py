@@ -32,7 +32,7 @@ from meron.zero.reports import Reporter, timed
 
 
 class Engine(Accumulation, Checkpoints, Phases):
-    """What `meron.zero.initialize` returns. Everything that trains is collective.
+    """The engine that `meron.zero.initialize` returns. All methods that train are collective.
 
     Attributes:
         module: the model.
@@ -115,13 +115,13 @@ class Engine(Accumulation, Checkpoints, Phases):
         """The backward pass of a micro-batch. Returns the loss divided by the accumulation steps.
 
         Args:
-            scale_wrt_gas: False when the loss is divided by the number of micro-batches already,
-                which managed_gradient_accumulation: false leaves to the caller: it may differ from
-                the gradient_accumulation_steps of the config, by which all are divided otherwise.
+            scale_wrt_gas: True divides the gradients by the config's gradient_accumulation_steps.
+                Pass False if the loss is already divided by the number of micro-batches. With
+                managed_gradient_accumulation: false the caller chooses that number.
 
-        Raises StateError when this micro-batch had its backward, ArgumentError for a loss that is
-        no scalar. Where the caller decides on the boundary (managed_gradient_accumulation: false,
-        set_gradient_accumulation_boundary, no_sync) any number of them may follow each other.
+        Raises StateError if this micro-batch had its backward, ArgumentError for a loss that is no
+        scalar. If the caller decides on the boundary (managed_gradient_accumulation: false,
+        set_gradient_accumulation_boundary, no_sync), any number of backwards may follow each other.
         """
         self._require_alive("backward")
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
@@ -333,7 +333,7 @@ class Engine(Accumulation, Checkpoints, Phases):
                 yield
         finally:
             self._unsynced = False
-            # Whether the loss was scaled is known until the step.
+            # `_unscaled` keeps its value until the step.
             self._begun_after = self._backwards
             self._forwards = 0
             self._backward_ran = False
@@ -341,7 +341,7 @@ class Engine(Accumulation, Checkpoints, Phases):
     # ---- The end -------------------------------------------------------------------------------
 
     def destroy(self) -> None:
-        """Gives the model back: still sharded, and free for another engine. Collective."""
+        """Releases the model: it stays sharded, and another engine can take it. Collective."""
         if self._destroyed:
             return
         self.reload_states()
@@ -350,7 +350,7 @@ class Engine(Accumulation, Checkpoints, Phases):
         self._release_model()
 
     def _release_model(self) -> None:
-        """What another engine of the model must not find. Local."""
+        """Removes the traces of this engine from its model, for the next engine. Local."""
         self._destroyed = True
         optimizer = self.optimizer
         if self._owns_optimizer and isinstance(optimizer, mt.EngineOptimizer):

@@ -33,6 +33,6 @@ class EngineConfig(dict[str, Any]):
 
 
 def as_engine_config(source: Source, parsed: Config) -> Config:
-    """What an engine has as `config`: a Config, and a dict."""
+    """The `config` of an engine: a Config that is also a dict."""
     table = source if isinstance(source, Mapping) else parsed.table  # of a file, as it was read
     return cast(Config, EngineConfig(table, parsed))

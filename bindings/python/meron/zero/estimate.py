@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory that a model's states need, by DeepSpeed's rules of thumb, under its names.
 
-They are about GPUs with 16-bit params and Adam. What a plan of Meron takes is not estimated but
-predicted to the byte: `meron.Plan.predict`, or `meron plan` on the command line.
+They are about GPUs with 16-bit params and Adam. `meron.Plan.predict`, and `meron plan` on the
+command line, predict the memory of a plan of Meron to the byte.
 """
 
 from __future__ import annotations

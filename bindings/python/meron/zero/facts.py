@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an engine can be asked: ranks, sizes, dtypes, and how its last step went."""
+"""Facts about an engine: ranks, sizes, dtypes, and the outcome of its last step."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Facts(Wrapper):
         return self.config.clipping
 
     def zero_optimization(self) -> bool:
-        """Whether the stage is above 0."""
+        """True if the stage is above 0."""
         return self.config.stage > 0
 
     def zero_optimization_stage(self) -> int:
@@ -95,11 +95,11 @@ class Facts(Wrapper):
         return self.config.autocast is not None
 
     def torch_autocast_dtype(self) -> torch.dtype | None:
-        """The dtype of the config's autocast; None without one, and where it is the device's."""
+        """The dtype of the config's autocast; None if it is off, or uses the device's default."""
         return self.config.autocast.dtype if self.config.autocast is not None else None
 
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
-        """What the model runs in. An autocast of the caller's counts where the config has none."""
+        """The autocast context of the model. If the config has none, an outer autocast applies."""
         if self.config.autocast is None:
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, self.config.autocast.dtype)
@@ -115,7 +115,7 @@ class Facts(Wrapper):
         return self.cur_scale
 
     def was_step_applied(self) -> bool:
-        """Whether the last step() was a boundary, and was neither skipped nor failed."""
+        """True if the last step() was a boundary, and was neither skipped nor failed."""
         return self._applied
 
     def get_global_grad_norm(self) -> GradientNorm | None:

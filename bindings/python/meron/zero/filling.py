@@ -17,7 +17,7 @@ from meron.torch.unit import ShardedUnit
 from meron.torch.wrap import is_sharded
 from meron.zero.gathered import ImplicitGather, LazyGather, is_open
 
-# How Hugging Face marks params whose values were loaded: its initialisation leaves them alone.
+# Attribute that Hugging Face sets on params with loaded values. Its initialisation skips them.
 LOADED = "_is_hf_initialized"
 
 
@@ -66,8 +66,8 @@ class GatherUnloaded(LazyGather):
 def fill_weights(
     plain: Callable[..., Any], current: Callable[[], Sharding | None]
 ) -> Callable[..., Any]:
-    """`_init_weights(module)` of a model, which sees params whole, and of which rank 0's changes
-    count. Each call gathers what it uses, so that one unit is whole at a time.
+    """Wraps `_init_weights(module)` of a model: it sees full params, and rank 0's changes are kept.
+    Each call gathers only the params that it uses, so one unit is full at a time.
 
     Args:
         current: the sharding at the time of a call; None if nothing is sharded yet.

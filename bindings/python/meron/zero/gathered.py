@@ -66,11 +66,11 @@ class Opened:
 
 
 opened: dict[ShardedUnit, Opened] = {}
-# Full params that were gathered without a request by name, by holder; and those that were passed
-# on to a caller who requested them by name, by the holder that gets them back.
+# `held` maps each param that the library gathered by itself to its gather. While a caller gathers
+# such a param by name, `lent` keeps the gather that holds it again afterwards.
 held: dict[Place, ImplicitGather] = {}
 lent: dict[Place, ImplicitGather] = {}
-# Changes of whose params without a modifier_rank are an error.
+# Units whose params may change only with a modifier_rank; any other change is an error.
 checked: weakref.WeakSet[ShardedUnit] = weakref.WeakSet()
 
 
@@ -93,12 +93,12 @@ def places_of(params: Iterable[torch.Tensor]) -> list[Place]:
 
 
 def is_open(place: Place) -> bool:
-    """Whether a param is whole outside of a forward."""
+    """True if a param is gathered outside of a forward."""
     return place[0] in opened and place[1] in opened[place[0]].indices
 
 
 def open_params(params: Iterable[torch.Tensor]) -> list[Place]:
-    """Makes params whole. Collective. Raises StateError for one that is so already."""
+    """Gathers params. Collective. Raises StateError for a param that is gathered already."""
     places = places_of(params)
     lenders = {place: held[place] for place in places if place in held}
     for holder in dict.fromkeys(lenders.values()):
@@ -271,7 +271,7 @@ def restore_shapes(places: list[Place]) -> list[str]:
 
 
 def same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors of a dtype are equal, also in what is NaN."""
+    """True if two tensors of a dtype are equal. NaN equals NaN."""
     if not one.numel():
         return True
     first, second = (t.contiguous().view(-1).view(torch.uint8) for t in (one, other))
@@ -328,10 +328,10 @@ def refuse_changes(places: list[Place], changed: list[bool]) -> None:
 
 
 class ImplicitGather(GatheredParameters):
-    """One that the library makes for code that does not ask for it: rank 0's changes count.
+    """A gather that the library makes by itself, around code of a model: rank 0's changes are kept.
 
-    Whoever asks for such a param by name gets it, with the changes until then, and it is taken back
-    when they have done with it.
+    If code gathers such a param by name, this gather ends for the param, which keeps its changes,
+    and resumes afterwards.
     """
 
     def __init__(self, params: Params) -> None:

@@ -250,7 +250,7 @@ class Init:
         self.replace(kind, "__init__", init)
 
     def wrap_methods(self, kind: type[torch.nn.Module]) -> None:
-        """What classes of Hugging Face have: one loads weights, one initialises what they lack."""
+        """Wraps the methods of Hugging Face's classes that load and that initialise weights."""
         load, fill = (kind.__dict__.get(name) for name in ("from_pretrained", "_init_weights"))
         if isinstance(load, classmethod):
             self.replace(kind, "from_pretrained", load_pretrained(load, self))

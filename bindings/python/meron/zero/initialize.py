@@ -94,14 +94,14 @@ def initialize(
             `meron run`, torchrun, or an initialised torch.distributed.
 
     Returns:
-        (engine, optimizer, dataloader, lr_scheduler); None for what there is not.
+        (engine, optimizer, dataloader, lr_scheduler); None for those that do not exist.
 
     Raises:
-        ArgumentError: no model, no config or two, unknown keys, batch sizes that do not fit, a
-        scheduler without its optimizer. UnsupportedError: names what Meron does not have.
-        StateError: the model, or a param of it, has an engine. Errors of the config, and of the
-        objects that are passed, are raised before the model is sharded: it can be given to
-        initialize again, with a mended config of any stage.
+        ArgumentError: the model or the config is missing, there are two configs, a key is unknown,
+        batch sizes contradict each other, or a scheduler has no optimizer. UnsupportedError: a
+        feature that Meron lacks, by name. StateError: the model, or a param of it, has an engine.
+        Errors of the config, and of the objects that are passed, are raised before the model is
+        sharded. The model can then be passed again, with a corrected config of any stage.
     """
     if not isinstance(model, torch.nn.Module):
         raise errors.argument("initialize needs a torch.nn.Module as model", subject="model")
@@ -251,8 +251,8 @@ def listed(groups: ParamGroups) -> ParamGroups:
 
 
 def steps_on_host(model: torch.nn.Module, client: Client, groups: ParamGroups) -> bool:
-    """Whether an optimizer of torch will take the step: the caller's, or, where the config's is to
-    leave out some params, torch's rule in place of the engine's."""
+    """True if an optimizer of torch will take the step: the caller's, or torch's rule in place of
+    the engine's, if the config's optimizer does not train all params."""
     if client is not None:
         return not isinstance(client, mt.EngineOptimizer)
     if groups is None:
@@ -262,7 +262,7 @@ def steps_on_host(model: torch.nn.Module, client: Client, groups: ParamGroups) -
 
 
 def is_unbuilt(model: torch.nn.Module) -> bool:
-    """Whether all params are on the device "meta", where nothing says where they will be."""
+    """True if all params are on the device "meta", so that no param names a device."""
     return all(param.is_meta and unit_of(param) is None for param in model.parameters())
 
 
@@ -314,7 +314,7 @@ def shard(
 
 
 def make_dataloader(engine: Engine, data: Any, collate_fn: Any) -> DataLoader[Any]:
-    """Batches of the micro batch size, of which each rank gets others."""
+    """A loader of batches of the micro batch size. Each rank loads different samples."""
     sampler: DistributedSampler[Any] | None = None
     if not isinstance(data, IterableDataset):
         sampler = DistributedSampler(data, engine.world_size, engine.global_rank)

@@ -34,12 +34,12 @@ def is_leaf(module: torch.nn.Module) -> bool:
 
 
 def z3_leaf_module(module: torch.nn.Module) -> bool:
-    """Whether a module is a leaf."""
+    """True if a module is a leaf."""
     return is_leaf(module)
 
 
 def z3_leaf_parameter(param: torch.Tensor) -> bool:
-    """Whether a param belongs to a leaf module."""
+    """True if a param belongs to a leaf module."""
     return getattr(param, "ds_z3_leaf_module", None) is not None
 
 
@@ -71,7 +71,8 @@ def set_z3_leaf_modules(
         classes_or_names: classes (their subclasses count too), or names of classes, short or with
             the Python module.
 
-    Raises ArgumentError (a ValueError) when a class does not occur, unless told otherwise.
+    If `raise_if_not_found` is true, raises ArgumentError (a ValueError) for a class that does not
+    occur.
     """
     return change_by_class(model, classes_or_names, True, raise_if_not_found)
 
@@ -174,7 +175,8 @@ def change(
 
 
 def set_leaves_of_config(model: torch.nn.Module, leaf: LeafModules) -> None:
-    """What `leaf_module` and `stage3_module_granularity_threshold` of a config choose."""
+    """Makes leaves of the modules that a config selects, by `leaf_module` and
+    `stage3_module_granularity_threshold`."""
     missing = change(model, list(leaf.classes), lambda _, m, item: fits(m, item), True, False)[1]
     missing = [name for name in missing if name not in KNOWN_MIXTURES]
     missing += set_z3_leaf_modules_by_name(model, leaf.names, True, False)[1]

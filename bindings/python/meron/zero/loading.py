@@ -26,7 +26,7 @@ def load_state_dict(
 
 
 def opened_below(module: torch.nn.Module) -> bool:
-    """Whether all sharded params of a module are gathered, and there are some."""
+    """True if a module has sharded params and all of them are gathered."""
     places = list(sharded.sharded_params(module))
     return bool(places) and all(is_open(place) for place in places)
 

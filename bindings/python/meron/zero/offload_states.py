@@ -45,7 +45,7 @@ def rule_of(optimizer: Any) -> mt.EngineOptimizer:
 
 
 def offload(optimizer: Any, include: Any, device: Any, folder: str | None) -> bool:
-    """Whether states have left memory, be they none on this rank."""
+    """Moves states to nvme. Returns False if nothing moves, because of `include` or `device`."""
     kinds = kinds_of(include)
     try:
         where = OffloadDeviceEnum(device)

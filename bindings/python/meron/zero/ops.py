@@ -53,7 +53,7 @@ def update_in_f32(group: dict[str, Any], param: torch.Tensor, state: dict[str, A
 
 
 class FusedAdam(torch.optim.AdamW):
-    """torch's AdamW with the defaults of DeepSpeed's class: no weight decay unless asked for."""
+    """torch's AdamW with the defaults of DeepSpeed's class. The default weight decay is 0."""
 
     def __init__(
         self,
@@ -108,9 +108,9 @@ class DeepSpeedCPUAdam(FusedAdam):
         the other into it, as DeepSpeed's stage 3 does. The states are state[subgroup_id]: step,
         exp_avg and exp_avg_sq, which are f32.
 
-        Returns the result of `closure`. Nothing happens without a gradient. Raises StateError if
-        several params have gradients, or if the optimizer is an engine's; UnsupportedError for
-        amsgrad.
+        Returns the result of `closure`. If no param has a gradient, nothing changes. Raises
+        StateError if several params have gradients, or if the optimizer is an engine's;
+        UnsupportedError for amsgrad.
         """
         loss, found = self._subgroup("step_subgroup", closure)
         if found is None:
@@ -154,7 +154,7 @@ class DeepSpeedCPUAdam(FusedAdam):
         return loss
 
     def _subgroup(self, operation: str, closure: Any) -> tuple[Any, Any]:
-        """What `closure` returns, and the group and param that have a gradient (or None)."""
+        """The result of `closure`, and the group and param that have a gradient (or None)."""
         if hasattr(self, "_meron_shards"):
             raise errors.StateError(
                 "this optimizer is an engine's, which steps its shards",

@@ -66,7 +66,7 @@ ONLY_TRUE = {
     "adagrad": ("fp32_optimizer_states",),
     "lion": ("fp32_optimizer_states", "set_grad_none"),
 }
-# What the engine's rules lack, and what they have one of for all groups.
+# Options that the engine's rules lack, or share between all groups.
 NOT_THE_ENGINES = ("amsgrad", "maximize", "differentiable", "decoupled_weight_decay")
 
 
@@ -80,16 +80,15 @@ def make_optimizer(
     cycles_momentum: bool = False,
     in_place: mt.InPlace | None = None,
 ) -> torch.optim.Optimizer | None:
-    """The optimizer of an engine, on shards; None when nobody gives one. Collective.
+    """The optimizer of an engine, on shards; None if neither caller nor config has one. Collective.
 
-    The caller's counts rather than the config's, and stays the rule that it is. The config's Adam,
-    AdamW, Adagrad, Lion and SGD are the engine's own, which also clip, with the param groups that
-    were given; torch's where these leave trainable params out, or for options that the engine does
-    not have.
+    The caller's optimizer has precedence over the config's, and keeps its rule. The config's Adam,
+    AdamW, Adagrad, Lion and SGD are the engine's own, which also clip. They are torch's if the
+    param groups leave trainable params out, or for options that the engine lacks.
 
     Args:
-        check: raises where torch's states cannot lie as the config has them.
-        cycles_momentum: a schedule will set the momentum, also where it is 0 at first.
+        check: raises if torch's states cannot reside on the tier of the config.
+        cycles_momentum: a schedule will set the momentum, even if it is 0 at first.
         in_place: bf16 params have no f32 values: torch's rule updates this rank's bf16 shards.
     """
     if client is not None:
@@ -107,9 +106,9 @@ def make_optimizer(
 
 @dataclass
 class ChosenRule:
-    """What a config's optimizer block becomes: `rule(groups, **params)`.
+    """The rule of a config's optimizer block, to be made by `rule(groups, **params)`.
 
-    `name` is its key of RULES; `own` says that it is the engine's, which clips too.
+    `name` is its key of RULES. `own` is true if it is a rule of the engine, which clips too.
     """
 
     name: str
@@ -226,7 +225,7 @@ def rule_of(kind: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def check_params(kind: str, name: str, params: dict[str, Any]) -> None:
-    """ArgumentError naming all params of a config's optimizer that nobody knows."""
+    """Raises ArgumentError naming all unknown params of a config's optimizer."""
     known: set[str] = set()
     for rule in (RULES[name], ENGINE.get(name)):
         if rule is not None:
@@ -263,7 +262,7 @@ def check_block(block: tuple[str, dict[str, Any]] | None) -> None:
 
 
 def engine_has(name: str, params: dict[str, Any], groups: list[Any], cycles_momentum: bool) -> bool:
-    """Whether the engine's rule has all that the groups ask for."""
+    """True if the engine's rule supports the options of all groups."""
     rows = [{**params, **item} if isinstance(item, dict) else params for item in groups]
     if any(row.get(key) for row in rows for key in NOT_THE_ENGINES):
         return False

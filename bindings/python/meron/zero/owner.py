@@ -16,7 +16,7 @@ ENGINE_MARK = "_meron_engine"  # the attribute that refers to the engine
 
 
 class Owner(Protocol):
-    """What others ask the engine of a module or a param: an Engine."""
+    """The part of an Engine that code uses which only has a module or a param."""
 
     module: torch.nn.Module
     optimizer: torch.optim.Optimizer | None

@@ -48,10 +48,10 @@ class Phases(Facts):
             self._states_away = True
 
     def reload_states(self, non_blocking: bool = False) -> None:
-        """Brings back, bit by bit the same, what `offload_states` has moved. Local.
+        """Restores the states that `offload_states` moved, bit for bit. Local.
 
-        Blocks on this rank's drive. Raises IoError, CorruptError, NoMemoryError: they are offloaded
-        still then.
+        Blocks on this rank's drive. Raises IoError, CorruptError, NoMemoryError: the states then
+        stay offloaded.
         """
         self._require_alive("reload_states")
         if self._states_away:

@@ -43,7 +43,7 @@ LOADS, INITIALISES, TIES = "_load_pretrained_model", "_initialize_missing_keys",
 
 
 class Sharder(Protocol):
-    """What shards the modules: zero.Init."""
+    """The object that shards modules: zero.Init."""
 
     awaited: Awaited | None  # while a from_pretrained runs
 
@@ -86,7 +86,7 @@ class Awaited:
         self.unchecked = 0  # params that `digest` has samples of
 
     def awaits(self, module: torch.nn.Module) -> bool:
-        """Whether a module that was built now is to be sharded later."""
+        """Records a new module that must be sharded later; False if it can be sharded now."""
         leaf = is_leaf(module)
         parts = list(module.modules()) if leaf else [module]
         tensors = [tensor for part in parts for tensor in own_tensors(part)]
@@ -115,7 +115,7 @@ class Awaited:
         loaded = all(getattr(p, LOADED, False) for p in fresh if unit_of(p) is None)
         if loaded:
             self.sample(fresh)
-        # What was loaded is equal on all ranks; what was initialised is not.
+        # Loaded values are equal on all ranks, initialised ones are not.
         self.init.shard(root, buffers=False, broadcast=not loaded)
         self.done.add(root)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong with an optimizer or scheduler, found before a model is sharded.
+"""Checks an optimizer and a scheduler before a model is sharded.
 
-A model that `initialize` has sharded keeps the plan of that config. So an error in the config's
-other blocks is raised first: initialize can be called again with a mended config, of any stage.
+A sharded model keeps the plan of its config. So `initialize` raises errors in the config's other
+blocks first. It can then be called again with a corrected config, of any stage.
 """
 
 from __future__ import annotations
@@ -86,17 +86,17 @@ def unheard() -> Iterator[None]:
 
 
 def cycles_momentum(config: Config) -> bool:
-    """Whether the config's schedule sets the momentum too."""
+    """True if the config's schedule sets the momentum too."""
     return config.scheduler is not None and config.scheduler[0] in MOMENTUM_SCHEDULES
 
 
 def is_function(given: Any) -> bool:
-    """Whether a caller passes what makes a scheduler, rather than one."""
+    """True if a caller passes a function that makes a scheduler, and not a scheduler."""
     return callable(given) and not hasattr(given, "step")
 
 
 def makes_optimizer(given: Any) -> bool:
-    """Whether a caller passes what makes an optimizer, such as its class, rather than one."""
+    """True if a caller passes a function or class that makes an optimizer, and not an optimizer."""
     return callable(given) and not isinstance(given, torch.optim.Optimizer)
 
 

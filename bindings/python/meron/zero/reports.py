@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What rank 0 tells of a run: the config, times, memory, and a line of the log every few steps."""
+"""Rank 0's report of a run: the config, times, memory, and a line of the log every few steps."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ class Reporter:
 
     @staticmethod
     def of(reports: Reports, sharding: Sharding) -> Reporter | None:
-        """None where the config asks for no report."""
+        """The reporter of rank 0; None on other ranks, or if the config enables no report."""
         finite = reports.every is not None and math.isfinite(reports.every)
         if sharding.context.rank or not (finite or reports.times or reports.memory):
             return None
         return Reporter(reports, sharding)
 
     def now(self) -> float:
-        """Seconds, after what the device has been given so far where times are printed."""
+        """Seconds. If times are printed, waits for the device's queued work first."""
         if self.reports.times and self.device.type != "cpu":
             synchronize = getattr(getattr(torch, self.device.type, None), "synchronize", None)
             if synchronize is not None:
@@ -172,8 +172,8 @@ def write(title: str, lines: list[str]) -> None:
 
 
 def announce(config: Config, rank: int) -> None:
-    """What a run begins with: sets the level of the log; rank 0 warns of unknown keys, and prints
-    the config where that is asked for."""
+    """Sets the level of the log. Rank 0 also warns of unknown keys, and prints the config if it
+    says so."""
     if config.reports.log_level is not None:
         logger.setLevel(config.reports.log_level.upper())
     if rank:

@@ -84,7 +84,7 @@ def plain_kind(kind: type[torch.nn.Parameter]) -> Any:
 
 
 def unhook(part: torch.nn.Module) -> None:
-    """Takes off a module what sharding has put on it; not what the caller registered."""
+    """Removes the hooks and attributes of sharding from a module. The caller's hooks stay."""
     attributes = part.__dict__
     scope = attributes.get("_meron_scope")
     if scope is not None and CALL in attributes:

@@ -185,7 +185,7 @@ def safe_set_local_grad(param: torch.Tensor, value: torch.Tensor) -> None:
 
 
 def finished_part(param: torch.Tensor, operation: str) -> torch.Tensor:
-    """This rank's shard of a gradient, in place; StateError where there is none. Collective."""
+    """This rank's shard of a gradient, in place; StateError if it has none. Collective."""
     require_complete(param, operation)
     part = mt.local_grad(param)
     if part is None:
@@ -201,7 +201,7 @@ def finished_part(param: torch.Tensor, operation: str) -> torch.Tensor:
 
 
 def reopen(param: torch.Tensor) -> None:
-    """Asking for a gradient ends the accumulation; if there was none, it goes on."""
+    """If the unit has no gradient, continues the accumulation that a request for one ended."""
     unit, _ = placed(param)
     reducer = sharding_with(unit).reducer
     if not reducer.has_any(unit):

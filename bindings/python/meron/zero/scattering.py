@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A state dict that rank 0 has, to all ranks: each value crosses the wire once, in buckets.
+"""Sends rank 0's state dict to all ranks. Each value is broadcast once, in buckets.
 
-Everything here is collective. What is sent, and in which order, is agreed on first, so that a state
-dict that does not fit is an error on all ranks and no rank waits for another.
+All functions here are collective. Ranks first agree on the values and their order. So a state dict
+that does not fit is an error on all ranks, and no rank waits for another.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Entry:
 
 @dataclasses.dataclass
 class Table:
-    """What rank 0's state dict has; the same on all ranks."""
+    """The contents of rank 0's state dict; the same on all ranks."""
 
     entries: dict[str, Entry]
     objects: list[str]  # names of values that are no tensors
@@ -97,8 +97,8 @@ def agree(
 def send(
     context: meron.Context, entries: Iterable[Entry], state: Mapping[str, Any]
 ) -> Iterator[tuple[Entry, torch.Tensor]]:
-    """Rank 0's values of these entries, in this order, in host memory. They may share memory; what
-    is kept is to be copied."""
+    """Rank 0's values of these entries, in this order, in host memory. They may share memory, so a
+    caller copies the values that it keeps."""
     bundle: list[Entry] = []
     size = 0
     for entry in entries:

@@ -201,7 +201,7 @@ class WarmupCosineLR(Schedule):
         return [0.0] * len(self.org_lrs)
 
     def get_lr_ratio(self) -> float:
-        """What the optimizer's own rates are multiplied with."""
+        """The factor of the optimizer's own rates."""
         if self.last_batch_iteration < 0:
             return 0.0
         step = self.last_batch_iteration

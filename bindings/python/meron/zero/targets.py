@@ -32,7 +32,7 @@ class Target:
 
     @property
     def empty(self) -> bool:
-        """Whether it is on the device meta still."""
+        """True if it is still on the device meta."""
         if self.place is not None:
             return self.place[1] in self.place[0].unmade
         return self.tensor.is_meta

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the rows of a config lie where its model computes on a device. Pure data.
+"""Tiers of the entries of a config's plan, if its model computes on a device. Pure data.
 
-DeepSpeed keeps everything on the accelerator that is not offloaded. So does this: parameters, sums
-and states are rows of tier device, where the engine's own rule takes the step. Parameters that are
-whole on every rank are rows of a mesh of one rank.
+DeepSpeed keeps everything on the accelerator that is not offloaded, and so does Meron: parameters,
+gradient sums and states are entries of tier device, and the engine's own rule takes the step.
+Parameters that are full on every rank are entries of a mesh of one rank.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROWS = {0: ("shard", "shard"), 1: ("shard", WORLD), 2: (WORLD, WORLD)}
 
 
 def against(config: Config, given: bool = False) -> str:
-    """Why the rows stay on the host, in a sentence; empty: they go to the device.
+    """The reason, in a sentence, for which the entries stay on the host; empty for the device.
 
     Args:
         given: an optimizer was passed to `initialize`, whose step is taken by torch.

@@ -58,7 +58,7 @@ def shard_part(
     leaf = is_leaf(part)
     if leaf:
         drop_scopes(part)
-    # What reset_parameters reads here is no use in a module that is active around.
+    # Values that reset_parameters reads here are not uses by an active outer module.
     active = sharding.passes.active[:]
     sharding.passes.active.clear()
     try:
@@ -143,8 +143,8 @@ def open_sharding(config: Config, plan: meron.Plan, group: Any, device: str) -> 
 
 
 def set_limits(sharding: Sharding, limits: dict[str, int]) -> None:
-    """Sets limits of a schedule. Models of one plan and group share it: a change is told where
-    another one trains already."""
+    """Sets limits of a schedule. Models of one plan and group share it, so a change is a warning if
+    another of these models trains already."""
     changed = [name for name, value in limits.items() if sharding.limits.get(name) != value]
     if not changed:
         return

@@ -22,7 +22,7 @@ class Wrapper(torch.nn.Module):
         self.__dict__["module"] = module
 
     def __getattr__(self, name: str) -> Any:
-        """What it does not have itself is the module's."""
+        """Attributes that the wrapper lacks are the module's."""
         module = self.__dict__.get("module")
         if module is None:
             raise AttributeError(name)
@@ -48,7 +48,7 @@ class Wrapper(torch.nn.Module):
         return self
 
     def _apply(self, fn: Any, recurse: bool = True) -> Wrapper:
-        """What .to(), .half() and their like do: to the model, which refuses what moves it."""
+        """Applies .to(), .half() and similar calls to the model, which refuses to be moved."""
         apply_of(self.module)(fn, recurse)
         return self
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What DeepSpeed's users read from an engine's optimizer: `overflow`, `optimizer`, `step` alone.
+"""DeepSpeed's interface of an engine's optimizer: `overflow`, `optimizer`, `step` by itself.
 
 `adopt` makes the class of an optimizer a subclass of its own, in place, with the same name, so that
 isinstance(), checkpoints and messages stay as they were.
@@ -31,7 +31,7 @@ class ZeroOptimizer(DeepSpeedOptimizer):
     """An engine's optimizer. Instances are optimizers of torch or of meron.torch too.
 
     Attributes:
-        overflow: whether the last step was skipped, because a gradient was NaN or infinite.
+        overflow: True if the last step was skipped, because a gradient was NaN or infinite.
     """
 
     overflow = False
@@ -61,7 +61,7 @@ class ZeroOptimizer(DeepSpeedOptimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step of the engine: loss scale, clipping and counters too. Collective.
 
-        Nothing happens without a backward since the last step.
+        If no backward ran since the last step, nothing changes.
 
         The engine's scheduler does not step: only engine.step() does that. Returns what `closure`
         returns.
@@ -90,8 +90,8 @@ class ZeroOptimizer(DeepSpeedOptimizer):
 
 
 class ParameterHooks:
-    """What TRL removes before generation and registers again after it: nothing, as Meron gathers
-    params within forward passes of any kind.
+    """The hooks that TRL removes before generation and registers again after it. There are none:
+    Meron gathers params within forward passes of any kind.
 
     Attributes: `module` (forwards to the model), `forward_hooks` and `backward_hooks` (empty),
     `param_coordinator`.

@@ -467,10 +467,10 @@ def get_fp32_state_dict_from_zero_checkpoint(
     """The model's state dict, floats in f32.
 
     Args:
-        checkpoint_dir: the folder that has the folder `tag`; or that folder.
-        tag: default is what the file `latest` says.
-        exclude_frozen_parameters: leaves out what did not require gradients.
-        lazy_mode: values are read by their `contiguous()`.
+        checkpoint_dir: the parent of the folder `tag`, or that folder itself.
+        tag: default is the tag in the file `latest`.
+        exclude_frozen_parameters: leaves out params that did not require gradients.
+        lazy_mode: reads a value when its `contiguous()` is called.
     """
     reader = open_reader(find_checkpoint(checkpoint_dir, tag))
     lazy = lazy_state_dict(reader, exclude_frozen_parameters)

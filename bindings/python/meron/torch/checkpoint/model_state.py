@@ -60,8 +60,8 @@ def get_model_state_dict(
             keep_submodule_prefixes: False takes the one submodule's prefix off. `strict`,
             `broadcast_from_rank0` and `flatten_optimizer_state_dict` concern other functions.
 
-    Raises, on all ranks: StateError (not sharded, in use; without values yet, if
-    full_state_dict), ArgumentError (an option that Meron does not have, by name).
+    Raises, on all ranks: StateError (the model is not sharded or is in use; with full_state_dict,
+    also if a param has no values yet), ArgumentError (an unsupported option, by name).
     """
     names = Names(model)
     sharding = names.sharding

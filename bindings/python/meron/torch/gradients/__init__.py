@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients on their way from autograd to the engine. What they need of the sharding is here."""
+"""Passes gradients from autograd to the engine. Its protocols describe the objects it uses."""
 
 from __future__ import annotations
 

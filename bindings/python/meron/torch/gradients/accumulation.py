@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gradients of one unit: what has arrived in this backward, and what the engine has since the
-last step."""
+"""State of the gradients of one unit: those of this backward, and those that the engine has since
+the last step."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ ARRIVING, COMPLETE, GIVEN = Progress
 class Accumulation:
     """Attributes:
 
-    trainable: params that get gradients, by index; `wanted` is how many.
-    arrived:   which of them have brought one in the present backward.
-    seen:      which have brought one since the last step; of all ranks once it is FINISHED.
-    dropped:   params whose gradients the engine has and the user has given up, until the end of
+    trainable: indices of params that require gradients; `wanted` is their number.
+    arrived:   those of them with a gradient in the current backward.
+    seen:      those with a gradient since the last step; in phase FINISHED, on any rank.
+    dropped:   params whose gradients the engine has, and the user has set to None. Empty after
                the accumulation.
-    again:     whether a backward has brought gradients again after all of them.
-    settled:   whether a step has shown of all ranks that none does. Until then nothing that is
-               given ends an accumulation: a second gradient of the param would be lost.
-    divisor:   of the sum of gradients, beside the number of ranks.
-    bytes:     of all gradients, as they arrive.
+    again:     True if a backward produced more gradients after all had arrived.
+    settled:   True once a step has shown that `again` is false on all ranks. Until then give()
+               does not end an accumulation, because a second gradient of a param would be lost.
+    divisor:   divisor of the sum of gradients, beside the number of ranks.
+    bytes:     bytes of all gradients, as they arrive.
     watches:   handles of the hooks on the params.
     """
 
@@ -107,7 +107,7 @@ class Accumulation:
         self.phase = (GIVE_LAST if last else GIVE)[self.phase]
 
     def forget_arrived(self) -> None:
-        """What has arrived, and was not given, is dropped."""
+        """Drops gradients that have arrived and were not given to the engine."""
         self.arrived.clear()
         if self.progress is COMPLETE:
             self.progress = ARRIVING
@@ -132,5 +132,5 @@ class Accumulation:
 
     @property
     def empty(self) -> bool:
-        """Whether neither the engine nor any param, as far as is known, has a gradient of it."""
+        """True if neither the engine nor, as far as is known, any param has a gradient of it."""
         return self.phase is EMPTY and not self.seen

@@ -247,7 +247,7 @@ class BackwardReducer:
         if again:
             name = unit.handles[min(again)].name
             raise errors.StateError(
-                f"a backward brought a gradient of '{name}' again: it was set to None since the "
+                f"a backward computed a gradient of '{name}' again: it was set to None since the "
                 f"last step, and that of another param of '{unit.name}' was not",
                 subject=name,
                 advice="Call optimizer.zero_grad() or model.zero_grad(), or set the gradients of "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which params have a gradient on some rank."""
+"""Lets ranks agree on the params that have a gradient on some rank."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ends the accumulation of gradients: a step, or that they are dropped.
+"""Ends the accumulation of gradients: for a step, or to drop them.
 
 `finish` divides the sums by the number of ranks. Ranks agree on which params have a gradient on
 any rank: optimizers skip the others, as in plain torch.
@@ -31,7 +31,7 @@ class GradientReducer(BackwardReducer):
     """One per context. Attributes that others set are BackwardReducer's."""
 
     def finish(self, units: Iterable[ShardedUnit]) -> list[ShardedUnit]:
-        """Ends the accumulation of some units; those that have a gradient, in order. Collective."""
+        """Ends the accumulation of some units. Returns those with a gradient. Collective."""
         units = [unit for unit in units if unit.trainable]
         fresh = [unit for unit in units if unit.gradients.phase is not FINISHED]
         if fresh:
@@ -52,12 +52,12 @@ class GradientReducer(BackwardReducer):
         return [unit for unit in units if unit.gradients.seen]
 
     def _agree(self, units: list[ShardedUnit]) -> None:
-        """What any rank has seen, all have; and what no_sync left, is given away."""
+        """Makes `seen` equal on all ranks. Passes gradients that no_sync left to the engine."""
         own, flags, again = gradient_flags(self.sharding.context, units)
         for unit, flag in zip(units, again):
             unit.gradients.settled = not flag
         if max(flags) < LEFT and all(own):
-            return  # every rank is told of what this one knows
+            return  # no gradient of no_sync is left, and all params are seen already
         values = iter(flags)
         of_units = [[next(values) for _ in unit.trainable] for unit in units]
         for unit, of_params in zip(reversed(units), reversed(of_units)):
@@ -112,7 +112,7 @@ class GradientReducer(BackwardReducer):
             own.dropped.clear()
 
     def has_grad(self, unit: ShardedUnit, i: int) -> bool:
-        """Whether a param has a gradient; of all ranks once its unit is finished."""
+        """True if a param has a gradient on this rank; once its unit is finished, on any rank."""
         return i in unit.gradients.seen
 
     def has_any(self, unit: ShardedUnit) -> bool:
@@ -139,8 +139,8 @@ class GradientReducer(BackwardReducer):
             unit.gradients.clear()
 
     def drop_empty(self) -> None:
-        """Ends accumulations of units that brought a gradient on no rank, such as of a model whose
-        output no loss used: a save would take them for a step to come. Collective."""
+        """Ends accumulations of units without a gradient on any rank, for example if no loss used
+        the output of a model. A save would take them for a pending step. Collective."""
         begun = [u for u in self.sharding.units if u.gradients.phase in (BEGUN, ENDED)]
         if not begun:
             return

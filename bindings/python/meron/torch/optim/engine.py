@@ -39,15 +39,17 @@ Numbers = dict[str, Any]  # of a group, as meron.Optimizer.set_group takes them
 
 
 class EngineOptimizer(torch.optim.Optimizer):
-    """What AdamW, Adam, Adagrad, Lion and SGD of meron.torch share.
+    """Base of AdamW, Adam, Adagrad, Lion and SGD of meron.torch.
 
-    If some params have a gradient and others have none on any rank, these count as having a zero
-    gradient, as the engine updates whole units. If none has one, a step changes nothing. A step
-    skips params that do not require gradients when it begins, and trainable params of those units
-    that are in no group: their values, states and counts of steps stay as they are. Gradients of
+    The engine updates all params of a unit together. If some params have a gradient, and others
+    have none on any rank, the gradient of these is zero. If no param has one, a step changes
+    nothing.
+    A step skips params that do not require gradients when it begins, and trainable params of those
+    units that are in no group: their values, states and counts of steps do not change. Gradients of
     params in no group count in `grad_norm`.
 
-    All ranks make it, change it and step alike. From one thread at a time, as all of torch.
+    All ranks create it, change it and step in the same way. As in torch, calls come from one thread
+    at a time.
 
     Attributes:
         engine: the meron.Optimizer, which owns the states.
@@ -66,28 +68,28 @@ class EngineOptimizer(torch.optim.Optimizer):
         "epsilon": "eps",
         "weight_decay": "weight_decay",
     }
-    # Keys of a group that its numbers do not have, and what the engine asks of them.
+    # Keys whose values are restricted over all groups, with the restriction as errors name it.
     common: ClassVar[dict[str, str]] = {}
 
     def __init__(self, params: Params, defaults: dict[str, Any], max_norm: float) -> None:
         self.max_norm = max_norm
         self._ready = False
         self._told = False
-        self._idle = False  # whether the last step had no gradient on any rank
+        self._idle = False  # True if the last step had no gradient on any rank
         super().__init__(params_of(params), defaults)
         self.sharded = self._units()
         self.sharding = sharding_with(self.sharded[0])
         self._make_engine()
         self._ready = True
 
-    # ---- What a rule says of itself ------------------------------------------------------------
+    # ---- For subclasses: the rule --------------------------------------------------------------
 
     def create(self, units: list[meron.Unit], group: dict[str, Any]) -> meron.Optimizer:
         """The engine's optimizer, with the numbers of `group`. Collective."""
         raise NotImplementedError
 
     def numbers(self, group: dict[str, Any]) -> Numbers:
-        """What the engine is to know of a group."""
+        """The numbers of a group, by the engine's names."""
         raise NotImplementedError
 
     def initial_states(self, _group: dict[str, Any]) -> dict[str, float]:
@@ -98,7 +100,7 @@ class EngineOptimizer(torch.optim.Optimizer):
         return True
 
     def common_of(self, group: dict[str, Any]) -> dict[str, Any]:
-        """What is common to all groups, as of one of them."""
+        """The values of one group that must be equal in all groups."""
         return {key: group[key] for key in self.common}
 
     # ---- Params and groups ---------------------------------------------------------------------
@@ -444,7 +446,7 @@ def trained_by(unit: ShardedUnit) -> Any:
 
 
 def params_of(given: Params) -> Any:
-    """What torch's Optimizer takes: of a module, its trainable params."""
+    """The params for torch's Optimizer. Of a module, these are its trainable params."""
     if not isinstance(given, torch.nn.Module):
         return given
     units = [unit for unit in require_units(given) if unit.trainable]

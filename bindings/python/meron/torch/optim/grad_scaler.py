@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.amp.GradScaler with optimizers that run on shards.
 
-GradScaler divides the gradients that it finds in `param.grad`. Those of sharded params are with
-their owners, so it would divide nothing and see no infinity. For optimizers of Meron's its methods
-are these: they divide this rank's shards, and all ranks are told of an infinity on any. A change
-of the scale changes the codec's feedback, too. For other optimizers they are torch's own.
+GradScaler divides the gradients in `param.grad`. Gradients of sharded params are on the ranks that
+own them, so it would divide nothing and find no infinity. The functions here replace its methods
+for optimizers of Meron: they divide this rank's shards, and share an infinity on one rank with all
+ranks. A change of the scale also scales the codec's feedback. Other optimizers use torch's methods.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Places = list[tuple[ShardedUnit, int]]
 
 
 def places_of(optimizer: torch.optim.Optimizer) -> Places | None:
-    """The params whose shards an optimizer updates; None for one that runs on none.
+    """The params whose shards an optimizer updates; None if it updates no shards.
 
-    StateError for one that holds sharded params themselves.
+    Raises StateError for an optimizer that holds sharded params themselves.
     """
     if isinstance(optimizer, EngineOptimizer):
         return [(unit, i) for unit in optimizer.sharded for i in unit.trainable]
@@ -47,7 +47,7 @@ def unscale_grads(
     found_inf: torch.Tensor,
     allow_fp16: bool,
 ) -> dict[torch.device, torch.Tensor]:
-    """In place of GradScaler's own. Ends the accumulation as full_grad does. Collective;
+    """Replaces GradScaler's method. Ends the accumulation as full_grad does. Collective;
     blocks on peers."""
     places = places_of(optimizer)
     if places is None:
@@ -62,7 +62,7 @@ def unscale_grads(
             inverse = inv_scale.to(parts[0].device)
             torch_internals.non_finite_check_and_unscale(parts, found, inverse)
             infinite = infinite or bool(found)
-    for sharding in grouped:  # one group after the other: what one tells, the next passes on
+    for sharding in grouped:  # in order: each group includes the result of the last
         infinite = bool(of_all_ranks(sharding.context, [float(infinite)]).any())
     found_inf.fill_(float(infinite))
     return {found_inf.device: found_inf}
@@ -75,7 +75,7 @@ def maybe_step(
     *args: Any,
     **kwargs: Any,
 ) -> float | None:
-    """In place of GradScaler's own: a step that is left out uses gradients up, too."""
+    """Replaces GradScaler's method. A skipped step also drops the gradients."""
     result: float | None = torch_internals.maybe_step(
         scaler, optimizer, optimizer_state, *args, **kwargs
     )
@@ -87,7 +87,7 @@ def maybe_step(
 
 
 def update(scaler: torch.amp.GradScaler, new_scale: float | torch.Tensor | None = None) -> None:
-    """In place of GradScaler's own. Scales the codec's feedback, which the next gradients get."""
+    """Replaces GradScaler's method. Also scales the codec's feedback to the next gradients."""
     optimizers = scaled_optimizers.get(scaler)
     before = scaler.get_scale() if optimizers else 0.0
     torch_internals.update_scale(scaler, new_scale)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a param group of the engine's optimizers may have, and the names in errors about it."""
+"""Checks of param groups of the engine's optimizers, and names for their errors."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from meron import errors
 from meron.torch.sharding import unit_of
 from meron.torch.unit import ShardedUnit
 
-# Options of torch's classes that say how to compute, on a device: the engine has one way.
+# Options of torch's classes that select an implementation. The engine has only one.
 WITHOUT_EFFECT = ("foreach", "fused", "capturable")
-# Options that ask for another rule than the engine has.
+# Options that select a rule that the engine lacks.
 REFUSED = {
     "amsgrad": "the engine has no maximum of the averages of squares",
     "maximize": "the engine descends; turn the sign of the loss",
@@ -67,12 +67,12 @@ def refuse_others(
     own: Mapping[str, Any],
     common: Mapping[str, Any],
 ) -> None:
-    """UnsupportedError where a group's `own` values are not those `common` to all; `wanted` says
-    what the engine asks of each."""
+    """Raises UnsupportedError if a group's `own` values differ from those `common` to all groups.
+    `wanted` has the restriction on each key."""
     for key, value in own.items():
         if value != common[key]:
             raise errors.UnsupportedError(
-                f"{key} of {name} is to be {wanted[key]}, from the start: param "
+                f"{key} of {name} must be {wanted[key]}, from the start: param "
                 f"group {number} has {group[key]}",
                 subject=key,
                 advice=f"Use torch.optim.{name} with meron.torch.shard_optimizer for others.",

@@ -8,10 +8,10 @@ norm.
     optimizer = mt.AdamW([{"params": decay}, {"params": others, "weight_decay": 0.0}], lr=3e-4)
 
 Arguments and defaults are torch's. `params` is a sharded module, or params or param groups of
-sharded modules. Of a unit that has a param here, all params are the optimizer's; those in no group
-stay as they are. Each group has numbers of its own, which may change between steps. `foreach`,
-`fused` and `capturable` have no effect, which the log `meron.torch` tells once; True for `amsgrad`,
-`maximize` or `differentiable` is an UnsupportedError.
+sharded modules. If a param of a unit is in a group, the optimizer owns all params of the unit; it
+does not change those in no group. Each group has its own numbers, which may change between steps.
+`foreach`, `fused` and `capturable` have no effect; the log `meron.torch` says so once. True for
+`amsgrad`, `maximize` or `differentiable` is an UnsupportedError.
 
 `max_norm`: gradients are scaled to at most this 2-norm over all params and ranks; 0 does not clip.
 

@@ -38,7 +38,7 @@ WHOLE_TENSOR_RULES = {"LBFGS", "Adafactor", "Muon", "SparseAdam"}
 
 
 def check_in_memory(plan: dict[str, Any]) -> None:
-    """Whether torch's optimizers can do what the plan says of states and values."""
+    """Raises UnsupportedError if torch's optimizers do not support the plan's states and values."""
     states = plan["optimizer"]
     for subject, refused, what in (
         ("param.tier", plan["param"]["tier"] != "host", f"params on {plan['param']['tier']}"),
@@ -234,7 +234,7 @@ def tensor_in(unit: ShardedUnit, view: Any) -> torch.Tensor:
 
 
 def check_alone(params: Iterable[torch.Tensor], own: Shards | None) -> None:
-    """ArgumentError where another optimizer than `own` has other params of a unit."""
+    """Raises ArgumentError if another optimizer than `own` has other params of a unit."""
     wanted: dict[ShardedUnit, set[int]] = {}
     for param in params:
         place = unit_of(param)
@@ -249,7 +249,7 @@ def check_alone(params: Iterable[torch.Tensor], own: Shards | None) -> None:
                     return unit
         return None
 
-    # An optimizer that nobody holds any more may still be there.
+    # An unreferenced optimizer may exist until the garbage is collected.
     if shared() is not None and gc.collect() >= 0 and (unit := shared()) is not None:
         raise errors.argument(
             f"two optimizers share the unit '{unit.name}': a step of one would drop the gradients "
@@ -275,7 +275,7 @@ def check_known(params: Iterable[torch.Tensor], shards: Shards) -> None:
 
 
 def moved(tensors: Mapping[int, torch.Tensor], view: Callable[[int], Any]) -> bool:
-    """Whether the first of some tensors that has elements lies elsewhere than its view now."""
+    """True if the first of some tensors with elements is no longer at the address of its view."""
     for i, tensor in tensors.items():
         if tensor.numel():
             return bool(tensor.data_ptr() != int(ffi.cast("uintptr_t", view(i).data)))
@@ -496,7 +496,7 @@ def refuse_f16(optimizer: torch.optim.Optimizer, params: Iterable[torch.Tensor])
 
 
 def check_covered(module: torch.nn.Module) -> None:
-    """ArgumentError naming trainable params that are in no unit: nobody would reduce them."""
+    """Raises ArgumentError naming trainable params in no unit, as no rank would reduce them."""
     outside = [
         name
         for name, param in module.named_parameters()

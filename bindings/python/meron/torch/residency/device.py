@@ -351,7 +351,7 @@ class DeviceResidency:
         for unit in written:
             if unit.uses:
                 raise errors.StateError(
-                    f"unit '{unit.name}' is gathered on this rank, and is to be written",
+                    f"unit '{unit.name}' is gathered on this rank: its values cannot be written",
                     subject=unit.name,
                     advice="Release it first: leave GatheredParameters, or call reshard.",
                 )

@@ -133,8 +133,8 @@ def measured(
     caller: str,
     limits: dict[str, float],
 ) -> tuple[float, list[torch.Tensor]]:
-    """The norm of all gradients, and this rank's parts of them. `limits` are to be equal on ranks
-    as well as norm_type. Collective."""
+    """The norm of all gradients, and this rank's shards of them. `limits` and `norm_type` must be
+    equal on all ranks. Collective."""
     if not norm_type > 0:
         raise errors.argument(
             f"norm_type is {norm_type}: a power above 0 gives a norm over ranks, or inf",

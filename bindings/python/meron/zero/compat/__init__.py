@@ -47,12 +47,12 @@ DeepSpeedOptimizerCallable = DeepSpeedSchedulerCallable = Any
 
 @functools.wraps(initialize_engine)
 def initialize(*args: Any, **kwargs: Any) -> Any:
-    """As meron.zero.initialize, after init_distributed: scripts go on with torch.distributed.
+    """Calls init_distributed, for scripts that use torch.distributed, then meron.zero.initialize.
 
-    `dist_init_required=False` makes no process group. As DeepSpeed does, a model that was built on
-    the CPU computes on the accelerator, if there is one: on the CUDA device LOCAL_RANK, which
-    becomes the current one. `device` or MERON_TORCH_DEVICE choose another. A config without
-    `gradient_clipping` clips at DeepSpeed's default.
+    `dist_init_required=False` makes no process group. As in DeepSpeed, a model that was built on
+    the CPU computes on the accelerator, if the host has one: on the CUDA device LOCAL_RANK, which
+    becomes the current device. `device` or MERON_TORCH_DEVICE choose another. A config that does
+    not set `gradient_clipping` clips at DeepSpeed's default.
     """
     given = inspect.signature(initialize_engine).bind_partial(*args, **kwargs).arguments
     if comm.is_available():

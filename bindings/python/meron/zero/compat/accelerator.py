@@ -37,7 +37,7 @@ class Accelerator:
     # ---- Devices -------------------------------------------------------------------------------
 
     def is_available(self) -> bool:
-        """Whether torch sees a device of this kind."""
+        """True if torch sees a device of this kind."""
         return not self.cuda or torch.cuda.is_available()
 
     def device_name(self, device_index: int | str | None = None) -> str:
@@ -77,14 +77,14 @@ class Accelerator:
         return self._communication_backend_name
 
     def on_accelerator(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor is on a device of this kind."""
+        """True if a tensor is on a device of this kind."""
         return tensor.device.type == self._name
 
     def visible_devices_envs(self) -> list[str]:
         return ["CUDA_VISIBLE_DEVICES"]
 
     def is_synchronized_device(self) -> bool:
-        """Whether operations are complete when they return."""
+        """True if operations are complete when they return."""
         return not self.cuda
 
     use_host_timers = resolves_data_dependency = handles_memory_backpressure = (
@@ -94,7 +94,7 @@ class Accelerator:
     # ---- Dtypes --------------------------------------------------------------------------------
 
     def is_bf16_supported(self) -> bool:
-        """Whether the device computes in bfloat16; the CPU does."""
+        """True if the device computes in bfloat16, as the CPU does."""
         return torch.cuda.is_bf16_supported() if self.cuda else True
 
     def is_fp16_supported(self) -> bool:

@@ -48,12 +48,12 @@ SAME = (
 
 
 def is_available() -> bool:
-    """Whether this build of torch has torch.distributed."""
+    """True if this build of torch has torch.distributed."""
     return bool(dist.is_available())
 
 
 def is_initialized() -> bool:
-    """Whether torch's process group exists: what accelerate and transformers go on with."""
+    """True if torch's process group exists. accelerate and transformers use it."""
     return is_available() and bool(dist.is_initialized())
 
 
@@ -236,7 +236,7 @@ def reduce_scatter_tensor(
     async_op: bool = False,
     **log: Any,
 ) -> Any:
-    """Reduces a tensor over ranks, of which each receives its piece; a sum if `op` is None."""
+    """Reduces a tensor over ranks. Each rank receives its piece. If `op` is None, it is a sum."""
     refuse_unknown("reduce_scatter_tensor", log)
     require_group("reduce_scatter_tensor")
     op = ReduceOp.SUM if op is None else op
@@ -253,12 +253,12 @@ class Handles:
         self.works = works
 
     def wait(self) -> None:
-        """Blocks until all are complete."""
+        """Blocks until all operations are complete."""
         for work in self.works:
             work.wait()
 
     def is_completed(self) -> bool:
-        """Whether all are complete. Does not block."""
+        """True if all operations are complete. Does not block."""
         return all(work.is_completed() for work in self.works)
 
 

@@ -88,7 +88,7 @@ def wrong(message: str, key: str) -> ElasticityConfigError:
 
 
 def elasticity_enabled(ds_config: Mapping[str, Any]) -> bool:
-    """Whether a config has an elasticity block that is on."""
+    """True if a config enables its elasticity block."""
     return bool((ds_config.get("elasticity") or {}).get("enabled", False))
 
 

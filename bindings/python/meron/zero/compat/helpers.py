@@ -23,7 +23,7 @@ from meron.zero.compat.accelerator import get_accelerator, resident_bytes
 
 logger = logging.getLogger("meron.zero")
 
-# What of this module is in deepspeed.runtime.utils.
+# Names of this module that deepspeed.runtime.utils has.
 RUNTIME_UTILS = (
     "clip_grad_norm_",
     "copy_to_device",
@@ -45,8 +45,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def see_memory_usage(message: str, force: bool = False, ranks: list[int] | None = None) -> None:
-    """Logs the memory of this process and of its device, at INFO. Does nothing without `force`.
-    Local.
+    """If `force` is true, logs the memory of this process and of its device, at INFO. Local.
 
     Args:
         ranks: which ranks log; default is rank 0.
@@ -139,7 +138,7 @@ def partition_uniform(num_items: int, num_parts: int) -> list[int]:
 
 
 def is_compile_supported() -> bool:
-    """Whether torch.compile is there. (deepspeed.runtime.compiler)"""
+    """True if torch has torch.compile. (deepspeed.runtime.compiler)"""
     return hasattr(torch, "compile")
 
 

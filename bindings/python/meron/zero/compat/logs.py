@@ -59,7 +59,7 @@ def get_current_level() -> int:
 
 
 def should_log_le(max_log_level_str: str) -> bool:
-    """Whether the log's level is at most the one that is named."""
+    """True if the level of the log is at most the named level."""
     return get_current_level() <= get_log_level_from_string(max_log_level_str)
 
 

@@ -18,7 +18,7 @@ ADVICE = "Call deepspeed.initialize, which returns the optimizer of a model and 
 
 
 def stage_and_dtype(optimizer: Any) -> tuple[int, torch.dtype | None]:
-    """Of the optimizer's engine; (-1, None) without one."""
+    """The stage and dtype of an optimizer's engine; (-1, None) if it has no engine."""
     if not isinstance(optimizer, ZeroOptimizer):
         return -1, None
     engine = engine_of_optimizer(optimizer)
@@ -26,7 +26,7 @@ def stage_and_dtype(optimizer: Any) -> tuple[int, torch.dtype | None]:
 
 
 class Kind(type):
-    """Classes whose instances are told by the engine's stage and dtype."""
+    """Metaclass of classes whose isinstance() tests the stage and dtype of the engine."""
 
     stages: tuple[int, ...]
     dtype: torch.dtype | None

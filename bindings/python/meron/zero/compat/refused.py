@@ -165,5 +165,5 @@ class Refused(metaclass=RefusedType):
 
 
 def names_of(module: str) -> dict[str, Any]:
-    """What a module of DeepSpeed has that Meron does not."""
+    """The names of a module of DeepSpeed that Meron does not support. Their calls raise."""
     return {name: refusing(module, name, advice) for name, advice in NAMES[module].items()}

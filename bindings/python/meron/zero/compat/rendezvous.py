@@ -27,7 +27,7 @@ from meron.zero import comm as over_meron
 
 PORT = 29500  # torch's and DeepSpeed's default
 TIMEOUT = datetime.timedelta(minutes=30)  # DeepSpeed's default
-# How many ranks a launcher started that says nothing of where they meet.
+# Number of ranks, as set by launchers that set no rendezvous address.
 MPI_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
 

@@ -49,7 +49,8 @@ from meron.zero.zero_optimizer import DeepSpeedOptimizer
 
 Content = dict[str, Any]
 
-# What accelerate's launcher reads in the home folder and in the present one: variables for ranks.
+# File of environment variables for ranks. accelerate's launcher reads it in the home folder and in
+# the current one.
 ENVIRONMENT_FILE = ".deepspeed_env"
 
 
@@ -94,7 +95,7 @@ def keep_constructor(
 
 
 def is_zero_param(parameter: Any) -> bool:
-    """Whether a param is sharded by Meron."""
+    """True if Meron has sharded the param."""
     return isinstance(parameter, attributes.ZeroParameter)
 
 
@@ -210,7 +211,7 @@ MODULES: dict[str, Callable[[], Content]] = {
     },
     "zero": dict,
 }
-# Modules of which Meron has nothing. (The root is compat's own.)
+# Modules of DeepSpeed that Meron does not implement. (The root is compat's own.)
 for _name in refused.NAMES:
     if _name:
         MODULES.setdefault(_name, functools.partial(refused.names_of, _name))

@@ -32,7 +32,7 @@ __all__ = [
 
 
 def read_sharding(config: Source) -> tuple[meron.Plan, MixedPrecision, dict[str, int]]:
-    """What meron.torch.shard(config=...) takes of a config: plan, dtypes, limits."""
+    """The plan, dtypes and limits of a config, for meron.torch.shard(config=...)."""
     parsed = parse(config)
     mp = MixedPrecision(parsed.dtype, buffer_dtype=parsed.buffer_dtype)
     return parsed.plan(), mp, parsed.limits

@@ -48,7 +48,7 @@ class Block:
         return names[0] if names else key.name
 
     def given(self, name: str) -> bool:
-        """Whether a key is there, by any of its names, and neither null nor false."""
+        """True if the block has a key, by any of its names, that is neither null nor false."""
         return self.table.get(self.name_of(name)) not in (None, False)
 
     def get(self, name: str) -> Any:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which keys of a config are unknown, switch on what Meron does not have, or have no effect."""
+"""Checks the keys of a config: finds those that are unknown, unsupported or have no effect."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from meron.zero.config.table import BY_PATH, KEYS, Feature, Use
 
 @dataclass
 class Findings:
-    """Of a config's keys, in their order.
+    """Keys of a config, in their order.
 
     Attributes:
-        idle: those that have no effect.
-        unknown: those that are unknown, each with a guess at what was meant.
-        ignored: those of them that DeepSpeed ignores.
+        idle: keys that have no effect.
+        unknown: unknown keys, each with the nearest known key.
+        ignored: the unknown keys that DeepSpeed ignores.
+        refused: keys that enable a feature that Meron lacks, with their value and advice.
     """
 
     idle: list[str] = field(default_factory=list)
@@ -30,8 +31,8 @@ class Findings:
 
 
 def check_keys(config: Mapping[str, Any], tolerant: bool) -> Findings:
-    """Visits all keys. Raises ArgumentError naming all unknown keys, or a value of a wrong kind,
-    UnsupportedError naming all keys that switch on what Meron does not have.
+    """Visits all keys. Raises ArgumentError naming all unknown keys, or a value of a wrong kind;
+    UnsupportedError naming all keys that enable a feature that Meron lacks.
 
     Args:
         tolerant: unknown keys that DeepSpeed ignores are no error.
@@ -76,7 +77,7 @@ def visit(path: str, block: Mapping[str, Any], found: Findings) -> None:
 
 
 def nearest(name: str, path: str) -> str:
-    """What a key may have been meant to be: here, or in another block."""
+    """A hint for an unknown key: the nearest known key of this block, or of another one."""
     close = difflib.get_close_matches(str(name), KEYS[path], 1, 0.6)
     if not close:
         for other, known in KEYS.items():

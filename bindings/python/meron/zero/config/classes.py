@@ -49,7 +49,7 @@ NUMBERS = ("loss_scale", "loss_scale_window", "min_loss_scale")
 OLD_SWITCHES = {"cpu_offload": "offload_optimizer", "cpu_offload_param": "offload_param"}
 
 
-# What `except DeepSpeedConfigError` is to catch: ArgumentError, ParseError, UnsupportedError.
+# `except DeepSpeedConfigError` catches ArgumentError, ParseError and UnsupportedError.
 DeepSpeedConfigError = errors.CallError
 
 
@@ -243,8 +243,8 @@ class DeepSpeedConfig:
         mpu: get_data_parallel_world_size() of it is the number of ranks; else all are.
         mesh_device: as in DeepSpeed; its dimension "data_parallel" counts.
 
-    Raises ArgumentError and UnsupportedError as `parse` does, and where no batch size is given or
-    those that are do not fit; ImportError without pydantic.
+    Raises the errors of `parse`; ArgumentError if batch sizes are missing or contradict each other;
+    ImportError if pydantic is not installed.
     """
 
     def __init__(self, config: Source, mpu: Any = None, mesh_device: Any = None) -> None:

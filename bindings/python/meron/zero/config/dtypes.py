@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads a config's dtypes: of params, values and states, and of gradients. Pure data.
 
-Stages 2 and 3 sum every micro-batch in f32. Stages 0 and 1 keep whole gradients on each rank, to
-which micro-batches are added, and which travel as they are: one dtype for both. If the config names
-none, gradients of 16-bit params are f32 from the second micro-batch on.
+Stages 2 and 3 sum every micro-batch in f32. At stages 0 and 1 each rank adds micro-batches to full
+gradients and sends these unconverted: one dtype for both. If the config names none, gradients of
+16-bit params are f32 from the second micro-batch on.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ def take_gradient_dtypes(config: Config, top: Block) -> None:
 def whole_gradients(
     config: Config, travel: torch.dtype | None, asked: torch.dtype | None
 ) -> torch.dtype | None:
-    """The dtype of whole gradients: the wider one of the config's. None: the params', and f32 if
-    micro-batches are added."""
+    """The dtype of full gradients: the wider one of the config's. None is the params' dtype, or f32
+    from the second micro-batch on."""
     if asked is None and config.stage == 0 and config.dtype == torch.bfloat16:
         asked = torch.float32  # as in DeepSpeed
     accumulated = asked or config.dtype or torch.float32

@@ -9,7 +9,7 @@ __all__ = ["OffloadDeviceEnum", "OffloadStateTypeEnum", "ZeroStageEnum"]
 
 
 class ZeroStageEnum(int, enum.Enum):
-    """Stages of zero_optimization, by what they shard besides what the stages before do."""
+    """Stages of zero_optimization. Each shards its states and those of the stages before it."""
 
     disabled = 0
     optimizer_states = 1
@@ -19,7 +19,7 @@ class ZeroStageEnum(int, enum.Enum):
 
 
 class OffloadDeviceEnum(str, enum.Enum):
-    """Where offloaded states reside. Those on the host are there already: `cpu` moves nothing."""
+    """Tiers of offloaded states. `engine.offload_states` moves nothing for `cpu`."""
 
     none = "none"
     cpu = "cpu"
@@ -27,8 +27,8 @@ class OffloadDeviceEnum(str, enum.Enum):
 
 
 class OffloadStateTypeEnum(str, enum.Enum):
-    """What `engine.offload_states` may move. The first two reside together and move together; the
-    others stay."""
+    """Kinds of states in calls of `engine.offload_states`. The first two reside and move together;
+    the others do not move."""
 
     optim_states = "optim_states"
     hp_params = "hp_params"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a config says, as plain data: a plan, limits of the schedule, options of an engine."""
+"""A config as plain data: a plan, limits of the schedule, options of an engine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from meron.zero.config.topology import Topology
 
 @dataclass
 class LeafModules:
-    """Which modules are gathered as one."""
+    """Modules that are gathered as one unit."""
 
     classes: list[str] = field(default_factory=lambda: list(KNOWN_MIXTURES))
     names: list[str] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Reports:
 
 @dataclass
 class Config:
-    """What a config says. Batch sizes that it leaves out are None until `resolve`."""
+    """The values of a config. Batch sizes that it leaves out are None until `resolve`."""
 
     stage: int = 0
     limits: dict[str, int] = field(default_factory=dict)

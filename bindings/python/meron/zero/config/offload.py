@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """DeepSpeed's offload and aio blocks as the tiers of a plan. Pure data.
 
-State lies in host memory in any case, so `cpu` asks for nothing more; `nvme` moves the optimizer's
+A config's plan holds state in host memory, so `cpu` changes no entry. `nvme` moves the optimizer's
 states, or the params, to a drive.
 """
 
@@ -215,7 +215,7 @@ def take_optimizer(offload: Offload, block: Block, zero: Block) -> None:
 
 
 def take_measured(offload: Offload, folder: str) -> None:
-    """What `meron io-bench FOLDER --save` has found: the best settings, and rates to choose by."""
+    """Reads the best settings and the rates that `meron io-bench FOLDER --save` measured."""
     path = Path(folder) / MEASURED
     try:
         with open_regular(path) as file:

@@ -30,14 +30,14 @@ def parse(source: Source, unknown: str | None = None) -> Config:
     """A config from a dict, the path of a JSON file, or the base64 of its text.
 
     Args:
-        unknown: what happens to unknown keys that DeepSpeed ignores, such as those of the top
-            level: "raise", or "warn", where `initialize` warns of them on rank 0. None: they raise
-            unless the name `deepspeed` is Meron's in this process, because scripts and libraries
-            that were written for DeepSpeed pass keys of their own.
+        unknown: the policy for unknown keys that DeepSpeed ignores, such as those of the top level:
+            "raise", or "warn", which makes `initialize` warn of them on rank 0. None means "warn"
+            if the name `deepspeed` is Meron's in this process, because scripts and libraries that
+            were written for DeepSpeed pass their own keys; otherwise "raise".
 
     Raises ArgumentError for unknown keys (all of them, with the nearest known ones) and for values
-    of a wrong type or range, UnsupportedError for keys that switch on what Meron does not have,
-    ParseError for a file that is none.
+    of a wrong type or range; UnsupportedError for keys that enable a feature that Meron lacks;
+    ParseError for a file that is no config.
     """
     if unknown not in (None, "raise", "warn"):
         raise errors.argument(f'unknown is {unknown!r}: "raise" and "warn" are known', "unknown")
@@ -73,7 +73,7 @@ def parse(source: Source, unknown: str | None = None) -> Config:
 
 
 def policy() -> str:
-    """What happens to unknown keys: "warn" where the name `deepspeed` is Meron's."""
+    """The policy for unknown keys: "warn" if the name `deepspeed` is Meron's, else "raise"."""
     module = sys.modules.get("deepspeed")
     engine = getattr(module, "DeepSpeedEngine", None)
     own = str(getattr(engine, "__module__", "")).startswith("meron.")
@@ -81,7 +81,7 @@ def policy() -> str:
 
 
 def take_kind(block: Block) -> tuple[str, dict[str, Any]] | None:
-    """What a block of `type` and `params` names."""
+    """The `type` and `params` of a block; None if it has neither."""
     kind, params = block.get("type"), block.get("params")
     if kind is not None:
         return kind, dict(params or {})

@@ -92,7 +92,7 @@ def parse_text(name: str, text: str) -> Any:
         return json.loads(text, object_pairs_hook=unique_keys)
     except ValueError as error:
         wrong = error
-    # What is no JSON may be Hjson: JSON with comments, say.
+    # Text that is not JSON may be Hjson, for example JSON with comments.
     if isinstance(wrong, json.JSONDecodeError):
         try:
             hjson = importlib.import_module("hjson")

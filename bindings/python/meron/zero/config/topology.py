@@ -15,7 +15,7 @@ WORLD = "replica x shard"
 
 @dataclass
 class Topology:
-    """What the keys of zero_optimization say that are for several nodes."""
+    """Values of the keys of zero_optimization that are for several nodes."""
 
     mics: int = 0  # ranks of a group that shards among itself, beside others; 0 is off
     hpz: int = 1  # ranks of a group that keeps a copy of the parameters; 1 is off
@@ -74,18 +74,18 @@ class Topology:
             )
 
     def misfit(self, error: errors.Error) -> errors.Error:
-        """The engine's word on a plan that does not fit the ranks, with the keys that it is of."""
+        """The engine's error about a plan that does not fit the ranks, with the keys behind it."""
         listed = ", ".join(f"{key} {value}" for key, value in self.keys())
         return type(error)(
             f"{listed}: {error.message}", subject=self.keys()[0][0], advice=error.advice
         )
 
     def idle(self, ranks: int, one_node: bool, on_device: bool = False) -> str:
-        """What of it saves nothing on these ranks, and why; empty where there is no such thing.
+        """Names the keys that save nothing on these ranks, and the reason; empty if all do.
 
         Args:
-            one_node: they all share one.
-            on_device: parameters lie on devices, which do not read each other's in place.
+            one_node: all ranks are on one node.
+            on_device: parameters reside on devices, which do not read each other's in place.
         """
         coded = [
             key.removeprefix(ZERO)

@@ -103,6 +103,6 @@ def spelled(slots: list[int]) -> str:
 
 
 def is_local(name: str) -> bool:
-    """Whether a name of a host means this one."""
+    """True if a host name is a name of this host."""
     own = socket.gethostname()
     return name in ("localhost", "127.0.0.1", "::1", own, own.partition(".")[0], socket.getfqdn())

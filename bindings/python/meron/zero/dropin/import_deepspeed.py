@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the package `deepspeed` of this folder becomes meron.zero.compat when it is imported."""
+"""Replaces the package `deepspeed` of this folder by meron.zero.compat when it is imported."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from meron.zero.dropin.folders import folder
 from meron.zero.dropin.version import VERSION
 
-# What deepspeed says of itself, beside its version.
+# Attributes of the package deepspeed about its version.
 VERSIONS = (
     *("__git_branch__", "__git_hash__", "git_branch", "git_hash"),
     *("__version_major__", "__version_minor__", "__version_patch__"),

@@ -119,7 +119,7 @@ def choose_hosts(options: argparse.Namespace) -> Hosts:
 
 
 def are_numbers(visible: str) -> bool:
-    """Whether CUDA_VISIBLE_DEVICES has numbers, and not names such as GPU-8932f937."""
+    """True if CUDA_VISIBLE_DEVICES has numbers, and not names such as GPU-8932f937."""
     return all(one.isdecimal() for one in visible.split(","))
 
 
@@ -139,7 +139,7 @@ def core_list(text: str | None) -> list[int]:
 
 
 def rank_command(options: argparse.Namespace) -> list[str]:
-    """What each rank runs."""
+    """The command line of each rank."""
     if options.no_python and options.module:
         raise LaunchError("--no_python and --module are both given. Give one of them")
     program = [] if options.no_python else [sys.executable, "-u"]
@@ -199,7 +199,7 @@ def plan(options: argparse.Namespace) -> tuple[list[str], dict[str, str]]:
 
 
 def visible_devices(slots: list[int]) -> dict[str, str]:
-    """The variable that shows ranks the devices of some slots; nothing on a host without any."""
+    """The variable that limits ranks to the devices of some slots; {} if the host has no device."""
     visible = os.environ.get(DEVICES)
     if visible and not are_numbers(visible):
         names = visible.split(",")

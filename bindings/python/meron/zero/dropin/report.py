@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `python -m meron.zero.dropin --check` and `ds_report` print."""
+"""The report of `python -m meron.zero.dropin --check` and of `ds_report`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of all keys of DeepSpeed's config: kind, default, and what Meron does with it.
 
-Checks, defaults, errors, the config classes and docs/config.md come from it. It imports nothing of
-Meron, so that the page can be made without the library.
+It is the source of checks, defaults, errors, the config classes and docs/config.md. It does not
+import Meron, so the generator of the page does not need the library.
 """
 
 from __future__ import annotations

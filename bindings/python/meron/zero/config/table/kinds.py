@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kinds of values: what a key accepts, how a page names it, and what is read from it.
+"""Kinds of values. A kind has its name for the page, and checks and converts a value.
 
 `take` returns the value, or raises ValueError whose text completes "KEY must be ...".
 """

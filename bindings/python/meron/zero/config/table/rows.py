@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the table of keys is made of."""
+"""The classes of the table of keys: key, section, and the use of a key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .kinds import Kind
 
 
 class Use(enum.Enum):
-    """What Meron does with a key."""
+    """Meron's use of a key."""
 
     WORKS = "works"
     IDLE = "no effect"  # any value; `Key.says` is the reason

@@ -13,7 +13,7 @@ NO_GATHER_BUCKETS = "gathered parameters are mapped or read in place: there are 
 ANY_WORLD = "a checkpoint loads at any number of ranks"
 SCHEDULE = "the schedule's default applies, which `Context.schedule` documents"
 
-# Whose experts are leaves unless the config names other classes.
+# Classes that are leaves, with all their experts, if the config names no other ones.
 KNOWN_MIXTURES = (
     "transformers.models.mixtral.modeling_mixtral.MixtralSparseMoeBlock",
     "transformers.models.qwen2_moe.modeling_qwen2_moe.Qwen2MoeSparseMoeBlock",

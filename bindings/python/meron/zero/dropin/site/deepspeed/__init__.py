@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """DeepSpeed's names over Meron (meron.zero.compat). This is not DeepSpeed.
 
-The folder above is on PYTHONPATH because somebody asked for it: `python -m meron.zero.dropin`.
+`python -m meron.zero.dropin` prints the path of the folder above, for PYTHONPATH.
 """
 
 from meron.zero.dropin import take_name
