@@ -42,9 +42,8 @@ std::string to_table(const Plan& plan) {
                     "as registered", "-"});
   }
   const auto dtype = plan.gradient.dtype;
-  const std::string_view unnamed = is_sharded(plan.gradient) || plan.gradient.rounds
-                                       ? "as param"
-                                       : "as param, added in f32";
+  const std::string_view unnamed =
+      is_sharded(plan.gradient) || plan.gradient.rounds ? "as param" : "as param, added in f32";
   rows.push_back(entry("gradient", plan.gradient, dtype ? name_of(*dtype) : unnamed));
   std::string tier(name_of(plan.optimizer.tier));
   if (plan.optimizer.tier == Tier::nvme && plan.optimizer.fraction < 1.0) {
