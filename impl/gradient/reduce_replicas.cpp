@@ -147,8 +147,8 @@ Status ReduceOperation::sum_replicas() {
   return Ok{};
 }
 
-// All replicas take the decoded sums, this one too. The error of a sum joins that of this rank's own
-// row, in the sum's scale, and the next exchange adds both.
+// All replicas take the decoded sums, this one too. The error of a sum joins that of this rank's
+// own row, in the sum's scale, and the next exchange adds both.
 Status ReduceOperation::encode_sums() {
   Place& place = memory_.place();
   const float scale = pass_.options.scale(unit_->channel().size());
