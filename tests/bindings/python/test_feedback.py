@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -267,6 +270,60 @@ def test_gradients_below_the_codec_add_up_in_the_feedback() -> None:
         np.testing.assert_allclose(total, 16e-30, rtol=0.9)
 
     ranks.threads(2, body, plan=plan_of(LAST))
+
+
+def on_joined_devices(body: Callable[[meron.Context], Any], plan: Any) -> list[Any]:
+    """Two ranks whose devices exchange without the host."""
+    job = secrets.token_hex(8)
+
+    def main(rank: int) -> Any:
+        device = f"emulated:{rank}"
+        with meron.open(rank, 2, "local", job=job, plan=plan, device=device, timeout=20) as ctx:
+            return body(ctx)
+
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(main, range(2)))
+
+
+@pytest.mark.parametrize("how", ["step", "consume", "discard", "skip", "scale"])
+@pytest.mark.parametrize("sharding", ["shard", "replica x shard"])
+def test_devices_do_the_same(sharding: str, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bits of what feedback adds, on devices and on the host."""
+    monkeypatch.setenv("MERON_EMULATED_DEVICE", "count=2")
+
+    def body(ctx: meron.Context) -> np.ndarray:
+        param = ctx.param("w", (SIZE,))
+        unit = ctx.unit("u", [param])
+        optimizer = ctx.sgd([unit], lr=0.0)
+        grad = rough(ctx.rank)
+        if how == "skip":
+            grad[5] = np.inf
+        unit.reduce({param: grad}, divisor=3).wait()
+        if how == "skip":
+            with pytest.raises(meron.NonFiniteError):
+                optimizer.step()
+        elif how in ("consume", "discard"):
+            getattr(unit, how)()
+        else:
+            optimizer.step()
+        if how == "scale":
+            unit.scale_feedback(0.25)
+        unit.reduce({param: np.zeros(SIZE, np.float32)}, divisor=6).wait()
+        return np.array(unit.reduced(param))
+
+    def plan(tier: str) -> dict[str, Any]:
+        return {
+            "mesh": {"shard": 1},
+            "param": {"sharding": "shard", "tier": tier},
+            "gradient": {"sharding": sharding, "tier": tier, "codec": LAST},
+            "optimizer": {"sharding": sharding, "tier": tier},
+        }
+
+    host = ranks.threads(2, body, plan=plan("host"))
+    device = on_joined_devices(body, plan("device"))
+    for one, other in zip(host, device, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert bool(np.any(host)) == (how in ("step", "consume", "scale"))
 
 
 # ---- Gradients that are not finite, or huge ------------------------------------------------------
