@@ -51,12 +51,16 @@ class Trained:
         self.unit = ctx.unit("u", [self.param])
         self.optimizer = ctx.sgd([self.unit], lr=0.0)
 
-    def reduce(self, grad: Any, **options: Any) -> np.ndarray | None:
-        """Rank 0 gives the gradient, all others zero. The whole sum, if it is complete."""
+    def give(self, grad: Any, **options: Any) -> None:
+        """Rank 0 gives the gradient, all others zero."""
         place = self.unit.gradient(self.param, overwrite=True)
         place[...] = grad if self.ctx.rank == 0 else 0
         self.unit.reduce(op="sum", **options).wait()
-        return self.whole() if options.get("boundary", True) else None
+
+    def reduce(self, grad: Any, **options: Any) -> np.ndarray:
+        """The same, and the whole sum."""
+        self.give(grad, **options)
+        return self.whole()
 
     def whole(self) -> np.ndarray:
         own = self.param.owned
@@ -69,7 +73,6 @@ class Trained:
     def lost(self, **options: Any) -> np.ndarray:
         """What the codec has kept for the next gradient, as a gradient of zero shows."""
         sums = self.reduce(0, **options)
-        assert sums is not None
         self.unit.discard()
         return sums
 
@@ -118,7 +121,7 @@ def test_feedback_is_dropped_with_its_gradient(plan: Any, how: str) -> None:
 def test_an_accumulation_that_is_given_up_drops_what_was_lost_of_it() -> None:
     def body(ctx: meron.Context) -> None:
         trained = Trained(ctx)
-        trained.reduce(rough(), boundary=False)
+        trained.give(rough(), boundary=False)
         trained.unit.discard()
         assert not trained.lost().any()
 
@@ -130,7 +133,7 @@ def test_feedback_outlives_an_accumulation_that_replicas_have_not_exchanged() ->
         trained, grad = Trained(ctx), rough()
         decoded = trained.reduce(grad)
         trained.optimizer.step()
-        trained.reduce(rough(4), boundary=False)
+        trained.give(rough(4), boundary=False)
         trained.unit.discard()
         assert np.abs(grad - decoded - trained.lost()).max() < 0.1
 
@@ -142,7 +145,7 @@ def test_consume_needs_a_complete_gradient() -> None:
         trained = Trained(ctx)
         with pytest.raises(meron.StateError, match="no reduced gradient"):
             trained.unit.consume()
-        trained.reduce(1, boundary=False)
+        trained.give(1, boundary=False)
         with pytest.raises(meron.StateError, match="has not ended"):
             trained.unit.consume()
         trained.unit.discard()
@@ -158,7 +161,7 @@ def test_consume_needs_a_complete_gradient() -> None:
 @pytest.mark.parametrize("after", [0.5, 1.0, 2.0, 2.0**10])
 def test_feedback_follows_a_loss_scale_in_the_divisor(plan: Any, after: float) -> None:
     def body(ctx: meron.Context) -> None:
-        trained, seen = Trained(ctx), []
+        trained, seen = Trained(ctx), list[np.ndarray]()
         for scale in (1.0, after):
             trained.reduce(8 * rough(), divisor=8)
             trained.optimizer.step()
@@ -173,13 +176,12 @@ def test_only_the_divisor_of_equal_calls_is_compared() -> None:
     """A divisor that only the last micro-batch has changes no feedback."""
 
     def body(ctx: meron.Context) -> None:
-        trained, seen = Trained(ctx), []
+        trained, seen = Trained(ctx), list[np.ndarray]()
         for divisor in (1.0, 4.0):
             total = np.zeros(SIZE, np.float32)
             for step in range(3):
-                trained.reduce(rough(step), boundary=False)
+                trained.give(rough(step), boundary=False)
                 sums = trained.reduce(rough(10 + step), divisor=divisor)
-                assert sums is not None
                 total += divisor * sums
                 trained.optimizer.step()
             trained.unit.scale_feedback(0)
@@ -192,7 +194,7 @@ def test_only_the_divisor_of_equal_calls_is_compared() -> None:
 @pytest.mark.parametrize("factor", [0.0, 0.5, 2.0])
 def test_scale_feedback(factor: float) -> None:
     def body(ctx: meron.Context) -> None:
-        trained, seen = Trained(ctx), []
+        trained, seen = Trained(ctx), list[np.ndarray]()
         for by in (1.0, factor):
             trained.reduce(rough())
             trained.optimizer.step()
@@ -253,7 +255,6 @@ def test_many_zeros_leave_no_feedback(plan: Any) -> None:
         for _ in range(100):
             sums = trained.reduce(0)
             trained.optimizer.step()
-        assert sums is not None
         assert np.abs(sums).max() < 1e-20
 
     ranks.threads(2, body, plan=plan(int4(feedback={"beta": 0.0, "reset": 0})))
