@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Codecs of gradients: what is lost belongs to a gradient, and what is not finite is named."""
+"""Codecs of gradients: feedback goes with its gradient, and errors name elements."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Trained:
         return sums
 
     def lost(self, **options: Any) -> np.ndarray:
-        """What the codec has kept for the next gradient, as a gradient of zero shows."""
+        """Returns the feedback that the next gradient gets, by a gradient of zero."""
         sums = self.reduce(0, **options)
         self.unit.discard()
         return sums
@@ -396,7 +396,7 @@ def test_hadamard_keeps_huge_gradients_finite(kind: str, rounding: str) -> None:
 
 
 def said(plan: Any) -> list[str]:
-    """What both ranks log of codecs."""
+    """Returns the lines about codecs that both ranks log."""
     lines: list[str] = []
 
     def body(ctx: meron.Context) -> None:

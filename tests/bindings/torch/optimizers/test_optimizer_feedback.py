@@ -63,7 +63,7 @@ def sharded(plan: dict[str, Any]) -> Row:
 @pytest.mark.parametrize("plan", PLANS, ids=["own", "shared"])
 @pytest.mark.parametrize("maker", MAKERS)
 def test_a_step_keeps_feedback(maker: str, plan: dict[str, Any]) -> None:
-    """Two steps move by the gradient, less what is lost of what was lost."""
+    """Two steps move by the gradient. The second one makes up for the error of the first."""
     model = sharded(plan)
     optimizer, grad = MAKERS[maker](model), rough()
     model(grad).backward()
