@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Codecs of gradients: what is lost belongs to a gradient, and what is not finite is named."""
+"""Codecs of gradients: feedback goes with its gradient, and errors name elements."""
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -48,12 +51,16 @@ class Trained:
         self.unit = ctx.unit("u", [self.param])
         self.optimizer = ctx.sgd([self.unit], lr=0.0)
 
-    def reduce(self, grad: Any, **options: Any) -> np.ndarray | None:
-        """Rank 0 gives the gradient, all others zero. The whole sum, if it is complete."""
+    def give(self, grad: Any, **options: Any) -> None:
+        """Rank 0 gives the gradient, all others zero."""
         place = self.unit.gradient(self.param, overwrite=True)
         place[...] = grad if self.ctx.rank == 0 else 0
         self.unit.reduce(op="sum", **options).wait()
-        return self.whole() if options.get("boundary", True) else None
+
+    def reduce(self, grad: Any, **options: Any) -> np.ndarray:
+        """The same, and the whole sum."""
+        self.give(grad, **options)
+        return self.whole()
 
     def whole(self) -> np.ndarray:
         own = self.param.owned
@@ -64,9 +71,8 @@ class Trained:
         return sums
 
     def lost(self, **options: Any) -> np.ndarray:
-        """What the codec has kept for the next gradient, as a gradient of zero shows."""
+        """Returns the feedback that the next gradient gets, by a gradient of zero."""
         sums = self.reduce(0, **options)
-        assert sums is not None
         self.unit.discard()
         return sums
 
@@ -115,7 +121,7 @@ def test_feedback_is_dropped_with_its_gradient(plan: Any, how: str) -> None:
 def test_an_accumulation_that_is_given_up_drops_what_was_lost_of_it() -> None:
     def body(ctx: meron.Context) -> None:
         trained = Trained(ctx)
-        trained.reduce(rough(), boundary=False)
+        trained.give(rough(), boundary=False)
         trained.unit.discard()
         assert not trained.lost().any()
 
@@ -127,7 +133,7 @@ def test_feedback_outlives_an_accumulation_that_replicas_have_not_exchanged() ->
         trained, grad = Trained(ctx), rough()
         decoded = trained.reduce(grad)
         trained.optimizer.step()
-        trained.reduce(rough(4), boundary=False)
+        trained.give(rough(4), boundary=False)
         trained.unit.discard()
         assert np.abs(grad - decoded - trained.lost()).max() < 0.1
 
@@ -139,7 +145,7 @@ def test_consume_needs_a_complete_gradient() -> None:
         trained = Trained(ctx)
         with pytest.raises(meron.StateError, match="no reduced gradient"):
             trained.unit.consume()
-        trained.reduce(1, boundary=False)
+        trained.give(1, boundary=False)
         with pytest.raises(meron.StateError, match="has not ended"):
             trained.unit.consume()
         trained.unit.discard()
@@ -155,7 +161,7 @@ def test_consume_needs_a_complete_gradient() -> None:
 @pytest.mark.parametrize("after", [0.5, 1.0, 2.0, 2.0**10])
 def test_feedback_follows_a_loss_scale_in_the_divisor(plan: Any, after: float) -> None:
     def body(ctx: meron.Context) -> None:
-        trained, seen = Trained(ctx), []
+        trained, seen = Trained(ctx), list[np.ndarray]()
         for scale in (1.0, after):
             trained.reduce(8 * rough(), divisor=8)
             trained.optimizer.step()
@@ -170,13 +176,12 @@ def test_only_the_divisor_of_equal_calls_is_compared() -> None:
     """A divisor that only the last micro-batch has changes no feedback."""
 
     def body(ctx: meron.Context) -> None:
-        trained, seen = Trained(ctx), []
+        trained, seen = Trained(ctx), list[np.ndarray]()
         for divisor in (1.0, 4.0):
             total = np.zeros(SIZE, np.float32)
             for step in range(3):
-                trained.reduce(rough(step), boundary=False)
+                trained.give(rough(step), boundary=False)
                 sums = trained.reduce(rough(10 + step), divisor=divisor)
-                assert sums is not None
                 total += divisor * sums
                 trained.optimizer.step()
             trained.unit.scale_feedback(0)
@@ -189,7 +194,7 @@ def test_only_the_divisor_of_equal_calls_is_compared() -> None:
 @pytest.mark.parametrize("factor", [0.0, 0.5, 2.0])
 def test_scale_feedback(factor: float) -> None:
     def body(ctx: meron.Context) -> None:
-        trained, seen = Trained(ctx), []
+        trained, seen = Trained(ctx), list[np.ndarray]()
         for by in (1.0, factor):
             trained.reduce(rough())
             trained.optimizer.step()
@@ -250,7 +255,6 @@ def test_many_zeros_leave_no_feedback(plan: Any) -> None:
         for _ in range(100):
             sums = trained.reduce(0)
             trained.optimizer.step()
-        assert sums is not None
         assert np.abs(sums).max() < 1e-20
 
     ranks.threads(2, body, plan=plan(int4(feedback={"beta": 0.0, "reset": 0})))
@@ -267,6 +271,60 @@ def test_gradients_below_the_codec_add_up_in_the_feedback() -> None:
         np.testing.assert_allclose(total, 16e-30, rtol=0.9)
 
     ranks.threads(2, body, plan=plan_of(LAST))
+
+
+def on_joined_devices(body: Callable[[meron.Context], Any], plan: Any) -> list[Any]:
+    """Two ranks whose devices exchange without the host."""
+    job = secrets.token_hex(8)
+
+    def main(rank: int) -> Any:
+        device = f"emulated:{rank}"
+        with meron.open(rank, 2, "local", job=job, plan=plan, device=device, timeout=20) as ctx:
+            return body(ctx)
+
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(main, range(2)))
+
+
+@pytest.mark.parametrize("how", ["step", "consume", "discard", "skip", "scale"])
+@pytest.mark.parametrize("sharding", ["shard", "replica x shard"])
+def test_devices_do_the_same(sharding: str, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bits of what feedback adds, on devices and on the host."""
+    monkeypatch.setenv("MERON_EMULATED_DEVICE", "count=2")
+
+    def body(ctx: meron.Context) -> np.ndarray:
+        param = ctx.param("w", (SIZE,))
+        unit = ctx.unit("u", [param])
+        optimizer = ctx.sgd([unit], lr=0.0)
+        grad = rough(ctx.rank)
+        if how == "skip":
+            grad[5] = np.inf
+        unit.reduce({param: grad}, divisor=3).wait()
+        if how == "skip":
+            with pytest.raises(meron.NonFiniteError):
+                optimizer.step()
+        elif how in ("consume", "discard"):
+            getattr(unit, how)()
+        else:
+            optimizer.step()
+        if how == "scale":
+            unit.scale_feedback(0.25)
+        unit.reduce({param: np.zeros(SIZE, np.float32)}, divisor=6).wait()
+        return np.array(unit.reduced(param))
+
+    def plan(tier: str) -> dict[str, Any]:
+        return {
+            "mesh": {"shard": 1},
+            "param": {"sharding": "shard", "tier": tier},
+            "gradient": {"sharding": sharding, "tier": tier, "codec": LAST},
+            "optimizer": {"sharding": sharding, "tier": tier},
+        }
+
+    host = ranks.threads(2, body, plan=plan("host"))
+    device = on_joined_devices(body, plan("device"))
+    for one, other in zip(host, device, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert bool(np.any(host)) == (how in ("step", "consume", "scale"))
 
 
 # ---- Gradients that are not finite, or huge ------------------------------------------------------
@@ -338,7 +396,7 @@ def test_hadamard_keeps_huge_gradients_finite(kind: str, rounding: str) -> None:
 
 
 def said(plan: Any) -> list[str]:
-    """What both ranks log of codecs."""
+    """Returns the lines about codecs that both ranks log."""
     lines: list[str] = []
 
     def body(ctx: meron.Context) -> None:

@@ -11,7 +11,7 @@ namespace {
 std::vector<std::string> losses_of(const char* json) {
   auto plan = parse_plan(json);
   if (!plan.ok()) {
-    ADD_FAILURE() << plan.error().message();
+    ADD_FAILURE() << json;
     return {};
   }
   return codec_losses(*plan);

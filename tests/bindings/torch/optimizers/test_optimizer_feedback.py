@@ -63,7 +63,7 @@ def sharded(plan: dict[str, Any]) -> Row:
 @pytest.mark.parametrize("plan", PLANS, ids=["own", "shared"])
 @pytest.mark.parametrize("maker", MAKERS)
 def test_a_step_keeps_feedback(maker: str, plan: dict[str, Any]) -> None:
-    """Two steps move by the gradient, less what is lost of what was lost."""
+    """Two steps move by the gradient. The second one makes up for the error of the first."""
     model = sharded(plan)
     optimizer, grad = MAKERS[maker](model), rough()
     model(grad).backward()
@@ -149,8 +149,9 @@ def test_feedback_follows_the_loss_scale_of_meron_zero(dynamic: bool) -> None:
     """The scale doubles after a step. If that of feedback did not, half of the loss would stay."""
     grad = rough().clamp(-2, 2)
     fp16 = {"enabled": True, "loss_scale": 0 if dynamic else 16.0, "initial_scale_power": 4}
+    model = Row()
     engine = zero.initialize(
-        model=Row(),
+        model=model,
         config={
             "train_micro_batch_size_per_gpu": 1,
             "zero_optimization": {
@@ -169,7 +170,7 @@ def test_feedback_follows_the_loss_scale_of_meron_zero(dynamic: bool) -> None:
         scales.append(engine.cur_scale)
         engine.backward(engine(given.half()))
         engine.step()
-        weight = zero.safe_get_full_fp32_param(engine.module.weight)
+        weight = zero.safe_get_full_fp32_param(model.weight)
         assert weight is not None
         errors.append(float((weight + grad.half().float()).abs().max()))
     assert scales[2] == (2 * scales[1] if dynamic else 16)
