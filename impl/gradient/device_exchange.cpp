@@ -23,7 +23,7 @@ Status DeviceExchange::begin(ExchangeStep step) {
   return axes.devices->exchange(axis, pieces, call_);
 }
 
-// Everybody has the same of each: parts lie at equal distances, and this rank's among them.
+// All-gathers the sums: all parts, this rank's included, are at equal distances.
 Status DeviceExchange::share(DeviceAxis axis) {
   std::vector<DeviceGroup::Part> parts;
   const auto own = static_cast<uint64_t>(step_.axis->index());

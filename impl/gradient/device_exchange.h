@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The devices of a group's ranks exchange by collectives of their own, in the order of a stream:
-// the host does not wait.
+// The devices of a group's ranks exchange bytes by their own collectives, in stream order. The host
+// does not wait.
 #pragma once
 
 #include <string>

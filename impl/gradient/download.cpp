@@ -16,10 +16,11 @@ Result<std::unique_ptr<Download>> Download::begin(Gradient& gradient, GradientOn
   const std::vector<bool> fresh = gradient.fresh;
   Status begun = download->copy(from, stream);
   if (begun.ok()) return download;
-  gradient.fresh = fresh;  // what has come already counts for nothing
+  gradient.fresh = fresh;  // discards the gradients copied so far
   Unit& unit = gradient.unit();
   Error error = std::move(begun).error();
-  // With a device that has failed this rank gives no gradient any more: its peers are told.
+  // If the device failed, this rank cannot contribute. It reports the failure so that peers stop
+  // waiting.
   if (error.code() == MERON_E_DEVICE) return unit.channel().fail(std::move(error).on(unit.name()));
   return error;
 }
@@ -46,7 +47,7 @@ Status Download::copy(std::span<const GivenGradient> from, void* stream) {
       gradient_.fresh[each.param] = false;
       staged_.push_back({each.param, each.dtype, first, std::move(memory)});
     }
-    // From here memory of the host is being written: see the destructor.
+    // From here on the device writes to host memory: see the destructor.
     under_way_ = true;
     MERON_TRY(device.copy(to, each.data, bytes, side.down()));
     add(unit.rank().counters.device.down, bytes);
@@ -58,7 +59,7 @@ Status Download::copy(std::span<const GivenGradient> from, void* stream) {
 Download::~Download() {
   if (!under_way_) return;
   DeviceSide& side = *gradient_.unit().rank().device;
-  (void)side.device().synchronize(side.down());  // a device that has failed writes nothing
+  (void)side.device().synchronize(side.down());  // a failed device writes nothing
 }
 
 Result<bool> Download::end() {

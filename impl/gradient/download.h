@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients on their way from the device into a bucket of the host: straight to their place where
-// they are the first of an accumulation and of its dtype, else through memory of the host, from
-// where they are converted or added.
+// Copies gradients from the device into a bucket of the host. The first gradient of an accumulation
+// is copied directly if it has the bucket's dtype. Others are staged in host memory, then converted
+// or added.
 #pragma once
 
 #include <cstddef>
@@ -19,15 +19,16 @@ class GradientOnHost;
 
 class Download {
  public:
-  // Of those that lie on the device. The gradient is `filling`. The copies begin after what was
-  // asked of `stream` so far; the gradients must stay as they are until it has ended.
+  // Copies those of `from` that are on the device. The gradient is `filling`. The copies begin
+  // after the work queued on `stream` so far. The caller's gradients must not change until end()
+  // returns true.
   static Result<std::unique_ptr<Download>> begin(Gradient& gradient, GradientOnHost& memory,
                                                  std::span<const GivenGradient> from, void* stream);
   Download(Gradient& gradient, GradientOnHost& memory) : gradient_(gradient), memory_(memory) {}
-  ~Download();  // nothing writes to memory of the host any more
+  ~Download();  // waits until no copy writes to host memory
   Download(const Download&) = delete;
   Download& operator=(const Download&) = delete;
-  // Whether the bucket has them now.
+  // Adds the gradients to the bucket once they are copied. True if the bucket has them.
   Result<bool> end();
 
  private:

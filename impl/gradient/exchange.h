@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the bytes of peers become readable in a reduction: in place, where ranks share memory;
-// staged, over a link; or by the devices' own collectives. host_exchange.cpp and
-// device_exchange.cpp.
+// Makes the bytes of peers readable in a reduction: in place if the ranks share memory, staged over
+// a link, or by the devices' own collectives. See host_exchange.h and device_exchange.h.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +12,14 @@
 
 namespace meron {
 
-// What one rank and a peer have of each other.
+// The bytes that this rank and one peer exchange.
 struct ExchangePiece {
   size_t flat = 0;
-  int member = 0;                   // the peer, by its place on the axis
-  const std::byte* give = nullptr;  // what it reads of this rank
+  int member = 0;                   // index of the peer on the axis
+  const std::byte* give = nullptr;  // the bytes that the peer reads of this rank
   uint64_t give_bytes = 0;
-  // Where in this rank's memory lies what corresponds to what it reads of the peer: the gradients
-  // of all peers are laid out alike.
+  // This rank's counterpart of the bytes that it reads of the peer. All ranks lay out gradients
+  // alike, so it gives their offset in the peer's memory.
   const std::byte* alike = nullptr;
   uint64_t take_bytes = 0;
   std::byte* to = nullptr;  // where the bytes are received; null: the exchange chooses
@@ -29,10 +28,11 @@ struct ExchangePiece {
 struct ExchangeStep {
   Step step = Step::shards;
   Channel* axis = nullptr;
-  bool same = false;  // every peer reads the same of this rank
-  // Flat by flat; of each the members of the axis, without this rank, in their order.
+  bool same = false;  // all peers read the same bytes of this rank
+  // In the order of flats. Each flat has one piece per member of the axis other than this rank, in
+  // the members' order.
   std::vector<ExchangePiece> pieces;
-  std::vector<size_t> first;  // by flat: which of them is its first
+  std::vector<size_t> first;  // by flat: the index of its first piece
 
   const ExchangePiece& of(size_t flat, int member) const {
     const bool behind = member > axis->index();
@@ -44,18 +44,19 @@ class GradientExchange {
  public:
   virtual ~GradientExchange() = default;
 
-  // What is given is complete. Steps follow each other.
+  // Begins a step. The previous one is done, and the bytes that this rank gives are complete.
   virtual Status begin(ExchangeStep step) = 0;
-  // Whether what was begun can be read, by Place: looks, and never waits.
+  // True if the Place can read the step's bytes. Never waits.
   virtual Result<bool> done() = 0;
-  // What a member, not this rank, has given of a flat: of the last step, once it is done.
+  // Returns the bytes of a flat that another member gave in the last step, which is done.
   virtual const std::byte* at(size_t flat, int member) const = 0;
-  // This rank reads nothing of its peers any more; and whether they do of this rank.
+  // Reports to the peers that this rank has read all of their bytes.
   virtual void consumed() = 0;
+  // True if no peer still reads a sum that the caller may change once the reduction has ended.
   virtual Result<bool> parted() = 0;
-  // Tells the peers that this rank cannot go on.
+  // Breaks the group with `error`, so that peers stop waiting. Returns the error that holds.
   virtual Error fail(const Error& error) = 0;
-  // Members of the reduction's channel that it waits for.
+  // Members of the reduction's channel that this rank waits for.
   virtual std::vector<int> missing() const = 0;
 };
 

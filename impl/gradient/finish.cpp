@@ -48,8 +48,8 @@ FinishOperation::FinishOperation(std::shared_ptr<Unit> unit, const ReduceOptions
   gradient_.finishing = true;
 }
 
-// What this rank owns is its part, or, where the optimizer is replicated, everything: ranks then
-// have the same sums, and each counts the squares of its part.
+// Scales the sums of the range that this rank updates. If that is more than its part, other ranks
+// have the same sums, so each rank counts only the squares of its part.
 Status FinishOperation::scale_sums() {
   GradientMemory& memory = gradient_.memory();
   MERON_TRY(memory.begin_squares(unit_->has_optimizer));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of an accumulation whose micro-batches are all in, where gradients are sharded: each rank
-// has the sum of its part already, and nothing moves.
+// Ends an accumulation of sharded gradients after its last micro-batch. Each rank already has the
+// sum of its part, so nothing is exchanged.
 #pragma once
 
 #include <memory>
@@ -13,15 +13,14 @@ namespace meron {
 
 class FinishOperation final : public Operation {
  public:
-  // Whether the unit has an accumulation that may end. MERON_E_STATE, with what is to be done
-  // first.
+  // MERON_E_STATE if the unit's accumulation cannot end now. The error says what to do first.
   static Status check(const Unit& unit);
 
-  // check() has passed and the call has been posted. Until this has ended the unit takes no other
-  // gradient: Gradient::finishing.
+  // check() has passed and the call has been posted. Until the operation has ended, the unit
+  // accepts no other gradient (Gradient::finishing).
   FinishOperation(std::shared_ptr<Unit> unit, const ReduceOptions& options, Deadline deadline);
 
-  // Waits for the last micro-batch's reduction, if that is under way.
+  // Waits for the reduction of the last micro-batch, if one is in progress.
   Result<bool> advance() override;
   std::vector<int> missing() const override;
   std::string describe() const override;

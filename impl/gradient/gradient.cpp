@@ -100,8 +100,8 @@ Status Gradient::begin_exchange(float scale) {
 Status Gradient::review_codec() {
   if (!reviews_codec()) return Ok{};
   const double limit = codec.error_limit;
-  // All ranks have announced their errors of the exchange before. Those of this one are still being
-  // announced, and of two replicas one might see them and the other not.
+  // All ranks have announced their errors of the previous exchange. Those of the current one are
+  // still being announced, so one replica might see them and another not.
   if (!unit_.error_above(exchanges - 1, limit, &UnitSlot::gradient_error)) return Ok{};
   codec = {.kind = CodecKind::bf16};
   Rank& rank = unit_.rank();
@@ -109,7 +109,7 @@ Status Gradient::review_codec() {
       "the gradients of unit '{}' travel in bf16 from exchange {} on: the error of {} was above {} "
       "(this rank's: {:.3g}, worst block {:.3g})",
       unit_.name(), exchanges, name_of(rank.plan.gradient.codec.kind), limit, error, worst));
-  return drop_feedback();  // which bf16 adds to no gradient
+  return drop_feedback();  // bf16 uses none
 }
 
 Status Gradient::check_destroyable() const {
@@ -141,7 +141,7 @@ void Gradient::detach() {
 
 void Gradient::give_back() {
   if (host_ != nullptr) return host_->give_back();
-  const Recess recess;  // a device may have to end its work first: no other thread knows the unit
+  const Recess recess;  // the device may have to end its work; no other thread knows the unit
   memory_.reset();
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A unit's gradient on this rank: how far its accumulation is, and what is known of its sum. Where
-// it lies is the business of memory.h.
+// A unit's gradient on this rank: the state of its accumulation and of its sum. memory.h holds the
+// buffers.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace meron {
 
 class GradientOnHost;
 
-// Of a unit.
+// An element of a unit.
 struct FlatElement {
   size_t flat = 0;
   uint64_t element = 0;
@@ -25,7 +25,8 @@ struct FlatElement {
 
 class Gradient {
  public:
-  // Gives the unit one, with its memory. MERON_E_NO_MEMORY, MERON_E_DEVICE: the unit is as before.
+  // Creates the unit's gradient and its memory. After MERON_E_NO_MEMORY or MERON_E_DEVICE the unit
+  // is unchanged.
   static Status attach(Unit& unit);
   ~Gradient();
   Gradient(const Gradient&) = delete;
@@ -35,7 +36,7 @@ class Gradient {
   GradientState state() const { return state_; }
   Status enter(GradientState state);  // MERON_E_INTERNAL for a transition that states.h forbids
   GradientMemory& memory() const { return *memory_; }
-  // Null where it lies on the device.
+  // Null if the gradient is on the device.
   GradientOnHost* on_host() const { return host_; }
 
   // The dtype of a flat's bucket now.
@@ -43,56 +44,59 @@ class Gradient {
     return gradient_dtype(unit_.rank().plan, flat.desc.dtype, widened ? 2 : 1);
   }
 
-  // Puts back a bucket that was opened and that nothing was added to; else nothing.
+  // Closes the bucket if it is open. Nothing has been added to it.
   Status close_bucket();
 
   // The accumulation.
   std::vector<bool> fresh;                     // per param: nothing of it is in the bucket yet
   bool started = false;                        // the sum holds earlier micro-batches
   bool at_boundary = false;                    // the last reduction begun ends it
-  bool finishing = false;                      // a FinishOperation is to end it
+  bool finishing = false;                      // a FinishOperation will end it
   bool adds = false;                           // the open bucket holds earlier micro-batches
   bool widened = false;                        // buckets that may become f32 are f32
   std::weak_ptr<Operation> reduction, finish;  // the last ones begun
-  // Of this rank's part of a complete sum, if known: reductions compute them for units that have an
-  // optimizer.
+  // Sum of the squares of this rank's part of a complete sum, if known. Reductions compute it for
+  // units that have an optimizer.
   std::optional<kernels::ExactSum> squares;
 
-  // Lets peers know the dtype of this rank's buckets in the next reduction: before its call is
-  // posted.
+  // Announces the dtype of this rank's buckets in the next reduction to peers. Called before that
+  // reduction's call is posted.
   void announce_type();
 
-  // Reductions begun so far: the value that UnitSlot::contributed was last set to. Exchanges
-  // between replicas, and whether the last reduction was one.
+  // Numbers of reductions and of exchanges between replicas that have begun. `between`: the last
+  // reduction was such an exchange.
   uint64_t reductions = 0, exchanges = 0;
   bool between = false;
-  // In use: the plan's, or bf16 once the error was above the plan's limit. What encoding has lost.
+  // The codec in use: the plan's, or bf16 once the error was above the plan's limit.
   Codec codec;
-  double error = 0;  // relative, of what this rank encoded last
-  float worst = 0;   // worst block
-  // Before an exchange that has begun is encoded: whether errors of the one before are to be looked
-  // at. And falls back if one was above the limit: all ranks have encoded the exchange before.
+  double error = 0;  // relative error of the rows that this rank encoded last
+  float worst = 0;   // error of their worst block
+  // True if review_codec() checks the errors of the previous exchange.
   bool reviews_codec() const { return codec.error_limit > 0.0 && exchanges > 1; }
+  // Falls back to bf16 if a rank's error in the previous exchange was above the limit. Called when
+  // an exchange has begun and is not encoded yet: all ranks have encoded the previous one.
   Status review_codec();
-  // The codec's feedback, which is its error in gradients so far. True if a reduction keeps it, and
-  // so changes the saved state.
+  // True if the codec's feedback, its error in gradients so far, is kept. A reduction then changes
+  // the saved state.
   bool keeps_feedback() const;
   Status drop_feedback();
-  // Multiplies it, as the gradients that follow are multiplied.
+  // Multiplies the feedback, so that it has the scale of the gradients that follow.
   Status scale_feedback(float factor);
-  // Before replicas exchange a sum that is multiplied by `scale` in the end. At the start of an
-  // accumulation, this lets feedback count as much as it did in the one before.
+  // Called before replicas exchange a sum that will be multiplied by `scale`. At the first exchange
+  // of an accumulation, rescales the feedback so that it counts as much as in the previous one.
   Status begin_exchange(float scale);
-  // True once replicas have exchanged gradients of this accumulation: feedback belongs to it then.
+  // True once replicas have exchanged gradients of this accumulation. The feedback then belongs to
+  // it.
   bool exchanged() const { return fed_.present; }
   // The first element that was not finite before this rank encoded it, in this accumulation. After
   // decoding, all of its block is NaN.
   std::optional<FlatElement> nonfinite;
 
-  // The end. What stands on this rank against the destruction of the unit: MERON_E_STATE. No
-  // operation of this rank meets it any more. Gives everything back, once that is so on every rank.
+  // MERON_E_STATE if this rank still uses the gradient, so that the unit cannot be destroyed.
   Status check_destroyable() const;
+  // Removes the gradient from the rank's ring. No operation of this rank uses it any more.
   void detach();
+  // Releases all memory. Every rank has detached the gradient.
   void give_back();
 
  private:
@@ -100,7 +104,7 @@ class Gradient {
 
   Unit& unit_;
   GradientState state_ = GradientState::empty;
-  // The sum that feedback was last a part of.
+  // The sum to which feedback was last added.
   struct {
     bool present = false;  // of this accumulation
     float scale = 0;       // 0: not known

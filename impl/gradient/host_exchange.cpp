@@ -65,8 +65,8 @@ std::pair<uint64_t, uint64_t> HostExchange::sizes(const ExchangePiece& piece) co
           size_of(gradient_.type_of(flat))};
 }
 
-// Begins to receive, flat by flat. Peers that have added several micro-batches may send more than
-// others: that is known once they have all begun the call.
+// Begins to receive, flat by flat. Peers that have added several micro-batches may send wider
+// elements. Their dtype is known once all peers have begun the call.
 Status HostExchange::receive() {
   Channel& axis = *step_.axis;
   const uint64_t tag = channel_.tag(sequence_, static_cast<uint32_t>(step_.step));
@@ -99,7 +99,7 @@ void HostExchange::send() {
   }
 }
 
-// For what arrives of a flat and has no place yet.
+// Allocates staging for the pieces of a flat that have no destination yet.
 Result<std::shared_ptr<Staging>> HostExchange::take_room(std::span<ExchangePiece> pieces) {
   const Channel& axis = *step_.axis;
   const auto placeless = [&](const ExchangePiece& piece) {
@@ -165,7 +165,7 @@ void HostExchange::consumed() {
   channel_.transport().ring();
 }
 
-// The trainer may change the sum once this has ended: no peer may still be reading it.
+// The trainer may change the sum once the reduction has ended, so no peer may still read it.
 Result<bool> HostExchange::parted() {
   const bool read = between_ || step_.step == Step::sums;
   return !read || gradient_.unit().reached(peers(), reduction_, &UnitSlot::consumed);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Peers that share memory with this rank are read in place, once words of UnitSlot say that they
-// are ready; others send what is read of them, and what arrives is staged.
+// This rank reads local peers in place, once words of their UnitSlot say that they are ready.
+// Remote peers send their bytes, which are staged here.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,8 @@ namespace meron {
 
 class HostExchange final : public GradientExchange {
  public:
-  // Of the unit's present reduction, whose call was posted to `channel`. `between`: replicas.
+  // For the unit's current reduction, whose call was posted to `channel`. `between`: replicas take
+  // part.
   HostExchange(Gradient& gradient, Channel& channel, uint64_t sequence, bool between);
 
   Status begin(ExchangeStep step) override;
@@ -29,11 +30,11 @@ class HostExchange final : public GradientExchange {
  private:
   void send();
   Status receive();
-  // Bytes of an element of a peer's bucket, and of this rank's.
+  // Sizes of an element in a peer's bucket and in this rank's.
   std::pair<uint64_t, uint64_t> sizes(const ExchangePiece& piece) const;
   int in_group(int member) const;
   Result<std::shared_ptr<Staging>> take_room(std::span<ExchangePiece> pieces);
-  // Members of the group whose memory is read in the step.
+  // Members of the group whose memory this rank reads in the step.
   const std::vector<int>& peers() const;
   std::atomic<uint64_t> UnitSlot::*word() const;
   const std::byte* in_place(const ExchangePiece& piece) const;
@@ -47,7 +48,7 @@ class HostExchange final : public GradientExchange {
   ExchangeStep step_;
   bool begun_ = false, sent_ = false, receives_ = false, consumed_ = false;
   std::shared_ptr<Batch> batch_;
-  std::vector<std::shared_ptr<Staging>> received_;  // what came of members of other nodes
+  std::vector<std::shared_ptr<Staging>> received_;  // from members on other nodes
 };
 
 }  // namespace meron

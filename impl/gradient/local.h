@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A micro-batch whose gradients stay on the rank: under way until they have come from the device.
+// A micro-batch whose gradients stay on the rank. It ends when they are copied from the device.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace meron {
 
 class LocalOperation final : public Operation {
  public:
-  // The gradient is `filling`, with all that was given.
+  // The gradient is `filling`, and all gradients of the micro-batch have been given.
   static Result<std::shared_ptr<LocalOperation>> begin(std::shared_ptr<Unit> unit,
                                                        Deadline deadline);
   LocalOperation(std::shared_ptr<Unit> unit, Deadline deadline);

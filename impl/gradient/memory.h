@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a unit's gradient lies: buckets that micro-batches are written to, the f32 sums of what
-// this rank sums, and what encoding has lost so far. on_host.h and on_device.h are its two
-// kinds.
+// The memory of a unit's gradient: the buckets that micro-batches are written to, this rank's f32
+// sums, and the feedback of the codec. on_host.h and on_device.h implement it.
 #pragma once
 
 #include <cstddef>
@@ -13,15 +12,15 @@
 
 namespace meron {
 
-// The whole gradient of a param, in memory of the caller.
+// The full gradient of a param, in memory of the caller.
 struct GivenGradient {
-  size_t param = 0;  // of the unit
+  size_t param = 0;  // index in the unit
   const std::byte* data = nullptr;
   DType dtype = DType::f32;
   bool on_device = false;
 };
 
-// Between which ranks bytes move, and when: along the shard axis, or between replicas.
+// A step of a reduction: along the shard axis, between replicas, or the exchange of complete sums.
 enum class Step { shards, replicas, sums };
 
 class GradientMemory {
@@ -32,47 +31,50 @@ class GradientMemory {
   virtual Place& place() = 0;
 
   // ---- A micro-batch; the gradient is `filling`.
-  // What was asked of `stream` so far has written gradients on the device, which must stay as they
-  // are until added() says true; those on the host have been read when this returns. After an error
-  // the bucket is as if nothing had been given; MERON_E_NO_MEMORY may be tried again.
+  // Adds gradients to the bucket. The work queued on `stream` so far writes those on the device,
+  // which must not change until added() returns true. Those on the host have been read when this
+  // returns. After an error nothing counts as given. After MERON_E_NO_MEMORY it may be called
+  // again.
   virtual Status add(std::span<const GivenGradient> gradients, void* stream) = 0;
-  // Whether the bucket has all that was given; looks, and never waits.
+  // True if the bucket has all gradients that were given. Never waits.
   virtual Result<bool> added() = 0;
-  // Gradients that were not given count as zero.
+  // Zeroes the gradients that were not given.
   virtual Status complete() = 0;
 
   // ---- A reduction.
-  // Takes all memory that it needs, before peers rely on it. MERON_E_NO_MEMORY: nothing was lost.
+  // Allocates all memory that the reduction needs, before peers rely on it. After MERON_E_NO_MEMORY
+  // the gradient is unchanged.
   virtual Status prepare(const Pass& pass) = 0;
-  // Of a flat: the bucket, whole; the sum, of Flat::summed; the sum of the shard axis' buckets, of
-  // Flat::row (for Pass::direct the bucket itself, in its own type); a part of that row, or this
-  // rank's part of the sum, as the codec encodes it.
+  // Buffers of a flat. bucket: all elements. sum: Flat::summed. row: the sum of the shard axis'
+  // buckets over Flat::row (if Pass::direct, replicas read the bucket instead). encoded: a
+  // replica's part of that row, encoded. encoded_sum: this rank's part of the sum, encoded.
   virtual std::byte* bucket(size_t flat) const = 0;
   virtual float* sum(size_t flat) const = 0;
   virtual float* row(size_t flat) const = 0;
   virtual std::byte* encoded(size_t flat, int replica) const = 0;
   virtual std::byte* encoded_sum(size_t flat) const = 0;
-  // f32, of Flat::row: what encoding has lost so far; null where nothing is kept.
+  // The codec's feedback for Flat::row in f32, or null if none is kept.
   virtual float* residual(size_t flat) const = 0;
-  // Where what comes of a member of the step's axis is to lie; null: anywhere.
+  // Returns the address at which to receive a member's bytes, or null if the exchange may choose.
   virtual std::byte* room(const Pass& pass, Step step, size_t flat, int member) const = 0;
-  // Squares begin at zero, where they are wanted: they are added up by Place, and known once the
-  // work asked for is settled.
+  // Zeroes the sum of squares if it is wanted. Place adds to it, and Gradient::squares has it once
+  // settled() has returned true.
   virtual Status begin_squares(bool wanted) = 0;
   Squares* squares() { return squares_wanted_ ? &squares_ : nullptr; }
-  // Nobody reads the bucket any more, nor what was taken by prepare().
+  // Releases the bucket and the memory of prepare(), which this rank no longer reads.
   virtual void release_bucket() = 0;
-  // All work has been asked for. Whether it is done: Gradient::squares are known then.
+  // Ends the work: all of it has been queued.
   virtual Status end_work() = 0;
+  // True if the queued work is done.
   virtual Result<bool> settled() = 0;
 
-  // ---- The sums, as the host reads and writes them.
+  // ---- The sums in host memory, for the caller to read and write.
   virtual Result<float*> show(size_t flat) = 0;
-  // What the host may have changed counts from here on.
+  // Copies sums that the host was shown back to the device, as the caller may have changed them.
   virtual Status take_back() = 0;
 
-  // ---- What encoding has lost so far: elements `range` of the flat, within its row. They wait for
-  // the place's work.
+  // ---- The codec's feedback for elements `range` of the flat, within its row. Both functions wait
+  // until the device has done its work.
   virtual Status read_feedback(size_t flat, const Range& range, std::byte* out) const = 0;
   virtual Status write_feedback(size_t flat, const Range& range, const std::byte* data) = 0;
 

@@ -17,7 +17,7 @@ namespace {
 
 static_assert(MERON_SQUARES_BYTES == sizeof(kernels::ExactPieces));
 
-// Whether tensors leave something of the flat out.
+// True if some elements of the flat belong to no tensor.
 bool has_gaps(Unit& unit, size_t flat) {
   uint64_t covered = 0;
   for (const auto& param : unit.params()) {
@@ -68,7 +68,7 @@ Result<std::unique_ptr<GradientOnDevice>> GradientOnDevice::create(Gradient& gra
 
 GradientOnDevice::~GradientOnDevice() {
   Rank& rank = unit().rank();
-  // The copy of the squares may be under way.
+  // The device may still be copying the squares.
   (void)side().device().synchronize(side().work());
   rank.counters.device.held.fetch_sub(held_);
   for (const Rooms& rooms : flats_) {
@@ -101,12 +101,13 @@ Status GradientOnDevice::add(std::span<const GivenGradient> gradients, void* str
   const std::vector<bool> fresh = gradient_.fresh;
   Status packed = pack(gradients, stream);
   if (packed.ok()) return packed;
-  gradient_.fresh = fresh;  // what has come already counts for nothing
-  // The caller's memory is read no more; a device that has failed is told of below.
+  gradient_.fresh = fresh;  // discards the gradients added so far
+  // Afterwards the device no longer reads the caller's memory. A device failure is reported below.
   (void)side().device().synchronize(side().work());
   copies_.clear();
   Error error = std::move(packed).error();
-  // With a device that has failed this rank gives no gradient any more: its peers are told.
+  // If the device failed, this rank cannot contribute. It reports the failure so that peers stop
+  // waiting.
   if (error.code() == MERON_E_DEVICE) {
     return unit().channel().fail(std::move(error).on(unit().name()));
   }
@@ -130,7 +131,7 @@ Status GradientOnDevice::pack(std::span<const GivenGradient> gradients, void* st
   Device& device = side().device();
   MERON_ASSIGN(const DeviceEvent written, device.record(stream));
   MERON_TRY(device.wait(side().work(), written));
-  // By what the bucket has, what is given, and whether it is added.
+  // Keyed by the bucket's dtype, the gradient's dtype, and true to add rather than copy.
   std::map<std::tuple<DType, DType, bool>, std::vector<meron_cast_task>> tasks;
   for (const GivenGradient& each : gradients) {
     const Param& param = *unit().params()[each.param];
@@ -147,7 +148,7 @@ Status GradientOnDevice::pack(std::span<const GivenGradient> gradients, void* st
     MERON_TRY(device.cast(list, to, from, more, side().work()));
   }
   for (const GivenGradient& each : gradients) gradient_.fresh[each.param] = false;
-  // Pinned memory is copied from when the stream has come so far; the caller may change it at once.
+  // The stream copies from pinned memory later, but the caller may change it once this returns.
   if (!copies_.empty()) MERON_TRY(device.synchronize(side().work()));
   return Ok{};
 }
@@ -230,13 +231,13 @@ std::byte* GradientOnDevice::encoded(size_t flat, int replica) const {
   return flats_[flat].encoded.data() + static_cast<uint64_t>(replica) * encoded_stride(flat);
 }
 
-// Among those of the other replicas.
+// The sums of all replicas are in `parts`.
 std::byte* GradientOnDevice::encoded_sum(size_t flat) const {
   const auto own = static_cast<uint64_t>(unit().axes().own_replica());
   return flats_[flat].parts.data() + own * encoded_stride(flat);
 }
 
-// Encoded parts have a place each; what comes otherwise lies side by side without this rank's.
+// Encoded parts are indexed by replica. Other bytes are contiguous and leave this rank out.
 std::byte* GradientOnDevice::room(const Pass& pass, Step step, size_t flat, int member) const {
   const Axes& axes = unit().axes();
   const Flat& target = unit().flats()[flat];
@@ -253,13 +254,13 @@ std::byte* GradientOnDevice::room(const Pass& pass, Step step, size_t flat, int 
 }
 
 Status GradientOnDevice::begin_squares(bool wanted) {
-  showing_ = false;  // what the host saw was another sum
+  showing_ = false;  // the host was shown an earlier sum
   squares_wanted_ = wanted;
   gradient_.squares.reset();
   return wanted ? place_.zero(squares_.there, MERON_SQUARES_BYTES) : Status(Ok{});
 }
 
-// In the order of the stream.
+// The memory is released in stream order, after the work that reads it.
 void GradientOnDevice::release_bucket() {
   for (Rooms& rooms : flats_) {
     for (DeviceMemory* const room :
@@ -329,7 +330,7 @@ Status GradientOnDevice::take_back() {
 }
 
 Status GradientOnDevice::read_feedback(size_t flat, const Range& range, std::byte* out) const {
-  const Recess recess;  // the copies keep the thread
+  const Recess recess;  // the copies block the thread
   const uint64_t bytes = range.size() * sizeof(float);
   Device& device = side().device();
   MERON_TRY(device.copy(out, residual(flat) + (range.begin - unit().flats()[flat].row.begin), bytes,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A gradient in memory of the device. All work is asked of DeviceSide::work(), so that buckets,
-// sums and the optimizer's step follow each other without a wait; the host waits for the squares of
-// a complete sum only.
+// A gradient in device memory. All work is queued on the stream DeviceSide::work(), so that
+// buckets, sums and the optimizer's step follow each other without a wait. The host waits only for
+// the squares of a complete sum.
 #pragma once
 
 #include <cstddef>
@@ -43,15 +43,15 @@ class GradientOnDevice final : public GradientMemory {
   Status read_feedback(size_t flat, const Range& range, std::byte* out) const override;
   Status write_feedback(size_t flat, const Range& range, const std::byte* data) override;
 
-  // Where the parts of a sum that replicas share lie, encoded where there is a codec, and how far
-  // apart.
+  // Address of the first replica's part of a sum that replicas exchange, encoded if there is a
+  // codec, and the distance in bytes between parts.
   std::byte* shared(size_t flat) const;
   uint64_t shared_stride(size_t flat) const;
 
  private:
-  // bucket: from its first gradient to its sum. From prepare() to the sum, too: the rows that
-  // peers send; the sum of them, where it is apart; the row encoded part by part; what replicas
-  // send. shown: on the host, once it has asked for the sum.
+  // bucket: held from its first gradient until it is summed. rows (sent by peers), row_sum (if
+  // sums_apart), encoded (the row, part by part) and parts (sent by replicas): held from prepare()
+  // to release_bucket(). shown: a copy of the sum on the host, once the host has requested it.
   struct Rooms {
     DeviceMemory sum, residual, bucket, rows, row_sum, encoded, parts;
     Buffer shown;

@@ -31,7 +31,7 @@ Result<std::unique_ptr<GradientOnHost>> GradientOnHost::create(Gradient& gradien
 Result<Buffer> GradientOnHost::promise(uint64_t bytes, const char* what, uint64_t room) {
   Rank& rank = unit().rank();
   const auto take = [&] {
-    const Recess recess;  // while the host is asked: no other thread has the unit yet
+    const Recess recess;  // no other thread has the unit yet
     return rank.arena().promise(bytes, MemoryKind::gradient,
                                 fmt::format("{} of unit '{}'", what, unit().name()), room);
   };
@@ -80,7 +80,7 @@ Status GradientOnHost::reserve() {
         exchange_bytes(rank.plan, {flat.desc}, static_cast<uint64_t>(axes.index()), axes.mesh);
     ring_bytes += round_up(bucket_bytes, kPage) + exchange;
     if (whole) MERON_TRY(reserve_whole(f, exchange));
-    // Saved and loaded with the values, so it is real at once.
+    // Saved and loaded with the values, so it is populated at once.
     if (axes.replicas() && rank.plan.gradient.codec.feedback) {
       const auto take = [&] {
         const Recess recess;
@@ -114,7 +114,7 @@ Status GradientOnHost::provide() {
   Rank& rank = unit.rank();
   const std::vector<Buffer> promised = promised_;
   const auto provide = [&]() -> Status {
-    const Recess recess;  // while the host gives it: other threads wait for their turn
+    const Recess recess;  // other threads wait for their turn
     for (const Buffer& buffer : promised) {
       MERON_TRY(
           rank.arena().provide(buffer, fmt::format("the gradients of unit '{}'", unit.name())));
@@ -202,7 +202,7 @@ std::vector<int> GradientOnHost::bucket_readers(uint64_t reduction, bool between
   return readers;
 }
 
-// ---- What lies where ---------------------------------------------------------------------------
+// ---- Addresses ---------------------------------------------------------------------------------
 
 GradientOnHost::Region GradientOnHost::region_of(Step step, size_t flat,
                                                  const std::byte* data) const {
@@ -213,7 +213,7 @@ GradientOnHost::Region GradientOnHost::region_of(Step step, size_t flat,
               return slot.offsets.buckets[reduction % 2][f];
             }};
   }
-  // The other steps move sums, or encoded ones.
+  // The other steps exchange sums, plain or encoded.
   const auto* const sum = reinterpret_cast<const std::byte*>(buffers.sum);
   const uint64_t sum_bytes = unit().flats()[flat].summed.size() * sizeof(float);
   if (data >= sum && data < sum + sum_bytes) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A gradient in memory of the host, that peers which share it read in place.
+// A gradient in host memory. Local peers read it in place.
 //
-// Where gradients are whole, each unit has a bucket of its own that also accumulates. Where they
-// are sharded, units take buckets from the rank's ring in turn. Either way a bucket may be written
-// again only when every peer has consumed the reduction that it was last read for.
+// If gradients are not sharded, each unit has its own bucket, which also accumulates. If they are
+// sharded, units take buckets from the rank's ring in turn. Either way a bucket may be written
+// again only when every peer has consumed the last reduction that read it.
 //
-// All of it is promised when the unit is made and real from the first gradient on: a unit that is
-// only loaded, gathered or saved never takes it.
+// A unit reserves memory when it is created and populates it at its first gradient. A unit that is
+// only loaded, gathered or saved populates none, except for the codec's feedback.
 #pragma once
 
 #include <cstddef>
@@ -24,38 +24,39 @@ class GradientOnHost final : public GradientMemory {
   explicit GradientOnHost(Gradient& gradient);
   ~GradientOnHost() override;
 
-  // Gives it what was promised, which must be real before the state leaves `empty`. Within the
-  // caller's turn; waits for no rank; may release the lock. MERON_E_NO_MEMORY: it may be called
-  // again.
+  // Populates the reserved memory. Required before the state leaves `empty`. Called within the
+  // caller's turn. Waits for no rank and may release the lock. After MERON_E_NO_MEMORY it may be
+  // called again.
   Status provide();
   bool provided() const { return promised_.empty(); }
-  // Makes buckets f32 if they hold earlier micro-batches and may widen. May release the lock,
-  // within the caller's turn. MERON_E_NO_MEMORY: nothing has changed, and it may be called again.
+  // Converts buckets to f32 if they hold earlier micro-batches and may widen. May release the lock,
+  // within the caller's turn. After MERON_E_NO_MEMORY the values are unchanged, and it may be
+  // called again.
   Status widen();
-  void narrow();  // the way back, at the start of an accumulation
-  // Every rank has detached the unit.
+  void narrow();  // reverts widen(), at the start of an accumulation
+  // Releases all memory. Every rank has detached the unit.
   void give_back();
 
-  // Where the gradient of a param goes, in the gradient dtype. What the micro-batch has not written
-  // yet is zeroed first unless `overwrite`.
+  // Returns the address of a param's gradient in the bucket and marks it as given. If
+  // `overwrite` is false and the bucket has nothing of it yet, zeroes it.
   std::byte* place_of(size_t param, bool overwrite);
-  // Adds (or, first in an accumulation, copies) a gradient that lies on the host. `put`: what it
-  // does once the param counts as given.
+  // Adds a gradient in host memory, or copies it if it is the first of an accumulation. put() does
+  // the same for a param that is already marked as given.
   void accumulate(size_t param, const std::byte* data, DType dtype);
   void put(size_t param, const std::byte* data, DType dtype, bool first);
   bool downloads() const { return download_ != nullptr; }
 
-  // A bucket of the ring, which the state `filling` begins with.
+  // Takes a bucket of the ring, just before the state becomes `filling`.
   void take(GradientRing::Bucket& bucket);
-  // The bucket is read from here on.
+  // Notes the reduction that reads the bucket from now on.
   void note_reduction();
-  // Whether nobody reads the bucket of a reduction any more, and who still may. `between`: replicas
-  // have read it too.
+  // True if all local peers have read the bucket of a reduction. `between`: replicas read it too.
   bool bucket_read(uint64_t reduction, bool between) const;
+  // Members that may still read it.
   std::vector<int> bucket_readers(uint64_t reduction, bool between) const;
 
-  // Where peers find what they read in a step: in each rank's own arena, its begin is at the offset
-  // that a word of its UnitSlot has.
+  // The region that peers read in a step. In each rank's arena it begins at the offset that a word
+  // of that rank's UnitSlot holds.
   struct Region {
     const std::byte* begin = nullptr;
     const std::atomic<uint64_t>& (*offset)(const UnitSlot& slot, uint64_t reduction, size_t flat);
@@ -85,10 +86,10 @@ class GradientOnHost final : public GradientMemory {
   Status write_feedback(size_t flat, const Range& range, const std::byte* data) override;
 
  private:
-  // bucket: the flat in the gradient dtype, valid while filling and reducing (persistent where
-  // gradients are whole; `first` is then that of the first micro-batch). sum: f32, of Flat::summed.
-  // exchange: behind the bucket and valid with it: f32 of the row, where gradients are cut over
-  // replicas; then, with a codec, the row encoded part by part; then, where replicas need the whole
+  // bucket: the flat in the gradient dtype, valid while filling and reducing. If gradients are not
+  // sharded it persists, and `first` is the bucket of the first micro-batch. sum: Flat::summed in
+  // f32. exchange: valid with the bucket. It holds the row in f32 if gradients are sharded over
+  // replicas; then, with a codec, the row encoded part by part; then, if replicas need the full
   // row, this rank's part of the sum encoded.
   struct Buffers {
     std::byte* bucket = nullptr;
@@ -112,9 +113,9 @@ class GradientOnHost final : public GradientMemory {
   PlaceOnHost place_;
   std::vector<Buffers> flats_;
   std::vector<Buffer> buffers_;           // in the arena
-  std::vector<Buffer> promised_;          // of these, what is not real yet
-  std::unique_ptr<Download> download_;    // that the bucket still waits for
-  GradientRing::Bucket* ring_ = nullptr;  // where gradients are sharded, while filling or reducing
+  std::vector<Buffer> promised_;          // those of buffers_ that are not populated yet
+  std::unique_ptr<Download> download_;    // in progress, into the bucket
+  GradientRing::Bucket* ring_ = nullptr;  // if gradients are sharded, while filling or reducing
 };
 
 }  // namespace meron

@@ -32,7 +32,7 @@ Result<bool> OpenBucketOperation::advance() {
   }
   MERON_ASSIGN(const bool may, may_write());
   if (!may) return false;
-  // A whole bucket keeps what earlier micro-batches left; others hold nothing yet.
+  // A bucket of full gradients holds the earlier micro-batches; any other is empty.
   const bool keeps = gradient.on_host() != nullptr && !is_sharded(unit_->rank().plan.gradient);
   gradient.adds = keeps && gradient.state() == GradientState::partial;
   if (!gradient.adds) {
@@ -46,7 +46,7 @@ Result<bool> OpenBucketOperation::advance() {
 Result<bool> OpenBucketOperation::may_write() {
   const Gradient& gradient = unit_->gradient();
   const GradientOnHost* const memory = gradient.on_host();
-  if (memory == nullptr) return true;  // work of the device is done in its order
+  if (memory == nullptr) return true;  // the device works in stream order
   if (is_sharded(unit_->rank().plan.gradient)) return take_from_ring();
   if (memory->bucket_read(gradient.reductions, gradient.between)) return true;
   wait_for(gradient, gradient.reductions, gradient.between);
@@ -59,8 +59,7 @@ void OpenBucketOperation::wait_for(const Gradient& user, uint64_t reduction, boo
   waiting_between_ = between;
 }
 
-// Puts memory in the place of `old`; while the host gives it, and the device pins it, the lock is
-// released.
+// Allocates a buffer of the ring's size and releases `old`. Releases the lock meanwhile.
 Result<Buffer> OpenBucketOperation::replace(const Buffer& old) {
   Rank& rank = unit_->rank();
   GradientRing& ring = rank.ring;
@@ -87,7 +86,7 @@ Result<Buffer> OpenBucketOperation::replace(const Buffer& old) {
 Result<bool> OpenBucketOperation::take_from_ring() {
   GradientRing& ring = unit_->rank().ring;
   auto& buckets = ring.buckets();
-  // Another thread is getting memory for it.
+  // Another thread is allocating a bucket.
   if (ring.growing) return false;
   while (buckets.size() < unit_->rank().plan.gradient.buckets) {
     MERON_ASSIGN(const Buffer buffer, replace({}));
@@ -98,8 +97,8 @@ Result<bool> OpenBucketOperation::take_from_ring() {
            bucket.last_user->on_host()->bucket_read(bucket.last_reduction, bucket.between);
   };
   GradientRing::Bucket* chosen = nullptr;
-  uint64_t first = 0;  // turn of the bucket that is waited for
-  // Of the free ones that which was used last: it is still in this core's cache.
+  uint64_t first = 0;  // turn of the bucket that this rank waits for
+  // Prefers the free bucket that was used last, because it is still in this core's cache.
   for (GradientRing::Bucket& bucket : buckets) {
     if (bucket.held) continue;
     if (free(bucket)) {
@@ -122,8 +121,8 @@ Result<bool> OpenBucketOperation::take_from_ring() {
   return true;
 }
 
-// Whether a bucket can become free: not what the trainer itself still fills, nor what peers of a
-// broken group may still read.
+// Returns an error if no bucket can become free. The trainer still fills each one, or peers of a
+// broken group may still read it.
 Status OpenBucketOperation::check_hope() const {
   const auto& buckets = unit_->rank().ring.buckets();
   Status broken = Ok{};
@@ -148,7 +147,7 @@ std::vector<int> OpenBucketOperation::missing() const {
   return waiting_for_->on_host()->bucket_readers(waiting_reduction_, waiting_between_);
 }
 
-// Buckets are the rank's: their users belong to any group.
+// All units of the rank share its buckets, so the last user may belong to another group.
 Channel& OpenBucketOperation::missing_in() const {
   return waiting_for_ != nullptr ? waiting_for_->unit().channel() : channel_;
 }

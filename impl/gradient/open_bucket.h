@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The begin of a micro-batch: a bucket that may be written.
+// Opens a bucket at the start of a micro-batch.
 #pragma once
 
 #include <memory>
@@ -27,7 +27,7 @@ class OpenBucketOperation final : public Operation {
   Result<bool> take_from_ring();
   Result<Buffer> replace(const Buffer& old);
   Status check_hope() const;
-  // Peers still read a bucket's last reduction.
+  // Records the reduction whose readers hold up a bucket, for missing().
   void wait_for(const Gradient& user, uint64_t reduction, bool between);
 
   std::shared_ptr<Unit> unit_;
@@ -36,7 +36,7 @@ class OpenBucketOperation final : public Operation {
   bool waiting_between_ = false;  // replicas too
 };
 
-// After the wait for a bucket: MERON_E_STATE when another thread has taken it further meanwhile.
+// MERON_E_STATE if another thread began the reduction while this one waited for the bucket.
 Status check_filling(const Unit& unit);
 
 }  // namespace meron

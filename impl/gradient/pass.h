@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one reduction sums, and between whom.
+// The options of one reduction, and the exchanges that follow from them.
 #pragma once
 
 #include <cstdint>
@@ -13,31 +13,32 @@ struct ReduceOptions {
   bool boundary = true;
   double divisor = 1.0;
 
-  // What a complete sum over `members` ranks is multiplied by.
+  // Factor that is applied to a complete sum over `members` ranks.
   float scale(int members) const {
     return static_cast<float>(1.0 / (divisor * (mean ? static_cast<double>(members) : 1.0)));
   }
 };
 
-// Whether a micro-batch stays on the rank: whole gradients accumulate without communication.
+// True if a micro-batch stays on the rank. Full gradients accumulate without communication.
 inline bool stays_local(const Unit& unit, const ReduceOptions& options) {
   return !is_sharded(unit.rank().plan.gradient) && !options.boundary;
 }
 
-// Whether replicas exchange what a reduction sums: each time where gradients are cut over them,
-// else when the accumulation ends.
+// True if replicas take part in a reduction: in each one if gradients are sharded over replicas,
+// else at the accumulation boundary.
 inline bool between_replicas(const Unit& unit, const ReduceOptions& options) {
   if (!unit.axes().replicas()) return false;
   return options.boundary || unit.rank().plan.gradient.sharding == Sharding::world;
 }
 
-// Whether sums over the shard axis are apart from what is accumulated, which is what this rank owns
-// among the replicas then.
+// True if the sums over the shard axis have a buffer of their own. The accumulated sum then covers
+// only this rank's part among the replicas.
 inline bool sums_apart(const Unit& unit) {
   return unit.axes().replicas() && unit.rank().plan.gradient.sharding == Sharding::world;
 }
 
-// Whether what replicas exchange lies elsewhere: the bucket is free once rows are summed.
+// True if replicas exchange sums that are outside the bucket, so that it is free once rows are
+// summed.
 inline bool rows_leave_bucket(const Unit& unit) {
   const Row& gradient = unit.rank().plan.gradient;
   return gradient.sharding == Sharding::shard && gradient.codec.kind == CodecKind::none;
@@ -45,13 +46,13 @@ inline bool rows_leave_bucket(const Unit& unit) {
 
 struct Pass {
   ReduceOptions options;
-  bool ends = false;        // nothing was added: what was summed before is exchanged
+  bool ends = false;        // nothing was added: exchanges the earlier sums
   bool between = false;     // replicas exchange
-  bool direct = false;      // and what they exchange is buckets, which nothing was added to
-  bool shares = false;      // all who need this rank's sums have them in its memory only
+  bool direct = false;      // replicas exchange buckets instead of f32 sums
+  bool shares = false;      // other ranks need this rank's sums
   bool accumulate = false;  // the sum holds earlier micro-batches
 
-  // Of a unit's next reduction.
+  // Returns the pass of a unit's next reduction.
   static Pass of(const Unit& unit, const ReduceOptions& options, bool ends);
 };
 

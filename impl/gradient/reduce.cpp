@@ -69,11 +69,11 @@ Result<std::shared_ptr<ReduceOperation>> ReduceOperation::begin(std::shared_ptr<
 // ---- The order of things -----------------------------------------------------------------------
 
 Result<bool> ReduceOperation::advance() {
-  // A save copies what encoding has lost so far.
+  // A save is copying the feedback, so it must not change now.
   if (stage_ < Stage::settling && unit_->held_for_save() && gradient_.keeps_feedback()) {
     return false;
   }
-  // What this rank fails to give the peers wait for in vain: they are told.
+  // If this rank fails, it reports the failure so that peers stop waiting.
   Result<bool> moved = move();
   if (!moved.ok()) return exchange_->fail(std::move(moved).error().on(unit_->name()));
   return moved;
@@ -132,7 +132,7 @@ Status ReduceOperation::after_shards() {
 }
 
 Status ReduceOperation::after_replicas() {
-  // Sums that replicas share are received where they belong: from here the next unit may begin.
+  // The sums that follow do not use the bucket, so the next unit may take it now.
   if (rows_leave_bucket(*unit_)) memory_.release_bucket();
   if (!pass_.shares) return end_work();
   stage_ = Stage::sums;
@@ -208,8 +208,8 @@ DType ReduceOperation::bucket_type(const Flat& flat, int shard) const {
                                    : unit_->gradient_type(flat, axes.of_shard(shard), reduction_);
 }
 
-// The dtype of all buckets of a flat. Ranks may differ in how many micro-batches they have added:
-// if some give f32, copies of the others' rows are f32 too.
+// Returns the common dtype of a flat's rows from all buckets. Ranks may have added different
+// numbers of micro-batches: if some rows are f32, the others are replaced by copies in f32.
 Result<DType> ReduceOperation::make_alike(size_t index, std::vector<const void*>* buckets,
                                           std::vector<std::shared_ptr<Staging>>* copies) {
   const Flat& flat = unit_->flats()[index];

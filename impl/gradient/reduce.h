@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A reduction, on the host and on devices alike: along the shard axis each rank sums, in f32 and in
 // rank order, its row of all buckets (without replicas: its shard). With replicas, these then
-// exchange their rows: each sums its part of them, in the replicas' order. Where more ranks need a
-// sum than the one that made it, these share it. What travels between replicas may be encoded (qgZ
-// of ZeRO++, arXiv 2306.10209), and what encoding lost stays here as feedback (LoCo, arXiv
+// exchange their rows: each sums its part of them, in the replicas' order. If other ranks need a
+// sum too, they then receive it. Replicas may encode the gradients that they exchange (qgZ of
+// ZeRO++, arXiv 2306.10209). Each rank keeps the error of its encoding as feedback (LoCo, arXiv
 // 2407.04480).
 #pragma once
 
@@ -24,7 +24,7 @@ class ReduceOperation final : public Operation {
   struct Begun {};  // only begin() has one
 
  public:
-  // Where the call is to be posted.
+  // Returns the channel that the call is posted to.
   static Channel& channel_for(const Unit& unit, const ReduceOptions& options);
   // The gradient is `filling`, its memory prepared for `pass`; the call has been posted to
   // channel_for().
@@ -40,9 +40,9 @@ class ReduceOperation final : public Operation {
   bool begins_alone() const override { return true; }
 
  private:
-  // adding: until the bucket has all that was given. shards, replicas, sums: until what peers give
-  // in the step can be read. settling: until the work is done. parting: until nobody reads what
-  // this rank may change next.
+  // adding: waits until the bucket has all gradients of the micro-batch. shards, replicas, sums:
+  // wait until the peers' bytes of the step can be read. settling: waits until the work is done.
+  // parting: waits until no peer reads this rank's sum.
   enum class Stage { adding, shards, replicas, sums, settling, parting };
 
   Result<bool> move();
@@ -62,8 +62,8 @@ class ReduceOperation final : public Operation {
   Status encode_sums();
   Status take_sums();
 
-  // What is given and taken of each trainable flat along an axis: `piece` fills in all but the flat
-  // and the member.
+  // Returns a step with one piece per trainable flat and peer of the axis. `fill` sets all of a
+  // piece except its flat and member.
   ExchangeStep step_along(Step step, Channel& axis,
                           const std::function<void(ExchangePiece&)>& fill);
   Range part_of_replica(const Flat& flat, int replica) const;
@@ -82,7 +82,7 @@ class ReduceOperation final : public Operation {
   Gradient& gradient_;
   GradientMemory& memory_;
   const Pass pass_;
-  uint64_t reduction_ = 0, number_ = 0;  // of the unit's exchanges between replicas
+  uint64_t reduction_ = 0, number_ = 0;  // of the reduction, and of the exchange between replicas
   Stage stage_ = Stage::adding;
   bool completed_ = false;
   std::unique_ptr<GradientExchange> exchange_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of a reduction that is between replicas: each sums its part of all their rows. With a
-// codec rows are encoded part by part, for the replica that sums it.
+// The exchange between replicas in a reduction. Each replica sums its part of all rows. With a
+// codec, each part of a row is encoded for the replica that sums it.
 #include <bit>
 #include <cmath>
 
@@ -10,7 +10,7 @@
 namespace meron {
 namespace {
 
-// Of stochastic rounding: another one for each rank, exchange, flat and part. -1 is the part's sum.
+// Seed of stochastic rounding. It differs by rank, exchange, flat and part; -1 stands for the sum.
 uint64_t rounding_seed(const Unit& unit, uint64_t exchange, size_t flat, int part) {
   uint64_t seed = hash_combine(unit.name_hash(), exchange);
   for (const uint64_t value :
@@ -31,7 +31,7 @@ Range ReduceOperation::part_of_replica(const Flat& flat, int replica) const {
                     unit_->axes().mesh);
 }
 
-// Of the row, as replicas exchange it.
+// The dtype of the rows that replicas exchange without a codec.
 DType ReduceOperation::row_type(size_t flat) const {
   return pass_.direct ? gradient_.type_of(unit_->flats()[flat]) : DType::f32;
 }
@@ -42,7 +42,7 @@ std::byte* ReduceOperation::row_from(size_t flat, uint64_t element) const {
   return row + (element - unit_->flats()[flat].row.begin) * size_of(row_type(flat));
 }
 
-// On the way.
+// Bytes of a part as replicas exchange it.
 uint64_t ReduceOperation::bytes_of_part(size_t flat, const Range& part) const {
   return coded() ? wire_bytes(gradient_.codec, part.size(), sizeof(float))
                  : part.size() * size_of(row_type(flat));
@@ -64,7 +64,7 @@ Status ReduceOperation::begin_replicas() {
         const Range part = part_of_replica(flat, piece.member);
         if (coded()) {
           piece.give = memory_.encoded(piece.flat, piece.member);
-          // Its row is as long as this rank's, and so is its way to this part.
+          // Replicas have rows of the same length, so the part has the same offset in each.
           piece.alike = memory_.encoded(piece.flat, own);
         } else {
           piece.give = row_from(piece.flat, part.begin);
@@ -110,7 +110,7 @@ Status ReduceOperation::encode_rows() {
   return Ok{};
 }
 
-// Only where encoding has found one: a row is read once more.
+// Reads all rows again, so it is called only if encoding has found a non-finite one.
 std::optional<FlatElement> ReduceOperation::first_nonfinite_of_rows() const {
   const Recess recess;  // nothing else changes rows meanwhile
   for (size_t f = 0; f < unit_->flats().size(); ++f) {
@@ -138,7 +138,7 @@ Status ReduceOperation::sum_replicas() {
     sum.type = row_type(f);
     if (pass_.options.boundary) sum.scale = pass_.options.scale(unit_->channel().size());
     sum.count = flat.part.size();
-    // What travels on encoded is squared as it is decoded.
+    // encode_sums() counts the squares of sums that it encodes.
     sum.squares = coded() && pass_.shares ? nullptr : memory_.squares();
     sum.read_next = pass_.shares && unit_->local_replicas().size() > 1;
     MERON_TRY(coded() ? memory_.place().sum_encoded(gradient_.codec, sum)
@@ -147,8 +147,8 @@ Status ReduceOperation::sum_replicas() {
   return Ok{};
 }
 
-// All replicas take the decoded sums, this one too. The error of a sum joins that of this rank's
-// own row, in the sum's scale, and the next exchange adds both.
+// All replicas use the decoded sums, this one too. The error of a sum is added to the feedback of
+// this rank's own row, in the scale of the sum. The next exchange adds both.
 Status ReduceOperation::encode_sums() {
   Place& place = memory_.place();
   const float scale = pass_.options.scale(unit_->channel().size());

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the caller's gradients come into a bucket of the host: copied or added, from its memory or
-// from the device's.
+// Copies or adds the caller's gradients to a bucket of the host.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +13,7 @@
 namespace meron {
 namespace {
 
-// Copies elements `range` of the flat, of which `data` is the first.
+// Copies elements `range` of the flat from `data` into the bucket.
 void copy_range(Rank& rank, std::byte* bucket, const Range& range, uint64_t size,
                 const std::byte* data, CopyPace::Way way) {
   std::byte* const place = bucket + range.begin * size;
@@ -45,7 +44,7 @@ void widen_in_place(ThreadPool& threads, std::byte* bucket, DType type, uint64_t
   kernels::convert(bucket, kernel_type(DType::f32), rest.data(), kernel_type(type), end);
 }
 
-// Adds to f32 what a bucket of `type` would hold of this micro-batch alone.
+// Rounds a gradient to `type`, as a bucket of that type would, and adds it to f32 values.
 void add_rounded(std::byte* to, DType type, const std::byte* from, DType dtype, uint64_t count) {
   alignas(64) std::array<std::byte, kBlock * sizeof(float)> rounded;
   for (uint64_t begin = 0; begin < count; begin += kBlock) {
@@ -61,7 +60,7 @@ void add_rounded(std::byte* to, DType type, const std::byte* from, DType dtype, 
 
 Status GradientOnHost::add(std::span<const GivenGradient> gradients, void* stream) {
   if (!gradients.empty()) MERON_TRY(widen());
-  // Before anything is added, as it may lack memory: the call may be made again.
+  // Comes first because it may run out of memory: nothing is added then, and the caller may retry.
   if (std::any_of(gradients.begin(), gradients.end(),
                   [](const GivenGradient& each) { return each.on_device; })) {
     MERON_ASSIGN(download_, Download::begin(gradient_, *this, gradients, stream));
@@ -134,7 +133,7 @@ void GradientOnHost::stage(size_t index, const Param& param, const std::byte* da
   const Flat& flat = unit().flats()[index];
   const uint64_t size = size_of(gradient_.type_of(flat));
   const Range all{param.place.offset, param.place.offset + param.count};
-  // No peer reads this rank's own shard if sums leave the bucket and are not between replicas.
+  // No peer reads this rank's own shard if gradients are sharded and there are no replicas.
   Range own{all.end, all.end};
   if (is_sharded(rank.plan.gradient) && !unit().axes().replicas()) {
     own.begin = std::clamp(flat.row.begin, all.begin, all.end);
@@ -142,7 +141,7 @@ void GradientOnHost::stage(size_t index, const Param& param, const std::byte* da
   }
   const auto from = [&](uint64_t element) { return data + (element - all.begin) * size; };
   std::byte* const bucket = flats_[index].bucket;
-  // First what peers wait for.
+  // Peers wait for their shards, so these are copied first.
   const uint64_t theirs = all.size() - own.size();
   if (theirs != 0) {
     rank.ring.pace.run(theirs * size, [&](CopyPace::Way way) {
@@ -163,7 +162,7 @@ Status GradientOnHost::widen() {
   for (size_t f = 0; f < flats_.size(); ++f) {
     const Flat& flat = unit.flats()[f];
     if (!flat.desc.trainable || !widens_in_place(flat)) continue;
-    const Recess recess;  // while the host gives it: the caller has the turn
+    const Recess recess;  // for the allocation; the caller has the turn
     MERON_TRY(rank.arena().extend(
         flats_[f].first, flat.desc.elements * sizeof(float),
         fmt::format("the gradient of unit '{}', added up in f32", unit.name())));
@@ -209,8 +208,8 @@ void GradientOnHost::move_bucket(size_t flat, std::byte* to, uint64_t offset) {
   }
 }
 
-// The elements between tensors count in the norm. A bucket of the ring has those of another unit,
-// one that was f32 its own.
+// The elements between tensors count in the norm, so they must be zero. A bucket of the ring has
+// old values of another unit there, and a bucket that was f32 has old values of its own.
 void GradientOnHost::zero_padding() {
   for (const auto& param : unit().params()) {
     const Flat& flat = unit().flat_of(*param);

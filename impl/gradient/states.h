@@ -9,13 +9,13 @@
 
 namespace meron {
 
-// "bucket" is where micro-batches are written, "sum" the f32 result of the reduction (the bucket's
-// own range where the plan keeps whole f32 gradients).
-//   empty      nothing is held that matters; as a sharded sum it counts as zero (ready)
+// Micro-batches are written to the "bucket". The "sum" is the f32 result of the reduction (a range
+// of the bucket if the plan keeps full f32 gradients).
+//   empty      there is no gradient; a sharded sum may be declared complete and is zero (ready)
 //   filling    the trainer writes into the bucket; peers do not read it
 //   reducing   peers read the bucket in place; it must not change
-//   partial    a micro-batch is in (in the bucket, or in the sum), more follow. A sharded sum may
-//              be declared complete (ready), and what was summed may be given up (empty)
+//   partial    the bucket or the sum has a micro-batch, and more follow. A sharded sum may be
+//              declared complete (ready). The gradient may be discarded (empty)
 //   ready      the sum is complete and waits for a step
 enum class GradientState : uint8_t { empty, filling, reducing, partial, ready };
 
