@@ -223,6 +223,36 @@ INSTANTIATE_TEST_SUITE_P(Worlds, FullGradients,
                                   std::get<1>(info.param);
                          });
 
+TEST(Accumulation, ReplicasOfFullGradientsAddMicroBatchesInF32) {
+  for (const char* table :
+       {R"({"mesh": {"shard": 2}, "optimizer": {"sharding": "shard"}})",
+        R"({"mesh": {"shard": 2}, "optimizer": {"sharding": "replica x shard"}})",
+        R"({"mesh": {"shard": 1}, "optimizer": {"sharding": "replica x shard"}})"}) {
+    for (const char* transport : {"shm", "cluster"}) {
+      SCOPED_TRACE(std::string(table) + " " + transport);
+      World world{transport, 4, table};
+      world.node = 2;
+      EXPECT_TRUE(run_world(world, [](int rank, meron_context context) {
+        const Narrow model(context, 5000);
+        const int numbers[3][4] = {{2, 2, 2, 2}, {3, 1, 0, 2}, {1, 1, 1, 1}};
+        for (const auto& given : numbers) {
+          for (int k = 0; k < given[rank]; ++k) model.add(gradient(10 * rank + k, model.count));
+          const std::vector<float> sum = model.end();
+          for (size_t i = 0; i < sum.size(); ++i) {
+            double exact = 0;
+            for (int r = 0; r < 4; ++r) {
+              for (int k = 0; k < given[r]; ++k) {
+                exact += bf16(gradient_at(10 * r + k, static_cast<int64_t>(model.begin() + i)));
+              }
+            }
+            require(std::abs(sum[i] - exact) <= 3e-7 * exact, "the sum is exact to f32");
+          }
+        }
+      }));
+    }
+  }
+}
+
 // The second micro-batch makes the bucket grow, or, under zero0, uses the memory of the sums.
 TEST(Accumulation, TheFirstMicroBatchTakesNoMemoryForOthers) {
   for (const char* plan : {"zero0", "zero1"}) {

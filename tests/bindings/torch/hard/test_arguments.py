@@ -114,7 +114,8 @@ def test_accepts_or_rejects_policies_of_fsdp2() -> None:
         ignored_params=None,
     )
     assert {param.dtype for param in model.parameters()} == {bf16}
-    assert mt.passes.units_below(model)[0].sharding.context.plan.json().count('"bf16"') == 1
+    # Gradients have that dtype, and several passes are added in f32.
+    assert '"dtype": "auto"' in mt.passes.units_below(model)[0].sharding.context.plan.json()
     with pytest.raises(RuntimeError, match="dtype"):
         model(data(0))
     mt.shard(mlp(), mp=MixedPrecisionPolicy(bf16))(data(0))

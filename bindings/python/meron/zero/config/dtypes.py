@@ -107,4 +107,6 @@ def whole_gradients(
     if asked is None and config.stage == 0 and config.dtype == torch.bfloat16:
         asked = torch.float32  # as in DeepSpeed
     accumulated = asked or config.dtype or torch.float32
-    return asked if travel in (None, accumulated) else torch.float32
+    if travel is None:
+        return asked
+    return asked if travel == accumulated and travel != torch.float32 else torch.float32
