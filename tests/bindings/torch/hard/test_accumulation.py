@@ -70,7 +70,7 @@ def error_of(mean: torch.Tensor, gradients: Gradient, count: int, dtype: torch.d
 def test_adds_micro_batches_of_16_bits_in_f32(
     plan: str, dtype: torch.dtype, gradients: Gradient
 ) -> None:
-    for micro_batches in (1, 2, 8, 128):
+    for micro_batches in (1, 2, 64):
         mean = mean_of(plan, gradients, micro_batches, dtype)
         assert error_of(mean, gradients, micro_batches * RANKS, dtype) <= 1e-7, micro_batches
 
