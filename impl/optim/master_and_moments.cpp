@@ -141,7 +141,7 @@ Status FlatStates::fill_memory() {
 
 // The first step of f16 values has to know how large they are.
 void FlatStates::note_values(const float* values, uint64_t count) {
-  if (flat().desc.dtype != DType::f16) return;
+  if (flat().desc.dtype != DType::f16 || on_device()) return;
   for (uint64_t i = 0; i < count; ++i) {
     largest_.value = std::max(largest_.value, kernels::magnitude_of(values[i]));
   }

@@ -117,9 +117,10 @@ Status FlatStates::write(int state, uint64_t first, uint64_t count, const float*
 Status FlatStates::put(uint64_t first, const std::byte* values, DType dtype, uint64_t count) {
   const Recess recess;
   return for_pieces(kMaster, first, count, true, [&](const Piece& piece) {
-    kernels::convert(piece.view.master + (piece.from - piece.origin), kernels::Type::f32,
-                     values + (piece.from - first) * size_of(dtype), kernel_type(dtype),
-                     piece.to - piece.from);
+    float* const master = piece.view.master + (piece.from - piece.origin);
+    kernels::convert(master, kernels::Type::f32, values + (piece.from - first) * size_of(dtype),
+                     kernel_type(dtype), piece.to - piece.from);
+    note_values(master, piece.to - piece.from);
   });
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rank 0's report of a run; unknown keys; the config of activation checkpointing."""
+"""Reports of a run, of values that fp16 cannot hold, of unknown keys; activation checkpointing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import torch
 
 import meron
 from meron import zero
-from model import RANK, config, data, engine_step, twins
+from model import RANK, Scale, config, data, engine_step, twins, whole
 
 pytestmark = pytest.mark.ranks(2)
 
@@ -123,3 +123,27 @@ def test_configures_activation_checkpointing() -> None:
     assert run(1, activation_checkpointing=block)[0] == ""
     assert module.is_configured()
     module.reset()
+
+
+@pytest.mark.parametrize("stage", [1, 3])
+def test_a_value_too_large_for_fp16_is_an_error_and_no_overflow_of_the_loss_scale(
+    stage: int,
+) -> None:
+    """A smaller loss scale would not help, so the step is not skipped as if it did."""
+    model = Scale()
+    with torch.no_grad():
+        model.weight[3] = -65000.0
+    settings = config(
+        stage,
+        optimizer={"type": "SGD", "params": {"lr": 600.0}},
+        fp16={"enabled": True, "initial_scale_power": 2},
+    )
+    engine = zero.initialize(model=model, config=settings)[0]
+    engine.backward(engine())
+    with pytest.raises(
+        meron.NonFiniteError, match=r"a value infinite in f16: .*weight.* element 3"
+    ):
+        engine.step()
+    assert engine.skipped_steps == 0 and engine.cur_scale == 4
+    assert float(whole(model.weight)[3]) == -65000.0
+    engine.destroy()
