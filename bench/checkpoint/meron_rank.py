@@ -31,7 +31,8 @@ class Model:
         elements = min(ELEMENTS, max(4096, size // BYTES // 4 // 4096 * 4096))
         count = max(1, round(size / BYTES / elements))
         self.random = np.random.default_rng(7)
-        self.block = self.random.standard_normal(elements, np.float32)
+        # A second moment is no less than 0.
+        self.block = np.abs(self.random.standard_normal(elements, np.float32))
         self.params = [context.param(f"h.{i}.w", (elements,), "bf16") for i in range(count)]
         self.units = [context.unit(f"h.{i}", [param]) for i, param in enumerate(self.params)]
         self.optimizer = context.adamw(self.units)

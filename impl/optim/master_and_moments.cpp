@@ -390,7 +390,7 @@ Error FlatStates::overflow_error(const StateView& view, uint64_t first, uint64_t
     }
   }
   return Error(MERON_E_NONFINITE,
-               fmt::format("the update on nvme made {} infinite: {}",
+               fmt::format("the update on nvme made {} infinite or NaN: {}",
                            place.kind == NonFinitePlace::Kind::value ? "a value" : "a state",
                            text_of(place, unit_, unit_.rank().transport.rank())),
                "load the last checkpoint, and lower the learning rate or clip the gradients");

@@ -39,7 +39,7 @@ Error StepOperation::skip(double norm) {
 // The kind of the first place is that of all that the error names.
 Error StepOperation::refuse_overflow(const std::string& places) {
   bool in_value = false;
-  std::string dtype;
+  DType dtype = DType::f32;
   std::string param;
   for (int m = channel_.size() - 1; m >= 0; --m) {
     const NonFinitePlace place = place_of(m);
@@ -47,7 +47,7 @@ Error StepOperation::refuse_overflow(const std::string& places) {
     in_value = place.kind == NonFinitePlace::Kind::value;
     const Unit& unit = *optimizer_->units_[place.unit];
     if (place.param >= unit.params().size()) continue;
-    dtype = name_of(unit.params()[place.param]->desc.dtype);
+    dtype = unit.params()[place.param]->desc.dtype;
     param = unit.params()[place.param]->desc.name;
   }
   if (Status dropped = drop_gradients(); !dropped.ok()) return dropped.error();
@@ -57,14 +57,16 @@ Error StepOperation::refuse_overflow(const std::string& places) {
       "nothing was changed and the gradients were discarded, on all ranks: ";
   if (in_value) {
     return Error(MERON_E_NONFINITE,
-                 fmt::format("the step would make a value infinite in {}: {}", dtype, places),
-                 fmt::format("{}lower the learning rate, or train the param in bf16 or f32",
-                             kNothing))
+                 fmt::format("the step would make a value infinite or NaN in {}: {}",
+                             name_of(dtype), places),
+                 fmt::format("{}lower the learning rate, or {}", kNothing,
+                             dtype == DType::f16 ? "train the param in bf16 or f32"
+                                                 : "check the states that were loaded or written"))
         .on(param)
         .during("optimizer_step");
   }
   return Error(MERON_E_NONFINITE,
-               fmt::format("the step would make {} infinite: {}",
+               fmt::format("the step would make {} infinite or NaN: {}",
                            squares ? "exp_avg_sq" : "the momentum", places),
                fmt::format("{}clip the gradients (max_norm), or lower the loss scale", kNothing))
       .during("optimizer_step");
