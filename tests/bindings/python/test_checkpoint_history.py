@@ -56,7 +56,8 @@ def a_run(log: list[str] | None = None) -> Iterator[Run]:
 
 
 def names_in(folder: Path) -> list[str]:
-    return sorted(path.parent.name for path in folder.glob("*/meron.json"))
+    """Names of published checkpoints. A save in progress has a hidden folder."""
+    return sorted(path.parent.name for path in folder.glob("[!.]*/meron.json"))
 
 
 def damage(path: Path) -> None:
