@@ -46,7 +46,7 @@ RULES = (
     Rule("examples/*.md", PAGES),
     Rule("docs/start/*", ("package_start",)),
     Rule("docs/clusters/*", ("command_plan", "command_cluster")),
-    Rule("LICENSE", ("folder:tests/package",)),
+    Rule("LICENSE*", ("folder:tests/package",)),
     *(Rule(name, ()) for name in (".clang-format", ".clang-tidy", ".editorconfig", ".gitignore")),
     *(Rule(name, ()) for name in ("mypy.ini", "ruff.toml", "*/.gitignore", "*/.clang-format")),
     # The build, and the headers that every language is made from.
