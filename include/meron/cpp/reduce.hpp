@@ -93,8 +93,8 @@ inline void wait_reductions(const UnitList& units) {
 inline View reduced(const Param& param) {
   return View(detail::receive(meron_reduced_view, param.handle()));
 }
-// Throws the reduced gradient of a unit away, with the codec's feedback; or the accumulation, before
-// its boundary: then all ranks must do the same. After a step of your own optimizer, call
+// Throws the reduced gradient of a unit away, with the codec's feedback; or the accumulation,
+// before its boundary: then all ranks must do the same. After a step of your own optimizer, call
 // Unit::consume instead.
 inline void discard(const Unit& unit) {
   detail::call(meron_reduce_discard, unit.handle());

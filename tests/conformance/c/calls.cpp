@@ -28,7 +28,8 @@ void call_function(Session& session, const Statement& statement) {
     return;
   }
   if (function == "meron_reduce_scale_feedback") {
-    call(meron_reduce_scale_feedback, session.find<Unit>(statement.name).handle, static_cast<double>(statement.number("factor", 0)));
+    call(meron_reduce_scale_feedback, session.find<Unit>(statement.name).handle,
+         static_cast<double>(statement.number("factor", 0)));
     return;
   }
   if (function == "meron_schedule_drop") {

@@ -123,6 +123,18 @@ def c(common: list[Method]) -> str:
     return C.format(license=LICENSE, note=NOTE, cases="".join(map(c_case, common)))
 
 
+def c_call(arguments: list[str]) -> list[str]:
+    """A call in lines of at most 96 columns, broken as clang-format breaks them."""
+    lines = ["call("]
+    for number, argument in enumerate(arguments):
+        end = ");" if number == len(arguments) - 1 else ","
+        if len(f"{lines[-1]} {argument}{end}") > 96:
+            lines.append("     ")
+        space = "" if lines[-1].endswith(("(", "     ")) else " "
+        lines[-1] += f"{space}{argument}{end}"
+    return lines
+
+
 def c_case(method: Method) -> str:
     found = {
         "context": "session.current().handle",
@@ -137,7 +149,7 @@ def c_case(method: Method) -> str:
             else f'static_cast<{item.kind}>(statement.number("{item.name}", 0))'
         )
     name = method.function.name
-    lines = [f"call({name}, {', '.join(passed)});"]
+    lines = c_call([name, *passed])
     if method.result == TEXT:
         lines.insert(0, f"{'' if method.owned else 'const '}char* out = nullptr;")
         if method.owned:

@@ -44,7 +44,9 @@ typedef struct {
 /**
  * The memory in this rank's bucket for the gradient of `param`, writable: the trainer adds to it.
  * It is zero at the start of an accumulation (unless MERON_GRADIENT_OVERWRITE is given); under a
- * plan that keeps full gradients it contains the sum of the micro-batches so far.
+ * plan that keeps full gradients it contains the sum of the micro-batches so far. Its dtype is the
+ * plan's gradient dtype; with "auto", the default, and full gradients of a 16-bit param it is f32
+ * from the second micro-batch on.
  * @param flags  0 or MERON_GRADIENT_OVERWRITE; the first call for the unit in a micro-batch counts.
  * Ownership: borrowed until meron_reduce_begin of the unit. Blocks: on peers that still read the
  * bucket's last contents, at most the deadline. The unit's first gradient allocates the memory of
