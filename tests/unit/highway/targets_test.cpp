@@ -68,6 +68,7 @@ TEST_F(Targets, AWiderSetIncludesTheNarrowerOnes) {
   const int64_t ladder[] = {HWY_SSSE3, HWY_SSE4, HWY_AVX2, HWY_AVX3, HWY_AVX3_DL};
   bool narrower = true;
   for (const int64_t target : ladder) {
+    if ((target & HWY_TARGETS) == 0) continue;  // kernels are not compiled for it
     const bool has = (targets & target) != 0;
     EXPECT_TRUE(narrower || !has) << hwy::TargetName(target);
     narrower = has;
