@@ -66,8 +66,9 @@ bool Link::start_transfers() {
       continue;
     }
     // A transfer that will never arrive is never done: its operation ends when the peer is found
-    // dead. Messages that a rank sent before it left can still be received.
-    if (!sends && peers_[rank]->gives_nothing && !departed(transfer.rank)) {
+    // dead. Messages that a rank sent before it left can still be received, also while word that it
+    // left has yet to come.
+    if (!sends && gone(transfer.rank) && !departed(transfer.rank)) {
       transfer.bytes = 0;
       continue;
     }

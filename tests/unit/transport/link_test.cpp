@@ -210,6 +210,31 @@ TEST(Link, TheEndOfARankWaitsForTheMateThatItTells) {
   link.close(0);
 }
 
+// Ranks 0 and 1 are one node, and 0 receives word of what 2 did. If 0 has not read yet that 2 left,
+// rank 1 finds the end of its connection first, and still receives what 2 sent.
+TEST(Link, WhatARankSentIsReceivedBeforeTheWordThatItLeft) {
+  Slow slow;
+  meron_transport table = table_of(slow);
+  table.receive = [](void*, uint64_t* request, int32_t, uint64_t tag, void*, uint64_t) {
+    *request = tag;
+    return meron_status{tag == 0 ? MERON_E_IO : MERON_OK};
+  };
+  table.test = [](void*, uint64_t, uint64_t* bytes) {
+    *bytes = 128;
+    return meron_status{MERON_OK};
+  };
+  Link link(table, 1, 3, {});
+  link.attach(std::move(Window::create(1 << 20)).value(), {0, 0, 1});
+  (void)link.pump();
+  ASSERT_FALSE(link.gone(2));
+  std::array<std::byte, 128> data{};
+  const auto batch = std::make_shared<Batch>(3);
+  link.receive(batch, 2, tag_of(0, 1, 0), data.data(), data.size());
+  (void)link.pump();
+  EXPECT_TRUE(batch->done());
+  link.close(0);
+}
+
 // Rank 0's response to a rank 1 with this greeting.
 Result<bool> met(const Link::Hello& other) {
   MessageQueue here, there;
