@@ -3,7 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "gradient/gradient.h"
+#include "kernels/cpu/accumulate.h"
+#include "quant/wire.h"
 
 namespace meron {
 namespace {
@@ -111,6 +116,34 @@ Status DeviceStates::update(const std::vector<DeviceRun>& runs) {
         side().work()));
   }
   return Ok{};
+}
+
+Result<std::optional<uint64_t>> DeviceStates::find_overflow() const {
+  constexpr uint64_t kPiece = 1 << 20;
+  const Flat& flat = this->flat();
+  const uint64_t count = master_ ? flat.owned.size() : 0;
+  const uint64_t size = size_of(flat.desc.dtype);
+  Device& device = side().device();
+  const auto fetch = [&](void* to, const std::byte* from, uint64_t bytes) -> Status {
+    MERON_TRY(device.copy(to, from, bytes, side().work()));
+    add(unit_.rank().counters.device.down, bytes);
+    return device.synchronize(side().work());
+  };
+  std::vector<std::byte> narrow(std::min(count, kPiece) * size);
+  std::vector<float> wide(std::min(count, kPiece));
+  for (uint64_t at = 0; at < count; at += kPiece) {
+    const uint64_t elements = std::min(kPiece, count - at);
+    MERON_TRY(fetch(narrow.data(), owned_values() + at * size, elements * size));
+    kernels::convert(wide.data(), kernels::Type::f32, narrow.data(), kernel_type(flat.desc.dtype),
+                     elements);
+    for (uint64_t i = 0; i < elements; ++i) {
+      if (std::isfinite(wide[i])) continue;
+      float master = 0;
+      MERON_TRY(fetch(&master, master_.data() + (at + i) * sizeof(float), sizeof(master)));
+      if (std::isfinite(master)) return std::optional<uint64_t>(flat.owned.begin + at + i);
+    }
+  }
+  return std::optional<uint64_t>();
 }
 
 DeviceStates::Slice DeviceStates::slice_of(int state, const Range& range) const {

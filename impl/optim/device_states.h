@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "kernels/cpu/update.h"
@@ -33,6 +34,10 @@ class DeviceStates {
   Status fill();
   // Enqueues the update by the gradient sum, on the host or the device. Runs are ascending.
   Status update(const std::vector<DeviceRun>& runs);
+
+  // The first element whose value of 16 bits is infinite or NaN while its master is finite. Waits
+  // for the device.
+  Result<std::optional<uint64_t>> find_overflow() const;
 
   // Copies one array of `range`, a state or kMaster, to or from a record (StateShape) of these
   // elements on the host. They wait for the device.

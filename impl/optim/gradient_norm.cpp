@@ -86,10 +86,15 @@ bool StepOperation::all_published() const {
   return true;
 }
 
-// A step whose norm is ordinary ends here. If some rank's numbers are nearly infinite, the ranks
-// compute the step without storing it and agree once more.
+// A step whose norm is ordinary ends here. If it is not finite, the ranks look for a value that
+// caused it, and if some rank's numbers are nearly infinite, they compute the step without storing
+// it. Then they agree once more.
 Result<bool> StepOperation::agree_on_norm() {
   if (!all_published()) return false;
+  if (agreement_ == Agreement::on_cause) {
+    agreement_ = Agreement::reached;
+    return skip(optimizer_->norm_);
+  }
   if (agreement_ == Agreement::on_overflow) {
     if (std::string found = places(); !found.empty()) return refuse_overflow(std::move(found));
     return accept();
@@ -103,8 +108,10 @@ Result<bool> StepOperation::agree_on_norm() {
   const double norm = std::sqrt(total.value());
   optimizer_->norm_ = norm;
   if (!std::isfinite(norm)) {
-    agreement_ = Agreement::reached;
-    return skip(norm);
+    MERON_ASSIGN(const NonFinitePlace held, find_held_overflow());
+    publish({}, held.unit == NonFinitePlace::kNone ? place_of(channel_.index()) : held);
+    agreement_ = Agreement::on_cause;
+    return false;
   }
   const double max_norm = optimizer_->options_.max_norm;
   // As torch.nn.utils.clip_grad_norm_: the small term keeps a zero norm from dividing.
@@ -115,6 +122,25 @@ Result<bool> StepOperation::agree_on_norm() {
   publish({}, place);
   agreement_ = Agreement::on_overflow;
   return false;
+}
+
+// The first value of this rank that an earlier step made infinite, on a device.
+Result<NonFinitePlace> StepOperation::find_held_overflow() {
+  NonFinitePlace place;
+  for (size_t u = 0; u < optimizer_->units_.size(); ++u) {
+    for (size_t f = 0; f < optimizer_->states_[u].size(); ++f) {
+      const auto& states = optimizer_->states_[u][f];
+      if (!states) continue;
+      Result<std::optional<uint64_t>> found = states->find_held_overflow();
+      if (!found.ok()) return fail(std::move(found).error());
+      if (!*found) continue;
+      place = place_in(*optimizer_->units_[u], f, **found);
+      place.unit = static_cast<uint32_t>(u);
+      place.kind = NonFinitePlace::Kind::held;
+      return place;
+    }
+  }
+  return place;
 }
 
 // The first place that this rank's part of the step would make infinite.

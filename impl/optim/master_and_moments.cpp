@@ -363,6 +363,11 @@ Result<std::optional<Overflow>> FlatStates::find_overflow(const CohortSteps& ste
   return first;
 }
 
+Result<std::optional<uint64_t>> FlatStates::find_held_overflow() const {
+  if (!on_device() || flat().desc.dtype != DType::f16) return std::optional<uint64_t>();
+  return device_->find_overflow();
+}
+
 Error FlatStates::overflow_error(const StateView& view, uint64_t first, uint64_t count) const {
   const kernels::Largest most = limits();
   std::array<float, kBlock> values;

@@ -80,6 +80,10 @@ class FlatStates final : public MasterAccess {
   // States that are not on the host count as zero, so only a gradient's own square is seen there.
   Result<std::optional<Overflow>> find_overflow(const CohortSteps& steps) const;
 
+  // The first element of f16 that an earlier update on the device made infinite. Only the host's
+  // updates are tried before they are stored.
+  Result<std::optional<uint64_t>> find_held_overflow() const;
+
   // `count` elements from `first` of the flat, which this rank owns, as f32. `state`: the index of
   // a state, or kMaster. They wait for the drive or the device; no step may run meanwhile.
   static constexpr int kMaster = DeviceStates::kMaster;

@@ -21,8 +21,9 @@ struct NonFinitePlace {
   uint32_t param = kNone;  // of the unit's; none where the gradient is not on the host
   uint64_t element = 0;    // of the param
   // Where it was found. `decoded`: of a block that a codec made NaN as a whole, as its first.
-  // `state`, `value`: the step would make these infinite.
-  enum class Kind : uint32_t { sum, encoded, decoded, state, value } kind = Kind::sum;
+  // `state`, `value`: the step would make these infinite. `held`: a value that an earlier step made
+  // infinite.
+  enum class Kind : uint32_t { sum, encoded, decoded, state, value, held } kind = Kind::sum;
   // Beside the norm: this rank's numbers are so large that the step could make some of them
   // infinite, so that all ranks look before they take it.
   uint32_t risky = 0;

@@ -24,6 +24,12 @@ Status StepOperation::drop_gradients() {
 }
 
 Error StepOperation::skip(double norm) {
+  for (int m = 0; m < channel_.size(); ++m) {
+    const NonFinitePlace place = place_of(m);
+    if (place.unit != NonFinitePlace::kNone && place.kind == NonFinitePlace::Kind::held) {
+      return refuse_held(place, m);
+    }
+  }
   const std::string found = places();
   if (Status dropped = drop_gradients(); !dropped.ok()) return dropped.error();
   end();
@@ -33,6 +39,22 @@ Error StepOperation::skip(double norm) {
                                          : "the gradient is not finite: " + found),
                "nothing was changed and the gradients were discarded, on all ranks: skip this "
                "step, or lower the learning rate or loss scale")
+      .during("optimizer_step");
+}
+
+// Each later step would fail, whatever its loss scale is.
+Error StepOperation::refuse_held(const NonFinitePlace& place, int member) {
+  const Unit& unit = *optimizer_->units_[place.unit];
+  const std::string found = text_of(place, unit, channel_.members().world_rank(member));
+  const std::string param =
+      place.param < unit.params().size() ? unit.params()[place.param]->desc.name : unit.name();
+  if (Status dropped = drop_gradients(); !dropped.ok()) return dropped.error();
+  end();
+  return Error(MERON_E_NONFINITE,
+               fmt::format("an earlier step made a value infinite in f16: {}", found),
+               "load the last checkpoint, and lower the learning rate, or train the param in bf16 "
+               "or f32")
+      .on(param)
       .during("optimizer_step");
 }
 

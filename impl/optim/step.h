@@ -49,11 +49,13 @@ class StepOperation final : public Operation {
   kernels::ExactSum squares_of(int member) const;
   NonFinitePlace place_of(int member) const;
   Result<NonFinitePlace> find_overflow();
+  Result<NonFinitePlace> find_held_overflow();
   // All ranks take the step.
   Result<bool> accept();
   // No rank takes it, and all drop the gradients.
   Status drop_gradients();
   Error skip(double norm);
+  Error refuse_held(const NonFinitePlace& place, int member);
   Error refuse_overflow(const std::string& places);
   // The first place, and how many other ranks have one; empty: none has.
   std::string places() const;
@@ -80,9 +82,9 @@ class StepOperation final : public Operation {
   std::shared_ptr<Optimizer> optimizer_;  // null: the step has ended
   std::vector<GroupOptions> groups_;      // as they were when the step began
   uint64_t norm_number_ = 0;
-  // Of the ranks, on the norm; then, if their numbers are nearly infinite, on whether the step
-  // would make some infinite.
-  enum class Agreement { on_norm, on_overflow, reached };
+  // Of the ranks, on the norm; then, if it is not finite, on its cause, and if their numbers are
+  // nearly infinite, on whether the step would make some infinite.
+  enum class Agreement { on_norm, on_cause, on_overflow, reached };
   Agreement agreement_ = Agreement::on_norm;
   CohortSteps numbers_;        // once the norm is known
   StatePass* pass_ = nullptr;  // the optimizer's; null: nothing is on nvme

@@ -151,7 +151,9 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_get_param_group(meron_par
  * the unit that is leased or not reduced), MERON_E_HANDLE, MERON_E_STALE, -3xx; from the wait:
  * MERON_E_NONFINITE on all ranks if the norm is not finite, or if the step would make a state
  * infinite or a value too large for its dtype: nothing was changed, and the gradients are discarded
- * (states on tier nvme: the group is broken if their sums overflow over several steps); MERON_E_IO
+ * (states on tier nvme: the group is broken if their sums overflow over several steps; on tier
+ * device only gradients are looked at before the step, and a later step whose norm is not finite
+ * names a value of f16 that became infinite); MERON_E_IO
  * and MERON_E_CORRUPT if a drive failed or returned other bytes than were written: the group is
  * broken, so continue from a checkpoint.
  */

@@ -52,7 +52,7 @@ const MERON_E_STATE = meron_status(-103) # the call is valid, but not in the obj
 const MERON_E_DUPLICATE = meron_status(-104) # a name or an object given twice
 const MERON_E_UNSUPPORTED = meron_status(-105) # valid, but this build or this plan does not offer it
 const MERON_E_PARSE = meron_status(-106) # text that does not parse; the message has line and key
-const MERON_E_NONFINITE = meron_status(-107) # a gradient holds NaN or infinity; the step changed nothing
+const MERON_E_NONFINITE = meron_status(-107) # gradients hold NaN or infinity, or a step makes a value infinite
 const MERON_E_CANCELLED = meron_status(-108) # should_stop ended a wait, or the object was released
 const MERON_E_NO_MEMORY = meron_status(-200) # no memory, or the context's limit is reached; the message has the figures
 const MERON_E_IO = meron_status(-201) # a file, a socket or a mapping failed
@@ -2083,8 +2083,10 @@ Errors: MERON_E_STATE (names the unit that is leased or not reduced), MERON_E_HA
 MERON_E_STALE, -3xx; from the wait: MERON_E_NONFINITE on all ranks if the norm is not finite, or
 if the step would make a state infinite or a value too large for its dtype: nothing was changed,
 and the gradients are discarded (states on tier nvme: the group is broken if their sums overflow
-over several steps); MERON_E_IO and MERON_E_CORRUPT if a drive failed or returned other bytes
-than were written: the group is broken, so continue from a checkpoint.
+over several steps; on tier device only gradients are looked at before the step, and a later
+step whose norm is not finite names a value of f16 that became infinite); MERON_E_IO and
+MERON_E_CORRUPT if a drive failed or returned other bytes than were written: the group is
+broken, so continue from a checkpoint.
 """
 @inline meron_optimizer_step_begin(out, optimizer, err) = ccall(
         functions.meron_optimizer_step_begin, meron_status, (Ptr{meron_future}, meron_optimizer,

@@ -92,7 +92,7 @@ class ParseError(CallError, ValueError):
 
 
 class NonFiniteError(CallError, ArithmeticError):
-    """A gradient holds NaN or infinity; the step changed nothing."""
+    """Gradients hold NaN or infinity, or a step makes a value infinite."""
 
     status, name = -107, "MERON_E_NONFINITE"
 

@@ -142,6 +142,34 @@ def test_refuses_the_first_step_of_a_large_f16_value() -> None:
             optimizer.step()
 
 
+def test_a_step_names_a_value_of_f16_that_an_earlier_one_made_infinite_on_a_device() -> None:
+    """No step is tried there before it is stored, so the next one that fails looks for it."""
+    tier = {"tier": "device"}
+    plan = {"preset": "zero3", "param": tier, "gradient": tier, "optimizer": tier}
+    with meron.open(0, 1, "self", plan=plan, timeout=20.0, device="emulated") as ctx:
+        value = np.zeros(400, np.float16)
+        value[333] = 65000
+        unit, param = trained(ctx, value, "f16")
+        optimizer = ctx.sgd([unit], lr=1.0)
+        gradient = np.zeros(400, np.float16)
+        gradient[7] = np.inf
+        unit.reduce({param: gradient}).wait()
+        with pytest.raises(meron.NonFiniteError, match="the global gradient norm is inf"):
+            optimizer.step()
+        gradient[7], gradient[333] = 0, -800
+        step(unit, param, optimizer, gradient)
+        assert np.isposinf(values_of(unit, param)[333])
+        unit.reduce({param: np.full(400, np.nan, np.float16)}).wait()
+        with pytest.raises(meron.NonFiniteError) as caught:
+            optimizer.step()
+        assert "an earlier step made a value infinite in f16: 'w' of unit 'u', element 333" in str(
+            caught.value
+        )
+        assert caught.value.subject == "w"
+        unit.reduce({param: np.zeros(400, np.float16)}).wait()
+        optimizer.step()  # its gradients are finite
+
+
 def on_nvme(folder: Path, dtype: str = "f32") -> dict[str, Any]:
     return {
         "preset": "zero3",

@@ -51,7 +51,7 @@ pub const MERON_E_DUPLICATE: meron_status = -104;
 pub const MERON_E_UNSUPPORTED: meron_status = -105;
 /// Text that does not parse; the message has line and key
 pub const MERON_E_PARSE: meron_status = -106;
-/// A gradient holds NaN or infinity; the step changed nothing
+/// Gradients hold NaN or infinity, or a step makes a value infinite
 pub const MERON_E_NONFINITE: meron_status = -107;
 /// should_stop ended a wait, or the object was released
 pub const MERON_E_CANCELLED: meron_status = -108;
@@ -2492,9 +2492,10 @@ extern "C" {
     /// MERON_E_STALE, -3xx; from the wait: MERON_E_NONFINITE on all ranks if the norm is not
     /// finite, or if the step would make a state infinite or a value too large for its dtype:
     /// nothing was changed, and the gradients are discarded (states on tier nvme: the group is
-    /// broken if their sums overflow over several steps); MERON_E_IO and MERON_E_CORRUPT if a
-    /// drive failed or returned other bytes than were written: the group is broken, so continue
-    /// from a checkpoint.
+    /// broken if their sums overflow over several steps; on tier device only gradients are looked
+    /// at before the step, and a later step whose norm is not finite names a value of f16 that
+    /// became infinite); MERON_E_IO and MERON_E_CORRUPT if a drive failed or returned other bytes
+    /// than were written: the group is broken, so continue from a checkpoint.
     #[must_use]
     pub fn meron_optimizer_step_begin(
         out: *mut meron_future,

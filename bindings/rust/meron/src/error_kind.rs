@@ -23,7 +23,7 @@ pub enum ErrorKind {
     Unsupported,
     /// Text that does not parse; the message has line and key.
     Parse,
-    /// A gradient holds NaN or infinity; the step changed nothing.
+    /// Gradients hold NaN or infinity, or a step makes a value infinite.
     NonFinite,
     /// should_stop ended a wait, or the object was released.
     Cancelled,

@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 import torch
-from rules import RANK, RULES, loss_of, sharded
+from rules import RANK, RANKS, RULES, loss_of, sharded
 from torch import nn
 
 import meron
@@ -221,3 +221,31 @@ def test_zero_grad_drops_gradients_of_a_failed_step() -> None:
     for plan in ("zero3", "zero1", "zero0"):
         for fails in (by_a_write, by_a_gather, by_an_interrupt, by_an_interrupt_and_again):
             under(plan, fails)
+
+
+@pytest.mark.parametrize("plan", ["zero1", "zero3"])
+def test_a_step_of_torch_names_a_value_that_f16_cannot_hold(plan: str) -> None:
+    model = nn.Linear(64, 64, bias=False, dtype=torch.float16)
+    nn.init.zeros_(model.weight)
+    mt.shard(model, plan=plan)
+    optimizer = mt.shard_optimizer(model, torch.optim.SGD(model.parameters(), lr=1.0))
+
+    def step(gradient: float) -> None:
+        full = torch.zeros(64, 64, dtype=torch.float16)
+        full[63, 5] = gradient
+        model(torch.ones(1, 64, dtype=torch.float16)).sum().backward()
+        mt.set_full_grad(model.weight, full)
+        optimizer.step()
+
+    step(-65000)
+    step(-500)  # 65,500, which rounds to a number
+    with pytest.raises(meron.NonFiniteError) as caught:
+        step(-800)
+    assert (
+        "the step made a value infinite in f16: 'Linear.weight', element 4037, in the shard of "
+        f"rank {RANKS - 1}. The optimizer has taken the step, on all ranks." in str(caught.value)
+    )
+    assert caught.value.subject == "Linear.weight"
+    assert torch.isposinf(mt.full_param(model.weight)[63, 5])
+    with pytest.raises(meron.NonFiniteError, match="element 4037"):
+        step(0)  # it still cannot hold it

@@ -25,6 +25,7 @@ from meron.torch import registry
 from meron.torch.api import require_units, shardings_below
 from meron.torch.guard import plain
 from meron.torch.optim.agreement import StepAgreement
+from meron.torch.optim.f16_range import check_f16_range
 from meron.torch.optim.in_place import COUNT, InPlace, InPlaceRule, keep_f32_states
 from meron.torch.optim.states import NUMBERS, numbers_in
 from meron.torch.sharded_context import ShardedContext
@@ -387,7 +388,8 @@ def wrap(optimizer: torch.optim.Optimizer, shards: Shards) -> None:
     def step(self: torch.optim.Optimizer, closure: Any = None) -> Any:
         """One step on this rank's shards; publishes the new values. Collective.
 
-        Raises ArgumentError on all ranks if their groups or frozen params differ.
+        Raises ArgumentError on all ranks if their groups or frozen params differ; NonFiniteError on
+        all ranks if an f16 param cannot hold its new value.
         """
         loss = None
         if closure is not None:
@@ -410,6 +412,8 @@ def wrap(optimizer: torch.optim.Optimizer, shards: Shards) -> None:
         finally:
             shards.forget_gradients()
         shards.consume()
+        for sharding, own in shards.of_shardings(shards.units()):
+            check_f16_range(sharding, own, shards.parts)
         return loss
 
     def zero_grad(self: torch.optim.Optimizer, set_to_none: bool = True) -> None:

@@ -21,7 +21,7 @@ public enum Status {
     UNSUPPORTED(-105),
     /** Text that does not parse; the message has line and key. */
     PARSE(-106),
-    /** A gradient holds NaN or infinity; the step changed nothing. */
+    /** Gradients hold NaN or infinity, or a step makes a value infinite. */
     NONFINITE(-107),
     /** should_stop ended a wait, or the object was released. */
     CANCELLED(-108),
