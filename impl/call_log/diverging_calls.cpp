@@ -4,11 +4,31 @@
 #include <fmt/format.h>
 
 namespace meron {
+namespace {
+
+// What a call hashes into its fingerprint, and does not show.
+const char* hidden_arguments(CallKind kind) {
+  switch (kind) {
+    case CallKind::create_optimizer:
+      return "the rule or an option of it";
+    case CallKind::step:
+      return "a learning rate, another option of a param group, the number of steps or the params "
+             "that the step skips";
+    case CallKind::reduce:
+    case CallKind::finish:
+      return "the operation, the divisor or another option";
+    default:
+      return "an argument that the message does not show";
+  }
+}
+
+}  // namespace
 
 Error diverging_calls(uint64_t sequence, int rank, const CallRecord& own, int peer,
                       const CallRecord& other, std::string difference) {
   if (difference.empty() && call_text(own) == call_text(other)) {
-    difference = "; the names are equal, but arguments that the message does not show differ";
+    difference = fmt::format("; the names are equal, and {} differs",
+                             hidden_arguments(static_cast<CallKind>(own.operation)));
   }
   return Error(MERON_E_MISMATCH,
                fmt::format("ranks diverge at call {}: rank {} called {}, rank {} called {}{}",

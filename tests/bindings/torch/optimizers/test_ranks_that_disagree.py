@@ -137,3 +137,14 @@ def test_the_optimizers_of_the_engine_show_the_max_norm_of_each_rank() -> None:
         backward(model)
     shown = f"On this rank AdamW has max_norm {1 + RANK};" in str(caught.value)
     assert shown == (optimizer is None)
+
+
+def test_the_engines_optimizer_says_what_may_differ() -> None:
+    """The engine compares a hash of the options, so its message lists what is in it."""
+    model = torch.nn.Linear(4, 4)
+    mt.shard(model, plan="zero3")
+    optimizer = mt.AdamW(model, lr=0.01)
+    backward(model)
+    optimizer.param_groups[0]["lr"] = 0.01 * (1 + RANK)
+    with pytest.raises(meron.MismatchError, match="a learning rate, another option of a param gr"):
+        optimizer.step()
