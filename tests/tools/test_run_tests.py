@@ -184,11 +184,19 @@ class Stages(unittest.TestCase):
         return self.result(preset + how)
 
     def main(self, *words: str) -> tuple[int, str]:
+        """Its result and output, once its builds have ended: the next test replaces what they
+        call."""
+        before = threading.enumerate()
         with (
             mock.patch.object(sys, "argv", ["run_tests.py", *words]),
             contextlib.redirect_stdout(io.StringIO()) as shown,
         ):
-            return run_tests.main(), shown.getvalue()
+            code = run_tests.main()
+            self.allowed.set()
+            for thread in threading.enumerate():
+                if thread not in before:
+                    thread.join(10)
+            return code, shown.getvalue()
 
     def test_the_first_preset_is_tested_while_the_others_are_built(self) -> None:
         self.allowed.clear()
