@@ -19,7 +19,7 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free);
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
 inline constexpr uint64_t kWindowMagic = 0x6e6f72656d000002ull;  // "meron", layout 2
-inline constexpr uint32_t kProtocol = 1;
+inline constexpr uint32_t kProtocol = 2;
 // True if it is that of any version.
 inline constexpr bool is_magic(uint64_t magic) {
   constexpr int kLayoutBits = 24;

@@ -37,7 +37,7 @@ Link::Link(const meron_transport& table, int rank, int world_size, const Hello& 
   for (int r = 0; r < world_size; ++r) {
     peers_.push_back(std::make_unique<Peer>());
     nodes_.push_back(r);
-    proxies_.push_back(r);
+    relays_.push_back(r);
     via_local_peer_.push_back(false);
     if (r != rank) others.push_back(r);
   }
@@ -48,16 +48,15 @@ Link::Link(const meron_transport& table, int rank, int world_size, const Hello& 
 
 void Link::attach(std::shared_ptr<Window> window, std::vector<int> nodes) {
   std::map<int, std::vector<int>> members;
-  size_t position = 0;  // of this rank in its node
   for (int r = 0; r < world_size_; ++r) {
     auto& node = members[nodes[static_cast<size_t>(r)]];
-    if (r == rank_) position = node.size();
+    if (r == rank_) position_ = node.size();
     node.push_back(r);
   }
   const std::lock_guard pumping(pump_mutex_);
   const std::lock_guard queues(queue_mutex_);
-  proxies_.clear();
-  for (const auto& [node, ranks] : members) proxies_.push_back(ranks[position % ranks.size()]);
+  relays_.clear();
+  for (const auto& [node, ranks] : members) relays_.push_back(ranks[position_ % ranks.size()]);
   const auto& local_peers = members[nodes[static_cast<size_t>(rank_)]];
   for (const auto& [node, ranks] : members) {
     for (size_t p = 0; p < ranks.size(); ++p) {
@@ -76,13 +75,13 @@ void Link::append(std::span<const int> ranks, Kind kind, uint64_t offset, const 
   const std::lock_guard lock(queue_mutex_);
   // Once to each node.
   std::vector<std::vector<std::byte>*> outboxes;
-  std::vector<bool> told(proxies_.size(), false);
+  std::vector<bool> told(relays_.size(), false);
   told[static_cast<size_t>(nodes_[static_cast<size_t>(rank_)])] = true;
   for (const int rank : ranks) {
     const auto node = static_cast<size_t>(nodes_[static_cast<size_t>(rank)]);
     if (told[node]) continue;
     told[node] = true;
-    outboxes.push_back(&peers_[static_cast<size_t>(proxies_[node])]->outbox);
+    outboxes.push_back(&peers_[static_cast<size_t>(relays_[node])]->outbox);
   }
   // If memory runs out, no node gets a part of it.
   for (auto* const outbox : outboxes) make_room(*outbox, bytes + records * sizeof(Record));

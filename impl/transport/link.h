@@ -4,7 +4,9 @@
 // Each node has a shared segment with the same layout; a rank that shares no memory is a node of
 // its own. Ranks see each other's progress in words and small records (control.h, UnitSlot). A rank
 // writes these into its own segment and sends them to the same offset of the other nodes' segments:
-// store(). One rank of each node, always the same for a sender, writes them there. Values and
+// store(). One rank of each node, the sender's relay there, writes them. A relay that leaves before
+// others of its node has a successor. The sender says `bye` to the relay after its last record, and
+// uses the successor once the relay has answered, because all is written by then. Values and
 // gradients, whose place or time differs by rank, are sent and received in batches: Batch.
 //
 // A link has two sides. The engine queues stores and transfers under its context's lock, and never
@@ -122,7 +124,7 @@ class Link {
   void close(int64_t patience_ns);
 
  private:
-  enum class Kind : uint32_t { data, word, claim, hello };
+  enum class Kind : uint32_t { data, word, claim, hello, bye };
   struct Record {
     uint64_t offset;
     uint32_t bytes;
@@ -156,6 +158,8 @@ class Link {
     std::deque<ControlSend> sends;   // under way, in order
     std::vector<std::byte> sending;  // the next, which the transport would not take yet
     ControlReceive receive;
+    bool bye_queued = false, bye_received = false;
+    int waits_for = -1;  // the relay before this one, whose bye comes first; -1: none
   };
   struct Peer {
     // Of the pumping thread.
@@ -179,6 +183,9 @@ class Link {
   bool receive_control(int rank);
   bool send_control(int rank);
   void take_from_outbox(Peer& peer);
+  bool follows(int rank) const;
+  void say_bye(int rank);
+  bool is_relay() const;
   bool start_transfers();
   bool start_messages(Transfer& transfer, bool& blocked);
   bool has_turn(const Transfer& transfer) const;
@@ -197,9 +204,10 @@ class Link {
 
   const meron_transport table_;
   const std::string name_;
-  std::shared_ptr<Window> window_;    // and nodes_ and proxies_: set once, by attach()
+  std::shared_ptr<Window> window_;    // and nodes_ and position_: set once, by attach()
   std::vector<int> nodes_;            // by rank
-  std::vector<int> proxies_;          // by node: who puts there what this rank says
+  std::vector<int> relays_;           // by node: who writes there what this rank says
+  size_t position_ = 0;               // of this rank in its node
   std::vector<bool> via_local_peer_;  // by rank: a local peer receives what it writes
   const int rank_;
   const int world_size_;
@@ -208,7 +216,7 @@ class Link {
   std::atomic<bool> in_turn_{false};
 
   std::vector<std::unique_ptr<Peer>> peers_;  // by world rank; this rank's is not used
-  mutable std::mutex queue_mutex_;            // guards the outboxes, queued_ and stranger_
+  mutable std::mutex queue_mutex_;            // guards outboxes, relays_, queued_ and stranger_
   std::vector<Transfer> queued_;              // not yet seen by the pump
   std::optional<Error> stranger_;             // what was wrong with a hello
 

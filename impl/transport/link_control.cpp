@@ -9,6 +9,7 @@
 
 #include "transport/control.h"
 #include "transport/link.h"
+#include "transport/make_room.h"
 
 namespace meron {
 namespace {
@@ -67,7 +68,7 @@ bool Link::send_control(int rank) {
       return true;
     }
   }
-  while (true) {
+  while (!follows(rank)) {
     if (peer.control.sending.empty()) take_from_outbox(peer);
     if (peer.control.sending.empty()) return moved;
     // Before the transport has the bytes: they must stay until the request has ended.
@@ -84,6 +85,66 @@ bool Link::send_control(int rank) {
     next.bytes = std::exchange(peer.control.sending, {});
     moved = true;
   }
+  return moved;
+}
+
+// True while a relay's predecessor may still have records to write. Later ones have to wait.
+bool Link::follows(int rank) const {
+  const int before = peers_[static_cast<size_t>(rank)]->control.waits_for;
+  if (before < 0) return false;
+  const Peer& peer = *peers_[static_cast<size_t>(before)];
+  return !peer.control.bye_received && !peer.gives_nothing && !peer.gone.load();
+}
+
+// Says bye to a remote rank that leaves, or answers one that has said it. Records that wait to be
+// sent to a relay go to its successor.
+void Link::say_bye(int rank) {
+  Peer& peer = *peers_[static_cast<size_t>(rank)];
+  const auto node = static_cast<size_t>(nodes_[static_cast<size_t>(rank)]);
+  const Record bye{0, sizeof(uint64_t), Kind::bye};
+  const uint64_t nothing = 0;
+  const std::lock_guard lock(queue_mutex_);
+  std::vector<int> staying;
+  for (int r = 0; r < world_size_; ++r) {
+    if (nodes_[static_cast<size_t>(r)] == nodes_[static_cast<size_t>(rank)] && !departed(r)) {
+      staying.push_back(r);
+    }
+  }
+  make_room(peer.outbox, sizeof(bye) + sizeof(nothing));
+  if (relays_[node] == rank && departed(rank) && !staying.empty()) {
+    const int next = staying[position_ % staying.size()];
+    Peer& successor = *peers_[static_cast<size_t>(next)];
+    make_room(successor.outbox, peer.control.sending.size() + peer.outbox.size());
+    for (std::vector<std::byte>* const records : {&peer.control.sending, &peer.outbox}) {
+      successor.outbox.insert(successor.outbox.end(), records->begin(), records->end());
+      records->clear();
+    }
+    successor.control.waits_for = follows(rank) ? peer.control.waits_for : rank;
+    peer.control.waits_for = -1;
+    relays_[node] = next;
+  }
+  const auto* head = reinterpret_cast<const std::byte*>(&bye);
+  const auto* word = reinterpret_cast<const std::byte*>(&nothing);
+  peer.outbox.insert(peer.outbox.end(), head, head + sizeof(bye));
+  peer.outbox.insert(peer.outbox.end(), word, word + sizeof(nothing));
+  peer.control.bye_queued = true;
+}
+
+// True if a rank of this node stays, and a remote rank may still speak to it by way of this one.
+bool Link::is_relay() const {
+  if (window_ == nullptr) return false;
+  bool mates = false, speakers = false;
+  for (int r = 0; r < world_size_; ++r) {
+    if (r == rank_ || departed(r)) continue;
+    const Peer& peer = *peers_[static_cast<size_t>(r)];
+    if (nodes_[static_cast<size_t>(r)] == nodes_[static_cast<size_t>(rank_)]) {
+      mates = true;
+    } else {
+      speakers =
+          speakers || (!peer.control.bye_received && !peer.gives_nothing && !peer.gone.load());
+    }
+  }
+  return mates && speakers;
 }
 
 // Whole records, as many as a message holds.
@@ -142,6 +203,9 @@ bool Link::apply(int rank, std::span<const std::byte> message) {
             none, static_cast<uint32_t>(value), std::memory_order_seq_cst);
         break;
       }
+      case Kind::bye:
+        peers_[static_cast<size_t>(rank)]->control.bye_received = true;
+        break;
       case Kind::hello: {
         Hello hello;
         std::memcpy(&hello, from, std::min<size_t>(record.bytes, sizeof(hello)));

@@ -43,6 +43,9 @@ bool Link::pump_control(int rank) {
   Peer& peer = *peers_[static_cast<size_t>(rank)];
   bool moved = false;
   if (!peer.gives_nothing) moved = receive_control(rank);
+  const bool remote = nodes_[static_cast<size_t>(rank)] != nodes_[static_cast<size_t>(rank_)];
+  const bool parting = peer.control.bye_received || departed(rank);
+  if (remote && parting && !peer.control.bye_queued) say_bye(rank);
   if (!peer.takes_nothing) moved = send_control(rank) || moved;
   const bool via_local_peer = via_local_peer_[static_cast<size_t>(rank)];
   const int64_t grace = via_local_peer ? kLocalPeerGraceNs : peer.gives_nothing ? 0 : kGraceNs;
@@ -109,7 +112,7 @@ void Link::close(int64_t patience_ns) {
     {
       const std::lock_guard pumping(pump_mutex_);
       if (closed_) return;
-      if (!unsent() || deadline.passed()) {
+      if ((!unsent() && !is_relay()) || deadline.passed()) {
         closed_ = true;
         cancel_all();
         break;

@@ -57,6 +57,29 @@ TEST_P(Groups, AreWorldsOfTheirOwn) {
   EXPECT_EQ(0, std::memcmp(apart.data(), alone.data(), 4 * count * sizeof(float)));
 }
 
+// Ranks 0, 1 and 2 are one node, and 0 receives what 3 says to the node, then 1. These have no part
+// in the group, and leave first. Rank 3 makes its first call when they wait for it, or when they
+// have given up.
+TEST(GroupsOfNodes, TrainOnAfterRanksOutsideThemHaveLeft) {
+  for (const int late : {200'000, 1'300'000}) {
+    for (const char* plan : {"zero3", "zero1"}) {
+      SCOPED_TRACE(std::string(plan) + " after " + std::to_string(late));
+      World world{.transport = "cluster", .ranks = 4, .plan = plan};
+      world.node = 3;
+      std::vector<float> unused(weight_count());
+      EXPECT_TRUE(run_world(world, [&](int rank, meron_context context) {
+        const int32_t members[] = {2, 3};
+        meron_group group{};
+        CALL(meron_group_create, &group, context, members, 2);
+        if (rank == 0) return;
+        usleep(rank == 1 ? 50'000 : rank == 2 ? 100'000 : late);
+        if (rank == 1) return;
+        train(context, group, rank - 2, 2, 0, unused.data());
+      }));
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Groups,
                          testing::Values(Shape{"shm", "zero3", 0}, Shape{"local", "zero3", 0},
                                          Shape{"shm", "zero1", 0}, Shape{"shm", "mics(1)", 0},

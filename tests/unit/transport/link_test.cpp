@@ -235,6 +235,65 @@ TEST(Link, WhatARankSentIsReceivedBeforeTheWordThatItLeft) {
   link.close(0);
 }
 
+// Ranks 1 and 2 are one node, and 1 writes what rank 0 says to it, until it leaves. Then 2 does,
+// but not before 1 has written all: a word stays behind the data that it announces.
+TEST(Link, TheNextRelayWaitsUntilTheLastHasWrittenAll) {
+  struct Relays {
+    std::array<int, 3> sent{};                   // messages, by rank
+    std::array<std::vector<std::byte>, 3> said;  // what a rank has to say, once
+    std::array<std::byte*, 3> into{};
+  } relays;
+  meron_transport table = MERON_TRANSPORT_INIT;
+  table.user = &relays;
+  table.send = [](void* user, uint64_t* request, int32_t rank, uint64_t, const void*, uint64_t) {
+    ++static_cast<Relays*>(user)->sent[static_cast<size_t>(rank)];
+    *request = 0;
+    return meron_status{MERON_OK};
+  };
+  table.receive = [](void* user, uint64_t* request, int32_t rank, uint64_t, void* to, uint64_t) {
+    static_cast<Relays*>(user)->into[static_cast<size_t>(rank)] = static_cast<std::byte*>(to);
+    *request = static_cast<uint64_t>(rank);
+    return meron_status{MERON_OK};
+  };
+  table.test = [](void* user, uint64_t request, uint64_t* bytes) {
+    auto& self = *static_cast<Relays*>(user);
+    if (request == 0) return meron_status{MERON_OK};
+    auto& said = self.said[request];
+    if (said.empty()) return meron_status{MERON_IN_PROGRESS};
+    *bytes = said.size();
+    std::memcpy(self.into[request], said.data(), said.size());
+    said.clear();
+    return meron_status{MERON_OK};
+  };
+  table.cancel = [](void*, uint64_t) {};
+
+  Link link(table, 0, 3, {});
+  const std::shared_ptr<Window> window = std::move(Window::create(1 << 20)).value();
+  link.attach(window, {0, 1, 1});
+  const std::array ranks = {1, 2};
+  constexpr uint64_t kWord = 512 << 10;
+  const auto sent_by = [&](int word) {
+    const std::array<int, 3> before = relays.sent;
+    if (word != 0) link.store_word(ranks, kWord, static_cast<uint64_t>(word));
+    (void)link.pump();
+    return std::array{relays.sent[1] - before[1], relays.sent[2] - before[2]};
+  };
+  (void)sent_by(0);  // the greetings
+  EXPECT_EQ(sent_by(1), (std::array{1, 0}));
+  reinterpret_cast<RankBlock*>(window->writable(sizeof(WindowHeader)))[1].left.store(1);
+  EXPECT_EQ(sent_by(0), (std::array{1, 0})) << "bye";
+  EXPECT_EQ(sent_by(2), (std::array{0, 0})) << "rank 1 has not said bye";
+  const struct {
+    uint64_t offset;
+    uint32_t bytes, kind;
+    uint64_t nothing;
+  } bye{0, 8, 4, 0};
+  relays.said[1].resize(sizeof(bye));
+  std::memcpy(relays.said[1].data(), &bye, sizeof(bye));
+  EXPECT_EQ(sent_by(3), (std::array{0, 1})) << "both words in one message";
+  link.close(0);
+}
+
 // Rank 0's response to a rank 1 with this greeting.
 Result<bool> met(const Link::Hello& other) {
   MessageQueue here, there;
