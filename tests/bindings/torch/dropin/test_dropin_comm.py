@@ -47,6 +47,7 @@ def test_init_distributed_makes_the_process_group_of_torch() -> None:
     deepspeed.init_distributed()  # has no effect
     assert comm.get_world_group() is dist.group.WORLD
     assert comm.get_all_ranks_from_group() == list(range(RANKS))
+    comm.barrier()
 
 
 def test_gathers_reduces_and_broadcasts_as_torch() -> None:
