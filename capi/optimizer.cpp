@@ -106,6 +106,19 @@ meron_status meron_optimizer_create(meron_optimizer* out, const meron_unit* unit
   });
 }
 
+meron_status meron_optimizer_set_max_norm(meron_optimizer optimizer, double max_norm,
+                                          meron_error** err) {
+  return guard("optimizer_set_max_norm", err, [&](int& rank) -> Status {
+    MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
+    auto held = holder->context->lock();
+    OptimizerOptions changed = holder->value->options();
+    changed.max_norm = max_norm;
+    MERON_TRY(validate(changed));
+    holder->value->set_max_norm(max_norm);
+    return Ok{};
+  });
+}
+
 meron_status meron_optimizer_set_learning_rate(meron_optimizer optimizer, double learning_rate,
                                                meron_error** err) {
   return guard("optimizer_set_learning_rate", err, [&](int& rank) -> Status {

@@ -71,6 +71,7 @@
   X(meron_optimizer_options_init) \
   X(meron_optimizer_create) \
   X(meron_optimizer_set_learning_rate) \
+  X(meron_optimizer_set_max_norm) \
   X(meron_param_group_init) \
   X(meron_optimizer_add_param_group) \
   X(meron_optimizer_set_param_group) \
@@ -1397,6 +1398,16 @@ inline int64_t meron_optimizer_create(int64_array units, int32_t kind, double le
 inline int32_t meron_optimizer_set_learning_rate(int64_t optimizer, double learning_rate) {
   error_slot error;
   return error.check(api().meron_optimizer_set_learning_rate(::meron_optimizer{static_cast<uint64_t>(optimizer)}, learning_rate, error));
+}
+
+/**
+ * Sets the largest 2-norm of all gradients of the next steps, which scale them to it; 0 does not
+ * clip. The same on all ranks (it is part of the step's fingerprint). Blocks: never. Threads: any.
+ * Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline int32_t meron_optimizer_set_max_norm(int64_t optimizer, double max_norm) {
+  error_slot error;
+  return error.check(api().meron_optimizer_set_max_norm(::meron_optimizer{static_cast<uint64_t>(optimizer)}, max_norm, error));
 }
 
 /**

@@ -43,7 +43,7 @@ Status StepOperation::share_norm() {
   const double largest = std::sqrt(squares.value());
   for (const auto& unit : optimizer_->states_) {
     for (const auto& states : unit) {
-      if (states && states->may_overflow(groups_, largest)) place.risky = 1;
+      if (states && states->may_overflow(given_.groups, largest)) place.risky = 1;
     }
   }
   publish(squares, place);
@@ -113,10 +113,10 @@ Result<bool> StepOperation::agree_on_norm() {
     agreement_ = Agreement::on_cause;
     return false;
   }
-  const double max_norm = optimizer_->options_.max_norm;
+  const double max_norm = given_.max_norm;
   // As torch.nn.utils.clip_grad_norm_: the small term keeps a zero norm from dividing.
   const double clip = max_norm > 0.0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
-  numbers_ = optimizer_->next_step(groups_, clip);
+  numbers_ = optimizer_->next_step(given_.groups, clip);
   if (!risky) return accept();
   MERON_ASSIGN(const NonFinitePlace place, find_overflow());
   publish({}, place);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <optional>
 #include <set>
@@ -267,6 +268,7 @@ void Optimizer::index_cohorts() {
 
 uint64_t Optimizer::fingerprint() const {
   uint64_t hash = hash_combine(hash_combine(steps_, membership_), cohorts_.fingerprint());
+  hash = hash_combine(hash, mix(std::bit_cast<uint64_t>(options_.max_norm)));
   for (const GroupOptions& group : groups_) hash = hash_combine(hash, hash_of(group));
   return hash;
 }

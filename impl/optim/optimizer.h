@@ -56,6 +56,7 @@ class Optimizer {
   size_t groups() const { return groups_.size(); }
   const GroupOptions& group(size_t index) const { return groups_[index]; }
   // The options have been validated.
+  void set_max_norm(double max_norm) { options_.max_norm = max_norm; }
   void set_group(size_t index, const GroupOptions& options) { groups_[index] = options; }
   // MERON_E_ARGUMENT for a param that this optimizer does not train, MERON_E_DUPLICATE for one that
   // is in a group besides 0 already.

@@ -32,7 +32,7 @@ Status StepOperation::check(const Optimizer& optimizer) {
 StepOperation::StepOperation(std::shared_ptr<Optimizer> optimizer, Deadline deadline)
     : Operation(optimizer->units_.front()->channel(), deadline),
       optimizer_(std::move(optimizer)),
-      groups_(optimizer_->groups_) {}
+      given_{optimizer_->groups_, optimizer_->options_.max_norm} {}
 
 std::shared_ptr<StepOperation> StepOperation::prepare(std::shared_ptr<Optimizer> optimizer,
                                                       Deadline deadline) {

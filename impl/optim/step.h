@@ -80,7 +80,11 @@ class StepOperation final : public Operation {
   Error fail(Error error);
 
   std::shared_ptr<Optimizer> optimizer_;  // null: the step has ended
-  std::vector<GroupOptions> groups_;      // as they were when the step began
+  struct Given {
+    std::vector<GroupOptions> groups;
+    double max_norm;
+  };
+  const Given given_;  // as it was when the step began
   uint64_t norm_number_ = 0;
   // Of the ranks, on the norm; then, if it is not finite, on its cause, and if their numbers are
   // nearly infinite, on whether the step would make some infinite.

@@ -83,6 +83,15 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_set_learning_rate(meron_o
                                                                          double learning_rate,
                                                                          meron_error **err);
 
+/**
+ * Sets the largest 2-norm of all gradients of the next steps, which scale them to it; 0 does not
+ * clip. The same on all ranks (it is part of the step's fingerprint). Blocks: never. Threads: any.
+ * Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+ */
+MERON_API MERON_NODISCARD meron_status meron_optimizer_set_max_norm(meron_optimizer optimizer,
+                                                                    double max_norm,
+                                                                    meron_error **err);
+
 /* Hyperparameters of the params of one group. The rule ignores those that it does not use. */
 typedef struct {
   uint32_t struct_size; /* sizeof(meron_param_group) */

@@ -879,6 +879,7 @@ mutable struct Functions
     meron_optimizer_options_init::Ptr{Cvoid}
     meron_optimizer_create::Ptr{Cvoid}
     meron_optimizer_set_learning_rate::Ptr{Cvoid}
+    meron_optimizer_set_max_norm::Ptr{Cvoid}
     meron_param_group_init::Ptr{Cvoid}
     meron_optimizer_add_param_group::Ptr{Cvoid}
     meron_optimizer_set_param_group::Ptr{Cvoid}
@@ -961,7 +962,7 @@ mutable struct Functions
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
-        C_NULL, C_NULL)
+        C_NULL, C_NULL, C_NULL)
 end
 const functions = Functions()
 
@@ -1997,6 +1998,20 @@ Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
 @inline meron_optimizer_set_learning_rate(optimizer, learning_rate, err) = ccall(
         functions.meron_optimizer_set_learning_rate, meron_status, (meron_optimizer, Float64,
         Ptr{Ptr{meron_error}}), optimizer, learning_rate, err)
+
+"""
+    meron_optimizer_set_max_norm(optimizer, max_norm, err)
+
+Sets the largest 2-norm of all gradients of the next steps, which scale them to it; 0 does not
+clip. The same on all ranks (it is part of the step's fingerprint).
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+"""
+@inline meron_optimizer_set_max_norm(optimizer, max_norm, err) = ccall(
+        functions.meron_optimizer_set_max_norm, meron_status, (meron_optimizer, Float64,
+        Ptr{Ptr{meron_error}}), optimizer, max_norm, err)
 
 """
     meron_param_group_init(group, struct_size, err)

@@ -112,6 +112,22 @@ function set_learning_rate!(optimizer::Optimizer, learning_rate)
     return
 end
 
+export set_max_norm!
+"""
+    set_max_norm!(optimizer, max_norm)
+
+Sets the largest 2-norm of all gradients of the next steps, which scale them to it; 0 does not
+clip. The same on all ranks (it is part of the step's fingerprint).
+
+Never blocks.
+
+Throws `MERON_E_ARGUMENT`, `MERON_E_HANDLE`, `MERON_E_STALE`.
+"""
+function set_max_norm!(optimizer::Optimizer, max_norm)
+    @check LibMeron.meron_optimizer_set_max_norm(raw(optimizer), max_norm)
+    return
+end
+
 export set_steps!
 """
     set_steps!(optimizer, steps)

@@ -342,6 +342,8 @@ meron_status meron_optimizer_create(meron_optimizer *out, const meron_unit *unit
     const meron_optimizer_options *options, meron_error **err);
 meron_status meron_optimizer_set_learning_rate(meron_optimizer optimizer, double learning_rate,
     meron_error **err);
+meron_status meron_optimizer_set_max_norm(meron_optimizer optimizer, double max_norm, meron_error
+    **err);
 typedef struct {
   uint32_t struct_size;
   uint32_t reserved_0;

@@ -73,6 +73,16 @@ class UnitMethods(Handled):
 class OptimizerMethods(Handled):
     """Calls of meron_optimizer that need nothing of Python's own."""
 
+    def set_max_norm(self, max_norm: float) -> None:
+        """Sets the largest 2-norm of all gradients of the next steps, which scale them to it; 0
+        does not clip. The same on all ranks (it is part of the step's fingerprint).
+
+        Never blocks.
+
+        Raises ArgumentError, HandleError, StaleError.
+        """
+        call(lib.meron_optimizer_set_max_norm, self._for_call(), max_norm)
+
     def reload(self) -> None:
         """Restores the states that meron_optimizer_offload moved, bit for bit.
 

@@ -108,6 +108,12 @@ class OptimizerMethods {
   void set_learning_rate(double learning_rate) const {
     detail::call(meron_optimizer_set_learning_rate, raw(), learning_rate);
   }
+  // Sets the largest 2-norm of all gradients of the next steps, which scale them to it; 0 does
+  // not clip. The same on all ranks (it is part of the step's fingerprint). Never blocks.
+  // Throws MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+  void set_max_norm(double max_norm) const {
+    detail::call(meron_optimizer_set_max_norm, raw(), max_norm);
+  }
   // Sets the number of steps that the optimizer and all of its params have taken, for an
   // optimizer that continues from a checkpoint, beside its states
   // (meron_optimizer_write_state). Adam's bias corrections, the first step of SGD with a

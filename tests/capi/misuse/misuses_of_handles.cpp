@@ -182,6 +182,7 @@ std::vector<Place> operation_places() {
       PLACE(update, meron_update_write, it, o.half, memory, 6, MERON_F32),
       PLACE(update, meron_update_publish, it),
       PLACE(optimizer, meron_optimizer_set_learning_rate, it, 0.1),
+      PLACE(optimizer, meron_optimizer_set_max_norm, it, 0.1),
       PLACE(optimizer, meron_optimizer_set_steps, it, 3),
       PLACE(optimizer, meron_optimizer_set_skipped, it, &o.a->params[0], 1),
       PLACE(param, meron_optimizer_set_skipped, o.a->optimizer, &it, 1),

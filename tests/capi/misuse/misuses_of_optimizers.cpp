@@ -130,6 +130,12 @@ std::vector<Misuse> misuses_of_creation() {
                return FAILURE_OF(meron_optimizer_set_learning_rate, o.a->optimizer,
                                  random.pick(values));
              }),
+      misuse("meron_optimizer_set_max_norm: impossible", MERON_E_ARGUMENT,
+             [](Objects& o, Random& random) {
+               const std::vector<double> values = {-1e-9, kNan, kInfinity, -kInfinity};
+               return FAILURE_OF(meron_optimizer_set_max_norm, o.a->optimizer,
+                                 random.pick(values));
+             }),
       misuse("meron_optimizer_set_steps: impossible", MERON_E_ARGUMENT,
              [](Objects& o, Random& random) {
                const std::vector<uint64_t> values = {(uint64_t{1} << 53) + 1, UINT64_MAX};

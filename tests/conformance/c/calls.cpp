@@ -32,6 +32,11 @@ void call_function(Session& session, const Statement& statement) {
          static_cast<double>(statement.number("factor", 0)));
     return;
   }
+  if (function == "meron_optimizer_set_max_norm") {
+    call(meron_optimizer_set_max_norm, session.find<Optimizer>(statement.name).handle,
+         static_cast<double>(statement.number("max_norm", 0)));
+    return;
+  }
   if (function == "meron_schedule_drop") {
     call(meron_schedule_drop, session.find<Schedule>(statement.name).handle);
     return;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Generated from capi/api.json by tools/generate/generate.py: do not edit.
 import org.meron.Io;
+import org.meron.Optimizer;
 import org.meron.Plan;
 import org.meron.Schedule;
 import org.meron.Unit;
@@ -25,6 +26,9 @@ final class Calls {
                 return true;
             case "meron_reduce_scale_feedback":
                 session.find(Unit.class, name).scaleFeedback(statement.number("factor", 0));
+                return true;
+            case "meron_optimizer_set_max_norm":
+                session.find(Optimizer.class, name).maxNorm(statement.number("max_norm", 0));
                 return true;
             case "meron_schedule_drop":
                 session.find(Schedule.class, name).drop();

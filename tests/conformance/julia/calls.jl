@@ -7,6 +7,7 @@ const CALLS = Dict{String,Function}(
     "meron_plan_table" => (it, s) -> Meron.table(it),
     "meron_reduce_consume" => (it, s) -> Meron.consume!(it),
     "meron_reduce_scale_feedback" => (it, s) -> Meron.scale_feedback!(it, number(s, "factor", 0)),
+    "meron_optimizer_set_max_norm" => (it, s) -> Meron.set_max_norm!(it, number(s, "max_norm", 0)),
     "meron_schedule_drop" => (it, s) -> Meron.drop!(it),
     "meron_io_describe" => (it, s) -> Meron.describe(it),
 )

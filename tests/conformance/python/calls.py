@@ -17,6 +17,7 @@ CALLS: dict[str, Callable[[Any, Statement], Any]] = {
     "meron_plan_table": lambda it, s: it.table(),
     "meron_reduce_consume": lambda it, s: it.consume(),
     "meron_reduce_scale_feedback": lambda it, s: it.scale_feedback(number(s, "factor", 0)),
+    "meron_optimizer_set_max_norm": lambda it, s: it.set_max_norm(number(s, "max_norm", 0)),
     "meron_schedule_drop": lambda it, s: it.drop(),
     "meron_io_describe": lambda it, s: it.describe(),
 }

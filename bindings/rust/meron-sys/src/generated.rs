@@ -2400,6 +2400,21 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
+    /// Sets the largest 2-norm of all gradients of the next steps, which scale them to it; 0 does
+    /// not clip. The same on all ranks (it is part of the step's fingerprint).
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+    #[must_use]
+    pub fn meron_optimizer_set_max_norm(
+        optimizer: meron_optimizer,
+        max_norm: f64,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
     /// Fills the first `struct_size` bytes of \*group with the initial value (for languages
     /// without macros).
     ///

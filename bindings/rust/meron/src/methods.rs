@@ -130,6 +130,20 @@ impl Optimizer {
         check(|err| unsafe { sys::meron_optimizer_set_learning_rate(handle, learning_rate, err) })
     }
 
+    /// Sets the largest 2-norm of all gradients of the next steps, which scale them to it; 0 does
+    /// not clip. The same on all ranks (it is part of the step's fingerprint).
+    ///
+    /// Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Argument`, `ErrorKind::Handle`, `ErrorKind::Stale`.
+    pub fn set_max_norm(&mut self, max_norm: f64) -> Result<()> {
+        let handle = self.for_call()?;
+        // SAFETY: a wrong handle gives an error; texts live during the call.
+        check(|err| unsafe { sys::meron_optimizer_set_max_norm(handle, max_norm, err) })
+    }
+
     /// Sets the number of steps that the optimizer and all of its params have taken, for an
     /// optimizer that continues from a checkpoint, beside its states
     /// (meron_optimizer_write_state). Adam's bias corrections, the first step of SGD with a

@@ -309,3 +309,25 @@ def test_step_keeps_params_and_states_that_are_frozen() -> None:
     under("momentum", {"preset": "zero3", "optimizer": {"dtype": "bf16"}}, None, True)
     under("AdamW", "zero3", None, False)
     under("momentum", "zero1", torch.bfloat16, False)
+
+
+def test_max_norm_is_set_for_the_next_steps() -> None:
+    model = sharded("zero3")
+    optimizer = mt.SGD(model, lr=1.0)
+    weight = model.head.weight
+
+    def change() -> torch.Tensor:
+        before = mt.full_param(weight)
+        loss_of(model, 0).backward()
+        mt.set_full_grad(weight, torch.full_like(before, 3.0))
+        optimizer.step()
+        return mt.full_param(weight) - before
+
+    plain = change().norm()
+    optimizer.max_norm = 1e-3
+    assert 0.99e-3 < change().norm() < 1.01e-3 < plain  # a difference of rounded values
+    with pytest.raises(meron.ArgumentError, match="max_norm"):
+        optimizer.max_norm = -1.0
+    assert optimizer.max_norm == 1e-3
+    optimizer.max_norm = 0.0
+    assert change().norm() > 1.0

@@ -14,6 +14,7 @@ pub fn execute(session: &mut Session, s: &Statement) -> Done {
         ("meron_plan_table", Object::Plan(it)) => has(&it.to_table()?, s),
         ("meron_reduce_consume", Object::Unit(it)) => Ok(it.consume()?),
         ("meron_reduce_scale_feedback", Object::Unit(it)) => Ok(it.scale_feedback(s.number("factor", 0.0)?)?),
+        ("meron_optimizer_set_max_norm", Object::Optimizer(it)) => Ok(it.set_max_norm(s.number("max_norm", 0.0)?)?),
         ("meron_schedule_drop", Object::Schedule((it, _))) => Ok(it.drop_all()?),
         ("meron_io_describe", Object::Io(it)) => has(&it.describe()?, s),
         (function, _) => Err(wrong(format!("{name} has no {function}"))),

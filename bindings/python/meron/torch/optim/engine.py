@@ -72,7 +72,7 @@ class EngineOptimizer(torch.optim.Optimizer):
     common: ClassVar[dict[str, str]] = {}
 
     def __init__(self, params: Params, defaults: dict[str, Any], max_norm: float) -> None:
-        self.max_norm = max_norm
+        self._max_norm = max_norm
         self._ready = False
         self._told = False
         self._idle = False  # True if the last step had no gradient on any rank
@@ -104,6 +104,19 @@ class EngineOptimizer(torch.optim.Optimizer):
         return {key: group[key] for key in self.common}
 
     # ---- Params and groups ---------------------------------------------------------------------
+
+    @property
+    def max_norm(self) -> float:
+        """The 2-norm over all params and ranks that gradients are scaled to at most; 0: no clipping.
+
+        Set it alike on all ranks. ArgumentError for a number below 0 or not finite.
+        """
+        return self._max_norm
+
+    @max_norm.setter
+    def max_norm(self, value: float) -> None:
+        self.engine.set_max_norm(value)
+        self._max_norm = value
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds a group, as torch's. All ranks must do so before the next step.

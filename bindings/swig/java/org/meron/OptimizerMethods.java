@@ -24,6 +24,19 @@ abstract class OptimizerMethods extends Handle {
     }
 
     /**
+     * Sets the largest 2-norm of all gradients of the next steps, which scale them to it; 0
+     * does not clip. The same on all ranks (it is part of the step's fingerprint).
+     *
+     * <p>Never blocks.
+     *
+     * <p>Throws ARGUMENT, HANDLE, STALE.
+     */
+    public void maxNorm(double maxNorm) {
+        requireOpen();
+        call(handle -> Abi.meron_optimizer_set_max_norm(handle, maxNorm));
+    }
+
+    /**
      * Sets the number of steps that the optimizer and all of its params have taken, for an
      * optimizer that continues from a checkpoint, beside its states
      * (meron_optimizer_write_state). Adam's bias corrections, the first step of SGD with a
