@@ -133,8 +133,7 @@ std::vector<Misuse> misuses_of_creation() {
       misuse("meron_optimizer_set_max_norm: impossible", MERON_E_ARGUMENT,
              [](Objects& o, Random& random) {
                const std::vector<double> values = {-1e-9, kNan, kInfinity, -kInfinity};
-               return FAILURE_OF(meron_optimizer_set_max_norm, o.a->optimizer,
-                                 random.pick(values));
+               return FAILURE_OF(meron_optimizer_set_max_norm, o.a->optimizer, random.pick(values));
              }),
       misuse("meron_optimizer_set_steps: impossible", MERON_E_ARGUMENT,
              [](Objects& o, Random& random) {

@@ -107,7 +107,7 @@ class EngineOptimizer(torch.optim.Optimizer):
 
     @property
     def max_norm(self) -> float:
-        """The 2-norm over all params and ranks that gradients are scaled to at most; 0: no clipping.
+        """Gradients are scaled to at most this 2-norm over all params and ranks; 0: no clipping.
 
         Set it alike on all ranks. ArgumentError for a number below 0 or not finite.
         """
