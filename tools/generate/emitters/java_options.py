@@ -7,9 +7,10 @@ knows how many there are.
 
 from __future__ import annotations
 
-from emitters.methods import JAVA_NUMBERS, LICENSE, NOTE, camel
+from emitters.methods import JAVA_NUMBERS, LICENSE, NOTE
 from emitters.values import enum_names, java_doc
 from model import Api, CType, EnumType, Function, ValueField, ValueType
+from plain import camel
 
 FOLDER = "bindings/swig/java/org/meron"
 # SWIG's types of lists of these.
@@ -112,14 +113,15 @@ def call(function: Function, value: ValueType) -> str:
             counted = False
         elif ctype.name == value.of:
             passed += [raw(field) for field in value.fields]
-        elif ctype.pointers:
-            if ctype.name not in LISTS:
-                return ""  # by hand
+        elif ctype.pointers and ctype.name in LISTS:
             taken.append(f"{LISTS[ctype.name]} {camel(param.name)}")
             passed.append(camel(param.name))
             counted = True
+        elif ctype.pointers and param.type != "const char *":
+            return ""  # by hand
         else:
-            taken.append(f"long {camel(param.name)}")
+            kind = "String" if ctype.pointers else JAVA_NUMBERS.get(ctype.name, "long")
+            taken.append(f"{kind} {camel(param.name)}")
             passed.append(camel(param.name))
     name = camel(function.name.removeprefix("meron_"))
     arguments = ",\n                ".join(passed)
