@@ -76,6 +76,14 @@ MERON_API MERON_NODISCARD meron_status meron_unit_rinse_begin(
  */
 MERON_API MERON_NODISCARD meron_status meron_unit_water(double *out, meron_unit unit,
                                                         meron_error **err);
+
+/**
+ * The soap that a unit has.
+ * Ownership: borrowed from the unit. Blocks: never. Threads: any.
+ * Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+ */
+MERON_API MERON_NODISCARD meron_status meron_unit_soap(const char **out, meron_unit unit,
+                                                       meron_error **err);
 """
 NOTES: dict[str, dict[str, Any]] = {
     "options": {
@@ -90,6 +98,7 @@ NOTES: dict[str, dict[str, Any]] = {
             "method": {"julia": "rinse_begin!"},
         },
         "meron_unit_water": {"method": {}},
+        "meron_unit_soap": {"method": {}},
     },
 }
 JAVA = "bindings/swig/java/org/meron"
@@ -123,6 +132,7 @@ GENERATED = {
         '-> None: """As `rinse_begin`, and waits for its end.',
         "stream=stream",
         "def water(self) -> float:",
+        "def soap(self) -> str:",
     ],
     "include/meron/cpp/values.hpp": ["struct RinseOptions {"],
     "include/meron/cpp/methods.hpp": [
@@ -141,6 +151,8 @@ GENERATED = {
         " -> Result<Operation> {",
         "pub fn rinse(&self, factor: f64, label: Option<&str>, options: &RinseOptions)"
         " -> Result<()> { self.rinse_begin(factor, label, options)?.wait() }",
+        "pub fn soap(&self) -> Result<String> {",
+        "copy_text(|out, err| unsafe {",
     ],
     "bindings/julia/src/methods.jl": [
         "export rinse_begin!",
@@ -167,6 +179,7 @@ GENERATED = {
         "public void rinse(double factor, String label, RinseOptions options) {",
         "public Future rinseBegin(double factor, String label) {",
         "public double water() {",
+        "public String soap() {",
     ],
     "tests/conformance/c/calls.cpp": [
         "meron_rinse_options options = MERON_RINSE_OPTIONS_INIT;",

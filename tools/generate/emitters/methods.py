@@ -298,7 +298,9 @@ def rust(by_noun: dict[str, list[Method]], prose: Prose) -> str:
     }
     text = "\n".join(f"impl {name} {{\n{body}}}\n" for name, body in blocks.items())
     calls = [
-        word for word in ("c_string", "check", "receive", "receive_text") if f"{word}(" in text
+        word
+        for word in ("c_string", "check", "copy_text", "receive", "receive_text")
+        if f" {word}(" in text
     ]
     return RUST.format(
         note=NOTE,
@@ -340,14 +342,12 @@ def rust_method(method: Method, prose: Prose) -> str:
         else:
             taken.append(f"{name}: {RUST_NUMBERS[item.kind]}")
             passed.append(name)
-    if method.result == TEXT and not method.owned:
-        raise ValueError(f"{method.function.name}: Rust has no lifetime for its text: say null")
     kinds = {"": "()", TEXT: "String", FUTURE: "Operation"}
     result = kinds.get(method.result) or RUST_NUMBERS[method.result]
     out = "out, " if method.result else ""
     call = f"unsafe {{ sys::{method.function.name}({out}{', '.join(passed)}, err) }}"
     if method.result == TEXT:
-        line = f"receive_text(|out, err| {call})"
+        line = f"{'receive' if method.owned else 'copy'}_text(|out, err| {call})"
     elif method.result == FUTURE:
         line = f"begin(self.shared(), |out, err| {call})"
     elif method.result:
