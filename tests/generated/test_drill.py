@@ -78,6 +78,15 @@ MERON_API MERON_NODISCARD meron_status meron_unit_water(double *out, meron_unit 
                                                         meron_error **err);
 
 /**
+ * Changes the soap of a unit.
+ * @param op       how it mixes.
+ * @param amount   of soap.
+ * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+ */
+MERON_API MERON_NODISCARD meron_status meron_unit_mix(meron_unit unit, meron_reduce_op op,
+                                                      uint32_t amount, meron_error **err);
+
+/**
  * The soap that a unit has.
  * Ownership: borrowed from the unit. Blocks: never. Threads: any.
  * Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
@@ -98,6 +107,7 @@ NOTES: dict[str, dict[str, Any]] = {
             "method": {"julia": "rinse_begin!"},
         },
         "meron_unit_water": {"method": {}},
+        "meron_unit_mix": {"method": {"julia": "mix!"}},
         "meron_unit_soap": {"method": {}},
     },
 }
@@ -133,6 +143,8 @@ GENERATED = {
         "stream=stream",
         "def water(self) -> float:",
         "def soap(self) -> str:",
+        "def mix(self, op: str, amount: int) -> None:",
+        'code_of(REDUCE_OPS, op, "op"),',
     ],
     "include/meron/cpp/values.hpp": ["struct RinseOptions {"],
     "include/meron/cpp/methods.hpp": [
@@ -142,6 +154,7 @@ GENERATED = {
         "void rinse(double factor, Text label = nullptr, const RinseOptions& options = {}) const {"
         " rinse_begin(factor, label, options).wait(); }",
         "double water() const {",
+        "void mix(ReduceOp op, uint32_t amount) const {",
     ],
     "bindings/rust/meron-sys/src/generated.rs": ["pub fn meron_unit_rinse_begin"],
     "bindings/rust/meron/src/values.rs": ["pub struct RinseOptions {"],
@@ -153,6 +166,7 @@ GENERATED = {
         " -> Result<()> { self.rinse_begin(factor, label, options)?.wait() }",
         "pub fn soap(&self) -> Result<String> {",
         "copy_text(|out, err| unsafe {",
+        "pub fn mix(&self, op: ReduceOp, amount: u32) -> Result<()> {",
     ],
     "bindings/julia/src/methods.jl": [
         "export rinse_begin!",
@@ -165,6 +179,7 @@ GENERATED = {
             timeout = nothing,
             stream = C_NULL,
         )""",
+        "function mix!(unit::Unit, op, amount)",
         "rinse!(unit::Unit, factor, label = nothing; options...) ="
         " finish(rinse_begin!(unit, factor, label; options...))",
     ],
@@ -180,6 +195,7 @@ GENERATED = {
         "public Future rinseBegin(double factor, String label) {",
         "public double water() {",
         "public String soap() {",
+        "public void mix(ReduceOp op, int amount) {",
     ],
     "tests/conformance/c/calls.cpp": [
         "meron_rinse_options options = MERON_RINSE_OPTIONS_INIT;",

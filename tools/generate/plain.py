@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plain calls: functions that are a method of their handle in every language, without more.
 
-A function is plain if it takes a handle, then numbers and texts, then perhaps an options struct,
-and returns nothing, a number, a text or a future. capi/annotations.json says `method` for those
-that the generator emits. One that returns a future and has a name that ends in `_begin` has a twin
-without that, which begins and waits.
+A function is plain if it takes a handle, then numbers, texts and enums, then perhaps an options
+struct, and returns nothing, a number, a text or a future. capi/annotations.json says `method` for
+those that the generator emits. One that returns a future and has a name that ends in `_begin` has a
+twin without that, which begins and waits.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from model import Api, CType, EnumType, Function, ValueField, ValueType
 LANGUAGES = ("python", "cpp", "rust", "julia", "java")
 NUMBERS = {"int32_t", "int64_t", "uint32_t", "uint64_t", "size_t", "double"}
 TEXT = "text"
+ENUM = "enum"
 OPTIONS = "options"
 FUTURE = "future"
 # The handles that are one class in every language; a gather, for one, is several in Rust.
@@ -34,10 +35,11 @@ class NotPlain(Exception):
 @dataclass(frozen=True)
 class Argument:
     name: str
-    kind: str  # of NUMBERS, TEXT or OPTIONS
+    kind: str  # of NUMBERS, TEXT, ENUM or OPTIONS
     nullable: bool
     doc: str
     struct: ValueType | None = None  # of OPTIONS
+    enum: EnumType | None = None  # of ENUM
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ def method_of(function: Function, api: Api) -> Method:
         raise NotPlain(f"it returns {function.returns}")
     handles = {handle.name for handle in api.handles}
     structs = {value.of: value for value in api.value_types if value.options and not value.rule}
+    enums = {enum.of: enum for enum in api.enum_types}
     noun, result, owned = "", "", False
     arguments: list[Argument] = []
     for param in function.params:
@@ -100,6 +103,9 @@ def method_of(function: Function, api: Api) -> Method:
             arguments.append(Argument(param.name, kind.name, False, param.doc))
         elif param.type == "const char *" and noun:
             arguments.append(Argument(param.name, TEXT, param.nullable, param.doc))
+        elif kind.name in enums and not kind.pointers and noun:
+            enum = enums[kind.name]
+            arguments.append(Argument(param.name, ENUM, False, param.doc, enum=enum))
         elif kind.name in structs and kind.const and kind.pointers == 1 and noun:
             struct = structs[kind.name]
             arguments.append(Argument(param.name, OPTIONS, param.nullable, param.doc, struct))
@@ -133,26 +139,29 @@ def names_of(function: Function, api: Api, given: dict[str, str | None]) -> dict
     names = {language: given.get(language, spelled(own, language)) for language in LANGUAGES}
     found = {language: name for language, name in names.items() if name}
     for language in found:
-        require_types(api, method.options, language)
+        for item in method.arguments:
+            require_types(api, item, language)
     return found
 
 
-def require_types(api: Api, struct: ValueType | None, language: str) -> None:
-    """Raises NotPlain if a language has no type for an options struct, or for an enum in it."""
-    if struct is None:
-        return
-    if language in ("cpp", "rust", "java") and language not in struct.names:
-        raise NotPlain(f"{struct.of} has no type for {language}: name one under `options`")
-    for field in struct.fields:
-        if field.kind == "enum":
-            known = next((enum for enum in api.enum_types if enum.of == field.type), None)
-            if known is None or (language != "julia" and language not in known.names):
-                raise NotPlain(f"{field.type} has no type for {language}: name one under `enums`")
+def require_types(api: Api, item: Argument, language: str) -> None:
+    """Raises NotPlain if a language has no type for an enum, or for an options struct."""
+    enums = [item.enum] if item.enum else []
+    if item.struct:
+        if language in ("cpp", "rust", "java") and language not in item.struct.names:
+            raise NotPlain(f"{item.struct.of} has no type for {language}: name one under `options`")
+        enums = [enum_of(api, field) for field in item.struct.fields if field.kind == "enum"]
+    for enum in enums:
+        if language != "julia" and language not in enum.names:
+            raise NotPlain(f"{enum.of} has no type for {language}: name one under `enums`")
 
 
 def enum_of(api: Api, field: ValueField) -> EnumType:
     """The enum that a field is of."""
-    return next(enum for enum in api.enum_types if enum.of == field.type)
+    for enum in api.enum_types:
+        if enum.of == field.type:
+            return enum
+    raise NotPlain(f"{field.type} has no types: name them under `enums`")
 
 
 def spelled(name: str, language: str) -> str:

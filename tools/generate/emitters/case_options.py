@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from emitters.values import enum_names, pascal
-from model import Api, ValueField, ValueType
+from emitters.values import pascal
+from model import Api, EnumType, ValueField, ValueType
 from plain import camel, enum_of
 
 
@@ -21,11 +21,36 @@ def c_case(api: Api, struct: ValueType) -> list[str]:
         if field.kind == "duration":
             number = f'static_cast<{field.type}>(1e9 * statement.number("{name}", 0))'
         elif field.kind == "enum":
-            known = ", ".join(f'{{"{v.name}", {v.of}}}' for v in enum_of(api, field).values)
-            number = f'one_of(statement, "{name}", {{{known}}})'
+            number = c_enum(enum_of(api, field), name)
         lines.append(f'if (statement.has("{name}")) {{')
         lines += [f"  options.{field.of} = {number};", "}"]
     return lines
+
+
+def c_enum(enum: EnumType, name: str) -> str:
+    known = ", ".join(f'{{"{value.name}", {value.of}}}' for value in enum.values)
+    return f'one_of(statement, "{name}", {{{known}}})'
+
+
+def rust_enum(enum: EnumType, name: str, otherwise: str = "") -> str:
+    """An expression for the value; `otherwise`, if it need not be given."""
+    kind = enum.names["rust"]
+    some = 'Some("{}")' if otherwise else '"{}"'
+    arms = "".join(
+        f"    {some.format(value.name)} => {kind}::{pascal(value.name)},\n" for value in enum.values
+    )
+    if otherwise:
+        arms += f"    None => {otherwise},\n"
+    found = f's.get("{name}")' if otherwise else f's.require("{name}")?'
+    other = "Some(other)" if otherwise else "other"
+    return (
+        f"match {found} {{\n{arms}"
+        f'    {other} => return Err(wrong(format!("unknown {name} {{other}}"))),\n}}'
+    )
+
+
+def java_enum(enum: EnumType, name: str) -> str:
+    return f'{enum.names["java"]}.valueOf(statement.wanted("{name}").toUpperCase())'
 
 
 PYTHON_KINDS = {"enum": "str", "flag": "flag", "duration": "float"}
@@ -43,7 +68,6 @@ def python_kind(field: ValueField) -> str:
 
 
 def rust_case(api: Api, struct: ValueType) -> list[str]:
-    enums = enum_names(api, "rust")
     lines = [f"let mut options = {struct.names['rust']}::default();"]
     for field in said(struct):
         name, own = field.name, f"options.{field.name}"
@@ -53,15 +77,7 @@ def rust_case(api: Api, struct: ValueType) -> list[str]:
         elif field.kind == "duration":
             number = f'Duration::from_secs_f64(s.number("{name}", {own}.as_secs_f64())?)'
         elif field.kind == "enum":
-            kind = enums[field.type]
-            arms = "".join(
-                f'    Some("{value.name}") => {kind}::{pascal(value.name)},\n'
-                for value in enum_of(api, field).values
-            )
-            number = (
-                f'match s.get("{name}") {{\n    None => {own},\n{arms}'
-                f'    Some(other) => return Err(wrong(format!("unknown {name} {{other}}"))),\n}}'
-            )
+            number = rust_enum(enum_of(api, field), name, own)
         lines += f"{own} = {number};".splitlines()
     return lines
 
@@ -77,14 +93,12 @@ def julia_kind(field: ValueField) -> str:
 
 
 def java_case(api: Api, struct: ValueType) -> list[str]:
-    enums = enum_names(api, "java")
     name = struct.names["java"]
     lines = [f"final {name} options = new {name}();"]
     for field in said(struct):
         number = f'statement.number("{field.name}", 0)'
         if field.kind == "enum":
-            kind = enums[field.type]
-            number = f'{kind}.valueOf(statement.get("{field.name}").toUpperCase())'
+            number = java_enum(enum_of(api, field), field.name)
         elif field.kind == "flag":
             number = f"{number} == 1"
         elif field.kind == "duration":

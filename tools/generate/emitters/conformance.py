@@ -14,7 +14,7 @@ import textwrap
 from emitters import case_options
 from emitters.methods import LICENSE, aligned
 from model import Api, ValueType
-from plain import FUTURE, LANGUAGES, OPTIONS, TEXT, Argument, Method, class_name, methods
+from plain import ENUM, FUTURE, LANGUAGES, OPTIONS, TEXT, Argument, Method, class_name, methods
 
 NOTE = "Generated from capi/api.json by tools/generate/generate.py: do not edit."
 FOLDER = "tests/conformance"
@@ -162,6 +162,8 @@ def c_case(api: Api, method: Method) -> str:
 def c_argument(item: Argument) -> str:
     if item.kind == OPTIONS:
         return "&options"
+    if item.enum:
+        return case_options.c_enum(item.enum, item.name)
     if item.kind == TEXT:
         text = f'statement.get("{item.name}").c_str()'
         return f'statement.has("{item.name}") ? {text} : nullptr' if item.nullable else text
@@ -236,7 +238,7 @@ def python(common: list[Method]) -> str:
             else f's.get("{item.name}")'
             if item.kind == TEXT and item.nullable
             else f'wanted(s, "{item.name}")'
-            if item.kind == TEXT
+            if item.kind in (TEXT, ENUM)
             else f'number(s, "{item.name}", 0)'
             if item.kind == "double"
             else f'int(number(s, "{item.name}", 0))'
@@ -299,17 +301,17 @@ def rust(api: Api, common: list[Method]) -> str:
 
 
 def rust_types(api: Api, common: list[Method]) -> list[str]:
-    """The options that the functions take, and their enums."""
-    structs = [method.options for method in common if method.options]
-    enums = {enum.of: enum.names.get("rust", "") for enum in api.enum_types}
-    of_fields = {enums[f.type] for struct in structs for f in struct.fields if f.kind == "enum"}
-    return sorted({struct.names["rust"] for struct in structs} | of_fields)
+    """The options that the functions take, and all enums."""
+    structs = {method.options.names["rust"] for method in common if method.options}
+    return sorted(structs | {e.names["rust"] for e in api.enum_types if "rust" in e.names})
 
 
 def rust_case(api: Api, method: Method) -> list[str]:
     passed = [
         "&options"
         if item.kind == OPTIONS
+        else item.name
+        if item.kind == ENUM
         else f's.require("{item.name}")?'
         if item.kind == TEXT and not item.nullable
         else f's.get("{item.name}")'
@@ -321,6 +323,10 @@ def rust_case(api: Api, method: Method) -> list[str]:
     if method.noun == "group":
         call = f"with_group(session, s, |it| Ok({call}))?"
     lines = case_options.rust_case(api, method.options) if method.options else []
+    for item in method.arguments:
+        if item.enum:
+            code = f"let {item.name} = {case_options.rust_enum(item.enum, item.name)};"
+            lines += code.splitlines()
     if method.result == FUTURE:
         lines += [f"let begun = {call};", "finish(session, s, begun)"]
     elif method.result == TEXT:
@@ -377,6 +383,8 @@ def julia(common: list[Method]) -> str:
             if item.kind == TEXT and item.nullable
             else f'wanted(s, "{item.name}")'
             if item.kind == TEXT
+            else f'Symbol(wanted(s, "{item.name}"))'
+            if item.kind == ENUM
             else f'number(s, "{item.name}", 0)'
             if item.kind == "double"
             else f'whole(s, "{item.name}", 0)'
@@ -435,6 +443,9 @@ def java_case(api: Api, method: Method) -> str:
     for item in method.arguments:
         if item.kind == OPTIONS:
             passed.append("options")
+            continue
+        if item.enum:
+            passed.append(case_options.java_enum(item.enum, item.name))
             continue
         if item.kind == TEXT:
             getter = "get" if item.nullable else "wanted"

@@ -40,7 +40,9 @@ def options(api: Api, value: ValueType) -> str:
         if initial_of(f, enums)
     )
     setters = "".join(setter(name, field, enums) for field in value.fields)
-    calls = "".join(call(function, value) for function in api.functions if takes(function, value))
+    calls = "".join(
+        call(api, function, value) for function in api.functions if takes(function, value)
+    )
     imports = ["org.meron.abi.Abi", f"org.meron.abi.{value.of}"]
     imports += [
         f"org.meron.abi.{each}"
@@ -105,7 +107,7 @@ def takes(function: Function, value: ValueType) -> bool:
     return any(param.type == f"const {value.of} *" for param in function.params)
 
 
-def call(function: Function, value: ValueType) -> str:
+def call(api: Api, function: Function, value: ValueType) -> str:
     taken, passed, counted = [], [], False
     for param in function.params:
         ctype = CType.parse(param.type)
@@ -121,6 +123,7 @@ def call(function: Function, value: ValueType) -> str:
             return ""  # by hand
         else:
             kind = "String" if ctype.pointers else JAVA_NUMBERS.get(ctype.name, "long")
+            kind = "int" if ctype.name in {enum.name for enum in api.enums} else kind
             taken.append(f"{kind} {camel(param.name)}")
             passed.append(camel(param.name))
     name = camel(function.name.removeprefix("meron_"))

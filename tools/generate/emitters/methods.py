@@ -16,8 +16,10 @@ import textwrap
 from emitters.julia import PRIMITIVES, docstring, identifier
 from emitters.options import (
     PYTHON_NUMBERS,
+    julia_enum,
     julia_keywords,
     julia_lines,
+    python_enum,
     python_keywords,
     python_lines,
 )
@@ -157,6 +159,8 @@ def python_method(method: Method, prose: Prose) -> str:
 
 
 def python_type(item: Argument) -> str:
+    if item.enum:
+        return "str"
     if item.kind == TEXT:
         return "str | None = None" if item.nullable else "str"
     return "float" if item.kind == "double" else "int"
@@ -165,6 +169,8 @@ def python_type(item: Argument) -> str:
 def python_value(item: Argument) -> str:
     if item.kind == OPTIONS:
         return "options"
+    if item.enum:
+        return python_enum(item.enum, item.name)
     if item.kind == TEXT:
         value = f'text({item.name}, "{item.name}")'
         return f"{value} if {item.name} is not None else NULL" if item.nullable else value
@@ -228,10 +234,7 @@ def cpp_method(method: Method, prose: Prose) -> str:
         for at, item in enumerate(method.arguments)
     ]
     passed = [method.function.name, "raw()"]
-    passed += [
-        {TEXT: f"{item.name}.c_str()", OPTIONS: "&given"}.get(item.kind, item.name)
-        for item in method.arguments
-    ]
+    passed += [cpp_value(item) for item in method.arguments]
     call = f"detail::{'receive' if method.result else 'call'}({', '.join(passed)})"
     if result in ("String", "Future"):
         call = f"{result}({call})"
@@ -258,7 +261,15 @@ def cpp_function(name: str, taken: list[str], lines: list[str]) -> str:
     return f"{text}\n"
 
 
+def cpp_value(item: Argument) -> str:
+    if item.enum:
+        return f"static_cast<{item.enum.of}>({item.name})"
+    return {TEXT: f"{item.name}.c_str()", OPTIONS: "&given"}.get(item.kind, item.name)
+
+
 def cpp_parameter(item: Argument) -> str:
+    if item.enum:
+        return f"{item.enum.names['cpp']} {item.name}"
     if item.struct:
         return f"const {item.struct.names['cpp']}& {item.name}"
     return f"Text {item.name}" if item.kind == TEXT else f"{item.kind} {item.name}"
@@ -312,9 +323,11 @@ def rust(by_noun: dict[str, list[Method]], prose: Prose) -> str:
 
 
 def rust_types(by_noun: dict[str, list[Method]]) -> set[str]:
-    """The options that methods take, and what they return."""
+    """The types that methods take and return."""
     every = [method for some in by_noun.values() for method in some]
-    types = {method.options.names["rust"] for method in every if method.options}
+    arguments = [item for method in every for item in method.arguments]
+    types = {item.struct.names["rust"] for item in arguments if item.struct}
+    types |= {item.enum.names["rust"] for item in arguments if item.enum}
     return types | {"Operation" for method in every if method.result == FUTURE}
 
 
@@ -335,6 +348,9 @@ def rust_method(method: Method, prose: Prose) -> str:
             taken.append(f"{name}: &str")
             before.append(f'let {name} = c_string({name}, "{name}")?;')
             passed.append(f"{name}.as_ptr()")
+        elif item.enum:
+            taken.append(f"{name}: {item.enum.names['rust']}")
+            passed.append(f"{name}.code()")
         elif item.struct:
             taken.append(f"{name}: &{item.struct.names['rust']}")
             before.append(f"let {name} = {name}.raw();")
@@ -400,6 +416,9 @@ def julia_method(method: Method, prose: Prose) -> str:
             value = f'text({own}, "{own}")'
             passed.append(f"{own} === nothing ? C_NULL : {value}" if item.nullable else value)
             taken.append(f"{own} = nothing" if item.nullable else own)
+        elif item.enum:
+            taken.append(own)
+            passed.append(julia_enum(item.enum, own))
         elif item.kind == "double":
             taken.append(own)
             passed.append(own)
@@ -509,7 +528,8 @@ def java_method(method: Method, prose: Prose) -> str:
     result = kinds.get(method.result) or JAVA_NUMBERS[method.result]
     taken = [f"{java_type(item)} {camel(item.name)}" for item in method.arguments]
     names = [camel(item.name) for item in method.given]
-    passed = ", ".join(["handle", *names])
+    codes = [f"{camel(i.name)}.ordinal()" if i.enum else camel(i.name) for i in method.given]
+    passed = ", ".join(["handle", *codes])
     call = f"call(handle -> Abi.{method.function.name}({passed}))"
     if method.options:  # the class of the options makes the call
         own = camel(method.function.name.removeprefix("meron_"))
@@ -547,6 +567,8 @@ def java_function(parts: list[str], name: str, taken: list[str], body: str) -> s
 
 
 def java_type(item: Argument) -> str:
+    if item.enum:
+        return item.enum.names["java"]
     if item.struct:
         return item.struct.names["java"]
     return "String" if item.kind == TEXT else JAVA_NUMBERS[item.kind]

@@ -6,7 +6,7 @@ C++, Rust and Java have a class of each (values.py, java_options.py).
 
 from __future__ import annotations
 
-from model import Api, ValueField, ValueType
+from model import Api, EnumType, ValueField, ValueType
 from plain import enum_of
 
 PYTHON_NUMBERS = {
@@ -58,7 +58,7 @@ def python_lines(api: Api, struct: ValueType) -> list[str]:
 def python_value(api: Api, field: ValueField) -> str:
     name = field.name
     if field.kind == "enum":
-        return f'code_of({enum_of(api, field).names["python"]}, {name}, "{name}")'
+        return python_enum(enum_of(api, field), name)
     if field.kind == "number" and field.type != "double":
         return f'whole({name}, "{name}", {PYTHON_NUMBERS[field.type]})'
     return {
@@ -66,6 +66,10 @@ def python_value(api: Api, field: ValueField) -> str:
         "duration": f"max(nanoseconds({name}), 1)",  # 0 would mean the default
         "stream": f"stream_pointer({name})",
     }.get(field.kind, name)
+
+
+def python_enum(enum: EnumType, name: str) -> str:
+    return f'code_of({enum.names["python"]}, {name}, "{name}")'
 
 
 # ---- Julia ---------------------------------------------------------------------------------------
@@ -100,9 +104,13 @@ def julia_lines(api: Api, struct: ValueType) -> list[str]:
 def julia_value(api: Api, field: ValueField) -> str:
     name = field.name
     if field.kind == "enum":
-        known = ", ".join(f"{v.name} = LibMeron.{v.of}" for v in enum_of(api, field).values)
-        return f'choice(({known},), {name}, "{name}")'
+        return julia_enum(enum_of(api, field), name)
     return {
         "duration": f"{name} === nothing ? 0 : max(nanoseconds({name}), 1)",
         "stream": f"stream_pointer({name})",
     }.get(field.kind, name)
+
+
+def julia_enum(enum: EnumType, name: str) -> str:
+    known = ", ".join(f"{value.name} = LibMeron.{value.of}" for value in enum.values)
+    return f'choice(({known},), {name}, "{name}")'
