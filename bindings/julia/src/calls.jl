@@ -84,7 +84,7 @@ end
 # The value of an enum by its name.
 function choice(known::NamedTuple, name, what)
     haskey(known, name) || throw(argument_error(
-        "unknown $what $(repr(name)): $(join(map(repr, keys(known)), " and ")) are known"))
+        "unknown $what $(repr(name)): $(join(map(repr, keys(known)), ", ")) are known"))
     return known[name]
 end
 

@@ -161,9 +161,7 @@ def whole(value: int, what: str, low: int, high: int) -> int:
 def code_of(known: dict[str, int], name: str, what: str) -> int:
     """The number of a value of an enum; ArgumentError for a name that is not of it."""
     if name not in known:
-        raise errors.argument(
-            f"unknown {what} {name!r}: {' and '.join(known)} are known", subject=what
-        )
+        raise errors.argument(f"unknown {what} {name!r}: {', '.join(known)} are known", what)
     return known[name]
 
 
