@@ -39,6 +39,7 @@
 #include "meron/cpp/device.hpp"
 #include "meron/cpp/dtype.hpp"
 #include "meron/cpp/error.hpp"
+#include "meron/cpp/future.hpp"
 #include "meron/cpp/gather.hpp"
 #include "meron/cpp/group.hpp"
 #include "meron/cpp/io.hpp"

@@ -108,6 +108,13 @@ USED_KEYS = {
 USED_FUNCTIONS = {function for key in USED_KEYS for function in OPERATIONS.get(key, ())}
 CALLED = {s.get("function") for case in CASES for s in case.statements if s.operation == "call"}
 USED_FUNCTIONS |= {function for function in CALLED if function}
+# Languages without macros take the initial value of its options from the library.
+USED_FUNCTIONS |= {
+    f"{param['type'].removeprefix('const ').removesuffix(' *')}_init"
+    for function in API["functions"]
+    for param in function["params"]
+    if function["name"] in CALLED and param["type"].endswith("_options *")
+}
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)

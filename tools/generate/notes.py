@@ -31,6 +31,11 @@ class AnnotationError(Exception):
 def apply(api: Api, path: Path) -> None:
     """Sets `since`, `nullable` and `memory` throughout `api`."""
     notes = json.loads(path.read_text())
+    try:
+        api.enum_types = values.enums_of(api, notes["enums"])
+        api.value_types = values.values_of(api, notes)
+    except (KeyError, values.NoValue) as error:
+        raise AnnotationError(f"{path.name}: no such struct, enum or field: {error}") from None
     offences = [f"{path.name}: {offence}" for offence in check(api, notes)]
     if offences:
         raise AnnotationError("\n".join(offences))
@@ -41,12 +46,7 @@ def apply(api: Api, path: Path) -> None:
             param.nullable = param.role == "error" or param.name in note.get("nullable", [])
             param.memory = notes["memory"].get(kind_of(param), "")
         if "method" in note:
-            function.method = plain.names_of(function, handles_of(api), note["method"])
-    try:
-        api.enum_types = values.enums_of(api, notes["enums"])
-        api.value_types = values.values_of(api, notes)
-    except (KeyError, values.NoValue) as error:
-        raise AnnotationError(f"{path.name}: no such struct, enum or field: {error}") from None
+            function.method = plain.names_of(function, api, note["method"])
     api.errors = [error_of(value, notes["errors"]) for value in statuses(api) if value.value < 0]
 
 
@@ -60,10 +60,6 @@ def error_of(value: Enumerator, notes: dict[str, Any]) -> ErrorKind:
     kind = note.get("kind", "".join(word.capitalize() for word in words))
     python = note.get("python", f"{kind}Error")
     return ErrorKind(value.name, value.value, value.doc, kind, python, note.get("base", ""))
-
-
-def handles_of(api: Api) -> set[str]:
-    return {handle.name for handle in api.handles}
 
 
 def kind_of(param: Param) -> str:
@@ -94,7 +90,7 @@ def check(api: Api, notes: dict[str, Any]) -> Iterator[str]:
                 yield f"{name}: {language!r} is no language, but {', '.join(plain.LANGUAGES)}"
         if "method" in note:
             try:
-                plain.method_of(functions[name], handles_of(api))
+                plain.names_of(functions[name], api, note["method"])
             except plain.NotPlain as reason:
                 yield f"{name}: cannot be a method: {reason}"
     for function in api.functions:

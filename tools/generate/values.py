@@ -97,5 +97,7 @@ def field_of(
         kind = "number"
     else:
         raise NoValue(f"{struct.name}.{of} is {found.type}")
+    if kind == "number" and isinstance(default, str):
+        raise NoValue(f"{struct.name}.{of} begins as {default}: write the number of it")
     doc = note.get("docs", {}).get(of, found.doc)
     return ValueField(name, of, kind, ctype.name, default, doc)

@@ -81,6 +81,13 @@ function convert_field(::Type{T}, value, name) where {T}
     end
 end
 
+# The value of an enum by its name.
+function choice(known::NamedTuple, name, what)
+    haskey(known, name) || throw(argument_error(
+        "unknown $what $(repr(name)): $(join(map(repr, keys(known)), ", ")) are known"))
+    return known[name]
+end
+
 # A struct for the library to fill, with its struct_size set.
 function filled(::Type{T}, function_, argument...) where {T}
     out = Ref{T}()

@@ -68,25 +68,6 @@ function status(group::Group)
 end
 
 """
-    barrier(group)
-
-Waits until every rank of the group has come here. `barrier_begin` only begins. Errors as `wait`.
-"""
-barrier(group::Group) = finish(barrier_begin(group))
-
-"""
-    barrier_begin(group)
-
-Begins a barrier; its future ends when every rank of the group has begun it.
-"""
-function barrier_begin(group::Group)
-    handle = raw(group)
-    return begin_operation(group.context) do out
-        @check LibMeron.meron_barrier_begin(out, handle)
-    end
-end
-
-"""
     bcast!(array, group; root = 0)
 
 Copies the array of the group's rank `root` into those of the other ranks, in place, and waits.

@@ -59,6 +59,31 @@ function abort(group::Group, reason = nothing)
     return
 end
 
+"""
+    Meron.barrier_begin(group)
+
+Begins a barrier: the future ends when every rank of the group has begun it.
+
+Never blocks.
+
+Throws `MERON_E_ARGUMENT`, `MERON_E_HANDLE`, `MERON_E_STALE`, `MERON_E_TIMEOUT`,
+`MERON_E_PEER_DEAD`, `MERON_E_PEER_CLOSED`, `MERON_E_MISMATCH`, `MERON_E_ABORTED`,
+`MERON_E_AUTH`, `MERON_E_VERSION`, `MERON_E_FORKED`.
+"""
+function barrier_begin(group::Group)
+    handle = raw(group)
+    return begin_operation(group.context) do out
+        @check LibMeron.meron_barrier_begin(out, handle)
+    end
+end
+
+"""
+    Meron.barrier(group)
+
+As `barrier_begin`, and waits for its end. Throws what `barrier_begin` and `wait` throw.
+"""
+barrier(group::Group) = finish(barrier_begin(group))
+
 export consume!
 """
     consume!(unit)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from meron._native import Handled, call, lib, take_string
+from meron.future import Future, begin
 
 
 class ContextMethods(Handled):
@@ -35,6 +36,23 @@ class PlanMethods(Handled):
 
 class GroupMethods(Handled):
     """Calls of meron_group that need nothing of Python's own."""
+
+    def barrier_begin(self) -> Future:
+        """Begins a barrier: the future ends when every rank of the group has begun it.
+
+        Never blocks.
+
+        Raises ArgumentError, HandleError, StaleError, DeadlineError, PeerDeadError,
+        PeerClosedError, MismatchError, AbortedError, AuthError, VersionError, ForkedError.
+        """
+        return begin(self._context, lib.meron_barrier_begin, self._for_call())
+
+    def barrier(self) -> None:
+        """As `barrier_begin`, and waits for its end.
+
+        Blocks as `Future.wait`, and raises what the two of them raise.
+        """
+        self.barrier_begin().wait()
 
 
 class ParamMethods(Handled):

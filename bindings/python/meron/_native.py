@@ -158,6 +158,13 @@ def whole(value: int, what: str, low: int, high: int) -> int:
     return value
 
 
+def code_of(known: dict[str, int], name: str, what: str) -> int:
+    """The number of a value of an enum; ArgumentError for a name that is not of it."""
+    if name not in known:
+        raise errors.argument(f"unknown {what} {name!r}: {', '.join(known)} are known", what)
+    return known[name]
+
+
 def initial(struct: str) -> Any:
     """A new options struct with the library's initial values."""
     options = new(f"{struct} *")
@@ -182,6 +189,8 @@ def nanoseconds(seconds: float | None) -> int:
 class Handled:
     """An object with a handle of the library: the base of the generated methods."""
 
+    _context: Any = None  # that it was made from, if any
+
     def _for_call(self) -> Any:
         """The handle, for a call; raises if it is released."""
         raise NotImplementedError
@@ -196,7 +205,6 @@ class Owner(Handled):
     """
 
     _handle: Any = None
-    _context: Any = None  # that it was made from, if any
     _release_function: ClassVar[Any] = None
     _null: ClassVar[Any] = NULL
 

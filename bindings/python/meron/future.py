@@ -15,6 +15,7 @@ from meron._native import (
     lib,
     nanoseconds,
     new,
+    receive,
     settle,
 )
 
@@ -89,6 +90,13 @@ class Future(Owner):
             self._context._abandoned.append((handle, keep))
             return
         super().__del__()
+
+
+def begin(context: Any, function: Any, *arguments: Any, keep: Any = None) -> Future:
+    """Begins an operation of a context, which uses `keep` until it has ended."""
+    if context._abandoned:
+        sweep(context._abandoned)
+    return Future(context, receive("meron_future *", function, *arguments), keep)
 
 
 def sweep(abandoned: list[tuple[Any, Any]]) -> None:

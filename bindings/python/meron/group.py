@@ -15,7 +15,7 @@ from meron._methods import GroupMethods
 from meron._native import NULL, Owner, call, ffi, lib, receive, text
 from meron._values import REDUCE_OPS as OPERATIONS
 from meron.dtypes import Array, code_of_array, require_writable
-from meron.future import Future, sweep
+from meron.future import Future, begin
 
 
 def operation_code(op: str) -> int:
@@ -60,14 +60,6 @@ class Group(GroupMethods, Owner):
         self._context._require_open()
         call(lib.meron_group_abort, self._handle, text(reason, "reason") if reason else NULL)
 
-    def barrier(self) -> None:
-        """Waits until every rank of the group has called this. Errors as Future.wait."""
-        self.barrier_begin().wait()
-
-    def barrier_begin(self) -> Future:
-        """Begins a barrier; its future ends when every rank has begun it."""
-        return self._begin(None, lib.meron_barrier_begin, self._handle)
-
     def broadcast(self, array: Array, root: int = 0) -> Array:
         """Copies the root's array into those of the other ranks, in place; waits for it.
 
@@ -85,7 +77,10 @@ class Group(GroupMethods, Owner):
         """Begins a broadcast; `array` is kept alive, and not to be touched, until it has ended."""
         require_writable(array, "array")
         data = ffi.cast("void *", array.ctypes.data)
-        return self._begin(array, lib.meron_broadcast_begin, self._handle, data, array.nbytes, root)
+        handle = self._for_call()
+        return begin(
+            self._context, lib.meron_broadcast_begin, handle, data, array.nbytes, root, keep=array
+        )
 
     def all_reduce(self, array: Array, op: str = "sum") -> Array:
         """Combines the arrays of all ranks element by element, in place; waits for it.
@@ -113,19 +108,13 @@ class Group(GroupMethods, Owner):
                 advice="Convert it, for example with array.astype(numpy.float32).",
             )
         data = ffi.cast("void *", array.ctypes.data)
-        return self._begin(
-            array,
+        return begin(
+            self._context,
             lib.meron_all_reduce_begin,
-            self._handle,
+            self._for_call(),
             data,
             array.size,
             code,
             operation_code(op),
+            keep=array,
         )
-
-    def _begin(self, keep: Any, function: Any, *arguments: Any) -> Future:
-        context = self._context
-        context._require_open()
-        if context._abandoned:
-            sweep(context._abandoned)
-        return Future(context, receive("meron_future *", function, *arguments), keep)

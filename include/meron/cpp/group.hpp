@@ -1,35 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// meron/cpp/group.hpp: pending operations, groups of ranks, and collectives on plain memory.
+// meron/cpp/group.hpp: groups of ranks, and collectives on plain memory.
 #ifndef MERON_CPP_GROUP_HPP
 #define MERON_CPP_GROUP_HPP
 
-#include <chrono>
 #include <type_traits>
 
 #include "meron/cpp/base.hpp"
 #include "meron/cpp/dtype.hpp"
+#include "meron/cpp/future.hpp"
 #include "meron/cpp/methods.hpp"
 #include "meron/cpp/values.hpp"
 #include "meron/group.h"
 
 namespace meron {
 inline namespace v1 {
-
-// A pending operation without a result. After its destruction the operation continues, so that the
-// ranks stay in step.
-class Future : public Handle<meron_future, meron_future_release> {
- public:
-  using Handle::Handle;
-
-  // Waits until the operation has ended; throws its error. Blocks on peers, at most the deadline.
-  void wait() const { detail::call(meron_future_wait, handle(), int64_t{MERON_TIMEOUT_DEFAULT}); }
-  // Waits up to `timeout`. Returns true if the operation has ended.
-  [[nodiscard]] bool wait_for(std::chrono::nanoseconds duration) const {
-    return detail::call(meron_future_wait, handle(), detail::timeout(duration)) == MERON_OK;
-  }
-  // True if the operation has ended; throws its error. Does not wait.
-  [[nodiscard]] bool poll() const { return detail::call(meron_future_poll, handle()) == MERON_OK; }
-};
 
 // A handle of a group of ranks. The group itself lives as long as the context.
 //
@@ -42,12 +26,6 @@ class Group : public Handle<meron_group, meron_group_release>, public detail::Gr
 
   // Throws the error that broke the group, if it is broken. Checks if peers are alive.
   void check() const { detail::call(meron_group_status, handle()); }
-  // Ends when every rank of the group has begun it.
-  [[nodiscard]] Future barrier_begin() const {
-    return Future(detail::receive(meron_barrier_begin, handle()));
-  }
-  void barrier() const { barrier_begin().wait(); }
-
   // From rank `root` of the group to all. `data` is read there, written elsewhere.
   template <class T>
   [[nodiscard]] Future broadcast_begin(Span<T> data, int32_t root) const {

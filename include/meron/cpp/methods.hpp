@@ -5,6 +5,8 @@
 #define MERON_CPP_METHODS_HPP
 
 #include "meron/cpp/base.hpp"
+#include "meron/cpp/future.hpp"
+#include "meron/cpp/values.hpp"
 #include "meron/meron.h"
 
 namespace meron {
@@ -69,6 +71,15 @@ class GroupMethods {
   void abort(Text reason = nullptr) const {
     detail::call(meron_group_abort, raw(), reason.c_str());
   }
+  // Begins a barrier: the future ends when every rank of the group has begun it. Never blocks.
+  // Throws MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_TIMEOUT, MERON_E_PEER_DEAD,
+  // MERON_E_PEER_CLOSED, MERON_E_MISMATCH, MERON_E_ABORTED, MERON_E_AUTH, MERON_E_VERSION,
+  // MERON_E_FORKED.
+  [[nodiscard]] Future barrier_begin() const {
+    return Future(detail::receive(meron_barrier_begin, raw()));
+  }
+  // As barrier_begin, and waits for its end as Future::wait does.
+  void barrier() const { barrier_begin().wait(); }
 
  private:
   meron_group raw() const noexcept { return static_cast<const Self*>(this)->handle(); }
@@ -114,6 +125,19 @@ class OptimizerMethods {
   void set_max_norm(double max_norm) const {
     detail::call(meron_optimizer_set_max_norm, raw(), max_norm);
   }
+  // Begins a step: global gradient norm (exact, so equal for every number of ranks), clipping,
+  // update of this rank's shards, publication of the next version. Needs the reduced gradient
+  // of every unit, and no lease on any of them on this rank. Collective over the units' group.
+  // States on tier nvme are read, updated and written at the same time, piece by piece; nothing
+  // is written before the norm is known to be finite. Never blocks. Throws MERON_E_HANDLE,
+  // MERON_E_STALE, MERON_E_STATE, MERON_E_NONFINITE, MERON_E_IO, MERON_E_CORRUPT,
+  // MERON_E_TIMEOUT, MERON_E_PEER_DEAD, MERON_E_PEER_CLOSED, MERON_E_MISMATCH, MERON_E_ABORTED,
+  // MERON_E_AUTH, MERON_E_VERSION.
+  [[nodiscard]] Future step_begin() const {
+    return Future(detail::receive(meron_optimizer_step_begin, raw()));
+  }
+  // As step_begin, and waits for its end as Future::wait does.
+  void step() const { step_begin().wait(); }
   // Sets the number of steps that the optimizer and all of its params have taken, for an
   // optimizer that continues from a checkpoint, beside its states
   // (meron_optimizer_write_state). Adam's bias corrections, the first step of SGD with a

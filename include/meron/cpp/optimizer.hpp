@@ -24,14 +24,6 @@ class Optimizer : public Handle<meron_optimizer, meron_optimizer_release>,
     return Optimizer(detail::receive(meron_optimizer_create, units.data(), units.size(), &raw));
   }
 
-  // Norm, clipping, update of this rank's shards, publication. Needs the reduced gradient of every
-  // unit, and no gather of any of them on this rank. Collective. From the wait: MERON_E_NONFINITE
-  // on all ranks if the norm is not finite; then nothing was changed.
-  [[nodiscard]] Future step_begin() const {
-    return Future(detail::receive(meron_optimizer_step_begin, handle()));
-  }
-  void step() const { step_begin().wait(); }
-
   // Steps taken, the last gradient norm before clipping, the learning rate of group 0, and its
   // states.
   meron_optimizer_info info() const {

@@ -9,7 +9,7 @@ import pytest
 
 import meron
 from meron import errors
-from meron._native import ffi, lib, new, raise_error
+from meron._native import code_of, ffi, lib, new, raise_error
 
 API = json.loads((Path(__file__).parents[3] / "capi" / "api.json").read_text())
 STATUSES = {
@@ -108,3 +108,10 @@ def test_null_is_a_valid_error() -> None:
     assert lib.meron_error_code(ffi.NULL) == 0
     assert ffi.string(lib.meron_error_message(ffi.NULL)) == b""
     lib.meron_error_free(ffi.NULL)
+
+
+def test_a_name_that_is_no_value_of_an_enum() -> None:
+    known = {"sum": 0, "mean": 1}
+    assert code_of(known, "mean", "op") == 1
+    with pytest.raises(errors.ArgumentError, match="unknown op 'max': sum, mean are known"):
+        code_of(known, "max", "op")

@@ -23,6 +23,12 @@ void call_function(Session& session, const Statement& statement) {
     check_has(text, statement);
     return;
   }
+  if (function == "meron_barrier_begin") {
+    meron_future out{};
+    call(meron_barrier_begin, &out, session.group(statement.name).handle);
+    finish_or_keep(session, statement, out);
+    return;
+  }
   if (function == "meron_reduce_consume") {
     call(meron_reduce_consume, session.find<Unit>(statement.name).handle);
     return;

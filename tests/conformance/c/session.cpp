@@ -119,7 +119,9 @@ void finish(meron_future future) {
 }
 
 void finish_or_keep(Session& session, const Statement& statement, meron_future future) {
-  if (statement.has("future")) {
+  if (statement.get("future", "") == "none") {
+    call(meron_future_release, future);
+  } else if (statement.has("future")) {
     session.keep(statement.get("future"), std::make_unique<Future>(future));
   } else {
     finish(future);

@@ -156,7 +156,7 @@ class Session {
 meron_param_info info_of(meron_param param);
 // Waits for a future, and releases it even if the wait fails.
 void finish(meron_future future);
-// Of a future: waits for it, or keeps it under the name that `future=` gives.
+// Of a future: waits for it, gives it away (`none`), or keeps it under the name of `future=`.
 void finish_or_keep(Session& session, const Statement& statement, meron_future future);
 // timeout_of returns `timeout=` in nanoseconds; check_ended checks the status against `pending=`.
 int64_t timeout_of(const Statement& statement);

@@ -91,6 +91,13 @@ double Statement::number(const std::string& key, double otherwise) const {
   return has(key) ? to_number(get(key)) : otherwise;
 }
 
+int32_t one_of(const Statement& statement, const std::string& key,
+               const std::map<std::string, int32_t>& known) {
+  const auto found = known.find(statement.get(key));
+  if (found == known.end()) throw Malformed{"unknown " + key + " '" + statement.get(key) + "'"};
+  return found->second;
+}
+
 std::vector<std::string> split(const std::string& text, char separator) {
   std::vector<std::string> parts;
   std::istringstream stream(text);

@@ -2,6 +2,8 @@
 // The table of cases as data: what cases.txt says, token by token.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +24,10 @@ struct Statement {
   std::vector<std::string> list(const std::string& key) const;
   double number(const std::string& key, double otherwise) const;
 };
+
+// The value of an enum, by its name in an argument; throws Malformed for a name that is not known.
+int32_t one_of(const Statement& statement, const std::string& key,
+               const std::map<std::string, int32_t>& known);
 
 struct Case {
   std::string name;

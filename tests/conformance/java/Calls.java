@@ -21,6 +21,9 @@ final class Calls {
             case "meron_plan_table":
                 Values.has(session.find(Plan.class, name).table(), statement);
                 return true;
+            case "meron_barrier_begin":
+                Operations.finishOrKeep(session, statement, session.group(statement.name).barrier());
+                return true;
             case "meron_reduce_consume":
                 session.find(Unit.class, name).consume();
                 return true;

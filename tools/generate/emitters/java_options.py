@@ -7,9 +7,10 @@ knows how many there are.
 
 from __future__ import annotations
 
-from emitters.methods import JAVA_NUMBERS, LICENSE, NOTE, camel
+from emitters.methods import JAVA_NUMBERS, LICENSE, NOTE
 from emitters.values import enum_names, java_doc
 from model import Api, CType, EnumType, Function, ValueField, ValueType
+from plain import camel
 
 FOLDER = "bindings/swig/java/org/meron"
 # SWIG's types of lists of these.
@@ -39,7 +40,9 @@ def options(api: Api, value: ValueType) -> str:
         if initial_of(f, enums)
     )
     setters = "".join(setter(name, field, enums) for field in value.fields)
-    calls = "".join(call(function, value) for function in api.functions if takes(function, value))
+    calls = "".join(
+        call(api, function, value) for function in api.functions if takes(function, value)
+    )
     imports = ["org.meron.abi.Abi", f"org.meron.abi.{value.of}"]
     imports += [
         f"org.meron.abi.{each}"
@@ -104,7 +107,7 @@ def takes(function: Function, value: ValueType) -> bool:
     return any(param.type == f"const {value.of} *" for param in function.params)
 
 
-def call(function: Function, value: ValueType) -> str:
+def call(api: Api, function: Function, value: ValueType) -> str:
     taken, passed, counted = [], [], False
     for param in function.params:
         ctype = CType.parse(param.type)
@@ -112,14 +115,16 @@ def call(function: Function, value: ValueType) -> str:
             counted = False
         elif ctype.name == value.of:
             passed += [raw(field) for field in value.fields]
-        elif ctype.pointers:
-            if ctype.name not in LISTS:
-                return ""  # by hand
+        elif ctype.pointers and ctype.name in LISTS:
             taken.append(f"{LISTS[ctype.name]} {camel(param.name)}")
             passed.append(camel(param.name))
             counted = True
+        elif ctype.pointers and param.type != "const char *":
+            return ""  # by hand
         else:
-            taken.append(f"long {camel(param.name)}")
+            kind = "String" if ctype.pointers else JAVA_NUMBERS.get(ctype.name, "long")
+            kind = "int" if ctype.name in {enum.name for enum in api.enums} else kind
+            taken.append(f"{kind} {camel(param.name)}")
             passed.append(camel(param.name))
     name = camel(function.name.removeprefix("meron_"))
     arguments = ",\n                ".join(passed)

@@ -223,6 +223,8 @@ class Interface:
         if name in INTEGERS:
             to = "int64_t" if name in WIDE else "int32_t"
             return f"{name} out = 0;", to, f"static_cast<{to}>(out)"
+        if name == "double":
+            return "double out = 0;", "double", "out"
         raise Unsupported(f"its out parameter is {spelling}")
 
     def features(self, function: Function) -> list[str]:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import textwrap
 
-from emitters.methods import JAVA_NUMBERS, LICENSE, NOTE, RUST_NUMBERS, camel, fill, java_text
+from emitters.methods import JAVA_NUMBERS, LICENSE, NOTE, RUST_NUMBERS, fill, java_text
+from emitters.options import default_name
 from emitters.rust import documented
 from model import Api, EnumType, ValueField, ValueType
-from plain import sentence
+from plain import camel, sentence
 
 JAVA_FOLDER = "bindings/swig/java/org/meron"
 
@@ -42,12 +43,6 @@ def pascal(name: str) -> str:
 def enum_names(api: Api, language: str) -> dict[str, str]:
     """The language's types of enums."""
     return {e.of: e.names[language] for e in api.enum_types if language in e.names}
-
-
-def default_of(api: Api, field: ValueField) -> str:
-    """The plain name of an enum's value that is the field's default."""
-    values = (v for enum in api.enum_types if enum.of == field.type for v in enum.values)
-    return next(value.name for value in values if value.of == field.default)
 
 
 # ---- Rust ----------------------------------------------------------------------------------------
@@ -175,7 +170,7 @@ def rust_type(field: ValueField, enums: dict[str, str]) -> str:
 
 def rust_default(api: Api, field: ValueField, enums: dict[str, str]) -> str:
     if field.kind == "enum":
-        return f"{enums[field.type]}::{pascal(default_of(api, field))}"
+        return f"{enums[field.type]}::{pascal(default_name(api, field))}"
     known = {"flag": str(bool(field.default)).lower(), "duration": "Duration::ZERO"}
     known["stream"] = "Stream::default()"
     if field.default == 2**64 - 1:
@@ -260,7 +255,7 @@ def cpp_field(api: Api, field: ValueField, enums: dict[str, str]) -> tuple[str, 
     """A field's type, its default and what the struct of C has of it."""
     if field.kind == "enum":
         name = enums[field.type]
-        default = f"{name}::{cpp_name(default_of(api, field))}"
+        default = f"{name}::{cpp_name(default_name(api, field))}"
         return name, default, f"static_cast<{field.type}>({field.name})"
     if field.kind == "flag":
         return "bool", str(bool(field.default)).lower(), f"{field.name} ? 1 : 0"

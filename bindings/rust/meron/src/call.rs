@@ -74,6 +74,15 @@ pub(crate) fn receive_text(
     }
 }
 
+/// A call that lends a string, which is copied.
+pub(crate) fn copy_text(
+    function: impl FnOnce(*mut *const c_char, *mut *mut sys::meron_error) -> sys::meron_status,
+) -> Result<String> {
+    let raw = receive(ptr::null(), function)?;
+    // SAFETY: the string is NUL-terminated, and lives as long as the object that the caller holds.
+    Ok(unsafe { error::text(raw) })
+}
+
 /// A string as the library takes it. One with a NUL in it is an error that names it.
 pub(crate) fn c_string(text: &str, what: &str) -> Result<CString> {
     CString::new(text).map_err(|error| {

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The context: this rank's engine.
 
-use std::ffi::CStr;
 use std::fmt;
-use std::os::raw::c_char;
-use std::ptr;
 use std::sync::Arc;
 
 use meron_sys as sys;
 
-use crate::call::{check, receive, sized};
+use crate::call::{check, copy_text, receive, sized};
 use crate::error::Result;
 use crate::group::Group;
 use crate::home::{ForCall, Open, Shared};
@@ -64,9 +61,7 @@ impl Context {
             let rank = receive(0, |out, err| sys::meron_context_rank(out, handle, err))?;
             let world_size =
                 receive(0, |out, err| sys::meron_context_world_size(out, handle, err))?;
-            let transport: *const c_char =
-                receive(ptr::null(), |out, err| sys::meron_context_transport(out, handle, err))?;
-            let transport = CStr::from_ptr(transport).to_string_lossy().into_owned();
+            let transport = copy_text(|out, err| sys::meron_context_transport(out, handle, err))?;
             Ok(Context { open, rank, world_size, transport })
         }
     }

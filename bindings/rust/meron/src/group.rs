@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use meron_sys as sys;
 
-use crate::call::{c_string, check, receive};
+use crate::call::{c_string, check};
 use crate::dtype::{Element, Plain};
 use crate::error::Result;
 use crate::handle::Owned;
 use crate::home::{ForCall, Shared};
-use crate::operation::{Operation, Transfer};
+use crate::operation::{begin, Transfer};
 use crate::values::ReduceOp;
 
 /// Some ranks, or all: [`Context::world`](crate::Context::world),
@@ -31,7 +31,7 @@ impl ForCall for Group {
     type Raw = sys::meron_group;
 
     fn for_call(&self) -> Result<sys::meron_group> {
-        self.shared.require_open()?;
+        self.shared().require_open()?;
         Ok(self.as_raw())
     }
 }
@@ -39,6 +39,10 @@ impl ForCall for Group {
 impl Group {
     pub(crate) fn new(handle: sys::meron_group, shared: &Arc<Shared>) -> Group {
         Group { handle: Owned::new(handle), shared: shared.clone() }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// `Ok` while the group is whole, else the error that broke it. Looks whether peers are alive; never
@@ -58,22 +62,6 @@ impl Group {
         check(|err| unsafe { sys::meron_group_abort(self.as_raw(), reason.as_ptr(), err) })
     }
 
-    /// Waits until every rank of the group has called it. Blocks as
-    /// [`Operation::wait`](Operation::wait).
-    pub fn barrier(&self) -> Result<()> {
-        self.barrier_begin()?.wait()
-    }
-
-    /// Begins a barrier, and returns at once.
-    pub fn barrier_begin(&self) -> Result<Operation> {
-        self.shared.require_open()?;
-        // SAFETY: `out` is valid during the call.
-        receive(sys::meron_future::default(), |out, err| unsafe {
-            sys::meron_barrier_begin(out, self.as_raw(), err)
-        })
-        .map(|handle| Operation::new(handle, &self.shared))
-    }
-
     /// Begins to send an array from rank `root` of the group to the others, which pass arrays of the same
     /// length; all get it back with the root's values.
     ///
@@ -83,16 +71,15 @@ impl Group {
     ///
     /// [`Argument`](crate::ErrorKind::Argument) for a root outside of the group; errors of the group.
     pub fn broadcast_begin<T: Plain>(&self, mut array: Vec<T>, root: i32) -> Result<Transfer<T>> {
-        self.shared.require_open()?;
-        self.shared.sweep();
+        let handle = self.for_call()?;
         let data = array.as_mut_ptr() as *mut c_void;
         let bytes = array.len() * size_of::<T>();
         // SAFETY: the array is kept until the operation has ended (Transfer), and no other code
         // accesses it.
-        let handle = receive(sys::meron_future::default(), |out, err| unsafe {
-            sys::meron_broadcast_begin(out, self.as_raw(), data, bytes, root, err)
+        let begun = begin(&self.shared, |out, err| unsafe {
+            sys::meron_broadcast_begin(out, handle, data, bytes, root, err)
         })?;
-        Ok(Transfer::new(Operation::new(handle, &self.shared), &self.shared, array))
+        Ok(Transfer::new(begun, &self.shared, array))
     }
 
     /// Sends the root's values to all ranks, by way of a copy. Blocks as
@@ -111,15 +98,14 @@ impl Group {
         mut array: Vec<T>,
         op: ReduceOp,
     ) -> Result<Transfer<T>> {
-        self.shared.require_open()?;
-        self.shared.sweep();
+        let handle = self.for_call()?;
         let data = array.as_mut_ptr() as *mut c_void;
         let (count, dtype) = (array.len(), T::DTYPE.code());
         // SAFETY: as in `broadcast_begin`.
-        let handle = receive(sys::meron_future::default(), |out, err| unsafe {
-            sys::meron_all_reduce_begin(out, self.as_raw(), data, count, dtype, op.code(), err)
+        let begun = begin(&self.shared, |out, err| unsafe {
+            sys::meron_all_reduce_begin(out, handle, data, count, dtype, op.code(), err)
         })?;
-        Ok(Transfer::new(Operation::new(handle, &self.shared), &self.shared, array))
+        Ok(Transfer::new(begun, &self.shared, array))
     }
 
     /// Combines values of all ranks in place, by way of a copy. Blocks as

@@ -6,7 +6,8 @@ use meron_sys as sys;
 
 use crate::call::{check, receive, receive_text};
 use crate::home::ForCall;
-use crate::{Context, Group, Io, Optimizer, Plan, Result, Schedule, Unit};
+use crate::operation::begin;
+use crate::{Context, Group, Io, Operation, Optimizer, Plan, Result, Schedule, Unit};
 
 impl Context {
     /// The flight recorder: the last operations (up to 1,024) of every rank of the world, as
@@ -77,6 +78,27 @@ impl Group {
         let handle = self.for_call()?;
         // SAFETY: a wrong handle gives an error; texts live during the call.
         receive(0, |out, err| unsafe { sys::meron_group_size(out, handle, err) })
+    }
+
+    /// Begins a barrier: the future ends when every rank of the group has begun it.
+    ///
+    /// Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Argument`, `ErrorKind::Handle`, `ErrorKind::Stale`, `ErrorKind::Timeout`,
+    /// `ErrorKind::PeerDead`, `ErrorKind::PeerClosed`, `ErrorKind::Mismatch`,
+    /// `ErrorKind::Aborted`, `ErrorKind::Auth`, `ErrorKind::Version`, `ErrorKind::Forked`.
+    pub fn barrier_begin(&self) -> Result<Operation> {
+        let handle = self.for_call()?;
+        // SAFETY: a wrong handle gives an error; texts live during the call.
+        begin(self.shared(), |out, err| unsafe { sys::meron_barrier_begin(out, handle, err) })
+    }
+
+    /// As `barrier_begin`, and waits for its end. Blocks as `Operation::wait`, and gives the
+    /// errors of both.
+    pub fn barrier(&self) -> Result<()> {
+        self.barrier_begin()?.wait()
     }
 }
 

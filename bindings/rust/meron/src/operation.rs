@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use meron_sys as sys;
 
-use crate::call::{nanoseconds, NO_TIMEOUT};
+use crate::call::{nanoseconds, receive, NO_TIMEOUT};
 use crate::dtype::Plain;
 use crate::error::Result;
 use crate::home::Shared;
@@ -74,6 +74,16 @@ impl Operation {
     pub(crate) fn future(&self) -> &RawFuture {
         &self.future
     }
+}
+
+/// Begins an operation of a context by a call that fills a future.
+pub(crate) fn begin(
+    shared: &Arc<Shared>,
+    function: impl FnOnce(*mut sys::meron_future, *mut *mut sys::meron_error) -> sys::meron_status,
+) -> Result<Operation> {
+    shared.sweep();
+    let handle = receive(sys::meron_future::default(), function)?;
+    Ok(Operation::new(handle, shared))
 }
 
 /// Result of a poll, in the form for an executor.

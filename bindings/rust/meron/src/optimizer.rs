@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::group::table;
 use crate::handle::Owned;
 use crate::home::{ForCall, Open, Shared};
-use crate::operation::Operation;
+use crate::operation::{begin, Operation};
 use crate::param::Param;
 use crate::unit::{home_of, raw_units, Unit};
 use crate::values::{OptimizerInfo, ParamGroup, State};
@@ -52,12 +52,16 @@ impl ForCall for Optimizer {
     type Raw = sys::meron_optimizer;
 
     fn for_call(&self) -> Result<sys::meron_optimizer> {
-        self.shared.require_open()?;
+        self.shared().require_open()?;
         Ok(self.as_raw())
     }
 }
 
 impl Optimizer {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     pub(crate) fn create(
         shared: &Arc<Shared>,
         units: &[&Unit],
@@ -100,10 +104,9 @@ impl Optimizer {
         // until it has ended.
         let _in_use = InUse::begin_all(&self.units, Use::Gradient)?;
         // SAFETY: `out` is valid during the call.
-        let handle = receive(sys::meron_future::default(), |out, err| unsafe {
+        let step = begin(&self.shared, |out, err| unsafe {
             sys::meron_optimizer_step_begin(out, self.as_raw(), err)
         })?;
-        let step = Operation::new(handle, &self.shared);
         for unit in &self.units {
             unit.set_step(step.future());
         }

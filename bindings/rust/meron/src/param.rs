@@ -78,12 +78,16 @@ impl ForCall for Param {
     type Raw = sys::meron_param;
 
     fn for_call(&self) -> Result<sys::meron_param> {
-        self.shared.require_open()?;
+        self.shared().require_open()?;
         Ok(self.as_raw())
     }
 }
 
 impl Param {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     pub(crate) fn register(context: &Context, desc: &ParamDesc<'_>) -> Result<Param> {
         let name = c_string(desc.name, "the name of a param")?;
         let dims = u32::try_from(desc.shape.len())

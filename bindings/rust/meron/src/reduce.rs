@@ -7,13 +7,13 @@ use std::time::Duration;
 use meron_sys as sys;
 
 use crate::borrow::{InUse, Use};
-use crate::call::{call, check, nanoseconds, receive, NO_TIMEOUT};
+use crate::call::{call, check, nanoseconds, NO_TIMEOUT};
 use crate::context::Context;
 use crate::device::Memory;
 use crate::dtype::{Dtype, Element};
 use crate::error::Result;
 use crate::group::table;
-use crate::operation::Operation;
+use crate::operation::{begin, Operation};
 use crate::param::Param;
 use crate::unit::{raw_units, Unit};
 use crate::values::ReduceOptions;
@@ -119,10 +119,9 @@ impl Unit {
         // SAFETY: the arrays behind `sources` live as long as their borrows. They are only read,
         // during the call. Memory of the device is read for longer, as the contract of
         // `Source::on_device` requires.
-        receive(sys::meron_future::default(), |out, err| unsafe {
+        begin(self.shared(), |out, err| unsafe {
             sys::meron_reduce_begin(out, self.as_raw(), first, count, &options, err)
         })
-        .map(|handle| Operation::new(handle, self.shared()))
     }
 
     /// Begins the end of an accumulation whose micro-batches were all reduced with `boundary` false: the
@@ -142,10 +141,9 @@ impl Unit {
         self.shared().require_open()?;
         let options = options.raw();
         // SAFETY: `out` and options are valid during the call.
-        receive(sys::meron_future::default(), |out, err| unsafe {
+        begin(self.shared(), |out, err| unsafe {
             sys::meron_reduce_finish_begin(out, self.as_raw(), &options, err)
         })
-        .map(|handle| Operation::new(handle, self.shared()))
     }
 
     /// Throws the reduced gradient away, with the codec's feedback; or the accumulation, before its boundary,

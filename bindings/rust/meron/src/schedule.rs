@@ -62,12 +62,16 @@ impl ForCall for Schedule {
     type Raw = sys::meron_schedule;
 
     fn for_call(&self) -> Result<sys::meron_schedule> {
-        self.0.shared.require_open()?;
+        self.shared().require_open()?;
         Ok(self.as_raw())
     }
 }
 
 impl Schedule {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0.shared
+    }
+
     pub(crate) fn create(
         shared: &Arc<Shared>,
         units: &[&Unit],

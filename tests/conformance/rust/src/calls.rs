@@ -4,10 +4,16 @@
 
 use crate::checking::has;
 use crate::failure::{wrong, Done};
+use crate::groups::with_group;
 use crate::session::{Object, Session};
 use crate::table::Statement;
+use crate::waiting::finish;
 
 pub fn execute(session: &mut Session, s: &Statement) -> Done {
+    if s.require("function")? == "meron_barrier_begin" {
+        let begun = with_group(session, s, |it| Ok(it.barrier_begin()?))?;
+        return finish(session, s, begun);
+    }
     let name = s.object.clone().unwrap_or_else(|| session.current.clone());
     match (s.require("function")?, session.object(&name)?) {
         ("meron_plan_json", Object::Plan(it)) => has(&it.to_json()?, s),

@@ -25,8 +25,8 @@ public final class Group extends GroupMethods {
     }
 
     @Override
-    void requireOpen() {
-        context.requireOpen();
+    Context context() {
+        return context;
     }
 
     /** This rank's place in the group. */
@@ -43,12 +43,6 @@ public final class Group extends GroupMethods {
     public void check() {
         requireOpen();
         call(handle -> Abi.meron_group_status(handle));
-    }
-
-    /** Begins a barrier: the future ends when every rank of the group has begun it. */
-    public Future barrier() {
-        requireOpen();
-        return new Future(context, call(handle -> Abi.meron_barrier_begin(handle)), null);
     }
 
     /**

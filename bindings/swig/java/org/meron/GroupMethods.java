@@ -10,6 +10,14 @@ abstract class GroupMethods extends Handle {
         super(release);
     }
 
+    /** The context that it is of. */
+    abstract Context context();
+
+    @Override
+    void requireOpen() {
+        context().requireOpen();
+    }
+
     /**
      * Breaks the group on every rank: pending waits end with ABORTED, which contains `reason`.
      *
@@ -22,5 +30,19 @@ abstract class GroupMethods extends Handle {
     public void abort(String reason) {
         requireOpen();
         call(handle -> Abi.meron_group_abort(handle, reason));
+    }
+
+    /**
+     * Begins a barrier: the future ends when every rank of the group has begun it.
+     *
+     * <p>Never blocks.
+     *
+     * <p>Throws ARGUMENT, HANDLE, STALE, TIMEOUT, PEER_DEAD, PEER_CLOSED, MISMATCH, ABORTED, AUTH,
+     * VERSION, FORKED.
+     */
+    public Future barrier() {
+        requireOpen();
+        final long future = call(handle -> Abi.meron_barrier_begin(handle));
+        return new Future(context(), future, null);
     }
 }

@@ -33,8 +33,8 @@ public final class Optimizer extends OptimizerMethods {
     }
 
     @Override
-    void requireOpen() {
-        context.requireOpen();
+    Context context() {
+        return context;
     }
 
     private static long create(UpdateRule<?> rule, Unit... units) {

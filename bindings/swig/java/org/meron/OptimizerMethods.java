@@ -10,6 +10,14 @@ abstract class OptimizerMethods extends Handle {
         super(release);
     }
 
+    /** The context that it is of. */
+    abstract Context context();
+
+    @Override
+    void requireOpen() {
+        context().requireOpen();
+    }
+
     /**
      * Sets the learning rate of the next steps for params of group 0; the same on all ranks (it
      * is part of the step's fingerprint).

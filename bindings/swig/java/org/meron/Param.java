@@ -28,8 +28,8 @@ public final class Param extends ParamMethods {
     }
 
     @Override
-    void requireOpen() {
-        context.requireOpen();
+    Context context() {
+        return context;
     }
 
     /** Unique in the context. */

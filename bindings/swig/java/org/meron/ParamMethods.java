@@ -7,4 +7,12 @@ abstract class ParamMethods extends Handle {
     ParamMethods(Release release) {
         super(release);
     }
+
+    /** The context that it is of. */
+    abstract Context context();
+
+    @Override
+    void requireOpen() {
+        context().requireOpen();
+    }
 }

@@ -33,8 +33,8 @@ public final class Schedule extends ScheduleMethods {
     }
 
     @Override
-    void requireOpen() {
-        context.requireOpen();
+    Context context() {
+        return context;
     }
 
     private static long create(ScheduleOptions options, Unit... units) {

@@ -10,6 +10,14 @@ abstract class ScheduleMethods extends Handle {
         super(release);
     }
 
+    /** The context that it is of. */
+    abstract Context context();
+
+    @Override
+    void requireOpen() {
+        context().requireOpen();
+    }
+
     /**
      * Releases all units that stay full or were prefetched. Call it before an update or an
      * optimizer step, which need all leases released. The pass and the recorded orders stay.

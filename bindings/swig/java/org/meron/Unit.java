@@ -48,8 +48,8 @@ public final class Unit extends UnitMethods {
     }
 
     @Override
-    void requireOpen() {
-        context.requireOpen();
+    Context context() {
+        return context;
     }
 
     /** The params that it is made of. */

@@ -10,6 +10,14 @@ abstract class UnitMethods extends Handle {
         super(release);
     }
 
+    /** The context that it is of. */
+    abstract Context context();
+
+    @Override
+    void requireOpen() {
+        context().requireOpen();
+    }
+
     /**
      * Declares the reduced gradient of a unit as used by an optimizer of the trainer's own. If
      * the codec has feedback, the next gradient makes up for what was lost of this one.
