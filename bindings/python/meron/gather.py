@@ -187,7 +187,7 @@ class Gather:
         if self._remote:
             return DLPackTensor(self, param)
         self._settle()
-        return as_array(view, param.shape, (self, self._context._require_open()))
+        return as_array(view, param.shape, (self, *param._keep()))
 
     def dlpack(self, param: Param) -> DLPackTensor:
         """The whole tensor of `param` for `torch.from_dlpack`, `numpy.from_dlpack` and their kin.

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from meron import errors
 from meron._base_context import BaseContext
 from meron._interrupts import Interrupts
-from meron._memory import Loans, as_part
+from meron._loans import Loans
 from meron._methods import OptimizerMethods
 from meron._native import NULL, Owner, call, ffi, initial, lib, new, receive, sized
 from meron._values import OPTIMIZER_STATES as STATES
@@ -74,7 +74,8 @@ class Optimizer(OptimizerMethods, Owner):
         wait, not the step: `wait_step` continues to wait for it.
 
         Raises:
-            StateError: names the unit that is gathered or not reduced.
+            StateError: names the unit that is gathered or not reduced, or the array of `state` or
+            `Unit.reduced` from which one that is still alive was derived.
             NonFiniteError: on all ranks. The gradients hold NaN or infinity, or the step would
             make a state infinite or a value too large for its dtype. Nothing was changed, and the
             gradients are discarded.
@@ -109,9 +110,16 @@ class Optimizer(OptimizerMethods, Owner):
         return ended
 
     def step_begin(self) -> Future:
-        """Begins a step; the future's wait raises NonFiniteError."""
+        """Begins a step; the future's wait raises NonFiniteError. Other errors as `step`."""
         self._context._require_open()
+        self._require_returned()
         return self._begun(receive("meron_future *", lib.meron_optimizer_step_begin, self._handle))
+
+    def _require_returned(self) -> None:
+        """StateError if something is alive that could write states or gradients in a step."""
+        self._loans.require_returned("the optimizer cannot step")
+        for unit in self.units:
+            unit._reduced.require_returned("the optimizer cannot step")
 
     def _begun(self, future: Any) -> Future:
         self._loans.end()
@@ -123,6 +131,7 @@ class Optimizer(OptimizerMethods, Owner):
         """As `step`, but an interrupt is raised when the step has ended. A second one is raised at
         once, and leaves the step to `wait_step`."""
         self._context._require_open()
+        self._require_returned()
         interrupts = Interrupts()
         future = new("meron_future *")
         try:
@@ -243,6 +252,7 @@ class Optimizer(OptimizerMethods, Owner):
         Raises ArgumentError (no folder, one that will not do), StateError (a step is under way,
         they are offloaded), NoSpaceError, IoError: they are where they were then.
         """
+        self._loans.require_returned("states cannot be offloaded")
         path = ffi.NULL if folder is None else os.fsencode(folder)
         call(lib.meron_optimizer_offload, self._handle, path)
         self._loans.end()
@@ -348,16 +358,19 @@ class Optimizer(OptimizerMethods, Owner):
             name: "exp_avg", "exp_avg_sq", or "master" (the f32 values; the param itself, and then
                 read-only, where that is f32).
 
-        Valid until the next step. Do not call it during a step. Never blocks.
+        Valid until the next step, which makes it read-only; what was derived from it must be gone
+        by then. Do not call it during a step. Never blocks.
 
         Raises ArgumentError for a param that this optimizer does not have, or a state that its rule
         does not keep; UnsupportedError for states on nvme, or of 16 or 8 bits: `read_state` copies
         these.
         """
-        lifetime = self._context._require_open()
         view = new("meron_view *")
-        call(lib.meron_optimizer_state_view, view, self._handle, param._handle, state_code(name))
-        return self._loans.add(as_part(view, lifetime))
+        code = state_code(name)
+        keep = (self, *param._keep())
+        call(lib.meron_optimizer_state_view, view, self._handle, param._handle, code)
+        asked = f"optimizer.state({param.name!r}, {name!r})"
+        return self._loans.lend(view, (view.count,), keep, asked)
 
     def read_state(self, param: Param, name: str) -> npt.NDArray[np.float32]:
         """A copy of this rank's part (`param.owned`) of a state, on any tier and of any dtype.

@@ -8,6 +8,7 @@ from typing import Any
 
 from meron import errors
 from meron._base_context import BaseContext
+from meron._loans import Shown
 from meron._methods import ParamMethods
 from meron._native import NULL, Owner, call, initial, lib, new, receive, sized, string, text
 from meron.dtypes import CODES, NAMES, dtype_name
@@ -30,6 +31,7 @@ class Param(ParamMethods, Owner):
     def __init__(self, context: BaseContext, handle: Any) -> None:
         self._context = context
         self._handle = handle
+        self._shown: Shown | None = None  # of its unit
         info = self._info()
         self.name: str = string(receive("const char **", lib.meron_param_name, handle))
         self.shape: tuple[int, ...] = tuple(info.shape[0 : info.dims])
@@ -45,6 +47,11 @@ class Param(ParamMethods, Owner):
         """The elements, row-major, that this rank updates; empty before it is in a unit."""
         info = self._info()
         return range(info.owned_offset, info.owned_offset + info.owned_count)
+
+    def _keep(self) -> tuple[Any, ...]:
+        """What an array of its memory keeps alive."""
+        mark = None if self._shown is None else self._shown.mark
+        return (self._context._require_open(), mark)
 
     def _info(self) -> Any:
         self._context._require_open()

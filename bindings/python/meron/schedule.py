@@ -164,7 +164,7 @@ class Schedule(ScheduleMethods, Owner):
             return DeviceArray(
                 int(ffi.cast("uintptr_t", view.data)), param.shape, param.dtype, self
             )
-        return as_array(view, param.shape, self._context._require_open())
+        return as_array(view, param.shape, param._keep())
 
     def info(self) -> ScheduleInfo:
         """Information about the schedule. Never blocks."""
