@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of the library's memory that the caller has for a time.
+"""Loans: arrays of the library's memory that the caller has for a time.
 
-A variable of the caller's may outlive the time: the array that was handed out becomes read-only
-then. What the caller made of it (slices, reshapes, and tensors and buffers of these) has flags of
-its own, so the call that ends the time raises StateError while some of it is alive.
+When the time ends, the lent array becomes read-only, so the caller's variables may keep it. Slices
+and reshapes of it have flags of their own, and so do tensors and buffers of these. The call that
+ends the time raises StateError while one of them is alive.
 docs/decisions/0027-lent-arrays-are-counted.md
 """
 
@@ -19,14 +19,14 @@ from meron.dtypes import Array
 
 
 class Loan:
-    """An array that was handed out.
+    """A lent array.
 
-    It is a view of another array, its base, and NumPy makes the same base the base of all that is
-    derived from either. So more references to the base than at first are derived arrays. The number
-    at first is measured, because versions of CPython count the same references differently.
+    It is a view of another array, its base. NumPy makes this base the base of every slice and
+    reshape of either. So more references to the base than at first mean that a derived array is
+    alive. The first number is measured, because versions of CPython count references differently.
 
     Attributes:
-        name: the call that handed it out.
+        name: the call that returned it.
         writable: False if the library's memory was read-only from the start.
     """
 
@@ -60,7 +60,7 @@ class Loan:
 
 
 class Loans:
-    """Arrays that were handed out and not returned yet. Threads: any."""
+    """Lent arrays whose time has not ended. Threads: any."""
 
     __slots__ = ("__weakref__", "_loans")
 
@@ -69,7 +69,7 @@ class Loans:
 
     def lend(self, view: Any, shape: tuple[int, ...], keep: Any, name: str) -> Array:
         """The memory of a `meron_view` as an array, which keeps `keep` alive. `name` is the call
-        that hands it out."""
+        that returns it."""
         array: Array = as_array(view, shape, keep)[...]
         if len(self._loans) % 64 == 63:
             self._loans = [loan for loan in self._loans if loan.alive()]

@@ -13,15 +13,15 @@ from meron import errors
 from meron._base_context import BaseContext
 from meron._loans import Loans, Shown
 from meron._methods import UnitMethods
-from meron._native import NULL, Owner, call, ffi, initial, lib, new, receive, sized, text
+from meron._native import NULL, Owner, call, ffi, initial, lib, new, refuse_unknown, sized, text
 from meron._values import CODECS as CODECS_BY_NAME
 from meron._values import UNIT_STATES
 from meron.device import device_array, stream_pointer
-from meron.dtypes import CODES, NUMPY, Array, as_source, require_shape
+from meron.dtypes import CODES, NUMPY, Array, as_flag, as_source, require_shape
 from meron.future import Future
 from meron.gather import Gather
 from meron.group import operation_code
-from meron.param import Param, handles_of
+from meron.param import Param, handles_of, require_param
 
 STATES = {code: name for name, code in UNIT_STATES.items()}
 CODECS = {code: name for name, code in CODECS_BY_NAME.items()}
@@ -56,17 +56,20 @@ class Unit(UnitMethods, Owner):
     """
 
     _release_function = lib.meron_unit_release
+    __setattr__ = refuse_unknown
+    name: str
+    params: tuple[Param, ...]
 
     def __init__(self, context: BaseContext, name: str, params: Iterable[Param]) -> None:
         self._context = context
         self.name = name
-        self.params: tuple[Param, ...] = tuple(params)
+        self.params = tuple(params)
         handles = new("meron_param[]", handles_of(self.params, Param))
         out = new("meron_unit[]", 1)
         c_name = text(name, "the name of a unit")
-        call(lib.meron_unit_create, out, context._handle, c_name, handles, len(self.params))
         self._array = out  # what a gather of this unit alone takes
-        self._handle = out[0]
+        self._handle = out[0]  # before the call, as in _receive
+        call(lib.meron_unit_create, out, context._handle, c_name, handles, len(self.params))
         self._loans = Loans()  # places for gradients, until they are reduced
         self._reduced = Loans()
         self._shown = Shown()
@@ -224,18 +227,19 @@ class Unit(UnitMethods, Owner):
         self._loans.require_returned(f"unit {self.name!r} cannot be reduced")
         options = initial("meron_reduce_options")
         options.op = operation_code(op)
-        options.boundary = bool(boundary)
+        options.boundary = as_flag(boundary, "boundary")
         options.divisor = divisor
         options.stream = stream_pointer(stream)
         sources, count, arrays = NULL, 0, None
         if grads is not None:
-            sources, count, arrays = source_table(grads, stream)
-        future = receive(
-            "meron_future *", lib.meron_reduce_begin, self._handle, sources, count, options
-        )
-        self._loans.end()
-        self._reduced.end()
-        return Future(self._context, future, arrays if self._context.device else None)
+            sources, count, arrays = source_table(self._context, grads, stream)
+        future = Future(self._context, arrays if self._context.device else None)
+        try:
+            return future._begin(lib.meron_reduce_begin, self._handle, sources, count, options)
+        finally:  # an interrupt behind the call does not end the reduction
+            if future._has_begun():
+                self._loans.end()
+                self._reduced.end()
 
     def reduce_finish(self, op: str = "mean", divisor: float = 1.0) -> Future:
         """Ends an accumulation whose micro-batches were all reduced with boundary=False.
@@ -260,9 +264,14 @@ class Unit(UnitMethods, Owner):
         options = initial("meron_reduce_options")
         options.op = operation_code(op)
         options.divisor = divisor
-        future = receive("meron_future *", lib.meron_reduce_finish_begin, self._handle, options)
-        self._reduced.end()
-        return Future(self._context, future)
+        self._require_returned("reduced")
+        future = Future(self._context)
+        try:
+            return future._begin(lib.meron_reduce_finish_begin, self._handle, options)
+        finally:
+            if future._has_begun():
+                self._loans.end()
+                self._reduced.end()
 
     def reduced(self, param: Param) -> npt.NDArray[Any]:
         """The reduced gradient of `param.owned`, for an optimizer of your own, or to change it.
@@ -301,7 +310,9 @@ class Unit(UnitMethods, Owner):
     # ---- Arrays of its memory ------------------------------------------------------------------
 
     def _keep(self, param: Param) -> tuple[Any, ...]:
-        """What an array of a param of this unit keeps alive. ArgumentError for another's."""
+        """Returns the objects that an array of a param keeps alive. ArgumentError for a param of
+        another unit."""
+        require_param(param)
         if param._shown not in (None, self._shown):
             raise errors.argument(
                 f"{param.name} is in another unit than {self.name!r}", subject=param.name
@@ -332,13 +343,15 @@ def unit_table(units: Iterable[Unit]) -> tuple[Any, int]:
     return new("meron_unit[]", handles) if handles else NULL, len(handles)
 
 
-def source_table(grads: Mapping[Param, Any], stream: int) -> tuple[Any, int, list[Any]]:
+def source_table(
+    context: BaseContext, grads: Mapping[Param, Any], stream: int
+) -> tuple[Any, int, list[Any]]:
     """Gradients as the library takes them, their number, and the arrays that they point to."""
     table = new("meron_source[]", max(len(grads), 1))
     arrays: list[Any] = []
     for source, (param, value) in zip(table, grads.items()):
-        source.param = param._handle
-        on_device = device_array(value, stream, param.name)
+        source.param = require_param(param)._handle
+        on_device = device_array(value, stream, param.name, context.device)
         if on_device is not None:
             require_shape(on_device.shape, param.shape, param.name)
             arrays.append(on_device)
@@ -346,7 +359,8 @@ def source_table(grads: Mapping[Param, Any], stream: int) -> tuple[Any, int, lis
             source.count = on_device.size
             source.dtype = CODES[on_device.dtype]
             continue
-        array, code = as_source(value, param.shape, param.name)
+        # (Infinite gradients are the optimizer's to report.)
+        array, code = as_source(value, param.shape, param.name, exact_range=False)
         arrays.append(array)
         source.data = ffi.cast("void *", array.ctypes.data)
         source.count = array.size

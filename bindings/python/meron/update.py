@@ -12,9 +12,9 @@ import numpy.typing as npt
 from meron import errors
 from meron._base_context import BaseContext
 from meron._loans import Loans
-from meron._native import DEFAULT_TIMEOUT, Owner, call, ffi, lib, new, receive
+from meron._native import DEFAULT_TIMEOUT, Owner, call, ffi, lib, new
 from meron.dtypes import Array, as_source
-from meron.param import Param
+from meron.param import Param, require_param
 from meron.unit import Unit, unit_table
 
 
@@ -63,8 +63,8 @@ class Update(Owner):
             raise errors.StateError("this update is open already")
         self._context._require_open()
         table, count = unit_table(self._units)
-        self._handle = receive("meron_future *", lib.meron_update_begin, table, count)
         try:
+            self._receive("meron_future *", lib.meron_update_begin, table, count)
             wait(lib.meron_future_wait, self._handle, DEFAULT_TIMEOUT)
         except BaseException:
             self.__del__()
@@ -82,18 +82,18 @@ class Update(Owner):
         Raises ArgumentError for another shape or a param of no unit of the update. Never blocks.
         """
         handle = self._open_handle()
-        array, code = as_source(value, param.shape, param.name)
+        array, code = as_source(value, require_param(param).shape, param.name)
         data = ffi.cast("void *", array.ctypes.data)
         call(lib.meron_update_write, handle, param._handle, data, array.size, code)
 
     def view(self, param: Param) -> Array:
         """The elements `param.owned` as a flat, writable array of the param's dtype, in place.
 
-        The array is read-only once the update is published, so a variable may keep it. What was
-        derived from it must be gone by then: see `publish`. Errors as write.
+        The array is read-only once the update is published, so a variable may keep it. Delete
+        slices and reshapes of it before: see `publish`. Errors as write.
         """
         view = new("meron_view *")
-        call(lib.meron_update_view, view, self._open_handle(), param._handle)
+        call(lib.meron_update_view, view, self._open_handle(), require_param(param)._handle)
         return self._loans.lend(view, (view.count,), param._keep(), f"update.view({param.name!r})")
 
     def publish(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays that were handed out for a time, and what is made of them."""
+"""Lent arrays, and their slices, reshapes, tensors and buffers."""
 
 from __future__ import annotations
 
