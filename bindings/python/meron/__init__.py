@@ -31,7 +31,7 @@ from meron.checkpoint import (
 from meron.context import Context
 from meron.device import DeviceAllocator, DeviceArray
 from meron.dlpack import DLPackTensor
-from meron.dtypes import from_float32, to_float32
+from meron.dtypes import bfloat16, from_float32, to_float32
 from meron.errors import (
     AbortedError,
     ArgumentError,
@@ -134,6 +134,7 @@ __all__ = [
     "UnsupportedError",
     "Update",
     "VersionError",
+    "bfloat16",
     "from_float32",
     "io",
     "library_path",

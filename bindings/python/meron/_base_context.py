@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from typing import Any
 
 from meron import errors
 from meron._lifetime import Lifetime
+from meron._loans import Loans
+from meron._native import DEFAULT_TIMEOUT, call, lib
 
 
 class BaseContext:
@@ -16,10 +20,13 @@ class BaseContext:
         device: what this rank computes on, as it was opened; "" is the host.
     """
 
-    def __init__(self, handle: Any, callbacks: tuple[Any, ...], device: str) -> None:
+    def __init__(self, lifetime: Lifetime, device: str) -> None:
         # Operations that were dropped before they ended, each with the memory that it uses.
-        self._abandoned: list[tuple[Any, Any]] = []
-        self._lifetime: Lifetime | None = Lifetime(handle, callbacks, self._abandoned)
+        self._abandoned = lifetime.abandoned
+        self._lifetime: Lifetime | None = lifetime
+        # Lent arrays of states. The lock is held to lend one, to save, to export and to load.
+        self._state_loans: weakref.WeakSet[Loans] = weakref.WeakSet()
+        self._states = threading.RLock()
         self.device = device
         # True if NumPy cannot read the device's memory.
         self._remote: bool = device.startswith("cuda")
@@ -35,6 +42,16 @@ class BaseContext:
 
     def _for_call(self) -> Any:
         return self._handle
+
+    def _wait_copied(self) -> None:
+        """Waits until a save has copied the states. Blocks on the drive."""
+        call(lib.meron_checkpoint_wait_copied, self._handle, DEFAULT_TIMEOUT)
+
+    def _require_states_gone(self, wanted: str, read: bool = False) -> None:
+        """StateError if an array of a state is alive that may be written, or `read`. The caller has
+        the lock."""
+        for loans in tuple(self._state_loans):
+            loans.require_gone(wanted, read)
 
     def _require_open(self) -> Lifetime:
         lifetime = self._lifetime

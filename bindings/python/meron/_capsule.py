@@ -36,6 +36,9 @@ ffi.cdef(
     """
 )
 
+for type_name in ("meron_python_managed *", "meron_python_tensor *"):
+    ffi.typeof(type_name)  # parsed now, as those of _native
+
 python = ctypes.pythonapi
 Destructor = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, Destructor)(

@@ -23,10 +23,10 @@ from meron._native import (
     initial,
     lib,
     nanoseconds,
-    receive,
     sized,
 )
 from meron._values import IO_BACKENDS as BACKENDS
+from meron.dtypes import require_no_references
 
 # Nanoseconds that a wait blocks before Python can run its signal handlers.
 SLICE = 100_000_000
@@ -96,7 +96,7 @@ class IO(IoMethods, Owner):
         options.overlap_events = bool(overlap_events)
         # 0 means the default, so a caller's 0 becomes the shortest timeout.
         options.timeout_ns = 0 if timeout is None else max(nanoseconds(timeout), 1)
-        self._handle = receive("meron_io *", lib.meron_io_open, options)
+        self._receive("meron_io *", lib.meron_io_open, options)
 
     def __repr__(self) -> str:
         return "<meron.io.IO, closed>" if self._handle is None else "<meron.io.IO>"
@@ -178,9 +178,9 @@ class IO(IoMethods, Owner):
         If the kernel does not pin it, it works unpinned: see `describe`.
         """
         kind = np.dtype(dtype)
+        require_no_references(kind, "a buffer")
         bytes_ = number("count", count, 1 << 62) * kind.itemsize
-        owner = Buffer(receive("meron_io_buffer *", lib.meron_io_buffer_create,
-                               self._require_open(), bytes_))  # fmt: skip
+        owner = Buffer(self._require_open(), bytes_)
         info = sized("meron_io_buffer_info")
         call(lib.meron_io_buffer_get_info, info, owner._handle)
         address = int(ffi.cast("uintptr_t", info.data))
@@ -245,8 +245,9 @@ class IO(IoMethods, Owner):
 
     def _begin(self, function: Any, path: Path, memory: Taken, offset: int) -> Request:
         try:
-            raw = receive(
-                "meron_future *",
+            return Request(
+                self,
+                memory.keep,
                 function,
                 self._require_open(),
                 path_bytes(path),
@@ -259,7 +260,6 @@ class IO(IoMethods, Owner):
             # cycle (CPython clears it first, and crashes).
             del memory
             raise
-        return Request(self, raw, memory.keep)
 
     def _transfer(
         self, function: Any, begin: Any, writable: bool, path: Path, given: Any, offset: int
@@ -295,11 +295,19 @@ class Request(Owner):
     _release_function = lib.meron_future_release
     _wait_function: ClassVar[Any] = lib.meron_future_wait
 
-    def __init__(self, io: IO, handle: Any, keep: Any) -> None:
+    _keep: Any = None
+    _ended = False
+
+    def __init__(self, io: IO, keep: Any, begin: Any, *arguments: Any) -> None:
+        """Begins by a function of the library, whose first parameter receives the request."""
         self._io = io
-        self._handle = handle
         self._keep = keep
-        self._ended = False
+        try:
+            self._receive("meron_future *", begin, *arguments)
+        except BaseException:
+            if not self._handle.id:
+                self._keep = None  # as in IO._begin
+            raise
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until it has ended.
@@ -344,7 +352,7 @@ class Request(Owner):
 
     def __del__(self) -> None:
         keep, self._keep = self._keep, None
-        if keep is not None and self._handle is not None:
+        if keep is not None and self._handle is not None and self._handle.id:
             if not self._io.closed:
                 handle, self._handle = self._handle, None
                 self._io._abandoned.append((handle, keep))
@@ -359,8 +367,8 @@ class Buffer(Owner):
 
     _release_function = lib.meron_io_buffer_release
 
-    def __init__(self, handle: Any) -> None:
-        self._handle = handle
+    def __init__(self, io: Any, size: int) -> None:
+        self._receive("meron_io_buffer *", lib.meron_io_buffer_create, io, size)
 
 
 def settle(function: Any, handle: Any, timeout: float | None) -> bool:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from dataclasses import dataclass
 from typing import Any, Union
@@ -12,6 +13,7 @@ import numpy as np
 
 from meron import errors
 from meron._native import ffi
+from meron.dtypes import require_no_references
 
 Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
@@ -32,6 +34,7 @@ def take(memory: Any, writable: bool) -> Taken:
         return take_tensor(memory)
     if isinstance(memory, np.ndarray):
         # Not by the buffer protocol, which knows no bfloat16.
+        require_no_references(memory.dtype, "the array")
         if not memory.flags.c_contiguous:
             raise not_contiguous("array")
         if writable and not memory.flags.writeable:
@@ -45,6 +48,8 @@ def take(memory: Any, writable: bool) -> Taken:
             f"{type(memory).__name__}"
         ) from None
     with view:
+        if "O" in re.sub(":[^:]*:", "", view.format):  # but for the names of fields
+            raise errors.argument(f"a {type(memory).__name__} of references to Python's objects")
         if not view.c_contiguous:
             raise not_contiguous("memory")
         if writable and view.readonly:

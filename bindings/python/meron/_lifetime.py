@@ -22,15 +22,17 @@ class Lifetime(Owner):
 
     _finalize: ClassVar[Any] = staticmethod(finalize)
 
-    def __init__(self, handle: Any, callbacks: tuple[Any, ...], abandoned: list[Any]) -> None:
-        self._handle = handle
+    def __init__(self, callbacks: tuple[Any, ...], options: Any) -> None:
+        """Opens the context. Blocks on peers."""
         self.callbacks = callbacks  # called as long as the context is open
-        self.abandoned = abandoned  # memory that operations use as long as it is open
+        # Dropped operations that have not ended, with the memory that they use.
+        self.abandoned: list[tuple[Any, Any]] = []
         opened.add(self)
+        self._receive("meron_context *", lib.meron_context_open, options)
 
     def __del__(self) -> None:
         handle, self._handle = self._handle, None
-        if handle is not None:
+        if handle is not None and handle.id:
             needed = (self.callbacks, self.abandoned)  # until the close has ended
             self._finalize(functools.partial(self._close, handle, self._null, needed))
 

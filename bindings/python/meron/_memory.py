@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import numpy as np
@@ -39,34 +38,5 @@ def as_array(view: Any, shape: tuple[int, ...], keep: Any) -> Array:
     return array if array.dtype == NUMPY[name] else array.view(NUMPY[name])
 
 
-def as_part(view: Any, keep: Any) -> Array:
-    """The same as a flat array of the view's elements."""
-    return as_array(view, (view.count,), keep)
-
-
 def byte_count(dtype: str, count: int) -> int:
     return int(SIZES[dtype]) * count
-
-
-class Loans:
-    """Writable arrays that the caller may use for a time; `end` makes them read-only.
-
-    That turns most writes that come too late into a ValueError. It cannot reach arrays that were
-    derived from them (slices, reshapes): those have flags of their own.
-    """
-
-    __slots__ = ("_arrays",)
-
-    def __init__(self) -> None:
-        self._arrays: list[weakref.ref[Array]] = []
-
-    def add(self, array: Array) -> Array:
-        self._arrays.append(weakref.ref(array))
-        return array
-
-    def end(self) -> None:
-        arrays, self._arrays = self._arrays, []
-        for reference in arrays:
-            array = reference()
-            if array is not None:
-                array.flags.writeable = False

@@ -31,6 +31,11 @@ IN_PROGRESS: Final[int] = lib.MERON_IN_PROGRESS
 TYPES: Final[dict[str, Any]] = named_types(ffi)
 ERROR_OUT: Final[Any] = TYPES["meron_error **"]
 
+# cffi parses a name when it is used first, under a lock: an interrupt there would leave it locked.
+CASTS = ("char *", "const float *", "float *", "uintptr_t *", "uintptr_t", "void *", "void **")
+for name in CASTS:
+    ffi.typeof(name)
+
 # Exceptions of should_stop hooks that are not raised yet, by the thread's ident.
 interrupts: dict[int, BaseException] = {}
 
@@ -128,11 +133,13 @@ def string(pointer: Any) -> str:
 
 def take_string(function: Any, *arguments: Any) -> str:
     """The text that a function returns through `char **out`; frees the library's copy."""
-    pointer = receive("char **", function, *arguments)
+    out = new("char **")
     try:
-        return string(pointer)
+        call(function, out, *arguments)
+        return string(out[0])
     finally:
-        lib.meron_string_free(pointer)
+        if out[0]:
+            lib.meron_string_free(out[0])
 
 
 def take_json(function: Any, *arguments: Any) -> Any:
@@ -186,9 +193,27 @@ def nanoseconds(seconds: float | None) -> int:
     return int(seconds * 1e9)
 
 
+def refuse_copy(self: object, _protocol: Any) -> NoReturn:
+    """In place of __reduce_ex__, by which objects are copied and pickled."""
+    raise TypeError(
+        f"a meron.{type(self).__name__} cannot be copied or pickled: it stands for something of "
+        "the engine in this process. Share the object itself"
+    )
+
+
+def refuse_unknown(self: object, name: str, value: Any) -> None:
+    """In place of __setattr__, for classes that declare their public attributes."""
+    kind = type(self)
+    known = name.startswith("_") or name in kind.__annotations__ or hasattr(kind, name)
+    if not known:
+        raise AttributeError(f"a meron.{kind.__name__} has no attribute {name!r} to set")
+    object.__setattr__(self, name, value)
+
+
 class Handled:
     """An object with a handle of the library: the base of the generated methods."""
 
+    __reduce_ex__ = refuse_copy
     _context: Any = None  # that it was made from, if any
 
     def _for_call(self) -> Any:
@@ -215,7 +240,19 @@ class Owner(Handled):
             raise errors.StaleError(f"this {type(self).__name__.lower()} was released")
         return self._handle
 
+    def _receive(self, out_type: str, function: Any, *arguments: Any) -> None:
+        """Calls a function of the library whose first parameter receives this object's handle.
+
+        The object has the place of the handle before the call. So an exception of a signal handler
+        behind the call loses no handle: it is released when the object dies.
+        """
+        out = new(out_type)
+        self._handle = out[0]
+        call(function, out, *arguments)
+
     def __del__(self) -> None:
-        handle, self._handle = self._handle, None
+        handle = self._handle
         if handle is not None:
-            self._release_function(handle, self._null)
+            if handle.id:
+                self._release_function(handle, self._null)
+            self._handle = None

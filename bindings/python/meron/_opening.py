@@ -8,7 +8,8 @@ from typing import Any
 
 from meron import errors
 from meron._callbacks import LogFunction, StopFunction, log_callback, stop_callback
-from meron._native import initial, lib, nanoseconds, new, receive, text
+from meron._lifetime import Lifetime
+from meron._native import initial, nanoseconds, new, text
 from meron.context import Context
 from meron.device import DeviceAllocator, allocator_table
 from meron.plan import Json, Plan, as_plan
@@ -112,5 +113,4 @@ def open(
     if callbacks[0] is not None:
         options.log = callbacks[0]
     options.should_stop = callbacks[1]
-    handle = receive("meron_context *", lib.meron_context_open, options)
-    return Context(handle, callbacks, chosen, device or "")
+    return Context(Lifetime(callbacks, options), chosen, device or "")

@@ -35,6 +35,7 @@ class Optimizing(BaseContext):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-08,
         weight_decay: float = 0.01,
+        *,
         max_norm: float = 0.0,
     ) -> Optimizer:
         """AdamW (Loshchilov and Hutter, arXiv 1711.05101).
@@ -51,8 +52,7 @@ class Optimizing(BaseContext):
             units,
             lib.MERON_ADAMW,
             learning_rate=lr,
-            beta1=betas[0],
-            beta2=betas[1],
+            betas=betas,
             epsilon=eps,
             weight_decay=weight_decay,
             max_norm=max_norm,
@@ -65,6 +65,7 @@ class Optimizing(BaseContext):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-08,
         weight_decay: float = 0.0,
+        *,
         max_norm: float = 0.0,
     ) -> Optimizer:
         """Adam (Kingma and Ba, arXiv 1412.6980); weight decay is part of the gradient.
@@ -81,8 +82,7 @@ class Optimizing(BaseContext):
             units,
             lib.MERON_ADAM,
             learning_rate=lr,
-            beta1=betas[0],
-            beta2=betas[1],
+            betas=betas,
             epsilon=eps,
             weight_decay=weight_decay,
             max_norm=max_norm,
@@ -92,6 +92,7 @@ class Optimizing(BaseContext):
         self,
         units: Iterable[Unit],
         lr: float = 0.01,
+        *,
         eps: float = 1e-10,
         weight_decay: float = 0.0,
         max_norm: float = 0.0,
@@ -124,6 +125,7 @@ class Optimizing(BaseContext):
         lr: float = 0.0001,
         betas: tuple[float, float] = (0.9, 0.99),
         weight_decay: float = 0.0,
+        *,
         max_norm: float = 0.0,
     ) -> Optimizer:
         """Lion (Chen et al., arXiv 2302.06675). Keeps an average of gradients.
@@ -140,8 +142,7 @@ class Optimizing(BaseContext):
             units,
             lib.MERON_LION,
             learning_rate=lr,
-            beta1=betas[0],
-            beta2=betas[1],
+            betas=betas,
             weight_decay=weight_decay,
             max_norm=max_norm,
         )
@@ -152,6 +153,7 @@ class Optimizing(BaseContext):
         lr: float = 0.001,
         momentum: float = 0.0,
         dampening: float = 0.0,
+        *,
         nesterov: bool = False,
         weight_decay: float = 0.0,
         max_norm: float = 0.0,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from meron._base_context import BaseContext
-from meron._native import IN_PROGRESS, call, lib, nanoseconds, receive, sized, text
+from meron._native import IN_PROGRESS, call, lib, nanoseconds, sized, text
 from meron._values import SaveProgress
 from meron.checkpoint import (
     Checkpoint,
@@ -99,7 +99,8 @@ class Saving(BaseContext):
             mapping: {param: name in the files}, where it differs; "" leaves the param out.
 
         Raises ArgumentError, DuplicateError (the name is taken), StateError (a step is under way, a
-        gradient waits for its step), NoSpaceError, InputOutputError, GroupError.
+        gradient waits for its step, an array of `Optimizer.state` that may write is alive),
+        NoSpaceError, InputOutputError, GroupError.
         """
         alive: list[Any] = []
         options = save_options(
@@ -115,15 +116,15 @@ class Saving(BaseContext):
             skip_frozen=int(skip_frozen),
             per_node=int(per_node),
         )
-        handle = receive(
-            "meron_future *",
-            lib.meron_checkpoint_save_begin,
-            self._handle,
-            os.fsencode(folder),
-            text(name, "name"),
-            options,
-        )
-        return Future(self, handle, alive)
+        with self._states:
+            self._require_states_gone("the states cannot be saved")
+            return Future(self, alive)._begin(
+                lib.meron_checkpoint_save_begin,
+                self._handle,
+                os.fsencode(folder),
+                text(name, "name"),
+                options,
+            )
 
     def wait_copied(self, timeout: float | None = None) -> bool:
         """Waits until the save under way has copied what it saves.
@@ -174,7 +175,8 @@ class Saving(BaseContext):
             claimed: values of the files that the caller reads itself (buffers).
 
         Raises NotFoundError, CorruptError (names tensor, file and offset), ArgumentError (what does
-        not fit is listed), VersionError, StateError as `save`, GroupError (it failed half-way).
+        not fit is listed), VersionError, StateError as `save` (also for a state that may only be
+        read), GroupError (it failed half-way).
         """
         alive: list[Any] = []
         options = load_options(
@@ -187,16 +189,15 @@ class Saving(BaseContext):
             rank0_only=int(rank0_only),
             per_node=int(per_node),
         )
-        return Checkpoint(
-            receive(
-                "meron_checkpoint *",
+        with self._states:
+            self._require_states_gone("no checkpoint can be loaded", read=True)
+            return Checkpoint(
                 lib.meron_checkpoint_load,
                 self._handle,
                 os.fsencode(folder),
                 named(name),
                 options,
             )
-        )
 
     def export(
         self,
@@ -234,4 +235,6 @@ class Saving(BaseContext):
             max_file_bytes=max_file_bytes,
             overwrite=int(overwrite),
         )
-        call(lib.meron_checkpoint_export, self._handle, os.fsencode(folder), options)
+        with self._states:
+            self._require_states_gone("the values cannot be exported")
+            call(lib.meron_checkpoint_export, self._handle, os.fsencode(folder), options)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import numpy as np
 from meron import errors
 from meron._methods import CheckpointMethods
 from meron._native import NULL, Owner, call, ffi, initial, lib, new, receive, sized, string, text
+from meron.dtypes import BITS, bfloat16, require_no_references
 from meron.optimizer import Optimizer
 
 logger = logging.getLogger("meron")
@@ -40,7 +42,10 @@ class CheckpointTensor:
         name:  1 to 512 bytes.
         dtype: as safetensors names it: "F32", "BF16", "I64", ...
         shape: of the whole tensor.
-        data:  contiguous memory (an array or another buffer) of the elements from `begin` on.
+        data:  the elements from `begin` on: a contiguous array of that dtype, or their bytes (of
+               uint8 in one dimension, or another buffer). Bits of BF16 and 8-bit floats may be
+               unsigned integers. An array of as many elements as the tensor has its shape, or one
+               dimension.
         begin: first element that `data` has, row-major.
         kind:  "extra", "values" for a buffer of a model, "exp_avg" or "state.KEY" for a state of an
                optimizer: docs/checkpoint-format.md.
@@ -72,8 +77,9 @@ class Checkpoint(CheckpointMethods, Owner):
 
     _release_function = lib.meron_checkpoint_release
 
-    def __init__(self, handle: Any) -> None:
-        self._handle = handle
+    def __init__(self, opening: Any, *arguments: Any) -> None:
+        """Opens it by a function of the library, whose first parameter receives it."""
+        self._receive("meron_checkpoint *", opening, *arguments)
         info = self._info()
         self.path = self._text(lib.MERON_CHECKPOINT_PATH)
         self.step = int(info.step)
@@ -188,9 +194,7 @@ def open_checkpoint(folder: str | os.PathLike[str], name: str | None = None) -> 
     Blocks on the drive. Raises NotFoundError, CorruptError, ParseError, VersionError,
     ArgumentError, AuthError (a link), InputOutputError.
     """
-    opened = Checkpoint(
-        receive("meron_checkpoint *", lib.meron_checkpoint_open, os.fsencode(folder), named(name))
-    )
+    opened = Checkpoint(lib.meron_checkpoint_open, os.fsencode(folder), named(name))
     if opened.passed_over:
         logger.warning("%s", opened.passed_over)
     return opened
@@ -326,14 +330,14 @@ def set_tensors(options: Any, tensors: Iterable[CheckpointTensor], alive: list[A
                 f"tensor {tensor.name!r} has dtype {tensor.dtype!r}; known are "
                 + ", ".join(NUMPY_DTYPES)
             )
-        data = kept(ffi.from_buffer(tensor.data), alive)
+        shape = [whole(int(each), "shape") for each in tensor.shape]
+        data = kept(ffi.from_buffer(memory_of(tensor, tuple(shape))), alive)
         size = np.dtype(dtype).itemsize
         if len(data) % size:
             raise errors.argument(
                 f"the data of tensor {tensor.name!r} have {len(data)} bytes, which are no whole "
                 f"elements of {tensor.dtype}"
             )
-        shape = [whole(int(each), "shape") for each in tensor.shape]
         row.name = kept(new("char[]", text(tensor.name, "name")), alive)
         row.kind = kept(new("char[]", text(tensor.kind, "kind")), alive)
         row.dtype = kept(new("char[]", text(tensor.dtype, "dtype")), alive)
@@ -344,3 +348,48 @@ def set_tensors(options: Any, tensors: Iterable[CheckpointTensor], alive: list[A
         row.data = ffi.cast("void *", data)
     options.tensors = table
     options.tensor_count = len(given)
+
+
+def memory_of(tensor: CheckpointTensor, shape: tuple[int, ...]) -> Any:
+    """The data of a tensor as bytes. ArgumentError if they are not elements of its dtype."""
+    what = f"the data of tensor {tensor.name!r}"
+    try:
+        array = tensor.data
+        if not isinstance(array, np.ndarray):
+            array = np.asarray(memoryview(array))
+    except (TypeError, ValueError):
+        raise errors.argument(
+            f"{what} are no array or buffer, but a {type(tensor.data).__name__}",
+            subject=tensor.name,
+            advice="Pass numpy.asarray(...) of it; of a tensor of PyTorch, tensor.numpy().",
+        ) from None
+    require_no_references(array.dtype, what)
+    if not array.flags.c_contiguous:
+        raise errors.argument(
+            f"{what} are not contiguous",
+            subject=tensor.name,
+            advice="Pass numpy.ascontiguousarray(...) of it.",
+        )
+    is_bytes = array.dtype == np.uint8 and array.ndim == 1
+    if not is_bytes and not is_of(array.dtype, tensor.dtype):
+        raise errors.argument(
+            f"{what} have dtype {array.dtype.str}, not {tensor.dtype}",
+            subject=tensor.name,
+            advice=f"Pass array.astype({NUMPY_DTYPES[tensor.dtype]!r}), or name the dtype that it "
+            "has.",
+        )
+    if array.ndim > 1 and array.shape != shape and array.size == math.prod(shape):
+        raise errors.argument(
+            f"{what} have shape {array.shape}, the tensor has {shape}", subject=tensor.name
+        )
+    return array.reshape(-1).view(np.uint8)
+
+
+def is_of(dtype: np.dtype[Any], name: str) -> bool:
+    """True if a dtype of NumPy holds elements of a dtype of safetensors, or their bits."""
+    bits = np.dtype(NUMPY_DTYPES[name])
+    if name == "BF16":
+        return dtype in (bits, BITS, bfloat16)
+    if name.startswith("F8"):
+        return dtype == bits or dtype.name.startswith(f"float8_{name[3:].lower()}")
+    return dtype == bits

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
+from meron._lifetime import Lifetime
 from meron._methods import ContextMethods
 from meron._native import (
     IN_PROGRESS,
@@ -47,18 +48,17 @@ class Context(Saving, Optimizing, ContextMethods):
         device:     what this rank computes on, as it was opened; "" is the host.
     """
 
-    def __init__(
-        self, handle: Any, callbacks: tuple[Any, ...], plan: Plan, device: str = ""
-    ) -> None:
-        super().__init__(handle, callbacks, device)
+    def __init__(self, lifetime: Lifetime, plan: Plan, device: str = "") -> None:
+        super().__init__(lifetime, device)
         self.plan = plan
         # Bytes of gradients that meron.torch holds, now and at most.
         self._closing: Callable[[], Callable[[], None] | None] = lambda: None
         self._caller_gradients: Callable[[], Callable[[], tuple[int, int]] | None] = lambda: None
+        handle = lifetime._handle
         self.rank: int = receive("int32_t *", lib.meron_context_rank, handle)
         self.world_size: int = receive("int32_t *", lib.meron_context_world_size, handle)
         self.transport: str = string(receive("const char **", lib.meron_context_transport, handle))
-        self.world = Group(self, receive("meron_group *", lib.meron_context_world, handle))
+        self.world = Group(self, lib.meron_context_world, handle)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else self.transport
@@ -115,8 +115,8 @@ class Context(Saving, Optimizing, ContextMethods):
         Raises ArgumentError for a rank beyond the world or twice. Never blocks.
         """
         table = new("int32_t[]", list(ranks))
-        handle = receive("meron_group *", lib.meron_group_create, self._handle, table, len(table))
-        return Group(self, handle) if handle.id else None
+        group = Group(self, lib.meron_group_create, self._handle, table, len(table))
+        return group if group._handle.id else None
 
     def param(
         self,

@@ -57,17 +57,20 @@ class DeviceArray:
         return self.size * int(SIZES[self.dtype])
 
 
-def device_array(value: Any, stream: int, what: str) -> DeviceArray | None:
-    """`value` as memory of a device; None where it is memory of the host.
+def device_array(value: Any, stream: int, what: str, device: str) -> DeviceArray | None:
+    """`value` as memory of the context's device; None where it is memory of the host.
 
-    If the interface permits it, later work on `stream` is ordered after the owner's work.
+    If the interface permits it, later work on `stream` is ordered after the owner's work. Raises
+    ArgumentError for memory of a device if the context has none (`device` is empty).
     """
     if isinstance(value, DeviceArray):
+        require_device(device, what)
         return value
     asked = getattr(value, "__dlpack_device__", None)
     if asked is not None:
         if int(asked()[0]) != CUDA:
             return None
+        require_device(device, what)
         to = stream or 1  # 0 would be ambiguous there; 1 is the default stream
         try:
             capsule = value.__dlpack__(stream=to, max_version=(1, 0))
@@ -78,6 +81,7 @@ def device_array(value: Any, stream: int, what: str) -> DeviceArray | None:
     interface = getattr(value, "__cuda_array_interface__", None)
     if interface is None:
         return None
+    require_device(device, what)
     shape, dtype = tuple(interface["shape"]), TYPESTR.get(interface["typestr"])
     if dtype is None:
         raise errors.argument(f"{what}: elements of type {interface['typestr']}", subject=what)
@@ -87,6 +91,14 @@ def device_array(value: Any, stream: int, what: str) -> DeviceArray | None:
             raise errors.argument(f"{what} is not contiguous", subject=what)
         step *= size
     return DeviceArray(int(interface["data"][0]), shape, dtype, value)
+
+
+def require_device(device: str, what: str) -> None:
+    if not device:
+        raise errors.argument(
+            f"{what}: this is memory of a device, and the context was opened without one",
+            advice="Open it with device=..., or pass an array in the host's memory.",
+        )
 
 
 def stream_pointer(stream: int) -> Any:

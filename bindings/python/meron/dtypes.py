@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Element types: names ("f32", "bf16", "f16"), NumPy's types, and conversion of bf16.
 
-NumPy has no bfloat16. When the package `ml_dtypes` is installed, bf16 tensors have its
-`bfloat16`; otherwise they are arrays of uint16 that hold the bits, and `to_float32` and
-`from_float32` convert.
+NumPy has no bfloat16. `bfloat16` is the type of bf16 tensors here: that of the package `ml_dtypes`
+if it is installed, else a type of 16 bits with which NumPy cannot compute. `to_float32` and
+`from_float32` convert, and `bits.view(meron.bfloat16)` declares bits to be bf16's. An array of
+uint16 holds whole numbers, as for NumPy, whatever is installed.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from meron._native import lib
 
 Array = npt.NDArray[Any]
 
+BITS: np.dtype[Any] = np.dtype([("bf16", "<u2")])
+
 try:
     import ml_dtypes
 
-    BFLOAT16: np.dtype[Any] | None = np.dtype(ml_dtypes.bfloat16)
+    bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
 except ImportError:
-    BFLOAT16 = None
+    bfloat16 = BITS
 
 CODES = {"f32": lib.MERON_F32, "bf16": lib.MERON_BF16, "f16": lib.MERON_F16}
 NAMES = {code: name for name, code in CODES.items()}
@@ -31,7 +34,7 @@ SIZES = {name: lib.meron_dtype_size(code) for name, code in CODES.items()}
 # The types of the arrays that the library's memory is shown as.
 NUMPY: dict[str, np.dtype[Any]] = {
     "f32": np.dtype(np.float32),
-    "bf16": BFLOAT16 if BFLOAT16 is not None else np.dtype(np.uint16),
+    "bf16": bfloat16,
     "f16": np.dtype(np.float16),
 }
 ALIASES = {
@@ -44,6 +47,8 @@ ALIASES = {
 
 def dtype_name(dtype: Any) -> str:
     """ "f32", "bf16" or "f16" for such a name, NumPy's name of it, or a NumPy type."""
+    if not isinstance(dtype, str) and np.dtype(dtype) == BITS:
+        return "bf16"
     name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
     if name not in ALIASES:
         raise errors.argument(f"unknown dtype {dtype!r}: f32, bf16 and f16 are known")
@@ -51,32 +56,82 @@ def dtype_name(dtype: Any) -> str:
 
 
 def code_of_array(array: Array) -> int | None:
-    """The library's code for an array's element type, None where it has none.
-
-    uint16 counts as the bits of bf16 only if there is no bfloat16 type.
-    """
+    """The library's code for an array's element type, None where it has none."""
+    if array.dtype == BITS:
+        return int(CODES["bf16"])
     for name, dtype in NUMPY.items():
         if array.dtype == dtype:
             return int(CODES[name])
     return None
 
 
-def as_source(value: npt.ArrayLike, shape: tuple[int, ...], name: str) -> tuple[Array, int]:
+def as_source(
+    value: npt.ArrayLike, shape: tuple[int, ...], name: str, exact_range: bool = True
+) -> tuple[Array, int]:
     """`value` as a contiguous array that the library can read, and its dtype's code.
 
     Types of f32, bf16 and f16 pass as they are; other numbers are converted to f32. The shape must
-    be the tensor's.
+    be the tensor's. Raises ArgumentError for masked elements, and for finite numbers beyond f32's
+    unless they may become infinite (`exact_range` is False).
     """
-    array = np.asarray(value)
+    array = as_numbers(value, name)
     require_shape(array.shape, shape, name)
     code = code_of_array(array)
     if code is None:
-        if array.dtype.kind not in "fiub":
-            raise errors.argument(
-                f"{name}: an array of {array.dtype} holds no real numbers", subject=name
-            )
-        array, code = array.astype(np.float32), int(lib.MERON_F32)
+        array, code = narrowed(array, name, exact_range), int(lib.MERON_F32)
     return np.ascontiguousarray(array).reshape(shape), code
+
+
+def as_float32(value: npt.ArrayLike, name: str) -> npt.NDArray[np.float32]:
+    """`value` as a contiguous array of f32. Raises as `as_source`."""
+    array = as_numbers(value, name)
+    if code_of_array(array) is None:
+        return np.ascontiguousarray(narrowed(array, name, True))
+    return np.ascontiguousarray(to_float32(array))
+
+
+def as_numbers(value: npt.ArrayLike, name: str) -> Array:
+    """`value` as an array of real numbers. ArgumentError for one with masked elements."""
+    if np.ma.is_masked(value):
+        raise errors.argument(
+            f"{name}: the array has masked elements",
+            subject=name,
+            advice="Pass array.filled(...) of it.",
+        )
+    array = np.asarray(value)
+    if code_of_array(array) is None and array.dtype.kind not in "fiub":
+        raise errors.argument(
+            f"{name}: an array of {array.dtype} holds no real numbers", subject=name
+        )
+    return array
+
+
+def narrowed(array: Array, name: str, exact_range: bool) -> npt.NDArray[np.float32]:
+    with np.errstate(over="ignore"):
+        result = array.astype(np.float32)
+    if exact_range and array.dtype.kind == "f" and array.dtype.itemsize > 4:
+        lost = np.isinf(result) & np.isfinite(array)
+        if lost.any():
+            raise errors.argument(
+                f"{name}: {array[lost].flat[0]} is beyond the largest f32", subject=name
+            )
+    return result
+
+
+def require_no_references(dtype: np.dtype[Any], what: str) -> None:
+    """ArgumentError for elements that are references, which mean nothing in files or elsewhere."""
+    if dtype.hasobject:
+        raise errors.argument(
+            f"{what} has elements of {dtype}, which are references to this process's objects",
+            advice="Pass an array of numbers, or the bytes of pickle.dumps.",
+        )
+
+
+def as_flag(value: bool, name: str) -> bool:
+    """A bool. TypeError for what is only true or false by its content, such as "no"."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} is True or False, not {value!r}")
+    return bool(value)
 
 
 def require_shape(found: tuple[int, ...], shape: tuple[int, ...], name: str) -> None:
@@ -93,6 +148,7 @@ def require_writable(array: Array, what: str) -> None:
     """ArgumentError or TypeError unless the library may write to the array's memory in order."""
     if not isinstance(array, np.ndarray):
         raise TypeError(f"{what} must be a NumPy array, not {type(array).__name__}")
+    require_no_references(array.dtype, what)
     if not array.flags.c_contiguous:
         raise errors.argument(
             f"{what} is not contiguous", advice="Pass numpy.ascontiguousarray(...) of it."
@@ -106,17 +162,19 @@ def require_writable(array: Array, what: str) -> None:
 def to_float32(array: Array) -> npt.NDArray[np.float32]:
     """The values of an f32, bf16 or f16 array as a new float32 array of the same shape.
 
-    An array of uint16 is taken for the bits of bf16. Every value is kept exactly.
+    An array of uint16 is taken for the bits of bf16 here, as `Checkpoint.read` returns them. Every
+    value is kept exactly.
     """
-    if array.dtype == np.uint16:
-        return (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    if array.dtype in (np.uint16, BITS):
+        bits = array.view(np.uint16).astype(np.uint32)
+        return (bits << np.uint32(16)).view(np.float32)
     return array.astype(np.float32)
 
 
 def from_float32(array: npt.ArrayLike, dtype: str | Any) -> Array:
     """Values rounded to `dtype` (to nearest, ties to even), as a new array of the same shape.
 
-    For "bf16" the array is of `ml_dtypes.bfloat16` where that is installed, else of uint16.
+    For "bf16" the array is of `meron.bfloat16`.
     """
     name = dtype_name(dtype)
     values = np.asarray(array, dtype=np.float32)
@@ -130,4 +188,4 @@ def from_float32(array: npt.ArrayLike, dtype: str | Any) -> Array:
     )
     quiet = (bits >> np.uint32(16)) | np.uint32(0x40)
     result = np.where(np.isnan(values), quiet, rounded).astype(np.uint16)
-    return result if BFLOAT16 is None else result.view(BFLOAT16)
+    return result.view(bfloat16)

@@ -15,7 +15,6 @@ from meron._native import (
     lib,
     nanoseconds,
     new,
-    receive,
     settle,
 )
 
@@ -32,11 +31,17 @@ class Future(Owner):
 
     _release_function = lib.meron_future_release
 
-    def __init__(self, context: BaseContext, handle: Any, keep: Any = None) -> None:
+    _keep: Any = None
+
+    def __init__(self, context: BaseContext, keep: Any = None) -> None:
         self._context = context
-        self._handle = handle
         self._keep = keep  # memory that the operation reads or writes
         self._ended = False
+
+    def _begin(self, function: Any, *arguments: Any) -> Future:
+        """Begins the operation by a function of the library, whose first parameter is a future."""
+        self._receive("meron_future *", function, *arguments)
+        return self
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until the operation has ended.
@@ -68,6 +73,9 @@ class Future(Owner):
         """Releases the future; doing so twice is fine."""
         self.__del__()
 
+    def _has_begun(self) -> bool:
+        return self._handle is not None and bool(self._handle.id)
+
     def _look(self, function: Any, *arguments: Any) -> bool:
         if self._handle is None:
             raise errors.StaleError("this future was released")
@@ -85,7 +93,7 @@ class Future(Owner):
 
     def __del__(self) -> None:
         keep, self._keep = self._keep, None
-        if keep is not None and self._handle is not None:
+        if keep is not None and self._has_begun():
             handle, self._handle = self._handle, None
             self._context._abandoned.append((handle, keep))
             return
@@ -96,7 +104,7 @@ def begin(context: Any, function: Any, *arguments: Any, keep: Any = None) -> Fut
     """Begins an operation of a context, which uses `keep` until it has ended."""
     if context._abandoned:
         sweep(context._abandoned)
-    return Future(context, receive("meron_future *", function, *arguments), keep)
+    return Future(context, keep)._begin(function, *arguments)
 
 
 def sweep(abandoned: list[tuple[Any, Any]]) -> None:

@@ -28,18 +28,21 @@ from meron._native import (
     nanoseconds,
     new,
     receive,
+    refuse_copy,
     settle,
 )
 from meron.device import device_array, place_code, stream_pointer
 from meron.dlpack import DLPackTensor
 from meron.dtypes import NUMPY, require_writable
-from meron.param import Param
+from meron.param import Param, require_param
 
 GATHER_OUT = TYPES["meron_future *"]
 gather_begin = lib.meron_gather_begin
 gather_wait = lib.meron_future_wait
 gather_poll = lib.meron_future_poll
 gather_release = lib.meron_future_release
+
+TYPE_NAMES = {"f32": "numpy.float32", "bf16": "meron.bfloat16", "f16": "numpy.float16"}
 
 # Empty error slots, free for any thread to take (a list's pop and append are atomic).
 spare_slots: list[Any] = []
@@ -69,6 +72,7 @@ class Gather:
 
     __slots__ = ("__weakref__", "_context", "_handle", "_into", "_ready", "_remote")
 
+    _handle: Any
     # For finalizers that run when this module is gone already.
     _release_function = gather_release
     _null = NULL
@@ -82,7 +86,7 @@ class Gather:
         place: str = "device",
         stream: int = 0,
     ) -> None:
-        self._handle: Any = None
+        self._handle = None
         self._context = context
         self._into = into
         self._ready = False
@@ -90,7 +94,7 @@ class Gather:
         if context._lifetime is None:
             raise errors.ClosedError("the context was closed")
         if into is not None:
-            options, _table = destinations(into, stream)
+            options, _table = destinations(context, into, stream)
         elif place == "device":
             options, self._remote = NULL, context._remote
         else:
@@ -98,11 +102,11 @@ class Gather:
             options.place = place_code(place)
         out = new(GATHER_OUT)
         slot = take_slot()
+        self._handle = out[0]  # before the call, as in Owner._receive
         status = gather_begin(out, units, count, options, slot)
         if status < 0 or interrupts:
             settle(status, slot)
         spare_slots.append(slot)
-        self._handle = out[0]
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until the tensors are full.
@@ -176,6 +180,7 @@ class Gather:
             StateError: it is not full yet. StaleError: it was released. ArgumentError: the param
             is not in this gather.
         """
+        require_param(param)
         if self._into is not None and self._ready:
             if param not in self._into:
                 raise errors.argument(f"{param.name} is not in this gather", subject=param.name)
@@ -187,7 +192,7 @@ class Gather:
         if self._remote:
             return DLPackTensor(self, param)
         self._settle()
-        return as_array(view, param.shape, (self, self._context._require_open()))
+        return as_array(view, param.shape, (self, *param._keep()))
 
     def dlpack(self, param: Param) -> DLPackTensor:
         """The whole tensor of `param` for `torch.from_dlpack`, `numpy.from_dlpack` and their kin.
@@ -208,8 +213,8 @@ class Gather:
         """Gives the leases back; doing so twice is fine. Never blocks."""
         handle = self._handle
         if handle is not None:
-            self._handle = None
             gather_release(handle, NULL)
+            self._handle = None
 
     def release_on_stream(self, stream: int = 0) -> None:
         """As `release`, but work queued on a stream so far may still use the views.
@@ -239,14 +244,16 @@ class Gather:
     ) -> None:
         handle = self._handle
         if handle is not None:
-            self._handle = None
             gather_release(handle, NULL)
+            self._handle = None
 
     def __del__(self) -> None:
         handle = self._handle
         if handle is not None:
-            self._handle = None
             self._release_function(handle, self._null)
+            self._handle = None
+
+    __reduce_ex__ = refuse_copy
 
     def _full(self) -> Gather:
         """Waits; releases the leases if that fails, because the caller has no gather to release
@@ -290,12 +297,12 @@ def released() -> errors.StaleError:
     )
 
 
-def destinations(into: Mapping[Param, Any], stream: int) -> tuple[Any, Any]:
+def destinations(context: BaseContext, into: Mapping[Param, Any], stream: int) -> tuple[Any, Any]:
     """Options for a gather into the caller's arrays, and the table that they point to."""
     items = []
     for param, array in into.items():
-        what = f"the destination of {param.name}"
-        on_device = device_array(array, stream, what)
+        what = f"the destination of {require_param(param).name}"
+        on_device = device_array(array, stream, what, context.device)
         if on_device is not None:
             if on_device.shape != param.shape or on_device.dtype != param.dtype:
                 raise errors.argument(
@@ -317,6 +324,7 @@ def destinations(into: Mapping[Param, Any], stream: int) -> tuple[Any, Any]:
                 f"{param.name} is {NUMPY[param.dtype]} of shape {param.shape}, "
                 f"its destination {array.dtype} of shape {array.shape}",
                 subject=param.name,
+                advice=f"Make it by numpy.empty(shape, {TYPE_NAMES[param.dtype]}).",
             )
         items.append(
             {

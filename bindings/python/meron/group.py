@@ -34,11 +34,14 @@ class Group(GroupMethods, Owner):
 
     _release_function = lib.meron_group_release
 
-    def __init__(self, context: BaseContext, handle: Any) -> None:
+    def __init__(self, context: BaseContext, making: Any, *arguments: Any) -> None:
+        """Makes it by a function of the library, whose first parameter receives it."""
         self._context = context
-        self._handle = handle
-        self.rank: int = receive("int32_t *", lib.meron_group_rank, handle)
-        self.size: int = receive("int32_t *", lib.meron_group_size, handle)
+        self._receive("meron_group *", making, *arguments)
+        self.rank = self.size = -1
+        if self._handle.id:  # this rank is in it
+            self.rank = receive("int32_t *", lib.meron_group_rank, self._handle)
+            self.size = receive("int32_t *", lib.meron_group_size, self._handle)
 
     def __repr__(self) -> str:
         return f"<meron.Group: rank {self.rank} of {self.size}>"
@@ -64,7 +67,8 @@ class Group(GroupMethods, Owner):
         """Copies the root's array into those of the other ranks, in place; waits for it.
 
         Args:
-            array: contiguous and writable, of any dtype, with equal bytes on all ranks.
+            array: contiguous and writable, of any dtype without references to Python's objects, of
+                equal size on all ranks.
             root: the group's rank whose values count.
 
         Returns:
@@ -105,7 +109,8 @@ class Group(GroupMethods, Owner):
         if code is None:
             raise errors.argument(
                 f"all_reduce takes f32, bf16 and f16, not {array.dtype}",
-                advice="Convert it, for example with array.astype(numpy.float32).",
+                advice="Convert it, for example with array.astype(numpy.float32). Bits of bf16 are "
+                "array.view(meron.bfloat16).",
             )
         data = ffi.cast("void *", array.ctypes.data)
         return begin(

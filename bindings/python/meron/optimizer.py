@@ -14,10 +14,11 @@ import numpy.typing as npt
 from meron import errors
 from meron._base_context import BaseContext
 from meron._interrupts import Interrupts
-from meron._memory import Loans, as_part
+from meron._loans import Loans
 from meron._methods import OptimizerMethods
-from meron._native import NULL, Owner, call, ffi, initial, lib, new, receive, sized
+from meron._native import NULL, Owner, call, ffi, initial, lib, new, receive, refuse_unknown, sized
 from meron._values import OPTIMIZER_STATES as STATES
+from meron.dtypes import as_float32
 from meron.future import Future
 from meron.param import Param, handles_of
 from meron.unit import Unit, unit_table
@@ -45,23 +46,26 @@ class Optimizer(OptimizerMethods, Owner):
     """
 
     _release_function = lib.meron_optimizer_release
+    __setattr__ = refuse_unknown
+    units: tuple[Unit, ...]
 
     def __init__(
-        self, context: BaseContext, units: Iterable[Unit], kind: int, **values: float
+        self, context: BaseContext, units: Iterable[Unit], kind: int, **values: Any
     ) -> None:
         context._require_open()
         self._context = context
-        self.units: tuple[Unit, ...] = tuple(units)
+        self.units = tuple(units)
         options = initial("meron_optimizer_options")
         options.kind = kind
+        if "betas" in values:
+            options.beta1, options.beta2 = two_betas(values.pop("betas"))
         for name, value in values.items():
             setattr(options, name, value)
-        table, count = unit_table(self.units)
-        self._handle = receive(
-            "meron_optimizer *", lib.meron_optimizer_create, table, count, options
-        )
         self._loans = Loans()
+        context._state_loans.add(self._loans)
         self._step: Future | None = None  # of `step`, until a wait has seen its end
+        table, count = unit_table(self.units)
+        self._receive("meron_optimizer *", lib.meron_optimizer_create, table, count, options)
 
     def __repr__(self) -> str:
         return f"<meron.Optimizer of {len(self.units)} units>"
@@ -74,13 +78,19 @@ class Optimizer(OptimizerMethods, Owner):
         wait, not the step: `wait_step` continues to wait for it.
 
         Raises:
-            StateError: names the unit that is gathered or not reduced.
+            StateError: names the unit that is gathered or not reduced, or the array of `state` or
+            `Unit.reduced` from which one that is still alive was derived.
             NonFiniteError: on all ranks. The gradients hold NaN or infinity, or the step would
             make a state infinite or a value too large for its dtype. Nothing was changed, and the
             gradients are discarded.
             GroupError.
         """
-        self._step = self.step_begin()
+        future = Future(self._context)
+        try:
+            self._begin_step(future)
+        finally:
+            if future._has_begun():
+                self._step = future
         self.wait_step()
 
     def wait_step(self, timeout: float | None = None) -> bool:
@@ -109,29 +119,41 @@ class Optimizer(OptimizerMethods, Owner):
         return ended
 
     def step_begin(self) -> Future:
-        """Begins a step; the future's wait raises NonFiniteError."""
-        self._context._require_open()
-        return self._begun(receive("meron_future *", lib.meron_optimizer_step_begin, self._handle))
+        """Begins a step; the future's wait raises NonFiniteError. Other errors as `step`."""
+        future = Future(self._context)
+        self._begin_step(future)
+        return future
 
-    def _begun(self, future: Any) -> Future:
-        self._loans.end()
+    def _begin_step(self, future: Future) -> None:
+        """Begins a step, or raises. After an interrupt the future says whether it has begun."""
+        self._context._require_open()
+        self._require_returned()
+        try:
+            future._begin(lib.meron_optimizer_step_begin, self._handle)
+        finally:
+            if future._has_begun():
+                self._loans.end()
+                for unit in self.units:
+                    unit._reduced.end()
+
+    def _require_returned(self) -> None:
+        """StateError if something is alive that could write states or gradients in a step."""
+        self._loans.require_returned("the optimizer cannot step")
         for unit in self.units:
-            unit._reduced.end()
-        return Future(self._context, future)
+            unit._reduced.require_returned("the optimizer cannot step")
 
     def _step_to_its_end(self) -> None:
         """As `step`, but an interrupt is raised when the step has ended. A second one is raised at
         once, and leaves the step to `wait_step`."""
-        self._context._require_open()
         interrupts = Interrupts()
-        future = new("meron_future *")
+        future = Future(self._context)
         try:
-            call(lib.meron_optimizer_step_begin, future, self._handle)
+            self._begin_step(future)
         except BaseException as error:
-            if not future.id:
+            if not future._has_begun():
                 raise
             interrupts.keep(error)  # Python's own signal handler raised it behind the call
-        self._step = self._begun(future[0])
+        self._step = future
         interrupts.wait(self.wait_step)
         interrupts.raise_first()
 
@@ -243,6 +265,7 @@ class Optimizer(OptimizerMethods, Owner):
         Raises ArgumentError (no folder, one that will not do), StateError (a step is under way,
         they are offloaded), NoSpaceError, IoError: they are where they were then.
         """
+        self._loans.require_returned("states cannot be offloaded")
         path = ffi.NULL if folder is None else os.fsencode(folder)
         call(lib.meron_optimizer_offload, self._handle, path)
         self._loans.end()
@@ -333,7 +356,7 @@ class Optimizer(OptimizerMethods, Owner):
         """A group for the library, with what is not None instead of its own."""
         raw = initial("meron_param_group")
         raw.learning_rate = group.lr if lr is None else lr
-        raw.beta1, raw.beta2 = group.betas if betas is None else betas
+        raw.beta1, raw.beta2 = group.betas if betas is None else two_betas(betas)
         raw.epsilon = group.eps if eps is None else eps
         raw.weight_decay = group.weight_decay if weight_decay is None else weight_decay
         raw.lr_decay = group.lr_decay if lr_decay is None else lr_decay
@@ -348,16 +371,23 @@ class Optimizer(OptimizerMethods, Owner):
             name: "exp_avg", "exp_avg_sq", or "master" (the f32 values; the param itself, and then
                 read-only, where that is f32).
 
-        Valid until the next step. Do not call it during a step. Never blocks.
+        Valid until the next step, which makes it read-only. Delete slices and reshapes of it before
+        that, and the array itself before a save, an export or a load. Do not call it during a step.
 
-        Raises ArgumentError for a param that this optimizer does not have, or a state that its rule
-        does not keep; UnsupportedError for states on nvme, or of 16 or 8 bits: `read_state` copies
+        Blocks until a save has copied the states, and while another thread exports or loads. Raises
+        ArgumentError for a param that this optimizer does not have, or a state that its rule does
+        not keep; UnsupportedError for states on nvme, or of 16 or 8 bits: `read_state` copies
         these.
         """
-        lifetime = self._context._require_open()
         view = new("meron_view *")
-        call(lib.meron_optimizer_state_view, view, self._handle, param._handle, state_code(name))
-        return self._loans.add(as_part(view, lifetime))
+        code = state_code(name)
+        keep = (self, *param._keep())
+        asked = f"optimizer.state({param.name!r}, {name!r})"
+        with self._context._states:
+            call(lib.meron_optimizer_state_view, view, self._handle, param._handle, code)
+            if view.writable:  # what is written now is not of the save's moment
+                self._context._wait_copied()
+            return self._loans.lend(view, (view.count,), keep, asked)
 
     def read_state(self, param: Param, name: str) -> npt.NDArray[np.float32]:
         """A copy of this rank's part (`param.owned`) of a state, on any tier and of any dtype.
@@ -390,14 +420,14 @@ class Optimizer(OptimizerMethods, Owner):
         Args:
             name: as for `state`, but no "master" that is the param itself: write that through an
                 update.
-            values: as many numbers as `param.owned` has. States of 16 or 8 bits are rounded to
-                nearest.
+            values: as many real numbers as `param.owned` has, within the range of f32. States of 16
+                or 8 bits are rounded to nearest.
 
         Blocks and raises as `read_state`.
         """
         code = state_code(name)
         self._context._require_open()
-        data = np.ascontiguousarray(values, np.float32)
+        data = as_float32(values, f"{name} of {param.name}")
         call(
             lib.meron_optimizer_write_state,
             self._handle,
@@ -412,6 +442,12 @@ class Optimizer(OptimizerMethods, Owner):
         info = sized("meron_optimizer_info")
         call(lib.meron_optimizer_get_info, info, self._handle)
         return info
+
+
+def two_betas(betas: tuple[float, float]) -> tuple[float, float]:
+    if len(betas) != 2:
+        raise errors.argument(f"betas are two numbers, not {len(betas)}: {betas!r}", "betas")
+    return betas
 
 
 def checked_steps(value: int) -> int:

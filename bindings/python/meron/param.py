@@ -3,14 +3,28 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from meron import errors
 from meron._base_context import BaseContext
+from meron._loans import Shown
 from meron._methods import ParamMethods
-from meron._native import NULL, Owner, call, initial, lib, new, receive, sized, string, text
-from meron.dtypes import CODES, NAMES, dtype_name
+from meron._native import (
+    NULL,
+    Owner,
+    call,
+    initial,
+    lib,
+    new,
+    receive,
+    refuse_unknown,
+    sized,
+    string,
+    text,
+)
+from meron.dtypes import CODES, NAMES, as_flag, dtype_name
 from meron.group import Group
 
 
@@ -26,16 +40,23 @@ class Param(ParamMethods, Owner):
     """
 
     _release_function = lib.meron_param_release
+    __setattr__ = refuse_unknown
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    size: int
+    frozen: bool
 
-    def __init__(self, context: BaseContext, handle: Any) -> None:
+    def __init__(self, context: BaseContext, description: Any) -> None:
         self._context = context
-        self._handle = handle
+        self._shown: Shown | None = None  # of its unit
+        self._receive("meron_param *", lib.meron_param_register, context._handle, description)
         info = self._info()
-        self.name: str = string(receive("const char **", lib.meron_param_name, handle))
-        self.shape: tuple[int, ...] = tuple(info.shape[0 : info.dims])
-        self.dtype: str = NAMES[info.dtype]
-        self.size: int = info.count
-        self.frozen: bool = bool(info.frozen)
+        self.name = string(receive("const char **", lib.meron_param_name, self._handle))
+        self.shape = tuple(info.shape[0 : info.dims])
+        self.dtype = NAMES[info.dtype]
+        self.size = info.count
+        self.frozen = bool(info.frozen)
 
     def __repr__(self) -> str:
         return f"<meron.Param {self.name!r}: {self.dtype} {self.shape}>"
@@ -45,6 +66,11 @@ class Param(ParamMethods, Owner):
         """The elements, row-major, that this rank updates; empty before it is in a unit."""
         info = self._info()
         return range(info.owned_offset, info.owned_offset + info.owned_count)
+
+    def _keep(self) -> tuple[Any, ...]:
+        """Returns the objects that an array of its memory keeps alive."""
+        mark = None if self._shown is None else self._shown.mark
+        return (self._context._require_open(), mark)
 
     def _info(self) -> Any:
         self._context._require_open()
@@ -62,7 +88,7 @@ def register(
     group: Group | None,
 ) -> Param:
     """Context.param."""
-    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    sizes = tuple(shape) if isinstance(shape, Iterable) else (operator.index(shape),)
     try:
         c_shape = new("int64_t[]", sizes) if sizes else NULL
     except OverflowError:
@@ -73,10 +99,17 @@ def register(
     desc.name = c_name
     desc.shape = c_shape
     desc.dims = len(sizes)
-    desc.frozen = bool(frozen)
+    desc.frozen = as_flag(frozen, "frozen")
     if group is not None:
         desc.group = group._handle
-    return Param(context, receive("meron_param *", lib.meron_param_register, context._handle, desc))
+    return Param(context, desc)
+
+
+def require_param(param: Param) -> Param:
+    """`param`, or TypeError for another object, such as a name."""
+    if not isinstance(param, Param):
+        raise TypeError(f"expected a meron.Param, not {param!r}")
+    return param
 
 
 def handles_of(objects: Iterable[Any], kind: type[Owner]) -> list[Any]:

@@ -10,7 +10,7 @@ from typing import Any, Union
 from meron import errors
 from meron._files import open_regular
 from meron._methods import PlanMethods
-from meron._native import Owner, ffi, initial, lib, receive, take_json, take_string, text
+from meron._native import Owner, ffi, initial, lib, take_json, take_string, text
 
 Json = Union[str, bytes, "dict[str, Any]"]
 
@@ -20,8 +20,9 @@ class Plan(PlanMethods, Owner):
 
     _release_function = lib.meron_plan_release
 
-    def __init__(self, handle: Any) -> None:
-        self._handle = handle
+    def __init__(self, making: Any, *arguments: Any) -> None:
+        """Makes it by a function of the library, whose first parameter receives it."""
+        self._receive("meron_plan *", making, *arguments)
 
     @classmethod
     def preset(cls, name: str) -> Plan:
@@ -35,7 +36,7 @@ class Plan(PlanMethods, Owner):
 
         Raises ArgumentError for another name, with the known ones.
         """
-        return cls(receive("meron_plan *", lib.meron_plan_preset, text(name, "a plan's name")))
+        return cls(lib.meron_plan_preset, text(name, "a plan's name"))
 
     @classmethod
     def parse(cls, source: Json) -> Plan:
@@ -44,7 +45,7 @@ class Plan(PlanMethods, Owner):
         Raises ParseError with line and key, ArgumentError, or UnsupportedError.
         """
         data = json_bytes(source)
-        return cls(receive("meron_plan *", lib.meron_plan_parse, data, len(data)))
+        return cls(lib.meron_plan_parse, data, len(data))
 
     def predict(
         self,
@@ -94,6 +95,9 @@ class Plan(PlanMethods, Owner):
     def _predict(self, model: Json, workload: Any, table: int) -> str:
         data = json_bytes(model)
         return take_string(lib.meron_plan_predict, self._handle, data, len(data), workload, table)
+
+    def __reduce_ex__(self, _protocol: Any) -> Any:
+        return (Plan.parse, (self.json(),))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Plan) and self.json() == other.json()

@@ -17,7 +17,6 @@ from meron._memory import as_array
 from meron._methods import ScheduleMethods
 from meron._native import (
     DEFAULT_TIMEOUT,
-    NULL,
     Owner,
     call,
     ffi,
@@ -26,7 +25,6 @@ from meron._native import (
     lib,
     nanoseconds,
     new,
-    receive,
     settle,
     sized,
 )
@@ -84,8 +82,8 @@ class Schedule(ScheduleMethods, Owner):
             except OverflowError:
                 raise errors.argument(f"{name} is out of range: {value}", name) from None
         table, count = unit_table(self.units)
-        self._handle = receive("meron_schedule *", lib.meron_schedule_create, table, count, options)
         self._index = {unit: index for index, unit in enumerate(self.units)}
+        self._receive("meron_schedule *", lib.meron_schedule_create, table, count, options)
 
     def __repr__(self) -> str:
         return f"<meron.Schedule of {len(self.units)} units>"
@@ -164,7 +162,7 @@ class Schedule(ScheduleMethods, Owner):
             return DeviceArray(
                 int(ffi.cast("uintptr_t", view.data)), param.shape, param.dtype, self
             )
-        return as_array(view, param.shape, self._context._require_open())
+        return as_array(view, param.shape, param._keep())
 
     def info(self) -> ScheduleInfo:
         """Information about the schedule. Never blocks."""
@@ -175,6 +173,4 @@ class Schedule(ScheduleMethods, Owner):
 
     def release(self) -> None:
         """Releases the schedule and all that it holds; doing so twice is fine."""
-        handle, self._handle = self._handle, None
-        if handle is not None:
-            self._release_function(handle, NULL)
+        self.__del__()

@@ -11,17 +11,17 @@ import numpy.typing as npt
 
 from meron import errors
 from meron._base_context import BaseContext
-from meron._memory import Loans, as_array, as_part
+from meron._loans import Loans, Shown
 from meron._methods import UnitMethods
-from meron._native import NULL, Owner, call, ffi, initial, lib, new, receive, sized, text
+from meron._native import NULL, Owner, call, ffi, initial, lib, new, refuse_unknown, sized, text
 from meron._values import CODECS as CODECS_BY_NAME
 from meron._values import UNIT_STATES
 from meron.device import device_array, stream_pointer
-from meron.dtypes import CODES, NUMPY, Array, as_source, require_shape
+from meron.dtypes import CODES, NUMPY, Array, as_flag, as_source, require_shape
 from meron.future import Future
 from meron.gather import Gather
 from meron.group import operation_code
-from meron.param import Param, handles_of
+from meron.param import Param, handles_of, require_param
 
 STATES = {code: name for name, code in UNIT_STATES.items()}
 CODECS = {code: name for name, code in CODECS_BY_NAME.items()}
@@ -56,19 +56,25 @@ class Unit(UnitMethods, Owner):
     """
 
     _release_function = lib.meron_unit_release
+    __setattr__ = refuse_unknown
+    name: str
+    params: tuple[Param, ...]
 
     def __init__(self, context: BaseContext, name: str, params: Iterable[Param]) -> None:
         self._context = context
         self.name = name
-        self.params: tuple[Param, ...] = tuple(params)
+        self.params = tuple(params)
         handles = new("meron_param[]", handles_of(self.params, Param))
         out = new("meron_unit[]", 1)
         c_name = text(name, "the name of a unit")
-        call(lib.meron_unit_create, out, context._handle, c_name, handles, len(self.params))
         self._array = out  # what a gather of this unit alone takes
-        self._handle = out[0]
+        self._handle = out[0]  # before the call, as in _receive
+        call(lib.meron_unit_create, out, context._handle, c_name, handles, len(self.params))
         self._loans = Loans()  # places for gradients, until they are reduced
         self._reduced = Loans()
+        self._shown = Shown()
+        for param in self.params:
+            param._shown = self._shown
 
     def __repr__(self) -> str:
         return f"<meron.Unit {self.name!r}: {len(self.params)} params>"
@@ -95,20 +101,21 @@ class Unit(UnitMethods, Owner):
         """Releases the memory and the names of the unit and its params.
 
         Collective over the unit's group: all ranks call it, and no rank creates units or groups
-        meanwhile. The handles of the unit and its params become stale; do not read views of them
-        any more.
+        meanwhile. The handles of the unit and its params become stale.
 
         Blocks until every rank has called it and no rank uses the unit, at most the deadline.
         Releases the GIL meanwhile.
 
         Raises:
             StateError: the unit is gathered, updated, reduced or stepped on this rank, or belongs
-                to a schedule or an optimizer: release these first.
+                to a schedule or an optimizer: release these first. An array shows its memory, also
+                a read-only one of a gather that was released: delete it.
             UnsupportedError: it resides on devices that are joined.
             StaleError: it was destroyed before.
             GroupError: a rank did not call it in time, and is named.
         """
         self._context._require_open()
+        self._require_unshown()
         call(lib.meron_unit_destroy, self._handle)
         self._loans.end()
         self._reduced.end()
@@ -165,7 +172,8 @@ class Unit(UnitMethods, Owner):
         It is zero when an accumulation starts; under a plan that keeps whole gradients it holds
         the sum of the micro-batches so far. The dtype is the plan's gradient dtype; by default
         whole gradients of a 16-bit param are float32 from the second micro-batch on. Peers read it
-        in place, so nothing is copied. After `reduce` it is read-only.
+        in place, so nothing is copied. After `reduce` it is read-only, so a variable may keep it;
+        what was derived from it (a slice, a reshape, a tensor of one) must be gone by then.
 
         Args:
             overwrite: every element will be written, so skip the zeroing. The first call for the
@@ -175,13 +183,13 @@ class Unit(UnitMethods, Owner):
 
         Raises:
             StateError: the param is frozen or in no unit, or its gradient is reduced and not used.
-            ArgumentError, GroupError.
+            ArgumentError (also for a param of another unit), GroupError.
         """
-        lifetime = self._context._require_open()
+        keep = self._keep(param)
         flags = lib.MERON_GRADIENT_OVERWRITE if overwrite else 0
         view = new("meron_view *")
         call(lib.meron_gradient_view, view, param._handle, flags)
-        return self._loans.add(as_array(view, param.shape, lifetime))
+        return self._loans.lend(view, param.shape, keep, f"unit.gradient({param.name!r})")
 
     def reduce(
         self,
@@ -211,24 +219,27 @@ class Unit(UnitMethods, Owner):
         Blocks on peers, with `grads`, as `gradient` does.
 
         Raises:
-            StateError: reduced already and not used, or all params are frozen.
+            StateError: reduced already and not used, or all params are frozen; an array that was
+            derived from one of `gradient` is alive, and could write while peers read.
             ArgumentError, DuplicateError, GroupError.
         """
         self._context._require_open()
+        self._loans.require_returned(f"unit {self.name!r} cannot be reduced")
         options = initial("meron_reduce_options")
         options.op = operation_code(op)
-        options.boundary = bool(boundary)
+        options.boundary = as_flag(boundary, "boundary")
         options.divisor = divisor
         options.stream = stream_pointer(stream)
         sources, count, arrays = NULL, 0, None
         if grads is not None:
-            sources, count, arrays = source_table(grads, stream)
-        future = receive(
-            "meron_future *", lib.meron_reduce_begin, self._handle, sources, count, options
-        )
-        self._loans.end()
-        self._reduced.end()
-        return Future(self._context, future, arrays if self._context.device else None)
+            sources, count, arrays = source_table(self._context, grads, stream)
+        future = Future(self._context, arrays if self._context.device else None)
+        try:
+            return future._begin(lib.meron_reduce_begin, self._handle, sources, count, options)
+        finally:  # an interrupt behind the call does not end the reduction
+            if future._has_begun():
+                self._loans.end()
+                self._reduced.end()
 
     def reduce_finish(self, op: str = "mean", divisor: float = 1.0) -> Future:
         """Ends an accumulation whose micro-batches were all reduced with boundary=False.
@@ -253,9 +264,14 @@ class Unit(UnitMethods, Owner):
         options = initial("meron_reduce_options")
         options.op = operation_code(op)
         options.divisor = divisor
-        future = receive("meron_future *", lib.meron_reduce_finish_begin, self._handle, options)
-        self._reduced.end()
-        return Future(self._context, future)
+        self._require_returned("reduced")
+        future = Future(self._context)
+        try:
+            return future._begin(lib.meron_reduce_finish_begin, self._handle, options)
+        finally:
+            if future._has_begun():
+                self._loans.end()
+                self._reduced.end()
 
     def reduced(self, param: Param) -> npt.NDArray[Any]:
         """The reduced gradient of `param.owned`, for an optimizer of your own, or to change it.
@@ -263,12 +279,13 @@ class Unit(UnitMethods, Owner):
         A flat, writable float32 array, valid until the unit's next gradient or `discard`. A step of
         Meron's optimizer takes norm, clipping and overflows from what it finds there.
 
-        Raises StateError when no reduction at a boundary has ended. Never blocks.
+        Raises StateError when no reduction at a boundary has ended, ArgumentError for a param of
+        another unit. Never blocks.
         """
-        lifetime = self._context._require_open()
+        keep = self._keep(param)
         view = new("meron_view *")
         call(lib.meron_reduced_view, view, param._handle)
-        return self._reduced.add(as_part(view, lifetime))
+        return self._reduced.lend(view, (view.count,), keep, f"unit.reduced({param.name!r})")
 
     def discard(self) -> None:
         """Throws the reduced gradient away, with the codec's feedback.
@@ -278,8 +295,46 @@ class Unit(UnitMethods, Owner):
         has feedback, while a save copies it.
         """
         self._context._require_open()
+        self._require_returned("discarded")
         call(lib.meron_reduce_discard, self._handle)
+        self._loans.end()
         self._reduced.end()
+
+    def consume(self) -> None:
+        self._require_returned("consumed")
+        super().consume()
+        self._reduced.end()
+
+    consume.__doc__ = UnitMethods.consume.__doc__
+
+    # ---- Arrays of its memory ------------------------------------------------------------------
+
+    def _keep(self, param: Param) -> tuple[Any, ...]:
+        """Returns the objects that an array of a param keeps alive. ArgumentError for a param of
+        another unit."""
+        require_param(param)
+        if param._shown not in (None, self._shown):
+            raise errors.argument(
+                f"{param.name} is in another unit than {self.name!r}", subject=param.name
+            )
+        return param._keep()
+
+    def _require_returned(self, ended: str) -> None:
+        wanted = f"the gradient of unit {self.name!r} cannot be {ended}"
+        self._loans.require_returned(wanted)
+        self._reduced.require_returned(wanted)
+
+    def _require_unshown(self) -> None:
+        arrays = self._shown.arrays()
+        if arrays:
+            raise errors.StateError(
+                f"unit {self.name!r} cannot be destroyed: {arrays} array"
+                f"{'' if arrays == 1 else 's'} of its memory "
+                f"{'is' if arrays == 1 else 'are'} still alive",
+                subject=self.name,
+                advice="Before the call, delete the arrays of its gathers, updates and gradients, "
+                "and what was made of them, or copy what you need.",
+            )
 
 
 def unit_table(units: Iterable[Unit]) -> tuple[Any, int]:
@@ -288,13 +343,15 @@ def unit_table(units: Iterable[Unit]) -> tuple[Any, int]:
     return new("meron_unit[]", handles) if handles else NULL, len(handles)
 
 
-def source_table(grads: Mapping[Param, Any], stream: int) -> tuple[Any, int, list[Any]]:
+def source_table(
+    context: BaseContext, grads: Mapping[Param, Any], stream: int
+) -> tuple[Any, int, list[Any]]:
     """Gradients as the library takes them, their number, and the arrays that they point to."""
     table = new("meron_source[]", max(len(grads), 1))
     arrays: list[Any] = []
     for source, (param, value) in zip(table, grads.items()):
-        source.param = param._handle
-        on_device = device_array(value, stream, param.name)
+        source.param = require_param(param)._handle
+        on_device = device_array(value, stream, param.name, context.device)
         if on_device is not None:
             require_shape(on_device.shape, param.shape, param.name)
             arrays.append(on_device)
@@ -302,7 +359,8 @@ def source_table(grads: Mapping[Param, Any], stream: int) -> tuple[Any, int, lis
             source.count = on_device.size
             source.dtype = CODES[on_device.dtype]
             continue
-        array, code = as_source(value, param.shape, param.name)
+        # (Infinite gradients are the optimizer's to report.)
+        array, code = as_source(value, param.shape, param.name, exact_range=False)
         arrays.append(array)
         source.data = ffi.cast("void *", array.ctypes.data)
         source.count = array.size

@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from meron import errors
 from meron._base_context import BaseContext
-from meron._memory import Loans, as_part
-from meron._native import DEFAULT_TIMEOUT, Owner, call, ffi, lib, new, receive
+from meron._loans import Loans
+from meron._native import DEFAULT_TIMEOUT, Owner, call, ffi, lib, new
 from meron.dtypes import Array, as_source
-from meron.param import Param
+from meron.param import Param, require_param
 from meron.unit import Unit, unit_table
 
 
@@ -31,6 +31,10 @@ class Update(Owner):
     this rank. To continue after errors of single calls, such as a wrong shape, catch them inside
     the block.
 
+    Leaving raises StateError while an array that was derived from one of `view` is alive: nothing
+    is published then, and the update stays open for `publish`. If it is dropped instead, it ends as
+    by an exception.
+
     Ctrl-C while entering cancels the update, which breaks the group, because the peers continue it.
     """
 
@@ -40,6 +44,7 @@ class Update(Owner):
         self._context = context
         self._units = tuple(units)
         self._loans = Loans()
+        self._entered = False  # within its block
 
     def __enter__(self) -> Update:
         """Begins the update and waits.
@@ -58,12 +63,13 @@ class Update(Owner):
             raise errors.StateError("this update is open already")
         self._context._require_open()
         table, count = unit_table(self._units)
-        self._handle = receive("meron_future *", lib.meron_update_begin, table, count)
         try:
+            self._receive("meron_future *", lib.meron_update_begin, table, count)
             wait(lib.meron_future_wait, self._handle, DEFAULT_TIMEOUT)
         except BaseException:
             self.__del__()
             raise
+        self._entered = True
         return self
 
     def write(self, param: Param, value: npt.ArrayLike) -> None:
@@ -76,18 +82,34 @@ class Update(Owner):
         Raises ArgumentError for another shape or a param of no unit of the update. Never blocks.
         """
         handle = self._open_handle()
-        array, code = as_source(value, param.shape, param.name)
+        array, code = as_source(value, require_param(param).shape, param.name)
         data = ffi.cast("void *", array.ctypes.data)
         call(lib.meron_update_write, handle, param._handle, data, array.size, code)
 
     def view(self, param: Param) -> Array:
         """The elements `param.owned` as a flat, writable array of the param's dtype, in place.
 
-        Read-only once the update is published. Errors as write.
+        The array is read-only once the update is published, so a variable may keep it. Delete
+        slices and reshapes of it before: see `publish`. Errors as write.
         """
         view = new("meron_view *")
-        call(lib.meron_update_view, view, self._open_handle(), param._handle)
-        return self._loans.add(as_part(view, self._context._require_open()))
+        call(lib.meron_update_view, view, self._open_handle(), require_param(param)._handle)
+        return self._loans.lend(view, (view.count,), param._keep(), f"update.view({param.name!r})")
+
+    def publish(self) -> None:
+        """Publishes this rank's writes and ends the update, as leaving the `with` block does.
+
+        Raises StateError, and publishes nothing, while an array that was derived from one of
+        `view` is alive: a slice or a reshape, or a tensor or buffer of one. Delete it, and call
+        this again. StaleError if the update is not open. Never blocks.
+        """
+        handle = self._open_handle()
+        self._loans.require_returned("the update cannot be published")
+        self._loans.end()
+        try:
+            call(lib.meron_update_publish, handle)
+        finally:
+            self.__del__()
 
     def __exit__(
         self,
@@ -95,15 +117,15 @@ class Update(Owner):
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        entered, self._entered = self._entered, False
         if kind is not None:
             # The error that is on its way is the one to raise, whatever releasing finds.
             self._loans.end()
             self.__del__()
             return
-        handle = self._open_handle()
-        self._handle = None
-        self._loans.end()
-        call(lib.meron_update_publish, handle)
+        if self._handle is None and entered:
+            return  # published within the block
+        self.publish()
 
     def _open_handle(self) -> Any:
         if self._handle is None:

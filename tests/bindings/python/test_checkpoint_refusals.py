@@ -25,7 +25,7 @@ REFUSED: dict[str, tuple[Parts, str]] = {
         r"rank 0 gives it as F32 \[5,4\], rank 1 gives it as F32 \[4,5\]",
     ),
     "dtype": (
-        lambda r: [part(WHOLE, 10 * r, 10 + 10 * r, dtype="I32" if r else "F32")],
+        lambda r: [part(WHOLE.view("i4"), 10, 20, dtype="I32") if r else part(WHOLE, 0, 10)],
         r"rank 0 gives it as F32 \[4,5\], rank 1 gives it as I32",
     ),
     "kind": (lambda r: [part(WHOLE, kind="exp_ave")] * r, r"rank 1.*exp_ave"),

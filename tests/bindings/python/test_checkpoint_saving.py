@@ -42,7 +42,7 @@ class Model:
         gradient = self.generator.normal(size=(ROWS, 512)).astype(np.float32)
         for unit, param in zip(self.units, self.params, strict=True):
             with unit.gather() as full:
-                float(np.asarray(full[param]).reshape(-1)[0])
+                float(meron.to_float32(full[param]).reshape(-1)[0])
             unit.reduce({param: gradient}).wait()
         self.optimizer.step()
 

@@ -176,13 +176,13 @@ class Cuda:
 def test_arrays_of_other_frameworks() -> None:
     from meron.device import device_array
 
-    assert device_array(VALUES, 0, "w") is None
-    found = device_array(Cuda(strides=(16, 4)), 0, "w")
+    assert device_array(VALUES, 0, "w", "cuda") is None
+    found = device_array(Cuda(strides=(16, 4)), 0, "w", "cuda")
     assert found is not None and found.nbytes == 48
     assert (found.pointer, found.shape, found.dtype, found.size) == (0x1000, (3, 4), "f32", 12)
     for wrong in (Cuda(strides=(4, 12)), Cuda(typestr="<i4")):
         with pytest.raises(meron.ArgumentError, match="w"):
-            device_array(wrong, 0, "w")
+            device_array(wrong, 0, "w", "cuda")
 
 
 def test_capsules_of_other_frameworks() -> None:

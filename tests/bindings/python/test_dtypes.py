@@ -64,7 +64,7 @@ def test_sizes_are_the_librarys() -> None:
         assert dtype.itemsize == dtypes.SIZES[name]
 
 
-def test_without_ml_dtypes_bf16_is_bits() -> None:
+def test_without_ml_dtypes_bf16_has_a_type_of_its_own() -> None:
     source = """
 import sys
 sys.modules["ml_dtypes"] = None
@@ -76,8 +76,29 @@ with meron.open(0, 1, "self") as ctx:
         update.write(param, meron.from_float32([1, 2, 3], "bf16"))
     with unit.gather() as full:
         array = full[param]
-        assert array.dtype == np.uint16, array.dtype
+        assert array.dtype == meron.bfloat16 != np.uint16, array.dtype
         assert meron.to_float32(array).tolist() == [1, 2, 3]
+        assert array.view(np.uint16).tolist() == [0x3F80, 0x4000, 0x4040]
+        try:
+            array + array
+        except TypeError:
+            pass
+        else:
+            raise AssertionError("NumPy added bits")
+    copies = {param: np.empty(3, meron.bfloat16)}
+    unit.gather(into=copies).release()
+    assert meron.to_float32(copies[param]).tolist() == [1, 2, 3]
+    try:
+        unit.gather(into={param: np.empty(3, np.uint16)})
+    except meron.ArgumentError as error:
+        assert "meron.bfloat16" in str(error)
+    else:
+        raise AssertionError("numbers were taken for bits")
+    place = unit.gradient(param, overwrite=True)
+    place[...] = meron.from_float32(meron.to_float32(place) + 1, "bf16")
+    unit.reduce().wait()
+    assert unit.reduced(param).tolist() == [1, 1, 1]
+    assert ctx.param("v", 2, meron.bfloat16).dtype == "bf16"
     metric = meron.from_float32([1.5], "bf16")
     assert meron.to_float32(ctx.world.all_reduce(metric)).tolist() == [1.5]
 """

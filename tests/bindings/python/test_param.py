@@ -145,8 +145,7 @@ def test_a_destroyed_unit_gives_its_memory_and_names_back() -> None:
                     unit.destroy()
             with ctx.update([unit]) as update:
                 update.write(param, np.ones(size, np.float32))
-            place = unit.gradient(param)
-            place[:] = 1
+            unit.gradient(param)[:] = 1
             unit.reduce().wait()
             unit.destroy()
             assert ctx.stats().param_bytes == before

@@ -18,10 +18,20 @@ def test_every_type_that_the_package_names_is_known() -> None:
     asked = set()
     for file in PACKAGE.rglob("*.py"):
         text = file.read_text()
-        asked |= set(re.findall(r'\b(?:new|receive)\(\s*"([^"]+)"', text))
+        asked |= set(re.findall(r'\b(?:new|_?receive)\(\s*"([^"]+)"', text))
         asked |= {f"{name} *" for name in re.findall(r'\b(?:initial|sized)\("([^"]+)"', text)}
     assert len(asked) > 30
     assert asked - APART <= set(TYPES)
+
+
+def test_every_cast_is_to_a_type_that_was_parsed_at_the_import() -> None:
+    """An interrupt of the first use of a name leaves cffi locked."""
+    asked = set()
+    for file in PACKAGE.glob("*.py"):
+        asked |= set(re.findall(r'\bcast\("([^"]+)"', file.read_text()))
+    assert "void *" in asked
+    known = {*ffi._parsed_types, "Method"}
+    assert asked <= known
 
 
 def test_known_types_are_those_of_cffi() -> None:

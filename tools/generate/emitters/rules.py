@@ -11,6 +11,9 @@ from plain import Prose, sentence
 
 # Numbers that have names of torch's in Python.
 TORCH = {"learning_rate": "lr", "epsilon": "eps"}
+# Arguments that Python takes without their names: where torch.optim has them in the same place.
+ORDER = ("lr", "betas", "eps", "weight_decay")
+POSITIONAL = {"adagrad": ("lr",), "sgd": ("lr", "momentum", "dampening")}
 
 
 def emit(api: Api) -> dict[str, str]:
@@ -81,21 +84,23 @@ def python(rules: list[ValueType], text: Text) -> str:
 def python_function(rule: ValueType) -> str:
     fields = {field.name: field for field in rule.fields}
     taken = docs = passed = ""
+    keywords = False
     for name, field in fields.items():
-        own, kind, default, value = TORCH.get(name, name), "float", repr(field.default), ""
-        doc = field.doc
+        own, kind, default = TORCH.get(name, name), "float", repr(field.default)
+        to, doc = field.of, field.doc
         if name == "beta2":
-            passed += "            beta2=betas[1],\n"
             continue
         if name == "beta1":
-            own, kind, value = "betas", "tuple[float, float]", "betas[0]"
+            own, to, kind = "betas", "betas", "tuple[float, float]"
             default = f"({field.default!r}, {fields['beta2'].default!r})"
             doc = f"the first: {field.doc}; the second: {fields['beta2'].doc}"
         elif field.kind == "flag":
             kind, default = "bool", str(bool(field.default))
+        if not keywords and own not in POSITIONAL.get(function_of(rule), ORDER):
+            taken, keywords = taken + "        *,\n", True
         taken += f"        {own}: {kind} = {default},\n"
         docs += fill(f"{own}: {doc}.", " " * 12) + "\n"
-        passed += f"            {field.of}={value or own},\n"
+        passed += f"            {to}={own},\n"
     return (
         f"\n    def {function_of(rule)}(\n        self,\n        units: Iterable[Unit],\n{taken}"
         f"    ) -> Optimizer:\n"

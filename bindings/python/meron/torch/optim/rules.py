@@ -286,9 +286,9 @@ class SGD(EngineOptimizer):
             float(group["lr"]),
             float(group["momentum"]),
             float(group["dampening"]),
-            bool(group["nesterov"]),
-            float(group["weight_decay"]),
-            self.max_norm,
+            nesterov=bool(group["nesterov"]),
+            weight_decay=float(group["weight_decay"]),
+            max_norm=self.max_norm,
         )
 
     def numbers(self, group: dict[str, Any]) -> Numbers:
