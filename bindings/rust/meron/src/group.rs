@@ -83,7 +83,7 @@ impl Group {
     }
 
     /// Sends the root's values to all ranks, by way of a copy. Blocks as
-    /// [`Operation::wait`](Operation::wait); when that fails, the values are as before.
+    /// [`Operation::wait`](crate::Operation::wait); when that fails, the values are as before.
     pub fn broadcast<T: Plain>(&self, values: &mut [T], root: i32) -> Result<()> {
         values.copy_from_slice(&self.broadcast_begin(values.to_vec(), root)?.wait()?);
         Ok(())
@@ -109,7 +109,7 @@ impl Group {
     }
 
     /// Combines values of all ranks in place, by way of a copy. Blocks as
-    /// [`Operation::wait`](Operation::wait); when that fails, the values are as before.
+    /// [`Operation::wait`](crate::Operation::wait); when that fails, the values are as before.
     pub fn all_reduce<T: Element>(&self, values: &mut [T], op: ReduceOp) -> Result<()> {
         values.copy_from_slice(&self.all_reduce_begin(values.to_vec(), op)?.wait()?);
         Ok(())
