@@ -322,7 +322,7 @@ def set_optimizers(options: Any, optimizers: Iterable[Optimizer], alive: list[An
 def set_tensors(options: Any, tensors: Iterable[CheckpointTensor], alive: list[Any]) -> None:
     given = list(tensors)
     table = kept(new("meron_checkpoint_tensor[]", max(len(given), 1)), alive)
-    for row, tensor in zip(table, given, strict=False):
+    for row, tensor in zip(table, given):
         ffi.addressof(row)[0] = initial("meron_checkpoint_tensor")[0]
         dtype = NUMPY_DTYPES.get(tensor.dtype)
         if dtype is None:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from meron import errors
-from meron._native import NULL, ffi, initial, lib, new, receive
+from meron._native import NULL, call, ffi, initial, lib, new
 from meron.torch.gradients.reducer import GradientReducer
 from meron.torch.residency import Memory, Owner
 from meron.torch.residency.device_gradients import DeviceReducer
@@ -102,19 +102,22 @@ class DeviceMemory:
             return
         self.stream = self.device.stream()
         self.storage.resize_(self.bytes)
+        begun = new("meron_future *")
         try:
             address, self.keep_alive = self.device.landing(self.storage)
             for target, offset in zip(self.targets, self.offsets):
                 target.data = ffi.cast("void *", address + offset)
             # Earlier work on the stream may still read its memory.
             self.options.stream = ffi.cast("void *", self.stream)
-            self.ahead = receive(
-                "meron_future *", lib.meron_gather_begin, self.unit.unit._array, 1, self.options
-            )
+            call(lib.meron_gather_begin, begun, self.unit.unit._array, 1, self.options)
         except BaseException:
-            self.keep_alive = None
-            self.storage.resize_(0)
+            if not begun.id:  # else an interrupt behind the call: the gather goes on
+                self.keep_alive = None
+                self.storage.resize_(0)
             raise
+        finally:
+            if begun.id:
+                self.ahead = begun[0]
 
     def arrive(self) -> None:
         """Makes the values available to later work on the current stream. Blocks on peers, except
