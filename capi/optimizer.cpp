@@ -292,8 +292,9 @@ meron_status meron_optimizer_state_view(meron_view* out, meron_optimizer optimiz
                    "read and write copies of the state instead of a view")
           .on(value.desc.name);
     }
-    *out = make_view(data, part, DType::f32,
-                     state != MERON_STATE_MASTER || value.desc.dtype != DType::f32);
+    const bool writable = state != MERON_STATE_MASTER || value.desc.dtype != DType::f32;
+    *out = make_view(writable ? data : place.states->readable_master(place.first), part, DType::f32,
+                     writable);
     return Ok{};
   });
 }

@@ -305,7 +305,7 @@ struct meron_context_options {
   const char *token; /**< shm: 64 hexadecimal digits, the same on all ranks; NULL: from the descriptor MERON_TOKEN_FD or from the variable MERON_TOKEN; if there is none, ranks meet in the directory that MERON_STORE names */
   int64_t timeout_ns; /**< deadline of every operation; 0: 600 s */
   uint64_t host_memory_limit; /**< bytes that this rank may allocate; 0: only the host's limit */
-  uint64_t arena_reserve; /**< bytes of address space per window; 0: the host's memory */
+  uint64_t arena_reserve; /**< bytes of address space, twice per window; 0: the host's memory */
   uint32_t threads; /**< for compute on this rank; 0: cores / ranks on this host */
   uint32_t reserved_0; /**< must be 0 */
   const char *device; /**< that this rank computes on: "cuda" (the calling thread's current one), "cuda:1"; "emulated": memory of the host and threads, for tests without a device. NULL or "": the host. Views are then in the device's memory, and gradients may be */
@@ -1552,11 +1552,11 @@ inline ::meron_optimizer_info meron_optimizer_get_info(int64_t optimizer) {
 
 /**
  * This rank's shard of a state of `param`, if the state is in memory in f32. Writable, except for a
- * master that is the param itself (write that through an update). Ownership: borrowed until the
- * next step or meron_optimizer_release. Blocks: never. Threads: any, not during a step. Errors:
- * MERON_E_ARGUMENT (not a param of this optimizer, a state that the rule does not keep),
- * MERON_E_UNSUPPORTED (it is on nvme, or in 16 or 8 bits: use meron_optimizer_read_state),
- * MERON_E_HANDLE, MERON_E_STALE.
+ * master that is the param itself: that is mapped read-only (write it through an update).
+ * Ownership: borrowed until the next step or meron_optimizer_release. Blocks: never. Threads: any,
+ * not during a step. Errors: MERON_E_ARGUMENT (not a param of this optimizer, a state that the rule
+ * does not keep), MERON_E_UNSUPPORTED (it is on nvme, or in 16 or 8 bits: use
+ * meron_optimizer_read_state), MERON_E_HANDLE, MERON_E_STALE.
  */
 inline ::meron_view meron_optimizer_state_view(int64_t optimizer, int64_t param, int32_t state) {
   ::meron_view out = {};
@@ -1911,12 +1911,13 @@ inline int32_t meron_gather_wait_stream(int64_t gather, int64_t stream, int64_t 
 /**
  * The full tensor of a param of a gather that has ended. On a device, a call of meron_future_wait
  * or meron_gather_wait_stream must have waited for the gather, and the pointer is one of the
- * device. Ownership: borrowed until meron_future_release. Read-only for MERON_GATHER_VIEW: other
- * ranks read the same memory, which is mapped read-only if the plan shards it, so that a write ends
- * the process by a segmentation fault; if the plan replicates it, a write damages the values.
- * Gather with MERON_GATHER_COPY or MERON_GATHER_INTO to change values. Blocks: never. Threads: any.
- * Errors: MERON_E_ARGUMENT (not in this gather), MERON_E_STATE (not full yet, or on a device and no
- * call has waited for it), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE.
+ * device. Ownership: borrowed until meron_future_release. Read-only for MERON_GATHER_VIEW, because
+ * it is the memory of the values, which other ranks may read. On the host it is mapped read-only
+ * under every plan: a write ends the process by a segmentation fault. A device does not protect its
+ * memory: a write there damages the values. Gather with MERON_GATHER_COPY or MERON_GATHER_INTO to
+ * change values. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (not in this gather),
+ * MERON_E_STATE (not full yet, or on a device and no call has waited for it), MERON_E_DEVICE,
+ * MERON_E_HANDLE, MERON_E_STALE.
  */
 inline ::meron_view meron_gather_view(int64_t gather, int64_t param) {
   ::meron_view out = {};
@@ -1928,13 +1929,13 @@ inline ::meron_view meron_gather_view(int64_t gather, int64_t param) {
 /**
  * The same as a DLPack tensor (version 1.x; of the CPU or of a CUDA device), with a separate lease
  * that its deleter releases. Its flags are read-only for MERON_GATHER_VIEW; a consumer that ignores
- * them, as PyTorch does, must not write. MERON_GATHER_INTO is an error: that memory is the
- * caller's. On a device it may be taken before a call has waited; work that waits for the gather
- * may read it. Ownership: the caller calls (*out)->deleter(*out) once. Until then the memory stays
- * readable, also after the context was closed; peers may change the values from then on. On a
- * device, work that was requested before the deleter's call may still use the memory, on streams
- * that have waited for the gather (meron_gather_wait_stream): these must exist then, and must not
- * be captured into a graph. Blocks: never. Threads: any. Errors: as meron_gather_view,
+ * them, as PyTorch does, must not write: see meron_gather_view. MERON_GATHER_INTO is an error: that
+ * memory is the caller's. On a device it may be taken before a call has waited; work that waits for
+ * the gather may read it. Ownership: the caller calls (*out)->deleter(*out) once. Until then the
+ * memory stays readable, also after the context was closed; peers may change the values from then
+ * on. On a device, work that was requested before the deleter's call may still use the memory, on
+ * streams that have waited for the gather (meron_gather_wait_stream): these must exist then, and
+ * must not be captured into a graph. Blocks: never. Threads: any. Errors: as meron_gather_view,
  * MERON_E_UNSUPPORTED.
  */
 inline int64_t meron_gather_dlpack(int64_t gather, int64_t param) {
@@ -2339,9 +2340,9 @@ inline int32_t meron_schedule_leave(int64_t schedule, int64_t index) {
 
 /**
  * The full tensor of a param of an entered unit. If views are on the device, it is for work of the
- * schedule's stream. Ownership: borrowed until the unit is left; read-only: other ranks read the
- * same memory. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (the schedule does not have
- * its unit), MERON_E_STATE (the unit is not entered), MERON_E_HANDLE, MERON_E_STALE.
+ * schedule's stream. Ownership: borrowed until the unit is left; read-only, as of
+ * meron_gather_view. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (the schedule does not
+ * have its unit), MERON_E_STATE (the unit is not entered), MERON_E_HANDLE, MERON_E_STALE.
  */
 inline ::meron_view meron_schedule_view(int64_t schedule, int64_t param) {
   ::meron_view out = {};

@@ -11,7 +11,6 @@
 #include "base/human_bytes.h"
 #include "base/layout.h"
 #include "memory/reserve.h"
-#include "memory/sanitizer.h"
 #include "os/host.h"
 #include "os/memory_guard.h"
 #include "os/process.h"
@@ -38,23 +37,23 @@ Result<std::shared_ptr<Arena>> Arena::create(const ArenaOptions& options) {
   using Made = Result<std::shared_ptr<Arena>>;
   return with_reserve(options.reserve, [&](uint64_t bytes) -> Made {
     MERON_ASSIGN(MemoryFile file, MemoryFile::create(options.name, bytes));
-    MERON_ASSIGN(Mapping mapping, Mapping::map_file(file.fd(), file.size(), Access::read_write));
-    return std::shared_ptr<Arena>(new Arena(std::move(file), std::move(mapping), options.limit));
+    MERON_ASSIGN(DoubleMapping mapped, DoubleMapping::map(file));
+    return std::shared_ptr<Arena>(new Arena(std::move(file), std::move(mapped), options.limit));
   });
 }
 
-Arena::Arena(MemoryFile file, Mapping mapping, uint64_t limit)
+Arena::Arena(MemoryFile file, DoubleMapping mapped, uint64_t limit)
     : owner_pid_(process_id()),
       limit_(limit),
       file_(std::move(file)),
-      mapping_(std::move(mapping)),
-      offsets_(mapping_.size()) {
+      mapped_(std::move(mapped)),
+      offsets_(mapped_.size()) {
   // The first page is never allocated or populated: empty buffers point into it.
   offsets_.allocate(std::max(kPage, page_size()));
 }
 
 Arena::~Arena() {
-  allow_access(mapping_.data(), high_end_);
+  mapped_.allow(0, high_end_);
 }
 
 bool Arena::forked() const {
@@ -84,10 +83,10 @@ Status Arena::check_process(std::string_view name) const {
 Result<Arena::Block> Arena::take_block(uint64_t bytes, uint64_t room, MemoryKind kind,
                                        std::string_view name, Starts starts) {
   // footprint() of a size beyond the mapping could wrap around.
-  const bool fits = bytes <= mapping_.size();
+  const bool fits = bytes <= size();
   const uint64_t charge = fits ? footprint(bytes) : bytes;
   MERON_TRY(check_limit(charge, bytes, kind, name));
-  const bool grows = room > bytes && room <= mapping_.size();
+  const bool grows = room > bytes && room <= size();
   uint64_t length = grows ? footprint(room) : charge;
   auto begin = fits ? offsets_.allocate(length, kPage) : std::nullopt;
   if (!begin && grows) {  // then without room to grow
@@ -97,7 +96,7 @@ Result<Arena::Block> Arena::take_block(uint64_t bytes, uint64_t room, MemoryKind
   if (!begin) {
     return no_room(bytes, kind, name,
                    fmt::format("of the address space of {} the largest free range has {}",
-                               human_bytes(mapping_.size()), human_bytes(offsets_.largest_free())),
+                               human_bytes(size()), human_bytes(offsets_.largest_free())),
                    "open the context with a larger arena_reserve, or shard more of the state");
   }
   Block block{.begin = *begin, .charge = charge, .length = length, .start = *begin};
@@ -120,10 +119,9 @@ Buffer Arena::add_live(const Block& block, uint64_t bytes, MemoryKind kind, bool
   counts_[static_cast<size_t>(kind)].add(block.charge);
   total_.add(block.charge);
   if (promised) promised_ += block.charge;
-  forbid_access(mapping_.data() + block.begin, block.length);
-  std::byte* const data = mapping_.data() + block.start;
-  if (!promised) allow_access(data, bytes);
-  return Buffer{.offset = block.start, .data = data, .bytes = bytes, .id = id};
+  mapped_.forbid(block.begin, block.length);
+  if (!promised) mapped_.allow(block.start, bytes);
+  return Buffer{.offset = block.start, .data = data() + block.start, .bytes = bytes, .id = id};
 }
 
 Result<Buffer> Arena::allocate(uint64_t bytes, MemoryKind kind, std::string_view name,
@@ -135,16 +133,16 @@ Result<Buffer> Arena::allocate(uint64_t bytes, MemoryKind kind, std::string_view
     const uint64_t id = next_id_++;
     live_.emplace(id, Live{.kind = kind});
     const uint64_t offset = id * 64 % kPage;
-    return Buffer{.offset = offset, .data = mapping_.data() + offset, .bytes = 0, .id = id};
+    return Buffer{.offset = offset, .data = data() + offset, .bytes = 0, .id = id};
   }
   MERON_ASSIGN(const Block block, take_block(bytes, 0, kind, name, starts));
   const uint64_t promised = bytes >= kLongBytes ? promised_ : 0;
   lock.unlock();
 
   Status populated = promised > 0 ? require_promised(promised + block.charge) : Status(Ok{});
-  if (populated.ok()) populated = mapping_.populate(block.begin, block.charge);
+  if (populated.ok()) populated = mapped_.writable().populate(block.begin, block.charge);
   // Pages that were populated before the refusal are still zero.
-  if (!populated.ok()) static_cast<void>(mapping_.discard(block.begin, block.charge));
+  if (!populated.ok()) static_cast<void>(mapped_.writable().discard(block.begin, block.charge));
 
   lock.lock();
   pending_ -= block.charge;
@@ -183,9 +181,9 @@ Status Arena::provide(const Buffer& buffer, std::string_view name) {
   promised_ -= live.charge;  // while the host gives it, it is no more to come
   lock.unlock();
 
-  const auto populated = mapping_.populate(live.block, live.charge);
+  const auto populated = mapped_.writable().populate(live.block, live.charge);
   // Pages that were populated before the refusal are still zero.
-  if (!populated.ok()) static_cast<void>(mapping_.discard(live.block, live.charge));
+  if (!populated.ok()) static_cast<void>(mapped_.writable().discard(live.block, live.charge));
 
   lock.lock();
   if (!populated.ok()) {
@@ -193,7 +191,7 @@ Status Arena::provide(const Buffer& buffer, std::string_view name) {
     return no_room(buffer.bytes, live.kind, name, populated.error());
   }
   live_.at(buffer.id).promised = false;
-  allow_access(buffer.data, buffer.bytes);
+  mapped_.allow(buffer.offset, buffer.bytes);
   return Ok{};
 }
 
@@ -207,7 +205,7 @@ Status Arena::extend(const Buffer& buffer, uint64_t bytes, std::string_view name
   const uint64_t charge = footprint(bytes);
   if (live.promised) return Error(MERON_E_INTERNAL, "memory that grows was not provided");
   if (charge <= live.charge) {
-    allow_access(buffer.data, bytes);
+    mapped_.allow(buffer.offset, bytes);
     return Ok{};
   }
   const uint64_t more = charge - live.charge;
@@ -222,9 +220,9 @@ Status Arena::extend(const Buffer& buffer, uint64_t bytes, std::string_view name
 
   const uint64_t end = live.block + live.charge;
   Status populated = promised > 0 ? require_promised(promised + more) : Status(Ok{});
-  if (populated.ok()) populated = mapping_.populate(end, more);
+  if (populated.ok()) populated = mapped_.writable().populate(end, more);
   // Pages that exist by then are still zero.
-  if (!populated.ok()) static_cast<void>(mapping_.discard(end, more));
+  if (!populated.ok()) static_cast<void>(mapped_.writable().discard(end, more));
 
   lock.lock();
   pending_ -= more;
@@ -232,7 +230,7 @@ Status Arena::extend(const Buffer& buffer, uint64_t bytes, std::string_view name
   live_.at(buffer.id).charge = charge;
   counts_[static_cast<size_t>(live.kind)].add(more);
   total_.add(more);
-  allow_access(buffer.data, bytes);
+  mapped_.allow(buffer.offset, bytes);
   return Ok{};
 }
 
@@ -250,7 +248,7 @@ void Arena::release(const Buffer& buffer) {
   // The range stays allocated until its pages are discarded.
   lock.unlock();
   if (!live.promised) clear(live.block, live.charge);
-  forbid_access(mapping_.data() + live.block, live.length);
+  mapped_.forbid(live.block, live.length);
   lock.lock();
   offsets_.free(live.block);
 }
@@ -275,10 +273,10 @@ void Arena::clear(uint64_t begin, uint64_t bytes) {
   const uint64_t end = begin + bytes;
   uint64_t hole_begin = std::min(end, round_up(begin, page_size()));
   uint64_t hole_end = std::max(hole_begin, end / page_size() * page_size());
-  allow_access(mapping_.data() + begin, bytes);
-  if (!mapping_.discard(begin, bytes).ok()) hole_begin = hole_end = end;
-  std::memset(mapping_.data() + begin, 0, hole_begin - begin);
-  std::memset(mapping_.data() + hole_end, 0, end - hole_end);
+  mapped_.allow(begin, bytes);
+  if (!mapped_.writable().discard(begin, bytes).ok()) hole_begin = hole_end = end;
+  std::memset(data() + begin, 0, hole_begin - begin);
+  std::memset(data() + hole_end, 0, end - hole_end);
 }
 
 Status Arena::check_limit(uint64_t charge, uint64_t bytes, MemoryKind kind,

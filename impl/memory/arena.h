@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All memory of one rank: one memory file, mapped once, that peers on the host map read-only.
+// All memory of one rank: one memory file that peers on the host map read-only. This rank maps it
+// writable, and a second time read-only for the views that users get.
 //
 // Memory is zero and populated when it is allocated (see os/mapping.h), except by promise(). It is
 // charged exactly as footprint() of base/layout.h predicts. Large buffers are staggered, see
@@ -18,8 +19,8 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "memory/double_mapping.h"
 #include "memory/offset_allocator.h"
-#include "os/mapping.h"
 #include "os/memory_file.h"
 
 namespace meron {
@@ -87,8 +88,12 @@ class Arena {
   uint64_t total_peak() const;
 
   uint64_t limit() const { return limit_; }
-  std::byte* data() { return mapping_.data(); }
-  uint64_t size() const { return mapping_.size(); }
+  std::byte* data() { return mapped_.writable().data(); }
+  uint64_t size() const { return mapped_.size(); }
+  // The read-only address of memory of this arena.
+  const std::byte* readable(const std::byte* writable) {
+    return mapped_.readable().data() + (writable - data());
+  }
   const MemoryFile& file() const { return file_; }
   int fd() const { return file_.fd(); }  // for peers: see PeerArena
 
@@ -109,7 +114,7 @@ class Arena {
     }
   };
 
-  Arena(MemoryFile file, Mapping mapping, uint64_t limit);
+  Arena(MemoryFile file, DoubleMapping mapped, uint64_t limit);
   bool forked() const;
   Status check_process(std::string_view name) const;
   struct Block {
@@ -132,7 +137,7 @@ class Arena {
   const int32_t owner_pid_;
   const uint64_t limit_;
   MemoryFile file_;
-  Mapping mapping_;
+  DoubleMapping mapped_;
 
   mutable std::mutex mutex_;  // guards all below; not held while pages are populated or discarded
   OffsetAllocator offsets_;

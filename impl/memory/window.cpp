@@ -9,7 +9,6 @@
 #include "base/held.h"
 #include "base/layout.h"
 #include "memory/reserve.h"
-#include "memory/sanitizer.h"
 #include "os/process.h"
 
 namespace meron {
@@ -28,20 +27,12 @@ Result<std::shared_ptr<Window>> Window::attach(UniqueFd fd) {
 }
 
 Result<std::shared_ptr<Window>> Window::map(MemoryFile file) {
-  MERON_ASSIGN(Mapping writable, Mapping::map_file(file.fd(), file.size(), Access::read_write));
-  Mapping readable;
-  if (!kThreadSanitizer) {
-    MERON_ASSIGN(readable, Mapping::map_file(file.fd(), file.size(), Access::read));
-  }
-  return std::shared_ptr<Window>(
-      new Window(std::move(file), std::move(writable), std::move(readable)));
+  MERON_ASSIGN(DoubleMapping mapped, DoubleMapping::map(file));
+  return std::shared_ptr<Window>(new Window(std::move(file), std::move(mapped)));
 }
 
-Window::Window(MemoryFile file, Mapping writable, Mapping readable)
-    : owner_pid_(process_id()),
-      file_(std::move(file)),
-      writable_(std::move(writable)),
-      readable_(std::move(readable)) {}
+Window::Window(MemoryFile file, DoubleMapping mapped)
+    : owner_pid_(process_id()), file_(std::move(file)), mapped_(std::move(mapped)) {}
 
 Status Window::check_owner(const char* verb) const {
   if (process_id() == owner_pid_) return Ok{};
@@ -55,17 +46,17 @@ Status Window::check_owner(const char* verb) const {
 Status Window::reserve(uint64_t offset, uint64_t bytes) {
   if (bytes >= kLongBytes) expect_unheld("reserving much memory");
   MERON_TRY(check_owner("reserve"));
-  return writable_.populate(offset, bytes);
+  return mapped_.writable().populate(offset, bytes);
 }
 
 void Window::prefault(uint64_t offset, uint64_t bytes) const {
-  (readable_.valid() ? readable_ : writable_).prefault(offset, bytes);
+  mapped_.readable().prefault(offset, bytes);
 }
 
 Status Window::discard(uint64_t offset, uint64_t bytes) {
   if (bytes >= kLongBytes) expect_unheld("giving back much memory");
   MERON_TRY(check_owner("discard"));
-  return writable_.discard(offset, bytes);
+  return mapped_.writable().discard(offset, bytes);
 }
 
 void Window::clear(uint64_t offset, uint64_t bytes) {

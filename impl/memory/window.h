@@ -8,14 +8,14 @@
 #include <memory>
 
 #include "base/result.h"
+#include "memory/double_mapping.h"
 #include "os/mapping.h"
 #include "os/memory_file.h"
 
 namespace meron {
 
 // Mapped twice: writable for the ranges that this rank owns, read-only for the views that users
-// get, so that a write through a view faults at the writer and not in a peer's numbers. Under
-// ThreadSanitizer both are one address, because it finds races by address.
+// get. See DoubleMapping.
 //
 // Thread-safe; ranks that are threads of one process share one Window. Its users agree on the
 // owners of ranges. After fork() the child may read, but reserve() and discard() refuse.
@@ -27,10 +27,8 @@ class Window {
   // Maps the window that a peer created.
   static Result<std::shared_ptr<Window>> attach(UniqueFd fd);
 
-  std::byte* writable(uint64_t offset) { return writable_.data() + offset; }
-  const std::byte* readable(uint64_t offset) const {
-    return (readable_.valid() ? readable_.data() : writable_.data()) + offset;
-  }
+  std::byte* writable(uint64_t offset) { return mapped_.writable().data() + offset; }
+  const std::byte* readable(uint64_t offset) const { return mapped_.readable().data() + offset; }
 
   // Makes the range real. Pages at its ends may be shared with neighbours: no byte is changed,
   // fresh ones are zero. Concurrent calls, of any rank, are fine.
@@ -47,14 +45,13 @@ class Window {
   uint64_t allocated_bytes() const { return file_.allocated_bytes(); }
 
  private:
-  Window(MemoryFile file, Mapping writable, Mapping readable);
+  Window(MemoryFile file, DoubleMapping mapped);
   static Result<std::shared_ptr<Window>> map(MemoryFile file);
   Status check_owner(const char* verb) const;
 
   const int32_t owner_pid_;
   MemoryFile file_;
-  Mapping writable_;
-  Mapping readable_;  // not valid under ThreadSanitizer
+  DoubleMapping mapped_;
 };
 
 // A peer's arena, read-only. Valid also after the peer has died.

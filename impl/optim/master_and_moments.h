@@ -91,6 +91,8 @@ class FlatStates final : public MasterAccess {
   Status write(int state, uint64_t first, uint64_t count, const float* values);
   // Their address, if they are on the host and in f32; else null.
   float* in_place(int state, uint64_t first, uint64_t count);
+  // The read-only address of a master that is the f32 values themselves.
+  const float* readable_master(uint64_t first) const;
 
   Status put(uint64_t first, const std::byte* values, DType dtype, uint64_t count) override;
   Status get(uint64_t first, uint64_t count, float* out) override {

@@ -138,4 +138,11 @@ float* FlatStates::in_place(int state, uint64_t first, uint64_t count) {
          (first - split_.host.begin);
 }
 
+const float* FlatStates::readable_master(uint64_t first) const {
+  Flat& flat = this->flat();
+  const std::byte* const values = flat.coded() ? unit_.rank().arena().readable(flat.own(first))
+                                               : flat.values + first * sizeof(float);
+  return reinterpret_cast<const float*>(values);
+}
+
 }  // namespace meron

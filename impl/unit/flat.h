@@ -41,8 +41,8 @@ struct FlatVersions {
 // One dtype's worth of a unit on this rank.
 struct Flat : FlatCut, FlatVersions {
   // The full values in the param dtype, as all ranks see them. Sharded values are in the shared
-  // segment, next to the peers' parts; `values` is the read-only mapping. Replicated values are a
-  // private copy. Peers read its range `owned`.
+  // segment, next to the peers' parts. Replicated values are a copy in the arena; peers read its
+  // range `owned`. `values` is the read-only mapping, for users.
   const std::byte* values = nullptr;
   std::byte* writable = nullptr;  // the same memory; only `rest` (and what is staged) is written
   // Only if values travel by a codec: the exact values of `owned`, which equals `part`, and the

@@ -99,7 +99,7 @@ Status Unit::reserve_values() {
     uint64_t offset = 0;
     MERON_ASSIGN(flat.writable,
                  allocate(flat.value_bytes(), MemoryKind::param, "the values", &offset));
-    flat.values = flat.writable;
+    flat.values = rank_.arena().readable(flat.writable);
     own_slot().offsets.values[f].store(offset, std::memory_order_relaxed);
   }
   return Ok{};

@@ -75,6 +75,7 @@ Status GatherOperation::ask_for_copies() {
     Unit& unit = *param.unit;
     const Flat& flat = unit.flat_of(param);
     const uint64_t size = size_of(flat.desc.dtype), offset = param.place.offset * size;
+    const std::byte* const values = flat.writable + offset;
     Rank& rank = unit.rank();
     if (by_devices_ || (target.on_device && only_on_device_ && unit.whole_on_device())) {
       const std::byte* const whole =
@@ -85,7 +86,6 @@ Status GatherOperation::ask_for_copies() {
         MERON_TRY(unit.on_device()->copy_out(target.data, whole + offset, param.count * size));
       }
     } else if (target.on_device) {
-      const std::byte* const values = flat.writable + offset;
       if (unit.stages_values()) {
         if (upload_ == nullptr) upload_ = std::make_unique<Upload>(*rank.device);
         upload_->add(target.data, values, param.count * size);
@@ -94,7 +94,7 @@ Status GatherOperation::ask_for_copies() {
       }
       add(rank.counters.device.up, param.count * size);
     } else {
-      copy_to_caller(rank, target.data, flat.values + offset, param.count * size);
+      copy_to_caller(rank, target.data, values, param.count * size);
       if (given_up_) return Ok{};
     }
     // If other nodes hold some of it, the staged bytes were counted already.

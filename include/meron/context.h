@@ -96,7 +96,7 @@ typedef struct {
                          none, ranks meet in the directory that MERON_STORE names */
   int64_t timeout_ns; /* deadline of every operation; 0: 600 s */
   uint64_t host_memory_limit; /* bytes that this rank may allocate; 0: only the host's limit */
-  uint64_t arena_reserve;     /* bytes of address space per window; 0: the host's memory */
+  uint64_t arena_reserve;     /* bytes of address space, twice per window; 0: the host's memory */
   uint32_t threads;           /* for compute on this rank; 0: cores / ranks on this host */
   uint32_t reserved_0;        /* must be 0 */
   meron_plan plan;            /* null: "zero3" */

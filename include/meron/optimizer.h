@@ -257,11 +257,11 @@ enum {
 
 /**
  * This rank's shard of a state of `param`, if the state is in memory in f32. Writable, except for a
- * master that is the param itself (write that through an update). Ownership: borrowed until the
- * next step or meron_optimizer_release. Blocks: never. Threads: any, not during a step. Errors:
- * MERON_E_ARGUMENT (not a param of this optimizer, a state that the rule does not keep),
- * MERON_E_UNSUPPORTED (it is on nvme, or in 16 or 8 bits: use meron_optimizer_read_state),
- * MERON_E_HANDLE, MERON_E_STALE.
+ * master that is the param itself: that is mapped read-only (write it through an update).
+ * Ownership: borrowed until the next step or meron_optimizer_release. Blocks: never. Threads: any,
+ * not during a step. Errors: MERON_E_ARGUMENT (not a param of this optimizer, a state that the rule
+ * does not keep), MERON_E_UNSUPPORTED (it is on nvme, or in 16 or 8 bits: use
+ * meron_optimizer_read_state), MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_optimizer_state_view(meron_view *out,
                                                                   meron_optimizer optimizer,

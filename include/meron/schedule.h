@@ -125,9 +125,9 @@ MERON_API MERON_NODISCARD meron_status meron_schedule_leave(meron_schedule sched
 
 /**
  * The full tensor of a param of an entered unit. If views are on the device, it is for work of the
- * schedule's stream. Ownership: borrowed until the unit is left; read-only: other ranks read the
- * same memory. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (the schedule does not have
- * its unit), MERON_E_STATE (the unit is not entered), MERON_E_HANDLE, MERON_E_STALE.
+ * schedule's stream. Ownership: borrowed until the unit is left; read-only, as of
+ * meron_gather_view. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (the schedule does not
+ * have its unit), MERON_E_STATE (the unit is not entered), MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_schedule_view(meron_view *out, meron_schedule schedule,
                                                            meron_param param, meron_error **err);

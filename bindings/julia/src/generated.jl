@@ -254,7 +254,7 @@ struct meron_context_options
     token::Ptr{UInt8} # shm: 64 hexadecimal digits, the same on all ranks; NULL: from the descriptor MERON_TOKEN_FD or from the variable MERON_TOKEN; if there is none, ranks meet in the directory that MERON_STORE names
     timeout_ns::Int64 # deadline of every operation; 0: 600 s
     host_memory_limit::UInt64 # bytes that this rank may allocate; 0: only the host's limit
-    arena_reserve::UInt64 # bytes of address space per window; 0: the host's memory
+    arena_reserve::UInt64 # bytes of address space, twice per window; 0: the host's memory
     threads::UInt32 # for compute on this rank; 0: cores / ranks on this host
     reserved_0::UInt32 # must be 0
     plan::meron_plan # null: "zero3"
@@ -2199,7 +2199,7 @@ Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
     meron_optimizer_state_view(out, optimizer, param, state, err)
 
 This rank's shard of a state of `param`, if the state is in memory in f32. Writable, except for
-a master that is the param itself (write that through an update).
+a master that is the param itself: that is mapped read-only (write it through an update).
 
 Ownership: borrowed until the next step or meron_optimizer_release.
 Blocks: never.
@@ -2692,10 +2692,11 @@ The full tensor of a param of a gather that has ended. On a device, a call of me
 or meron_gather_wait_stream must have waited for the gather, and the pointer is one of the
 device.
 
-Ownership: borrowed until meron_future_release. Read-only for MERON_GATHER_VIEW: other ranks
-read the same memory, which is mapped read-only if the plan shards it, so that a write ends the
-process by a segmentation fault; if the plan replicates it, a write damages the values. Gather
-with MERON_GATHER_COPY or MERON_GATHER_INTO to change values.
+Ownership: borrowed until meron_future_release. Read-only for MERON_GATHER_VIEW, because it is
+the memory of the values, which other ranks may read. On the host it is mapped read-only under
+every plan: a write ends the process by a segmentation fault. A device does not protect its
+memory: a write there damages the values. Gather with MERON_GATHER_COPY or MERON_GATHER_INTO to
+change values.
 Blocks: never.
 Threads: any.
 Errors: MERON_E_ARGUMENT (not in this gather), MERON_E_STATE (not full yet, or on a device and
@@ -2710,9 +2711,9 @@ no call has waited for it), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE.
 
 The same as a DLPack tensor (version 1.x; of the CPU or of a CUDA device), with a separate lease
 that its deleter releases. Its flags are read-only for MERON_GATHER_VIEW; a consumer that
-ignores them, as PyTorch does, must not write. MERON_GATHER_INTO is an error: that memory is the
-caller's. On a device it may be taken before a call has waited; work that waits for the gather
-may read it.
+ignores them, as PyTorch does, must not write: see meron_gather_view. MERON_GATHER_INTO is an
+error: that memory is the caller's. On a device it may be taken before a call has waited; work
+that waits for the gather may read it.
 
 Ownership: the caller calls (*out)->deleter(*out) once. Until then the memory stays readable,
 also after the context was closed; peers may change the values from then on. On a device, work
@@ -3274,7 +3275,7 @@ MERON_E_FORKED.
 The full tensor of a param of an entered unit. If views are on the device, it is for work of the
 schedule's stream.
 
-Ownership: borrowed until the unit is left; read-only: other ranks read the same memory.
+Ownership: borrowed until the unit is left; read-only, as of meron_gather_view.
 Blocks: never.
 Threads: any.
 Errors: MERON_E_ARGUMENT (the schedule does not have its unit), MERON_E_STATE (the unit is not

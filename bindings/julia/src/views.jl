@@ -22,7 +22,9 @@ an optimizer's state; after that was released (published, reduced) every use thr
 refused afterwards. It then shows whatever the memory holds, and must not be touched any more once
 the context was closed. Code under `@inbounds` is not checked either.
 
-Writing to one that is read-only (`Meron.writable(view)`) throws `MERON_E_STATE`.
+Writing to one that is read-only (`Meron.writable(view)`) throws `MERON_E_STATE`. A write that gets past
+this, as that of `map!`, throws a `ReadOnlyMemoryError` or, as that of `mul!`, ends the process: no rank
+sees it.
 """
 struct TensorView{T,N} <: DenseArray{T,N}
     data::Array{T,N}

@@ -50,7 +50,7 @@ def open(
             environment, or meets the ranks in the directory that MERON_STORE names.
         timeout: deadline of every operation in seconds; None is 600.
         host_memory_limit: bytes that this rank may take; None has no limit but the host's.
-        arena_reserve: bytes of address space per window; None is the host's memory.
+        arena_reserve: bytes of address space, twice per window; None is the host's memory.
         threads: for compute on this rank; None is cores / ranks of this host.
         log: function of (level, message), levels as in `logging`, or a logging.Logger; None writes
             warnings and errors to stderr. It may be called on any thread that is inside a call,

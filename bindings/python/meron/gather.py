@@ -170,9 +170,10 @@ class Gather:
     def __getitem__(self, param: Param) -> Any:
         """The whole tensor of `param`, with the param's shape and dtype.
 
-        A read-only view of memory that the ranks share, without a copy: a write raises ValueError,
-        and nothing makes it writable. PyTorch ignores that: a write to torch.from_numpy(view) ends
-        the process by a segmentation fault (torch.tensor(view) copies). With mode "copy" or `into`
+        A read-only view of the values' memory, without a copy: a write raises ValueError, under
+        every plan. PyTorch ignores that, as do pointers and np.add.at: a write to
+        torch.from_numpy(view) ends the process by a segmentation fault (torch.tensor(view) copies),
+        and no rank sees it. With mode "copy" or `into`
         the array that the values were gathered into. In a CUDA device's memory, a DLPackTensor for
         `torch.from_dlpack` and its kin; NumPy cannot read there.
 

@@ -33,7 +33,7 @@ struct ContextOptions {
                           // environment
   std::chrono::nanoseconds timeout{0};  // deadline of every operation; 0: 600 s
   uint64_t host_memory_limit = 0;       // bytes that this rank may allocate; 0: the host's
-  uint64_t arena_reserve = 0;           // bytes of address space per window; 0: the host's memory
+  uint64_t arena_reserve = 0;           // bytes of address space, twice per window; 0: host memory
   uint32_t threads = 0;                 // for compute on this rank; 0: cores / ranks on this host
   const Plan* plan = nullptr;           // null: "zero3"
   // The device of this rank: "cuda" (the calling thread's current device), "cuda:1"; "emulated":

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/layout.h"
+#include "memory/sanitizer.h"
 #include "memory/window.h"
 #include "os/host.h"
 #include "tests/unit/os/child_process.h"
@@ -310,6 +311,53 @@ TEST(Arena, IsSafeFromManyThreads) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(arena->total_usage(), 0u);
   EXPECT_EQ(arena->file().allocated_bytes(), 0u);
+}
+
+TEST(Arena, AWriteToTheReadableAddressFaults) {
+  if (kThreadSanitizer) GTEST_SKIP() << "under ThreadSanitizer there is one address";
+  const auto arena = make_arena();
+  const Buffer buffer = take(*arena, 1000);
+  EXPECT_EQ(test::run_in_child([&] {
+              ::signal(SIGSEGV, SIG_DFL);
+              const_cast<volatile std::byte*>(arena->readable(buffer.data))[0] = std::byte{1};
+              return 0;
+            }),
+            1000 + SIGSEGV);
+  EXPECT_TRUE(all_are(buffer, 0));
+}
+
+// Also after it grew, and where memory was used before.
+TEST(Arena, TheReadableAddressShowsTheSamePages) {
+  const auto arena = make_arena();
+  arena->release(take(*arena, 3 * kMiB));
+  const Buffer buffer = arena->promise(kMiB, MemoryKind::param, "test", 3 * kMiB).value();
+  ASSERT_TRUE(arena->provide(buffer, "test").ok());
+  ASSERT_TRUE(arena->extend(buffer, 3 * kMiB, "test").ok());
+  const uint64_t pages = arena->file().allocated_bytes();
+  const std::byte* const seen = arena->readable(buffer.data);
+  EXPECT_EQ(seen == buffer.data, kThreadSanitizer);
+  for (const int value : {1, 2}) {
+    std::memset(buffer.data, value, 3 * kMiB);
+    EXPECT_TRUE(
+        std::all_of(seen, seen + 3 * kMiB, [=](std::byte b) { return b == std::byte(value); }));
+  }
+  EXPECT_EQ(arena->file().allocated_bytes(), pages);
+  EXPECT_EQ(arena->total_usage(), footprint(3 * kMiB));
+}
+
+TEST(Arena, UnderASanitizerReleasedMemoryIsOutOfBoundsAtBothAddresses) {
+  if (!kAddressSanitizer) GTEST_SKIP() << "of AddressSanitizer";
+  const auto arena = make_arena();
+  const Buffer buffer = take(*arena, 1000);
+  const auto ended_by_a_read = [&] {
+    return test::run_in_child([&] {
+      return std::to_integer<int>(
+          const_cast<const volatile std::byte*>(arena->readable(buffer.data))[999]);
+    });
+  };
+  EXPECT_EQ(ended_by_a_read(), 0);
+  arena->release(buffer);
+  EXPECT_NE(ended_by_a_read(), 0);
 }
 
 TEST(Arena, PeersReadItAlsoAfterItIsGone) {

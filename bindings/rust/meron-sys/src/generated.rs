@@ -333,7 +333,7 @@ pub struct meron_context_options {
     pub timeout_ns: i64,
     /// Bytes that this rank may allocate; 0: only the host's limit
     pub host_memory_limit: u64,
-    /// Bytes of address space per window; 0: the host's memory
+    /// Bytes of address space, twice per window; 0: the host's memory
     pub arena_reserve: u64,
     /// For compute on this rank; 0: cores / ranks on this host
     pub threads: u32,
@@ -2620,7 +2620,8 @@ extern "C" {
     ) -> meron_status;
 
     /// This rank's shard of a state of `param`, if the state is in memory in f32. Writable,
-    /// except for a master that is the param itself (write that through an update).
+    /// except for a master that is the param itself: that is mapped read-only (write it through
+    /// an update).
     ///
     /// **Ownership**: borrowed until the next step or meron_optimizer_release.
     ///
@@ -3148,10 +3149,11 @@ extern "C" {
     /// meron_future_wait or meron_gather_wait_stream must have waited for the gather, and the
     /// pointer is one of the device.
     ///
-    /// **Ownership**: borrowed until meron_future_release. Read-only for MERON_GATHER_VIEW: other
-    /// ranks read the same memory, which is mapped read-only if the plan shards it, so that a
-    /// write ends the process by a segmentation fault; if the plan replicates it, a write damages
-    /// the values. Gather with MERON_GATHER_COPY or MERON_GATHER_INTO to change values.
+    /// **Ownership**: borrowed until meron_future_release. Read-only for MERON_GATHER_VIEW, because
+    /// it is the memory of the values, which other ranks may read. On the host it is mapped
+    /// read-only under every plan: a write ends the process by a segmentation fault. A device
+    /// does not protect its memory: a write there damages the values. Gather with
+    /// MERON_GATHER_COPY or MERON_GATHER_INTO to change values.
     ///
     /// **Blocks**: never.
     ///
@@ -3169,9 +3171,9 @@ extern "C" {
 
     /// The same as a DLPack tensor (version 1.x; of the CPU or of a CUDA device), with a separate
     /// lease that its deleter releases. Its flags are read-only for MERON_GATHER_VIEW; a consumer
-    /// that ignores them, as PyTorch does, must not write. MERON_GATHER_INTO is an error: that
-    /// memory is the caller's. On a device it may be taken before a call has waited; work that
-    /// waits for the gather may read it.
+    /// that ignores them, as PyTorch does, must not write: see meron_gather_view.
+    /// MERON_GATHER_INTO is an error: that memory is the caller's. On a device it may be taken
+    /// before a call has waited; work that waits for the gather may read it.
     ///
     /// **Ownership**: the caller calls (\*out)-\>deleter(\*out) once. Until then the memory stays
     /// readable, also after the context was closed; peers may change the values from then on. On
@@ -3777,7 +3779,7 @@ extern "C" {
     /// The full tensor of a param of an entered unit. If views are on the device, it is for work
     /// of the schedule's stream.
     ///
-    /// **Ownership**: borrowed until the unit is left; read-only: other ranks read the same memory.
+    /// **Ownership**: borrowed until the unit is left; read-only, as of meron_gather_view.
     ///
     /// **Blocks**: never.
     ///
