@@ -66,7 +66,7 @@ export consume!
 Declares the reduced gradient of a unit as used by an optimizer of the trainer's own. If the
 codec has feedback, the next gradient makes up for what was lost of this one.
 
-Never blocks.
+Blocks only while another thread of this rank begins an operation.
 
 Throws `MERON_E_STATE` (there is none, or a reduction or step is pending), `MERON_E_HANDLE`,
 `MERON_E_STALE`.
@@ -86,7 +86,8 @@ one. Does nothing if the plan has no feedback.
 
 `factor`: of the next gradients to those before, 0 or more; 0 drops the feedback.
 
-Blocks if there is feedback, while a save copies it; else never.
+Blocks while another thread of this rank begins an operation and, if there is feedback, while a
+save copies it.
 
 Throws `MERON_E_ARGUMENT` (the factor), `MERON_E_STATE` (a reduction is pending),
 `MERON_E_HANDLE`, `MERON_E_STALE`.
@@ -157,7 +158,7 @@ export drop!
 Releases all units that stay full or were prefetched. Call it before an update or an optimizer
 step, which need all leases released. The pass and the recorded orders stay. Local.
 
-Never blocks.
+Blocks only while another thread of this rank begins an operation.
 
 Throws `MERON_E_STATE` (names the units that are entered), `MERON_E_HANDLE`, `MERON_E_STALE`,
 `MERON_E_FORKED`.

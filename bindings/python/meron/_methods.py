@@ -48,7 +48,7 @@ class UnitMethods(Handled):
         """Declares the reduced gradient of a unit as used by an optimizer of the trainer's own. If
         the codec has feedback, the next gradient makes up for what was lost of this one.
 
-        Never blocks.
+        Blocks only while another thread of this rank begins an operation.
 
         Raises StateError (there is none, or a reduction or step is pending), HandleError,
         StaleError.
@@ -62,7 +62,8 @@ class UnitMethods(Handled):
 
         `factor`: of the next gradients to those before, 0 or more; 0 drops the feedback.
 
-        Blocks if there is feedback, while a save copies it; else never.
+        Blocks while another thread of this rank begins an operation and, if there is feedback,
+        while a save copies it.
 
         Raises ArgumentError (the factor), StateError (a reduction is pending), HandleError,
         StaleError.
@@ -96,7 +97,7 @@ class ScheduleMethods(Handled):
         optimizer step, which need all leases released. The pass and the recorded orders stay.
         Local.
 
-        Never blocks.
+        Blocks only while another thread of this rank begins an operation.
 
         Raises StateError (names the units that are entered), HandleError, StaleError,
         ForkedError.
@@ -107,7 +108,7 @@ class ScheduleMethods(Handled):
         """Drops all uses and the pass, and releases all units. Call it after an exception in the
         trainer. The recorded orders stay. Local.
 
-        Never blocks.
+        Blocks only while another thread of this rank begins an operation.
 
         Raises HandleError, StaleError, ForkedError.
         """

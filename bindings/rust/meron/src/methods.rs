@@ -84,7 +84,7 @@ impl Unit {
     /// Declares the reduced gradient of a unit as used by an optimizer of the trainer's own. If
     /// the codec has feedback, the next gradient makes up for what was lost of this one.
     ///
-    /// Never blocks.
+    /// Blocks only while another thread of this rank begins an operation.
     ///
     /// # Errors
     ///
@@ -102,7 +102,8 @@ impl Unit {
     ///
     /// `factor`: of the next gradients to those before, 0 or more; 0 drops the feedback.
     ///
-    /// Blocks if there is feedback, while a save copies it; else never.
+    /// Blocks while another thread of this rank begins an operation and, if there is feedback,
+    /// while a save copies it.
     ///
     /// # Errors
     ///
@@ -157,7 +158,7 @@ impl Schedule {
     /// optimizer step, which need all leases released. The pass and the recorded orders stay.
     /// Local.
     ///
-    /// Never blocks.
+    /// Blocks only while another thread of this rank begins an operation.
     ///
     /// # Errors
     ///
