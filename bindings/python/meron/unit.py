@@ -263,7 +263,8 @@ class Unit(UnitMethods, Owner):
         A flat, writable float32 array, valid until the unit's next gradient or `discard`. A step of
         Meron's optimizer takes norm, clipping and overflows from what it finds there.
 
-        Raises StateError when no reduction at a boundary has ended. Never blocks.
+        Raises StateError when no reduction at a boundary has ended.
+        Blocks while another thread begins an operation.
         """
         lifetime = self._context._require_open()
         view = new("meron_view *")
