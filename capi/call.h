@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every function of the C ABI is wrapped in: no exception crosses, every failure becomes a
-// status and, where asked for, an error object; the engine computes in its own floating-point mode;
-// structs of the caller's may be of another version.
+// status and, where asked for, an error object; a callback only looks and releases; the engine
+// computes in its own floating-point mode; structs of the caller's may be of another version.
 #pragma once
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/result.h"
+#include "capi/callbacks.h"
 #include "capi/field_ends.h"
 #include "meron/base.h"
 #include "os/float_mode.h"
@@ -35,6 +36,10 @@ meron_status guard(const char* operation, meron_error** err, Body&& body) noexce
   const FloatModeScope mode;
   int rank = MERON_RANK_NONE;
   try {
+    if (CallbackScope::here() != Callback::none) {
+      Status allowed = check_in_callback(operation);
+      if (!allowed.ok()) return report(operation, err, std::move(allowed.error().info()));
+    }
     auto result = [&] {
       if constexpr (std::is_invocable_v<Body, int&>) {
         return body(rank);
@@ -82,6 +87,14 @@ inline Error unknown_enum(const char* name, int64_t value) {
                std::string(name) + " has the unknown value " + std::to_string(value),
                "use a constant of the header")
       .on(name);
+}
+
+// Every negative timeout but the default is a mistake.
+inline Status check_timeout(int64_t timeout_ns) {
+  if (timeout_ns >= MERON_TIMEOUT_DEFAULT) return Ok{};
+  return Error(MERON_E_ARGUMENT, "the timeout is " + std::to_string(timeout_ns) + " ns",
+               "give 0 or more, or -1 for the default")
+      .on("timeout");
 }
 
 // True if a caller of some version can have a struct of that size: it ends where a field does, or

@@ -69,6 +69,7 @@ meron_status meron_checkpoint_read(void* data, uint64_t bytes, meron_checkpoint 
 meron_status meron_checkpoint_wait_copied(meron_context context, int64_t timeout_ns,
                                           meron_error** err) {
   return guard("checkpoint_wait_copied", err, [&](int& rank) -> Result<meron_status> {
+    MERON_TRY(check_timeout(timeout_ns));
     MERON_ASSIGN(const auto holder, get<ContextHolder>(context, rank));
     return progress_status(holder->context->wait_copied(timeout_ns));
   });

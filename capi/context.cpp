@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <optional>
 
@@ -16,6 +17,7 @@ namespace {
 LogSink make_log(const meron_context_options& options) {
   if (options.log != nullptr) {
     return [log = options.log, user = options.log_user](LogLevel level, const std::string& text) {
+      const CallbackScope within(Callback::log);
       log(user, static_cast<meron_log_level>(level), text.c_str(), text.size());
     };
   }
@@ -39,7 +41,7 @@ Result<OpenOptions> translate(const meron_context_options& given) {
   if (given.reserved_0 != 0) return unknown_enum("reserved_0", given.reserved_0);
   if (given.rank < -1) return unknown_enum("rank", given.rank);
   if (given.world_size < -1) return unknown_enum("world_size", given.world_size);
-  if (given.timeout_ns < 0) return unknown_enum("timeout_ns", given.timeout_ns);
+  MERON_TRY(check_timeout(given.timeout_ns));
   if (given.threads > 1024) return unknown_enum("threads", given.threads);
   OpenOptions options;
   options.join.rank = given.rank;
@@ -60,14 +62,16 @@ Result<OpenOptions> translate(const meron_context_options& given) {
     MERON_TRY(need(reinterpret_cast<const void*>(allocator.allocate), "allocator.allocate"));
     MERON_TRY(need(reinterpret_cast<const void*>(allocator.release), "allocator.release"));
     options.allocator.allocate = [allocator](uint64_t bytes, void* stream) {
+      const CallbackScope within(Callback::allocator);
       return allocator.allocate(allocator.user, bytes, stream);
     };
     options.allocator.release = [allocator](void* data, uint64_t bytes, void* stream) {
+      const CallbackScope within(Callback::allocator);
       allocator.release(allocator.user, data, bytes, stream);
     };
   }
   options.join.token = given.token;
-  options.timeout_ns = given.timeout_ns;
+  options.timeout_ns = std::max<int64_t>(given.timeout_ns, 0);
   options.host_memory_limit = given.host_memory_limit;
   options.arena_reserve = given.arena_reserve;
   options.threads = static_cast<int>(given.threads);
@@ -80,10 +84,31 @@ Result<OpenOptions> translate(const meron_context_options& given) {
   options.log = make_log(given);
   if (given.should_stop != nullptr) {
     options.should_stop = [stop = given.should_stop, user = given.should_stop_user] {
+      const CallbackScope within(Callback::should_stop);
       return stop(user) != 0;
     };
   }
   return options;
+}
+
+// The close releases all futures: of those that have failed, the log gets what nobody has seen.
+void leave_futures(Context& context) {
+  std::vector<std::shared_ptr<Operation>> futures;
+  HandleTable::instance().erase_some(&context, [&](const Object& object) {
+    if (object.kind == Kind::future) {
+      futures.push_back(static_cast<const FutureHolder&>(object).value);
+    } else if (object.kind == Kind::gather) {
+      futures.push_back(static_cast<const GatherHolder&>(object).value);
+    } else if (object.kind == Kind::update) {
+      futures.push_back(static_cast<const UpdateHolder&>(object).value);
+    }
+    return false;
+  });
+  auto held = context.lock();
+  for (const auto& future : futures) {
+    if (future && future->error()) context.leave(future);
+  }
+  futures.clear();  // under the lock, because the last one of an optimizer changes its units
 }
 
 constexpr meron_context_options kDefaultOptions = MERON_CONTEXT_OPTIONS_INIT;
@@ -120,6 +145,7 @@ meron_status meron_context_open(meron_context* out, const meron_context_options*
 meron_status meron_context_close(meron_context context, meron_error** err) {
   return guard("context_close", err, [&]() -> Status {
     MERON_ASSIGN(const auto holder, take<ContextHolder>(context));
+    leave_futures(*holder->context);
     holder->context->close();
     return Ok{};
   });

@@ -10,17 +10,11 @@ using namespace meron::capi;  // NOLINT
 namespace {
 
 // An operation that yields nothing but its end.
-Result<bool> await_operation(meron_future future, int64_t timeout_ns, int& rank) {
+Result<bool> await_operation(meron_future future, int64_t timeout_ns, bool tells, int& rank) {
   MERON_ASSIGN(const auto holder, get<FutureHolder>(future, rank));
   if (!holder->value) return true;
-  return holder->context->wait_for_user(holder->value, timeout_ns);
-}
-
-// As await_operation, for a caller that ignores the error: a failed save still has to report it.
-Result<bool> look_at_operation(meron_future future, int& rank) {
-  MERON_ASSIGN(const auto holder, get<FutureHolder>(future, rank));
-  if (!holder->value) return true;
-  return holder->context->wait(holder->value, 0);
+  Result<bool> ended = holder->context->wait(holder->value, timeout_ns);
+  return tells ? holder->context->deliver(*holder->value, std::move(ended)) : std::move(ended);
 }
 
 Status release_operation(meron_future future, int&) {
@@ -31,14 +25,17 @@ Status release_operation(meron_future future, int&) {
   const auto context = holder->context;
   auto last = holder->value;
   holder.reset();
-  context->release_in_turn([last = std::move(last)]() mutable { last.reset(); });
+  context->release_in_turn([&left = *context, last = std::move(last)]() mutable {
+    left.leave(last);
+    last.reset();
+  });
   return Ok{};
 }
 
 // The calls of a kind of future, with their names in errors.
 struct Calls {
   const char *wait_name, *poll_name, *release_name;
-  Result<bool> (*await)(meron_future, int64_t timeout_ns, int& rank);
+  Result<bool> (*await)(meron_future, int64_t timeout_ns, bool tells, int& rank);
   Status (*release)(meron_future, int& rank);
 };
 constexpr Calls kGather = {"gather_wait", "gather_poll", "gather_release", await_gather,
@@ -70,16 +67,18 @@ extern "C" {
 
 meron_status meron_future_wait(meron_future future, int64_t timeout_ns, meron_error** err) {
   const Calls& calls = calls_of(future);
-  return guard(calls.wait_name, err, [&](int& rank) -> Result<meron_status> {
-    return progress_status(calls.await(future, timeout_ns, rank));
-  });
+  // Without a timeout it is a poll, which a callback may call, too.
+  return guard(timeout_ns == 0 ? calls.poll_name : calls.wait_name, err,
+               [&](int& rank) -> Result<meron_status> {
+                 MERON_TRY(check_timeout(timeout_ns));
+                 return progress_status(calls.await(future, timeout_ns, true, rank));
+               });
 }
 
 meron_status meron_future_poll(meron_future future, meron_error** err) {
   const Calls& calls = calls_of(future);
-  const bool looks = err == nullptr && calls.await == await_operation;
   return guard(calls.poll_name, err, [&](int& rank) -> Result<meron_status> {
-    return progress_status(looks ? look_at_operation(future, rank) : calls.await(future, 0, rank));
+    return progress_status(calls.await(future, 0, err != nullptr, rank));
   });
 }
 

@@ -11,9 +11,10 @@
 namespace meron::capi {
 
 // True when it has ended, false when `timeout_ns` passed first. Notes the rank, for errors.
-Result<bool> await_gather(meron_future future, int64_t timeout_ns, int& rank);
-Result<bool> await_update(meron_future future, int64_t timeout_ns, int& rank);
-Result<bool> await_io_request(meron_future future, int64_t timeout_ns, int& rank);
+// `tells`: the caller gets the error, which then counts as seen.
+Result<bool> await_gather(meron_future future, int64_t timeout_ns, bool tells, int& rank);
+Result<bool> await_update(meron_future future, int64_t timeout_ns, bool tells, int& rank);
+Result<bool> await_io_request(meron_future future, int64_t timeout_ns, bool tells, int& rank);
 
 // The handle is stale from then on.
 Status release_gather(meron_future future, int& rank);

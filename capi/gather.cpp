@@ -68,8 +68,11 @@ Result<DeviceSide*> need_device(const Context& context) {
                "open it with a device, or wait for the gather and release it without a stream");
 }
 
-Status check_full(const GatherOperation& gather) {
-  if (gather.error()) return *gather.error();
+Status check_full(GatherOperation& gather) {
+  if (gather.error()) {
+    gather.set_delivered();
+    return *gather.error();
+  }
   if (gather.ended()) return Ok{};
   return Error(MERON_E_STATE, "the tensors are not full yet", "wait for the gather first");
 }
@@ -132,7 +135,9 @@ meron_status meron_gather_wait_stream(meron_future gather, void* stream, int64_t
     MERON_ASSIGN(const auto holder, get<GatherHolder>(gather, rank));
     MERON_ASSIGN(DeviceSide* const side, need_device(*holder->context));
     MERON_TRY(side->device().check_stream(stream));
-    const auto waited = holder->context->wait(holder->value, timeout_ns);
+    MERON_TRY(check_timeout(timeout_ns));
+    const auto waited =
+        holder->context->deliver(*holder->value, holder->context->wait(holder->value, timeout_ns));
     if (!waited.ok() || !*waited) return progress_status(waited);
     auto held = holder->context->lock();
     if (holder->value->on_device()) MERON_TRY(holder->value->join(stream));
@@ -189,6 +194,7 @@ meron_status meron_gather_release_on_stream(meron_future gather, void* stream, m
     MERON_ASSIGN(const auto holder, take<GatherHolder>(gather));
     const auto release = [&] {
       auto held = holder->context->lock();
+      if (holder->value->error()) holder->context->leave(holder->value);
       return holder->value->release(stream);
     };
     Status released = release();
@@ -201,16 +207,19 @@ meron_status meron_gather_release_on_stream(meron_future gather, void* stream, m
 
 namespace meron::capi {
 
-Result<bool> await_gather(meron_future future, int64_t timeout_ns, int& rank) {
+Result<bool> await_gather(meron_future future, int64_t timeout_ns, bool tells, int& rank) {
   MERON_ASSIGN(const auto holder, get<GatherHolder>(future, rank));
-  return holder->context->wait_whole(holder->value, timeout_ns);
+  Result<bool> ended = holder->context->wait_whole(holder->value, timeout_ns);
+  return tells ? holder->context->deliver(*holder->value, std::move(ended)) : std::move(ended);
 }
 
 Status release_gather(meron_future future, int&) {
   MERON_ASSIGN(const auto holder, take<GatherHolder>(future));
   // Another thread may have found the holder before it was taken: it keeps its value.
-  holder->context->release_soon<GatherOperation>(
-      holder->value, [](GatherOperation& given_up) { (void)given_up.release().ok(); });
+  holder->context->release_soon([&context = *holder->context, given_up = holder->value] {
+    if (given_up->error()) context.leave(given_up);
+    (void)given_up->release().ok();
+  });
   await_last_write(*holder);
   return Ok{};
 }

@@ -48,11 +48,7 @@ Result<IoOptions> translate(const meron_io_options& given) {
   MERON_TRY(check_flag(given.single_submit, "options.single_submit"));
   MERON_TRY(check_flag(given.overlap_events, "options.overlap_events"));
   if (given.reserved_0 != 0) return unknown_enum("options.reserved_0", given.reserved_0);
-  if (given.timeout_ns < 0) {
-    return Error(MERON_E_ARGUMENT, fmt::format("the timeout is {} ns", given.timeout_ns),
-                 "give nanoseconds, or 0 for 600 s")
-        .on("options.timeout_ns");
-  }
+  MERON_TRY(check_timeout(given.timeout_ns));
   options.block = given.block_bytes;
   options.depth = given.depth;
   // A value out of range for an int is out of range for the engine, too.
@@ -135,8 +131,8 @@ meron_status meron_io_open(meron_io* out, const meron_io_options* options, meron
     const meron_io_options defaults = MERON_IO_OPTIONS_INIT;
     MERON_ASSIGN(const meron_io_options given, read_options(options, defaults, "options"));
     MERON_ASSIGN(const IoOptions translated, translate(given));
-    MERON_ASSIGN(auto io, FileIo::open(translated, given.timeout_ns == 0 ? kDefaultTimeoutNs
-                                                                         : given.timeout_ns));
+    MERON_ASSIGN(auto io, FileIo::open(translated, given.timeout_ns > 0 ? given.timeout_ns
+                                                                        : kDefaultTimeoutNs));
     return put<IoHolder>(out, nullptr, std::move(io));
   });
 }
@@ -175,6 +171,7 @@ meron_status meron_io_write_begin(meron_future* out, meron_io io, const char* pa
 meron_status meron_io_wait(meron_io io, int64_t timeout_ns, meron_error** err) {
   return guard("io_wait", err, [&]() -> Result<meron_status> {
     MERON_ASSIGN(const auto holder, get<IoHolder>(io));
+    MERON_TRY(check_timeout(timeout_ns));
     return progress_status(holder->value->wait_all(timeout_ns));
   });
 }
@@ -253,7 +250,7 @@ meron_status meron_io_buffer_release(meron_io_buffer buffer, meron_error** err) 
 
 namespace meron::capi {
 
-Result<bool> await_io_request(meron_future future, int64_t timeout_ns, int&) {
+Result<bool> await_io_request(meron_future future, int64_t timeout_ns, bool, int&) {
   MERON_ASSIGN(const auto holder, get<IoRequestHolder>(future));
   return holder->value.io->wait(holder->value.request, timeout_ns);
 }

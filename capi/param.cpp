@@ -42,8 +42,11 @@ Result<TensorDesc> to_tensor(const meron_param_desc& given) {
 }
 
 // Checks that update_view, update_write and update_publish may run.
-Status check_writable(const UpdateOperation& update) {
-  if (update.error()) return *update.error();
+Status check_writable(UpdateOperation& update) {
+  if (update.error()) {
+    update.set_delivered();
+    return *update.error();
+  }
   if (update.ended()) return Ok{};
   return Error(MERON_E_STATE, "other ranks may still read what the update is to write",
                "wait for the update first");
@@ -129,7 +132,9 @@ meron_status meron_param_name(const char** out, meron_param param, meron_error**
 
 meron_status meron_param_release(meron_param param, meron_error** err) {
   return guard("param_release", err, [&]() -> Status {
-    MERON_TRY(take<ParamHolder>(param));
+    MERON_ASSIGN(const auto holder, take<ParamHolder>(param));
+    holder->context->release_in_turn(
+        [&context = *holder->context, value = holder->value] { context.forget(*value); });
     return Ok{};
   });
 }
@@ -277,17 +282,18 @@ meron_status meron_update_publish(meron_future update, meron_error** err) {
 
 namespace meron::capi {
 
-Result<bool> await_update(meron_future future, int64_t timeout_ns, int& rank) {
+Result<bool> await_update(meron_future future, int64_t timeout_ns, bool tells, int& rank) {
   MERON_ASSIGN(const auto holder, get<UpdateHolder>(future, rank));
-  return holder->context->wait(holder->value, timeout_ns);
+  Result<bool> ended = holder->context->wait(holder->value, timeout_ns);
+  return tells ? holder->context->deliver(*holder->value, std::move(ended)) : std::move(ended);
 }
 
 Status release_update(meron_future future, int& rank) {
   MERON_ASSIGN(const auto holder, take<UpdateHolder>(future));
   rank = holder->context->transport().rank();
-  const auto give_up = [rank, update = holder->value] {
+  const auto give_up = [rank, &context = *holder->context, update = holder->value] {
     UpdateOperation& given_up = *update;
-    if (given_up.error()) return;
+    if (given_up.error()) return context.leave(update);
     // If nothing was written, publishes the unchanged values, as peers expect. A partly written
     // version must not be published.
     if (given_up.ended() && !given_up.touched()) {

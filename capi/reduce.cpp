@@ -191,6 +191,7 @@ meron_status meron_reduce_finish_begin(meron_future* out, meron_unit unit,
 meron_status meron_reduce_wait(const meron_unit* units, size_t count, int64_t timeout_ns,
                                meron_error** err) {
   return guard("reduce_wait", err, [&](int& rank) -> Result<meron_status> {
+    MERON_TRY(check_timeout(timeout_ns));
     MERON_ASSIGN(const Units found, get_units(units, count));
     rank = found.context->transport().rank();
     return progress_status(found.context->wait_reductions(found.units, timeout_ns));

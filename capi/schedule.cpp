@@ -97,6 +97,7 @@ meron_status meron_schedule_begin(meron_schedule schedule, uint32_t kind, meron_
 meron_status meron_schedule_enter(meron_schedule schedule, size_t index, int64_t timeout_ns,
                                   meron_error** err) {
   return guard("schedule_enter", err, [&](int& rank) -> Result<meron_status> {
+    MERON_TRY(check_timeout(timeout_ns));
     MERON_ASSIGN(const auto holder, get<ScheduleHolder>(schedule, rank));
     MERON_TRY(check_index(*holder->value, index));
     return progress_status(holder->value->enter(index, timeout_ns));

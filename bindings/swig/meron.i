@@ -303,7 +303,7 @@ struct meron_context_options {
   const char *transport; /**< "self", "local", "shm", "mpi", "custom", "cluster"; NULL or "auto": custom if that is given, self for one rank, mpi under mpirun if neither a token nor MERON_STORE is given, else shm. "cluster": ranks of a node share memory, and `custom` connects the nodes; "mpi": MPI connects them */
   const char *job; /**< local: ranks of one process with an equal job meet; NULL: "default". In the directory MERON_STORE: the job's name among others'; NULL: MERON_JOB, or the launcher's name */
   const char *token; /**< shm: 64 hexadecimal digits, the same on all ranks; NULL: from the descriptor MERON_TOKEN_FD or from the variable MERON_TOKEN; if there is none, ranks meet in the directory that MERON_STORE names */
-  int64_t timeout_ns; /**< deadline of every operation; 0: 600 s */
+  int64_t timeout_ns; /**< deadline of every operation; 0 or -1: 600 s */
   uint64_t host_memory_limit; /**< bytes that this rank may allocate; 0: only the host's limit */
   uint64_t arena_reserve; /**< bytes of address space, twice per window; 0: the host's memory */
   uint32_t threads; /**< for compute on this rank; 0: cores / ranks on this host */
@@ -553,7 +553,7 @@ struct meron_io_options {
   uint32_t single_submit; /**< 1: submit each call to the kernel alone; default 0: together */
   uint32_t overlap_events; /**< default 1; 0: the next calls begin after the last ones have ended */
   uint32_t reserved_0; /**< must be 0 */
-  int64_t timeout_ns; /**< a wait fails after this time without any transfer; 0: 600 s */
+  int64_t timeout_ns; /**< a wait fails after this time without any transfer; 0 or -1: 600 s */
 };
 
 /** Information about an io. */
@@ -693,8 +693,19 @@ class meron_source_list {
 %feature("nothread", "0") meron_swig::meron_context_open;
 %feature("nothread", "0") meron_swig::meron_context_close;
 %newobject meron_swig::meron_context_flight_record;
+%feature("nothread", "0") meron_swig::meron_group_create;
+%feature("nothread", "0") meron_swig::meron_barrier_begin;
+%feature("nothread", "0") meron_swig::meron_broadcast_begin;
+%feature("nothread", "0") meron_swig::meron_all_reduce_begin;
+%feature("nothread", "0") meron_swig::meron_param_register;
+%feature("nothread", "0") meron_swig::meron_unit_create;
 %feature("nothread", "0") meron_swig::meron_unit_destroy;
+%feature("nothread", "0") meron_swig::meron_update_begin;
+%feature("nothread", "0") meron_swig::meron_update_write;
+%feature("nothread", "0") meron_swig::meron_update_publish;
 %feature("nothread", "0") meron_swig::meron_optimizer_create;
+%feature("nothread", "0") meron_swig::meron_optimizer_add_param_group;
+%feature("nothread", "0") meron_swig::meron_optimizer_step_begin;
 %feature("nothread", "0") meron_swig::meron_optimizer_read_state;
 %feature("nothread", "0") meron_swig::meron_optimizer_write_state;
 %feature("nothread", "0") meron_swig::meron_optimizer_offload;
@@ -720,10 +731,17 @@ class meron_source_list {
 %feature("nothread", "0") meron_swig::meron_gradient_view;
 %feature("nothread", "0") meron_swig::meron_reduce_begin;
 %feature("nothread", "0") meron_swig::meron_reduce_wait;
+%feature("nothread", "0") meron_swig::meron_reduced_view;
 %feature("nothread", "0") meron_swig::meron_reduce_finish_begin;
+%feature("nothread", "0") meron_swig::meron_reduce_consume;
 %feature("nothread", "0") meron_swig::meron_reduce_discard;
 %feature("nothread", "0") meron_swig::meron_reduce_scale_feedback;
+%feature("nothread", "0") meron_swig::meron_schedule_create;
+%feature("nothread", "0") meron_swig::meron_schedule_begin;
 %feature("nothread", "0") meron_swig::meron_schedule_enter;
+%feature("nothread", "0") meron_swig::meron_schedule_leave;
+%feature("nothread", "0") meron_swig::meron_schedule_drop;
+%feature("nothread", "0") meron_swig::meron_schedule_reset;
 %inline %{
 namespace meron_swig {
 /**
@@ -776,7 +794,8 @@ inline int64_t meron_dtype_size(int32_t dtype) {
  * continues. Blocks: on peers, a device's copies or a drive, at most the deadline; advances other
  * operations of the context meanwhile. Threads: any; several may wait for one future. Errors: those
  * of the operation, MERON_E_TIMEOUT, MERON_E_PEER_DEAD, MERON_E_PEER_CLOSED, MERON_E_MISMATCH,
- * MERON_E_ABORTED, MERON_E_CANCELLED, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ * MERON_E_ABORTED, MERON_E_CANCELLED, MERON_E_ARGUMENT (another negative timeout), MERON_E_HANDLE,
+ * MERON_E_STALE, MERON_E_FORKED.
  */
 inline int32_t meron_future_wait(int64_t future, int64_t timeout_ns) {
   error_slot error;
@@ -785,9 +804,9 @@ inline int32_t meron_future_wait(int64_t future, int64_t timeout_ns) {
 
 /**
  * Returns MERON_OK if the operation has succeeded, MERON_IN_PROGRESS if it has not ended, else its
- * error. Without `err`, the failure of a save counts as unreported: the next save reports it.
- * Blocks: never on peers, a device or a drive; may compute and copy. Threads: any. Errors: as
- * meron_future_wait.
+ * error. Without `err`, a failure counts as unseen, and is logged as meron_future_release says.
+ * Called from a callback, it does not advance the operation. Blocks: never on peers, a device or a
+ * drive; may compute and copy. Threads: any. Errors: as meron_future_wait.
  */
 inline int32_t meron_future_poll(int64_t future) {
   error_slot error;
@@ -796,8 +815,12 @@ inline int32_t meron_future_poll(int64_t future) {
 
 /**
  * Releases a future. A pending operation continues, so that the ranks stay in step; a pending
- * gather or update is cancelled (see meron_gather_begin, meron_update_begin). Blocks: never.
- * Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
+ * gather or update is cancelled (see meron_gather_begin, meron_update_begin). If it fails, or has
+ * failed, and no wait or poll returned the error, that is logged once at level MERON_LOG_ERROR, by
+ * the next call that waits or by meron_context_close; the failure of a save is reported by the next
+ * save instead. If the group is broken, one line is logged at the close, and none if another call
+ * returned the error. Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE,
+ * MERON_E_STALE, MERON_E_FORKED.
  */
 inline int32_t meron_future_release(int64_t future) {
   error_slot error;
@@ -986,11 +1009,14 @@ inline int64_t meron_context_open(int32_t header_version, int32_t rank, int32_t 
 /**
  * Closes the context: pending operations are cancelled, all its handles become stale, views become
  * invalid, and after the return nothing touches memory that the caller passed to operations. DLPack
- * tensors stay readable. Local: it does not wait for peers, but first for a pending save of a
- * checkpoint. If should_stop ends that wait, the save is abandoned and leaves no checkpoint. Peers
- * that still need this rank get MERON_E_PEER_CLOSED. Blocks: on such a save; else at most until
- * calls of other threads on this context have ended (5 s). Threads: any. Errors: MERON_E_HANDLE,
- * MERON_E_STALE (closed already).
+ * tensors stay readable. Nothing uses log_user and should_stop_user afterwards: it waits for
+ * callbacks that run on other threads. If a callback closes a context, it waits for no callback,
+ * and the pointers are used until that callback has returned. Local: it does not wait for peers,
+ * but first for a pending save of a checkpoint. If should_stop ends that wait, the save is
+ * abandoned and leaves no checkpoint. Peers that still need this rank get MERON_E_PEER_CLOSED.
+ * Blocks: on such a save and on such callbacks, without a deadline; else at most until calls of
+ * other threads on this context have ended (5 s). Threads: any. Errors: MERON_E_HANDLE,
+ * MERON_E_STALE (closed already), MERON_E_STATE (from an allocator or a transport), MERON_E_FORKED.
  */
 inline int32_t meron_context_close(int64_t context) {
   error_slot error;
@@ -1092,12 +1118,12 @@ inline int64_t meron_context_world(int64_t context) {
 
 /**
  * Creates a group of some ranks. Collective over the world: every rank calls it with the same list;
- * ranks outside of the list get a null group. Ownership: the caller releases *out. Blocks: never;
- * but if the plan has parameters on tier device, until the ranks of the group have called it,
- * because it connects their devices. Threads: any. Errors: MERON_E_ARGUMENT (a rank beyond the
- * world or twice), MERON_E_UNSUPPORTED (more than 64 groups), MERON_E_VERSION (libraries of
- * collectives that differ), MERON_E_NO_MEMORY, -3xx. A lack of memory on one rank breaks the world:
- * the error names the rank on all ranks.
+ * ranks outside of the list get a null group. Ownership: the caller releases *out. Blocks: as
+ * meron_barrier_begin; if the plan has parameters on tier device, also until the ranks of the group
+ * have called it, because it connects their devices. Threads: any. Errors: MERON_E_ARGUMENT (a rank
+ * beyond the world or twice), MERON_E_UNSUPPORTED (more than 64 groups), MERON_E_VERSION (libraries
+ * of collectives that differ), MERON_E_NO_MEMORY, -3xx. A lack of memory on one rank breaks the
+ * world: the error names the rank on all ranks.
  */
 inline int64_t meron_group_create(int64_t context, int32_array ranks) {
   ::meron_group out = {};
@@ -1147,7 +1173,9 @@ inline int32_t meron_group_abort(int64_t group, const char *reason) {
 
 /**
  * Begins a barrier: the future ends when every rank of the group has begun it. Ownership: the
- * caller releases *out. Blocks: never. Threads: any. Errors: as meron_group_rank, -3xx.
+ * caller releases *out. Blocks: if this rank is 1,024 calls ahead of a peer, until that peer has
+ * followed, at most the deadline; and while another thread of this rank begins an operation.
+ * Threads: any. Errors: as meron_group_rank, MERON_E_CANCELLED (nothing was begun), -3xx.
  */
 inline int64_t meron_barrier_begin(int64_t group) {
   ::meron_future out = {};
@@ -1158,8 +1186,8 @@ inline int64_t meron_barrier_begin(int64_t group) {
 
 /**
  * Begins a broadcast of `bytes` bytes from rank `root` of the group. Ownership: `data` must stay
- * valid until the future has ended. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, as
- * meron_group_rank, -3xx.
+ * valid until the future has ended. Blocks: as meron_barrier_begin. Threads: any. Errors:
+ * MERON_E_ARGUMENT, as meron_barrier_begin.
  */
 inline int64_t meron_broadcast_begin(int64_t group, writable_memory data, int32_t root) {
   ::meron_future out = {};
@@ -1172,8 +1200,8 @@ inline int64_t meron_broadcast_begin(int64_t group, writable_memory data, int32_
  * Begins an all-reduce of `count` elements in place. Sums are in f32, in rank order, so that every
  * rank gets the same bits in every run. For small arrays (losses, metrics): every rank reads all
  * peers' values. For gradients, use meron_reduce_begin. Ownership: `data` must stay valid until the
- * future has ended. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, as meron_group_rank,
- * -3xx.
+ * future has ended. Blocks: as meron_barrier_begin. Threads: any. Errors: MERON_E_ARGUMENT, as
+ * meron_barrier_begin.
  */
 inline int64_t meron_all_reduce_begin(int64_t group, writable_memory data, int32_t dtype, int32_t op) {
   ::meron_future out = {};
@@ -1184,7 +1212,7 @@ inline int64_t meron_all_reduce_begin(int64_t group, writable_memory data, int32
 
 /**
  * Releases a group. Params and operations keep it while they need it. Blocks: never. Threads: any,
- * also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
+ * also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 inline int32_t meron_group_release(int64_t group) {
   error_slot error;
@@ -1202,8 +1230,9 @@ inline ::meron_param_desc meron_param_desc_init() {
 /**
  * Registers a param. Collective over its group: all ranks register the same params in the same
  * order; a difference is reported with both descriptions. Ownership: the caller releases *out.
- * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (negative or overflowing shape, unknown
- * dtype), MERON_E_DUPLICATE (name), MERON_E_HANDLE, MERON_E_STALE, MERON_E_MISMATCH, -3xx.
+ * Blocks: as meron_barrier_begin. Threads: any. Errors: MERON_E_ARGUMENT (negative or overflowing
+ * shape, unknown dtype), MERON_E_DUPLICATE (name), MERON_E_HANDLE, MERON_E_STALE, MERON_E_MISMATCH,
+ * -3xx.
  */
 inline int64_t meron_param_register(int64_t context, int32_t dtype, const char *name, int64_array shape, int32_t frozen, int64_t group) {
   ::meron_param_desc desc = initial(api().meron_param_desc_init);
@@ -1243,7 +1272,7 @@ inline const char *meron_param_name(int64_t param) {
 
 /**
  * Releases the handle. A param that is in a unit lives as long as the unit. Blocks: never. Threads:
- * any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
+ * any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 inline int32_t meron_param_release(int64_t param) {
   error_slot error;
@@ -1255,8 +1284,8 @@ inline int32_t meron_param_release(int64_t param) {
  * version 0. The memory of gradients is counted, and checked against the host's free memory, but
  * the first gradient allocates it: see meron_gradient_view. Collective over the params' group.
  * Ownership: the caller releases *out; the memory stays until meron_unit_destroy or until the
- * context is closed, because peers may read it. Blocks: never on peers. Threads: any. Errors:
- * MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param twice, or in a unit already, or the name),
+ * context is closed, because peers may read it. Blocks: as meron_barrier_begin. Threads: any.
+ * Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param twice, or in a unit already, or the name),
  * MERON_E_NO_MEMORY (figures), -3xx. In a group of several ranks, a lack of memory on one of them
  * breaks the group: the error names the rank on all of them.
  */
@@ -1297,7 +1326,7 @@ inline ::meron_unit_info meron_unit_get_info(int64_t unit) {
 
 /**
  * Releases the handle. Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE,
- * MERON_E_STALE.
+ * MERON_E_STALE, MERON_E_FORKED.
  */
 inline int32_t meron_unit_release(int64_t unit) {
   error_slot error;
@@ -1310,9 +1339,9 @@ inline int32_t meron_unit_release(int64_t unit) {
  * caller ends *out by meron_update_publish. A release before that cancels the update: if this rank
  * has waited for it and called neither meron_update_write nor meron_update_view, its values are
  * published unchanged; otherwise the group breaks with MERON_E_ABORTED on every rank, because
- * partly written values must not be published and peers continue the update. Blocks: never.
- * Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a unit is leased here or being updated),
- * MERON_E_DUPLICATE, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * partly written values must not be published and peers continue the update. Blocks: as
+ * meron_barrier_begin. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a unit is leased here
+ * or being updated), MERON_E_DUPLICATE, MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
 inline int64_t meron_update_begin(int64_array units) {
   ::meron_future out = {};
@@ -1337,7 +1366,8 @@ inline ::meron_view meron_update_view(int64_t update, int64_t param) {
 /**
  * Writes this rank's shard of `param` from the full tensor. Every rank passes equal values.
  * Converts between dtypes, and keeps f32 values in the master copy if there is one. Ownership:
- * `data` is only read, during the call. Blocks: never. Threads: any. Errors: as meron_update_view.
+ * `data` is only read, during the call. Blocks: only while another thread of this rank begins an
+ * operation. Threads: any. Errors: as meron_update_view.
  */
 inline int32_t meron_update_write(int64_t update, int64_t param, readable_memory data, int32_t dtype) {
   error_slot error;
@@ -1346,8 +1376,9 @@ inline int32_t meron_update_write(int64_t update, int64_t param, readable_memory
 
 /**
  * Publishes the written shards as the next version and ends the update; the handle becomes stale.
- * Elements that were not written keep their values. Blocks: never. Threads: any. Errors:
- * MERON_E_STATE (not waited for), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * Elements that were not written keep their values. Blocks: only while another thread of this rank
+ * begins an operation. Threads: any. Errors: MERON_E_STATE (not waited for), MERON_E_HANDLE,
+ * MERON_E_STALE, -3xx.
  */
 inline int32_t meron_update_publish(int64_t update) {
   error_slot error;
@@ -1367,10 +1398,11 @@ inline ::meron_optimizer_options meron_optimizer_options_init() {
  * the rule, in the plan's dtype and on its tier, and an f32 master copy if the params have 16 bits.
  * States on tier nvme are written once here, so that steps only overwrite existing data; if that
  * takes long, the log reports the progress. Collective over the units' group. Ownership: the caller
- * releases *out. Blocks: on this rank's drive if states are on nvme; never on peers. Threads: any.
- * Errors: MERON_E_ARGUMENT (a value out of range, no trainable param, an unusable folder of tier
- * nvme), MERON_E_DUPLICATE (a unit twice, or in an optimizer already), MERON_E_NO_MEMORY,
- * MERON_E_NOT_FOUND, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * releases *out. Blocks: as meron_barrier_begin; also on this rank's drive if states are on nvme.
+ * Threads: any. Errors: MERON_E_ARGUMENT (a value out of range, no trainable param, an unusable
+ * folder of tier nvme), MERON_E_DUPLICATE (a unit twice, or in an optimizer already),
+ * MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_HANDLE,
+ * MERON_E_STALE, -3xx.
  */
 inline int64_t meron_optimizer_create(int64_array units, int32_t kind, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay, double max_norm, double dampening, int32_t nesterov, double lr_decay) {
   ::meron_optimizer_options options = initial(api().meron_optimizer_options_init);
@@ -1420,9 +1452,10 @@ inline ::meron_param_group meron_param_group_init() {
 
 /**
  * Gives some params their own hyperparameters, for example no weight decay. All ranks must do the
- * same before the next step, because it is part of the step's fingerprint. Blocks: never. Threads:
- * any, not during a step. Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param is in a group
- * already), MERON_E_STATE (a step is pending), MERON_E_HANDLE, MERON_E_STALE.
+ * same before the next step, because it is part of the step's fingerprint. Blocks: only while
+ * another thread of this rank begins an operation. Threads: any, not during a step. Errors:
+ * MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param is in a group already), MERON_E_STATE (a step is
+ * pending), MERON_E_HANDLE, MERON_E_STALE.
  */
 inline int32_t meron_optimizer_add_param_group(int64_t optimizer, int64_array params, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay, double lr_decay) {
   ::meron_param_group group = initial(api().meron_param_group_init);
@@ -1470,15 +1503,15 @@ inline ::meron_param_group meron_optimizer_get_param_group(int64_t optimizer, in
  * of this rank's shards, publication of the next version. Needs the reduced gradient of every unit,
  * and no lease on any of them on this rank. Collective over the units' group. States on tier nvme
  * are read, updated and written at the same time, piece by piece; nothing is written before the
- * norm is known to be finite. Ownership: the caller releases *out. Blocks: never. Threads: any.
- * Errors: MERON_E_STATE (names the unit that is leased or not reduced), MERON_E_HANDLE,
- * MERON_E_STALE, -3xx; from the wait: MERON_E_NONFINITE on all ranks if the norm is not finite, or
- * if the step would make a state infinite or a value too large for its dtype: nothing was changed,
- * and the gradients are discarded (states on tier nvme: the group is broken if their sums overflow
- * over several steps; on tier device only gradients are looked at before the step, and a later step
- * whose norm is not finite names a value of f16 that became infinite); MERON_E_IO and
- * MERON_E_CORRUPT if a drive failed or returned other bytes than were written: the group is broken,
- * so continue from a checkpoint.
+ * norm is known to be finite. Ownership: the caller releases *out. Blocks: as meron_barrier_begin.
+ * Threads: any. Errors: MERON_E_STATE (names the unit that is leased or not reduced),
+ * MERON_E_HANDLE, MERON_E_STALE, -3xx; from the wait: MERON_E_NONFINITE on all ranks if the norm is
+ * not finite, or if the step would make a state infinite or a value too large for its dtype:
+ * nothing was changed, and the gradients are discarded (states on tier nvme: the group is broken if
+ * their sums overflow over several steps; on tier device only gradients are looked at before the
+ * step, and a later step whose norm is not finite names a value of f16 that became infinite);
+ * MERON_E_IO and MERON_E_CORRUPT if a drive failed or returned other bytes than were written: the
+ * group is broken, so continue from a checkpoint.
  */
 inline int64_t meron_optimizer_step_begin(int64_t optimizer) {
   ::meron_future out = {};
@@ -1616,7 +1649,7 @@ inline int32_t meron_optimizer_reload(int64_t optimizer) {
 /**
  * Releases the optimizer and its states. A pending step keeps them until it has ended. Blocks: if
  * states are on nvme, until the writes of the last step have completed, at most 5 s; never on
- * peers. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
+ * peers. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 inline int32_t meron_optimizer_release(int64_t optimizer) {
   error_slot error;
@@ -1656,13 +1689,14 @@ inline ::meron_checkpoint_save_options meron_checkpoint_save_options_init() {
  * manifest of all (docs/checkpoint-format.md): the checkpoint exists after every node has renamed
  * its folder; a name that only some nodes have, because a host died meanwhile, is free. Ownership:
  * texts and arrays are copied; the memory at a tensor's `data` must not change until
- * meron_checkpoint_wait_copied; the caller releases *out. Blocks: until the previous save has
- * ended. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is pending, a unit is
- * updated, a gradient waits for a step, states are offloaded), MERON_E_UNSUPPORTED (a unit of some
- * ranks only), MERON_E_HANDLE, MERON_E_STALE, -3xx. From the future: MERON_E_ARGUMENT (an invalid
- * name, `extra` is no JSON object, tensors do not fit each other), MERON_E_DUPLICATE (the name is
- * taken), MERON_E_STATE (another process saves that name), MERON_E_NO_SPACE, MERON_E_IO,
- * MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_TIMEOUT, MERON_E_CLOSED, -3xx.
+ * meron_checkpoint_wait_copied; the caller releases *out. Blocks: as meron_barrier_begin; also
+ * until the previous save has ended, without a deadline. Threads: any. Errors: MERON_E_ARGUMENT,
+ * MERON_E_STATE (a step is pending, a unit is updated, a gradient waits for a step, states are
+ * offloaded), MERON_E_UNSUPPORTED (a unit of some ranks only), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * From the future: MERON_E_ARGUMENT (an invalid name, `extra` is no JSON object, tensors do not fit
+ * each other), MERON_E_DUPLICATE (the name is taken), MERON_E_STATE (another process saves that
+ * name), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_TIMEOUT,
+ * MERON_E_CLOSED, -3xx.
  */
 inline int64_t meron_checkpoint_save_begin(int64_t context, const char *folder, const char *name, int32_t values_only, int32_t skip_frozen, int32_t overwrite, int64_t step, int64_t keep, const char *extra, int64_array optimizers, const checkpoint_tensors *tensors, const char *mapping, int32_t per_node) {
   ::meron_checkpoint_save_options options = initial(api().meron_checkpoint_save_options_init);
@@ -1687,8 +1721,8 @@ inline int64_t meron_checkpoint_save_begin(int64_t context, const char *folder, 
 /**
  * Waits until the pending save has copied all its data: then the caller's tensors may change.
  * Returns MERON_OK also if no save is pending, or if it has failed; MERON_IN_PROGRESS if timeout_ns
- * passed first. Blocks: on the drive. Threads: any. Errors: MERON_E_HANDLE, MERON_E_STALE,
- * MERON_E_FORKED.
+ * passed first. Blocks: on the drive; by default without a deadline. Threads: any. Errors:
+ * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 inline int32_t meron_checkpoint_wait_copied(int64_t context, int64_t timeout_ns) {
   error_slot error;
@@ -1821,7 +1855,7 @@ inline int32_t meron_checkpoint_read(writable_memory data, int64_t checkpoint, c
 
 /**
  * Releases a checkpoint; loaded states stay. Blocks: never. Threads: any, also a finalizer's.
- * Errors: MERON_E_HANDLE, MERON_E_STALE.
+ * Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 inline int32_t meron_checkpoint_release(int64_t checkpoint) {
   error_slot error;
@@ -1878,10 +1912,10 @@ inline ::meron_gather_options meron_gather_options_init() {
  * stays usable) or MERON_E_DEVICE. Ownership: the caller releases *out, which releases the leases;
  * destinations must stay valid until it has ended or is released. A release cancels a pending
  * gather, and makes views invalid: on a device the caller must first wait for all work that uses
- * them (or see meron_gather_release_on_stream). Blocks: only if this rank is 1,024 operations ahead
- * of a peer. Threads: any. Errors: MERON_E_ARGUMENT (also a destination on another device),
- * MERON_E_DUPLICATE (a unit twice), MERON_E_STATE (a unit is being updated here), MERON_E_NO_MEMORY
- * (a copy), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
+ * them (or see meron_gather_release_on_stream). Blocks: as meron_barrier_begin. Threads: any.
+ * Errors: MERON_E_ARGUMENT (also a destination on another device), MERON_E_DUPLICATE (a unit
+ * twice), MERON_E_STATE (a unit is being updated here), MERON_E_NO_MEMORY (a copy), MERON_E_DEVICE,
+ * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
  */
 inline int64_t meron_gather_begin(int64_array units, int32_t mode, const meron_destination_list *destinations, int32_t place, int64_t stream) {
   ::meron_gather_options options = initial(api().meron_gather_options_init);
@@ -2169,10 +2203,11 @@ inline ::meron_reduce_options meron_reduce_options_init() {
  * Under a plan that keeps full gradients, a call with boundary 0 only accumulates: no
  * communication. Ownership: the caller releases *out; sources on the host are read during the call,
  * those on the device until the reduction has ended: do not change these before a wait for the
- * future, or meron_reduce_wait, has returned. Blocks: as meron_gradient_view when sources are
- * given. Threads: any. Errors: MERON_E_ARGUMENT (a wrong count, a param of another unit, a source
- * on another device), MERON_E_DEVICE, MERON_E_DUPLICATE, MERON_E_STATE (reduced already and not
- * used, or all params frozen), MERON_E_HANDLE, MERON_E_STALE, -3xx; and as meron_gradient_view.
+ * future, or meron_reduce_wait, has returned. Blocks: as meron_barrier_begin; when sources are
+ * given, also as meron_gradient_view. Threads: any. Errors: MERON_E_ARGUMENT (a wrong count, a
+ * param of another unit, a source on another device), MERON_E_DEVICE, MERON_E_DUPLICATE,
+ * MERON_E_STATE (reduced already and not used, or all params frozen), MERON_E_HANDLE,
+ * MERON_E_STALE, -3xx; and as meron_gradient_view.
  */
 inline int64_t meron_reduce_begin(int64_t unit, const meron_source_list *sources, int32_t op, int32_t boundary, double divisor, int64_t stream) {
   ::meron_reduce_options options = initial(api().meron_reduce_options_init);
@@ -2201,9 +2236,9 @@ inline int32_t meron_reduce_wait(int64_array units, int64_t timeout_ns) {
  * The reduced gradient of the shard of `param` that this rank updates, f32, writable. It is for
  * trainers with their own optimizer, or for changes: a step of Meron's optimizer computes norm,
  * clipping and its test for NaN and infinity from the current content. Ownership: borrowed until
- * the next gradient of the unit is begun, a step, or meron_reduce_discard. Blocks: never. Threads:
- * any. Errors: MERON_E_STATE (no boundary reduction has ended), MERON_E_ARGUMENT, MERON_E_HANDLE,
- * MERON_E_STALE.
+ * the next gradient of the unit is begun, a step, or meron_reduce_discard. Blocks: only while
+ * another thread of this rank begins an operation. Threads: any. Errors: MERON_E_STATE (no boundary
+ * reduction has ended), MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
  */
 inline ::meron_view meron_reduced_view(int64_t param) {
   ::meron_view out = {};
@@ -2217,8 +2252,8 @@ inline ::meron_view meron_reduced_view(int64_t param) {
  * the same bits as if the last one had boundary 1. Under a plan that shards gradients, no bytes
  * move and the sum is scaled; under a plan that keeps full gradients, the accumulated gradient is
  * reduced. A rank without a gradient contributes zeros. Collective over the unit's group.
- * Ownership: the caller releases *out. Blocks: under a plan that keeps full gradients as
- * meron_gradient_view, else never on peers. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE
+ * Ownership: the caller releases *out. Blocks: as meron_barrier_begin; under a plan that keeps full
+ * gradients, also as meron_gradient_view. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE
  * (the gradient is written but not passed to meron_reduce_begin, or reduced and not used, or all
  * params are frozen), MERON_E_NO_MEMORY (as meron_gradient_view), MERON_E_HANDLE, MERON_E_STALE,
  * -3xx.
@@ -2237,9 +2272,9 @@ inline int64_t meron_reduce_finish_begin(int64_t unit, int32_t op, int32_t bound
 
 /**
  * Declares the reduced gradient of a unit as used by an optimizer of the trainer's own. If the
- * codec has feedback, the next gradient makes up for what was lost of this one. Blocks: never.
- * Threads: any. Errors: MERON_E_STATE (there is none, or a reduction or step is pending),
- * MERON_E_HANDLE, MERON_E_STALE.
+ * codec has feedback, the next gradient makes up for what was lost of this one. Blocks: only while
+ * another thread of this rank begins an operation. Threads: any. Errors: MERON_E_STATE (there is
+ * none, or a reduction or step is pending), MERON_E_HANDLE, MERON_E_STALE.
  */
 inline int32_t meron_reduce_consume(int64_t unit) {
   error_slot error;
@@ -2250,8 +2285,9 @@ inline int32_t meron_reduce_consume(int64_t unit) {
  * Throws the reduced gradient of a unit away, or before the accumulation boundary the accumulation:
  * then all ranks of the group must do the same. The codec's feedback, which is of this gradient, is
  * thrown away too. Call meron_reduce_consume instead if an optimizer has used the gradient. Blocks:
- * if there is feedback, while a save copies it; else never. Threads: any. Errors: MERON_E_STATE
- * (there is neither, or a reduction or step is pending), MERON_E_HANDLE, MERON_E_STALE.
+ * while another thread of this rank begins an operation and, if there is feedback, while a save
+ * copies it. Threads: any. Errors: MERON_E_STATE (there is neither, or a reduction or step is
+ * pending), MERON_E_HANDLE, MERON_E_STALE.
  */
 inline int32_t meron_reduce_discard(int64_t unit) {
   error_slot error;
@@ -2261,9 +2297,10 @@ inline int32_t meron_reduce_discard(int64_t unit) {
 /**
  * Multiplies the codec's feedback, which is what it has lost of gradients so far. Call it if a loss
  * scale changes that is not a part of options.divisor, with the new scale divided by the old one.
- * Does nothing if the plan has no feedback. Blocks: if there is feedback, while a save copies it;
- * else never. Threads: any. Errors: MERON_E_ARGUMENT (the factor), MERON_E_STATE (a reduction is
- * pending), MERON_E_HANDLE, MERON_E_STALE.
+ * Does nothing if the plan has no feedback. Blocks: while another thread of this rank begins an
+ * operation and, if there is feedback, while a save copies it. Threads: any. Errors:
+ * MERON_E_ARGUMENT (the factor), MERON_E_STATE (a reduction is pending), MERON_E_HANDLE,
+ * MERON_E_STALE.
  */
 inline int32_t meron_reduce_scale_feedback(int64_t unit, double factor) {
   error_slot error;
@@ -2281,8 +2318,8 @@ inline ::meron_schedule_options meron_schedule_options_init() {
 /**
  * Creates a schedule of some units. Later calls use a unit by its index. Collective over the units'
  * group: units and options are equal on all ranks. Ownership: the caller releases *out; a stream in
- * the options must live as long as the schedule. Blocks: never. Threads: any. Errors:
- * MERON_E_ARGUMENT (also a stream of another device), MERON_E_DUPLICATE (a unit twice),
+ * the options must live as long as the schedule. Blocks: as meron_barrier_begin. Threads: any.
+ * Errors: MERON_E_ARGUMENT (also a stream of another device), MERON_E_DUPLICATE (a unit twice),
  * MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
 inline int64_t meron_schedule_create(int64_array units, int64_t prefetch_elements, int64_t max_live_elements, int64_t max_reuse_elements, int64_t persist_elements, int64_t persist_total_elements, int32_t place, int64_t stream) {
@@ -2303,8 +2340,9 @@ inline int64_t meron_schedule_create(int64_array units, int64_t prefetch_element
 /**
  * Begins a pass. The uses of the previous pass become the recorded order of its kind, unless there
  * were none. Releases prefetched units that were not used, and units that were kept for a use that
- * the new pass does not have soon. Local. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT,
- * MERON_E_STATE (names the units that are entered), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ * the new pass does not have soon. Local. Blocks: as meron_barrier_begin. Threads: any. Errors:
+ * MERON_E_ARGUMENT, MERON_E_STATE (names the units that are entered), MERON_E_HANDLE,
+ * MERON_E_STALE, MERON_E_FORKED.
  */
 inline int32_t meron_schedule_begin(int64_t schedule, int32_t kind) {
   error_slot error;
@@ -2330,8 +2368,8 @@ inline int32_t meron_schedule_enter(int64_t schedule, int64_t index, int64_t tim
 /**
  * Leaves a unit once. After as many leaves as enters its views are invalid, and the unit is
  * released, unless the options keep it full. Local, but in the same position among the enters on
- * all ranks. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (it is not
- * entered), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ * all ranks. Blocks: as meron_barrier_begin. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE
+ * (it is not entered), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 inline int32_t meron_schedule_leave(int64_t schedule, int64_t index) {
   error_slot error;
@@ -2353,9 +2391,9 @@ inline ::meron_view meron_schedule_view(int64_t schedule, int64_t param) {
 
 /**
  * Releases all units that stay full or were prefetched. Call it before an update or an optimizer
- * step, which need all leases released. The pass and the recorded orders stay. Local. Blocks:
- * never. Threads: any. Errors: MERON_E_STATE (names the units that are entered), MERON_E_HANDLE,
- * MERON_E_STALE, MERON_E_FORKED.
+ * step, which need all leases released. The pass and the recorded orders stay. Local. Blocks: only
+ * while another thread of this rank begins an operation. Threads: any. Errors: MERON_E_STATE (names
+ * the units that are entered), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 inline int32_t meron_schedule_drop(int64_t schedule) {
   error_slot error;
@@ -2364,8 +2402,8 @@ inline int32_t meron_schedule_drop(int64_t schedule) {
 
 /**
  * Drops all uses and the pass, and releases all units. Call it after an exception in the trainer.
- * The recorded orders stay. Local. Blocks: never. Threads: any. Errors: MERON_E_HANDLE,
- * MERON_E_STALE, MERON_E_FORKED.
+ * The recorded orders stay. Local. Blocks: only while another thread of this rank begins an
+ * operation. Threads: any. Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 inline int32_t meron_schedule_reset(int64_t schedule) {
   error_slot error;
@@ -2385,7 +2423,7 @@ inline ::meron_schedule_info meron_schedule_get_info(int64_t schedule) {
 
 /**
  * Releases the schedule and all units that it holds; its views become invalid. Blocks: never.
- * Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
+ * Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 inline int32_t meron_schedule_release(int64_t schedule) {
   error_slot error;

@@ -217,7 +217,7 @@ namespace meron_swig {
 
 /**
  * What a context calls while it is open: override the methods. They may be called on any thread
- * that is inside a call, must not call the library, and nothing that they throw passes through it.
+ * that is inside a call, may only look and release, and nothing that they throw passes through it.
  * The object must live until the context is closed.
  */
 class callbacks {

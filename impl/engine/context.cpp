@@ -4,6 +4,10 @@
 // waiting.cpp.
 #include "engine/context.h"
 
+#include <chrono>
+#include <thread>
+
+#include "base/callback.h"
 #include "base/handles.h"
 #include "engine/device_watch.h"
 #include "engine/progress_thread.h"
@@ -25,18 +29,20 @@ Error closed_error() {
 
 }  // namespace
 
-// The trainer's functions are called without the lock: builds with checks see to it.
+// The trainer's functions are called without the lock: builds with checks see to it. None is called
+// once the context is closed.
 Context::Context(OpenOptions options) : options_(std::move(options)) {
   if (options_.log) {
-    options_.log = [log = std::move(options_.log)](LogLevel level, const std::string& text) {
+    options_.log = [this, log = std::move(options_.log)](LogLevel level, const std::string& text) {
       expect_unheld("a call of the log");
-      log(level, text);
+      if (const CallbackCount::Entry entry(closing_.callbacks); entry) log(level, text);
     };
   }
   if (options_.should_stop) {
-    options_.should_stop = [stop = std::move(options_.should_stop)] {
+    options_.should_stop = [this, stop = std::move(options_.should_stop)] {
       expect_unheld("a call of should_stop");
-      return stop();
+      const CallbackCount::Entry entry(closing_.callbacks);
+      return entry && stop();
     };
   }
 }
@@ -110,14 +116,21 @@ Context::~Context() {
   if (transport_ && !closed()) transport_->leave();
 }
 
-// Logs notices that no waiting call has logged.
+// Logs notices and failures that no waiting call has logged.
 void Context::tell_notices() {
-  std::vector<std::string> notices;
+  std::vector<std::string> notices, failures;
   {
     auto held = lock();
     if (rank_) notices.swap(rank_->notices);
+    // What can end without a wait does: a step with NaN, for example.
+    if (!failures_.left.empty() && CallbackScope::here() == Callback::none) progress(held);
+    failures = take_unseen();
+    if (std::string broken = failures_.unseen.take_broken(); !broken.empty()) {
+      failures.push_back(std::move(broken));
+    }
   }
   if (!options_.log) return;
+  for (const std::string& failure : failures) options_.log(LogLevel::error, failure);
   for (const std::string& notice : notices) options_.log(LogLevel::warning, notice);
 }
 
@@ -152,6 +165,7 @@ void Context::close() {
         closing_.done.store(true, std::memory_order_release);
         pending_.end_all(held, Error(MERON_E_CLOSED, "the context was closed",
                                      "wait for operations before the context is closed"));
+        failures_.left.clear();
         break;
       }
     }
@@ -167,6 +181,12 @@ void Context::close() {
   // Wakes threads of this rank that wait, too.
   transport_->leave();
   HandleTable::instance().erase_all(this);
+  closing_.callbacks.end();
+  // A callback that closes its own context cannot be waited for, nor can two that close each
+  // other's.
+  if (CallbackScope::here() != Callback::none) return;
+  while (!closing_.callbacks.rest())
+    std::this_thread::sleep_for(std::chrono::nanoseconds(kCloseSleepNs));
 }
 
 Status Context::check_open() const {

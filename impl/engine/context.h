@@ -19,6 +19,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -26,8 +27,10 @@
 #include "base/log.h"
 #include "base/no_memory.h"
 #include "base/result.h"
+#include "base/unseen_failures.h"
 #include "call_log/channel.h"
 #include "device/device_group.h"
+#include "engine/callback_count.h"
 #include "engine/open_options.h"
 #include "engine/pending_operations.h"
 #include "engine/releases.h"
@@ -111,13 +114,6 @@ class Context : public std::enable_shared_from_this<Context> {
     releases_.add(std::move(release));
     const LockIfFree held(*this);  // the lock may be free by now
   }
-  // The same of a value that the caller keeps until this returns: it is shared only if it is
-  // queued.
-  template <class T>
-  void release_soon(const std::shared_ptr<T>& value, void (*release)(T&)) {
-    if (LockIfFree held(*this); held.taken()) return release(*value);
-    release_soon([value, release] { release(*value); });
-  }
   // The same, when no thread is in the middle of beginning something.
   template <class Release>
   void release_in_turn(Release release) {
@@ -147,6 +143,9 @@ class Context : public std::enable_shared_from_this<Context> {
 
   // Params and units.
   Result<std::shared_ptr<Param>> register_param(Held& held, TensorDesc desc, Channel& channel);
+  // The param's handle was released: its name is free again, unless a unit has the param. Called
+  // under the lock, by release_in_turn().
+  void forget(const Param& param);
   Result<std::shared_ptr<Unit>> create_unit(Held& held, std::string name,
                                             std::vector<std::shared_ptr<Param>> params);
 
@@ -225,8 +224,11 @@ class Context : public std::enable_shared_from_this<Context> {
 
   // True: ended well. False: not yet. `timeout_ns` < 0: until the operation's own deadline.
   Result<bool> wait(const std::shared_ptr<Operation>& operation, int64_t timeout_ns);
-  // The same for the operation's user, who knows its error then.
-  Result<bool> wait_for_user(const std::shared_ptr<Operation>& operation, int64_t timeout_ns);
+  // The result of a wait, for the operation's user, who knows its error then.
+  Result<bool> deliver(Operation& operation, Result<bool> ended);
+  // The operation's user has released it: the log gets its failure, unless the user knows it.
+  // Called under the lock.
+  void leave(const std::shared_ptr<Operation>& operation);
   // As wait(), and until the gathered values are on the device.
   Result<bool> wait_whole(const std::shared_ptr<GatherOperation>& gather, int64_t timeout_ns);
   // Advances it once. Returns true if it has ended well, or its error.
@@ -343,6 +345,10 @@ class Context : public std::enable_shared_from_this<Context> {
     pending_.submit(held, operation);
   }
   void progress(Held& held);
+  // Drops operations that have ended since their users left them, and notes their failures.
+  void note_left();
+  // Lines for the log: these failures.
+  std::vector<std::string> take_unseen();
   // Breaks the group of an operation that waits for dead, departed or late members.
   void check_peers(Held& held, Operation& target);
   std::vector<int> missing_of(const Held& held, const Operation& operation) const;
@@ -367,11 +373,11 @@ class Context : public std::enable_shared_from_this<Context> {
   struct Closing {
     std::atomic<bool> begun{false};  // ends waits for which close() waits
     std::atomic<bool> done{false};
+    CallbackCount callbacks;
   };
   Closing closing_;
   std::atomic<int64_t> next_stop_check_{0};
   std::atomic<uint64_t> control_bytes_{0};
-  bool failure_recorded_ = false;
   uint32_t optimizer_states_ = kMaxStates;  // that the last optimizer's rule keeps
 
   // Destroyed from the last to the first: units need the arena, operations need units.
@@ -385,10 +391,16 @@ class Context : public std::enable_shared_from_this<Context> {
   };
   std::deque<Group> groups_;  // units keep references
   struct {
-    std::unordered_set<std::string> params, units;
+    std::unordered_map<std::string, const Param*> params;
+    std::unordered_set<std::string> units;
   } names_;
   std::vector<std::shared_ptr<Unit>> units_;
   PendingOperations pending_;
+  struct {
+    bool recorded = false;  // in a file: the first one that broke a group
+    UnseenFailures unseen;
+    std::vector<std::shared_ptr<Operation>> left;  // by their users, before they ended
+  } failures_;
   // The unit that is being destroyed, and how far that is; see destroying.cpp.
   struct Destruction {
     enum class Phase { none, agreeing, leaving };

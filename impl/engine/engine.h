@@ -3,6 +3,7 @@
 // below is listed here, and nothing else of them is its business.
 #pragma once
 
+#include "base/callback.h"             // IWYU pragma: export
 #include "base/dtype.h"                // IWYU pragma: export
 #include "base/handles.h"              // IWYU pragma: export
 #include "base/result.h"               // IWYU pragma: export

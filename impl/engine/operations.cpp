@@ -89,12 +89,19 @@ Result<std::shared_ptr<Param>> Context::register_param(Held& held, TensorDesc de
   param->desc = std::move(desc);
   param->count = count;
   param->axes = axes;
-  const auto [name, added] = names_.params.insert(param->desc.name);
+  const auto [name, added] = names_.params.emplace(param->desc.name, param.get());
   const auto posted = post(channel, {CallKind::register_param, subject,
                                      count * size_of(param->desc.dtype), hash_text(subject)});
   if (posted.ok()) return param;
   names_.params.erase(name);
   return posted.error();
+}
+
+void Context::forget(const Param& param) {
+  const auto named = names_.params.find(param.desc.name);
+  if (param.unit == nullptr && named != names_.params.end() && named->second == &param) {
+    names_.params.erase(named);
+  }
 }
 
 Result<std::shared_ptr<Unit>> Context::create_unit(Held& held, std::string name,
@@ -126,6 +133,13 @@ Result<std::shared_ptr<Unit>> Context::create_unit(Held& held, std::string name,
         params.begin() + static_cast<ptrdiff_t>(i)) {
       return Error(MERON_E_DUPLICATE, fmt::format("param '{}' is given twice", param.desc.name),
                    "put each param into one unit, once")
+          .on(param.desc.name);
+    }
+    // Another thread may have released it since its handle was looked up.
+    const auto named = names_.params.find(param.desc.name);
+    if (named == names_.params.end() || named->second != &param) {
+      return Error(MERON_E_STALE, fmt::format("param '{}' was released", param.desc.name),
+                   "release a param after its unit is made")
           .on(param.desc.name);
     }
     if (param.axes != params.front()->axes) {

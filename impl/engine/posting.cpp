@@ -23,7 +23,10 @@ constexpr int64_t kRoomSleepNs = 5 * kNanosPerMilli;
 // await_room() has been called.
 Result<uint64_t> Context::post(Channel& channel, const Call& call) {
   auto posted = channel.post(call);
-  if (!posted.ok()) record_failure(posted.error());
+  if (!posted.ok()) {
+    record_failure(posted.error());
+    if (!channel.status().ok()) failures_.unseen.saw_broken_group();
+  }
   return posted;
 }
 
@@ -37,6 +40,7 @@ Status Context::await_room(Held& held, Channel& channel) {
     progress(held);
     if (const Status status = channel.check_stragglers(deadline); !status.ok()) {
       record_failure(status.error());
+      failures_.unseen.saw_broken_group();
       return status;
     }
     MERON_TRY(rest(held, std::min(deadline.remaining(), kRoomSleepNs)));
@@ -47,8 +51,8 @@ Status Context::await_room(Held& held, Channel& channel) {
 void Context::record_failure(const Error& error) {
   const bool broken = error.code() <= MERON_E_TIMEOUT && error.code() > MERON_E_FORKED;
   const char* folder = std::getenv("MERON_FLIGHT_RECORD");
-  if (!broken || folder == nullptr || failure_recorded_) return;
-  failure_recorded_ = true;
+  if (!broken || folder == nullptr || failures_.recorded) return;
+  failures_.recorded = true;
   const std::string path = fmt::format("{}/meron-flight-rank{}.json", folder, transport_->rank());
   const Status written = write_file(path, flight_record_json(world()));
   if (!written.ok()) {

@@ -207,7 +207,10 @@ Result<bool> Context::wait_reductions(std::span<const std::shared_ptr<Unit>> uni
     for (const auto& begun : {unit.gradient().finish, unit.gradient().reduction}) {
       auto operation = begun.lock();
       if (!operation) continue;
-      if (operation->error()) return *operation->error();
+      if (operation->error()) {
+        operation->set_delivered();
+        return *operation->error();
+      }
       if (!operation->ended()) return operation;
     }
     MERON_TRY(unit.channel().status());
@@ -231,7 +234,7 @@ Result<bool> Context::wait_reductions(std::span<const std::shared_ptr<Unit>> uni
     }
     if (!operation) return true;
     const int64_t left = timeout_ns <= 0 ? timeout_ns : user.remaining();
-    MERON_ASSIGN(const bool ended, wait(operation, left));
+    MERON_ASSIGN(const bool ended, deliver(*operation, wait(operation, left)));
     if (!ended) return false;
   }
 }

@@ -83,17 +83,6 @@ std::shared_ptr<const SaveWatch> Context::save_watch(bool* under_way) {
   return threads_.saves->last()->options.watch;
 }
 
-Result<bool> Context::wait_for_user(const std::shared_ptr<Operation>& operation,
-                                    int64_t timeout_ns) {
-  Result<bool> ended = wait(operation, timeout_ns);
-  if (ended.ok()) return ended;
-  auto held = lock();
-  // A cancelled wait does not report an error that the operation got later.
-  const auto& failure = operation->error();
-  if (failure && failure->code() == ended.error().code()) operation->set_delivered();
-  return ended;
-}
-
 // A save under way ends first: what was begun is there then. One that should_stop does not wait for
 // is abandoned.
 void Context::end_saves() {

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/callback.h"
 #include "engine/context.h"
+#include "engine/save_operation.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -51,6 +53,27 @@ void Context::progress(Held& held) {
   if (pending_.advance_all(held)) transport_->ring();
 }
 
+void Context::note_left() {
+  std::erase_if(failures_.left, [this](const std::shared_ptr<Operation>& operation) {
+    if (!operation->ended()) return false;
+    if (operation->error() && !operation->delivered()) {
+      failures_.unseen.add(operation->describe(), *operation->error());
+    }
+    return true;
+  });
+}
+
+std::vector<std::string> Context::take_unseen() {
+  note_left();
+  return failures_.unseen.take();
+}
+
+void Context::leave(const std::shared_ptr<Operation>& operation) {
+  // The next save, or the close, reports the failure of a save.
+  if (std::dynamic_pointer_cast<SaveOperation>(operation)) return;
+  if (!operation->ended() || operation->error()) failures_.left.push_back(operation);
+}
+
 Result<bool> Context::look(Held& held, Operation& operation) {
   const bool under_way = !operation.ended();
   pending_.advance(held, operation);
@@ -64,23 +87,36 @@ Status Context::progress() {
   auto held = lock();
   MERON_TRY(check_open());
   progress(held);
+  note_left();
   return Ok{};
 }
 
 Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t timeout_ns) {
   expect_unheld("a wait");
   Operation& target = *operation;
+  // A callback only looks: the operation that runs it must not be advanced by itself.
+  if (timeout_ns == 0 && CallbackScope::here() != Callback::none) {
+    auto held = lock();
+    if (target.error()) return *target.error();
+    if (!target.ended()) MERON_TRY(check_open());
+    return target.ended();
+  }
   transport_->pump();
-  std::vector<std::string> lines;  // for the log, which is called without the lock
-  int64_t now = 0;                 // of the last look that found the operation under way
+  // For the log, which is called without the lock.
+  std::vector<std::pair<LogLevel, std::string>> lines;
+  int64_t now = 0;  // of the last look that found the operation under way
   const auto add_line = [&](std::string line) {
-    if (!line.empty()) lines.push_back(std::move(line));
+    if (!line.empty()) lines.emplace_back(LogLevel::warning, std::move(line));
   };
   const auto look_once = [&](bool last) -> Result<bool> {
     auto held = lock();
-    if (!target.ended()) progress(held);
+    // Nobody waits for those that their users have left.
+    if (!target.ended() || !failures_.left.empty()) progress(held);
     for (; !rank_->notices.empty(); rank_->notices.erase(rank_->notices.begin())) {
-      lines.push_back(std::move(rank_->notices.front()));
+      add_line(std::move(rank_->notices.front()));
+    }
+    if (!target.error()) {  // which this call returns
+      for (std::string& line : take_unseen()) lines.emplace_back(LogLevel::error, std::move(line));
     }
     if (!target.ended()) {
       now = now_ns();
@@ -94,6 +130,7 @@ Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t 
     }
     if (target.error()) {
       record_failure(*target.error());
+      if (!target.channel().status().ok()) failures_.unseen.saw_broken_group();
       return *target.error();
     }
     if (target.was_waited_for()) add_line(report_end(held, target));
@@ -102,9 +139,7 @@ Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t 
 
   const auto tell = [&] {
     if (lines.empty()) return;
-    for (const std::string& line : std::exchange(lines, {})) {
-      options_.log(LogLevel::warning, line);
-    }
+    for (const auto& [level, line] : std::exchange(lines, {})) options_.log(level, line);
   };
 
   const auto look = [&](bool last) {
@@ -157,6 +192,15 @@ Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t 
   return ended;
 }
 
+Result<bool> Context::deliver(Operation& operation, Result<bool> ended) {
+  if (ended.ok()) return ended;
+  auto held = lock();
+  // A cancelled wait does not report an error that the operation got later.
+  const auto& failure = operation.error();
+  if (failure && failure->code() == ended.error().code()) operation.set_delivered();
+  return ended;
+}
+
 void Context::await_still(const Operation& operation) {
   while (true) {
     {
@@ -194,6 +238,10 @@ Result<bool> Context::wait_whole(const std::shared_ptr<GatherOperation>& gather,
   const Deadline user = timeout_ns < 0 ? Deadline::never() : Deadline::after(timeout_ns);
   MERON_ASSIGN(const bool ended, wait(gather, timeout_ns));
   if (!ended || !gather->on_device()) return ended;
+  if (timeout_ns == 0 && CallbackScope::here() != Callback::none) {
+    auto held = lock();
+    return gather->settled();
+  }
   std::shared_ptr<Operation> copies;
   {
     auto held = lock();

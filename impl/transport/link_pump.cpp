@@ -6,6 +6,7 @@
 #include <new>
 #include <thread>
 
+#include "base/callback.h"
 #include "transport/control.h"
 #include "transport/link.h"
 
@@ -26,6 +27,7 @@ constexpr int64_t kIdleNs = kNanosPerMilli;
 bool Link::pump() {
   const std::unique_lock pumping(pump_mutex_, std::try_to_lock);
   if (!pumping || closed_) return false;
+  const CallbackScope within(Callback::transport);
   bool moved = false;
   for (bool again = true; again;) {
     again = false;
@@ -84,6 +86,7 @@ void Link::idle(int64_t timeout_ns) {
   const int64_t most = std::clamp<int64_t>(timeout_ns, 0, kIdleNs);
   if (table_.idle != nullptr) {
     const std::unique_lock pumping(pump_mutex_, std::try_to_lock);
+    const CallbackScope within(Callback::transport);
     if (pumping && !closed_) return table_.idle(table_.user, most);
   }
   std::this_thread::sleep_for(std::chrono::nanoseconds(most / 10));
@@ -120,10 +123,13 @@ void Link::close(int64_t patience_ns) {
     }
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
-  if (table_.closed != nullptr) table_.closed(table_.user);
+  if (table_.closed == nullptr) return;
+  const CallbackScope within(Callback::transport);
+  table_.closed(table_.user);
 }
 
 void Link::cancel_all() {
+  const CallbackScope within(Callback::transport);
   for (const auto& peer : peers_) {
     for (const ControlSend& send : peer->control.sends) table_.cancel(table_.user, send.request);
     if (peer->control.receive.under_way) table_.cancel(table_.user, peer->control.receive.request);

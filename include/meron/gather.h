@@ -88,10 +88,10 @@ MERON_API MERON_NODISCARD meron_status meron_gather_options_init(meron_gather_op
  * Ownership: the caller releases *out, which releases the leases; destinations must stay valid
  * until it has ended or is released. A release cancels a pending gather, and makes views invalid:
  * on a device the caller must first wait for all work that uses them (or see
- * meron_gather_release_on_stream). Blocks: only if this rank is 1,024 operations ahead of a peer.
- * Threads: any. Errors: MERON_E_ARGUMENT (also a destination on another device), MERON_E_DUPLICATE
- * (a unit twice), MERON_E_STATE (a unit is being updated here), MERON_E_NO_MEMORY (a copy),
- * MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
+ * meron_gather_release_on_stream). Blocks: as meron_barrier_begin. Threads: any. Errors:
+ * MERON_E_ARGUMENT (also a destination on another device), MERON_E_DUPLICATE (a unit twice),
+ * MERON_E_STATE (a unit is being updated here), MERON_E_NO_MEMORY (a copy), MERON_E_DEVICE,
+ * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
  */
 MERON_API MERON_NODISCARD meron_status meron_gather_begin(meron_future *out,
                                                           const meron_unit *units, size_t count,

@@ -64,10 +64,10 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_options_init(
  * States on tier nvme are written once here, so that steps only overwrite existing data; if that
  * takes long, the log reports the progress. Collective over the units' group.
  * @param options  NULL for the defaults.
- * Ownership: the caller releases *out. Blocks: on this rank's drive if states are on nvme; never on
- * peers. Threads: any. Errors: MERON_E_ARGUMENT (a value out of range, no trainable param, an
- * unusable folder of tier nvme), MERON_E_DUPLICATE (a unit twice, or in an optimizer already),
- * MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_HANDLE,
+ * Ownership: the caller releases *out. Blocks: as meron_barrier_begin; also on this rank's drive if
+ * states are on nvme. Threads: any. Errors: MERON_E_ARGUMENT (a value out of range, no trainable
+ * param, an unusable folder of tier nvme), MERON_E_DUPLICATE (a unit twice, or in an optimizer
+ * already), MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_HANDLE,
  * MERON_E_STALE, -3xx.
  */
 MERON_API MERON_NODISCARD meron_status
@@ -123,8 +123,9 @@ MERON_API MERON_NODISCARD meron_status meron_param_group_init(meron_param_group 
  * @param out     receives the group's number, 1, 2, ...; group 0 has the params of no other group.
  * @param params  `count` params that this optimizer trains, all of group 0.
  * @param group   copied.
- * Blocks: never. Threads: any, not during a step. Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a
- * param is in a group already), MERON_E_STATE (a step is pending), MERON_E_HANDLE, MERON_E_STALE.
+ * Blocks: only while another thread of this rank begins an operation. Threads: any, not during a
+ * step. Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param is in a group already), MERON_E_STATE
+ * (a step is pending), MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status
 meron_optimizer_add_param_group(uint32_t *out, meron_optimizer optimizer, const meron_param *params,
@@ -156,15 +157,15 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_get_param_group(meron_par
  * are read, updated and written at the same time, piece by piece; nothing is written before the
  * norm is known to be finite.
  * @param out  receives the future.
- * Ownership: the caller releases *out. Blocks: never. Threads: any. Errors: MERON_E_STATE (names
- * the unit that is leased or not reduced), MERON_E_HANDLE, MERON_E_STALE, -3xx; from the wait:
- * MERON_E_NONFINITE on all ranks if the norm is not finite, or if the step would make a state
- * infinite or a value too large for its dtype: nothing was changed, and the gradients are discarded
- * (states on tier nvme: the group is broken if their sums overflow over several steps; on tier
- * device only gradients are looked at before the step, and a later step whose norm is not finite
- * names a value of f16 that became infinite); MERON_E_IO
- * and MERON_E_CORRUPT if a drive failed or returned other bytes than were written: the group is
- * broken, so continue from a checkpoint.
+ * Ownership: the caller releases *out. Blocks: as meron_barrier_begin. Threads: any. Errors:
+ * MERON_E_STATE (names the unit that is leased or not reduced), MERON_E_HANDLE, MERON_E_STALE,
+ * -3xx; from the wait: MERON_E_NONFINITE on all ranks if the norm is not finite, or if the step
+ * would make a state infinite or a value too large for its dtype: nothing was changed, and the
+ * gradients are discarded (states on tier nvme: the group is broken if their sums overflow over
+ * several steps; on tier device only gradients are looked at before the step, and a later step
+ * whose norm is not finite names a value of f16 that became infinite); MERON_E_IO and
+ * MERON_E_CORRUPT if a drive failed or returned other bytes than were written: the group is broken,
+ * so continue from a checkpoint.
  */
 MERON_API MERON_NODISCARD meron_status meron_optimizer_step_begin(meron_future *out,
                                                                   meron_optimizer optimizer,
@@ -324,7 +325,7 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_reload(meron_optimizer op
 /**
  * Releases the optimizer and its states. A pending step keeps them until it has ended. Blocks: if
  * states are on nvme, until the writes of the last step have completed, at most 5 s; never on
- * peers. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
+ * peers. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 MERON_API meron_status meron_optimizer_release(meron_optimizer optimizer, meron_error **err);
 

@@ -76,8 +76,8 @@ MERON_API MERON_NODISCARD meron_status meron_schedule_options_init(meron_schedul
  * @param units    `count` units of one group, at least one.
  * @param options  NULL for the defaults.
  * Ownership: the caller releases *out; a stream in the options must live as long as the schedule.
- * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (also a stream of another device),
- * MERON_E_DUPLICATE (a unit twice), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * Blocks: as meron_barrier_begin. Threads: any. Errors: MERON_E_ARGUMENT (also a stream of another
+ * device), MERON_E_DUPLICATE (a unit twice), MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
 MERON_API MERON_NODISCARD meron_status meron_schedule_create(meron_schedule *out,
                                                              const meron_unit *units, size_t count,
@@ -89,8 +89,8 @@ MERON_API MERON_NODISCARD meron_status meron_schedule_create(meron_schedule *out
  * were none. Releases prefetched units that were not used, and units that were kept for a use that
  * the new pass does not have soon. Local.
  * @param kind  below MERON_SCHEDULE_KINDS; for example 0 for training and 1 for evaluation.
- * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (names the units that are
- * entered), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ * Blocks: as meron_barrier_begin. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (names the
+ * units that are entered), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 MERON_API MERON_NODISCARD meron_status meron_schedule_begin(meron_schedule schedule, uint32_t kind,
                                                             meron_error **err);
@@ -117,8 +117,8 @@ MERON_API MERON_NODISCARD meron_status meron_schedule_enter(meron_schedule sched
 /**
  * Leaves a unit once. After as many leaves as enters its views are invalid, and the unit is
  * released, unless the options keep it full. Local, but in the same position among the enters on
- * all ranks. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (it is not
- * entered), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ * all ranks. Blocks: as meron_barrier_begin. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE
+ * (it is not entered), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 MERON_API MERON_NODISCARD meron_status meron_schedule_leave(meron_schedule schedule, size_t index,
                                                             meron_error **err);
@@ -134,17 +134,17 @@ MERON_API MERON_NODISCARD meron_status meron_schedule_view(meron_view *out, mero
 
 /**
  * Releases all units that stay full or were prefetched. Call it before an update or an optimizer
- * step, which need all leases released. The pass and the recorded orders stay. Local. Blocks:
- * never. Threads: any. Errors: MERON_E_STATE (names the units that are entered), MERON_E_HANDLE,
- * MERON_E_STALE, MERON_E_FORKED.
+ * step, which need all leases released. The pass and the recorded orders stay. Local. Blocks: only
+ * while another thread of this rank begins an operation. Threads: any. Errors: MERON_E_STATE (names
+ * the units that are entered), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 MERON_API MERON_NODISCARD meron_status meron_schedule_drop(meron_schedule schedule,
                                                            meron_error **err);
 
 /**
  * Drops all uses and the pass, and releases all units. Call it after an exception in the trainer.
- * The recorded orders stay. Local. Blocks: never. Threads: any. Errors: MERON_E_HANDLE,
- * MERON_E_STALE, MERON_E_FORKED.
+ * The recorded orders stay. Local. Blocks: only while another thread of this rank begins an
+ * operation. Threads: any. Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 MERON_API MERON_NODISCARD meron_status meron_schedule_reset(meron_schedule schedule,
                                                             meron_error **err);
@@ -176,7 +176,7 @@ MERON_API MERON_NODISCARD meron_status meron_schedule_get_info(meron_schedule_in
 
 /**
  * Releases the schedule and all units that it holds; its views become invalid. Blocks: never.
- * Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
+ * Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 MERON_API meron_status meron_schedule_release(meron_schedule schedule, meron_error **err);
 

@@ -43,10 +43,12 @@ Opens this rank's context and meets the other ranks; the second form closes it a
 - `host_memory_limit`: bytes that this rank may take; `arena_reserve`: bytes of address space per
   window; `threads`: for compute on this rank, by default cores / ranks of this host.
 - `log`: a function of `(level, message)`, `level` one of `:error`, `:warning`, `:info`; by default
-  warnings and errors go to stderr. It is called on threads that are inside a call, and must not call
-  Meron. An exception of it is reported by `@error`.
+  warnings and errors go to stderr. It is called on threads that are inside a call. It may only look
+  and release: see the rule of callbacks in `meron/meron.h`. An exception of it is reported by
+  `@error`.
 - `should_stop`: asked about ten times a second while a call waits; `true` ends the wait with
-  `MERON_E_CANCELLED`, an exception of it is thrown by the call that waits. It must not call Meron.
+  `MERON_E_CANCELLED`, an exception of it is thrown by the call that waits. It may only
+  look and release: see the rule of callbacks in `meron/meron.h`.
 - `custom`: the `Meron.Transport` between hosts for "cluster".
 - `device`: what this rank computes on: "cuda" (the calling thread's current device), "cuda:1";
   "emulated", memory of the host and threads, for tests without a device; by default the host. Gathered

@@ -31,7 +31,7 @@ No rank, no peer: the value of a rank field that names no rank.
 const MERON_RANK_NONE = -1
 
 """
-A timeout that leaves the bound to the context's deadline (see meron_context_options).
+The only negative timeout: leaves the bound to the context's deadline (meron_context_options).
 """
 const MERON_TIMEOUT_DEFAULT = -1
 
@@ -80,10 +80,10 @@ const MERON_BF16 = meron_dtype(1)
 const MERON_F16 = meron_dtype(2)
 
 """
-The error object: owned by the caller who received it, freed by meron_error_free. Every function
-that can fail takes an optional `meron_error **` last; pass NULL to ignore the detail. When a
-call fails, *err is set to a new object (or to NULL if no memory was left for it); when it
-succeeds, *err is left as it was.
+The error object: the caller who receives it owns it, and frees it by meron_error_free.
+Functions that can fail take an optional `meron_error **` last. A failure sets *err to a new
+object (NULL without memory for one), whatever it held: free an earlier one first. A success
+leaves it alone. A failure leaves what the call would return (*out) alone.
 """
 mutable struct meron_error end
 
@@ -201,15 +201,16 @@ const MERON_LOG_INFO = meron_log_level(2)
 A pointer to a function (user::Ptr{Cvoid}, level::meron_log_level, message::Ptr{UInt8},
 length::Csize_t) -> Cvoid. Receives log messages: formatted, `length` bytes, NUL-terminated,
 valid until the callback returns. May be called from any thread that is inside a call of this
-library, never while a lock of the library is held. It may call functions that never block and
-begin no operation: queries and releases.
+library. It may only look and release: see the rule of callbacks in meron/meron.h. `user` is
+used until meron_context_close has returned.
 """
 const meron_log_fn = Ptr{Cvoid}
 
 """
 A pointer to a function (user::Ptr{Cvoid}) -> Int32. Called about ten times a second while a
-call waits. A non-zero result ends the wait with MERON_E_CANCELLED; the operation continues.
-Called without a lock of the library; it may call the same functions as meron_log_fn.
+call waits. A non-zero result ends the wait with MERON_E_CANCELLED; the operation continues. It
+may only look and release: see the rule of callbacks in meron/meron.h. `user` is used until
+meron_context_close has returned.
 """
 const meron_should_stop_fn = Ptr{Cvoid}
 
@@ -217,9 +218,8 @@ const meron_should_stop_fn = Ptr{Cvoid}
 A pointer to a function (user::Ptr{Cvoid}, bytes::UInt64, stream::Ptr{Cvoid}) -> Ptr{Cvoid}.
 Allocates memory of a device: `bytes` bytes aligned to 256, for later work on `stream`. NULL:
 there is none. Like meron_device_release_fn, it may be called by any thread that is inside a
-call of this library, without a lock of the library. It may call the same functions as
-meron_log_fn (a call that begins an operation returns MERON_E_STATE), and must not wait for work
-of the device.
+call of this library. It may only look and release: see the rule of callbacks in meron/meron.h.
+It must not wait for work of the device.
 """
 const meron_device_allocate_fn = Ptr{Cvoid}
 
@@ -252,7 +252,7 @@ struct meron_context_options
     transport::Ptr{UInt8} # "self", "local", "shm", "mpi", "custom", "cluster"; NULL or "auto": custom if that is given, self for one rank, mpi under mpirun if neither a token nor MERON_STORE is given, else shm. "cluster": ranks of a node share memory, and `custom` connects the nodes; "mpi": MPI connects them
     job::Ptr{UInt8} # local: ranks of one process with an equal job meet; NULL: "default". In the directory MERON_STORE: the job's name among others'; NULL: MERON_JOB, or the launcher's name
     token::Ptr{UInt8} # shm: 64 hexadecimal digits, the same on all ranks; NULL: from the descriptor MERON_TOKEN_FD or from the variable MERON_TOKEN; if there is none, ranks meet in the directory that MERON_STORE names
-    timeout_ns::Int64 # deadline of every operation; 0: 600 s
+    timeout_ns::Int64 # deadline of every operation; 0 or -1: 600 s
     host_memory_limit::UInt64 # bytes that this rank may allocate; 0: only the host's limit
     arena_reserve::UInt64 # bytes of address space, twice per window; 0: the host's memory
     threads::UInt32 # for compute on this rank; 0: cores / ranks on this host
@@ -705,7 +705,7 @@ struct meron_io_options
     single_submit::UInt32 # 1: submit each call to the kernel alone; default 0: together
     overlap_events::UInt32 # default 1; 0: the next calls begin after the last ones have ended
     reserved_0::UInt32 # must be 0
-    timeout_ns::Int64 # a wait fails after this time without any transfer; 0: 600 s
+    timeout_ns::Int64 # a wait fails after this time without any transfer; 0 or -1: 600 s
 end
 
 """
@@ -990,7 +990,7 @@ const structs = (meron_future, meron_plan, meron_workload, meron_transport, mero
 The error's status code; MERON_OK for NULL.
 
 Blocks: never.
-Threads: any, one at a time per error.
+Threads: any.
 Errors: none.
 """
 @inline meron_error_code(error) = ccall(
@@ -1182,8 +1182,8 @@ Blocks: on peers, a device's copies or a drive, at most the deadline; advances o
 of the context meanwhile.
 Threads: any; several may wait for one future.
 Errors: those of the operation, MERON_E_TIMEOUT, MERON_E_PEER_DEAD, MERON_E_PEER_CLOSED,
-MERON_E_MISMATCH, MERON_E_ABORTED, MERON_E_CANCELLED, MERON_E_HANDLE, MERON_E_STALE,
-MERON_E_FORKED.
+MERON_E_MISMATCH, MERON_E_ABORTED, MERON_E_CANCELLED, MERON_E_ARGUMENT (another negative
+timeout), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
 """
 @inline meron_future_wait(future, timeout_ns, err) = @blocking_ccall(
         functions.meron_future_wait, meron_status, (meron_future, Int64, Ptr{Ptr{meron_error}}),
@@ -1193,7 +1193,8 @@ MERON_E_FORKED.
     meron_future_poll(future, err)
 
 Returns MERON_OK if the operation has succeeded, MERON_IN_PROGRESS if it has not ended, else its
-error. Without `err`, the failure of a save counts as unreported: the next save reports it.
+error. Without `err`, a failure counts as unseen, and is logged as meron_future_release says.
+Called from a callback, it does not advance the operation.
 
 Blocks: never on peers, a device or a drive; may compute and copy.
 Threads: any.
@@ -1207,11 +1208,15 @@ Errors: as meron_future_wait.
     meron_future_release(future, err)
 
 Releases a future. A pending operation continues, so that the ranks stay in step; a pending
-gather or update is cancelled (see meron_gather_begin, meron_update_begin).
+gather or update is cancelled (see meron_gather_begin, meron_update_begin). If it fails, or has
+failed, and no wait or poll returned the error, that is logged once at level MERON_LOG_ERROR, by
+the next call that waits or by meron_context_close; the failure of a save is reported by the
+next save instead. If the group is broken, one line is logged at the close, and none if another
+call returned the error.
 
 Blocks: never.
 Threads: any, also a finalizer's.
-Errors: MERON_E_HANDLE, MERON_E_STALE.
+Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
 """
 @inline meron_future_release(future, err) = ccall(
         functions.meron_future_release, meron_status, (meron_future, Ptr{Ptr{meron_error}}),
@@ -1463,14 +1468,17 @@ with which calls of a faster rank have broken the world.
 
 Closes the context: pending operations are cancelled, all its handles become stale, views become
 invalid, and after the return nothing touches memory that the caller passed to operations.
-DLPack tensors stay readable. Local: it does not wait for peers, but first for a pending save of
-a checkpoint. If should_stop ends that wait, the save is abandoned and leaves no checkpoint.
-Peers that still need this rank get MERON_E_PEER_CLOSED.
+DLPack tensors stay readable. Nothing uses log_user and should_stop_user afterwards: it waits
+for callbacks that run on other threads. If a callback closes a context, it waits for no
+callback, and the pointers are used until that callback has returned. Local: it does not wait
+for peers, but first for a pending save of a checkpoint. If should_stop ends that wait, the save
+is abandoned and leaves no checkpoint. Peers that still need this rank get MERON_E_PEER_CLOSED.
 
-Blocks: on such a save; else at most until calls of other threads on this context have ended (5
-s).
+Blocks: on such a save and on such callbacks, without a deadline; else at most until calls of
+other threads on this context have ended (5 s).
 Threads: any.
-Errors: MERON_E_HANDLE, MERON_E_STALE (closed already).
+Errors: MERON_E_HANDLE, MERON_E_STALE (closed already), MERON_E_STATE (from an allocator or a
+transport), MERON_E_FORKED.
 """
 @inline meron_context_close(context, err) = @blocking_ccall(
         functions.meron_context_close, meron_status, (meron_context, Ptr{Ptr{meron_error}}),
@@ -1600,14 +1608,14 @@ list; ranks outside of the list get a null group.
 - `ranks`: `count` world ranks, each once, in the group's order.
 
 Ownership: the caller releases *out.
-Blocks: never; but if the plan has parameters on tier device, until the ranks of the group have
-called it, because it connects their devices.
+Blocks: as meron_barrier_begin; if the plan has parameters on tier device, also until the ranks
+of the group have called it, because it connects their devices.
 Threads: any.
 Errors: MERON_E_ARGUMENT (a rank beyond the world or twice), MERON_E_UNSUPPORTED (more than 64
 groups), MERON_E_VERSION (libraries of collectives that differ), MERON_E_NO_MEMORY, -3xx. A lack
 of memory on one rank breaks the world: the error names the rank on all ranks.
 """
-@inline meron_group_create(out, context, ranks, count, err) = ccall(
+@inline meron_group_create(out, context, ranks, count, err) = @blocking_ccall(
         functions.meron_group_create, meron_status, (Ptr{meron_group}, meron_context,
         Ptr{Int32}, Csize_t, Ptr{Ptr{meron_error}}), out, context, ranks, count, err)
 
@@ -1673,11 +1681,12 @@ Begins a barrier: the future ends when every rank of the group has begun it.
 - `out`: receives the future.
 
 Ownership: the caller releases *out.
-Blocks: never.
+Blocks: if this rank is 1,024 calls ahead of a peer, until that peer has followed, at most the
+deadline; and while another thread of this rank begins an operation.
 Threads: any.
-Errors: as meron_group_rank, -3xx.
+Errors: as meron_group_rank, MERON_E_CANCELLED (nothing was begun), -3xx.
 """
-@inline meron_barrier_begin(out, group, err) = ccall(
+@inline meron_barrier_begin(out, group, err) = @blocking_ccall(
         functions.meron_barrier_begin, meron_status, (Ptr{meron_future}, meron_group,
         Ptr{Ptr{meron_error}}), out, group, err)
 
@@ -1689,11 +1698,11 @@ Begins a broadcast of `bytes` bytes from rank `root` of the group.
 - `data`: read on the root, written elsewhere.
 
 Ownership: `data` must stay valid until the future has ended.
-Blocks: never.
+Blocks: as meron_barrier_begin.
 Threads: any.
-Errors: MERON_E_ARGUMENT, as meron_group_rank, -3xx.
+Errors: MERON_E_ARGUMENT, as meron_barrier_begin.
 """
-@inline meron_broadcast_begin(out, group, data, bytes, root, err) = ccall(
+@inline meron_broadcast_begin(out, group, data, bytes, root, err) = @blocking_ccall(
         functions.meron_broadcast_begin, meron_status, (Ptr{meron_future}, meron_group,
         Ptr{Cvoid}, Csize_t, Int32, Ptr{Ptr{meron_error}}), out, group, data, bytes, root, err)
 
@@ -1705,11 +1714,11 @@ rank gets the same bits in every run. For small arrays (losses, metrics): every 
 peers' values. For gradients, use meron_reduce_begin.
 
 Ownership: `data` must stay valid until the future has ended.
-Blocks: never.
+Blocks: as meron_barrier_begin.
 Threads: any.
-Errors: MERON_E_ARGUMENT, as meron_group_rank, -3xx.
+Errors: MERON_E_ARGUMENT, as meron_barrier_begin.
 """
-@inline meron_all_reduce_begin(out, group, data, count, dtype, op, err) = ccall(
+@inline meron_all_reduce_begin(out, group, data, count, dtype, op, err) = @blocking_ccall(
         functions.meron_all_reduce_begin, meron_status, (Ptr{meron_future}, meron_group,
         Ptr{Cvoid}, Csize_t, meron_dtype, meron_reduce_op, Ptr{Ptr{meron_error}}), out, group,
         data, count, dtype, op, err)
@@ -1721,7 +1730,7 @@ Releases a group. Params and operations keep it while they need it.
 
 Blocks: never.
 Threads: any, also a finalizer's.
-Errors: MERON_E_HANDLE, MERON_E_STALE.
+Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
 """
 @inline meron_group_release(group, err) = ccall(
         functions.meron_group_release, meron_status, (meron_group, Ptr{Ptr{meron_error}}),
@@ -1752,12 +1761,12 @@ order; a difference is reported with both descriptions.
 - `desc`: copied.
 
 Ownership: the caller releases *out.
-Blocks: never.
+Blocks: as meron_barrier_begin.
 Threads: any.
 Errors: MERON_E_ARGUMENT (negative or overflowing shape, unknown dtype), MERON_E_DUPLICATE
 (name), MERON_E_HANDLE, MERON_E_STALE, MERON_E_MISMATCH, -3xx.
 """
-@inline meron_param_register(out, context, desc, err) = ccall(
+@inline meron_param_register(out, context, desc, err) = @blocking_ccall(
         functions.meron_param_register, meron_status, (Ptr{meron_param}, meron_context,
         Ptr{meron_param_desc}, Ptr{Ptr{meron_error}}), out, context, desc, err)
 
@@ -1797,7 +1806,7 @@ Releases the handle. A param that is in a unit lives as long as the unit.
 
 Blocks: never.
 Threads: any, also a finalizer's.
-Errors: MERON_E_HANDLE, MERON_E_STALE.
+Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
 """
 @inline meron_param_release(param, err) = ccall(
         functions.meron_param_release, meron_status, (meron_param, Ptr{Ptr{meron_error}}),
@@ -1816,13 +1825,13 @@ the first gradient allocates it: see meron_gradient_view. Collective over the pa
 
 Ownership: the caller releases *out; the memory stays until meron_unit_destroy or until the
 context is closed, because peers may read it.
-Blocks: never on peers.
+Blocks: as meron_barrier_begin.
 Threads: any.
 Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param twice, or in a unit already, or the name),
 MERON_E_NO_MEMORY (figures), -3xx. In a group of several ranks, a lack of memory on one of them
 breaks the group: the error names the rank on all of them.
 """
-@inline meron_unit_create(out, context, name, params, count, err) = ccall(
+@inline meron_unit_create(out, context, name, params, count, err) = @blocking_ccall(
         functions.meron_unit_create, meron_status, (Ptr{meron_unit}, meron_context, Ptr{UInt8},
         Ptr{meron_param}, Csize_t, Ptr{Ptr{meron_error}}), out, context, name, params, count,
         err)
@@ -1870,7 +1879,7 @@ Releases the handle.
 
 Blocks: never.
 Threads: any, also a finalizer's.
-Errors: MERON_E_HANDLE, MERON_E_STALE.
+Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
 """
 @inline meron_unit_release(unit, err) = ccall(
         functions.meron_unit_release, meron_status, (meron_unit, Ptr{Ptr{meron_error}}), unit,
@@ -1891,12 +1900,12 @@ update: if this rank has waited for it and called neither meron_update_write nor
 meron_update_view, its values are published unchanged; otherwise the group breaks with
 MERON_E_ABORTED on every rank, because partly written values must not be published and peers
 continue the update.
-Blocks: never.
+Blocks: as meron_barrier_begin.
 Threads: any.
 Errors: MERON_E_ARGUMENT, MERON_E_STATE (a unit is leased here or being updated),
 MERON_E_DUPLICATE, MERON_E_HANDLE, MERON_E_STALE, -3xx.
 """
-@inline meron_update_begin(out, units, count, err) = ccall(
+@inline meron_update_begin(out, units, count, err) = @blocking_ccall(
         functions.meron_update_begin, meron_status, (Ptr{meron_future}, Ptr{meron_unit},
         Csize_t, Ptr{Ptr{meron_error}}), out, units, count, err)
 
@@ -1927,11 +1936,11 @@ Converts between dtypes, and keeps f32 values in the master copy if there is one
 - `count`: the param's full element count.
 
 Ownership: `data` is only read, during the call.
-Blocks: never.
+Blocks: only while another thread of this rank begins an operation.
 Threads: any.
 Errors: as meron_update_view.
 """
-@inline meron_update_write(update, param, data, count, dtype, err) = ccall(
+@inline meron_update_write(update, param, data, count, dtype, err) = @blocking_ccall(
         functions.meron_update_write, meron_status, (meron_future, meron_param, Ptr{Cvoid},
         UInt64, meron_dtype, Ptr{Ptr{meron_error}}), update, param, data, count, dtype, err)
 
@@ -1941,11 +1950,11 @@ Errors: as meron_update_view.
 Publishes the written shards as the next version and ends the update; the handle becomes stale.
 Elements that were not written keep their values.
 
-Blocks: never.
+Blocks: only while another thread of this rank begins an operation.
 Threads: any.
 Errors: MERON_E_STATE (not waited for), MERON_E_HANDLE, MERON_E_STALE, -3xx.
 """
-@inline meron_update_publish(update, err) = ccall(
+@inline meron_update_publish(update, err) = @blocking_ccall(
         functions.meron_update_publish, meron_status, (meron_future, Ptr{Ptr{meron_error}}),
         update, err)
 
@@ -1974,7 +1983,7 @@ that takes long, the log reports the progress. Collective over the units' group.
 - `options`: NULL for the defaults.
 
 Ownership: the caller releases *out.
-Blocks: on this rank's drive if states are on nvme; never on peers.
+Blocks: as meron_barrier_begin; also on this rank's drive if states are on nvme.
 Threads: any.
 Errors: MERON_E_ARGUMENT (a value out of range, no trainable param, an unusable folder of tier
 nvme), MERON_E_DUPLICATE (a unit twice, or in an optimizer already), MERON_E_NO_MEMORY,
@@ -2039,12 +2048,12 @@ same before the next step, because it is part of the step's fingerprint.
 
 - `group`: copied.
 
-Blocks: never.
+Blocks: only while another thread of this rank begins an operation.
 Threads: any, not during a step.
 Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param is in a group already), MERON_E_STATE (a
 step is pending), MERON_E_HANDLE, MERON_E_STALE.
 """
-@inline meron_optimizer_add_param_group(out, optimizer, params, count, group, err) = ccall(
+@inline meron_optimizer_add_param_group(out, optimizer, params, count, group, err) = @blocking_ccall(
         functions.meron_optimizer_add_param_group, meron_status, (Ptr{UInt32}, meron_optimizer,
         Ptr{meron_param}, Csize_t, Ptr{meron_param_group}, Ptr{Ptr{meron_error}}), out,
         optimizer, params, count, group, err)
@@ -2092,7 +2101,7 @@ before the norm is known to be finite.
 - `out`: receives the future.
 
 Ownership: the caller releases *out.
-Blocks: never.
+Blocks: as meron_barrier_begin.
 Threads: any.
 Errors: MERON_E_STATE (names the unit that is leased or not reduced), MERON_E_HANDLE,
 MERON_E_STALE, -3xx; from the wait: MERON_E_NONFINITE on all ranks if the norm is not finite, or
@@ -2103,7 +2112,7 @@ step whose norm is not finite names a value of f16 that became infinite); MERON_
 MERON_E_CORRUPT if a drive failed or returned other bytes than were written: the group is
 broken, so continue from a checkpoint.
 """
-@inline meron_optimizer_step_begin(out, optimizer, err) = ccall(
+@inline meron_optimizer_step_begin(out, optimizer, err) = @blocking_ccall(
         functions.meron_optimizer_step_begin, meron_status, (Ptr{meron_future}, meron_optimizer,
         Ptr{Ptr{meron_error}}), out, optimizer, err)
 
@@ -2296,7 +2305,7 @@ Releases the optimizer and its states. A pending step keeps them until it has en
 Blocks: if states are on nvme, until the writes of the last step have completed, at most 5 s;
 never on peers.
 Threads: any, also a finalizer's.
-Errors: MERON_E_HANDLE, MERON_E_STALE.
+Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
 """
 @inline meron_optimizer_release(optimizer, err) = @blocking_ccall(
         functions.meron_optimizer_release, meron_status, (meron_optimizer,
@@ -2361,7 +2370,7 @@ directory that all ranks of the node see.
 
 Ownership: texts and arrays are copied; the memory at a tensor's `data` must not change until
 meron_checkpoint_wait_copied; the caller releases *out.
-Blocks: until the previous save has ended.
+Blocks: as meron_barrier_begin; also until the previous save has ended, without a deadline.
 Threads: any.
 Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is pending, a unit is updated, a gradient waits
 for a step, states are offloaded), MERON_E_UNSUPPORTED (a unit of some ranks only),
@@ -2384,7 +2393,7 @@ timeout_ns passed first.
 
 - `timeout_ns`: nanoseconds; MERON_TIMEOUT_DEFAULT: without bound.
 
-Blocks: on the drive.
+Blocks: on the drive; by default without a deadline.
 Threads: any.
 Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
 """
@@ -2574,7 +2583,7 @@ Releases a checkpoint; loaded states stay.
 
 Blocks: never.
 Threads: any, also a finalizer's.
-Errors: MERON_E_HANDLE, MERON_E_STALE.
+Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
 """
 @inline meron_checkpoint_release(checkpoint, err) = ccall(
         functions.meron_checkpoint_release, meron_status, (meron_checkpoint,
@@ -2655,7 +2664,7 @@ Ownership: the caller releases *out, which releases the leases; destinations mus
 until it has ended or is released. A release cancels a pending gather, and makes views invalid:
 on a device the caller must first wait for all work that uses them (or see
 meron_gather_release_on_stream).
-Blocks: only if this rank is 1,024 operations ahead of a peer.
+Blocks: as meron_barrier_begin.
 Threads: any.
 Errors: MERON_E_ARGUMENT (also a destination on another device), MERON_E_DUPLICATE (a unit
 twice), MERON_E_STATE (a unit is being updated here), MERON_E_NO_MEMORY (a copy),
@@ -3051,7 +3060,7 @@ params without one count as zero.
 Ownership: the caller releases *out; sources on the host are read during the call, those on the
 device until the reduction has ended: do not change these before a wait for the future, or
 meron_reduce_wait, has returned.
-Blocks: as meron_gradient_view when sources are given.
+Blocks: as meron_barrier_begin; when sources are given, also as meron_gradient_view.
 Threads: any.
 Errors: MERON_E_ARGUMENT (a wrong count, a param of another unit, a source on another device),
 MERON_E_DEVICE, MERON_E_DUPLICATE, MERON_E_STATE (reduced already and not used, or all params
@@ -3091,12 +3100,12 @@ clipping and its test for NaN and infinity from the current content.
 
 Ownership: borrowed until the next gradient of the unit is begun, a step, or
 meron_reduce_discard.
-Blocks: never.
+Blocks: only while another thread of this rank begins an operation.
 Threads: any.
 Errors: MERON_E_STATE (no boundary reduction has ended), MERON_E_ARGUMENT, MERON_E_HANDLE,
 MERON_E_STALE.
 """
-@inline meron_reduced_view(out, param, err) = ccall(
+@inline meron_reduced_view(out, param, err) = @blocking_ccall(
         functions.meron_reduced_view, meron_status, (Ptr{meron_view}, meron_param,
         Ptr{Ptr{meron_error}}), out, param, err)
 
@@ -3114,7 +3123,8 @@ reduced.
 - `options`: op and divisor; boundary must be 1. NULL for a mean.
 
 Ownership: the caller releases *out.
-Blocks: under a plan that keeps full gradients as meron_gradient_view, else never on peers.
+Blocks: as meron_barrier_begin; under a plan that keeps full gradients, also as
+meron_gradient_view.
 Threads: any.
 Errors: MERON_E_ARGUMENT, MERON_E_STATE (the gradient is written but not passed to
 meron_reduce_begin, or reduced and not used, or all params are frozen), MERON_E_NO_MEMORY (as
@@ -3130,12 +3140,12 @@ meron_gradient_view), MERON_E_HANDLE, MERON_E_STALE, -3xx.
 Declares the reduced gradient of a unit as used by an optimizer of the trainer's own. If the
 codec has feedback, the next gradient makes up for what was lost of this one.
 
-Blocks: never.
+Blocks: only while another thread of this rank begins an operation.
 Threads: any.
 Errors: MERON_E_STATE (there is none, or a reduction or step is pending), MERON_E_HANDLE,
 MERON_E_STALE.
 """
-@inline meron_reduce_consume(unit, err) = ccall(
+@inline meron_reduce_consume(unit, err) = @blocking_ccall(
         functions.meron_reduce_consume, meron_status, (meron_unit, Ptr{Ptr{meron_error}}), unit,
         err)
 
@@ -3147,7 +3157,8 @@ accumulation: then all ranks of the group must do the same. The codec's feedback
 this gradient, is thrown away too. Call meron_reduce_consume instead if an optimizer has used
 the gradient.
 
-Blocks: if there is feedback, while a save copies it; else never.
+Blocks: while another thread of this rank begins an operation and, if there is feedback, while a
+save copies it.
 Threads: any.
 Errors: MERON_E_STATE (there is neither, or a reduction or step is pending), MERON_E_HANDLE,
 MERON_E_STALE.
@@ -3165,7 +3176,8 @@ one. Does nothing if the plan has no feedback.
 
 - `factor`: of the next gradients to those before, 0 or more; 0 drops the feedback.
 
-Blocks: if there is feedback, while a save copies it; else never.
+Blocks: while another thread of this rank begins an operation and, if there is feedback, while a
+save copies it.
 Threads: any.
 Errors: MERON_E_ARGUMENT (the factor), MERON_E_STATE (a reduction is pending), MERON_E_HANDLE,
 MERON_E_STALE.
@@ -3201,12 +3213,12 @@ units' group: units and options are equal on all ranks.
 - `options`: NULL for the defaults.
 
 Ownership: the caller releases *out; a stream in the options must live as long as the schedule.
-Blocks: never.
+Blocks: as meron_barrier_begin.
 Threads: any.
 Errors: MERON_E_ARGUMENT (also a stream of another device), MERON_E_DUPLICATE (a unit twice),
 MERON_E_HANDLE, MERON_E_STALE, -3xx.
 """
-@inline meron_schedule_create(out, units, count, options, err) = ccall(
+@inline meron_schedule_create(out, units, count, options, err) = @blocking_ccall(
         functions.meron_schedule_create, meron_status, (Ptr{meron_schedule}, Ptr{meron_unit},
         Csize_t, Ptr{meron_schedule_options}, Ptr{Ptr{meron_error}}), out, units, count,
         options, err)
@@ -3220,12 +3232,12 @@ the new pass does not have soon. Local.
 
 - `kind`: below MERON_SCHEDULE_KINDS; for example 0 for training and 1 for evaluation.
 
-Blocks: never.
+Blocks: as meron_barrier_begin.
 Threads: any.
 Errors: MERON_E_ARGUMENT, MERON_E_STATE (names the units that are entered), MERON_E_HANDLE,
 MERON_E_STALE, MERON_E_FORKED.
 """
-@inline meron_schedule_begin(schedule, kind, err) = ccall(
+@inline meron_schedule_begin(schedule, kind, err) = @blocking_ccall(
         functions.meron_schedule_begin, meron_status, (meron_schedule, UInt32,
         Ptr{Ptr{meron_error}}), schedule, kind, err)
 
@@ -3260,12 +3272,12 @@ Leaves a unit once. After as many leaves as enters its views are invalid, and th
 released, unless the options keep it full. Local, but in the same position among the enters on
 all ranks.
 
-Blocks: never.
+Blocks: as meron_barrier_begin.
 Threads: any.
 Errors: MERON_E_ARGUMENT, MERON_E_STATE (it is not entered), MERON_E_HANDLE, MERON_E_STALE,
 MERON_E_FORKED.
 """
-@inline meron_schedule_leave(schedule, index, err) = ccall(
+@inline meron_schedule_leave(schedule, index, err) = @blocking_ccall(
         functions.meron_schedule_leave, meron_status, (meron_schedule, Csize_t,
         Ptr{Ptr{meron_error}}), schedule, index, err)
 
@@ -3291,12 +3303,12 @@ entered), MERON_E_HANDLE, MERON_E_STALE.
 Releases all units that stay full or were prefetched. Call it before an update or an optimizer
 step, which need all leases released. The pass and the recorded orders stay. Local.
 
-Blocks: never.
+Blocks: only while another thread of this rank begins an operation.
 Threads: any.
 Errors: MERON_E_STATE (names the units that are entered), MERON_E_HANDLE, MERON_E_STALE,
 MERON_E_FORKED.
 """
-@inline meron_schedule_drop(schedule, err) = ccall(
+@inline meron_schedule_drop(schedule, err) = @blocking_ccall(
         functions.meron_schedule_drop, meron_status, (meron_schedule, Ptr{Ptr{meron_error}}),
         schedule, err)
 
@@ -3306,11 +3318,11 @@ MERON_E_FORKED.
 Drops all uses and the pass, and releases all units. Call it after an exception in the trainer.
 The recorded orders stay. Local.
 
-Blocks: never.
+Blocks: only while another thread of this rank begins an operation.
 Threads: any.
 Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
 """
-@inline meron_schedule_reset(schedule, err) = ccall(
+@inline meron_schedule_reset(schedule, err) = @blocking_ccall(
         functions.meron_schedule_reset, meron_status, (meron_schedule, Ptr{Ptr{meron_error}}),
         schedule, err)
 
@@ -3336,7 +3348,7 @@ Releases the schedule and all units that it holds; its views become invalid.
 
 Blocks: never.
 Threads: any, also a finalizer's.
-Errors: MERON_E_HANDLE, MERON_E_STALE.
+Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
 """
 @inline meron_schedule_release(schedule, err) = ccall(
         functions.meron_schedule_release, meron_status, (meron_schedule, Ptr{Ptr{meron_error}}),

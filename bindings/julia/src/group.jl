@@ -10,7 +10,8 @@ the same list; ranks outside of it get `nothing`. `ctx.world` is the group of al
 
 Fields: `rank`, this rank's place in the group, from 0; `size`, the number of ranks in it.
 
-Throws `MERON_E_ARGUMENT` for a rank beyond the world or twice. Never blocks.
+Throws `MERON_E_ARGUMENT` for a rank beyond the world or twice.
+Blocks if this rank is 1,024 calls ahead of a peer.
 """
 mutable struct Group <: Owner
     id::UInt64

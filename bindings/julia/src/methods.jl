@@ -64,11 +64,12 @@ end
 
 Begins a barrier: the future ends when every rank of the group has begun it.
 
-Never blocks.
+Blocks if this rank is 1,024 calls ahead of a peer, until that peer has followed, at most the
+deadline; and while another thread of this rank begins an operation.
 
-Throws `MERON_E_ARGUMENT`, `MERON_E_HANDLE`, `MERON_E_STALE`, `MERON_E_TIMEOUT`,
-`MERON_E_PEER_DEAD`, `MERON_E_PEER_CLOSED`, `MERON_E_MISMATCH`, `MERON_E_ABORTED`,
-`MERON_E_AUTH`, `MERON_E_VERSION`, `MERON_E_FORKED`.
+Throws `MERON_E_ARGUMENT`, `MERON_E_HANDLE`, `MERON_E_STALE`, `MERON_E_CANCELLED`,
+`MERON_E_TIMEOUT`, `MERON_E_PEER_DEAD`, `MERON_E_PEER_CLOSED`, `MERON_E_MISMATCH`,
+`MERON_E_ABORTED`, `MERON_E_AUTH`, `MERON_E_VERSION`, `MERON_E_FORKED`.
 """
 function barrier_begin(group::Group)
     handle = raw(group)
@@ -91,7 +92,7 @@ export consume!
 Declares the reduced gradient of a unit as used by an optimizer of the trainer's own. If the
 codec has feedback, the next gradient makes up for what was lost of this one.
 
-Never blocks.
+Blocks only while another thread of this rank begins an operation.
 
 Throws `MERON_E_STATE` (there is none, or a reduction or step is pending), `MERON_E_HANDLE`,
 `MERON_E_STALE`.
@@ -111,7 +112,8 @@ one. Does nothing if the plan has no feedback.
 
 `factor`: of the next gradients to those before, 0 or more; 0 drops the feedback.
 
-Blocks if there is feedback, while a save copies it; else never.
+Blocks while another thread of this rank begins an operation and, if there is feedback, while a
+save copies it.
 
 Throws `MERON_E_ARGUMENT` (the factor), `MERON_E_STATE` (a reduction is pending),
 `MERON_E_HANDLE`, `MERON_E_STALE`.
@@ -198,7 +200,7 @@ export drop!
 Releases all units that stay full or were prefetched. Call it before an update or an optimizer
 step, which need all leases released. The pass and the recorded orders stay. Local.
 
-Never blocks.
+Blocks only while another thread of this rank begins an operation.
 
 Throws `MERON_E_STATE` (names the units that are entered), `MERON_E_HANDLE`, `MERON_E_STALE`,
 `MERON_E_FORKED`.

@@ -58,7 +58,7 @@ next step.
 - `params`: that this optimizer trains, none in a group that was added.
 
 Throws `MERON_E_ARGUMENT`, `MERON_E_DUPLICATE` (a param is in a group already), `MERON_E_STATE` (a step
-is under way). Never blocks.
+is under way). Blocks while another thread begins an operation.
 """
 function add_param_group!(optimizer::Optimizer, params; options...)
     list = params isa Param ? (params,) : params

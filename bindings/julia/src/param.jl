@@ -14,7 +14,8 @@ register the same params in the same order.
 
 `param.name`, `size(param)`, `eltype(param)`, `length(param)`, `param.frozen`, `owned(param)` tell.
 
-Throws `MERON_E_ARGUMENT`, `MERON_E_DUPLICATE`, `MERON_E_MISMATCH`. Never blocks.
+Throws `MERON_E_ARGUMENT`, `MERON_E_DUPLICATE`, `MERON_E_MISMATCH`.
+Blocks if this rank is 1,024 calls ahead of a peer.
 """
 mutable struct Param <: Owner
     id::UInt64

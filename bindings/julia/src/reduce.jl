@@ -152,7 +152,8 @@ end
 The reduced gradient of `owned(param)`, for an optimizer of your own: a writable vector of Float32,
 until the unit's next gradient or `discard!`.
 
-Throws `MERON_E_STATE` when no reduction at a boundary has ended. Never blocks.
+Throws `MERON_E_STATE` when no reduction at a boundary has ended.
+Blocks while another thread begins an operation.
 """
 function reduced(unit::Unit, param::Param)
     raw(unit)

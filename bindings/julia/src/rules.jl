@@ -20,9 +20,9 @@ that takes long, the log reports the progress. Collective over the units' group.
 - `weight_decay` = 0.01: 0 or more.
 - `max_norm` = 0.0: gradients are scaled to at most this global 2-norm; 0: no clipping.
 
-Blocks on this rank's drive if states are on nvme; never on peers. Throws `MERON_E_ARGUMENT`,
-`MERON_E_HANDLE`, `MERON_E_STALE`, `MERON_E_DUPLICATE`, `MERON_E_NO_MEMORY`, `MERON_E_IO`,
-`MERON_E_NOT_FOUND`, `MERON_E_NO_SPACE`, `MERON_E_TIMEOUT`, `MERON_E_PEER_DEAD`,
+Blocks as `barrier_begin`; also on this rank's drive if states are on nvme. Throws
+`MERON_E_ARGUMENT`, `MERON_E_HANDLE`, `MERON_E_STALE`, `MERON_E_DUPLICATE`, `MERON_E_NO_MEMORY`,
+`MERON_E_IO`, `MERON_E_NOT_FOUND`, `MERON_E_NO_SPACE`, `MERON_E_TIMEOUT`, `MERON_E_PEER_DEAD`,
 `MERON_E_PEER_CLOSED`, `MERON_E_MISMATCH`, `MERON_E_ABORTED`, `MERON_E_AUTH`, `MERON_E_VERSION`.
 """
 adamw(units; options...) = make_optimizer(
@@ -48,9 +48,9 @@ that takes long, the log reports the progress. Collective over the units' group.
 - `weight_decay` = 0.0: 0 or more.
 - `max_norm` = 0.0: gradients are scaled to at most this global 2-norm; 0: no clipping.
 
-Blocks on this rank's drive if states are on nvme; never on peers. Throws `MERON_E_ARGUMENT`,
-`MERON_E_HANDLE`, `MERON_E_STALE`, `MERON_E_DUPLICATE`, `MERON_E_NO_MEMORY`, `MERON_E_IO`,
-`MERON_E_NOT_FOUND`, `MERON_E_NO_SPACE`, `MERON_E_TIMEOUT`, `MERON_E_PEER_DEAD`,
+Blocks as `barrier_begin`; also on this rank's drive if states are on nvme. Throws
+`MERON_E_ARGUMENT`, `MERON_E_HANDLE`, `MERON_E_STALE`, `MERON_E_DUPLICATE`, `MERON_E_NO_MEMORY`,
+`MERON_E_IO`, `MERON_E_NOT_FOUND`, `MERON_E_NO_SPACE`, `MERON_E_TIMEOUT`, `MERON_E_PEER_DEAD`,
 `MERON_E_PEER_CLOSED`, `MERON_E_MISMATCH`, `MERON_E_ABORTED`, `MERON_E_AUTH`, `MERON_E_VERSION`.
 """
 adam(units; options...) = make_optimizer(
@@ -76,9 +76,9 @@ that takes long, the log reports the progress. Collective over the units' group.
 - `max_norm` = 0.0: gradients are scaled to at most this global 2-norm; 0: no clipping.
 - `lr_decay` = 0.0: 0 or more: the rate of step t is lr / (1 + (t - 1) lr_decay).
 
-Blocks on this rank's drive if states are on nvme; never on peers. Throws `MERON_E_ARGUMENT`,
-`MERON_E_HANDLE`, `MERON_E_STALE`, `MERON_E_DUPLICATE`, `MERON_E_NO_MEMORY`, `MERON_E_IO`,
-`MERON_E_NOT_FOUND`, `MERON_E_NO_SPACE`, `MERON_E_TIMEOUT`, `MERON_E_PEER_DEAD`,
+Blocks as `barrier_begin`; also on this rank's drive if states are on nvme. Throws
+`MERON_E_ARGUMENT`, `MERON_E_HANDLE`, `MERON_E_STALE`, `MERON_E_DUPLICATE`, `MERON_E_NO_MEMORY`,
+`MERON_E_IO`, `MERON_E_NOT_FOUND`, `MERON_E_NO_SPACE`, `MERON_E_TIMEOUT`, `MERON_E_PEER_DEAD`,
 `MERON_E_PEER_CLOSED`, `MERON_E_MISMATCH`, `MERON_E_ABORTED`, `MERON_E_AUTH`, `MERON_E_VERSION`.
 """
 adagrad(units; options...) = make_optimizer(
@@ -103,9 +103,9 @@ that takes long, the log reports the progress. Collective over the units' group.
 - `weight_decay` = 0.0: 0 or more.
 - `max_norm` = 0.0: gradients are scaled to at most this global 2-norm; 0: no clipping.
 
-Blocks on this rank's drive if states are on nvme; never on peers. Throws `MERON_E_ARGUMENT`,
-`MERON_E_HANDLE`, `MERON_E_STALE`, `MERON_E_DUPLICATE`, `MERON_E_NO_MEMORY`, `MERON_E_IO`,
-`MERON_E_NOT_FOUND`, `MERON_E_NO_SPACE`, `MERON_E_TIMEOUT`, `MERON_E_PEER_DEAD`,
+Blocks as `barrier_begin`; also on this rank's drive if states are on nvme. Throws
+`MERON_E_ARGUMENT`, `MERON_E_HANDLE`, `MERON_E_STALE`, `MERON_E_DUPLICATE`, `MERON_E_NO_MEMORY`,
+`MERON_E_IO`, `MERON_E_NOT_FOUND`, `MERON_E_NO_SPACE`, `MERON_E_TIMEOUT`, `MERON_E_PEER_DEAD`,
 `MERON_E_PEER_CLOSED`, `MERON_E_MISMATCH`, `MERON_E_ABORTED`, `MERON_E_AUTH`, `MERON_E_VERSION`.
 """
 lion(units; options...) = make_optimizer(
@@ -132,9 +132,9 @@ that takes long, the log reports the progress. Collective over the units' group.
 - `weight_decay` = 0.0: 0 or more.
 - `max_norm` = 0.0: gradients are scaled to at most this global 2-norm; 0: no clipping.
 
-Blocks on this rank's drive if states are on nvme; never on peers. Throws `MERON_E_ARGUMENT`,
-`MERON_E_HANDLE`, `MERON_E_STALE`, `MERON_E_DUPLICATE`, `MERON_E_NO_MEMORY`, `MERON_E_IO`,
-`MERON_E_NOT_FOUND`, `MERON_E_NO_SPACE`, `MERON_E_TIMEOUT`, `MERON_E_PEER_DEAD`,
+Blocks as `barrier_begin`; also on this rank's drive if states are on nvme. Throws
+`MERON_E_ARGUMENT`, `MERON_E_HANDLE`, `MERON_E_STALE`, `MERON_E_DUPLICATE`, `MERON_E_NO_MEMORY`,
+`MERON_E_IO`, `MERON_E_NOT_FOUND`, `MERON_E_NO_SPACE`, `MERON_E_TIMEOUT`, `MERON_E_PEER_DEAD`,
 `MERON_E_PEER_CLOSED`, `MERON_E_MISMATCH`, `MERON_E_ABORTED`, `MERON_E_AUTH`, `MERON_E_VERSION`.
 """
 sgd(units; options...) = make_optimizer(

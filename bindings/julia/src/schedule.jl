@@ -34,7 +34,8 @@ and the memory of views:
 The calls alone determine the gathers, so ranks that make the same calls stay in step. Let one task
 at a time use it.
 
-Throws `MERON_E_ARGUMENT`, `MERON_E_DUPLICATE` (a unit twice). Never blocks.
+Throws `MERON_E_ARGUMENT`, `MERON_E_DUPLICATE` (a unit twice).
+Blocks if this rank is 1,024 calls ahead of a peer.
 """
 mutable struct Schedule <: Owner
     id::UInt64
@@ -92,7 +93,8 @@ end
 Begins a pass: the forward, and backward if there is one, of a micro-batch. Each `kind`, 0 to 15, has
 its own recorded order. Releases prefetched units that were not used.
 
-Throws `MERON_E_STATE` when units are entered (see `reset!`). Never blocks.
+Throws `MERON_E_STATE` when units are entered (see `reset!`).
+Blocks if this rank is 1,024 calls ahead of a peer.
 """
 function begin_pass!(schedule::Schedule, kind = 0)
     @check LibMeron.meron_schedule_begin(raw(schedule), kind)
@@ -133,7 +135,7 @@ end
 
 Leaves a unit once; views of its tensors are refused when it was left as often as entered.
 
-Throws `MERON_E_STATE` when it is not entered. Never blocks.
+Throws `MERON_E_STATE` when it is not entered. Blocks if this rank is 1,024 calls ahead of a peer.
 """
 function leave!(schedule::Schedule, unit)
     place = place_of(schedule, unit)
@@ -171,7 +173,7 @@ end
     reset!(schedule)
 
 Forgets all uses and the pass, and gives everything back: after an exception in the trainer. The
-recorded orders stay. Never blocks.
+recorded orders stay. Blocks while another thread begins an operation.
 """
 function reset!(schedule::Schedule)
     @check LibMeron.meron_schedule_reset(raw(schedule))

@@ -10,8 +10,8 @@ params' group.
 - `name`: unique in the context, 1 to 512 bytes of UTF-8.
 - `params`: of one group, none of them in a unit. `unit.params` has them.
 
-Throws `MERON_E_DUPLICATE`, `MERON_E_NO_MEMORY` (with figures), `MERON_E_ARGUMENT`. Never blocks on
-peers.
+Throws `MERON_E_DUPLICATE`, `MERON_E_NO_MEMORY` (with figures), `MERON_E_ARGUMENT`. Blocks if this
+rank is 1,024 calls ahead of a peer.
 """
 mutable struct Unit <: Owner
     id::UInt64

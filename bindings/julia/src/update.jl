@@ -98,7 +98,8 @@ Writes this rank's part of `param` from the whole tensor; every rank passes equa
 is an f32 master copy. Other numbers than Float32, BFloat16 and Float16 go by way of Float32; arrays
 that are not contiguous are copied.
 
-Throws `MERON_E_ARGUMENT` for another size, or a param of no unit of the update. Never blocks.
+Throws `MERON_E_ARGUMENT` for another size, or a param of no unit of the update.
+Blocks while another thread begins an operation.
 """
 function write!(writing::Update, param::Param, values)
     array = as_source(values, param.size, param.name)

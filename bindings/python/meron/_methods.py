@@ -40,10 +40,12 @@ class GroupMethods(Handled):
     def barrier_begin(self) -> Future:
         """Begins a barrier: the future ends when every rank of the group has begun it.
 
-        Never blocks.
+        Blocks if this rank is 1,024 calls ahead of a peer, until that peer has followed, at
+        most the deadline; and while another thread of this rank begins an operation.
 
-        Raises ArgumentError, HandleError, StaleError, DeadlineError, PeerDeadError,
-        PeerClosedError, MismatchError, AbortedError, AuthError, VersionError, ForkedError.
+        Raises ArgumentError, HandleError, StaleError, CancelledError, DeadlineError,
+        PeerDeadError, PeerClosedError, MismatchError, AbortedError, AuthError, VersionError,
+        ForkedError.
         """
         return begin(self._context, lib.meron_barrier_begin, self._for_call())
 
@@ -66,7 +68,7 @@ class UnitMethods(Handled):
         """Declares the reduced gradient of a unit as used by an optimizer of the trainer's own. If
         the codec has feedback, the next gradient makes up for what was lost of this one.
 
-        Never blocks.
+        Blocks only while another thread of this rank begins an operation.
 
         Raises StateError (there is none, or a reduction or step is pending), HandleError,
         StaleError.
@@ -80,7 +82,8 @@ class UnitMethods(Handled):
 
         `factor`: of the next gradients to those before, 0 or more; 0 drops the feedback.
 
-        Blocks if there is feedback, while a save copies it; else never.
+        Blocks while another thread of this rank begins an operation and, if there is feedback,
+        while a save copies it.
 
         Raises ArgumentError (the factor), StateError (a reduction is pending), HandleError,
         StaleError.
@@ -124,7 +127,7 @@ class ScheduleMethods(Handled):
         optimizer step, which need all leases released. The pass and the recorded orders stay.
         Local.
 
-        Never blocks.
+        Blocks only while another thread of this rank begins an operation.
 
         Raises StateError (names the units that are entered), HandleError, StaleError,
         ForkedError.
@@ -135,7 +138,7 @@ class ScheduleMethods(Handled):
         """Drops all uses and the pass, and releases all units. Call it after an exception in the
         trainer. The recorded orders stay. Local.
 
-        Never blocks.
+        Blocks only while another thread of this rank begins an operation.
 
         Raises HandleError, StaleError, ForkedError.
         """

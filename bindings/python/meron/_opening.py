@@ -53,11 +53,12 @@ def open(
         arena_reserve: bytes of address space, twice per window; None is the host's memory.
         threads: for compute on this rank; None is cores / ranks of this host.
         log: function of (level, message), levels as in `logging`, or a logging.Logger; None writes
-            warnings and errors to stderr. It may be called on any thread that is inside a call,
-            and must not call Meron. Its exceptions go to sys.unraisablehook.
+            warnings and errors to stderr. It may be called on any thread that is inside a call.
+            It may only look and release: each other call in it raises a StateError. Its exceptions
+            go to sys.unraisablehook.
         should_stop: called about ten times a second while a call waits; True ends the wait with a
-            CancelledError, an exception of its own is raised by the call that waits. It must not
-            call Meron. Signals (Ctrl-C) are looked at in any case.
+            CancelledError, an exception of its own is raised by the call that waits. It may only
+            look and release, as `log`. Signals (Ctrl-C) are looked at in any case.
         custom: the transport between hosts for "cluster". As `transport` it joins all ranks.
         device: what this rank computes on: "cuda" (the calling thread's current device), "cuda:1";
             "emulated", memory of the host and threads, for tests without a device; None is the

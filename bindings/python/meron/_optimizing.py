@@ -21,7 +21,7 @@ class Optimizing(BaseContext):
     existing data; if that takes long, the log reports the progress. Collective over the units'
     group.
 
-    Blocks on this rank's drive if states are on nvme; never on peers.
+    Blocks as `barrier_begin`; also on this rank's drive if states are on nvme.
 
     Raises ArgumentError, HandleError, StaleError, DuplicateError, OutOfMemoryError,
     InputOutputError, NotFoundError, NoSpaceError, DeadlineError, PeerDeadError,

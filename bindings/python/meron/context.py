@@ -112,7 +112,8 @@ class Context(Saving, Optimizing, ContextMethods):
         Args:
             ranks: world ranks, each once, in the group's order.
 
-        Raises ArgumentError for a rank beyond the world or twice. Never blocks.
+        Raises ArgumentError for a rank beyond the world or twice.
+        Blocks if this rank is 1,024 calls ahead of a peer.
         """
         table = new("int32_t[]", list(ranks))
         group = Group(self, lib.meron_group_create, self._handle, table, len(table))
@@ -137,7 +138,8 @@ class Context(Saving, Optimizing, ContextMethods):
             frozen: it gets no gradient and no optimizer state.
             group: the ranks that share it; None is the world.
 
-        Raises ArgumentError, DuplicateError, MismatchError. Never blocks.
+        Raises ArgumentError, DuplicateError, MismatchError.
+        Blocks if this rank is 1,024 calls ahead of a peer.
         """
         return register(self, name, shape, dtype, frozen, group)
 
@@ -150,8 +152,8 @@ class Context(Saving, Optimizing, ContextMethods):
             name: unique in the context, 1 to 512 bytes of UTF-8.
             params: of one group, none of them in a unit.
 
-        Raises DuplicateError, OutOfMemoryError (with figures), ArgumentError, GroupError. Never
-        blocks on peers.
+        Raises DuplicateError, OutOfMemoryError (with figures), ArgumentError, GroupError.
+        Blocks if this rank is 1,024 calls ahead of a peer.
         """
         return Unit(self, name, params)
 
@@ -207,7 +209,8 @@ class Context(Saving, Optimizing, ContextMethods):
                 (torch.cuda.Stream.cuda_stream); 0 is the default stream. It lives as long as the
                 schedule.
 
-        Raises ArgumentError, DuplicateError, MismatchError. Never blocks.
+        Raises ArgumentError, DuplicateError, MismatchError.
+        Blocks if this rank is 1,024 calls ahead of a peer.
         """
         self._require_open()
         return Schedule(

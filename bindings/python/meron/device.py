@@ -123,7 +123,8 @@ class DeviceAllocator(abc.ABC):
 
     Pass an instance as `meron.open(device=..., allocator=...)`; it is kept until the process ends,
     because tensors may outlive the context. Its methods are called on any thread that is inside a
-    call, under locks of the library: they must not call Meron, and not wait for work of the device.
+    call. They may only look and release, as `meron.open` says of `log`, and must not wait for work
+    of the device.
     Their exceptions go to sys.unraisablehook.
     """
 

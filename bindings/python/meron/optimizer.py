@@ -295,7 +295,7 @@ class Optimizer(OptimizerMethods, Owner):
             The group's number: 1, 2, ...
 
         Raises ArgumentError, DuplicateError (a param is in a group already), StateError (a step is
-        under way). Never blocks.
+        under way). Blocks while another thread begins an operation.
         """
         group = self._group_of(self.group(0), lr, betas, eps, weight_decay, lr_decay)
         handles = handles_of(params, Param)

@@ -99,8 +99,8 @@ class Schedule(ScheduleMethods, Owner):
             kind: 0 to 15; each has a recorded order of its own, e.g. 0 for training and 1 for
                 evaluation.
 
-        Releases prefetched units that were not used. Local; never blocks. Raises StateError if
-        units are entered (see `reset`), ArgumentError.
+        Releases prefetched units that were not used. Local; blocks if this rank is 1,024 calls
+        ahead of a peer. Raises StateError if units are entered (see `reset`), ArgumentError.
         """
         call(lib.meron_schedule_begin, self._for_call(), kind)
 
@@ -136,7 +136,10 @@ class Schedule(ScheduleMethods, Owner):
         return not status
 
     def leave(self, index: int) -> None:
-        """Leaves a unit once. Local; never blocks. Raises StateError when it is not entered."""
+        """Leaves a unit once. Local; blocks if this rank is 1,024 calls ahead of a peer.
+
+        Raises StateError when it is not entered.
+        """
         handle = self._handle
         if handle is None or self._context._lifetime is None:
             self._for_call()

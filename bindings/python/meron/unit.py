@@ -280,7 +280,7 @@ class Unit(UnitMethods, Owner):
         Meron's optimizer takes norm, clipping and overflows from what it finds there.
 
         Raises StateError when no reduction at a boundary has ended, ArgumentError for a param of
-        another unit. Never blocks.
+        another unit. Blocks while another thread begins an operation.
         """
         keep = self._keep(param)
         view = new("meron_view *")

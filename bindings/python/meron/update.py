@@ -79,7 +79,8 @@ class Update(Owner):
             value: of the param's shape; converted to its dtype, and kept as f32 too where there is
                 an f32 master copy. Other numbers than f32, bf16 and f16 go by way of f32.
 
-        Raises ArgumentError for another shape or a param of no unit of the update. Never blocks.
+        Raises ArgumentError for another shape or a param of no unit of the update.
+        Blocks while another thread begins an operation.
         """
         handle = self._open_handle()
         array, code = as_source(value, require_param(param).shape, param.name)

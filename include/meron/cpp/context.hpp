@@ -45,11 +45,12 @@ struct ContextOptions {
   DeviceAllocator* allocator = nullptr;
 
   // Receives log messages; without it warnings and errors go to stderr. Called from any thread that
-  // is inside a call; must not call Meron. Its exceptions are dropped, because no call has failed.
+  // is inside a call. It may only look and release: see the rule of callbacks in meron/meron.h. Its
+  // exceptions are dropped, because no call has failed.
   std::function<void(LogLevel, std::string_view)> log;
   // Called about ten times a second while a call waits: true, or an exception, ends the wait with
-  // MERON_E_CANCELLED, whose cause() is the exception. The operation continues. Must not call
-  // Meron.
+  // MERON_E_CANCELLED, whose cause() is the exception. The operation continues. It may only look
+  // and release: see the rule of callbacks in meron/meron.h.
   std::function<bool()> should_stop;
   // Moves the bytes for the transport "custom", and between hosts for "cluster". The context keeps
   // it alive.

@@ -10,8 +10,8 @@ namespace meron {
 inline namespace v1 {
 
 // Allocates the memory of a context's device, from a framework's cache for example. Called by any
-// thread that is inside a call, under locks of the library: it must not call Meron, and not wait
-// for work of the device.
+// thread that is inside a call. It may only look and release: see the rule of callbacks in
+// meron/meron.h. It must not wait for work of the device.
 class DeviceAllocator {
  public:
   virtual ~DeviceAllocator() = default;

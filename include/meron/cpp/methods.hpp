@@ -27,9 +27,9 @@ class ContextMethods {
   const char* transport() const { return detail::receive(meron_context_transport, raw()); }
   // Advances every operation of this context that can advance, without waiting. Waits do the
   // same; a trainer that computes for long between begin and wait may call it in between. Never
-  // blocks on peers; computes. Throws MERON_E_HANDLE, MERON_E_STALE, MERON_E_CANCELLED,
-  // MERON_E_TIMEOUT, MERON_E_PEER_DEAD, MERON_E_PEER_CLOSED, MERON_E_MISMATCH, MERON_E_ABORTED,
-  // MERON_E_FORKED.
+  // blocks on peers; computes. Throws MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE,
+  // MERON_E_CANCELLED, MERON_E_TIMEOUT, MERON_E_PEER_DEAD, MERON_E_PEER_CLOSED,
+  // MERON_E_MISMATCH, MERON_E_ABORTED, MERON_E_FORKED.
   void progress() const { detail::call(meron_context_progress, raw()); }
   // The flight recorder: the last operations (up to 1,024) of every rank of the world, as JSON.
   // Works on a broken group too. Never blocks. Throws MERON_E_ARGUMENT, MERON_E_HANDLE,
@@ -71,8 +71,10 @@ class GroupMethods {
   void abort(Text reason = nullptr) const {
     detail::call(meron_group_abort, raw(), reason.c_str());
   }
-  // Begins a barrier: the future ends when every rank of the group has begun it. Never blocks.
-  // Throws MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_TIMEOUT, MERON_E_PEER_DEAD,
+  // Begins a barrier: the future ends when every rank of the group has begun it. Blocks if this
+  // rank is 1,024 calls ahead of a peer, until that peer has followed, at most the deadline;
+  // and while another thread of this rank begins an operation. Throws MERON_E_ARGUMENT,
+  // MERON_E_HANDLE, MERON_E_STALE, MERON_E_CANCELLED, MERON_E_TIMEOUT, MERON_E_PEER_DEAD,
   // MERON_E_PEER_CLOSED, MERON_E_MISMATCH, MERON_E_ABORTED, MERON_E_AUTH, MERON_E_VERSION,
   // MERON_E_FORKED.
   [[nodiscard]] Future barrier_begin() const {
@@ -92,16 +94,17 @@ template <class Self>
 class UnitMethods {
  public:
   // Declares the reduced gradient of a unit as used by an optimizer of the trainer's own. If
-  // the codec has feedback, the next gradient makes up for what was lost of this one. Never
-  // blocks. Throws MERON_E_STATE (there is none, or a reduction or step is pending),
-  // MERON_E_HANDLE, MERON_E_STALE.
+  // the codec has feedback, the next gradient makes up for what was lost of this one. Blocks
+  // only while another thread of this rank begins an operation. Throws MERON_E_STATE (there is
+  // none, or a reduction or step is pending), MERON_E_HANDLE, MERON_E_STALE.
   void consume() const { detail::call(meron_reduce_consume, raw()); }
   // Multiplies the codec's feedback, which is what it has lost of gradients so far. Call it if
   // a loss scale changes that is not a part of options.divisor, with the new scale divided by
   // the old one. Does nothing if the plan has no feedback. `factor`: of the next gradients to
-  // those before, 0 or more; 0 drops the feedback. Blocks if there is feedback, while a save
-  // copies it; else never. Throws MERON_E_ARGUMENT (the factor), MERON_E_STATE (a reduction is
-  // pending), MERON_E_HANDLE, MERON_E_STALE.
+  // those before, 0 or more; 0 drops the feedback. Blocks while another thread of this rank
+  // begins an operation and, if there is feedback, while a save copies it. Throws
+  // MERON_E_ARGUMENT (the factor), MERON_E_STATE (a reduction is pending), MERON_E_HANDLE,
+  // MERON_E_STALE.
   void scale_feedback(double factor) const {
     detail::call(meron_reduce_scale_feedback, raw(), factor);
   }
@@ -129,10 +132,10 @@ class OptimizerMethods {
   // update of this rank's shards, publication of the next version. Needs the reduced gradient
   // of every unit, and no lease on any of them on this rank. Collective over the units' group.
   // States on tier nvme are read, updated and written at the same time, piece by piece; nothing
-  // is written before the norm is known to be finite. Never blocks. Throws MERON_E_HANDLE,
-  // MERON_E_STALE, MERON_E_STATE, MERON_E_NONFINITE, MERON_E_IO, MERON_E_CORRUPT,
-  // MERON_E_TIMEOUT, MERON_E_PEER_DEAD, MERON_E_PEER_CLOSED, MERON_E_MISMATCH, MERON_E_ABORTED,
-  // MERON_E_AUTH, MERON_E_VERSION.
+  // is written before the norm is known to be finite. Blocks as `barrier_begin`. Throws
+  // MERON_E_HANDLE, MERON_E_STALE, MERON_E_STATE, MERON_E_NONFINITE, MERON_E_IO,
+  // MERON_E_CORRUPT, MERON_E_TIMEOUT, MERON_E_PEER_DEAD, MERON_E_PEER_CLOSED, MERON_E_MISMATCH,
+  // MERON_E_ABORTED, MERON_E_AUTH, MERON_E_VERSION.
   [[nodiscard]] Future step_begin() const {
     return Future(detail::receive(meron_optimizer_step_begin, raw()));
   }
@@ -176,8 +179,9 @@ class ScheduleMethods {
  public:
   // Releases all units that stay full or were prefetched. Call it before an update or an
   // optimizer step, which need all leases released. The pass and the recorded orders stay.
-  // Local. Never blocks. Throws MERON_E_STATE (names the units that are entered),
-  // MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+  // Local. Blocks only while another thread of this rank begins an operation. Throws
+  // MERON_E_STATE (names the units that are entered), MERON_E_HANDLE, MERON_E_STALE,
+  // MERON_E_FORKED.
   void drop() const { detail::call(meron_schedule_drop, raw()); }
 
  private:

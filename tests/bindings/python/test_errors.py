@@ -85,9 +85,9 @@ def test_they_can_be_pickled(kind: type[meron.Error]) -> None:
 
 def test_an_error_of_the_library_carries_its_fields() -> None:
     with meron.open(0, 1, "self") as ctx:
-        ctx.param("weight", (2,))
+        taken = ctx.param("weight", (2,))
         with pytest.raises(meron.DuplicateError) as caught:
-            ctx.param("weight", (2,))
+            ctx.param(taken.name, (2,))
     error = caught.value
     assert error.status == STATUSES["MERON_E_DUPLICATE"]
     assert error.name == "MERON_E_DUPLICATE"

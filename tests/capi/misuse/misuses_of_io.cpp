@@ -93,7 +93,7 @@ std::vector<Misuse> misuses_of_io() {
       option("single_submit", [](meron_io_options& o) { o.single_submit = 2; }),
       option("overlap_events", [](meron_io_options& o) { o.overlap_events = 2; }),
       option("reserved field", [](meron_io_options& o) { o.reserved_0 = 1; }),
-      option("timeout", [](meron_io_options& o) { o.timeout_ns = -1; }),
+      option("timeout", [](meron_io_options& o) { o.timeout_ns = -2; }),
   };
   add_transfers(all, "no path", MERON_E_ARGUMENT, MERON_E_ARGUMENT, [](Objects&) {
     return Transfer{nullptr, memory, 1, 0};

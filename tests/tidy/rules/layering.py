@@ -15,6 +15,8 @@ WITHOUT_KERNELS = {"base", "os", "plan", "schedule"}
 IO_PART = {
     "capi/io.cpp",
     "capi/call.h",
+    "capi/callbacks.h",
+    "capi/callbacks.cpp",
     "capi/field_ends.h",
     "capi/objects.h",
     "capi/future_kinds.h",

@@ -22,7 +22,8 @@ pub const MERON_VERSION: u32 = 512;
 /// No rank, no peer: the value of a rank field that names no rank.
 pub const MERON_RANK_NONE: i32 = -1;
 
-/// A timeout that leaves the bound to the context's deadline (see meron_context_options).
+/// The only negative timeout: leaves the bound to the context's deadline
+/// (meron_context_options).
 pub const MERON_TIMEOUT_DEFAULT: i32 = -1;
 
 /// Status of a call. 0 is success. A positive value is not an error ("not yet"). Negative
@@ -97,10 +98,10 @@ pub const MERON_BF16: meron_dtype = 1;
 /// A value of meron_dtype.
 pub const MERON_F16: meron_dtype = 2;
 
-/// The error object: owned by the caller who received it, freed by meron_error_free. Every
-/// function that can fail takes an optional `meron_error **` last; pass NULL to ignore the
-/// detail. When a call fails, \*err is set to a new object (or to NULL if no memory was left
-/// for it); when it succeeds, \*err is left as it was.
+/// The error object: the caller who receives it owns it, and frees it by meron_error_free.
+/// Functions that can fail take an optional `meron_error **` last. A failure sets \*err to a
+/// new object (NULL without memory for one), whatever it held: free an earlier one first. A
+/// success leaves it alone. A failure leaves what the call would return (\*out) alone.
 #[repr(C)]
 pub struct meron_error {
     _data: [u8; 0],
@@ -255,23 +256,22 @@ pub const MERON_LOG_WARNING: meron_log_level = 1;
 pub const MERON_LOG_INFO: meron_log_level = 2;
 
 /// Receives log messages: formatted, `length` bytes, NUL-terminated, valid until the callback
-/// returns. May be called from any thread that is inside a call of this library, never while
-/// a lock of the library is held. It may call functions that never block and begin no
-/// operation: queries and releases.
+/// returns. May be called from any thread that is inside a call of this library. It may only
+/// look and release: see the rule of callbacks in meron/meron.h. `user` is used until
+/// meron_context_close has returned.
 pub type meron_log_fn =
     Option<unsafe extern "C" fn(user: *mut c_void, level: meron_log_level, message: *const c_char, length: usize)>;
 
 /// Called about ten times a second while a call waits. A non-zero result ends the wait with
-/// MERON_E_CANCELLED; the operation continues. Called without a lock of the library; it may
-/// call the same functions as meron_log_fn.
+/// MERON_E_CANCELLED; the operation continues. It may only look and release: see the rule of
+/// callbacks in meron/meron.h. `user` is used until meron_context_close has returned.
 pub type meron_should_stop_fn =
     Option<unsafe extern "C" fn(user: *mut c_void) -> i32>;
 
 /// Allocates memory of a device: `bytes` bytes aligned to 256, for later work on `stream`.
 /// NULL: there is none. Like meron_device_release_fn, it may be called by any thread that is
-/// inside a call of this library, without a lock of the library. It may call the same
-/// functions as meron_log_fn (a call that begins an operation returns MERON_E_STATE), and
-/// must not wait for work of the device.
+/// inside a call of this library. It may only look and release: see the rule of callbacks in
+/// meron/meron.h. It must not wait for work of the device.
 pub type meron_device_allocate_fn =
     Option<unsafe extern "C" fn(user: *mut c_void, bytes: u64, stream: *mut c_void) -> *mut c_void>;
 
@@ -329,7 +329,7 @@ pub struct meron_context_options {
     /// MERON_TOKEN_FD or from the variable MERON_TOKEN; if there is none, ranks meet in the
     /// directory that MERON_STORE names
     pub token: *const c_char,
-    /// Deadline of every operation; 0: 600 s
+    /// Deadline of every operation; 0 or -1: 600 s
     pub timeout_ns: i64,
     /// Bytes that this rank may allocate; 0: only the host's limit
     pub host_memory_limit: u64,
@@ -1159,7 +1159,7 @@ pub struct meron_io_options {
     pub overlap_events: u32,
     /// Must be 0
     pub reserved_0: u32,
-    /// A wait fails after this time without any transfer; 0: 600 s
+    /// A wait fails after this time without any transfer; 0 or -1: 600 s
     pub timeout_ns: i64,
 }
 
@@ -1368,7 +1368,7 @@ extern "C" {
     ///
     /// **Blocks**: never.
     ///
-    /// **Threads**: any, one at a time per error.
+    /// **Threads**: any.
     ///
     /// **Errors**: none.
     pub fn meron_error_code(error: *const meron_error) -> meron_status;
@@ -1528,8 +1528,8 @@ extern "C" {
     /// **Threads**: any; several may wait for one future.
     ///
     /// **Errors**: those of the operation, MERON_E_TIMEOUT, MERON_E_PEER_DEAD, MERON_E_PEER_CLOSED,
-    /// MERON_E_MISMATCH, MERON_E_ABORTED, MERON_E_CANCELLED, MERON_E_HANDLE, MERON_E_STALE,
-    /// MERON_E_FORKED.
+    /// MERON_E_MISMATCH, MERON_E_ABORTED, MERON_E_CANCELLED, MERON_E_ARGUMENT (another negative
+    /// timeout), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
     #[must_use]
     pub fn meron_future_wait(
         future: meron_future,
@@ -1538,8 +1538,8 @@ extern "C" {
     ) -> meron_status;
 
     /// Returns MERON_OK if the operation has succeeded, MERON_IN_PROGRESS if it has not ended,
-    /// else its error. Without `err`, the failure of a save counts as unreported: the next save
-    /// reports it.
+    /// else its error. Without `err`, a failure counts as unseen, and is logged as
+    /// meron_future_release says. Called from a callback, it does not advance the operation.
     ///
     /// **Blocks**: never on peers, a device or a drive; may compute and copy.
     ///
@@ -1550,13 +1550,17 @@ extern "C" {
     pub fn meron_future_poll(future: meron_future, err: *mut *mut meron_error) -> meron_status;
 
     /// Releases a future. A pending operation continues, so that the ranks stay in step; a
-    /// pending gather or update is cancelled (see meron_gather_begin, meron_update_begin).
+    /// pending gather or update is cancelled (see meron_gather_begin, meron_update_begin). If it
+    /// fails, or has failed, and no wait or poll returned the error, that is logged once at level
+    /// MERON_LOG_ERROR, by the next call that waits or by meron_context_close; the failure of a
+    /// save is reported by the next save instead. If the group is broken, one line is logged at
+    /// the close, and none if another call returned the error.
     ///
     /// **Blocks**: never.
     ///
     /// **Threads**: any, also a finalizer's.
     ///
-    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE.
+    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
     pub fn meron_future_release(future: meron_future, err: *mut *mut meron_error) -> meron_status;
 
     /// Creates one of the named plans: "zero0" (everything replicated, as in DDP), "zero1"
@@ -1822,16 +1826,20 @@ extern "C" {
 
     /// Closes the context: pending operations are cancelled, all its handles become stale, views
     /// become invalid, and after the return nothing touches memory that the caller passed to
-    /// operations. DLPack tensors stay readable. Local: it does not wait for peers, but first for
-    /// a pending save of a checkpoint. If should_stop ends that wait, the save is abandoned and
-    /// leaves no checkpoint. Peers that still need this rank get MERON_E_PEER_CLOSED.
+    /// operations. DLPack tensors stay readable. Nothing uses log_user and should_stop_user
+    /// afterwards: it waits for callbacks that run on other threads. If a callback closes a
+    /// context, it waits for no callback, and the pointers are used until that callback has
+    /// returned. Local: it does not wait for peers, but first for a pending save of a checkpoint.
+    /// If should_stop ends that wait, the save is abandoned and leaves no checkpoint. Peers that
+    /// still need this rank get MERON_E_PEER_CLOSED.
     ///
-    /// **Blocks**: on such a save; else at most until calls of other threads on this context have
-    /// ended (5 s).
+    /// **Blocks**: on such a save and on such callbacks, without a deadline; else at most until calls
+    /// of other threads on this context have ended (5 s).
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE (closed already).
+    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE (closed already), MERON_E_STATE (from an allocator
+    /// or a transport), MERON_E_FORKED.
     pub fn meron_context_close(
         context: meron_context,
         err: *mut *mut meron_error,
@@ -1970,8 +1978,8 @@ extern "C" {
     ///
     /// **Ownership**: the caller releases \*out.
     ///
-    /// **Blocks**: never; but if the plan has parameters on tier device, until the ranks of the group
-    /// have called it, because it connects their devices.
+    /// **Blocks**: as meron_barrier_begin; if the plan has parameters on tier device, also until the
+    /// ranks of the group have called it, because it connects their devices.
     ///
     /// **Threads**: any.
     ///
@@ -2049,11 +2057,12 @@ extern "C" {
     ///
     /// **Ownership**: the caller releases \*out.
     ///
-    /// **Blocks**: never.
+    /// **Blocks**: if this rank is 1,024 calls ahead of a peer, until that peer has followed, at most
+    /// the deadline; and while another thread of this rank begins an operation.
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: as meron_group_rank, -3xx.
+    /// **Errors**: as meron_group_rank, MERON_E_CANCELLED (nothing was begun), -3xx.
     #[must_use]
     pub fn meron_barrier_begin(
         out: *mut meron_future,
@@ -2067,11 +2076,11 @@ extern "C" {
     ///
     /// **Ownership**: `data` must stay valid until the future has ended.
     ///
-    /// **Blocks**: never.
+    /// **Blocks**: as meron_barrier_begin.
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: MERON_E_ARGUMENT, as meron_group_rank, -3xx.
+    /// **Errors**: MERON_E_ARGUMENT, as meron_barrier_begin.
     #[must_use]
     pub fn meron_broadcast_begin(
         out: *mut meron_future,
@@ -2088,11 +2097,11 @@ extern "C" {
     ///
     /// **Ownership**: `data` must stay valid until the future has ended.
     ///
-    /// **Blocks**: never.
+    /// **Blocks**: as meron_barrier_begin.
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: MERON_E_ARGUMENT, as meron_group_rank, -3xx.
+    /// **Errors**: MERON_E_ARGUMENT, as meron_barrier_begin.
     #[must_use]
     pub fn meron_all_reduce_begin(
         out: *mut meron_future,
@@ -2110,7 +2119,7 @@ extern "C" {
     ///
     /// **Threads**: any, also a finalizer's.
     ///
-    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE.
+    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
     pub fn meron_group_release(group: meron_group, err: *mut *mut meron_error) -> meron_status;
 
     /// Fills the first `struct_size` bytes of \*desc with the initial value (for languages
@@ -2136,7 +2145,7 @@ extern "C" {
     ///
     /// **Ownership**: the caller releases \*out.
     ///
-    /// **Blocks**: never.
+    /// **Blocks**: as meron_barrier_begin.
     ///
     /// **Threads**: any.
     ///
@@ -2188,7 +2197,7 @@ extern "C" {
     ///
     /// **Threads**: any, also a finalizer's.
     ///
-    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE.
+    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
     pub fn meron_param_release(param: meron_param, err: *mut *mut meron_error) -> meron_status;
 
     /// Creates a unit and reserves its memory on this rank according to the plan; values are zero
@@ -2202,7 +2211,7 @@ extern "C" {
     /// **Ownership**: the caller releases \*out; the memory stays until meron_unit_destroy or until
     /// the context is closed, because peers may read it.
     ///
-    /// **Blocks**: never on peers.
+    /// **Blocks**: as meron_barrier_begin.
     ///
     /// **Threads**: any.
     ///
@@ -2261,7 +2270,7 @@ extern "C" {
     ///
     /// **Threads**: any, also a finalizer's.
     ///
-    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE.
+    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
     pub fn meron_unit_release(unit: meron_unit, err: *mut *mut meron_error) -> meron_status;
 
     /// Begins an update of some units: requests that every rank release the current version.
@@ -2276,7 +2285,7 @@ extern "C" {
     /// MERON_E_ABORTED on every rank, because partly written values must not be published and
     /// peers continue the update.
     ///
-    /// **Blocks**: never.
+    /// **Blocks**: as meron_barrier_begin.
     ///
     /// **Threads**: any.
     ///
@@ -2317,7 +2326,7 @@ extern "C" {
     ///
     /// **Ownership**: `data` is only read, during the call.
     ///
-    /// **Blocks**: never.
+    /// **Blocks**: only while another thread of this rank begins an operation.
     ///
     /// **Threads**: any.
     ///
@@ -2335,7 +2344,7 @@ extern "C" {
     /// Publishes the written shards as the next version and ends the update; the handle becomes
     /// stale. Elements that were not written keep their values.
     ///
-    /// **Blocks**: never.
+    /// **Blocks**: only while another thread of this rank begins an operation.
     ///
     /// **Threads**: any.
     ///
@@ -2368,7 +2377,7 @@ extern "C" {
     ///
     /// **Ownership**: the caller releases \*out.
     ///
-    /// **Blocks**: on this rank's drive if states are on nvme; never on peers.
+    /// **Blocks**: as meron_barrier_begin; also on this rank's drive if states are on nvme.
     ///
     /// **Threads**: any.
     ///
@@ -2437,7 +2446,7 @@ extern "C" {
     /// - `params`: `count` params that this optimizer trains, all of group 0.
     /// - `group`: copied.
     ///
-    /// **Blocks**: never.
+    /// **Blocks**: only while another thread of this rank begins an operation.
     ///
     /// **Threads**: any, not during a step.
     ///
@@ -2499,7 +2508,7 @@ extern "C" {
     ///
     /// **Ownership**: the caller releases \*out.
     ///
-    /// **Blocks**: never.
+    /// **Blocks**: as meron_barrier_begin.
     ///
     /// **Threads**: any.
     ///
@@ -2729,7 +2738,7 @@ extern "C" {
     ///
     /// **Threads**: any, also a finalizer's.
     ///
-    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE.
+    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
     pub fn meron_optimizer_release(
         optimizer: meron_optimizer,
         err: *mut *mut meron_error,
@@ -2792,7 +2801,8 @@ extern "C" {
     /// **Ownership**: texts and arrays are copied; the memory at a tensor's `data` must not change
     /// until meron_checkpoint_wait_copied; the caller releases \*out.
     ///
-    /// **Blocks**: until the previous save has ended.
+    /// **Blocks**: as meron_barrier_begin; also until the previous save has ended, without a
+    /// deadline.
     ///
     /// **Threads**: any.
     ///
@@ -2818,7 +2828,7 @@ extern "C" {
     ///
     /// - `timeout_ns`: nanoseconds; MERON_TIMEOUT_DEFAULT: without bound.
     ///
-    /// **Blocks**: on the drive.
+    /// **Blocks**: on the drive; by default without a deadline.
     ///
     /// **Threads**: any.
     ///
@@ -3028,7 +3038,7 @@ extern "C" {
     ///
     /// **Threads**: any, also a finalizer's.
     ///
-    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE.
+    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
     pub fn meron_checkpoint_release(
         checkpoint: meron_checkpoint,
         err: *mut *mut meron_error,
@@ -3109,7 +3119,7 @@ extern "C" {
     /// views invalid: on a device the caller must first wait for all work that uses them (or see
     /// meron_gather_release_on_stream).
     ///
-    /// **Blocks**: only if this rank is 1,024 operations ahead of a peer.
+    /// **Blocks**: as meron_barrier_begin.
     ///
     /// **Threads**: any.
     ///
@@ -3542,7 +3552,7 @@ extern "C" {
     /// on the device until the reduction has ended: do not change these before a wait for the
     /// future, or meron_reduce_wait, has returned.
     ///
-    /// **Blocks**: as meron_gradient_view when sources are given.
+    /// **Blocks**: as meron_barrier_begin; when sources are given, also as meron_gradient_view.
     ///
     /// **Threads**: any.
     ///
@@ -3587,7 +3597,7 @@ extern "C" {
     /// **Ownership**: borrowed until the next gradient of the unit is begun, a step, or
     /// meron_reduce_discard.
     ///
-    /// **Blocks**: never.
+    /// **Blocks**: only while another thread of this rank begins an operation.
     ///
     /// **Threads**: any.
     ///
@@ -3612,8 +3622,8 @@ extern "C" {
     ///
     /// **Ownership**: the caller releases \*out.
     ///
-    /// **Blocks**: under a plan that keeps full gradients as meron_gradient_view, else never on
-    /// peers.
+    /// **Blocks**: as meron_barrier_begin; under a plan that keeps full gradients, also as
+    /// meron_gradient_view.
     ///
     /// **Threads**: any.
     ///
@@ -3631,7 +3641,7 @@ extern "C" {
     /// Declares the reduced gradient of a unit as used by an optimizer of the trainer's own. If
     /// the codec has feedback, the next gradient makes up for what was lost of this one.
     ///
-    /// **Blocks**: never.
+    /// **Blocks**: only while another thread of this rank begins an operation.
     ///
     /// **Threads**: any.
     ///
@@ -3645,7 +3655,8 @@ extern "C" {
     /// of this gradient, is thrown away too. Call meron_reduce_consume instead if an optimizer
     /// has used the gradient.
     ///
-    /// **Blocks**: if there is feedback, while a save copies it; else never.
+    /// **Blocks**: while another thread of this rank begins an operation and, if there is feedback,
+    /// while a save copies it.
     ///
     /// **Threads**: any.
     ///
@@ -3660,7 +3671,8 @@ extern "C" {
     ///
     /// - `factor`: of the next gradients to those before, 0 or more; 0 drops the feedback.
     ///
-    /// **Blocks**: if there is feedback, while a save copies it; else never.
+    /// **Blocks**: while another thread of this rank begins an operation and, if there is feedback,
+    /// while a save copies it.
     ///
     /// **Threads**: any.
     ///
@@ -3698,7 +3710,7 @@ extern "C" {
     /// **Ownership**: the caller releases \*out; a stream in the options must live as long as the
     /// schedule.
     ///
-    /// **Blocks**: never.
+    /// **Blocks**: as meron_barrier_begin.
     ///
     /// **Threads**: any.
     ///
@@ -3719,7 +3731,7 @@ extern "C" {
     ///
     /// - `kind`: below MERON_SCHEDULE_KINDS; for example 0 for training and 1 for evaluation.
     ///
-    /// **Blocks**: never.
+    /// **Blocks**: as meron_barrier_begin.
     ///
     /// **Threads**: any.
     ///
@@ -3763,7 +3775,7 @@ extern "C" {
     /// released, unless the options keep it full. Local, but in the same position among the
     /// enters on all ranks.
     ///
-    /// **Blocks**: never.
+    /// **Blocks**: as meron_barrier_begin.
     ///
     /// **Threads**: any.
     ///
@@ -3799,7 +3811,7 @@ extern "C" {
     /// optimizer step, which need all leases released. The pass and the recorded orders stay.
     /// Local.
     ///
-    /// **Blocks**: never.
+    /// **Blocks**: only while another thread of this rank begins an operation.
     ///
     /// **Threads**: any.
     ///
@@ -3814,7 +3826,7 @@ extern "C" {
     /// Drops all uses and the pass, and releases all units. Call it after an exception in the
     /// trainer. The recorded orders stay. Local.
     ///
-    /// **Blocks**: never.
+    /// **Blocks**: only while another thread of this rank begins an operation.
     ///
     /// **Threads**: any.
     ///
@@ -3847,7 +3859,7 @@ extern "C" {
     ///
     /// **Threads**: any, also a finalizer's.
     ///
-    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE.
+    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
     pub fn meron_schedule_release(
         schedule: meron_schedule,
         err: *mut *mut meron_error,

@@ -40,8 +40,8 @@ impl Default for Stream {
 /// The program's own allocator of the device's memory, given to
 /// [`ContextOptions::allocator`](crate::ContextOptions::allocator).
 ///
-/// It may be called by any thread that is inside a call of this crate. It must not call this crate, and
-/// not wait for work of the device. A panic in it ends there: in
+/// It may be called by any thread that is inside a call of this crate. It may only look and release, as
+/// [`ContextOptions::log`](crate::ContextOptions::log), and must not wait for work of the device. A panic in it ends there: in
 /// [`allocate`](DeviceAllocator::allocate) there is no memory then.
 ///
 /// # Safety

@@ -82,13 +82,15 @@ impl Group {
 
     /// Begins a barrier: the future ends when every rank of the group has begun it.
     ///
-    /// Never blocks.
+    /// Blocks if this rank is 1,024 calls ahead of a peer, until that peer has followed, at most
+    /// the deadline; and while another thread of this rank begins an operation.
     ///
     /// # Errors
     ///
-    /// `ErrorKind::Argument`, `ErrorKind::Handle`, `ErrorKind::Stale`, `ErrorKind::Timeout`,
-    /// `ErrorKind::PeerDead`, `ErrorKind::PeerClosed`, `ErrorKind::Mismatch`,
-    /// `ErrorKind::Aborted`, `ErrorKind::Auth`, `ErrorKind::Version`, `ErrorKind::Forked`.
+    /// `ErrorKind::Argument`, `ErrorKind::Handle`, `ErrorKind::Stale`, `ErrorKind::Cancelled`,
+    /// `ErrorKind::Timeout`, `ErrorKind::PeerDead`, `ErrorKind::PeerClosed`,
+    /// `ErrorKind::Mismatch`, `ErrorKind::Aborted`, `ErrorKind::Auth`, `ErrorKind::Version`,
+    /// `ErrorKind::Forked`.
     pub fn barrier_begin(&self) -> Result<Operation> {
         let handle = self.for_call()?;
         // SAFETY: a wrong handle gives an error; texts live during the call.
@@ -106,7 +108,7 @@ impl Unit {
     /// Declares the reduced gradient of a unit as used by an optimizer of the trainer's own. If
     /// the codec has feedback, the next gradient makes up for what was lost of this one.
     ///
-    /// Never blocks.
+    /// Blocks only while another thread of this rank begins an operation.
     ///
     /// # Errors
     ///
@@ -124,7 +126,8 @@ impl Unit {
     ///
     /// `factor`: of the next gradients to those before, 0 or more; 0 drops the feedback.
     ///
-    /// Blocks if there is feedback, while a save copies it; else never.
+    /// Blocks while another thread of this rank begins an operation and, if there is feedback,
+    /// while a save copies it.
     ///
     /// # Errors
     ///
@@ -193,7 +196,7 @@ impl Schedule {
     /// optimizer step, which need all leases released. The pass and the recorded orders stay.
     /// Local.
     ///
-    /// Never blocks.
+    /// Blocks only while another thread of this rank begins an operation.
     ///
     /// # Errors
     ///

@@ -133,16 +133,17 @@ impl ContextOptions {
 
     /// Receives log messages; by default warnings and errors go to stderr.
     ///
-    /// Called on any thread that is inside a call of this crate. It must not call this crate. A panic in
-    /// it ends there, after the panic hook has reported it.
+    /// Called on any thread that is inside a call of this crate. It may only look and release: each other
+    /// call in it is an error of kind [`State`](crate::ErrorKind::State). A panic in it ends there, after
+    /// the panic hook has reported it.
     pub fn log(mut self, log: impl Fn(LogLevel, &str) + Send + Sync + 'static) -> ContextOptions {
         self.callbacks.log = Some(Box::new(log));
         self
     }
 
     /// Asked about ten times a second while a call waits; `true` ends the wait with an error of kind
-    /// [`Cancelled`](crate::ErrorKind::Cancelled). It must not call this crate. A panic in it ends the
-    /// wait too, and the error's message has the panic's.
+    /// [`Cancelled`](crate::ErrorKind::Cancelled). It may only look and release, as [`log`](Self::log). A
+    /// panic in it ends the wait too, and the error's message has the panic's.
     ///
     /// This is how Ctrl-C reaches a wait: a signal handler of the program sets a flag, which the closure
     /// reads.

@@ -13,7 +13,7 @@ impl Context {
     /// overwrite existing data; if that takes long, the log reports the progress. Collective over
     /// the units' group.
     ///
-    /// Blocks on this rank's drive if states are on nvme; never on peers.
+    /// Blocks as `barrier_begin`; also on this rank's drive if states are on nvme.
     ///
     /// # Errors
     ///
@@ -33,7 +33,7 @@ impl Context {
     /// overwrite existing data; if that takes long, the log reports the progress. Collective over
     /// the units' group.
     ///
-    /// Blocks on this rank's drive if states are on nvme; never on peers.
+    /// Blocks as `barrier_begin`; also on this rank's drive if states are on nvme.
     ///
     /// # Errors
     ///
@@ -54,7 +54,7 @@ impl Context {
     /// overwrite existing data; if that takes long, the log reports the progress. Collective over
     /// the units' group.
     ///
-    /// Blocks on this rank's drive if states are on nvme; never on peers.
+    /// Blocks as `barrier_begin`; also on this rank's drive if states are on nvme.
     ///
     /// # Errors
     ///
@@ -74,7 +74,7 @@ impl Context {
     /// overwrite existing data; if that takes long, the log reports the progress. Collective over
     /// the units' group.
     ///
-    /// Blocks on this rank's drive if states are on nvme; never on peers.
+    /// Blocks as `barrier_begin`; also on this rank's drive if states are on nvme.
     ///
     /// # Errors
     ///
@@ -95,7 +95,7 @@ impl Context {
     /// overwrite existing data; if that takes long, the log reports the progress. Collective over
     /// the units' group.
     ///
-    /// Blocks on this rank's drive if states are on nvme; never on peers.
+    /// Blocks as `barrier_begin`; also on this rank's drive if states are on nvme.
     ///
     /// # Errors
     ///

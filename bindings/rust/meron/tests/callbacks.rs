@@ -4,7 +4,7 @@
 mod common;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -63,6 +63,35 @@ fn a_panic_in_should_stop_ends_the_wait() {
             }
         },
     );
+}
+
+#[test]
+fn should_stop_begins_nothing() {
+    let refused = Arc::new(Mutex::new(Vec::new()));
+    let noted = refused.clone();
+    ranks_with(
+        2,
+        "zero3",
+        move |options, rank| {
+            let noted = noted.clone();
+            options.should_stop(move || {
+                if rank == 0 {
+                    let opened = modest().transport("self").rank(0).world_size(1).open();
+                    noted.lock().unwrap().push(opened.err().map(|error| error.kind()));
+                }
+                false
+            })
+        },
+        |context| {
+            if context.rank() == 1 {
+                thread::sleep(Duration::from_millis(400));
+            }
+            context.world().unwrap().barrier().unwrap();
+        },
+    );
+    let refused = refused.lock().unwrap();
+    assert!(!refused.is_empty());
+    assert!(refused.iter().all(|kind| *kind == Some(ErrorKind::State)), "{refused:?}");
 }
 
 #[test]

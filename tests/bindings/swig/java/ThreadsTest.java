@@ -35,6 +35,7 @@ public final class ThreadsTest {
         suite.test("an interrupt while the context opens", ThreadsTest::interruptInOpen);
         suite.test("should_stop ends a wait", ThreadsTest::shouldStop);
         suite.test("what should_stop throws is the cause", ThreadsTest::shouldStopThrows);
+        suite.test("should_stop begins nothing", ThreadsTest::shouldStopBeginsNothing);
         suite.test("a log that throws", ThreadsTest::log);
         suite.finish();
     }
@@ -160,6 +161,33 @@ public final class ThreadsTest {
         final MeronException next = Suite.fails(
                 Status.ARGUMENT, () -> org.meron.Plan.preset("zero9"));
         Suite.check(next.getCause() == null, "the cause belongs to one error");
+    }
+
+    private static void shouldStopBeginsNothing() throws Exception {
+        final Queue<Status> refused = new ConcurrentLinkedQueue<>();
+        final FutureTask<Void> late = new FutureTask<>(() -> {
+            try (Context context =
+                    Context.options().rank(1, 2).transport("local").job("looks").open()) {
+                Thread.sleep(400);
+                context.world().barrier().finish();
+            }
+            return null;
+        });
+        new Thread(late).start();
+        try (Context context = Context.options().rank(0, 2).transport("local").job("looks")
+                        .shouldStop(() -> {
+                            try {
+                                Context.options().rank(0, 1).transport("self").open().close();
+                            } catch (MeronException error) {
+                                refused.add(error.status());
+                            }
+                            return false;
+                        }).open()) {
+            context.world().barrier().finish();
+        }
+        late.get();
+        Suite.check(!refused.isEmpty(), "should_stop was called");
+        for (Status status : refused) Suite.equal(Status.STATE, status);
     }
 
     /** A wait of more than five seconds is warned of; what the sink throws goes to the handler. */

@@ -116,7 +116,8 @@ public final class ContextOptions {
 
     /**
      * Called about ten times a second while a call waits; true, or an exception, ends the wait with
-     * CANCELLED, and the exception becomes its cause. It must not call the library.
+     * CANCELLED, and the exception becomes its cause. It may only look and release: each other call in
+     * it throws an error of status STATE.
      */
     public ContextOptions shouldStop(BooleanSupplier shouldStop) {
         this.shouldStop = shouldStop;

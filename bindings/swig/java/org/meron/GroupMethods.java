@@ -35,10 +35,11 @@ abstract class GroupMethods extends Handle {
     /**
      * Begins a barrier: the future ends when every rank of the group has begun it.
      *
-     * <p>Never blocks.
+     * <p>Blocks if this rank is 1,024 calls ahead of a peer, until that peer has followed, at most
+     * the deadline; and while another thread of this rank begins an operation.
      *
-     * <p>Throws ARGUMENT, HANDLE, STALE, TIMEOUT, PEER_DEAD, PEER_CLOSED, MISMATCH, ABORTED, AUTH,
-     * VERSION, FORKED.
+     * <p>Throws ARGUMENT, HANDLE, STALE, CANCELLED, TIMEOUT, PEER_DEAD, PEER_CLOSED, MISMATCH,
+     * ABORTED, AUTH, VERSION, FORKED.
      */
     public Future barrier() {
         requireOpen();

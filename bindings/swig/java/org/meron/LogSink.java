@@ -2,8 +2,9 @@
 package org.meron;
 
 /**
- * Receives the library's messages. Called on any thread that is inside a call, with no lock held; it
- * must not call the library. Its exceptions go to the thread's UncaughtExceptionHandler.
+ * Receives the library's messages. Called on any thread that is inside a call, with no lock held. It
+ * may only look and release: each other call in it throws an error of status STATE. Its exceptions
+ * go to the thread's UncaughtExceptionHandler.
  */
 @FunctionalInterface
 public interface LogSink {

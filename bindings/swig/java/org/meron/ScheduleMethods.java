@@ -23,7 +23,7 @@ abstract class ScheduleMethods extends Handle {
      * optimizer step, which need all leases released. The pass and the recorded orders stay.
      * Local.
      *
-     * <p>Never blocks.
+     * <p>Blocks only while another thread of this rank begins an operation.
      *
      * <p>Throws STATE (names the units that are entered), HANDLE, STALE, FORKED.
      */

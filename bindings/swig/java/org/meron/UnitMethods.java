@@ -22,7 +22,7 @@ abstract class UnitMethods extends Handle {
      * Declares the reduced gradient of a unit as used by an optimizer of the trainer's own. If
      * the codec has feedback, the next gradient makes up for what was lost of this one.
      *
-     * <p>Never blocks.
+     * <p>Blocks only while another thread of this rank begins an operation.
      *
      * <p>Throws STATE (there is none, or a reduction or step is pending), HANDLE, STALE.
      */
@@ -38,7 +38,8 @@ abstract class UnitMethods extends Handle {
      *
      * <p>`factor`: of the next gradients to those before, 0 or more; 0 drops the feedback.
      *
-     * <p>Blocks if there is feedback, while a save copies it; else never.
+     * <p>Blocks while another thread of this rank begins an operation and, if there is feedback,
+     * while a save copies it.
      *
      * <p>Throws ARGUMENT (the factor), STATE (a reduction is pending), HANDLE, STALE.
      */
