@@ -53,6 +53,11 @@ Result<IoOptions> translate(const meron_io_options& given) {
                  "give nanoseconds, or 0 for 600 s")
         .on("options.timeout_ns");
   }
+  if (given.block_bytes == 0) {
+    return Error(MERON_E_ARGUMENT, "options.block_bytes is 0",
+                 "start from MERON_IO_OPTIONS_INIT, or give a multiple of 4096")
+        .on("options.block_bytes");
+  }
   options.block = given.block_bytes;
   options.depth = given.depth;
   // A value out of range for an int is out of range for the engine, too.
