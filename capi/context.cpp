@@ -30,6 +30,11 @@ constexpr meron_transport kNoTransport = MERON_TRANSPORT_INIT;
 constexpr meron_allocator kNoAllocator = MERON_ALLOCATOR_INIT;
 
 Result<OpenOptions> translate(const meron_context_options& given) {
+  if (given.header_version == 0) {
+    return Error(MERON_E_VERSION, "options was not initialized: its header_version is 0",
+                 "start from MERON_CONTEXT_OPTIONS_INIT or the init function")
+        .on("options");
+  }
   // Before 1.0 a minor version may change the ABI; patch versions do not.
   if (given.header_version >> 8 != MERON_VERSION >> 8) {
     return Error(MERON_E_VERSION,

@@ -49,6 +49,11 @@ Result<IoOptions> translate(const meron_io_options& given) {
   MERON_TRY(check_flag(given.overlap_events, "options.overlap_events"));
   if (given.reserved_0 != 0) return unknown_enum("options.reserved_0", given.reserved_0);
   MERON_TRY(check_timeout(given.timeout_ns));
+  if (given.block_bytes == 0) {
+    return Error(MERON_E_ARGUMENT, "options.block_bytes is 0",
+                 "start from MERON_IO_OPTIONS_INIT, or give a multiple of 4096")
+        .on("options.block_bytes");
+  }
   options.block = given.block_bytes;
   options.depth = given.depth;
   // A value out of range for an int is out of range for the engine, too.

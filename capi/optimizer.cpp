@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <iterator>
+#include <string>
 #include <vector>
 
 #include "capi/guard.h"
@@ -15,19 +17,56 @@ namespace {
 
 constexpr uint64_t kMaxSteps = uint64_t{1} << 53;  // whole numbers of a double
 
+struct RuleDefaults {
+  const char* name;
+  const char* macro;
+  meron_optimizer_options options;
+};
+// By kind.
+constexpr RuleDefaults kRuleDefaults[] = {
+    {"AdamW", "MERON_ADAMW_INIT", MERON_ADAMW_INIT},
+    {"Adam", "MERON_ADAM_INIT", MERON_ADAM_INIT},
+    {"Adagrad", "MERON_ADAGRAD_INIT", MERON_ADAGRAD_INIT},
+    {"Lion", "MERON_LION_INIT", MERON_LION_INIT},
+    {"SGD", "MERON_SGD_INIT", MERON_SGD_INIT},
+};
+static_assert(std::size(kRuleDefaults) == kernels::kRules.size());
+
+Result<const RuleDefaults*> defaults_of(const char* name, meron_optimizer_kind kind) {
+  if (kind < 0 || static_cast<size_t>(kind) >= std::size(kRuleDefaults)) {
+    return unknown_enum(name, kind);
+  }
+  return &kRuleDefaults[kind];
+}
+
+// Checks that a struct started from the defaults of the rule that it is used with. A struct of
+// zeros, or with the defaults of another rule, would train with numbers that nobody chose.
+Status check_start(const char* name, uint32_t defaults_of, UpdateRule rule, const char* advice) {
+  const RuleDefaults& wanted = kRuleDefaults[static_cast<size_t>(rule)];
+  if (defaults_of == wanted.options.defaults_of) return Ok{};
+  if (defaults_of > std::size(kRuleDefaults)) {
+    return unknown_enum(fmt::format("{}.defaults_of", name).c_str(), defaults_of);
+  }
+  const std::string what = defaults_of == 0
+                               ? fmt::format("{} was not initialized: its defaults_of is 0", name)
+                               : fmt::format("{} has the defaults of {}, but the rule is {}", name,
+                                             kRuleDefaults[defaults_of - 1].name, wanted.name);
+  return Error(MERON_E_ARGUMENT, what, advice).on(name);
+}
+
 GroupOptions translate(const meron_param_group& given) {
   return {given.learning_rate, given.beta1,        given.beta2,
           given.epsilon,       given.weight_decay, given.lr_decay};
 }
 
 Result<OptimizerOptions> translate(const meron_optimizer_options& given) {
-  if (given.kind < 0 || static_cast<size_t>(given.kind) >= kernels::kRules.size()) {
-    return unknown_enum("options.kind", given.kind);
-  }
-  if (given.nesterov > 1) return unknown_enum("options.nesterov", given.nesterov);
-  if (given.reserved_0 != 0) return unknown_enum("options.reserved_0", given.reserved_0);
+  MERON_ASSIGN(const RuleDefaults* defaults, defaults_of("options.kind", given.kind));
   OptimizerOptions options;
   options.rule = static_cast<UpdateRule>(given.kind);
+  const std::string advice =
+      fmt::format("start from {} or the rule's init function", defaults->macro);
+  MERON_TRY(check_start("options", given.defaults_of, options.rule, advice.c_str()));
+  if (given.nesterov > 1) return unknown_enum("options.nesterov", given.nesterov);
   options.group = {given.learning_rate, given.beta1,        given.beta2,
                    given.epsilon,       given.weight_decay, given.lr_decay};
   options.max_norm = given.max_norm;
@@ -40,7 +79,8 @@ Result<GroupOptions> read_group(const meron_param_group* group, const Optimizer&
   const meron_param_group defaults = MERON_PARAM_GROUP_INIT;
   MERON_TRY(need(group, "group"));
   MERON_ASSIGN(const meron_param_group given, read_options(group, defaults, "group"));
-  if (given.reserved_0 != 0) return unknown_enum("group.reserved_0", given.reserved_0);
+  MERON_TRY(check_start("group", given.defaults_of, optimizer.options().rule,
+                        "start from a group of this optimizer, such as group 0"));
   const GroupOptions options = translate(given);
   MERON_TRY(validate(optimizer.options(), options));
   return options;
@@ -86,6 +126,14 @@ meron_status meron_optimizer_options_init(meron_optimizer_options* options, size
   return guard("optimizer_options_init", err, [&]() -> Status {
     const meron_optimizer_options initial = MERON_OPTIMIZER_OPTIONS_INIT;
     return init_options(options, struct_size, initial);
+  });
+}
+
+meron_status meron_optimizer_rule_init(meron_optimizer_options* options, size_t struct_size,
+                                       meron_optimizer_kind kind, meron_error** err) {
+  return guard("optimizer_rule_init", err, [&]() -> Status {
+    MERON_ASSIGN(const RuleDefaults* defaults, defaults_of("kind", kind));
+    return init_options(options, struct_size, defaults->options);
   });
 }
 
@@ -177,6 +225,8 @@ meron_status meron_optimizer_get_param_group(meron_param_group* out, meron_optim
     MERON_TRY(check_number(*holder->value, number));
     const GroupOptions& group = holder->value->group(number);
     meron_param_group result = MERON_PARAM_GROUP_INIT;
+    const auto rule = static_cast<size_t>(holder->value->options().rule);
+    result.defaults_of = kRuleDefaults[rule].options.defaults_of;
     result.learning_rate = group.learning_rate;
     result.beta1 = group.beta1;
     result.beta2 = group.beta2;

@@ -96,7 +96,8 @@ Result<ReduceOptions> to_options(const meron_reduce_options* options) {
   if (given.reserved_0 != 0) return unknown_enum("options.reserved_0", given.reserved_0);
   if (!(given.divisor > 0.0) || !std::isfinite(given.divisor)) {
     return Error(MERON_E_ARGUMENT, fmt::format("options.divisor is {}", given.divisor),
-                 "give a finite number above 0");
+                 given.divisor == 0.0 ? "start from MERON_REDUCE_OPTIONS_INIT, whose divisor is 1"
+                                      : "give a finite number above 0");
   }
   return ReduceOptions{given.op == MERON_MEAN, given.boundary == 1, given.divisor};
 }

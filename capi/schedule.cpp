@@ -21,6 +21,16 @@ Status check_index(const UnitSchedule& schedule, size_t index) {
                "give the unit's index among those that the schedule was made of");
 }
 
+// Limits of zeros are valid for a program that chose them, so zeros alone do not show that a struct
+// was not initialized.
+Status check_initialized(const meron_schedule_options& options) {
+  if (options.initialized == 1) return Ok{};
+  if (options.initialized != 0) return unknown_enum("options.initialized", options.initialized);
+  return Error(MERON_E_ARGUMENT, "options was not initialized: its initialized is 0",
+               "start from MERON_SCHEDULE_OPTIONS_INIT or the init function")
+      .on("options");
+}
+
 Result<SchedulePlace> place_of(Context& context, const meron_schedule_options& options) {
   if (options.place != MERON_PLACE_HOST && options.place != MERON_PLACE_DEVICE) {
     return unknown_enum("options.place", options.place);
@@ -60,7 +70,7 @@ meron_status meron_schedule_create(meron_schedule* out, const meron_unit* units,
     rank = found.context->transport().rank();
     const meron_schedule_options defaults = MERON_SCHEDULE_OPTIONS_INIT;
     MERON_ASSIGN(const meron_schedule_options given, read_options(options, defaults, "options"));
-    if (given.reserved_0 != 0) return unknown_enum("options.reserved_0", given.reserved_0);
+    MERON_TRY(check_initialized(given));
     ScheduleOptions limits;
     limits.prefetch_elements = given.prefetch_elements;
     limits.max_live_elements = given.max_live_elements;

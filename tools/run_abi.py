@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -108,6 +109,7 @@ class Gate:
         snapshot.mkdir(parents=True)
         for header in sorted((self.include / "meron").glob("*.h")):
             shutil.copyfile(header, snapshot / header.name)
+        self.record_ends()
         (self.baseline / "layout.c").write_text(self.layout())
         (self.baseline / "growing.suppr").write_text(self.suppressions())
         with tempfile.TemporaryDirectory() as folder:
@@ -121,6 +123,15 @@ class Gate:
             ]
             text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         (self.baseline / "libmeron.abi").write_text(text)
+
+    def record_ends(self) -> None:
+        """Records the last field of each struct that may grow. A release keeps what it has: smaller
+        structs than those of the first release are no caller's (capi/field_ends.h)."""
+        path = self.baseline / "ends.json"
+        ends = {struct.name: struct.fields[-1].name for struct in self.growing()}
+        if (self.baseline / "released").exists() and path.exists():
+            ends |= json.loads(path.read_text())
+        path.write_text(json.dumps(ends, indent=1) + "\n")
 
     def compile_stub(self, folder: Path) -> Path:
         """A library whose functions do nothing: its debug information says what the headers

@@ -69,6 +69,7 @@
   X(meron_update_write) \
   X(meron_update_publish) \
   X(meron_optimizer_options_init) \
+  X(meron_optimizer_rule_init) \
   X(meron_optimizer_create) \
   X(meron_optimizer_set_learning_rate) \
   X(meron_optimizer_set_max_norm) \
@@ -313,7 +314,7 @@ struct meron_context_options {
 
 /** Counters since the context was opened, and the memory in use now, in bytes. */
 struct meron_stats {
-  uint32_t struct_size; /**< sizeof(meron_stats), set by the caller */
+  uint32_t struct_size; /**< sizeof(meron_stats), as the INIT macro sets it */
   uint32_t reserved_0; /**< 0 */
   uint64_t gather_mapped_bytes; /**< shards of peers read in place, or fetched by devices */
   uint64_t gather_copied_bytes; /**< parts of peers copied */
@@ -340,7 +341,7 @@ struct meron_stats {
 
 /** The plan's predictions for this rank and its current units, in bytes. */
 struct meron_prediction {
-  uint32_t struct_size; /**< sizeof(meron_prediction), set by the caller */
+  uint32_t struct_size; /**< sizeof(meron_prediction), as the INIT macro sets it */
   uint32_t reserved_0; /**< 0 */
   uint64_t param_bytes; /**< of values, held */
   uint64_t gradient_bytes; /**< of gradients, held */
@@ -369,7 +370,7 @@ struct meron_param_desc {
 
 /** Information about a param. */
 struct meron_param_info {
-  uint32_t struct_size; /**< sizeof(meron_param_info), set by the caller */
+  uint32_t struct_size; /**< sizeof(meron_param_info), as the INIT macro sets it */
   meron_dtype dtype;
   uint32_t dims;
   uint32_t frozen;
@@ -386,7 +387,7 @@ struct meron_param_info {
 
 /** Information about a unit. */
 struct meron_unit_info {
-  uint32_t struct_size; /**< sizeof(meron_unit_info), set by the caller */
+  uint32_t struct_size; /**< sizeof(meron_unit_info), as the INIT macro sets it */
   meron_unit_state state;
   uint64_t version; /**< of the values; 0 until the first update */
   uint32_t leases;
@@ -411,26 +412,26 @@ struct meron_view {
   uint64_t reserved_2;
 };
 
-/** Options of an optimizer. */
+/** Options of an optimizer. Start from the INIT macro of the rule, such as MERON_SGD_INIT: each rule has its own defaults, and a struct with the defaults of another rule is refused. */
 struct meron_optimizer_options {
   uint32_t struct_size; /**< sizeof(meron_optimizer_options) */
   meron_optimizer_kind kind;
-  double learning_rate; /**< >= 0; default 1e-3 */
-  double beta1; /**< 0 <= beta1 < 1; default 0.9. SGD: the momentum; 0 keeps no state */
-  double beta2; /**< 0 <= beta2 < 1; default 0.999 */
-  double epsilon; /**< > 0; default 1e-8 */
-  double weight_decay; /**< >= 0; default 0.01 */
+  double learning_rate; /**< >= 0 */
+  double beta1; /**< 0 <= beta1 < 1. SGD: the momentum; 0 keeps no state */
+  double beta2; /**< 0 <= beta2 < 1 */
+  double epsilon; /**< > 0 */
+  double weight_decay; /**< >= 0 */
   double max_norm; /**< gradients are scaled to at most this global 2-norm; 0: no clipping */
   double dampening; /**< SGD: 0 <= dampening < 1; else 0 */
   uint32_t nesterov; /**< SGD with a momentum and no dampening: 1 for Nesterov's; else 0 */
-  uint32_t reserved_0; /**< must be 0 */
+  uint32_t defaults_of; /**< 1 + the kind whose defaults these are; set by the INIT macros and meron_optimizer_rule_init, not by the caller */
   double lr_decay; /**< Adagrad: >= 0; step t has the rate learning_rate / (1 + (t - 1) lr_decay) */
 };
 
-/** Hyperparameters of the params of one group. The rule ignores those that it does not use. */
+/** Hyperparameters of the params of one group. The rule ignores those that it does not use. Start from a group of the optimizer (meron_optimizer_get_param_group). */
 struct meron_param_group {
   uint32_t struct_size; /**< sizeof(meron_param_group) */
-  uint32_t reserved_0; /**< must be 0 */
+  uint32_t defaults_of; /**< as in meron_optimizer_options; meron_optimizer_get_param_group sets it, too */
   double learning_rate; /**< >= 0 */
   double beta1; /**< 0 <= beta1 < 1. SGD: the momentum, 0 in all groups or in none */
   double beta2; /**< 0 <= beta2 < 1 */
@@ -441,7 +442,7 @@ struct meron_param_group {
 
 /** Information about an optimizer. */
 struct meron_optimizer_info {
-  uint32_t struct_size; /**< sizeof(meron_optimizer_info), set by the caller */
+  uint32_t struct_size; /**< sizeof(meron_optimizer_info), as the INIT macro sets it */
   uint32_t reserved_0; /**< 0 */
   uint64_t steps; /**< taken so far, counted from meron_optimizer_set_steps */
   double norm; /**< global 2-norm of the last step's gradients, before clipping */
@@ -481,7 +482,7 @@ struct meron_checkpoint_save_options {
 
 /** Progress of a save. */
 struct meron_checkpoint_progress {
-  uint32_t struct_size; /**< sizeof(meron_checkpoint_progress), set by the caller */
+  uint32_t struct_size; /**< sizeof(meron_checkpoint_progress), as the INIT macro sets it */
   uint32_t saving; /**< 1: a save is pending */
   uint64_t total; /**< bytes that this rank writes; 0: not known yet, or no save */
   uint64_t copied; /**< of these, copied from the units */
@@ -513,7 +514,7 @@ struct meron_checkpoint_load_options {
 
 /** Information about a checkpoint. */
 struct meron_checkpoint_info {
-  uint32_t struct_size; /**< sizeof(meron_checkpoint_info), set by the caller */
+  uint32_t struct_size; /**< sizeof(meron_checkpoint_info), as the INIT macro sets it */
   uint32_t world; /**< ranks that saved it */
   uint64_t step; /**< the caller's count */
   uint64_t bytes; /**< of its files */
@@ -558,7 +559,7 @@ struct meron_io_options {
 
 /** Information about an io. */
 struct meron_io_info {
-  uint32_t struct_size; /**< sizeof(meron_io_info), set by the caller */
+  uint32_t struct_size; /**< sizeof(meron_io_info), as the INIT macro sets it */
   meron_io_backend backend; /**< in use: MERON_IO_URING or MERON_IO_THREADS */
   uint32_t block_bytes; /**< these as in meron_io_options */
   uint32_t depth;
@@ -577,7 +578,7 @@ struct meron_io_info {
 
 /** Information about a buffer. */
 struct meron_io_buffer_info {
-  uint32_t struct_size; /**< sizeof(meron_io_buffer_info), set by the caller */
+  uint32_t struct_size; /**< sizeof(meron_io_buffer_info), as the INIT macro sets it */
   uint32_t registered; /**< 1: the kernel has it pinned; 0: it pins it at each call */
   uint64_t bytes;
 };
@@ -591,10 +592,10 @@ struct meron_reduce_options {
   double divisor; /**< additional divisor of the sum, e.g. the number of micro-batches, times the loss scale. With a codec that has feedback, give the same one for each micro-batch of an accumulation: what was lost of the accumulation before is scaled by the change, so that it counts as much as it did */
 };
 
-/** Options of a schedule: limits in elements, and the memory of views. */
+/** Options of a schedule: limits in elements, and the memory of views. Start from MERON_SCHEDULE_OPTIONS_INIT: limits that are all 0 would prefetch nothing. */
 struct meron_schedule_options {
   uint32_t struct_size; /**< sizeof(meron_schedule_options) */
-  uint32_t reserved_0; /**< must be 0 */
+  uint32_t initialized; /**< 1; set by the INIT macro and function, not by the caller */
   uint64_t prefetch_elements; /**< gathers are prefetched for the next uses within this many elements; default 5e7; 0: no prefetch */
   uint64_t max_live_elements; /**< limit of prefetched and kept units, never of the unit in use; default 1e9 */
   uint64_t max_reuse_elements; /**< a unit stays full if its next recorded use is within this many elements of other units' uses; default 1e9 */
@@ -606,7 +607,7 @@ struct meron_schedule_options {
 
 /** Information about a schedule. */
 struct meron_schedule_info {
-  uint32_t struct_size; /**< sizeof(meron_schedule_info), set by the caller */
+  uint32_t struct_size; /**< sizeof(meron_schedule_info), as the INIT macro sets it */
   uint32_t entered; /**< units that are entered now */
   uint64_t units; /**< of the schedule */
   uint64_t passes; /**< begun so far */
@@ -1386,11 +1387,19 @@ inline int32_t meron_update_publish(int64_t update) {
 }
 
 /**
- * Fills the first `struct_size` bytes of *options with the initial value (for languages without
- * macros). Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
+ * Fills the first `struct_size` bytes of *options with the initial value, which is AdamW's (for
+ * languages without macros). Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
  */
 inline ::meron_optimizer_options meron_optimizer_options_init() {
   return initial(api().meron_optimizer_options_init);
+}
+
+/**
+ * Fills the first `struct_size` bytes of *options with the defaults of a rule, as its INIT macro
+ * does (for languages without macros). Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
+ */
+inline ::meron_optimizer_options meron_optimizer_rule_init(int32_t kind) {
+  return initial(api().meron_optimizer_rule_init, static_cast<meron_optimizer_kind>(kind));
 }
 
 /**
@@ -1404,7 +1413,7 @@ inline ::meron_optimizer_options meron_optimizer_options_init() {
  * MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_HANDLE,
  * MERON_E_STALE, -3xx.
  */
-inline int64_t meron_optimizer_create(int64_array units, int32_t kind, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay, double max_norm, double dampening, int32_t nesterov, double lr_decay) {
+inline int64_t meron_optimizer_create(int64_array units, int32_t kind, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay, double max_norm, double dampening, int32_t nesterov, int32_t defaults_of, double lr_decay) {
   ::meron_optimizer_options options = initial(api().meron_optimizer_options_init);
   options.kind = static_cast<meron_optimizer_kind>(kind);
   options.learning_rate = learning_rate;
@@ -1415,6 +1424,7 @@ inline int64_t meron_optimizer_create(int64_array units, int32_t kind, double le
   options.max_norm = max_norm;
   options.dampening = dampening;
   options.nesterov = unsigned_of<uint32_t>(nesterov, "nesterov", options.nesterov);
+  options.defaults_of = unsigned_of<uint32_t>(defaults_of, "defaults_of", options.defaults_of);
   options.lr_decay = lr_decay;
   ::meron_optimizer out = {};
   error_slot error;
@@ -1443,8 +1453,8 @@ inline int32_t meron_optimizer_set_max_norm(int64_t optimizer, double max_norm) 
 }
 
 /**
- * Fills the first `struct_size` bytes of *group with the initial value (for languages without
- * macros). Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
+ * Fills the first `struct_size` bytes of *group with the initial value, which is AdamW's (for
+ * languages without macros). Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
  */
 inline ::meron_param_group meron_param_group_init() {
   return initial(api().meron_param_group_init);
@@ -1454,11 +1464,13 @@ inline ::meron_param_group meron_param_group_init() {
  * Gives some params their own hyperparameters, for example no weight decay. All ranks must do the
  * same before the next step, because it is part of the step's fingerprint. Blocks: only while
  * another thread of this rank begins an operation. Threads: any, not during a step. Errors:
- * MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param is in a group already), MERON_E_STATE (a step is
+ * MERON_E_ARGUMENT (a value out of range, or a group that does not start from one of this
+ * optimizer's rule), MERON_E_DUPLICATE (a param is in a group already), MERON_E_STATE (a step is
  * pending), MERON_E_HANDLE, MERON_E_STALE.
  */
-inline int32_t meron_optimizer_add_param_group(int64_t optimizer, int64_array params, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay, double lr_decay) {
+inline int32_t meron_optimizer_add_param_group(int64_t optimizer, int64_array params, int32_t defaults_of, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay, double lr_decay) {
   ::meron_param_group group = initial(api().meron_param_group_init);
+  group.defaults_of = unsigned_of<uint32_t>(defaults_of, "defaults_of", group.defaults_of);
   group.learning_rate = learning_rate;
   group.beta1 = beta1;
   group.beta2 = beta2;
@@ -1473,10 +1485,12 @@ inline int32_t meron_optimizer_add_param_group(int64_t optimizer, int64_array pa
 
 /**
  * Sets the hyperparameters of a group for the next steps; the same on all ranks. Blocks: never.
- * Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+ * Threads: any. Errors: MERON_E_ARGUMENT (no such group, or as meron_optimizer_add_param_group),
+ * MERON_E_HANDLE, MERON_E_STALE.
  */
-inline int32_t meron_optimizer_set_param_group(int64_t optimizer, int32_t number, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay, double lr_decay) {
+inline int32_t meron_optimizer_set_param_group(int64_t optimizer, int32_t number, int32_t defaults_of, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay, double lr_decay) {
   ::meron_param_group group = initial(api().meron_param_group_init);
+  group.defaults_of = unsigned_of<uint32_t>(defaults_of, "defaults_of", group.defaults_of);
   group.learning_rate = learning_rate;
   group.beta1 = beta1;
   group.beta2 = beta2;
@@ -2319,8 +2333,8 @@ inline ::meron_schedule_options meron_schedule_options_init() {
  * Creates a schedule of some units. Later calls use a unit by its index. Collective over the units'
  * group: units and options are equal on all ranks. Ownership: the caller releases *out; a stream in
  * the options must live as long as the schedule. Blocks: as meron_barrier_begin. Threads: any.
- * Errors: MERON_E_ARGUMENT (also a stream of another device), MERON_E_DUPLICATE (a unit twice),
- * MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * Errors: MERON_E_ARGUMENT (also options that were not initialized, and a stream of another
+ * device), MERON_E_DUPLICATE (a unit twice), MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
 inline int64_t meron_schedule_create(int64_array units, int64_t prefetch_elements, int64_t max_live_elements, int64_t max_reuse_elements, int64_t persist_elements, int64_t persist_total_elements, int32_t place, int64_t stream) {
   ::meron_schedule_options options = initial(api().meron_schedule_options_init);

@@ -166,12 +166,13 @@ static Unsigned unsigned_of(Signed value, const char *name, Unsigned initial = 0
   return out;
 }
 
-// An options struct with the library's initial value.
-template <class Struct>
-static Struct initial(meron_status (*init)(Struct *, size_t, meron_error **)) {
+// An options struct with the library's initial value; `given` is what the function takes besides.
+template <class Struct, class... Given>
+static Struct initial(meron_status (*init)(Struct *, size_t, Given..., meron_error **),
+                      Given... given) {
   Struct out;
   error_slot error;
-  error.check(init(&out, sizeof out, error));
+  error.check(init(&out, sizeof out, given..., error));
   return out;
 }
 

@@ -194,7 +194,7 @@ MERON_API MERON_NODISCARD meron_status meron_context_progress(meron_context cont
 
 /* Counters since the context was opened, and the memory in use now, in bytes. */
 typedef struct {
-  uint32_t struct_size;         /* sizeof(meron_stats), set by the caller */
+  uint32_t struct_size;         /* sizeof(meron_stats), as the INIT macro sets it */
   uint32_t reserved_0;          /* 0 */
   uint64_t gather_mapped_bytes; /* shards of peers read in place, or fetched by devices */
   uint64_t gather_copied_bytes; /* parts of peers copied */
@@ -219,6 +219,13 @@ typedef struct {
   uint64_t device_bytes;       /* on the device at all times: entries of tier device */
 } meron_stats;
 
+/* A meron_stats for the library to fill. */
+#define MERON_STATS_INIT                                                                          \
+  {                                                                                               \
+    (uint32_t)sizeof(meron_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
+        0                                                                                         \
+  }
+
 /**
  * Reads the counters.
  * @param out  struct_size set by the caller; fields beyond the library's own are set to 0.
@@ -229,7 +236,7 @@ MERON_API MERON_NODISCARD meron_status meron_context_stats(meron_stats *out, mer
 
 /* The plan's predictions for this rank and its current units, in bytes. */
 typedef struct {
-  uint32_t struct_size;     /* sizeof(meron_prediction), set by the caller */
+  uint32_t struct_size;     /* sizeof(meron_prediction), as the INIT macro sets it */
   uint32_t reserved_0;      /* 0 */
   uint64_t param_bytes;     /* of values, held */
   uint64_t gradient_bytes;  /* of gradients, held */
@@ -249,6 +256,10 @@ typedef struct {
   uint64_t device_bytes; /* as in meron_stats. If ranks cannot exchange on their devices, these lack
                             the sums of gradients, which this figure contains */
 } meron_prediction;
+
+/* A meron_prediction for the library to fill. */
+#define MERON_PREDICTION_INIT \
+  { (uint32_t)sizeof(meron_prediction), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /**
  * Predicts memory and traffic of this rank from the plan and the current units. The counters of

@@ -27,43 +27,92 @@ enum {
   MERON_OPTIMIZER_KIND_FORCE_32_BITS = 0x7FFFFFFF
 };
 
-/* Options of an optimizer. */
+/*
+ * Options of an optimizer. Start from the INIT macro of the rule, such as MERON_SGD_INIT: each rule
+ * has its own defaults, and a struct with the defaults of another rule is refused.
+ */
 typedef struct {
   uint32_t struct_size; /* sizeof(meron_optimizer_options) */
   meron_optimizer_kind kind;
-  double learning_rate; /* >= 0; default 1e-3 */
-  double beta1;         /* 0 <= beta1 < 1; default 0.9. SGD: the momentum; 0 keeps no state */
-  double beta2;         /* 0 <= beta2 < 1; default 0.999 */
-  double epsilon;       /* > 0; default 1e-8 */
-  double weight_decay;  /* >= 0; default 0.01 */
+  double learning_rate; /* >= 0 */
+  double beta1;         /* 0 <= beta1 < 1. SGD: the momentum; 0 keeps no state */
+  double beta2;         /* 0 <= beta2 < 1 */
+  double epsilon;       /* > 0 */
+  double weight_decay;  /* >= 0 */
   double max_norm;      /* gradients are scaled to at most this global 2-norm; 0: no clipping */
   double dampening;     /* SGD: 0 <= dampening < 1; else 0 */
   uint32_t nesterov;    /* SGD with a momentum and no dampening: 1 for Nesterov's; else 0 */
-  uint32_t reserved_0;  /* must be 0 */
+  uint32_t defaults_of; /* 1 + the kind whose defaults these are; set by the INIT macros and
+                           meron_optimizer_rule_init, not by the caller */
   double lr_decay; /* Adagrad: >= 0; step t has the rate learning_rate / (1 + (t - 1) lr_decay) */
 } meron_optimizer_options;
 
-/* Initial value of a meron_optimizer_options. */
+/* Defaults of AdamW: a meron_optimizer_options. */
+#define MERON_ADAMW_INIT                                                                       \
+  {                                                                                            \
+    (uint32_t)sizeof(meron_optimizer_options), MERON_ADAMW, 1e-3, 0.9, 0.999, 1e-8, 0.01, 0.0, \
+        0.0, 0, 1, 0.0                                                                         \
+  }
+
+/* Defaults of Adam. */
+#define MERON_ADAM_INIT                                                                           \
+  {                                                                                               \
+    (uint32_t)sizeof(meron_optimizer_options), MERON_ADAM, 1e-3, 0.9, 0.999, 1e-8, 0.0, 0.0, 0.0, \
+        0, 2, 0.0                                                                                 \
+  }
+
+/* Defaults of Adagrad. */
+#define MERON_ADAGRAD_INIT                                                                       \
+  {                                                                                              \
+    (uint32_t)sizeof(meron_optimizer_options), MERON_ADAGRAD, 1e-2, 0.9, 0.999, 1e-10, 0.0, 0.0, \
+        0.0, 0, 3, 0.0                                                                           \
+  }
+
+/* Defaults of Lion. */
+#define MERON_LION_INIT                                                                          \
+  {                                                                                              \
+    (uint32_t)sizeof(meron_optimizer_options), MERON_LION, 1e-4, 0.9, 0.99, 1e-8, 0.0, 0.0, 0.0, \
+        0, 4, 0.0                                                                                \
+  }
+
+/* Defaults of SGD: no momentum. */
+#define MERON_SGD_INIT                                                                           \
+  {                                                                                              \
+    (uint32_t)sizeof(meron_optimizer_options), MERON_SGD, 1e-3, 0.0, 0.999, 1e-8, 0.0, 0.0, 0.0, \
+        0, 5, 0.0                                                                                \
+  }
+
+/* Initial value of a meron_optimizer_options: MERON_ADAMW_INIT. */
 #define MERON_OPTIMIZER_OPTIONS_INIT                                                           \
   {                                                                                            \
     (uint32_t)sizeof(meron_optimizer_options), MERON_ADAMW, 1e-3, 0.9, 0.999, 1e-8, 0.01, 0.0, \
-        0.0, 0, 0, 0.0                                                                         \
+        0.0, 0, 1, 0.0                                                                         \
   }
 
 /**
- * Fills the first `struct_size` bytes of *options with the initial value (for languages without
- * macros).
+ * Fills the first `struct_size` bytes of *options with the initial value, which is AdamW's (for
+ * languages without macros).
  * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
  */
 MERON_API MERON_NODISCARD meron_status meron_optimizer_options_init(
     meron_optimizer_options *options, size_t struct_size, meron_error **err);
 
 /**
+ * Fills the first `struct_size` bytes of *options with the defaults of a rule, as its INIT macro
+ * does (for languages without macros).
+ * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
+ */
+MERON_API MERON_NODISCARD meron_status meron_optimizer_rule_init(meron_optimizer_options *options,
+                                                                 size_t struct_size,
+                                                                 meron_optimizer_kind kind,
+                                                                 meron_error **err);
+
+/**
  * Creates an optimizer and its states (zero) for the trainable params of some units: the states of
  * the rule, in the plan's dtype and on its tier, and an f32 master copy if the params have 16 bits.
  * States on tier nvme are written once here, so that steps only overwrite existing data; if that
  * takes long, the log reports the progress. Collective over the units' group.
- * @param options  NULL for the defaults.
+ * @param options  NULL for AdamW with its defaults; else a struct from the INIT macro of its kind.
  * Ownership: the caller releases *out. Blocks: as meron_barrier_begin; also on this rank's drive if
  * states are on nvme. Threads: any. Errors: MERON_E_ARGUMENT (a value out of range, no trainable
  * param, an unusable folder of tier nvme), MERON_E_DUPLICATE (a unit twice, or in an optimizer
@@ -92,10 +141,14 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_set_max_norm(meron_optimi
                                                                     double max_norm,
                                                                     meron_error **err);
 
-/* Hyperparameters of the params of one group. The rule ignores those that it does not use. */
+/*
+ * Hyperparameters of the params of one group. The rule ignores those that it does not use. Start
+ * from a group of the optimizer (meron_optimizer_get_param_group).
+ */
 typedef struct {
   uint32_t struct_size; /* sizeof(meron_param_group) */
-  uint32_t reserved_0;  /* must be 0 */
+  uint32_t defaults_of; /* as in meron_optimizer_options; meron_optimizer_get_param_group sets it,
+                           too */
   double learning_rate; /* >= 0 */
   double beta1;         /* 0 <= beta1 < 1. SGD: the momentum, 0 in all groups or in none */
   double beta2;         /* 0 <= beta2 < 1 */
@@ -104,13 +157,13 @@ typedef struct {
   double lr_decay;      /* Adagrad: >= 0; else 0 */
 } meron_param_group;
 
-/* Initial value of a meron_param_group. */
+/* Initial value of a meron_param_group, for an optimizer of AdamW. */
 #define MERON_PARAM_GROUP_INIT \
-  { (uint32_t)sizeof(meron_param_group), 0, 1e-3, 0.9, 0.999, 1e-8, 0.01, 0.0 }
+  { (uint32_t)sizeof(meron_param_group), 1, 1e-3, 0.9, 0.999, 1e-8, 0.01, 0.0 }
 
 /**
- * Fills the first `struct_size` bytes of *group with the initial value (for languages without
- * macros).
+ * Fills the first `struct_size` bytes of *group with the initial value, which is AdamW's (for
+ * languages without macros).
  * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
  */
 MERON_API MERON_NODISCARD meron_status meron_param_group_init(meron_param_group *group,
@@ -124,8 +177,9 @@ MERON_API MERON_NODISCARD meron_status meron_param_group_init(meron_param_group 
  * @param params  `count` params that this optimizer trains, all of group 0.
  * @param group   copied.
  * Blocks: only while another thread of this rank begins an operation. Threads: any, not during a
- * step. Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param is in a group already), MERON_E_STATE
- * (a step is pending), MERON_E_HANDLE, MERON_E_STALE.
+ * step. Errors: MERON_E_ARGUMENT (a value out of range, or a group that does not start from one of
+ * this optimizer's rule), MERON_E_DUPLICATE (a param is in a group already), MERON_E_STATE (a step
+ * is pending), MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status
 meron_optimizer_add_param_group(uint32_t *out, meron_optimizer optimizer, const meron_param *params,
@@ -134,7 +188,8 @@ meron_optimizer_add_param_group(uint32_t *out, meron_optimizer optimizer, const 
 /**
  * Sets the hyperparameters of a group for the next steps; the same on all ranks.
  * @param number  0, or a number from meron_optimizer_add_param_group.
- * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+ * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (no such group, or as
+ * meron_optimizer_add_param_group), MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_optimizer_set_param_group(
     meron_optimizer optimizer, uint32_t number, const meron_param_group *group, meron_error **err);
@@ -226,7 +281,7 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_set_param_steps(meron_opt
 
 /* Information about an optimizer. */
 typedef struct {
-  uint32_t struct_size;     /* sizeof(meron_optimizer_info), set by the caller */
+  uint32_t struct_size;     /* sizeof(meron_optimizer_info), as the INIT macro sets it */
   uint32_t reserved_0;      /* 0 */
   uint64_t steps;           /* taken so far, counted from meron_optimizer_set_steps */
   double norm;              /* global 2-norm of the last step's gradients, before clipping */
@@ -236,6 +291,10 @@ typedef struct {
   uint64_t nvme_bytes;      /* of this rank's states on tier nvme */
   uint64_t offloaded_bytes; /* of the states that meron_optimizer_offload has moved to a drive */
 } meron_optimizer_info;
+
+/* A meron_optimizer_info for the library to fill. */
+#define MERON_OPTIMIZER_INFO_INIT \
+  { (uint32_t)sizeof(meron_optimizer_info), 0, 0, 0.0, 0.0, 0, 0, 0, 0 }
 
 /**
  * Reads the information about an optimizer.

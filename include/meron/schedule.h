@@ -31,10 +31,11 @@ typedef struct {
 /* The number of kinds of passes. Each has its own recorded order. */
 #define MERON_SCHEDULE_KINDS 16
 
-/* Options of a schedule: limits in elements, and the memory of views. */
+/* Options of a schedule: limits in elements, and the memory of views. Start from
+ * MERON_SCHEDULE_OPTIONS_INIT: limits that are all 0 would prefetch nothing. */
 typedef struct {
   uint32_t struct_size;       /* sizeof(meron_schedule_options) */
-  uint32_t reserved_0;        /* must be 0 */
+  uint32_t initialized;       /* 1; set by the INIT macro and function, not by the caller */
   uint64_t prefetch_elements; /* gathers are prefetched for the next uses within this many elements;
                                  default 5e7; 0: no prefetch */
   uint64_t max_live_elements; /* limit of prefetched and kept units, never of the unit in use;
@@ -56,7 +57,7 @@ typedef struct {
 /* Initial value of a meron_schedule_options. */
 #define MERON_SCHEDULE_OPTIONS_INIT                                                        \
   {                                                                                        \
-    (uint32_t)sizeof(meron_schedule_options), 0, 50000000, 1000000000, 1000000000, 100000, \
+    (uint32_t)sizeof(meron_schedule_options), 1, 50000000, 1000000000, 1000000000, 100000, \
         18446744073709551615u, MERON_PLACE_HOST, 0, NULL                                   \
   }
 
@@ -76,8 +77,9 @@ MERON_API MERON_NODISCARD meron_status meron_schedule_options_init(meron_schedul
  * @param units    `count` units of one group, at least one.
  * @param options  NULL for the defaults.
  * Ownership: the caller releases *out; a stream in the options must live as long as the schedule.
- * Blocks: as meron_barrier_begin. Threads: any. Errors: MERON_E_ARGUMENT (also a stream of another
- * device), MERON_E_DUPLICATE (a unit twice), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * Blocks: as meron_barrier_begin. Threads: any. Errors: MERON_E_ARGUMENT (also options that were not
+ * initialized, and a stream of another device), MERON_E_DUPLICATE (a unit twice), MERON_E_HANDLE,
+ * MERON_E_STALE, -3xx.
  */
 MERON_API MERON_NODISCARD meron_status meron_schedule_create(meron_schedule *out,
                                                              const meron_unit *units, size_t count,
@@ -151,7 +153,7 @@ MERON_API MERON_NODISCARD meron_status meron_schedule_reset(meron_schedule sched
 
 /* Information about a schedule. */
 typedef struct {
-  uint32_t struct_size;        /* sizeof(meron_schedule_info), set by the caller */
+  uint32_t struct_size;        /* sizeof(meron_schedule_info), as the INIT macro sets it */
   uint32_t entered;            /* units that are entered now */
   uint64_t units;              /* of the schedule */
   uint64_t passes;             /* begun so far */
@@ -163,6 +165,10 @@ typedef struct {
   uint64_t peak_live_elements; /* maximum of live_elements */
   uint64_t wait_ns;            /* nanoseconds that uses have waited */
 } meron_schedule_info;
+
+/* A meron_schedule_info for the library to fill. */
+#define MERON_SCHEDULE_INFO_INIT \
+  { (uint32_t)sizeof(meron_schedule_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /**
  * Reads the information about a schedule.

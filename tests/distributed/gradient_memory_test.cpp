@@ -56,10 +56,8 @@ TEST_P(GradientMemory, IsTakenByTheFirstGradient) {
     require(taken_by(model, before) < values + kMargin, "values alone have taken memory");
     const uint64_t gathered = shared_memory();
     meron_optimizer optimizer{};
-    meron_optimizer_options options = MERON_OPTIMIZER_OPTIONS_INIT;
-    options.kind = MERON_SGD;
+    meron_optimizer_options options = MERON_SGD_INIT;
     options.learning_rate = 1;
-    options.weight_decay = 0;
     CALL(meron_optimizer_create, &optimizer, &model.unit, 1, &options);
     model.reduce_and_step(optimizer, std::vector<float>(kCount, 0.5f));
     require(shared_memory() > gathered + kBytes / 2 - kMargin, "a gradient has taken memory");

@@ -146,11 +146,8 @@ TEST(JoinedDevicesTest, ShardsThatReplicasUpdateInPartsAreComplete) {
       require(static_cast<const float*>(all.data)[i] == 4.0f, "what each rank wrote a part of");
     }
     CALL(meron_future_release, written);
-    meron_optimizer_options options = MERON_OPTIMIZER_OPTIONS_INIT;
-    options.kind = MERON_SGD;
-    options.beta1 = 0.0;
+    meron_optimizer_options options = MERON_SGD_INIT;
     options.learning_rate = 1.0;
-    options.weight_decay = 0.0;
     meron_optimizer optimizer{};
     CALL(meron_optimizer_create, &optimizer, &model.unit, 1, &options);
     for (int step = 0; step < 3; ++step) {

@@ -149,9 +149,8 @@ TEST(ResidentFailureTest, ADeviceWithoutMemoryIsReported) {
     // The additional memory of a reduction does not.
     const std::vector<float> values(10'000, 2.0f);
     model.write(values);
-    meron_optimizer_options options = MERON_OPTIMIZER_OPTIONS_INIT;
     meron_optimizer optimizer{};
-    CALL(meron_optimizer_create, &optimizer, &model.unit, 1, &options);
+    CALL(meron_optimizer_create, &optimizer, &model.unit, 1, nullptr);
     const meron_source source{model.param, values.data(), values.size(), MERON_F32, 0};
     meron_future future{};
     require(
@@ -160,10 +159,8 @@ TEST(ResidentFailureTest, ADeviceWithoutMemoryIsReported) {
     meron_error_free(error);
     // With fewer states it fits, and all existing objects continue to work.
     CALL(meron_optimizer_release, optimizer);
-    options.kind = MERON_SGD;
-    options.beta1 = 0.0;
+    meron_optimizer_options options = MERON_SGD_INIT;
     options.learning_rate = 0.5;
-    options.weight_decay = 0.0;
     CALL(meron_optimizer_create, &optimizer, &model.unit, 1, &options);
     CALL(meron_reduce_begin, &future, model.unit, &source, 1, nullptr);
     finish(future);

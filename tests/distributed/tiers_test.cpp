@@ -50,11 +50,12 @@ std::string plan_of(const Config& config, const OnNvme& tier) {
 }
 
 meron_optimizer_options options_of(meron_optimizer_kind kind) {
-  meron_optimizer_options options = MERON_OPTIMIZER_OPTIONS_INIT;
-  options.kind = kind;
+  meron_optimizer_options options{};
+  CALL(meron_optimizer_rule_init, &options, sizeof(options), kind);
   options.learning_rate = kind == MERON_SGD ? 0.1 : kind == MERON_LION ? 0.002 : 0.01;
   options.max_norm = 0.25;
-  if (kind == MERON_LION) options.beta2 = 0.99;
+  options.weight_decay = 0.01;
+  if (kind == MERON_SGD) options.beta1 = 0.9;
   return options;
 }
 
@@ -173,6 +174,7 @@ bool run(const Config& config, const OnNvme& tier, Outcome& outcome) {
          &options);
     if (config.two_groups) {
       meron_param_group group = MERON_PARAM_GROUP_INIT;
+      CALL(meron_optimizer_get_param_group, &group, trainer.optimizer, 0u);
       group.learning_rate = config.like_the_rest ? options.learning_rate : 0.003;
       group.weight_decay = config.like_the_rest ? options.weight_decay : 0.0;
       // Vectors, in the middle of a block of their unit.

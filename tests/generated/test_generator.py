@@ -157,6 +157,11 @@ def test_initial_values(api: Api) -> None:
     assert init.values["struct_size"] == "sizeof"
     assert init.values["kind"] == "MERON_ADAMW"
     assert init.values["epsilon"] == 1e-8
+    assert [each.macro for each in structs["meron_optimizer_options"].inits] == [
+        f"MERON_{rule}_INIT" for rule in ("ADAMW", "ADAM", "ADAGRAD", "LION", "SGD")
+    ]
+    assert structs["meron_param_info"].init is not None
+    assert structs["meron_param_info"].init.values["shape"] is None
     context = structs["meron_context_options"]
     assert context.sized
     assert context.init is not None
@@ -274,3 +279,44 @@ def test_annotations_say_what_types_cannot(api: Api) -> None:
     assert params["err"].nullable
     assert not params["out"].nullable
     assert all(function.since == "0.2" for function in api.functions)
+
+
+def refused_rules(tmp_path: Path, old: str, new: str) -> str:
+    """What the annotations of the rules say of the header after a change."""
+    include = tmp_path / "include"
+    shutil.copytree(ROOT / "include", include)
+    path = include / "meron" / "optimizer.h"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new, 1))
+    with pytest.raises(notes.AnnotationError) as error:
+        notes.apply(headers.read(include)[0], ROOT / "capi" / "annotations.json")
+    return str(error.value)
+
+
+SGD = "MERON_SGD, 1e-3, 0.0, 0.999, 1e-8, 0.0, 0.0,"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("#define MERON_SGD_INIT", "#define MERON_MOMENTUM_INIT", "INIT macros"),
+        (SGD, SGD.replace("MERON_SGD", "MERON_ADAM"), "MERON_SGD_INIT with kind MERON_SGD"),
+        (SGD, SGD.replace("0.999", "0.99"), "beta2 among the fields of MERON_SGD"),
+    ],
+)
+def test_rules_without_defaults_of_their_own_are_refused(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    assert message in refused_rules(tmp_path, old, new)
+
+
+def test_a_rule_has_the_numbers_of_its_macro(api: Api) -> None:
+    notes.apply(api, ROOT / "capi" / "annotations.json")
+    numbers = {
+        value.names["java"]: {field.name: field.default for field in value.fields}
+        for value in api.value_types
+        if value.rule
+    }
+    assert numbers["Sgd"]["momentum"] == 0.0
+    assert numbers["Lion"]["learning_rate"] == 1e-4
+    assert "beta2" not in numbers["Sgd"]

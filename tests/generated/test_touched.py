@@ -112,13 +112,20 @@ def test_a_counter_that_is_added(tmp_path: Path) -> None:
     header = headers_copied(tmp_path) / "context.h"
     text = header.read_text()
     field = "  uint64_t drilled_bytes; /* of the drill */\n"
-    header.write_text(text.replace("} meron_stats;", f"{field}}} meron_stats;"))
+    text = text.replace("} meron_stats;", f"{field}}} meron_stats;")
+    header.write_text(text.replace("sizeof(meron_stats),", "sizeof(meron_stats), 0,"))
     generate(tmp_path)
     for name, line in COUNTER.items():
         assert line in (tmp_path / name).read_text(), name
 
 
 # The same of an update rule.
+DRILL_INIT = """\
+/* Defaults of the drill. */
+#define MERON_DRILL_INIT \\
+  { (uint32_t)sizeof(meron_optimizer_options), MERON_DRILL, 0.5, 0.9, 0.999, 1e-8, 0.01, 0.0, \\
+    0.0, 0, 6, 0.0 }
+"""
 RULE = {
     "bindings/python/meron/_optimizing.py": "    def drill(",
     "include/meron/cpp/values.hpp": "struct Drill {",
@@ -135,11 +142,14 @@ def test_an_update_rule_that_is_added(tmp_path: Path) -> None:
     text = header.read_text()
     last = "  MERON_OPTIMIZER_KIND_FORCE_32_BITS"
     assert last in text
-    header.write_text(text.replace(last, f"  MERON_DRILL = 5, /* of the drill */\n{last}"))
+    text = text.replace(last, f"  MERON_DRILL = 5, /* of the drill */\n{last}")
+    after = "/* Initial value of a meron_optimizer_options"
+    assert after in text
+    header.write_text(text.replace(after, f"{DRILL_INIT}\n{after}"))
     path = tmp_path / "capi" / "annotations.json"
     notes = json.loads(path.read_text())
     notes["rules"]["MERON_DRILL"] = {
-        "name": "Drill", "doc": "how the drill updates", "fields": {"learning_rate": 0.5}
+        "name": "Drill", "doc": "how the drill updates", "fields": ["learning_rate"]
     }  # fmt: skip
     path.write_text(json.dumps(notes))
     generate(tmp_path)

@@ -47,7 +47,6 @@ EMITTERS = (
     swig,
     methods,
     errors,
-    fields,
     values,
     java_options,
     rules,
@@ -72,6 +71,7 @@ def generate(root: Path) -> dict[str, str]:
     api = Api.from_json(text)
     for emitter in EMITTERS:
         files.update(emitter.emit(api))
+    files.update(fields.emit(api, root))
     files.update(config_page.emit(root))
     return files
 

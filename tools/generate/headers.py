@@ -81,8 +81,12 @@ def is_init(macro: str) -> bool:
     return macro.endswith("_INIT")
 
 
-def struct_of_init(macro: str) -> str:
-    return macro.removesuffix("_INIT").lower()
+def struct_of_init(piece: comments.Piece) -> str:
+    """The struct that an INIT macro initializes: the one whose size it gives."""
+    found = re.search(r"\bsizeof\((\w+)\)", piece.text)
+    if found is None:
+        raise HeaderError(f"{piece.macro} gives the sizeof of no struct")
+    return found[1]
 
 
 def preprocess(include: Path, macros: list[comments.Piece]) -> str:
@@ -91,7 +95,7 @@ def preprocess(include: Path, macros: list[comments.Piece]) -> str:
     lines = ['#include "meron/meron.h"']
     for piece in macros:
         macro = piece.macro or ""
-        kind = struct_of_init(macro) if is_init(macro) else "long"
+        kind = struct_of_init(piece) if is_init(macro) else "long"
         lines.append(f"{kind} value_of_{macro} = {macro};")
     command = [*os.environ.get("CC", "cc").split(), "-E", "-nostdinc", "-undef", "-std=c99"]
     command += ["-I", str(STAND_IN), "-I", str(include), "-x", "c", "-"]
@@ -127,7 +131,7 @@ class Reader:
         self.api = Api(version="")
         self.values = values
         self.blocks: dict[str, docs.Block] = {}
-        self.inits: list[str] = []
+        self.inits: dict[str, str] = {}  # by macro the struct
         self.alias: tuple[str, str, str] | None = None  # the typedef before an enum
 
     def header(
@@ -155,7 +159,7 @@ class Reader:
     def macro(self, header: str, piece: comments.Piece) -> None:
         macro = piece.macro or ""
         if is_init(macro):
-            self.inits.append(macro)
+            self.inits[macro] = struct_of_init(piece)
             return
         value = evaluate(self.values[f"value_of_{macro}"])
         if not isinstance(value, int):
@@ -262,11 +266,15 @@ class Reader:
             str(constants[f"MERON_VERSION_{part}"]) for part in ("MAJOR", "MINOR", "PATCH")
         )
         structs = {struct.name: struct for struct in api.structs}
-        for macro in self.inits:
-            struct = structs.get(struct_of_init(macro))
+        for macro, name in self.inits.items():
+            struct = structs.get(name)
             if struct is None:
                 raise HeaderError(f"{macro} initializes no struct of the headers")
-            struct.init = initializer(macro, struct, self.values[f"value_of_{macro}"])
+            init = initializer(macro, struct, self.values[f"value_of_{macro}"])
+            if macro == f"{name.upper()}_INIT":
+                struct.init = init
+            else:
+                struct.inits.append(init)
 
         blocks = {function.name: function.blocks for function in api.functions}
         errors = {function.name: function.errors for function in api.functions}
@@ -374,7 +382,7 @@ def evaluate(node: c_ast.Node) -> Value:
         pointer = isinstance(node.to_type.type, c_ast.PtrDecl)
         return None if pointer else evaluate(node.expr)
     if isinstance(node, c_ast.InitList) and len(node.exprs) == 1:
-        return None  # {0}: a null handle
+        return None  # {0}: a null handle, or an array of zeros
     if isinstance(node, c_ast.UnaryOp):
         if node.op == "sizeof":
             return "sizeof"

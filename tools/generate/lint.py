@@ -22,6 +22,7 @@ IGNORABLE = ("_release", "_close", "_free")
 def check(api: Api, blocks: dict[str, docs.Block]) -> list[str]:
     known = set(api.named()) | {value.name for enum in api.enums for value in enum.values}
     known |= {struct.init.macro for struct in api.structs if struct.init}
+    known |= {init.macro for struct in api.structs for init in struct.inits}
     offences = [*check_types(api)]
     for function in api.functions:
         block = blocks[function.name]

@@ -101,7 +101,8 @@ class Field:
 @dataclass
 class Initializer:
     """Content of an INIT macro: per field its value; "sizeof" is the struct's size, a name
-    for an enumerator or a constant, null for a null pointer or a null handle."""
+    for an enumerator or a constant, null for a null pointer, a null handle or an array of
+    zeros."""
 
     macro: str
     values: dict[str, Value]
@@ -114,6 +115,7 @@ class Struct:
     doc: str
     fields: list[Field]
     init: Initializer | None = None
+    inits: list[Initializer] = field(default_factory=list)  # of macros with another name
 
     @property
     def sized(self) -> bool:
@@ -281,6 +283,7 @@ ELEMENT_TYPES: dict[str, Any] = {
         | {
             "fields": [Field(**item) for item in data["fields"]],
             "init": Initializer(**data["init"]) if data["init"] else None,
+            "inits": [Initializer(**item) for item in data["inits"]],
         }
     ),
     "callbacks": lambda **data: Callback(

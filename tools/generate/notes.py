@@ -6,7 +6,8 @@ memory     by the kind of parameter (data, view): the memory space of its addres
 errors     by status, where it is not made of the status' name: `kind`, and of Python the class
            (`python`) and the built-in exception that it is too (`base`)
 enums, options, records, rules
-           structs and enums that languages have as types of their own (values.py)
+           structs and enums that languages have as types of their own (values.py). A rule's numbers
+           are those of its INIT macro
 functions  by name: `since`; `nullable`, the pointers for which NULL has a meaning; and `method`,
            which makes it a method of its handle in every language (plain.py): the names that are
            not the function's own, by language, null where the method is by hand

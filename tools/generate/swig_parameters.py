@@ -31,7 +31,7 @@ INTEGERS = {"int32_t", "int64_t", "uint32_t", "uint64_t", "size_t"}
 WIDE = {"int64_t", "uint64_t", "size_t"}
 UNSIGNED = {"uint32_t", "uint64_t", "size_t"}
 # Fields that are not the caller's: set by the struct's initial value.
-FIXED = {"struct_size"}
+FIXED = {"struct_size", "initialized"}
 # Structs of functions, and the classes of the runtime whose methods those are.
 TABLES = {"meron_transport": "custom_transport"}
 # Structs that say their size and are taken by count, and the class of the runtime for each.

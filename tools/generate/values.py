@@ -3,7 +3,7 @@
 
 capi/annotations.json names them: `enums`, `options` (structs that a caller fills), `records`
 (structs that the library fills) and `rules` (update rules: options of an optimizer with their own
-numbers alone). All others are written by hand.
+numbers alone, whose defaults are those of the rule's INIT macro). All others are written by hand.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from model import Api, CType, Enum, EnumType, EnumTypeValue, Struct, Value, ValueField, ValueType
 
-IGNORED = ("struct_size", "reserved_0", "reserved_1")
+IGNORED = ("struct_size", "reserved_0", "reserved_1", "initialized", "defaults_of")
 
 
 class NoValue(Exception):
@@ -57,20 +57,43 @@ def values_of(api: Api, notes: dict[str, Any]) -> list[ValueType]:
             for field in grows:
                 field_of(struct, field, field, note, enums)
             made.append(ValueType(note["types"], name, doc, group == "options", fields, "", grows))
-    for name, note in notes.get("rules", {}).items():
+    rules = notes.get("rules", {})
+    if rules:
+        check_rules(api, structs["meron_optimizer_options"], rules)
+    for name, note in rules.items():
         made.append(rule_of(structs["meron_optimizer_options"], name, note, notes, enums))
     return made
+
+
+def check_rules(api: Api, struct: Struct, rules: dict[str, Any]) -> None:
+    """Every rule has an INIT macro, which names the rule, and a note that lists its numbers. Those
+    that are not its own have the struct's initial value."""
+    enum = next(enum for enum in api.enums if enum.name == "meron_optimizer_kind")
+    kinds = {value.name: value.value for value in enum.values}
+    inits = {init.macro: init.values for init in struct.inits}
+    if rules.keys() != kinds.keys() or inits.keys() != {f"{kind}_INIT" for kind in kinds}:
+        raise NoValue(f"rules, and INIT macros of {struct.name}, for {', '.join(kinds)}")
+    common = struct.init.values if struct.init else {}
+    for kind, number in kinds.items():
+        values = inits[f"{kind}_INIT"]
+        if (values["kind"], values["defaults_of"]) != (kind, number + 1):
+            raise NoValue(f"{kind}_INIT with kind {kind} and defaults_of {number + 1}")
+        own = {rules[kind].get("of", {}).get(name, name) for name in rules[kind]["fields"]}
+        for name in values.keys() - own - {"kind", "defaults_of"}:
+            if values[name] != common[name]:
+                raise NoValue(f"{name} among the fields of {kind}, which {kind}_INIT sets")
 
 
 def rule_of(
     struct: Struct, kind: str, note: dict[str, Any], notes: dict[str, Any], enums: set[str]
 ) -> ValueType:
     docs = notes.get("rule_fields", {})
+    defaults = next(init.values for init in struct.inits if init.macro == f"{kind}_INIT")
     fields = []
-    for name, default in note["fields"].items():
+    for name in note["fields"]:
         own = note.get("of", {}).get(name, name)
         field = field_of(struct, own, name, {"flags": notes.get("rule_flags", ())}, enums)
-        field.default = default
+        field.default = defaults[own]
         field.doc = note.get("docs", {}).get(name, docs.get(name, field.doc))
         fields.append(field)
     names = {language: note["name"] for language in ("rust", "cpp", "java")}

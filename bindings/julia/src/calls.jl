@@ -57,9 +57,9 @@ function text(value, what)
 end
 
 # An options struct with the library's initial values.
-function initial(::Type{T}, init) where {T}
+function initial(::Type{T}, init, arguments...) where {T}
     options = Ref{T}()
-    @check init(options, sizeof(T))
+    @check init(options, sizeof(T), arguments...)
     return options[]
 end
 
@@ -102,7 +102,7 @@ end
 
 # The fields that mean something, as integers and floats of Julia's.
 function as_tuple(::Type{T}, value) where {T}
-    names = Tuple(name for name in fieldnames(T) if !(name in (:struct_size, :reserved_0)))
+    names = Tuple(name for name in fieldnames(T) if !(name in (:struct_size, :reserved_0, :defaults_of)))
     return NamedTuple{names}(map(name -> plain(getfield(value, name)), names))
 end
 plain(value::Integer) = Int(value)

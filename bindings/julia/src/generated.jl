@@ -271,7 +271,7 @@ end
 Counters since the context was opened, and the memory in use now, in bytes.
 """
 struct meron_stats
-    struct_size::UInt32 # sizeof(meron_stats), set by the caller
+    struct_size::UInt32 # sizeof(meron_stats), as the INIT macro sets it
     reserved_0::UInt32 # 0
     gather_mapped_bytes::UInt64 # shards of peers read in place, or fetched by devices
     gather_copied_bytes::UInt64 # parts of peers copied
@@ -300,7 +300,7 @@ end
 The plan's predictions for this rank and its current units, in bytes.
 """
 struct meron_prediction
-    struct_size::UInt32 # sizeof(meron_prediction), set by the caller
+    struct_size::UInt32 # sizeof(meron_prediction), as the INIT macro sets it
     reserved_0::UInt32 # 0
     param_bytes::UInt64 # of values, held
     gradient_bytes::UInt64 # of gradients, held
@@ -388,7 +388,7 @@ end
 Information about a param.
 """
 struct meron_param_info
-    struct_size::UInt32 # sizeof(meron_param_info), set by the caller
+    struct_size::UInt32 # sizeof(meron_param_info), as the INIT macro sets it
     dtype::meron_dtype
     dims::UInt32
     frozen::UInt32
@@ -420,7 +420,7 @@ const MERON_UNIT_UPDATING = meron_unit_state(3) # being written
 Information about a unit.
 """
 struct meron_unit_info
-    struct_size::UInt32 # sizeof(meron_unit_info), set by the caller
+    struct_size::UInt32 # sizeof(meron_unit_info), as the INIT macro sets it
     state::meron_unit_state
     version::UInt64 # of the values; 0 until the first update
     leases::UInt32
@@ -451,29 +451,31 @@ const MERON_LION = meron_optimizer_kind(3) # Chen et al., arXiv 2302.06675; its 
 const MERON_SGD = meron_optimizer_kind(4) # as torch.optim.SGD; beta1 is the momentum, weight decay as Adam
 
 """
-Options of an optimizer.
+Options of an optimizer. Start from the INIT macro of the rule, such as MERON_SGD_INIT: each
+rule has its own defaults, and a struct with the defaults of another rule is refused.
 """
 struct meron_optimizer_options
     struct_size::UInt32 # sizeof(meron_optimizer_options)
     kind::meron_optimizer_kind
-    learning_rate::Float64 # >= 0; default 1e-3
-    beta1::Float64 # 0 <= beta1 < 1; default 0.9. SGD: the momentum; 0 keeps no state
-    beta2::Float64 # 0 <= beta2 < 1; default 0.999
-    epsilon::Float64 # > 0; default 1e-8
-    weight_decay::Float64 # >= 0; default 0.01
+    learning_rate::Float64 # >= 0
+    beta1::Float64 # 0 <= beta1 < 1. SGD: the momentum; 0 keeps no state
+    beta2::Float64 # 0 <= beta2 < 1
+    epsilon::Float64 # > 0
+    weight_decay::Float64 # >= 0
     max_norm::Float64 # gradients are scaled to at most this global 2-norm; 0: no clipping
     dampening::Float64 # SGD: 0 <= dampening < 1; else 0
     nesterov::UInt32 # SGD with a momentum and no dampening: 1 for Nesterov's; else 0
-    reserved_0::UInt32 # must be 0
+    defaults_of::UInt32 # 1 + the kind whose defaults these are; set by the INIT macros and meron_optimizer_rule_init, not by the caller
     lr_decay::Float64 # Adagrad: >= 0; step t has the rate learning_rate / (1 + (t - 1) lr_decay)
 end
 
 """
-Hyperparameters of the params of one group. The rule ignores those that it does not use.
+Hyperparameters of the params of one group. The rule ignores those that it does not use. Start
+from a group of the optimizer (meron_optimizer_get_param_group).
 """
 struct meron_param_group
     struct_size::UInt32 # sizeof(meron_param_group)
-    reserved_0::UInt32 # must be 0
+    defaults_of::UInt32 # as in meron_optimizer_options; meron_optimizer_get_param_group sets it, too
     learning_rate::Float64 # >= 0
     beta1::Float64 # 0 <= beta1 < 1. SGD: the momentum, 0 in all groups or in none
     beta2::Float64 # 0 <= beta2 < 1
@@ -486,7 +488,7 @@ end
 Information about an optimizer.
 """
 struct meron_optimizer_info
-    struct_size::UInt32 # sizeof(meron_optimizer_info), set by the caller
+    struct_size::UInt32 # sizeof(meron_optimizer_info), as the INIT macro sets it
     reserved_0::UInt32 # 0
     steps::UInt64 # taken so far, counted from meron_optimizer_set_steps
     norm::Float64 # global 2-norm of the last step's gradients, before clipping
@@ -551,7 +553,7 @@ end
 Progress of a save.
 """
 struct meron_checkpoint_progress
-    struct_size::UInt32 # sizeof(meron_checkpoint_progress), set by the caller
+    struct_size::UInt32 # sizeof(meron_checkpoint_progress), as the INIT macro sets it
     saving::UInt32 # 1: a save is pending
     total::UInt64 # bytes that this rank writes; 0: not known yet, or no save
     copied::UInt64 # of these, copied from the units
@@ -591,7 +593,7 @@ end
 Information about a checkpoint.
 """
 struct meron_checkpoint_info
-    struct_size::UInt32 # sizeof(meron_checkpoint_info), set by the caller
+    struct_size::UInt32 # sizeof(meron_checkpoint_info), as the INIT macro sets it
     world::UInt32 # ranks that saved it
     step::UInt64 # the caller's count
     bytes::UInt64 # of its files
@@ -712,7 +714,7 @@ end
 Information about an io.
 """
 struct meron_io_info
-    struct_size::UInt32 # sizeof(meron_io_info), set by the caller
+    struct_size::UInt32 # sizeof(meron_io_info), as the INIT macro sets it
     backend::meron_io_backend # in use: MERON_IO_URING or MERON_IO_THREADS
     block_bytes::UInt32 # these as in meron_io_options
     depth::UInt32
@@ -733,7 +735,7 @@ end
 Information about a buffer.
 """
 struct meron_io_buffer_info
-    struct_size::UInt32 # sizeof(meron_io_buffer_info), set by the caller
+    struct_size::UInt32 # sizeof(meron_io_buffer_info), as the INIT macro sets it
     registered::UInt32 # 1: the kernel has it pinned; 0: it pins it at each call
     bytes::UInt64
     data::Ptr{Cvoid} # page-aligned, to read and write
@@ -781,11 +783,12 @@ The number of kinds of passes. Each has its own recorded order.
 const MERON_SCHEDULE_KINDS = 16
 
 """
-Options of a schedule: limits in elements, and the memory of views.
+Options of a schedule: limits in elements, and the memory of views. Start from
+MERON_SCHEDULE_OPTIONS_INIT: limits that are all 0 would prefetch nothing.
 """
 struct meron_schedule_options
     struct_size::UInt32 # sizeof(meron_schedule_options)
-    reserved_0::UInt32 # must be 0
+    initialized::UInt32 # 1; set by the INIT macro and function, not by the caller
     prefetch_elements::UInt64 # gathers are prefetched for the next uses within this many elements; default 5e7; 0: no prefetch
     max_live_elements::UInt64 # limit of prefetched and kept units, never of the unit in use; default 1e9
     max_reuse_elements::UInt64 # a unit stays full if its next recorded use is within this many elements of other units' uses; default 1e9
@@ -800,7 +803,7 @@ end
 Information about a schedule.
 """
 struct meron_schedule_info
-    struct_size::UInt32 # sizeof(meron_schedule_info), set by the caller
+    struct_size::UInt32 # sizeof(meron_schedule_info), as the INIT macro sets it
     entered::UInt32 # units that are entered now
     units::UInt64 # of the schedule
     passes::UInt64 # begun so far
@@ -877,6 +880,7 @@ mutable struct Functions
     meron_update_write::Ptr{Cvoid}
     meron_update_publish::Ptr{Cvoid}
     meron_optimizer_options_init::Ptr{Cvoid}
+    meron_optimizer_rule_init::Ptr{Cvoid}
     meron_optimizer_create::Ptr{Cvoid}
     meron_optimizer_set_learning_rate::Ptr{Cvoid}
     meron_optimizer_set_max_norm::Ptr{Cvoid}
@@ -962,7 +966,7 @@ mutable struct Functions
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
-        C_NULL, C_NULL, C_NULL)
+        C_NULL, C_NULL, C_NULL, C_NULL)
 end
 const functions = Functions()
 
@@ -1961,8 +1965,8 @@ Errors: MERON_E_STATE (not waited for), MERON_E_HANDLE, MERON_E_STALE, -3xx.
 """
     meron_optimizer_options_init(options, struct_size, err)
 
-Fills the first `struct_size` bytes of *options with the initial value (for languages without
-macros).
+Fills the first `struct_size` bytes of *options with the initial value, which is AdamW's (for
+languages without macros).
 
 Blocks: never.
 Threads: any.
@@ -1973,6 +1977,20 @@ Errors: MERON_E_ARGUMENT.
         Csize_t, Ptr{Ptr{meron_error}}), options, struct_size, err)
 
 """
+    meron_optimizer_rule_init(options, struct_size, kind, err)
+
+Fills the first `struct_size` bytes of *options with the defaults of a rule, as its INIT macro
+does (for languages without macros).
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT.
+"""
+@inline meron_optimizer_rule_init(options, struct_size, kind, err) = ccall(
+        functions.meron_optimizer_rule_init, meron_status, (Ptr{meron_optimizer_options},
+        Csize_t, meron_optimizer_kind, Ptr{Ptr{meron_error}}), options, struct_size, kind, err)
+
+"""
     meron_optimizer_create(out, units, count, options, err)
 
 Creates an optimizer and its states (zero) for the trainable params of some units: the states of
@@ -1980,7 +1998,7 @@ the rule, in the plan's dtype and on its tier, and an f32 master copy if the par
 bits. States on tier nvme are written once here, so that steps only overwrite existing data; if
 that takes long, the log reports the progress. Collective over the units' group.
 
-- `options`: NULL for the defaults.
+- `options`: NULL for AdamW with its defaults; else a struct from the INIT macro of its kind.
 
 Ownership: the caller releases *out.
 Blocks: as meron_barrier_begin; also on this rank's drive if states are on nvme.
@@ -2025,8 +2043,8 @@ Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
 """
     meron_param_group_init(group, struct_size, err)
 
-Fills the first `struct_size` bytes of *group with the initial value (for languages without
-macros).
+Fills the first `struct_size` bytes of *group with the initial value, which is AdamW's (for
+languages without macros).
 
 Blocks: never.
 Threads: any.
@@ -2050,8 +2068,9 @@ same before the next step, because it is part of the step's fingerprint.
 
 Blocks: only while another thread of this rank begins an operation.
 Threads: any, not during a step.
-Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param is in a group already), MERON_E_STATE (a
-step is pending), MERON_E_HANDLE, MERON_E_STALE.
+Errors: MERON_E_ARGUMENT (a value out of range, or a group that does not start from one of this
+optimizer's rule), MERON_E_DUPLICATE (a param is in a group already), MERON_E_STATE (a step is
+pending), MERON_E_HANDLE, MERON_E_STALE.
 """
 @inline meron_optimizer_add_param_group(out, optimizer, params, count, group, err) = @blocking_ccall(
         functions.meron_optimizer_add_param_group, meron_status, (Ptr{UInt32}, meron_optimizer,
@@ -2067,7 +2086,8 @@ Sets the hyperparameters of a group for the next steps; the same on all ranks.
 
 Blocks: never.
 Threads: any.
-Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+Errors: MERON_E_ARGUMENT (no such group, or as meron_optimizer_add_param_group), MERON_E_HANDLE,
+MERON_E_STALE.
 """
 @inline meron_optimizer_set_param_group(optimizer, number, group, err) = ccall(
         functions.meron_optimizer_set_param_group, meron_status, (meron_optimizer, UInt32,
@@ -3215,8 +3235,8 @@ units' group: units and options are equal on all ranks.
 Ownership: the caller releases *out; a stream in the options must live as long as the schedule.
 Blocks: as meron_barrier_begin.
 Threads: any.
-Errors: MERON_E_ARGUMENT (also a stream of another device), MERON_E_DUPLICATE (a unit twice),
-MERON_E_HANDLE, MERON_E_STALE, -3xx.
+Errors: MERON_E_ARGUMENT (also options that were not initialized, and a stream of another
+device), MERON_E_DUPLICATE (a unit twice), MERON_E_HANDLE, MERON_E_STALE, -3xx.
 """
 @inline meron_schedule_create(out, units, count, options, err) = @blocking_ccall(
         functions.meron_schedule_create, meron_status, (Ptr{meron_schedule}, Ptr{meron_unit},

@@ -23,16 +23,15 @@ function raw(optimizer::Optimizer)
     return LibMeron.meron_optimizer(optimizer.id)
 end
 
-# `known`: the names of the rule's options; `defaults`: where they are not those of the library.
-function make_optimizer(units, rule, kind, known, options; defaults...)
+# `known`: the names of the rule's options.
+function make_optimizer(units, rule, kind, known, options)
     list = units isa Unit ? (units,) : units
     require_known(rule, known, options)
-    numbers = Dict{Symbol,Any}(:kind => kind)
-    for (name, value) in (defaults..., options...)
-        numbers[name === :momentum ? :beta1 : name] = value
-    end
+    numbers = Dict{Symbol,Any}(
+        (name === :momentum ? :beta1 : name) => value for (name, value) in options)
     chosen = Ref(changed(
-        initial(LibMeron.meron_optimizer_options, LibMeron.meron_optimizer_options_init); numbers...))
+        initial(LibMeron.meron_optimizer_options, LibMeron.meron_optimizer_rule_init, kind);
+        numbers...))
     optimizer = Optimizer(context_of(list))
     handles = handles_of(list)
     GC.@preserve optimizer @check LibMeron.meron_optimizer_create(
@@ -101,10 +100,7 @@ raw_group(optimizer, number) = filled(
 function group_of(optimizer, number, options)
     known = (:learning_rate, :beta1, :beta2, :epsilon, :weight_decay, :lr_decay)
     require_known("a param group", known, options)
-    old = raw_group(optimizer, number)
-    kept = Dict{Symbol,Any}(name => getfield(old, name) for name in known)
-    made = initial(LibMeron.meron_param_group, LibMeron.meron_param_group_init)
-    return changed(made; merge(kept, Dict{Symbol,Any}(options))...)
+    return changed(raw_group(optimizer, number); options...)
 end
 
 """

@@ -27,8 +27,7 @@ Blocks as `barrier_begin`; also on this rank's drive if states are on nvme. Thro
 """
 adamw(units; options...) = make_optimizer(
     units, "adamw", LibMeron.MERON_ADAMW,
-    (:learning_rate, :beta1, :beta2, :epsilon, :weight_decay, :max_norm), options;
-    learning_rate = 0.001, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-08, weight_decay = 0.01, max_norm = 0.0)
+    (:learning_rate, :beta1, :beta2, :epsilon, :weight_decay, :max_norm), options)
 
 export adam
 """
@@ -55,8 +54,7 @@ Blocks as `barrier_begin`; also on this rank's drive if states are on nvme. Thro
 """
 adam(units; options...) = make_optimizer(
     units, "adam", LibMeron.MERON_ADAM,
-    (:learning_rate, :beta1, :beta2, :epsilon, :weight_decay, :max_norm), options;
-    learning_rate = 0.001, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-08, weight_decay = 0.0, max_norm = 0.0)
+    (:learning_rate, :beta1, :beta2, :epsilon, :weight_decay, :max_norm), options)
 
 export adagrad
 """
@@ -83,8 +81,7 @@ Blocks as `barrier_begin`; also on this rank's drive if states are on nvme. Thro
 """
 adagrad(units; options...) = make_optimizer(
     units, "adagrad", LibMeron.MERON_ADAGRAD,
-    (:learning_rate, :epsilon, :weight_decay, :max_norm, :lr_decay), options;
-    learning_rate = 0.01, epsilon = 1e-10, weight_decay = 0.0, max_norm = 0.0, lr_decay = 0.0)
+    (:learning_rate, :epsilon, :weight_decay, :max_norm, :lr_decay), options)
 
 export lion
 """
@@ -110,8 +107,7 @@ Blocks as `barrier_begin`; also on this rank's drive if states are on nvme. Thro
 """
 lion(units; options...) = make_optimizer(
     units, "lion", LibMeron.MERON_LION,
-    (:learning_rate, :beta1, :beta2, :weight_decay, :max_norm), options;
-    learning_rate = 0.0001, beta1 = 0.9, beta2 = 0.99, weight_decay = 0.0, max_norm = 0.0)
+    (:learning_rate, :beta1, :beta2, :weight_decay, :max_norm), options)
 
 export sgd
 """
@@ -139,5 +135,4 @@ Blocks as `barrier_begin`; also on this rank's drive if states are on nvme. Thro
 """
 sgd(units; options...) = make_optimizer(
     units, "sgd", LibMeron.MERON_SGD,
-    (:learning_rate, :momentum, :dampening, :nesterov, :weight_decay, :max_norm), options;
-    learning_rate = 0.001, momentum = 0.0, dampening = 0.0, nesterov = false, weight_decay = 0.0, max_norm = 0.0)
+    (:learning_rate, :momentum, :dampening, :nesterov, :weight_decay, :max_norm), options)

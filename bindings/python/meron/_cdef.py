@@ -333,11 +333,13 @@ typedef struct {
   double max_norm;
   double dampening;
   uint32_t nesterov;
-  uint32_t reserved_0;
+  uint32_t defaults_of;
   double lr_decay;
 } meron_optimizer_options;
 meron_status meron_optimizer_options_init(meron_optimizer_options *options, size_t struct_size,
     meron_error **err);
+meron_status meron_optimizer_rule_init(meron_optimizer_options *options, size_t struct_size,
+    meron_optimizer_kind kind, meron_error **err);
 meron_status meron_optimizer_create(meron_optimizer *out, const meron_unit *units, size_t count,
     const meron_optimizer_options *options, meron_error **err);
 meron_status meron_optimizer_set_learning_rate(meron_optimizer optimizer, double learning_rate,
@@ -346,7 +348,7 @@ meron_status meron_optimizer_set_max_norm(meron_optimizer optimizer, double max_
     **err);
 typedef struct {
   uint32_t struct_size;
-  uint32_t reserved_0;
+  uint32_t defaults_of;
   double learning_rate;
   double beta1;
   double beta2;
@@ -650,7 +652,7 @@ typedef struct { uint64_t id; } meron_schedule;
 #define MERON_SCHEDULE_KINDS 16
 typedef struct {
   uint32_t struct_size;
-  uint32_t reserved_0;
+  uint32_t initialized;
   uint64_t prefetch_elements;
   uint64_t max_live_elements;
   uint64_t max_reuse_elements;

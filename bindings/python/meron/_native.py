@@ -179,6 +179,13 @@ def initial(struct: str) -> Any:
     return options
 
 
+def defaults_of(kind: int) -> Any:
+    """New options of an optimizer with the defaults of a rule."""
+    options = new("meron_optimizer_options *")
+    call(lib.meron_optimizer_rule_init, options, size_of("meron_optimizer_options"), kind)
+    return options
+
+
 def sized(struct: str) -> Any:
     """A new struct for the library to fill, with its struct_size set."""
     return new(f"{struct} *", {"struct_size": size_of(struct)})

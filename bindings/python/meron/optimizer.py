@@ -16,7 +16,18 @@ from meron._base_context import BaseContext
 from meron._interrupts import Interrupts
 from meron._loans import Loans
 from meron._methods import OptimizerMethods
-from meron._native import NULL, Owner, call, ffi, initial, lib, new, receive, refuse_unknown, sized
+from meron._native import (
+    NULL,
+    Owner,
+    call,
+    defaults_of,
+    ffi,
+    lib,
+    new,
+    receive,
+    refuse_unknown,
+    sized,
+)
 from meron._values import OPTIMIZER_STATES as STATES
 from meron.dtypes import as_float32
 from meron.future import Future
@@ -55,8 +66,7 @@ class Optimizer(OptimizerMethods, Owner):
         context._require_open()
         self._context = context
         self.units = tuple(units)
-        options = initial("meron_optimizer_options")
-        options.kind = kind
+        options = defaults_of(kind)
         if "betas" in values:
             options.beta1, options.beta2 = two_betas(values.pop("betas"))
         for name, value in values.items():
@@ -297,7 +307,7 @@ class Optimizer(OptimizerMethods, Owner):
         Raises ArgumentError, DuplicateError (a param is in a group already), StateError (a step is
         under way). Blocks while another thread begins an operation.
         """
-        group = self._group_of(self.group(0), lr, betas, eps, weight_decay, lr_decay)
+        group = self._changed_group(0, lr, betas, eps, weight_decay, lr_decay)
         handles = handles_of(params, Param)
         table = new("meron_param[]", handles) if handles else NULL
         return int(
@@ -316,9 +326,7 @@ class Optimizer(OptimizerMethods, Owner):
 
         Raises ArgumentError for another one. Never blocks.
         """
-        self._context._require_open()
-        out = sized("meron_param_group")
-        call(lib.meron_optimizer_get_param_group, out, self._handle, group_number(number))
+        out = self._raw_group(number)
         return ParamGroup(
             out.learning_rate,
             (out.beta1, out.beta2),
@@ -341,25 +349,36 @@ class Optimizer(OptimizerMethods, Owner):
 
         Raises ArgumentError. Never blocks.
         """
-        group = self._group_of(self.group(number), lr, betas, eps, weight_decay, lr_decay)
+        group = self._changed_group(number, lr, betas, eps, weight_decay, lr_decay)
         call(lib.meron_optimizer_set_param_group, self._handle, number, group)
 
-    @staticmethod
-    def _group_of(
-        group: ParamGroup,
+    def _raw_group(self, number: int) -> Any:
+        self._context._require_open()
+        out = sized("meron_param_group")
+        call(lib.meron_optimizer_get_param_group, out, self._handle, group_number(number))
+        return out
+
+    def _changed_group(
+        self,
+        number: int,
         lr: float | None,
         betas: tuple[float, float] | None,
         eps: float | None,
         weight_decay: float | None,
         lr_decay: float | None,
     ) -> Any:
-        """A group for the library, with what is not None instead of its own."""
-        raw = initial("meron_param_group")
-        raw.learning_rate = group.lr if lr is None else lr
-        raw.beta1, raw.beta2 = group.betas if betas is None else two_betas(betas)
-        raw.epsilon = group.eps if eps is None else eps
-        raw.weight_decay = group.weight_decay if weight_decay is None else weight_decay
-        raw.lr_decay = group.lr_decay if lr_decay is None else lr_decay
+        """The numbers of a group for the library, with what is not None instead of its own."""
+        raw = self._raw_group(number)
+        if betas is not None:
+            raw.beta1, raw.beta2 = two_betas(betas)
+        for name, value in (
+            ("learning_rate", lr),
+            ("epsilon", eps),
+            ("weight_decay", weight_decay),
+            ("lr_decay", lr_decay),
+        ):
+            if value is not None:
+                setattr(raw, name, value)
         return raw
 
     # ---- States --------------------------------------------------------------------------------

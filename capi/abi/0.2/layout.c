@@ -306,16 +306,16 @@ IS(offsetof(meron_optimizer_options, dampening) == 56, "meron_optimizer_options.
 HAS_TYPE(((meron_optimizer_options *)0)->dampening, double, "meron_optimizer_options.dampening was a double");
 IS(offsetof(meron_optimizer_options, nesterov) == 64, "meron_optimizer_options.nesterov was at offset 64");
 HAS_TYPE(((meron_optimizer_options *)0)->nesterov, uint32_t, "meron_optimizer_options.nesterov was a uint32_t");
-IS(offsetof(meron_optimizer_options, reserved_0) == 68, "meron_optimizer_options.reserved_0 was at offset 68");
-HAS_TYPE(((meron_optimizer_options *)0)->reserved_0, uint32_t, "meron_optimizer_options.reserved_0 was a uint32_t");
+IS(offsetof(meron_optimizer_options, defaults_of) == 68, "meron_optimizer_options.defaults_of was at offset 68");
+HAS_TYPE(((meron_optimizer_options *)0)->defaults_of, uint32_t, "meron_optimizer_options.defaults_of was a uint32_t");
 IS(offsetof(meron_optimizer_options, lr_decay) == 72, "meron_optimizer_options.lr_decay was at offset 72");
 HAS_TYPE(((meron_optimizer_options *)0)->lr_decay, double, "meron_optimizer_options.lr_decay was a double");
 
 IS(sizeof(meron_param_group) >= 56, "sizeof(meron_param_group) was 56 and may only grow");
 IS(offsetof(meron_param_group, struct_size) == 0, "meron_param_group.struct_size was at offset 0");
 HAS_TYPE(((meron_param_group *)0)->struct_size, uint32_t, "meron_param_group.struct_size was a uint32_t");
-IS(offsetof(meron_param_group, reserved_0) == 4, "meron_param_group.reserved_0 was at offset 4");
-HAS_TYPE(((meron_param_group *)0)->reserved_0, uint32_t, "meron_param_group.reserved_0 was a uint32_t");
+IS(offsetof(meron_param_group, defaults_of) == 4, "meron_param_group.defaults_of was at offset 4");
+HAS_TYPE(((meron_param_group *)0)->defaults_of, uint32_t, "meron_param_group.defaults_of was a uint32_t");
 IS(offsetof(meron_param_group, learning_rate) == 8, "meron_param_group.learning_rate was at offset 8");
 HAS_TYPE(((meron_param_group *)0)->learning_rate, double, "meron_param_group.learning_rate was a double");
 IS(offsetof(meron_param_group, beta1) == 16, "meron_param_group.beta1 was at offset 16");
@@ -600,8 +600,8 @@ HAS_TYPE(((meron_reduce_options *)0)->stream, void *, "meron_reduce_options.stre
 IS(sizeof(meron_schedule_options) >= 64, "sizeof(meron_schedule_options) was 64 and may only grow");
 IS(offsetof(meron_schedule_options, struct_size) == 0, "meron_schedule_options.struct_size was at offset 0");
 HAS_TYPE(((meron_schedule_options *)0)->struct_size, uint32_t, "meron_schedule_options.struct_size was a uint32_t");
-IS(offsetof(meron_schedule_options, reserved_0) == 4, "meron_schedule_options.reserved_0 was at offset 4");
-HAS_TYPE(((meron_schedule_options *)0)->reserved_0, uint32_t, "meron_schedule_options.reserved_0 was a uint32_t");
+IS(offsetof(meron_schedule_options, initialized) == 4, "meron_schedule_options.initialized was at offset 4");
+HAS_TYPE(((meron_schedule_options *)0)->initialized, uint32_t, "meron_schedule_options.initialized was a uint32_t");
 IS(offsetof(meron_schedule_options, prefetch_elements) == 8, "meron_schedule_options.prefetch_elements was at offset 8");
 HAS_TYPE(((meron_schedule_options *)0)->prefetch_elements, uint64_t, "meron_schedule_options.prefetch_elements was a uint64_t");
 IS(offsetof(meron_schedule_options, max_live_elements) == 16, "meron_schedule_options.max_live_elements was at offset 16");
@@ -823,6 +823,7 @@ HAS_TYPE(&meron_update_view, meron_status (*)(meron_view *, meron_future, meron_
 HAS_TYPE(&meron_update_write, meron_status (*)(meron_future, meron_param, const void *, uint64_t, meron_dtype, meron_error **), "meron_update_write was meron_status (*)(meron_future, meron_param, const void *, uint64_t, meron_dtype, meron_error **)");
 HAS_TYPE(&meron_update_publish, meron_status (*)(meron_future, meron_error **), "meron_update_publish was meron_status (*)(meron_future, meron_error **)");
 HAS_TYPE(&meron_optimizer_options_init, meron_status (*)(meron_optimizer_options *, size_t, meron_error **), "meron_optimizer_options_init was meron_status (*)(meron_optimizer_options *, size_t, meron_error **)");
+HAS_TYPE(&meron_optimizer_rule_init, meron_status (*)(meron_optimizer_options *, size_t, meron_optimizer_kind, meron_error **), "meron_optimizer_rule_init was meron_status (*)(meron_optimizer_options *, size_t, meron_optimizer_kind, meron_error **)");
 HAS_TYPE(&meron_optimizer_create, meron_status (*)(meron_optimizer *, const meron_unit *, size_t, const meron_optimizer_options *, meron_error **), "meron_optimizer_create was meron_status (*)(meron_optimizer *, const meron_unit *, size_t, const meron_optimizer_options *, meron_error **)");
 HAS_TYPE(&meron_optimizer_set_learning_rate, meron_status (*)(meron_optimizer, double, meron_error **), "meron_optimizer_set_learning_rate was meron_status (*)(meron_optimizer, double, meron_error **)");
 HAS_TYPE(&meron_param_group_init, meron_status (*)(meron_param_group *, size_t, meron_error **), "meron_param_group_init was meron_status (*)(meron_param_group *, size_t, meron_error **)");

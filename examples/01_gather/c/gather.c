@@ -116,7 +116,7 @@ int main(void) {
   float* seen = calloc(side * side, sizeof *seen); /* a row per rank */
   if (!parts || !seen) return 1;
 
-  meron_param_info info = {.struct_size = sizeof info};
+  meron_param_info info = MERON_PARAM_INFO_INIT;
   check(meron_param_get_info(&info, table, &err));
   parts[rank] = (struct part){info.owned_offset, info.owned_count};
   share_rows(world, parts, sizeof *parts, ranks);

@@ -20,7 +20,7 @@ int resume(struct trainer* t, char* problem, size_t problem_size) {
     snprintf(problem, problem_size, "--resume %s: %s", folder, meron_error_message(err));
     return -1;
   }
-  meron_checkpoint_info info = {.struct_size = sizeof info};
+  meron_checkpoint_info info = MERON_CHECKPOINT_INFO_INIT;
   check(meron_checkpoint_get_info(&info, loaded, &err));
   const char *path, *extra;
   check(meron_checkpoint_text(&path, loaded, MERON_CHECKPOINT_PATH, &err));

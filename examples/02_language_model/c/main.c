@@ -57,7 +57,7 @@ static int try_output(const char* path, char* problem, size_t size) {
 }
 
 static meron_stats read_counters(meron_context context) {
-  meron_stats stats = {.struct_size = sizeof stats};
+  meron_stats stats = MERON_STATS_INIT;
   check(meron_context_stats(&stats, context, &err));
   return stats;
 }
@@ -66,7 +66,7 @@ static meron_stats read_counters(meron_context context) {
 static void collect_figures(const struct trainer* t, const meron_stats* before,
                             struct figures* figures) {
   const meron_stats after = read_counters(t->context);
-  meron_prediction plan = {.struct_size = sizeof plan};
+  meron_prediction plan = MERON_PREDICTION_INIT;
   meron_workload workload = MERON_WORKLOAD_INIT;
   workload.micro_batches = (uint32_t)t->options->accumulate;
   workload.gathers_per_micro_batch = 2; /* forward, backward */

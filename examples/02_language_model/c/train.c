@@ -47,7 +47,7 @@ static void create_layer(struct trainer* t, size_t l) {
     desc.dims = tensors[i].dims;
     check(meron_param_register(&layer->params[i], t->context, &desc, &err));
 
-    meron_param_info info = {.struct_size = sizeof info};
+    meron_param_info info = MERON_PARAM_INFO_INIT;
     check(meron_param_get_info(&info, layer->params[i], &err));
     layer->sizes[i] = info.count;
     t->parameters += info.count;

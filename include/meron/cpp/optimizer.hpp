@@ -31,7 +31,8 @@ class Optimizer : public Handle<meron_optimizer, meron_optimizer_release>,
   }
 
   // Gives some params of group 0 their own hyperparameters, for example no weight decay. All ranks
-  // must do the same before the next step. Returns the group's number: 1, 2, ...
+  // must do the same before the next step. Returns the group's number: 1, 2, ... Start from
+  // group(0): a ParamGroup has the defaults of AdamW, and is refused by optimizers of other rules.
   uint32_t add_param_group(const ParamList& params, const ParamGroup& group) const {
     const meron_param_group raw = group.raw();
     return detail::receive(meron_optimizer_add_param_group, handle(), params.data(), params.size(),
@@ -41,7 +42,8 @@ class Optimizer : public Handle<meron_optimizer, meron_optimizer_release>,
   ParamGroup group(uint32_t number) const {
     const auto raw =
         detail::receive_info<meron_param_group>(meron_optimizer_get_param_group, handle(), number);
-    return {raw.learning_rate, raw.beta1, raw.beta2, raw.epsilon, raw.weight_decay, raw.lr_decay};
+    return {raw.learning_rate, raw.beta1,    raw.beta2,      raw.epsilon,
+            raw.weight_decay,  raw.lr_decay, raw.defaults_of};
   }
   // Sets them for the next steps; the same on all ranks.
   void set_group(uint32_t number, const ParamGroup& group) const {

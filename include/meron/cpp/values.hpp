@@ -87,7 +87,8 @@ struct Workload {
   }
 };
 
-// Hyperparameters of the params of one group. The rule ignores those that it does not use.
+// Hyperparameters of the params of one group. The rule ignores those that it does not use. The
+// defaults are AdamW's: for an optimizer of another rule, start from one of its groups.
 struct ParamGroup {
   // 0 or more.
   double learning_rate = 0.001;
@@ -101,6 +102,8 @@ struct ParamGroup {
   double weight_decay = 0.01;
   // Adagrad: >= 0; else 0.
   double lr_decay = 0.0;
+  // The rule, for the library. Only Optimizer::group gives that of another one.
+  uint32_t defaults_of = 1;
 
   meron_param_group raw() const noexcept {
     meron_param_group made = MERON_PARAM_GROUP_INIT;
@@ -110,6 +113,7 @@ struct ParamGroup {
     made.epsilon = epsilon;
     made.weight_decay = weight_decay;
     made.lr_decay = lr_decay;
+    made.defaults_of = defaults_of;
     return made;
   }
 };
@@ -218,8 +222,7 @@ struct AdamW {
   double max_norm = 0.0;
 
   meron_optimizer_options raw() const noexcept {
-    meron_optimizer_options made = MERON_OPTIMIZER_OPTIONS_INIT;
-    made.kind = MERON_ADAMW;
+    meron_optimizer_options made = MERON_ADAMW_INIT;
     made.learning_rate = learning_rate;
     made.beta1 = beta1;
     made.beta2 = beta2;
@@ -246,8 +249,7 @@ struct Adam {
   double max_norm = 0.0;
 
   meron_optimizer_options raw() const noexcept {
-    meron_optimizer_options made = MERON_OPTIMIZER_OPTIONS_INIT;
-    made.kind = MERON_ADAM;
+    meron_optimizer_options made = MERON_ADAM_INIT;
     made.learning_rate = learning_rate;
     made.beta1 = beta1;
     made.beta2 = beta2;
@@ -273,8 +275,7 @@ struct Adagrad {
   double lr_decay = 0.0;
 
   meron_optimizer_options raw() const noexcept {
-    meron_optimizer_options made = MERON_OPTIMIZER_OPTIONS_INIT;
-    made.kind = MERON_ADAGRAD;
+    meron_optimizer_options made = MERON_ADAGRAD_INIT;
     made.learning_rate = learning_rate;
     made.epsilon = epsilon;
     made.weight_decay = weight_decay;
@@ -298,8 +299,7 @@ struct Lion {
   double max_norm = 0.0;
 
   meron_optimizer_options raw() const noexcept {
-    meron_optimizer_options made = MERON_OPTIMIZER_OPTIONS_INIT;
-    made.kind = MERON_LION;
+    meron_optimizer_options made = MERON_LION_INIT;
     made.learning_rate = learning_rate;
     made.beta1 = beta1;
     made.beta2 = beta2;
@@ -326,8 +326,7 @@ struct Sgd {
   double max_norm = 0.0;
 
   meron_optimizer_options raw() const noexcept {
-    meron_optimizer_options made = MERON_OPTIMIZER_OPTIONS_INIT;
-    made.kind = MERON_SGD;
+    meron_optimizer_options made = MERON_SGD_INIT;
     made.learning_rate = learning_rate;
     made.beta1 = momentum;
     made.dampening = dampening;

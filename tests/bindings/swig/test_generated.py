@@ -68,9 +68,9 @@ def test_initial_values_are_those_of_the_macros() -> None:
     values |= {constant["name"]: constant["value"] for constant in API["constants"]}
     compared = 0
     for struct in API["structs"]:
-        if not struct["init"]:
-            continue
         name = struct["name"]
+        if not hasattr(meron_swig, f"{name}_init"):
+            continue  # the library fills it
         made = getattr(meron_swig, f"{name}_init")()
         for field, value in struct["init"]["values"].items():
             if value == "sizeof":

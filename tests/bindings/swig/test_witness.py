@@ -89,7 +89,8 @@ def by_swig(rank: int, ranks: int, plan: str, job: str) -> bytes:
     defaults = swig.meron_optimizer_options_init()
     optimizer = swig.meron_optimizer_create(
         [unit], swig.MERON_ADAMW, defaults.learning_rate, defaults.beta1, defaults.beta2,
-        defaults.epsilon, defaults.weight_decay, 1.0, 0.0, 0, defaults.lr_decay,
+        defaults.epsilon, defaults.weight_decay, 1.0, 0.0, 0, defaults.defaults_of,
+        defaults.lr_decay,
     )  # fmt: skip
     for step in range(STEPS):
         if step % 2:  # through the bucket, and from memory of one's own

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,6 +37,10 @@ def compilers() -> Iterator[tuple[str, str]]:
 CASES = list(compilers())
 
 
+def sized(struct: dict[str, Any]) -> bool:
+    return bool(struct["fields"][0]["name"] == "struct_size")
+
+
 def accepts(compiler: str, language: str, source: str, *flags: str) -> None:
     command = [compiler, *LANGUAGES[language], *STRICT, *flags, "-fsyntax-only", "-"]
     command[1:1] = ["-I", str(ROOT / "include")]
@@ -54,10 +59,9 @@ def test_a_header_needs_no_other(compiler: str, language: str, header: str) -> N
 def test_initializers_and_callbacks(compiler: str, language: str) -> None:
     lines = ["#include <meron/meron.h>"]
     for struct in API["structs"]:
-        if struct["init"]:
-            name = struct["name"]
-            lines.append(f"extern {name} a_{name};")
-            lines.append(f"{name} a_{name} = {struct['init']['macro']};")
+        for init in [*filter(None, [struct["init"]]), *struct["inits"]]:
+            declared = f"{struct['name']} of_{init['macro']}"
+            lines += [f"extern {declared};", f"{declared} = {init['macro']};"]
     for handle in API["handles"]:
         lines.append(f"extern {handle['name']} null_{handle['name']};")
         lines.append(f"{handle['name']} null_{handle['name']} = {{0}};")
@@ -75,6 +79,13 @@ def test_initializers_and_callbacks(compiler: str, language: str) -> None:
         "}",
     ]
     accepts(compiler, language, "\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize("struct", [s["name"] for s in API["structs"] if sized(s)])
+def test_every_struct_with_a_size_has_an_initial_value(struct: str) -> None:
+    init = next(s["init"] for s in API["structs"] if s["name"] == struct)
+    assert init["macro"] == f"{struct.upper()}_INIT"
+    assert init["values"]["struct_size"] == "sizeof"
 
 
 C_COMPILERS = [compiler for compiler, language in CASES if language == "c99"]

@@ -41,18 +41,20 @@ TEST(Options, StartFromTheInitialValues) {
   };
   const meron_workload workload = MERON_WORKLOAD_INIT;
   const meron_reduce_options reduce = MERON_REDUCE_OPTIONS_INIT;
-  const meron_optimizer_options adamw = MERON_OPTIMIZER_OPTIONS_INIT;
+  const meron_optimizer_options adamw = MERON_ADAMW_INIT;
+  const meron_optimizer_options adam = MERON_ADAM_INIT;
+  const meron_optimizer_options adagrad = MERON_ADAGRAD_INIT;
+  const meron_optimizer_options lion = MERON_LION_INIT;
+  const meron_optimizer_options sgd = MERON_SGD_INIT;
   EXPECT_TRUE(same(Workload{}.raw(), workload));
   EXPECT_TRUE(same(ReduceOptions{}.raw(), reduce));
   const meron_param_group group = MERON_PARAM_GROUP_INIT;
   EXPECT_TRUE(same(AdamW{}.raw(), adamw));
   EXPECT_TRUE(same(ParamGroup{}.raw(), group));
-  EXPECT_EQ(MERON_ADAM, Adam{}.raw().kind);
-  EXPECT_EQ(MERON_ADAGRAD, Adagrad{}.raw().kind);
-  EXPECT_EQ(MERON_LION, Lion{}.raw().kind);
-  EXPECT_EQ(0.99, Lion{}.raw().beta2);
-  EXPECT_EQ(MERON_SGD, Sgd{}.raw().kind);
-  EXPECT_EQ(0.0, Sgd{}.raw().beta1);
+  EXPECT_TRUE(same(Adam{}.raw(), adam));
+  EXPECT_TRUE(same(Adagrad{}.raw(), adagrad));
+  EXPECT_TRUE(same(Lion{}.raw(), lion));
+  EXPECT_TRUE(same(Sgd{}.raw(), sgd));
 }
 
 TEST(SixteenBits, EveryValueGoesThereAndBack) {
@@ -272,6 +274,19 @@ TEST(Use, OnlyAdagradDecaysItsRate) {
   group.lr_decay = 0.25;
   optimizer.set_group(0, group);
   EXPECT_EQ(0.25, optimizer.group(0).lr_decay);
+}
+
+TEST(Use, AParamGroupStartsFromOneOfItsOptimizer) {
+  const Context context = open_self();
+  const Param weight = context.param("weight", {8}), bias = context.param("bias", {3});
+  const Unit unit = context.unit("unit", {weight, bias});
+  const Optimizer optimizer = lion(unit);
+  expect_error(MERON_E_ARGUMENT, [&] { optimizer.add_param_group(bias, ParamGroup{}); });
+  ParamGroup group = optimizer.group(0);
+  EXPECT_EQ(1e-4, group.learning_rate);
+  EXPECT_EQ(0.99, group.beta2);
+  group.learning_rate = 0;
+  EXPECT_EQ(0, optimizer.group(optimizer.add_param_group(bias, group)).learning_rate);
 }
 
 TEST(Use, ParamGroupsAndStates) {

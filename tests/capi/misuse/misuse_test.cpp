@@ -143,8 +143,8 @@ TEST(Misuse, OfFunctionsThatCannotFail) {
   }
 }
 
-// A caller with newer headers gets zeros in the fields that this library does not know. A caller
-// with older headers gets the fields of its struct, and no byte beyond it.
+// A caller with newer headers gets zeros in the fields that this library does not know. A size that
+// no release has is refused, and nothing is written.
 TEST(Misuse, InfoStructsOfOtherSizes) {
   Objects objects;
   struct {
@@ -157,12 +157,11 @@ TEST(Misuse, InfoStructsOfOtherSizes) {
   for (const unsigned char byte : newer.more) EXPECT_EQ(0, byte);
   EXPECT_EQ(sizeof(newer), newer.info.struct_size);
 
-  meron_unit_info older;
-  std::memset(&older, 0xee, sizeof(older));
-  older.struct_size = offsetof(meron_unit_info, leases);
-  EXPECT_EQ(MERON_OK, meron_unit_get_info(&older, objects.a->units[0], nullptr));
-  EXPECT_EQ(0xeeeeeeeeu, older.leases);
-  EXPECT_EQ(0xeeeeeeeeu, older.reduced);
+  meron_unit_info smaller;
+  std::memset(&smaller, 0xee, sizeof(smaller));
+  smaller.struct_size = offsetof(meron_unit_info, leases);
+  EXPECT_EQ(MERON_E_ARGUMENT, meron_unit_get_info(&smaller, objects.a->units[0], nullptr));
+  EXPECT_EQ(uint64_t{0xeeeeeeeeeeeeeeee}, smaller.version);
 }
 
 }  // namespace

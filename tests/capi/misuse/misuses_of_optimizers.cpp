@@ -103,27 +103,30 @@ std::vector<Misuse> misuses_of_creation() {
       bad_optimizer("nesterov of AdamW", [](meron_optimizer_options& o) { o.nesterov = 1; }),
       bad_optimizer("nesterov neither 0 nor 1",
                     [](meron_optimizer_options& o) {
-                      o.kind = MERON_SGD;
+                      o = meron_optimizer_options MERON_SGD_INIT;
                       o.nesterov = 2;
                     }),
       bad_optimizer("nesterov with dampening",
                     [](meron_optimizer_options& o) {
-                      o.kind = MERON_SGD;
+                      o = meron_optimizer_options MERON_SGD_INIT;
                       o.nesterov = 1;
                       o.dampening = 0.5;
                     }),
       bad_optimizer("decay of AdamW's rate", [](meron_optimizer_options& o) { o.lr_decay = 0.5; }),
       bad_optimizer("negative decay of the rate",
                     [](meron_optimizer_options& o) {
-                      o.kind = MERON_ADAGRAD;
+                      o = meron_optimizer_options MERON_ADAGRAD_INIT;
                       o.lr_decay = -0.5;
                     }),
       bad_optimizer("decay of the rate is no number",
                     [](meron_optimizer_options& o) {
-                      o.kind = MERON_ADAGRAD;
+                      o = meron_optimizer_options MERON_ADAGRAD_INIT;
                       o.lr_decay = kNan;
                     }),
-      bad_optimizer("reserved field", [](meron_optimizer_options& o) { o.reserved_0 = 1; }),
+      bad_optimizer("another rule's defaults",
+                    [](meron_optimizer_options& o) { o.kind = MERON_SGD; }),
+      bad_optimizer("not initialized", [](meron_optimizer_options& o) { o.defaults_of = 0; }),
+      bad_optimizer("defaults of no rule", [](meron_optimizer_options& o) { o.defaults_of = 6; }),
       misuse("meron_optimizer_set_learning_rate: impossible", MERON_E_ARGUMENT,
              [](Objects& o, Random& random) {
                const std::vector<double> values = {-1e-9, kNan, kInfinity, -kInfinity};
@@ -180,7 +183,9 @@ std::vector<Misuse> misuses_of_groups() {
       bad_group("weight decay", [](meron_param_group& g) { g.weight_decay = kInfinity; }),
       bad_group("decay of AdamW's rate", [](meron_param_group& g) { g.lr_decay = 0.5; }),
       bad_group("decay of the rate is no number", [](meron_param_group& g) { g.lr_decay = kNan; }),
-      bad_group("reserved field", [](meron_param_group& g) { g.reserved_0 = 1; }),
+      bad_group("another rule's defaults", [](meron_param_group& g) { g.defaults_of = 5; }),
+      bad_group("not initialized", [](meron_param_group& g) { g.defaults_of = 0; }),
+      bad_group("defaults of no rule", [](meron_param_group& g) { g.defaults_of = UINT32_MAX; }),
       bad_members("param of no unit", MERON_E_ARGUMENT,
                   [](Objects& o) { return std::vector{o.loose}; }),
       bad_members("param that is not trained", MERON_E_ARGUMENT,

@@ -63,6 +63,7 @@ std::vector<Misuse> misuses_of_pointers() {
       NULL_POINTER(meron_reduce_options_init, nullptr, sizeof(meron_reduce_options)),
       NULL_POINTER(meron_schedule_options_init, nullptr, sizeof(meron_schedule_options)),
       NULL_POINTER(meron_optimizer_options_init, nullptr, sizeof(meron_optimizer_options)),
+      NULL_POINTER(meron_optimizer_rule_init, nullptr, sizeof(meron_optimizer_options), MERON_SGD),
       NULL_POINTER(meron_param_group_init, nullptr, sizeof(meron_param_group)),
       NULL_POINTER(meron_checkpoint_tensor_init, nullptr, sizeof(meron_checkpoint_tensor)),
       NULL_POINTER(meron_checkpoint_save_options_init, nullptr,

@@ -17,10 +17,22 @@ std::vector<Misuse> misuses_of_schedules() {
              [](Objects& o) {
                return FAILURE_OF(meron_schedule_create, &made, &o.a->units[0], 0, nullptr);
              }),
+      misuse("meron_schedule_create: not initialized", MERON_E_ARGUMENT,
+             [](Objects& o) {
+               meron_schedule_options options{};
+               options.struct_size = sizeof(options);
+               return FAILURE_OF(meron_schedule_create, &made, &o.a->units[0], 1, &options);
+             }),
+      misuse("meron_schedule_create: initialized neither 0 nor 1", MERON_E_ARGUMENT,
+             [](Objects& o) {
+               meron_schedule_options options = MERON_SCHEDULE_OPTIONS_INIT;
+               options.initialized = 2;
+               return FAILURE_OF(meron_schedule_create, &made, &o.a->units[0], 1, &options);
+             }),
       misuse("meron_schedule_create: reserved field", MERON_E_ARGUMENT,
              [](Objects& o) {
                meron_schedule_options options = MERON_SCHEDULE_OPTIONS_INIT;
-               options.reserved_0 = 1;
+               options.reserved_1 = 1;
                return FAILURE_OF(meron_schedule_create, &made, &o.a->units[0], 1, &options);
              }),
       misuse("meron_schedule_create: unit twice", MERON_E_DUPLICATE,

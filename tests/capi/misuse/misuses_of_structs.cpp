@@ -32,7 +32,7 @@ Misuse bad_size(const char* function, const Options& good,
             std::vector<unsigned char> bytes(sizeof(Options) + 24);
             std::memcpy(bytes.data(), &good, sizeof(Options));
             if (random.below(2) == 0) {
-              const std::vector<uint32_t> sizes = {0, 1, 2, 3, 4097, 1u << 20, UINT32_MAX};
+              const std::vector<uint32_t> sizes = {0, 1, 3, 4, 8, 4097, 1u << 20, UINT32_MAX};
               size = random.pick(sizes);
             } else {  // a newer caller
               size = static_cast<uint32_t>(sizeof(Options) + 1 + random.below(24));
@@ -52,7 +52,7 @@ Misuse bad_info(const char* function, std::function<CallFailed(Objects&, Info*)>
   return {std::string(function) + ": wrong struct",
           {MERON_E_ARGUMENT},
           [call = std::move(call)](Objects& o, Random& random) {
-            const std::vector<uint32_t> sizes = {0, 1, 2, 3, 4097, UINT32_MAX};
+            const std::vector<uint32_t> sizes = {0, 1, 3, 4, 8, sizeof(Info) - 8, 4097, UINT32_MAX};
             Info info{};
             info.struct_size = random.pick(sizes);
             return call(o, &info);
@@ -62,7 +62,7 @@ template <class Options, class Init>
 Misuse bad_init(const char* function, Init init) {
   return {
       std::string(function) + ": wrong size", {MERON_E_ARGUMENT}, [=](Objects&, Random& random) {
-        const std::vector<size_t> sizes = {0, 3, sizeof(Options) + 1, SIZE_MAX};
+        const std::vector<size_t> sizes = {0, 3, 4, 8, sizeof(Options) + 1, SIZE_MAX};
         Options options{};
         CallFailed failed = init(&options, random.pick(sizes));
         failed.function = function;
@@ -86,6 +86,18 @@ std::vector<Misuse> misuses_of_structs() {
       BAD_INIT(meron_reduce_options, meron_reduce_options_init),
       BAD_INIT(meron_schedule_options, meron_schedule_options_init),
       BAD_INIT(meron_optimizer_options, meron_optimizer_options_init),
+      bad_init<meron_optimizer_options>("meron_optimizer_rule_init",
+                                        [](meron_optimizer_options* options, size_t size) {
+                                          return FAILURE_OF(meron_optimizer_rule_init, options,
+                                                            size, MERON_LION);
+                                        }),
+      {"meron_optimizer_rule_init: unknown kind",
+       {MERON_E_ARGUMENT},
+       [](Objects&, Random& random) {
+         meron_optimizer_options options{};
+         const meron_optimizer_kind kind = random.pick(std::vector<int32_t>{-1, 5, INT32_MAX});
+         return FAILURE_OF(meron_optimizer_rule_init, &options, sizeof(options), kind);
+       }},
       BAD_INIT(meron_param_group, meron_param_group_init),
       BAD_INIT(meron_io_options, meron_io_options_init),
       BAD_INIT(meron_checkpoint_tensor, meron_checkpoint_tensor_init),

@@ -118,8 +118,8 @@ meron_optimizer_kind kind_of(const std::string& name) {
 void optimizer(Session& session, const Statement& statement) {
   const std::vector<meron_unit> units = session.units(statement);
   meron_optimizer_options options{};
-  call(meron_optimizer_options_init, &options, sizeof options);
-  options.kind = kind_of(statement.get("kind", "adamw"));
+  call(meron_optimizer_rule_init, &options, sizeof options,
+       kind_of(statement.get("kind", "adamw")));
   options.learning_rate = statement.number("lr", options.learning_rate);
   options.beta1 = statement.number("beta1", options.beta1);
   options.beta2 = statement.number("beta2", options.beta2);

@@ -72,8 +72,6 @@ final class Optimizers {
     private static void optimizer(Session session, Table.Statement statement) {
         final Unit[] units = session.units(statement);
         final Context context = session.context();
-        final double first = statement.number("beta1", 0.9);
-        final double second = statement.number("beta2", 0.999);
         final String kind = statement.get("kind", "adamw");
         final boolean ofSgd = statement.get("nesterov") != null || statement.get("dampening") != null;
         final boolean ofAdagrad = statement.get("lr_decay") != null;
@@ -82,30 +80,51 @@ final class Optimizers {
             optimizerRaw(kind, statement, units);
             return;
         } else if (kind.equals("sgd")) {
-            made = context.sgd(with(statement, new Sgd()).momentum(statement.number("beta1", 0))
-                    .dampening(statement.number("dampening", 0))
-                    .nesterov(statement.number("nesterov", 0) == 1), units);
+            final Sgd rule = with(statement, new Sgd());
+            if (statement.get("beta1") != null) rule.momentum(statement.number("beta1", 0));
+            if (statement.get("dampening") != null) {
+                rule.dampening(statement.number("dampening", 0));
+            }
+            if (statement.get("nesterov") != null) {
+                rule.nesterov(statement.number("nesterov", 0) == 1);
+            }
+            made = context.sgd(rule, units);
         } else if (ofSgd || !Set.of("adamw", "adam", "adagrad", "lion").contains(kind)) {
             optimizerRaw(kind, statement, units);
             return;
         } else if (kind.equals("adam")) {
-            made = context.adam(with(statement, new Adam()).betas(first, second)
-                    .epsilon(statement.number("epsilon", 1e-8)), units);
+            final Adam rule = with(statement, new Adam());
+            if (statement.get("epsilon") != null) rule.epsilon(statement.number("epsilon", 0));
+            if (hasBetas(statement)) rule.betas(first(statement), second(statement));
+            made = context.adam(rule, units);
         } else if (kind.equals("adagrad")) {
-            made = context.adagrad(with(statement, new Adagrad())
-                    .epsilon(statement.number("epsilon", 1e-10))
-                    .lrDecay(statement.number("lr_decay", 0)), units);
+            final Adagrad rule = with(statement, new Adagrad());
+            if (statement.get("epsilon") != null) rule.epsilon(statement.number("epsilon", 0));
+            if (ofAdagrad) rule.lrDecay(statement.number("lr_decay", 0));
+            made = context.adagrad(rule, units);
         } else if (kind.equals("lion")) {
-            made = context.lion(with(statement, new Lion()).betas(first, second), units);
+            final Lion rule = with(statement, new Lion());
+            if (hasBetas(statement)) rule.betas(first(statement), second(statement));
+            made = context.lion(rule, units);
         } else {
             final AdamW rule = with(statement, new AdamW());
             if (statement.get("epsilon") != null) rule.epsilon(statement.number("epsilon", 0));
-            if (statement.get("beta1") != null || statement.get("beta2") != null) {
-                rule.betas(first, second);
-            }
+            if (hasBetas(statement)) rule.betas(first(statement), second(statement));
             made = context.adamw(rule, units);
         }
         session.keep(statement.name, made);
+    }
+
+    private static boolean hasBetas(Table.Statement statement) {
+        return statement.get("beta1") != null || statement.get("beta2") != null;
+    }
+
+    private static double first(Table.Statement statement) {
+        return statement.number("beta1", 0.9);
+    }
+
+    private static double second(Table.Statement statement) {
+        return statement.number("beta2", 0.999);
     }
 
     private static <R extends UpdateRule<R>> R with(Table.Statement statement, R rule) {
@@ -125,7 +144,8 @@ final class Optimizers {
         for (int i = 0; i < units.length; ++i) handles[i] = Session.handle(units[i]);
         Abi.meron_optimizer_release(Abi.meron_optimizer_create(handles, code, 1e-3, 0.9, 0.999, 1e-8,
                 0.01, 0, statement.number("dampening", 0),
-                (int) statement.number("nesterov", 0), statement.number("lr_decay", 0)));
+                (int) statement.number("nesterov", 0), code + 1,
+                statement.number("lr_decay", 0)));
     }
 
     private static void optimizerIs(Optimizer optimizer, Table.Statement statement) {

@@ -262,8 +262,9 @@ operation("optimizer") do session, statement
     units = units_of(session, statement)
     if !haskey(RULES, kind) # Julia has no word for it
         chosen = Ref(Meron.changed(
-            Meron.initial(LibMeron.meron_optimizer_options, LibMeron.meron_optimizer_options_init);
-            kind = parse(Int, kind), options...))
+            Meron.initial(LibMeron.meron_optimizer_options, LibMeron.meron_optimizer_rule_init,
+                parse(Int, kind));
+            options...))
         handles = map(Meron.raw, units)
         made = Meron.receive(LibMeron.meron_optimizer, LibMeron.meron_optimizer_create,
             handles, length(handles), chosen)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import meron
-from meron._native import call, initial, lib, new, receive
+from meron._native import call, defaults_of, lib, new, receive
 from meron.optimizer import STATES
 from operations import finish_or_keep, number, operation, wanted
 from session import Session
@@ -58,8 +58,7 @@ def numbers(statement: Statement, known: dict[str, str]) -> dict[str, Any]:
 def optimizer_raw(session: Session, statement: Statement, kind: str, given: set[str]) -> None:
     """A rule that there is not, or options of another rule's: Python has no words for them."""
     fields = {"lr": "learning_rate", "nesterov": "nesterov"}
-    options = initial("meron_optimizer_options")
-    options.kind = RULES[kind][0] if kind in RULES else int(kind)
+    options = defaults_of(RULES[kind][0] if kind in RULES else int(kind))
     for name in given:
         value = float(wanted(statement, name))
         setattr(options, fields.get(name, name), int(value) if name == "nesterov" else value)

@@ -41,6 +41,8 @@ class Pages:
         for struct in api.structs:
             if struct.init:
                 self.home[struct.init.macro] = (struct.header, anchor(struct.name))
+            for init in struct.inits:
+                self.home[init.macro] = (struct.header, anchor(struct.name))
 
     # ---- Text ------------------------------------------------------------------------------
 
@@ -145,6 +147,8 @@ class Pages:
 
     def struct(self, struct: Struct) -> list[str]:
         initial = struct.init.values if struct.init else {}
+        if not any(value for name, value in initial.items() if name != "struct_size"):
+            initial = {}  # nothing to read in a column of zeros
         rows = ["| field | type | |", "|---|---|---|"]
         if initial:
             rows = ["| field | type | initially | |", "|---|---|---|---|"]
@@ -156,7 +160,19 @@ class Pages:
             rows.append(f"| {' | '.join(cells)} |")
         blocks = [f"### {struct.name}", *self.paragraphs(struct.doc, struct.header)]
         if struct.init:
-            blocks.append(f"`{struct.init.macro}` gives the initial values.")
+            zeros = "" if initial else ": zeros, and the size"
+            blocks.append(f"`{struct.init.macro}` gives the initial values{zeros}.")
+        blocks += [
+            f"`{init.macro}`: "
+            + ", ".join(
+                f"`{name}` {initial_text(value, '', self.handles)}"
+                for name, value in init.values.items()
+                if value != initial[name]
+            )
+            + "."
+            for init in struct.inits
+            if init.values != initial
+        ]
         return [*blocks, "\n".join(rows)]
 
     def callback(self, callback: Callback) -> list[str]:

@@ -192,12 +192,11 @@ def julia_function(rule: ValueType, text: Text) -> str:
     parts = [f"    {name}(units; {shown})", fill(sentence(rule.doc), ""), fill(text.what, "")]
     parts += [numbers, fill(f"{text.blocks} Throws {text.errors}.", "")]
     known = ", ".join(f":{field.name}" for field in rule.fields)
-    defaults = ", ".join(f"{field.name} = {julia_number(field)}" for field in rule.fields)
     return (
         f"export {name}\n"
         + docstring("\n\n".join(parts))
         + f"{name}(units; options...) = make_optimizer(\n"
-        f'    units, "{name}", LibMeron.{rule.rule},\n    ({known}), options;\n    {defaults})\n'
+        f'    units, "{name}", LibMeron.{rule.rule},\n    ({known}), options)\n'
     )
 
 

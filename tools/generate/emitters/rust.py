@@ -195,14 +195,14 @@ def struct(item: Struct) -> str:
     )
     text = documented(item.doc) + "#[repr(C)]\n#[derive(Clone, Copy, Debug)]\n"
     text += f"pub struct {item.name} {{\n{indent(fields)}}}\n"
-    if item.init:
+    for init in [item.init, *item.inits] if item.init else item.inits:
         values = "".join(
             f"    {identifier(field.name)}: "
-            f"{initial(item, field.type, item.init.values.get(field.name))},\n"
+            f"{initial(item, field.type, init.values.get(field.name))},\n"
             for field in item.fields
         )
         text += f"\n/// Initial value of a [`{item.name}`].\n"
-        text += f"pub const {item.init.macro}: {item.name} = {item.name} {{\n{values}}};\n"
+        text += f"pub const {init.macro}: {item.name} = {item.name} {{\n{values}}};\n"
     return text
 
 
@@ -211,6 +211,8 @@ def initial(item: Struct, spelling: str, value: Value) -> str:
     if value == "sizeof":
         return f"size_of::<{item.name}>() as {rust_type(spelling)}"
     if value is None:
+        if ctype.array is not None:
+            return f"[0; {ctype.array}]"
         if ctype.pointers:
             return "ptr::null()" if ctype.const else "ptr::null_mut()"
         if ctype.name.endswith("_fn"):

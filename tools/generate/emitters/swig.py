@@ -171,12 +171,16 @@ class Interface:
             if item.role != "error" and item is not out
         ]
         initial = self.initial_of(function)
-        slots = [] if initial else list(self.parameters.slots(items, before.append))
+        if initial:
+            items = items[2:]  # what follows the struct and its size
+        slots = list(self.parameters.slots(items, before.append))
         values = {name: value for slot in slots for name, value in slot.values.items()}
 
         if initial:
             self.returned[initial.name] = initial
-            returns, body = f"::{initial.name}", f"  return initial(api().{function.name});\n"
+            given = "".join(f", {values[name]}" for name, _ in items)
+            returns = f"::{initial.name}"
+            body = f"  return initial(api().{function.name}{given});\n"
         elif out is None:
             call = f"api().{function.name}({arguments(function, values)})"
             returns, body = self.plain(function, call)
@@ -190,8 +194,9 @@ class Interface:
 
     def initial_of(self, function: Function) -> Struct | None:
         """The struct that a function such as meron_workload_init fills."""
-        struct = self.parameters.structs.get(function.name.removesuffix("_init"))
-        return struct if function.name.endswith("_init") else None
+        if not function.name.endswith("_init"):
+            return None
+        return self.parameters.structs.get(CType.parse(function.params[0].type).name)
 
     def plain(self, function: Function, call: str) -> tuple[str, str]:
         """Return type and body of a function without an out parameter."""

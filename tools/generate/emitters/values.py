@@ -40,6 +40,16 @@ def pascal(name: str) -> str:
     return "".join(word.capitalize() for word in name.split("_"))
 
 
+def init_of(value: ValueType) -> str:
+    """The macro with the defaults."""
+    return f"{value.rule or value.of.upper()}_INIT"
+
+
+def hidden_of(value: ValueType) -> list[str]:
+    """Fields that the library gives in one call and reads in another: not a program's to set."""
+    return ["defaults_of"] if value.of == "meron_param_group" else []
+
+
 def enum_names(api: Api, language: str) -> dict[str, str]:
     """The language's types of enums."""
     return {e.of: e.names[language] for e in api.enum_types if language in e.names}
@@ -116,6 +126,8 @@ def rust_struct(api: Api, value: ValueType, enums: dict[str, str]) -> str:
         + f"    pub {field.name}: {rust_type(field, enums)},\n"
         for field in value.fields
     )
+    hidden = hidden_of(value)
+    fields += "".join(f"    pub(crate) {name}: u32,\n" for name in hidden)
     text = (
         f"{documented(value.doc.rstrip('.') + '.')}#[derive({', '.join(derives)})]\n"
         f"#[non_exhaustive]\npub struct {name} {{\n{fields}}}\n\n"
@@ -125,6 +137,7 @@ def rust_struct(api: Api, value: ValueType, enums: dict[str, str]) -> str:
     defaults = "".join(
         f"            {field.name}: {rust_default(api, field, enums)},\n" for field in value.fields
     )
+    defaults += "".join(f"            {name}: sys::{init_of(value)}.{name},\n" for name in hidden)
     text += (
         f"impl Default for {name} {{\n    fn default() -> {name} {{\n        {name} {{\n{defaults}"
         f"        }}\n    }}\n}}\n\nimpl {name} {{\n"
@@ -135,9 +148,9 @@ def rust_struct(api: Api, value: ValueType, enums: dict[str, str]) -> str:
             f"    pub fn {field.name}(mut self, value: {rust_type(field, enums)}) -> {name} {{\n"
         )
         text += f"        self.{field.name} = value;\n        self\n    }}\n\n"
-    raw = f"            kind: sys::{value.rule},\n" if value.rule else ""
-    raw += "".join(f"            {field.of}: {rust_raw(field)},\n" for field in value.fields)
-    init = f"{value.of.upper()}_INIT"
+    raw = "".join(f"            {field.of}: {rust_raw(field)},\n" for field in value.fields)
+    raw += "".join(f"            {name}: self.{name},\n" for name in hidden)
+    init = init_of(value)
     text += (
         f"    pub(crate) fn raw(&self) -> sys::{value.of} {{\n        sys::{value.of} {{\n{raw}"
         f"            ..sys::{init}\n        }}\n    }}\n}}\n"
@@ -155,6 +168,7 @@ def rust_of(value: ValueType, name: str, enums: dict[str, str]) -> str:
             "enum": f"{enums.get(field.type)}::of(raw.{field.of})",
         }
         made += f"            {field.name}: {known.get(field.kind, f'raw.{field.of}')},\n"
+    made += "".join(f"            {name}: raw.{name},\n" for name in hidden_of(value))
     return (
         f"impl {name} {{\n    pub(crate) fn of(raw: &sys::{value.of}) -> {name} {{\n"
         f"        {name} {{\n{made}        }}\n    }}\n}}\n"
@@ -237,14 +251,19 @@ def cpp_enum(enum: EnumType) -> str:
 
 def cpp_struct(api: Api, value: ValueType, enums: dict[str, str]) -> str:
     text = fill(value.doc.rstrip(".") + ".", "// ") + f"\nstruct {value.names['cpp']} {{\n"
-    sets = f"    made.kind = {value.rule};\n" if value.rule else ""
+    sets = ""
     for field in value.fields:
         if field.doc:
             text += fill(sentence(field.doc), "  // ") + "\n"
         kind, default, raw = cpp_field(api, field, enums)
         text += f"  {kind} {field.name} = {default};\n"
         sets += f"    made.{field.of} = {raw};\n"
-    init = f"{value.of.upper()}_INIT"
+    for hidden in hidden_of(value):
+        initial = next(s.init for s in api.structs if s.name == value.of and s.init)
+        text += "  // The rule, for the library. Only Optimizer::group gives that of another one.\n"
+        text += f"  uint32_t {hidden} = {initial.values[hidden]};\n"
+        sets += f"    made.{hidden} = {hidden};\n"
+    init = init_of(value)
     return (
         f"{text}\n  {value.of} raw() const noexcept {{\n    {value.of} made = {init};\n{sets}"
         "    return made;\n  }\n};\n"
@@ -352,9 +371,6 @@ JAVA_COMMON = ("learning_rate", "weight_decay", "max_norm")
 def java_rule(value: ValueType) -> str:
     name = value.names["java"]
     fields = {field.name: field for field in value.fields}
-    sets = "".join(
-        f"        {camel(field.of)} = {java_default(field)};\n" for field in value.fields
-    )
     setters = ""
     if "beta2" in fields:
         doc = f"First: {fields['beta1'].doc}; second: {fields['beta2'].doc}"
@@ -369,13 +385,9 @@ def java_rule(value: ValueType) -> str:
         f"// {LICENSE}\n// {NOTE}\npackage org.meron;\n\nimport org.meron.abi.Abi;\n\n"
         f"{java_doc(value.doc)}public final class {name} extends UpdateRule<{name}> {{\n"
         f"    /** The defaults. */\n    public {name}() {{\n"
-        f"        super(Abi.{value.rule});\n{sets}    }}\n\n"
+        f"        super(Abi.{value.rule});\n    }}\n\n"
         f"    @Override\n    {name} self() {{\n        return this;\n    }}\n{setters}}}\n"
     )
-
-
-def java_default(field: ValueField) -> str:
-    return str(bool(field.default)).lower() if field.kind == "flag" else repr(field.default)
 
 
 def java_setter(name: str, doc: str, method: str, fields: list[str], taken: str) -> str:

@@ -388,7 +388,7 @@ pub const MERON_CONTEXT_OPTIONS_INIT: meron_context_options = meron_context_opti
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_stats {
-    /// sizeof(meron_stats), set by the caller
+    /// sizeof(meron_stats), as the INIT macro sets it
     pub struct_size: u32,
     /// 0
     pub reserved_0: u32,
@@ -436,11 +436,38 @@ pub struct meron_stats {
     pub device_bytes: u64,
 }
 
+/// Initial value of a [`meron_stats`].
+pub const MERON_STATS_INIT: meron_stats = meron_stats {
+    struct_size: size_of::<meron_stats>() as u32,
+    reserved_0: 0,
+    gather_mapped_bytes: 0,
+    gather_copied_bytes: 0,
+    reduce_bytes: 0,
+    collective_bytes: 0,
+    operations: 0,
+    wait_ns: 0,
+    param_bytes: 0,
+    gradient_bytes: 0,
+    optimizer_bytes: 0,
+    staging_bytes: 0,
+    control_bytes: 0,
+    peak_bytes: 0,
+    arena_pages_bytes: 0,
+    far_gather_bytes: 0,
+    far_reduce_bytes: 0,
+    nvme_read_bytes: 0,
+    nvme_written_bytes: 0,
+    nvme_bytes: 0,
+    device_up_bytes: 0,
+    device_down_bytes: 0,
+    device_bytes: 0,
+};
+
 /// The plan's predictions for this rank and its current units, in bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_prediction {
-    /// sizeof(meron_prediction), set by the caller
+    /// sizeof(meron_prediction), as the INIT macro sets it
     pub struct_size: u32,
     /// 0
     pub reserved_0: u32,
@@ -476,6 +503,26 @@ pub struct meron_prediction {
     /// gradients, which this figure contains
     pub device_bytes: u64,
 }
+
+/// Initial value of a [`meron_prediction`].
+pub const MERON_PREDICTION_INIT: meron_prediction = meron_prediction {
+    struct_size: size_of::<meron_prediction>() as u32,
+    reserved_0: 0,
+    param_bytes: 0,
+    gradient_bytes: 0,
+    optimizer_bytes: 0,
+    peak_bytes: 0,
+    gather_mapped_bytes: 0,
+    gather_copied_bytes: 0,
+    reduce_bytes: 0,
+    second_copy_bytes: 0,
+    far_gather_bytes: 0,
+    far_reduce_bytes: 0,
+    nvme_read_bytes: 0,
+    nvme_written_bytes: 0,
+    nvme_bytes: 0,
+    device_bytes: 0,
+};
 
 /// A group. A value; 0 is null, and stands for the world if a group is optional.
 #[repr(C)]
@@ -574,7 +621,7 @@ pub struct meron_view {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_param_info {
-    /// sizeof(meron_param_info), set by the caller
+    /// sizeof(meron_param_info), as the INIT macro sets it
     pub struct_size: u32,
     /// See the struct.
     pub dtype: meron_dtype,
@@ -591,6 +638,18 @@ pub struct meron_param_info {
     /// Number of these elements; 0 before the param is in a unit
     pub owned_count: u64,
 }
+
+/// Initial value of a [`meron_param_info`].
+pub const MERON_PARAM_INFO_INIT: meron_param_info = meron_param_info {
+    struct_size: size_of::<meron_param_info>() as u32,
+    dtype: 0,
+    dims: 0,
+    frozen: 0,
+    shape: [0; 16],
+    count: 0,
+    owned_offset: 0,
+    owned_count: 0,
+};
 
 /// Encoding of numbers that are sent between replicas; docs/plan.md has the details.
 pub type meron_codec = i32;
@@ -618,7 +677,7 @@ pub const MERON_UNIT_UPDATING: meron_unit_state = 3;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_unit_info {
-    /// sizeof(meron_unit_info), set by the caller
+    /// sizeof(meron_unit_info), as the INIT macro sets it
     pub struct_size: u32,
     /// See the struct.
     pub state: meron_unit_state,
@@ -645,6 +704,21 @@ pub struct meron_unit_info {
     pub gradient_worst_block: f64,
 }
 
+/// Initial value of a [`meron_unit_info`].
+pub const MERON_UNIT_INFO_INIT: meron_unit_info = meron_unit_info {
+    struct_size: size_of::<meron_unit_info>() as u32,
+    state: 0,
+    version: 0,
+    leases: 0,
+    reduced: 0,
+    param_codec: 0,
+    gradient_codec: 0,
+    param_error: 0.0,
+    param_worst_block: 0.0,
+    gradient_error: 0.0,
+    gradient_worst_block: 0.0,
+};
+
 /// States and update rule for some units. A value; 0 is null.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -666,7 +740,8 @@ pub const MERON_LION: meron_optimizer_kind = 3;
 /// As torch.optim.SGD; beta1 is the momentum, weight decay as Adam
 pub const MERON_SGD: meron_optimizer_kind = 4;
 
-/// Options of an optimizer.
+/// Options of an optimizer. Start from the INIT macro of the rule, such as MERON_SGD_INIT:
+/// each rule has its own defaults, and a struct with the defaults of another rule is refused.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_optimizer_options {
@@ -674,15 +749,15 @@ pub struct meron_optimizer_options {
     pub struct_size: u32,
     /// See the struct.
     pub kind: meron_optimizer_kind,
-    /// \>= 0; default 1e-3
+    /// \>= 0
     pub learning_rate: f64,
-    /// 0 \<= beta1 \< 1; default 0.9. SGD: the momentum; 0 keeps no state
+    /// 0 \<= beta1 \< 1. SGD: the momentum; 0 keeps no state
     pub beta1: f64,
-    /// 0 \<= beta2 \< 1; default 0.999
+    /// 0 \<= beta2 \< 1
     pub beta2: f64,
-    /// \> 0; default 1e-8
+    /// \> 0
     pub epsilon: f64,
-    /// \>= 0; default 0.01
+    /// \>= 0
     pub weight_decay: f64,
     /// Gradients are scaled to at most this global 2-norm; 0: no clipping
     pub max_norm: f64,
@@ -690,8 +765,9 @@ pub struct meron_optimizer_options {
     pub dampening: f64,
     /// SGD with a momentum and no dampening: 1 for Nesterov's; else 0
     pub nesterov: u32,
-    /// Must be 0
-    pub reserved_0: u32,
+    /// 1 + the kind whose defaults these are; set by the INIT macros and
+    /// meron_optimizer_rule_init, not by the caller
+    pub defaults_of: u32,
     /// Adagrad: \>= 0; step t has the rate learning_rate / (1 + (t - 1) lr_decay)
     pub lr_decay: f64,
 }
@@ -708,18 +784,99 @@ pub const MERON_OPTIMIZER_OPTIONS_INIT: meron_optimizer_options = meron_optimize
     max_norm: 0.0,
     dampening: 0.0,
     nesterov: 0,
-    reserved_0: 0,
+    defaults_of: 1,
+    lr_decay: 0.0,
+};
+
+/// Initial value of a [`meron_optimizer_options`].
+pub const MERON_ADAMW_INIT: meron_optimizer_options = meron_optimizer_options {
+    struct_size: size_of::<meron_optimizer_options>() as u32,
+    kind: MERON_ADAMW,
+    learning_rate: 0.001,
+    beta1: 0.9,
+    beta2: 0.999,
+    epsilon: 1e-08,
+    weight_decay: 0.01,
+    max_norm: 0.0,
+    dampening: 0.0,
+    nesterov: 0,
+    defaults_of: 1,
+    lr_decay: 0.0,
+};
+
+/// Initial value of a [`meron_optimizer_options`].
+pub const MERON_ADAM_INIT: meron_optimizer_options = meron_optimizer_options {
+    struct_size: size_of::<meron_optimizer_options>() as u32,
+    kind: MERON_ADAM,
+    learning_rate: 0.001,
+    beta1: 0.9,
+    beta2: 0.999,
+    epsilon: 1e-08,
+    weight_decay: 0.0,
+    max_norm: 0.0,
+    dampening: 0.0,
+    nesterov: 0,
+    defaults_of: 2,
+    lr_decay: 0.0,
+};
+
+/// Initial value of a [`meron_optimizer_options`].
+pub const MERON_ADAGRAD_INIT: meron_optimizer_options = meron_optimizer_options {
+    struct_size: size_of::<meron_optimizer_options>() as u32,
+    kind: MERON_ADAGRAD,
+    learning_rate: 0.01,
+    beta1: 0.9,
+    beta2: 0.999,
+    epsilon: 1e-10,
+    weight_decay: 0.0,
+    max_norm: 0.0,
+    dampening: 0.0,
+    nesterov: 0,
+    defaults_of: 3,
+    lr_decay: 0.0,
+};
+
+/// Initial value of a [`meron_optimizer_options`].
+pub const MERON_LION_INIT: meron_optimizer_options = meron_optimizer_options {
+    struct_size: size_of::<meron_optimizer_options>() as u32,
+    kind: MERON_LION,
+    learning_rate: 0.0001,
+    beta1: 0.9,
+    beta2: 0.99,
+    epsilon: 1e-08,
+    weight_decay: 0.0,
+    max_norm: 0.0,
+    dampening: 0.0,
+    nesterov: 0,
+    defaults_of: 4,
+    lr_decay: 0.0,
+};
+
+/// Initial value of a [`meron_optimizer_options`].
+pub const MERON_SGD_INIT: meron_optimizer_options = meron_optimizer_options {
+    struct_size: size_of::<meron_optimizer_options>() as u32,
+    kind: MERON_SGD,
+    learning_rate: 0.001,
+    beta1: 0.0,
+    beta2: 0.999,
+    epsilon: 1e-08,
+    weight_decay: 0.0,
+    max_norm: 0.0,
+    dampening: 0.0,
+    nesterov: 0,
+    defaults_of: 5,
     lr_decay: 0.0,
 };
 
 /// Hyperparameters of the params of one group. The rule ignores those that it does not use.
+/// Start from a group of the optimizer (meron_optimizer_get_param_group).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_param_group {
     /// sizeof(meron_param_group)
     pub struct_size: u32,
-    /// Must be 0
-    pub reserved_0: u32,
+    /// As in meron_optimizer_options; meron_optimizer_get_param_group sets it, too
+    pub defaults_of: u32,
     /// \>= 0
     pub learning_rate: f64,
     /// 0 \<= beta1 \< 1. SGD: the momentum, 0 in all groups or in none
@@ -737,7 +894,7 @@ pub struct meron_param_group {
 /// Initial value of a [`meron_param_group`].
 pub const MERON_PARAM_GROUP_INIT: meron_param_group = meron_param_group {
     struct_size: size_of::<meron_param_group>() as u32,
-    reserved_0: 0,
+    defaults_of: 1,
     learning_rate: 0.001,
     beta1: 0.9,
     beta2: 0.999,
@@ -750,7 +907,7 @@ pub const MERON_PARAM_GROUP_INIT: meron_param_group = meron_param_group {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_optimizer_info {
-    /// sizeof(meron_optimizer_info), set by the caller
+    /// sizeof(meron_optimizer_info), as the INIT macro sets it
     pub struct_size: u32,
     /// 0
     pub reserved_0: u32,
@@ -769,6 +926,19 @@ pub struct meron_optimizer_info {
     /// Of the states that meron_optimizer_offload has moved to a drive
     pub offloaded_bytes: u64,
 }
+
+/// Initial value of a [`meron_optimizer_info`].
+pub const MERON_OPTIMIZER_INFO_INIT: meron_optimizer_info = meron_optimizer_info {
+    struct_size: size_of::<meron_optimizer_info>() as u32,
+    reserved_0: 0,
+    steps: 0,
+    norm: 0.0,
+    learning_rate: 0.0,
+    groups: 0,
+    states: 0,
+    nvme_bytes: 0,
+    offloaded_bytes: 0,
+};
 
 /// A state of an optimizer.
 pub type meron_optimizer_state = i32;
@@ -884,7 +1054,7 @@ pub const MERON_CHECKPOINT_SAVE_OPTIONS_INIT: meron_checkpoint_save_options = me
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_checkpoint_progress {
-    /// sizeof(meron_checkpoint_progress), set by the caller
+    /// sizeof(meron_checkpoint_progress), as the INIT macro sets it
     pub struct_size: u32,
     /// 1: a save is pending
     pub saving: u32,
@@ -895,6 +1065,15 @@ pub struct meron_checkpoint_progress {
     /// Of these, written to files
     pub written: u64,
 }
+
+/// Initial value of a [`meron_checkpoint_progress`].
+pub const MERON_CHECKPOINT_PROGRESS_INIT: meron_checkpoint_progress = meron_checkpoint_progress {
+    struct_size: size_of::<meron_checkpoint_progress>() as u32,
+    saving: 0,
+    total: 0,
+    copied: 0,
+    written: 0,
+};
 
 /// Options of a write without a context, by one process.
 #[repr(C)]
@@ -973,7 +1152,7 @@ pub const MERON_CHECKPOINT_LOAD_OPTIONS_INIT: meron_checkpoint_load_options = me
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_checkpoint_info {
-    /// sizeof(meron_checkpoint_info), set by the caller
+    /// sizeof(meron_checkpoint_info), as the INIT macro sets it
     pub struct_size: u32,
     /// Ranks that saved it
     pub world: u32,
@@ -990,6 +1169,18 @@ pub struct meron_checkpoint_info {
     /// Tensors that no unit has
     pub unexpected: u64,
 }
+
+/// Initial value of a [`meron_checkpoint_info`].
+pub const MERON_CHECKPOINT_INFO_INIT: meron_checkpoint_info = meron_checkpoint_info {
+    struct_size: size_of::<meron_checkpoint_info>() as u32,
+    world: 0,
+    step: 0,
+    bytes: 0,
+    tensors: 0,
+    bytes_read: 0,
+    missing: 0,
+    unexpected: 0,
+};
 
 /// A text of a checkpoint.
 pub type meron_checkpoint_text_kind = i32;
@@ -1180,7 +1371,7 @@ pub const MERON_IO_OPTIONS_INIT: meron_io_options = meron_io_options {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_io_info {
-    /// sizeof(meron_io_info), set by the caller
+    /// sizeof(meron_io_info), as the INIT macro sets it
     pub struct_size: u32,
     /// In use: MERON_IO_URING or MERON_IO_THREADS
     pub backend: meron_io_backend,
@@ -1212,11 +1403,30 @@ pub struct meron_io_info {
     pub buffer_bytes: u64,
 }
 
+/// Initial value of a [`meron_io_info`].
+pub const MERON_IO_INFO_INIT: meron_io_info = meron_io_info {
+    struct_size: size_of::<meron_io_info>() as u32,
+    backend: 0,
+    block_bytes: 0,
+    depth: 0,
+    threads: 0,
+    single_submit: 0,
+    overlap_events: 0,
+    reserved_0: 0,
+    bytes_read: 0,
+    bytes_written: 0,
+    calls: 0,
+    direct_calls: 0,
+    requests: 0,
+    pending: 0,
+    buffer_bytes: 0,
+};
+
 /// Information about a buffer.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_io_buffer_info {
-    /// sizeof(meron_io_buffer_info), set by the caller
+    /// sizeof(meron_io_buffer_info), as the INIT macro sets it
     pub struct_size: u32,
     /// 1: the kernel has it pinned; 0: it pins it at each call
     pub registered: u32,
@@ -1225,6 +1435,14 @@ pub struct meron_io_buffer_info {
     /// Page-aligned, to read and write
     pub data: *mut c_void,
 }
+
+/// Initial value of a [`meron_io_buffer_info`].
+pub const MERON_IO_BUFFER_INFO_INIT: meron_io_buffer_info = meron_io_buffer_info {
+    struct_size: size_of::<meron_io_buffer_info>() as u32,
+    registered: 0,
+    bytes: 0,
+    data: ptr::null_mut(),
+};
 
 /// A gradient in the caller's memory.
 #[repr(C)]
@@ -1289,14 +1507,15 @@ pub struct meron_schedule {
 /// The number of kinds of passes. Each has its own recorded order.
 pub const MERON_SCHEDULE_KINDS: u32 = 16;
 
-/// Options of a schedule: limits in elements, and the memory of views.
+/// Options of a schedule: limits in elements, and the memory of views. Start from
+/// MERON_SCHEDULE_OPTIONS_INIT: limits that are all 0 would prefetch nothing.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_schedule_options {
     /// sizeof(meron_schedule_options)
     pub struct_size: u32,
-    /// Must be 0
-    pub reserved_0: u32,
+    /// 1; set by the INIT macro and function, not by the caller
+    pub initialized: u32,
     /// Gathers are prefetched for the next uses within this many elements; default 5e7; 0: no
     /// prefetch
     pub prefetch_elements: u64,
@@ -1324,7 +1543,7 @@ pub struct meron_schedule_options {
 /// Initial value of a [`meron_schedule_options`].
 pub const MERON_SCHEDULE_OPTIONS_INIT: meron_schedule_options = meron_schedule_options {
     struct_size: size_of::<meron_schedule_options>() as u32,
-    reserved_0: 0,
+    initialized: 1,
     prefetch_elements: 50000000,
     max_live_elements: 1000000000,
     max_reuse_elements: 1000000000,
@@ -1339,7 +1558,7 @@ pub const MERON_SCHEDULE_OPTIONS_INIT: meron_schedule_options = meron_schedule_o
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_schedule_info {
-    /// sizeof(meron_schedule_info), set by the caller
+    /// sizeof(meron_schedule_info), as the INIT macro sets it
     pub struct_size: u32,
     /// Units that are entered now
     pub entered: u32,
@@ -1362,6 +1581,21 @@ pub struct meron_schedule_info {
     /// Nanoseconds that uses have waited
     pub wait_ns: u64,
 }
+
+/// Initial value of a [`meron_schedule_info`].
+pub const MERON_SCHEDULE_INFO_INIT: meron_schedule_info = meron_schedule_info {
+    struct_size: size_of::<meron_schedule_info>() as u32,
+    entered: 0,
+    units: 0,
+    passes: 0,
+    uses: 0,
+    ready: 0,
+    ahead: 0,
+    deviations: 0,
+    live_elements: 0,
+    peak_live_elements: 0,
+    wait_ns: 0,
+};
 
 extern "C" {
     /// The error's status code; MERON_OK for NULL.
@@ -2352,8 +2586,8 @@ extern "C" {
     #[must_use]
     pub fn meron_update_publish(update: meron_future, err: *mut *mut meron_error) -> meron_status;
 
-    /// Fills the first `struct_size` bytes of \*options with the initial value (for languages
-    /// without macros).
+    /// Fills the first `struct_size` bytes of \*options with the initial value, which is AdamW's
+    /// (for languages without macros).
     ///
     /// **Blocks**: never.
     ///
@@ -2367,13 +2601,29 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
+    /// Fills the first `struct_size` bytes of \*options with the defaults of a rule, as its INIT
+    /// macro does (for languages without macros).
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT.
+    #[must_use]
+    pub fn meron_optimizer_rule_init(
+        options: *mut meron_optimizer_options,
+        struct_size: usize,
+        kind: meron_optimizer_kind,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
     /// Creates an optimizer and its states (zero) for the trainable params of some units: the
     /// states of the rule, in the plan's dtype and on its tier, and an f32 master copy if the
     /// params have 16 bits. States on tier nvme are written once here, so that steps only
     /// overwrite existing data; if that takes long, the log reports the progress. Collective over
     /// the units' group.
     ///
-    /// - `options`: NULL for the defaults.
+    /// - `options`: NULL for AdamW with its defaults; else a struct from the INIT macro of its kind.
     ///
     /// **Ownership**: the caller releases \*out.
     ///
@@ -2424,8 +2674,8 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Fills the first `struct_size` bytes of \*group with the initial value (for languages
-    /// without macros).
+    /// Fills the first `struct_size` bytes of \*group with the initial value, which is AdamW's
+    /// (for languages without macros).
     ///
     /// **Blocks**: never.
     ///
@@ -2450,7 +2700,8 @@ extern "C" {
     ///
     /// **Threads**: any, not during a step.
     ///
-    /// **Errors**: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param is in a group already), MERON_E_STATE
+    /// **Errors**: MERON_E_ARGUMENT (a value out of range, or a group that does not start from one of
+    /// this optimizer's rule), MERON_E_DUPLICATE (a param is in a group already), MERON_E_STATE
     /// (a step is pending), MERON_E_HANDLE, MERON_E_STALE.
     #[must_use]
     pub fn meron_optimizer_add_param_group(
@@ -2470,7 +2721,8 @@ extern "C" {
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+    /// **Errors**: MERON_E_ARGUMENT (no such group, or as meron_optimizer_add_param_group),
+    /// MERON_E_HANDLE, MERON_E_STALE.
     #[must_use]
     pub fn meron_optimizer_set_param_group(
         optimizer: meron_optimizer,
@@ -3714,8 +3966,8 @@ extern "C" {
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: MERON_E_ARGUMENT (also a stream of another device), MERON_E_DUPLICATE (a unit
-    /// twice), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+    /// **Errors**: MERON_E_ARGUMENT (also options that were not initialized, and a stream of another
+    /// device), MERON_E_DUPLICATE (a unit twice), MERON_E_HANDLE, MERON_E_STALE, -3xx.
     #[must_use]
     pub fn meron_schedule_create(
         out: *mut meron_schedule,
@@ -4006,9 +4258,9 @@ mod layout {
         check!(meron_optimizer, id: 0);
         check!(meron_optimizer_options, struct_size: 0, kind: 4, learning_rate: 8, beta1: 16, beta2:
             24, epsilon: 32, weight_decay: 40, max_norm: 48, dampening: 56, nesterov: 64,
-            reserved_0: 68, lr_decay: 72);
-        check!(meron_param_group, struct_size: 0, reserved_0: 4, learning_rate: 8, beta1: 16, beta2:
-            24, epsilon: 32, weight_decay: 40, lr_decay: 48);
+            defaults_of: 68, lr_decay: 72);
+        check!(meron_param_group, struct_size: 0, defaults_of: 4, learning_rate: 8, beta1: 16,
+            beta2: 24, epsilon: 32, weight_decay: 40, lr_decay: 48);
         check!(meron_optimizer_info, struct_size: 0, reserved_0: 4, steps: 8, norm: 16,
             learning_rate: 24, groups: 32, states: 36, nvme_bytes: 40, offloaded_bytes: 48);
         check!(meron_checkpoint, id: 0);
@@ -4043,7 +4295,7 @@ mod layout {
         check!(meron_reduce_options, struct_size: 0, op: 4, boundary: 8, reserved_0: 12, divisor:
             16, stream: 24);
         check!(meron_schedule, id: 0);
-        check!(meron_schedule_options, struct_size: 0, reserved_0: 4, prefetch_elements: 8,
+        check!(meron_schedule_options, struct_size: 0, initialized: 4, prefetch_elements: 8,
             max_live_elements: 16, max_reuse_elements: 24, persist_elements: 32,
             persist_total_elements: 40, place: 48, reserved_1: 52, stream: 56);
         check!(meron_schedule_info, struct_size: 0, entered: 4, units: 8, passes: 16, uses: 24,

@@ -313,6 +313,7 @@ impl Workload {
 }
 
 /// Hyperparameters of the params of one group. The rule ignores those that it does not use.
+/// The defaults are AdamW's: for an optimizer of another rule, start from one of its groups.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ParamGroup {
@@ -328,6 +329,7 @@ pub struct ParamGroup {
     pub weight_decay: f64,
     /// Adagrad: \>= 0; else 0.
     pub lr_decay: f64,
+    pub(crate) defaults_of: u32,
 }
 
 impl Default for ParamGroup {
@@ -339,6 +341,7 @@ impl Default for ParamGroup {
             epsilon: 1e-08,
             weight_decay: 0.01,
             lr_decay: 0.0,
+            defaults_of: sys::MERON_PARAM_GROUP_INIT.defaults_of,
         }
     }
 }
@@ -394,6 +397,7 @@ impl ParamGroup {
             epsilon: self.epsilon,
             weight_decay: self.weight_decay,
             lr_decay: self.lr_decay,
+            defaults_of: self.defaults_of,
             ..sys::MERON_PARAM_GROUP_INIT
         }
     }
@@ -408,6 +412,7 @@ impl ParamGroup {
             epsilon: raw.epsilon,
             weight_decay: raw.weight_decay,
             lr_decay: raw.lr_decay,
+            defaults_of: raw.defaults_of,
         }
     }
 }
@@ -1083,14 +1088,13 @@ impl AdamW {
 
     pub(crate) fn raw(&self) -> sys::meron_optimizer_options {
         sys::meron_optimizer_options {
-            kind: sys::MERON_ADAMW,
             learning_rate: self.learning_rate,
             beta1: self.beta1,
             beta2: self.beta2,
             epsilon: self.epsilon,
             weight_decay: self.weight_decay,
             max_norm: self.max_norm,
-            ..sys::MERON_OPTIMIZER_OPTIONS_INIT
+            ..sys::MERON_ADAMW_INIT
         }
     }
 }
@@ -1171,14 +1175,13 @@ impl Adam {
 
     pub(crate) fn raw(&self) -> sys::meron_optimizer_options {
         sys::meron_optimizer_options {
-            kind: sys::MERON_ADAM,
             learning_rate: self.learning_rate,
             beta1: self.beta1,
             beta2: self.beta2,
             epsilon: self.epsilon,
             weight_decay: self.weight_decay,
             max_norm: self.max_norm,
-            ..sys::MERON_OPTIMIZER_OPTIONS_INIT
+            ..sys::MERON_ADAM_INIT
         }
     }
 }
@@ -1250,13 +1253,12 @@ impl Adagrad {
 
     pub(crate) fn raw(&self) -> sys::meron_optimizer_options {
         sys::meron_optimizer_options {
-            kind: sys::MERON_ADAGRAD,
             learning_rate: self.learning_rate,
             epsilon: self.epsilon,
             weight_decay: self.weight_decay,
             max_norm: self.max_norm,
             lr_decay: self.lr_decay,
-            ..sys::MERON_OPTIMIZER_OPTIONS_INIT
+            ..sys::MERON_ADAGRAD_INIT
         }
     }
 }
@@ -1327,13 +1329,12 @@ impl Lion {
 
     pub(crate) fn raw(&self) -> sys::meron_optimizer_options {
         sys::meron_optimizer_options {
-            kind: sys::MERON_LION,
             learning_rate: self.learning_rate,
             beta1: self.beta1,
             beta2: self.beta2,
             weight_decay: self.weight_decay,
             max_norm: self.max_norm,
-            ..sys::MERON_OPTIMIZER_OPTIONS_INIT
+            ..sys::MERON_LION_INIT
         }
     }
 }
@@ -1415,14 +1416,13 @@ impl Sgd {
 
     pub(crate) fn raw(&self) -> sys::meron_optimizer_options {
         sys::meron_optimizer_options {
-            kind: sys::MERON_SGD,
             learning_rate: self.learning_rate,
             beta1: self.momentum,
             dampening: self.dampening,
             nesterov: u32::from(self.nesterov),
             weight_decay: self.weight_decay,
             max_norm: self.max_norm,
-            ..sys::MERON_OPTIMIZER_OPTIONS_INIT
+            ..sys::MERON_SGD_INIT
         }
     }
 }

@@ -245,7 +245,12 @@ fn rules_have_their_own_defaults_and_states() {
     assert_eq!(context.sgd(&units, &wrong).unwrap_err().kind(), ErrorKind::Argument);
     let right = Sgd::default().momentum(0.9).nesterov(true);
     let mut sgd = context.sgd(&units, &right).unwrap();
-    assert_eq!(sgd.group(0).unwrap(), ParamGroup::default().weight_decay(0.0).beta1(0.9));
+    let group = sgd.group(0).unwrap();
+    assert_eq!((group.learning_rate, group.beta1, group.weight_decay), (1e-3, 0.9, 0.0));
+    // The defaults of a ParamGroup are AdamW's.
+    let error = sgd.add_param_group(&[&param], &ParamGroup::default()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Argument);
+    assert!(error.to_string().contains("defaults of AdamW"), "{error}");
     let other = sgd.group(0).unwrap().beta1(0.0);
     assert_eq!(sgd.set_group(0, &other).unwrap_err().kind(), ErrorKind::Argument);
     assert_eq!(sgd.add_param_group(&[&param], &other).unwrap_err().kind(), ErrorKind::Argument);

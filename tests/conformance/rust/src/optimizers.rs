@@ -62,13 +62,6 @@ fn optimizer(session: &mut Session, s: &Statement) -> Done {
     let context = session.context()?;
     let units = session.units(&s.list("units"))?;
     let kind = s.get("kind").unwrap_or("adamw");
-    let usual = AdamW::default();
-    let learning_rate = s.number("lr", usual.learning_rate)?;
-    let beta1 = s.number("beta1", usual.beta1)?;
-    let beta2 = s.number("beta2", usual.beta2)?;
-    let epsilon = s.number("epsilon", usual.epsilon)?;
-    let weight_decay = s.number("weight_decay", usual.weight_decay)?;
-    let max_norm = s.number("max_norm", usual.max_norm)?;
     let dampening = s.number("dampening", 0.0)?;
     let nesterov = s.get("nesterov") == Some("1");
     let lr_decay = s.number("lr_decay", 0.0)?;
@@ -80,52 +73,51 @@ fn optimizer(session: &mut Session, s: &Statement) -> Done {
             return optimizer_raw(session, s, kind);
         }
         "adamw" => {
-            let rule = AdamW::default()
-                .learning_rate(learning_rate)
-                .beta1(beta1)
-                .beta2(beta2)
-                .epsilon(epsilon)
-                .weight_decay(weight_decay)
-                .max_norm(max_norm);
+            let mut rule = AdamW::default();
+            rule.learning_rate = s.number("lr", rule.learning_rate)?;
+            rule.beta1 = s.number("beta1", rule.beta1)?;
+            rule.beta2 = s.number("beta2", rule.beta2)?;
+            rule.epsilon = s.number("epsilon", rule.epsilon)?;
+            rule.weight_decay = s.number("weight_decay", rule.weight_decay)?;
+            rule.max_norm = s.number("max_norm", rule.max_norm)?;
             context.adamw(&units, &rule)?
         }
         "adam" => {
-            let rule = Adam::default()
-                .learning_rate(learning_rate)
-                .beta1(beta1)
-                .beta2(beta2)
-                .epsilon(epsilon)
-                .weight_decay(weight_decay)
-                .max_norm(max_norm);
+            let mut rule = Adam::default();
+            rule.learning_rate = s.number("lr", rule.learning_rate)?;
+            rule.beta1 = s.number("beta1", rule.beta1)?;
+            rule.beta2 = s.number("beta2", rule.beta2)?;
+            rule.epsilon = s.number("epsilon", rule.epsilon)?;
+            rule.weight_decay = s.number("weight_decay", rule.weight_decay)?;
+            rule.max_norm = s.number("max_norm", rule.max_norm)?;
             context.adam(&units, &rule)?
         }
-        "adagrad" => context.adagrad(
-            &units,
-            &Adagrad::default()
-                .learning_rate(learning_rate)
-                .epsilon(epsilon)
-                .weight_decay(weight_decay)
-                .max_norm(max_norm)
-                .lr_decay(lr_decay),
-        )?,
+        "adagrad" => {
+            let mut rule = Adagrad::default();
+            rule.learning_rate = s.number("lr", rule.learning_rate)?;
+            rule.epsilon = s.number("epsilon", rule.epsilon)?;
+            rule.weight_decay = s.number("weight_decay", rule.weight_decay)?;
+            rule.max_norm = s.number("max_norm", rule.max_norm)?;
+            rule.lr_decay = s.number("lr_decay", rule.lr_decay)?;
+            context.adagrad(&units, &rule)?
+        }
         "lion" => {
-            let rule = Lion::default()
-                .learning_rate(learning_rate)
-                .beta1(beta1)
-                .beta2(beta2)
-                .weight_decay(weight_decay)
-                .max_norm(max_norm);
+            let mut rule = Lion::default();
+            rule.learning_rate = s.number("lr", rule.learning_rate)?;
+            rule.beta1 = s.number("beta1", rule.beta1)?;
+            rule.beta2 = s.number("beta2", rule.beta2)?;
+            rule.weight_decay = s.number("weight_decay", rule.weight_decay)?;
+            rule.max_norm = s.number("max_norm", rule.max_norm)?;
             context.lion(&units, &rule)?
         }
         "sgd" => {
-            let momentum = s.number("beta1", 0.0)?;
-            let rule = Sgd::default()
-                .learning_rate(learning_rate)
-                .momentum(momentum)
-                .dampening(dampening)
-                .nesterov(nesterov)
-                .weight_decay(weight_decay)
-                .max_norm(max_norm);
+            let mut rule = Sgd::default();
+            rule.learning_rate = s.number("lr", rule.learning_rate)?;
+            rule.momentum = s.number("beta1", rule.momentum)?;
+            rule.dampening = s.number("dampening", rule.dampening)?;
+            rule.nesterov = nesterov;
+            rule.weight_decay = s.number("weight_decay", rule.weight_decay)?;
+            rule.max_norm = s.number("max_norm", rule.max_norm)?;
             context.sgd(&units, &rule)?
         }
         _ => return optimizer_raw(session, s, kind),
@@ -136,19 +128,22 @@ fn optimizer(session: &mut Session, s: &Statement) -> Done {
 
 /// A rule that there is not, or options that are another rule's: the natural layer has no words for them.
 fn optimizer_raw(session: &Session, s: &Statement, kind: &str) -> Done {
-    let options = sys::meron_optimizer_options {
-        kind: match kind {
-            "adamw" => sys::MERON_ADAMW,
-            "adam" => sys::MERON_ADAM,
-            "adagrad" => sys::MERON_ADAGRAD,
-            "lion" => sys::MERON_LION,
-            "sgd" => sys::MERON_SGD,
-            other => other.parse().map_err(|_| wrong(format!("{other} is no rule")))?,
+    let defaults = match kind {
+        "adamw" => sys::MERON_ADAMW_INIT,
+        "adam" => sys::MERON_ADAM_INIT,
+        "adagrad" => sys::MERON_ADAGRAD_INIT,
+        "lion" => sys::MERON_LION_INIT,
+        "sgd" => sys::MERON_SGD_INIT,
+        other => sys::meron_optimizer_options {
+            kind: other.parse().map_err(|_| wrong(format!("{other} is no rule")))?,
+            ..sys::MERON_OPTIMIZER_OPTIONS_INIT
         },
+    };
+    let options = sys::meron_optimizer_options {
         dampening: s.number("dampening", 0.0)?,
         nesterov: s.number("nesterov", 0)?,
         lr_decay: s.number("lr_decay", 0.0)?,
-        ..sys::MERON_OPTIMIZER_OPTIONS_INIT
+        ..defaults
     };
     let units = session.units(&s.list("units"))?;
     let handles: Vec<_> = units.iter().map(|unit| unit.as_raw()).collect();
@@ -176,7 +171,7 @@ fn optimizer_is(session: &mut Session, s: &Statement) -> Done {
 
 /// A group's numbers, those that the statement gives instead of its own.
 fn group_numbers(s: &Statement, group: ParamGroup) -> Result<ParamGroup, Failure> {
-    Ok(ParamGroup::default()
+    Ok(group
         .learning_rate(s.number("lr", group.learning_rate)?)
         .beta1(s.number("beta1", group.beta1)?)
         .beta2(s.number("beta2", group.beta2)?)

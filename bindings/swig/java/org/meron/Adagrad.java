@@ -12,11 +12,6 @@ public final class Adagrad extends UpdateRule<Adagrad> {
     /** The defaults. */
     public Adagrad() {
         super(Abi.MERON_ADAGRAD);
-        learningRate = 0.01;
-        epsilon = 1e-10;
-        weightDecay = 0.0;
-        maxNorm = 0.0;
-        lrDecay = 0.0;
     }
 
     @Override

@@ -9,12 +9,6 @@ public final class Adam extends UpdateRule<Adam> {
     /** The defaults. */
     public Adam() {
         super(Abi.MERON_ADAM);
-        learningRate = 0.001;
-        beta1 = 0.9;
-        beta2 = 0.999;
-        epsilon = 1e-08;
-        weightDecay = 0.0;
-        maxNorm = 0.0;
     }
 
     @Override

@@ -9,12 +9,6 @@ public final class AdamW extends UpdateRule<AdamW> {
     /** The defaults. */
     public AdamW() {
         super(Abi.MERON_ADAMW);
-        learningRate = 0.001;
-        beta1 = 0.9;
-        beta2 = 0.999;
-        epsilon = 1e-08;
-        weightDecay = 0.01;
-        maxNorm = 0.0;
     }
 
     @Override

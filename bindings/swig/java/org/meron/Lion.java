@@ -9,11 +9,6 @@ public final class Lion extends UpdateRule<Lion> {
     /** The defaults. */
     public Lion() {
         super(Abi.MERON_LION);
-        learningRate = 0.0001;
-        beta1 = 0.9;
-        beta2 = 0.99;
-        weightDecay = 0.0;
-        maxNorm = 0.0;
     }
 
     @Override

@@ -41,7 +41,7 @@ public final class Optimizer extends OptimizerMethods {
         try {
             return Abi.meron_optimizer_create(handles(units), rule.kind, rule.learningRate,
                     rule.beta1, rule.beta2, rule.epsilon, rule.weightDecay, rule.maxNorm,
-                    rule.dampening, rule.nesterov ? 1 : 0, rule.lrDecay);
+                    rule.dampening, rule.nesterov ? 1 : 0, rule.defaultsOf, rule.lrDecay);
         } finally {
             java.lang.ref.Reference.reachabilityFence(units);
         }
@@ -93,7 +93,7 @@ public final class Optimizer extends OptimizerMethods {
         requireOpen();
         try {
             return call(handle -> Abi.meron_optimizer_add_param_group(handle, handles(params),
-                    group.learningRate, group.beta1, group.beta2, group.epsilon,
+                    group.defaultsOf, group.learningRate, group.beta1, group.beta2, group.epsilon,
                     group.weightDecay, group.lrDecay));
         } finally {
             java.lang.ref.Reference.reachabilityFence(params);
@@ -110,8 +110,9 @@ public final class Optimizer extends OptimizerMethods {
     /** Sets the numbers of a group for the next steps, the same on all ranks. Throws ARGUMENT. */
     public void setGroup(int number, ParamGroup group) {
         requireOpen();
-        call(handle -> Abi.meron_optimizer_set_param_group(handle, number, group.learningRate,
-                group.beta1, group.beta2, group.epsilon, group.weightDecay, group.lrDecay));
+        call(handle -> Abi.meron_optimizer_set_param_group(handle, number,
+                group.defaultsOf, group.learningRate, group.beta1, group.beta2, group.epsilon,
+                group.weightDecay, group.lrDecay));
     }
 
     /**

@@ -6,6 +6,7 @@ import org.meron.abi.meron_param_group;
 
 /** Hyperparameters of the params of one group. The rule ignores those that it does not use. */
 public final class ParamGroup {
+    final int defaultsOf; // the rule, for the library
     double learningRate;
     double beta1;
     double beta2;
@@ -13,12 +14,16 @@ public final class ParamGroup {
     double weightDecay;
     double lrDecay;
 
-    /** The library's defaults. {@link Optimizer#group} gives the numbers of a group that there is. */
+    /**
+     * The defaults of AdamW, for an optimizer of it. For another rule start from {@link
+     * Optimizer#group}, which gives the numbers of a group that exists.
+     */
     public ParamGroup() {
         this(Abi.meron_param_group_init());
     }
 
     ParamGroup(meron_param_group from) {
+        defaultsOf = from.getDefaults_of();
         learningRate = from.getLearning_rate();
         beta1 = from.getBeta1();
         beta2 = from.getBeta2();

@@ -12,12 +12,6 @@ public final class Sgd extends UpdateRule<Sgd> {
     /** The defaults. */
     public Sgd() {
         super(Abi.MERON_SGD);
-        learningRate = 0.001;
-        beta1 = 0.0;
-        dampening = 0.0;
-        nesterov = false;
-        weightDecay = 0.0;
-        maxNorm = 0.0;
     }
 
     @Override

@@ -12,6 +12,7 @@ import org.meron.abi.meron_optimizer_options;
  */
 public abstract class UpdateRule<R extends UpdateRule<R>> {
     final int kind;
+    final int defaultsOf; // the same for the library
     double learningRate;
     double beta1; // of Sgd the momentum
     double beta2;
@@ -22,16 +23,20 @@ public abstract class UpdateRule<R extends UpdateRule<R>> {
     boolean nesterov;
     double lrDecay; // of Adagrad
 
-    /** The library's initial values, which are those of AdamW. */
+    /** The rule's defaults. */
     UpdateRule(int kind) {
         this.kind = kind;
-        final meron_optimizer_options initial = Abi.meron_optimizer_options_init();
+        final meron_optimizer_options initial = Abi.meron_optimizer_rule_init(kind);
+        defaultsOf = initial.getDefaults_of();
         learningRate = initial.getLearning_rate();
         beta1 = initial.getBeta1();
         beta2 = initial.getBeta2();
         epsilon = initial.getEpsilon();
         weightDecay = initial.getWeight_decay();
         maxNorm = initial.getMax_norm();
+        dampening = initial.getDampening();
+        nesterov = initial.getNesterov() != 0;
+        lrDecay = initial.getLr_decay();
         initial.delete();
     }
 

@@ -60,7 +60,7 @@ enum {
   MERON_E_DUPLICATE = -104,   /* a name or an object given twice */
   MERON_E_UNSUPPORTED = -105, /* valid, but this build or this plan does not offer it */
   MERON_E_PARSE = -106,       /* text that does not parse; the message has line and key */
-  MERON_E_NONFINITE = -107,   /* a gradient holds NaN or infinity; the step changed nothing */
+  MERON_E_NONFINITE = -107,   /* gradients hold NaN or infinity, or a step makes a value infinite */
   MERON_E_CANCELLED = -108,   /* should_stop ended a wait, or the object was released */
 
   MERON_E_NO_MEMORY =

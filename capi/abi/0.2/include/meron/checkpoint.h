@@ -137,12 +137,16 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_wait_copied(meron_contex
 
 /* Progress of a save. */
 typedef struct {
-  uint32_t struct_size; /* sizeof(meron_checkpoint_progress), set by the caller */
+  uint32_t struct_size; /* sizeof(meron_checkpoint_progress), as the INIT macro sets it */
   uint32_t saving;      /* 1: a save is pending */
   uint64_t total;       /* bytes that this rank writes; 0: not known yet, or no save */
   uint64_t copied;      /* of these, copied from the units */
   uint64_t written;     /* of these, written to files */
 } meron_checkpoint_progress;
+
+/* A meron_checkpoint_progress for the library to fill. */
+#define MERON_CHECKPOINT_PROGRESS_INIT \
+  { (uint32_t)sizeof(meron_checkpoint_progress), 0, 0, 0, 0 }
 
 /**
  * Reads the progress of the pending save, or of the last one.
@@ -262,7 +266,7 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_open(meron_checkpoint *o
 
 /* Information about a checkpoint. */
 typedef struct {
-  uint32_t struct_size; /* sizeof(meron_checkpoint_info), set by the caller */
+  uint32_t struct_size; /* sizeof(meron_checkpoint_info), as the INIT macro sets it */
   uint32_t world;       /* ranks that saved it */
   uint64_t step;        /* the caller's count */
   uint64_t bytes;       /* of its files */
@@ -271,6 +275,10 @@ typedef struct {
   uint64_t missing;     /* states that it lacks; the load did not change them */
   uint64_t unexpected;  /* tensors that no unit has */
 } meron_checkpoint_info;
+
+/* A meron_checkpoint_info for the library to fill. */
+#define MERON_CHECKPOINT_INFO_INIT \
+  { (uint32_t)sizeof(meron_checkpoint_info), 0, 0, 0, 0, 0, 0, 0 }
 
 /**
  * Reads the information about a checkpoint.

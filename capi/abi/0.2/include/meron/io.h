@@ -156,7 +156,7 @@ MERON_API MERON_NODISCARD meron_status meron_io_wait(meron_io io, int64_t timeou
 
 /* Information about an io. */
 typedef struct {
-  uint32_t struct_size;     /* sizeof(meron_io_info), set by the caller */
+  uint32_t struct_size;     /* sizeof(meron_io_info), as the INIT macro sets it */
   meron_io_backend backend; /* in use: MERON_IO_URING or MERON_IO_THREADS */
   uint32_t block_bytes;     /* these as in meron_io_options */
   uint32_t depth;
@@ -172,6 +172,10 @@ typedef struct {
   uint64_t pending;       /* of these, pending or not waited for */
   uint64_t buffer_bytes;  /* of all existing buffers */
 } meron_io_info;
+
+/* A meron_io_info for the library to fill. */
+#define MERON_IO_INFO_INIT \
+  { (uint32_t)sizeof(meron_io_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /**
  * Reads the information about an io.
@@ -213,11 +217,15 @@ MERON_API MERON_NODISCARD meron_status meron_io_buffer_create(meron_io_buffer *o
 
 /* Information about a buffer. */
 typedef struct {
-  uint32_t struct_size; /* sizeof(meron_io_buffer_info), set by the caller */
+  uint32_t struct_size; /* sizeof(meron_io_buffer_info), as the INIT macro sets it */
   uint32_t registered;  /* 1: the kernel has it pinned; 0: it pins it at each call */
   uint64_t bytes;
   void *data; /* page-aligned, to read and write */
 } meron_io_buffer_info;
+
+/* A meron_io_buffer_info for the library to fill. */
+#define MERON_IO_BUFFER_INFO_INIT \
+  { (uint32_t)sizeof(meron_io_buffer_info), 0, 0, NULL }
 
 /**
  * Address and size of a buffer.

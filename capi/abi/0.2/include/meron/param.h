@@ -88,7 +88,7 @@ MERON_API MERON_NODISCARD meron_status meron_param_register(meron_param *out, me
 
 /* Information about a param. */
 typedef struct {
-  uint32_t struct_size; /* sizeof(meron_param_info), set by the caller */
+  uint32_t struct_size; /* sizeof(meron_param_info), as the INIT macro sets it */
   meron_dtype dtype;
   uint32_t dims;
   uint32_t frozen;
@@ -97,6 +97,10 @@ typedef struct {
   uint64_t owned_offset;         /* first element that this rank updates */
   uint64_t owned_count;          /* number of these elements; 0 before the param is in a unit */
 } meron_param_info;
+
+/* A meron_param_info for the library to fill. */
+#define MERON_PARAM_INFO_INIT \
+  { (uint32_t)sizeof(meron_param_info), 0, 0, 0, {0}, 0, 0, 0 }
 
 /**
  * Reads the information about a param.
@@ -174,7 +178,7 @@ enum {
 
 /* Information about a unit. */
 typedef struct {
-  uint32_t struct_size; /* sizeof(meron_unit_info), set by the caller */
+  uint32_t struct_size; /* sizeof(meron_unit_info), as the INIT macro sets it */
   meron_unit_state state;
   uint64_t version; /* of the values; 0 until the first update */
   uint32_t leases;
@@ -191,6 +195,10 @@ typedef struct {
   double gradient_error;
   double gradient_worst_block;
 } meron_unit_info;
+
+/* A meron_unit_info for the library to fill. */
+#define MERON_UNIT_INFO_INIT \
+  { (uint32_t)sizeof(meron_unit_info), 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0 }
 
 /**
  * Reads the information about a unit.
