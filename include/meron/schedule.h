@@ -77,9 +77,9 @@ MERON_API MERON_NODISCARD meron_status meron_schedule_options_init(meron_schedul
  * @param units    `count` units of one group, at least one.
  * @param options  NULL for the defaults.
  * Ownership: the caller releases *out; a stream in the options must live as long as the schedule.
- * Blocks: as meron_barrier_begin. Threads: any. Errors: MERON_E_ARGUMENT (also options that were not
- * initialized, and a stream of another device), MERON_E_DUPLICATE (a unit twice), MERON_E_HANDLE,
- * MERON_E_STALE, -3xx.
+ * Blocks: as meron_barrier_begin. Threads: any. Errors: MERON_E_ARGUMENT (also options that were
+ * not initialized, and a stream of another device), MERON_E_DUPLICATE (a unit twice),
+ * MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
 MERON_API MERON_NODISCARD meron_status meron_schedule_create(meron_schedule *out,
                                                              const meron_unit *units, size_t count,

@@ -12,9 +12,9 @@ If /proc or the file's descriptor is not available, tensors stay over the read-o
 warning says so.
 
 NumPy's views of meron.Gather do not use it. NumPy keeps to their read-only flag, except np.add.at;
-torch.from_numpy and DLPack ignore it, and a write is a segmentation fault. A look at the pages at each release would take many times the
-3 us of a gather. If two leases share a page, the one that wrote is unknown. A lease that ends in a
-finalizer cannot raise.
+torch.from_numpy and DLPack ignore it, and a write is a segmentation fault. A look at the pages at
+each release would take many times the 3 us of a gather. If two leases share a page, the one that
+wrote is unknown. A lease that ends in a finalizer cannot raise.
 """
 
 from __future__ import annotations
