@@ -167,9 +167,8 @@ static Unsigned unsigned_of(Signed value, const char *name, Unsigned initial = 0
 }
 
 // An options struct with the library's initial value; `given` is what the function takes besides.
-template <class Struct, class... Given>
-static Struct initial(meron_status (*init)(Struct *, size_t, Given..., meron_error **),
-                      Given... given) {
+template <class Struct, class... Rest, class... Given>
+static Struct initial(meron_status (*init)(Struct *, size_t, Rest...), Given... given) {
   Struct out;
   error_slot error;
   error.check(init(&out, sizeof out, given..., error));

@@ -3,6 +3,10 @@
 #ifndef MERON_CPP_ERROR_HPP
 #define MERON_CPP_ERROR_HPP
 
+#if (defined(_MSVC_LANG) ? _MSVC_LANG : __cplusplus) < 201703L
+#error "The C++ interface of Meron needs C++17: compile with -std=c++17 or newer."
+#endif
+
 #include <exception>
 #include <memory>
 #include <new>

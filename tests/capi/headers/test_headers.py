@@ -89,6 +89,7 @@ def test_every_struct_with_a_size_has_an_initial_value(struct: str) -> None:
 
 
 C_COMPILERS = [compiler for compiler, language in CASES if language == "c99"]
+CXX_COMPILERS = [compiler for compiler, language in CASES if language == "c++17"]
 
 
 def refuses(compiler: str, body: str, reason: str) -> None:
@@ -108,3 +109,38 @@ def test_an_ignored_status_is_a_warning(compiler: str) -> None:
 @pytest.mark.parametrize("compiler", C_COMPILERS)
 def test_handles_of_different_kinds_do_not_mix(compiler: str) -> None:
     refuses(compiler, "meron_param_release(u, 0);", "incompatible type")
+
+
+NEW = {"c++17": ["-x", "c++", "-std=c++17"], "c2x": ["-x", "c", "-std=c2x"]}
+
+
+@pytest.mark.parametrize("language", NEW)
+@pytest.mark.parametrize("compiler", sorted({*C_COMPILERS, *CXX_COMPILERS}))
+def test_a_cast_to_void_ignores_a_status_on_purpose(compiler: str, language: str) -> None:
+    if not supports(compiler, NEW[language]):
+        pytest.skip(f"{compiler} has no {language}")
+    start = '#include "meron/meron.h"\nvoid f(meron_unit);\nvoid f(meron_unit u) { '
+    command = [compiler, *NEW[language], *STRICT, "-I", str(ROOT / "include")]
+    command += ["-c", "-o", os.devnull, "-"]
+    for call, warning in (("(void)meron_reduce_discard", ""), ("meron_reduce_discard", "unused")):
+        done = subprocess.run(
+            command, input=f"{start}{call}(u, 0); }}\n", capture_output=True, text=True
+        )
+        assert done.returncode == (1 if warning else 0), done.stderr
+        assert warning in done.stderr
+
+
+def supports(compiler: str, language: list[str]) -> bool:
+    command = [compiler, *language, "-fsyntax-only", "-"]
+    return subprocess.run(command, input="", capture_output=True, text=True).returncode == 0
+
+
+@pytest.mark.parametrize("compiler", CXX_COMPILERS)
+def test_the_cpp_headers_name_the_standard_that_they_need(compiler: str) -> None:
+    command = [compiler, "-x", "c++", "-std=c++14", "-I", str(ROOT / "include"), "-fsyntax-only"]
+    done = subprocess.run(
+        [*command, "-"], input='#include "meron/meron.hpp"\n', capture_output=True, text=True
+    )
+    assert done.returncode != 0
+    first = done.stderr.partition("error")[2].splitlines()[0]
+    assert "needs C++17: compile with -std=c++17" in first

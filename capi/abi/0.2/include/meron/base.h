@@ -9,7 +9,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/*
+ * MERON_NODISCARD warns of a status that is ignored. In C++17 and C23 a cast to void is enough to
+ * ignore one on purpose; GCC accepts none for its own attribute.
+ */
+#if (defined(__cplusplus) && __cplusplus >= 201703L) || \
+    (defined(__STDC_VERSION__) && __STDC_VERSION__ > 201710L)
+#define MERON_NODISCARD [[nodiscard]]
 #if defined(__GNUC__)
+#define MERON_API [[gnu::visibility("default")]]
+#else
+#define MERON_API
+#endif
+#elif defined(__GNUC__)
 #define MERON_API __attribute__((visibility("default")))
 #define MERON_NODISCARD __attribute__((warn_unused_result))
 #else
