@@ -55,7 +55,9 @@ def everything(ctx: meron.Context) -> list[object]:
 def test_any_order(close: bool) -> None:
     generator = random.Random(5)
     for _ in range(ORDERS):
-        ctx = meron.open(0, 1, "self", timeout=DEADLINE)
+        # The collector lets more than a thousand live at a time, which fill the address space if
+        # each has a reserve of the host's memory.
+        ctx = meron.open(0, 1, "self", timeout=DEADLINE, arena_reserve=1 << 28)
         objects = everything(ctx)
         generator.shuffle(objects)
         if close:
