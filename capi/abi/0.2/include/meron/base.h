@@ -46,7 +46,7 @@
 
 /* No rank, no peer: the value of a rank field that names no rank. */
 #define MERON_RANK_NONE (-1)
-/* A timeout that leaves the bound to the context's deadline (see meron_context_options). */
+/* The only negative timeout: leaves the bound to the context's deadline (meron_context_options). */
 #define MERON_TIMEOUT_DEFAULT (-1)
 
 MERON_BEGIN_DECLS
@@ -108,16 +108,16 @@ enum {
 };
 
 /*
- * The error object: owned by the caller who received it, freed by meron_error_free. Every function
- * that can fail takes an optional `meron_error **` last; pass NULL to ignore the detail. When a
- * call fails, *err is set to a new object (or to NULL if no memory was left for it); when it
- * succeeds, *err is left as it was.
+ * The error object: the caller who receives it owns it, and frees it by meron_error_free. Functions
+ * that can fail take an optional `meron_error **` last. A failure sets *err to a new object (NULL
+ * without memory for one), whatever it held: free an earlier one first. A success leaves it alone.
+ * A failure leaves what the call would return (*out) alone.
  */
 typedef struct meron_error meron_error;
 
 /**
  * The error's status code; MERON_OK for NULL.
- * Blocks: never. Threads: any, one at a time per error. Errors: none.
+ * Blocks: never. Threads: any. Errors: none.
  */
 MERON_API meron_status meron_error_code(const meron_error *error);
 

@@ -112,13 +112,14 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_save_options_init(
  * @param name     one component of a path, not hidden, at most 200 bytes of UTF-8.
  * @param options  NULL for the values and masters alone.
  * Ownership: texts and arrays are copied; the memory at a tensor's `data` must not change until
- * meron_checkpoint_wait_copied; the caller releases *out. Blocks: until the previous save has
- * ended. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is pending, a unit is
- * updated, a gradient waits for a step, states are offloaded), MERON_E_UNSUPPORTED (a unit of some
- * ranks only), MERON_E_HANDLE, MERON_E_STALE, -3xx. From the future: MERON_E_ARGUMENT (an invalid
- * name, `extra` is no JSON object, tensors do not fit each other), MERON_E_DUPLICATE (the name is
- * taken), MERON_E_STATE (another process saves that name), MERON_E_NO_SPACE, MERON_E_IO,
- * MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_TIMEOUT, MERON_E_CLOSED, -3xx.
+ * meron_checkpoint_wait_copied; the caller releases *out. Blocks: as meron_barrier_begin; also
+ * until the previous save has ended, without a deadline. Threads: any. Errors: MERON_E_ARGUMENT,
+ * MERON_E_STATE (a step is pending, a unit is updated, a gradient waits for a step, states are
+ * offloaded), MERON_E_UNSUPPORTED (a unit of some ranks only), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * From the future: MERON_E_ARGUMENT (an invalid name, `extra` is no JSON object, tensors do not fit
+ * each other), MERON_E_DUPLICATE (the name is taken), MERON_E_STATE (another process saves that
+ * name), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_TIMEOUT,
+ * MERON_E_CLOSED, -3xx.
  */
 MERON_API MERON_NODISCARD meron_status meron_checkpoint_save_begin(
     meron_future *out, meron_context context, const char *folder, const char *name,
@@ -128,8 +129,8 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_save_begin(
  * Waits until the pending save has copied all its data: then the caller's tensors may change.
  * @param timeout_ns  nanoseconds; MERON_TIMEOUT_DEFAULT: without bound.
  * Returns MERON_OK also if no save is pending, or if it has failed; MERON_IN_PROGRESS if timeout_ns
- * passed first. Blocks: on the drive. Threads: any. Errors: MERON_E_HANDLE, MERON_E_STALE,
- * MERON_E_FORKED.
+ * passed first. Blocks: on the drive; by default without a deadline. Threads: any. Errors:
+ * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 MERON_API MERON_NODISCARD meron_status meron_checkpoint_wait_copied(meron_context context,
                                                                     int64_t timeout_ns,
@@ -335,7 +336,7 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_read(void *data, uint64_
 
 /**
  * Releases a checkpoint; loaded states stay. Blocks: never. Threads: any, also a finalizer's.
- * Errors: MERON_E_HANDLE, MERON_E_STALE.
+ * Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 MERON_API meron_status meron_checkpoint_release(meron_checkpoint checkpoint, meron_error **err);
 

@@ -29,24 +29,24 @@ enum {
 
 /*
  * Receives log messages: formatted, `length` bytes, NUL-terminated, valid until the callback
- * returns. May be called from any thread that is inside a call of this library, never while a lock
- * of the library is held. It may call functions that never block and begin no operation: queries
- * and releases.
+ * returns. May be called from any thread that is inside a call of this library. It may only look
+ * and release: see the rule of callbacks in meron/meron.h. `user` is used until meron_context_close
+ * has returned.
  */
 typedef void (*meron_log_fn)(void *user, meron_log_level level, const char *message, size_t length);
 
 /*
  * Called about ten times a second while a call waits. A non-zero result ends the wait with
- * MERON_E_CANCELLED; the operation continues. Called without a lock of the library; it may call the
- * same functions as meron_log_fn.
+ * MERON_E_CANCELLED; the operation continues. It may only look and release: see the rule of
+ * callbacks in meron/meron.h. `user` is used until meron_context_close has returned.
  */
 typedef int32_t (*meron_should_stop_fn)(void *user);
 
 /*
  * Allocates memory of a device: `bytes` bytes aligned to 256, for later work on `stream`. NULL:
  * there is none. Like meron_device_release_fn, it may be called by any thread that is inside a call
- * of this library, without a lock of the library. It may call the same functions as meron_log_fn (a
- * call that begins an operation returns MERON_E_STATE), and must not wait for work of the device.
+ * of this library. It may only look and release: see the rule of callbacks in meron/meron.h. It
+ * must not wait for work of the device.
  */
 typedef void *(*meron_device_allocate_fn)(void *user, uint64_t bytes, void *stream);
 
@@ -94,9 +94,9 @@ typedef struct {
   const char *token;  /* shm: 64 hexadecimal digits, the same on all ranks; NULL: from the
                          descriptor MERON_TOKEN_FD or from the variable MERON_TOKEN; if there is
                          none, ranks meet in the directory that MERON_STORE names */
-  int64_t timeout_ns; /* deadline of every operation; 0: 600 s */
+  int64_t timeout_ns; /* deadline of every operation; 0 or -1: 600 s */
   uint64_t host_memory_limit; /* bytes that this rank may allocate; 0: only the host's limit */
-  uint64_t arena_reserve;     /* bytes of address space per window; 0: the host's memory */
+  uint64_t arena_reserve;     /* bytes of address space, twice per window; 0: the host's memory */
   uint32_t threads;           /* for compute on this rank; 0: cores / ranks on this host */
   uint32_t reserved_0;        /* must be 0 */
   meron_plan plan;            /* null: "zero3" */
@@ -149,11 +149,14 @@ MERON_API MERON_NODISCARD meron_status meron_context_open(meron_context *out,
 /**
  * Closes the context: pending operations are cancelled, all its handles become stale, views become
  * invalid, and after the return nothing touches memory that the caller passed to operations. DLPack
- * tensors stay readable. Local: it does not wait for peers, but first for a pending save of a
- * checkpoint. If should_stop ends that wait, the save is abandoned and leaves no checkpoint. Peers
- * that still need this rank get MERON_E_PEER_CLOSED. Blocks: on such a save; else at most until
- * calls of other threads on this context have ended (5 s). Threads: any. Errors: MERON_E_HANDLE,
- * MERON_E_STALE (closed already).
+ * tensors stay readable. Nothing uses log_user and should_stop_user afterwards: it waits for
+ * callbacks that run on other threads. If a callback closes a context, it waits for no callback,
+ * and the pointers are used until that callback has returned. Local: it does not wait for peers,
+ * but first for a pending save of a checkpoint. If should_stop ends that wait, the save is
+ * abandoned and leaves no checkpoint. Peers that still need this rank get MERON_E_PEER_CLOSED.
+ * Blocks: on such a save and on such callbacks, without a deadline; else at most until calls of
+ * other threads on this context have ended (5 s). Threads: any. Errors: MERON_E_HANDLE,
+ * MERON_E_STALE (closed already), MERON_E_STATE (from an allocator or a transport), MERON_E_FORKED.
  */
 MERON_API meron_status meron_context_close(meron_context context, meron_error **err);
 

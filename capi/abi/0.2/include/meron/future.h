@@ -27,23 +27,28 @@ typedef struct {
  * a device's copies or a drive, at most the deadline; advances other operations of the context
  * meanwhile. Threads: any; several may wait for one future. Errors: those of the operation,
  * MERON_E_TIMEOUT, MERON_E_PEER_DEAD, MERON_E_PEER_CLOSED, MERON_E_MISMATCH, MERON_E_ABORTED,
- * MERON_E_CANCELLED, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ * MERON_E_CANCELLED, MERON_E_ARGUMENT (another negative timeout), MERON_E_HANDLE, MERON_E_STALE,
+ * MERON_E_FORKED.
  */
 MERON_API MERON_NODISCARD meron_status meron_future_wait(meron_future future, int64_t timeout_ns,
                                                          meron_error **err);
 
 /**
  * Returns MERON_OK if the operation has succeeded, MERON_IN_PROGRESS if it has not ended, else its
- * error. Without `err`, the failure of a save counts as unreported: the next save reports it.
- * Blocks: never on peers, a device or a drive; may compute and copy. Threads: any. Errors: as
- * meron_future_wait.
+ * error. Without `err`, a failure counts as unseen, and is logged as meron_future_release says.
+ * Called from a callback, it does not advance the operation. Blocks: never on peers, a device or a
+ * drive; may compute and copy. Threads: any. Errors: as meron_future_wait.
  */
 MERON_API MERON_NODISCARD meron_status meron_future_poll(meron_future future, meron_error **err);
 
 /**
  * Releases a future. A pending operation continues, so that the ranks stay in step; a pending
- * gather or update is cancelled (see meron_gather_begin, meron_update_begin). Blocks: never.
- * Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
+ * gather or update is cancelled (see meron_gather_begin, meron_update_begin). If it fails, or has
+ * failed, and no wait or poll returned the error, that is logged once at level MERON_LOG_ERROR, by
+ * the next call that waits or by meron_context_close; the failure of a save is reported by the next
+ * save instead. If the group is broken, one line is logged at the close, and none if another call
+ * returned the error. Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE,
+ * MERON_E_STALE, MERON_E_FORKED.
  */
 MERON_API meron_status meron_future_release(meron_future future, meron_error **err);
 

@@ -88,10 +88,10 @@ MERON_API MERON_NODISCARD meron_status meron_gather_options_init(meron_gather_op
  * Ownership: the caller releases *out, which releases the leases; destinations must stay valid
  * until it has ended or is released. A release cancels a pending gather, and makes views invalid:
  * on a device the caller must first wait for all work that uses them (or see
- * meron_gather_release_on_stream). Blocks: only if this rank is 1,024 operations ahead of a peer.
- * Threads: any. Errors: MERON_E_ARGUMENT (also a destination on another device), MERON_E_DUPLICATE
- * (a unit twice), MERON_E_STATE (a unit is being updated here), MERON_E_NO_MEMORY (a copy),
- * MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
+ * meron_gather_release_on_stream). Blocks: as meron_barrier_begin. Threads: any. Errors:
+ * MERON_E_ARGUMENT (also a destination on another device), MERON_E_DUPLICATE (a unit twice),
+ * MERON_E_STATE (a unit is being updated here), MERON_E_NO_MEMORY (a copy), MERON_E_DEVICE,
+ * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
  */
 MERON_API MERON_NODISCARD meron_status meron_gather_begin(meron_future *out,
                                                           const meron_unit *units, size_t count,
@@ -114,12 +114,13 @@ MERON_API MERON_NODISCARD meron_status meron_gather_wait_stream(meron_future gat
 /**
  * The full tensor of a param of a gather that has ended. On a device, a call of meron_future_wait
  * or meron_gather_wait_stream must have waited for the gather, and the pointer is one of the
- * device. Ownership: borrowed until meron_future_release. Read-only for MERON_GATHER_VIEW: other
- * ranks read the same memory, which is mapped read-only if the plan shards it, so that a write ends
- * the process by a segmentation fault; if the plan replicates it, a write damages the values.
- * Gather with MERON_GATHER_COPY or MERON_GATHER_INTO to change values. Blocks: never. Threads: any.
- * Errors: MERON_E_ARGUMENT (not in this gather), MERON_E_STATE (not full yet, or on a device and no
- * call has waited for it), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE.
+ * device. Ownership: borrowed until meron_future_release. Read-only for MERON_GATHER_VIEW, because
+ * it is the memory of the values, which other ranks may read. On the host it is mapped read-only
+ * under every plan: a write ends the process by a segmentation fault. A device does not protect its
+ * memory: a write there damages the values. Gather with MERON_GATHER_COPY or MERON_GATHER_INTO to
+ * change values. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (not in this gather),
+ * MERON_E_STATE (not full yet, or on a device and no call has waited for it), MERON_E_DEVICE,
+ * MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_gather_view(meron_view *out, meron_future gather,
                                                          meron_param param, meron_error **err);
@@ -131,13 +132,13 @@ struct DLManagedTensorVersioned;
 /**
  * The same as a DLPack tensor (version 1.x; of the CPU or of a CUDA device), with a separate lease
  * that its deleter releases. Its flags are read-only for MERON_GATHER_VIEW; a consumer that ignores
- * them, as PyTorch does, must not write. MERON_GATHER_INTO is an error: that memory is the
- * caller's. On a device it may be taken before a call has waited; work that waits for the gather
- * may read it. Ownership: the caller calls (*out)->deleter(*out) once. Until then the memory stays
- * readable, also after the context was closed; peers may change the values from then on. On a
- * device, work that was requested before the deleter's call may still use the memory, on streams
- * that have waited for the gather (meron_gather_wait_stream): these must exist then, and must not
- * be captured into a graph. Blocks: never. Threads: any. Errors: as meron_gather_view,
+ * them, as PyTorch does, must not write: see meron_gather_view. MERON_GATHER_INTO is an error: that
+ * memory is the caller's. On a device it may be taken before a call has waited; work that waits for
+ * the gather may read it. Ownership: the caller calls (*out)->deleter(*out) once. Until then the
+ * memory stays readable, also after the context was closed; peers may change the values from then
+ * on. On a device, work that was requested before the deleter's call may still use the memory, on
+ * streams that have waited for the gather (meron_gather_wait_stream): these must exist then, and
+ * must not be captured into a graph. Blocks: never. Threads: any. Errors: as meron_gather_view,
  * MERON_E_UNSUPPORTED.
  */
 MERON_API MERON_NODISCARD meron_status meron_gather_dlpack(struct DLManagedTensorVersioned **out,

@@ -40,11 +40,12 @@ MERON_API MERON_NODISCARD meron_status meron_context_world(meron_group *out, mer
  * Creates a group of some ranks. Collective over the world: every rank calls it with the same list;
  * ranks outside of the list get a null group.
  * @param ranks  `count` world ranks, each once, in the group's order.
- * Ownership: the caller releases *out. Blocks: never; but if the plan has parameters on tier
- * device, until the ranks of the group have called it, because it connects their devices. Threads:
- * any. Errors: MERON_E_ARGUMENT (a rank beyond the world or twice), MERON_E_UNSUPPORTED (more than
- * 64 groups), MERON_E_VERSION (libraries of collectives that differ), MERON_E_NO_MEMORY, -3xx. A
- * lack of memory on one rank breaks the world: the error names the rank on all ranks.
+ * Ownership: the caller releases *out. Blocks: as meron_barrier_begin; if the plan has parameters
+ * on tier device, also until the ranks of the group have called it, because it connects their
+ * devices. Threads: any. Errors: MERON_E_ARGUMENT (a rank beyond the world or twice),
+ * MERON_E_UNSUPPORTED (more than 64 groups), MERON_E_VERSION (libraries of collectives that
+ * differ), MERON_E_NO_MEMORY, -3xx. A lack of memory on one rank breaks the world: the error names
+ * the rank on all ranks.
  */
 MERON_API MERON_NODISCARD meron_status meron_group_create(meron_group *out, meron_context context,
                                                           const int32_t *ranks, size_t count,
@@ -81,8 +82,10 @@ MERON_API MERON_NODISCARD meron_status meron_group_abort(meron_group group, cons
 /**
  * Begins a barrier: the future ends when every rank of the group has begun it.
  * @param out  receives the future.
- * Ownership: the caller releases *out. Blocks: never. Threads: any.
- * Errors: as meron_group_rank, -3xx.
+ * Ownership: the caller releases *out. Blocks: if this rank is 1,024 calls ahead of a peer, until
+ * that peer has followed, at most the deadline; and while another thread of this rank begins an
+ * operation. Threads: any. Errors: as meron_group_rank, MERON_E_CANCELLED (nothing was begun),
+ * -3xx.
  */
 MERON_API MERON_NODISCARD meron_status meron_barrier_begin(meron_future *out, meron_group group,
                                                            meron_error **err);
@@ -90,8 +93,8 @@ MERON_API MERON_NODISCARD meron_status meron_barrier_begin(meron_future *out, me
 /**
  * Begins a broadcast of `bytes` bytes from rank `root` of the group.
  * @param data  read on the root, written elsewhere.
- * Ownership: `data` must stay valid until the future has ended. Blocks: never. Threads: any.
- * Errors: MERON_E_ARGUMENT, as meron_group_rank, -3xx.
+ * Ownership: `data` must stay valid until the future has ended. Blocks: as meron_barrier_begin.
+ * Threads: any. Errors: MERON_E_ARGUMENT, as meron_barrier_begin.
  */
 MERON_API MERON_NODISCARD meron_status meron_broadcast_begin(meron_future *out, meron_group group,
                                                              void *data, size_t bytes, int32_t root,
@@ -101,8 +104,8 @@ MERON_API MERON_NODISCARD meron_status meron_broadcast_begin(meron_future *out, 
  * Begins an all-reduce of `count` elements in place. Sums are in f32, in rank order, so that every
  * rank gets the same bits in every run. For small arrays (losses, metrics): every rank reads all
  * peers' values. For gradients, use meron_reduce_begin. Ownership: `data` must stay valid until the
- * future has ended. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, as meron_group_rank,
- * -3xx.
+ * future has ended. Blocks: as meron_barrier_begin. Threads: any. Errors: MERON_E_ARGUMENT, as
+ * meron_barrier_begin.
  */
 MERON_API MERON_NODISCARD meron_status meron_all_reduce_begin(meron_future *out, meron_group group,
                                                               void *data, size_t count,
@@ -110,8 +113,8 @@ MERON_API MERON_NODISCARD meron_status meron_all_reduce_begin(meron_future *out,
                                                               meron_error **err);
 
 /**
- * Releases a group. Params and operations keep it while they need it.
- * Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
+ * Releases a group. Params and operations keep it while they need it. Blocks: never. Threads: any,
+ * also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 MERON_API meron_status meron_group_release(meron_group group, meron_error **err);
 

@@ -42,7 +42,7 @@ typedef struct {
   uint32_t single_submit;  /* 1: submit each call to the kernel alone; default 0: together */
   uint32_t overlap_events; /* default 1; 0: the next calls begin after the last ones have ended */
   uint32_t reserved_0;     /* must be 0 */
-  int64_t timeout_ns;      /* a wait fails after this time without any transfer; 0: 600 s */
+  int64_t timeout_ns;      /* a wait fails after this time without any transfer; 0 or -1: 600 s */
 } meron_io_options;
 
 /* Initial value of a meron_io_options. */

@@ -113,10 +113,10 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_rule_init(meron_optimizer
  * States on tier nvme are written once here, so that steps only overwrite existing data; if that
  * takes long, the log reports the progress. Collective over the units' group.
  * @param options  NULL for AdamW with its defaults; else a struct from the INIT macro of its kind.
- * Ownership: the caller releases *out. Blocks: on this rank's drive if states are on nvme; never on
- * peers. Threads: any. Errors: MERON_E_ARGUMENT (a value out of range, no trainable param, an
- * unusable folder of tier nvme), MERON_E_DUPLICATE (a unit twice, or in an optimizer already),
- * MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_HANDLE,
+ * Ownership: the caller releases *out. Blocks: as meron_barrier_begin; also on this rank's drive if
+ * states are on nvme. Threads: any. Errors: MERON_E_ARGUMENT (a value out of range, no trainable
+ * param, an unusable folder of tier nvme), MERON_E_DUPLICATE (a unit twice, or in an optimizer
+ * already), MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_HANDLE,
  * MERON_E_STALE, -3xx.
  */
 MERON_API MERON_NODISCARD meron_status
@@ -131,6 +131,15 @@ meron_optimizer_create(meron_optimizer *out, const meron_unit *units, size_t cou
 MERON_API MERON_NODISCARD meron_status meron_optimizer_set_learning_rate(meron_optimizer optimizer,
                                                                          double learning_rate,
                                                                          meron_error **err);
+
+/**
+ * Sets the largest 2-norm of all gradients of the next steps, which scale them to it; 0 does not
+ * clip. The same on all ranks (it is part of the step's fingerprint). Blocks: never. Threads: any.
+ * Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+ */
+MERON_API MERON_NODISCARD meron_status meron_optimizer_set_max_norm(meron_optimizer optimizer,
+                                                                    double max_norm,
+                                                                    meron_error **err);
 
 /*
  * Hyperparameters of the params of one group. The rule ignores those that it does not use. Start
@@ -167,9 +176,10 @@ MERON_API MERON_NODISCARD meron_status meron_param_group_init(meron_param_group 
  * @param out     receives the group's number, 1, 2, ...; group 0 has the params of no other group.
  * @param params  `count` params that this optimizer trains, all of group 0.
  * @param group   copied.
- * Blocks: never. Threads: any, not during a step. Errors: MERON_E_ARGUMENT (a value out of range,
- * or a group that does not start from one of this optimizer's rule), MERON_E_DUPLICATE (a param is
- * in a group already), MERON_E_STATE (a step is pending), MERON_E_HANDLE, MERON_E_STALE.
+ * Blocks: only while another thread of this rank begins an operation. Threads: any, not during a
+ * step. Errors: MERON_E_ARGUMENT (a value out of range, or a group that does not start from one of
+ * this optimizer's rule), MERON_E_DUPLICATE (a param is in a group already), MERON_E_STATE (a step
+ * is pending), MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status
 meron_optimizer_add_param_group(uint32_t *out, meron_optimizer optimizer, const meron_param *params,
@@ -202,15 +212,15 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_get_param_group(meron_par
  * are read, updated and written at the same time, piece by piece; nothing is written before the
  * norm is known to be finite.
  * @param out  receives the future.
- * Ownership: the caller releases *out. Blocks: never. Threads: any. Errors: MERON_E_STATE (names
- * the unit that is leased or not reduced), MERON_E_HANDLE, MERON_E_STALE, -3xx; from the wait:
- * MERON_E_NONFINITE on all ranks if the norm is not finite, or if the step would make a state
- * infinite or a value too large for its dtype: nothing was changed, and the gradients are discarded
- * (states on tier nvme: the group is broken if their sums overflow over several steps; on tier
- * device only gradients are looked at before the step, and a later step whose norm is not finite
- * names a value of f16 that became infinite); MERON_E_IO
- * and MERON_E_CORRUPT if a drive failed or returned other bytes than were written: the group is
- * broken, so continue from a checkpoint.
+ * Ownership: the caller releases *out. Blocks: as meron_barrier_begin. Threads: any. Errors:
+ * MERON_E_STATE (names the unit that is leased or not reduced), MERON_E_HANDLE, MERON_E_STALE,
+ * -3xx; from the wait: MERON_E_NONFINITE on all ranks if the norm is not finite, or if the step
+ * would make a state infinite or a value too large for its dtype: nothing was changed, and the
+ * gradients are discarded (states on tier nvme: the group is broken if their sums overflow over
+ * several steps; on tier device only gradients are looked at before the step, and a later step
+ * whose norm is not finite names a value of f16 that became infinite); MERON_E_IO and
+ * MERON_E_CORRUPT if a drive failed or returned other bytes than were written: the group is broken,
+ * so continue from a checkpoint.
  */
 MERON_API MERON_NODISCARD meron_status meron_optimizer_step_begin(meron_future *out,
                                                                   meron_optimizer optimizer,
@@ -307,11 +317,11 @@ enum {
 
 /**
  * This rank's shard of a state of `param`, if the state is in memory in f32. Writable, except for a
- * master that is the param itself (write that through an update). Ownership: borrowed until the
- * next step or meron_optimizer_release. Blocks: never. Threads: any, not during a step. Errors:
- * MERON_E_ARGUMENT (not a param of this optimizer, a state that the rule does not keep),
- * MERON_E_UNSUPPORTED (it is on nvme, or in 16 or 8 bits: use meron_optimizer_read_state),
- * MERON_E_HANDLE, MERON_E_STALE.
+ * master that is the param itself: that is mapped read-only (write it through an update).
+ * Ownership: borrowed until the next step or meron_optimizer_release. Blocks: never. Threads: any,
+ * not during a step. Errors: MERON_E_ARGUMENT (not a param of this optimizer, a state that the rule
+ * does not keep), MERON_E_UNSUPPORTED (it is on nvme, or in 16 or 8 bits: use
+ * meron_optimizer_read_state), MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_optimizer_state_view(meron_view *out,
                                                                   meron_optimizer optimizer,
@@ -374,7 +384,7 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_reload(meron_optimizer op
 /**
  * Releases the optimizer and its states. A pending step keeps them until it has ended. Blocks: if
  * states are on nvme, until the writes of the last step have completed, at most 5 s; never on
- * peers. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
+ * peers. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 MERON_API meron_status meron_optimizer_release(meron_optimizer optimizer, meron_error **err);
 

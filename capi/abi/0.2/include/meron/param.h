@@ -78,9 +78,9 @@ typedef struct {
  * order; a difference is reported with both descriptions.
  * @param out   receives the param.
  * @param desc  copied.
- * Ownership: the caller releases *out. Blocks: never. Threads: any.
- * Errors: MERON_E_ARGUMENT (negative or overflowing shape, unknown dtype), MERON_E_DUPLICATE
- * (name), MERON_E_HANDLE, MERON_E_STALE, MERON_E_MISMATCH, -3xx.
+ * Ownership: the caller releases *out. Blocks: as meron_barrier_begin. Threads: any. Errors:
+ * MERON_E_ARGUMENT (negative or overflowing shape, unknown dtype), MERON_E_DUPLICATE (name),
+ * MERON_E_HANDLE, MERON_E_STALE, MERON_E_MISMATCH, -3xx.
  */
 MERON_API MERON_NODISCARD meron_status meron_param_register(meron_param *out, meron_context context,
                                                             const meron_param_desc *desc,
@@ -120,8 +120,8 @@ MERON_API MERON_NODISCARD meron_status meron_param_name(const char **out, meron_
                                                         meron_error **err);
 
 /**
- * Releases the handle. A param that is in a unit lives as long as the unit.
- * Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
+ * Releases the handle. A param that is in a unit lives as long as the unit. Blocks: never. Threads:
+ * any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 MERON_API meron_status meron_param_release(meron_param param, meron_error **err);
 
@@ -132,8 +132,8 @@ MERON_API meron_status meron_param_release(meron_param param, meron_error **err)
  * @param name    unique in the context, 1 to 512 bytes of UTF-8.
  * @param params  `count` params of one group, none of them in a unit.
  * Ownership: the caller releases *out; the memory stays until meron_unit_destroy or until the
- * context is closed, because peers may read it. Blocks: never on peers. Threads: any. Errors:
- * MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param twice, or in a unit already, or the name),
+ * context is closed, because peers may read it. Blocks: as meron_barrier_begin. Threads: any.
+ * Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param twice, or in a unit already, or the name),
  * MERON_E_NO_MEMORY (figures), -3xx. In a group of several ranks, a lack of memory on one of them
  * breaks the group: the error names the rank on all of them.
  */
@@ -210,8 +210,8 @@ MERON_API MERON_NODISCARD meron_status meron_unit_get_info(meron_unit_info *out,
                                                            meron_error **err);
 
 /**
- * Releases the handle.
- * Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
+ * Releases the handle. Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE,
+ * MERON_E_STALE, MERON_E_FORKED.
  */
 MERON_API meron_status meron_unit_release(meron_unit unit, meron_error **err);
 
@@ -224,8 +224,9 @@ MERON_API meron_status meron_unit_release(meron_unit unit, meron_error **err);
  * update: if this rank has waited for it and called neither meron_update_write nor
  * meron_update_view, its values are published unchanged; otherwise the group breaks with
  * MERON_E_ABORTED on every rank, because partly written values must not be published and peers
- * continue the update. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a unit
- * is leased here or being updated), MERON_E_DUPLICATE, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * continue the update. Blocks: as meron_barrier_begin. Threads: any. Errors: MERON_E_ARGUMENT,
+ * MERON_E_STATE (a unit is leased here or being updated), MERON_E_DUPLICATE, MERON_E_HANDLE,
+ * MERON_E_STALE, -3xx.
  */
 MERON_API MERON_NODISCARD meron_status meron_update_begin(meron_future *out,
                                                           const meron_unit *units, size_t count,
@@ -245,8 +246,8 @@ MERON_API MERON_NODISCARD meron_status meron_update_view(meron_view *out, meron_
  * Converts between dtypes, and keeps f32 values in the master copy if there is one.
  * @param data   `count` elements, row-major.
  * @param count  the param's full element count.
- * Ownership: `data` is only read, during the call. Blocks: never. Threads: any. Errors: as
- * meron_update_view.
+ * Ownership: `data` is only read, during the call. Blocks: only while another thread of this rank
+ * begins an operation. Threads: any. Errors: as meron_update_view.
  */
 MERON_API MERON_NODISCARD meron_status meron_update_write(meron_future update, meron_param param,
                                                           const void *data, uint64_t count,
@@ -254,8 +255,9 @@ MERON_API MERON_NODISCARD meron_status meron_update_write(meron_future update, m
 
 /**
  * Publishes the written shards as the next version and ends the update; the handle becomes stale.
- * Elements that were not written keep their values. Blocks: never. Threads: any. Errors:
- * MERON_E_STATE (not waited for), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * Elements that were not written keep their values. Blocks: only while another thread of this rank
+ * begins an operation. Threads: any. Errors: MERON_E_STATE (not waited for), MERON_E_HANDLE,
+ * MERON_E_STALE, -3xx.
  */
 MERON_API MERON_NODISCARD meron_status meron_update_publish(meron_future update, meron_error **err);
 

@@ -98,10 +98,11 @@ MERON_API MERON_NODISCARD meron_status meron_reduce_options_init(meron_reduce_op
  * @param options  NULL for a mean at the boundary.
  * Ownership: the caller releases *out; sources on the host are read during the call, those on the
  * device until the reduction has ended: do not change these before a wait for the future, or
- * meron_reduce_wait, has returned. Blocks: as meron_gradient_view when sources are given. Threads:
- * any. Errors: MERON_E_ARGUMENT (a wrong count, a param of another unit, a source on another
- * device), MERON_E_DEVICE, MERON_E_DUPLICATE, MERON_E_STATE (reduced already and not used, or all
- * params frozen), MERON_E_HANDLE, MERON_E_STALE, -3xx; and as meron_gradient_view.
+ * meron_reduce_wait, has returned. Blocks: as meron_barrier_begin; when sources are given, also as
+ * meron_gradient_view. Threads: any. Errors: MERON_E_ARGUMENT (a wrong count, a param of another
+ * unit, a source on another device), MERON_E_DEVICE, MERON_E_DUPLICATE, MERON_E_STATE (reduced
+ * already and not used, or all params frozen), MERON_E_HANDLE, MERON_E_STALE, -3xx; and as
+ * meron_gradient_view.
  */
 MERON_API MERON_NODISCARD meron_status meron_reduce_begin(meron_future *out, meron_unit unit,
                                                           const meron_source *sources, size_t count,
@@ -125,9 +126,9 @@ MERON_API MERON_NODISCARD meron_status meron_reduce_wait(const meron_unit *units
  * The reduced gradient of the shard of `param` that this rank updates, f32, writable. It is for
  * trainers with their own optimizer, or for changes: a step of Meron's optimizer computes norm,
  * clipping and its test for NaN and infinity from the current content. Ownership: borrowed until
- * the next gradient of the unit is begun, a step, or meron_reduce_discard. Blocks: never. Threads:
- * any. Errors: MERON_E_STATE (no boundary reduction has ended), MERON_E_ARGUMENT, MERON_E_HANDLE,
- * MERON_E_STALE.
+ * the next gradient of the unit is begun, a step, or meron_reduce_discard. Blocks: only while
+ * another thread of this rank begins an operation. Threads: any. Errors: MERON_E_STATE (no boundary
+ * reduction has ended), MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_reduced_view(meron_view *out, meron_param param,
                                                           meron_error **err);
@@ -140,8 +141,8 @@ MERON_API MERON_NODISCARD meron_status meron_reduced_view(meron_view *out, meron
  * @param out      receives the future; NULL as in meron_reduce_begin. When it has ended, the
  *                 gradient is reduced.
  * @param options  op and divisor; boundary must be 1. NULL for a mean.
- * Ownership: the caller releases *out. Blocks: under a plan that keeps full gradients as
- * meron_gradient_view, else never on peers. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE
+ * Ownership: the caller releases *out. Blocks: as meron_barrier_begin; under a plan that keeps full
+ * gradients, also as meron_gradient_view. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE
  * (the gradient is written but not passed to meron_reduce_begin, or reduced and not used, or all
  * params are frozen), MERON_E_NO_MEMORY (as meron_gradient_view), MERON_E_HANDLE, MERON_E_STALE,
  * -3xx.
@@ -151,19 +152,19 @@ MERON_API MERON_NODISCARD meron_status meron_reduce_finish_begin(
 
 /**
  * Declares the reduced gradient of a unit as used by an optimizer of the trainer's own. If the
- * codec has feedback, the next gradient makes up for what was lost of this one. Blocks: never.
- * Threads: any. Errors: MERON_E_STATE (there is none, or a reduction or step is pending),
- * MERON_E_HANDLE, MERON_E_STALE.
+ * codec has feedback, the next gradient makes up for what was lost of this one. Blocks: only while
+ * another thread of this rank begins an operation. Threads: any. Errors: MERON_E_STATE (there is
+ * none, or a reduction or step is pending), MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_reduce_consume(meron_unit unit, meron_error **err);
 
 /**
  * Throws the reduced gradient of a unit away, or before the accumulation boundary the accumulation:
  * then all ranks of the group must do the same. The codec's feedback, which is of this gradient, is
- * thrown away too. Call meron_reduce_consume instead if an optimizer has used the gradient.
- * Blocks: if there is feedback, while a save copies it; else never. Threads: any. Errors:
- * MERON_E_STATE (there is neither, or a reduction or step is pending), MERON_E_HANDLE,
- * MERON_E_STALE.
+ * thrown away too. Call meron_reduce_consume instead if an optimizer has used the gradient. Blocks:
+ * while another thread of this rank begins an operation and, if there is feedback, while a save
+ * copies it. Threads: any. Errors: MERON_E_STATE (there is neither, or a reduction or step is
+ * pending), MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_reduce_discard(meron_unit unit, meron_error **err);
 
@@ -172,9 +173,9 @@ MERON_API MERON_NODISCARD meron_status meron_reduce_discard(meron_unit unit, mer
  * scale changes that is not a part of options.divisor, with the new scale divided by the old one.
  * Does nothing if the plan has no feedback.
  * @param factor  of the next gradients to those before, 0 or more; 0 drops the feedback.
- * Blocks: if there is feedback, while a save copies it; else never. Threads: any. Errors:
- * MERON_E_ARGUMENT (the factor), MERON_E_STATE (a reduction is pending), MERON_E_HANDLE,
- * MERON_E_STALE.
+ * Blocks: while another thread of this rank begins an operation and, if there is feedback, while a
+ * save copies it. Threads: any. Errors: MERON_E_ARGUMENT (the factor), MERON_E_STATE (a reduction
+ * is pending), MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_reduce_scale_feedback(meron_unit unit, double factor,
                                                                    meron_error **err);

@@ -77,9 +77,9 @@ MERON_API MERON_NODISCARD meron_status meron_schedule_options_init(meron_schedul
  * @param units    `count` units of one group, at least one.
  * @param options  NULL for the defaults.
  * Ownership: the caller releases *out; a stream in the options must live as long as the schedule.
- * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (also options that were not initialized,
- * and a stream of another device),
- * MERON_E_DUPLICATE (a unit twice), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * Blocks: as meron_barrier_begin. Threads: any. Errors: MERON_E_ARGUMENT (also options that were
+ * not initialized, and a stream of another device), MERON_E_DUPLICATE (a unit twice),
+ * MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
 MERON_API MERON_NODISCARD meron_status meron_schedule_create(meron_schedule *out,
                                                              const meron_unit *units, size_t count,
@@ -91,8 +91,8 @@ MERON_API MERON_NODISCARD meron_status meron_schedule_create(meron_schedule *out
  * were none. Releases prefetched units that were not used, and units that were kept for a use that
  * the new pass does not have soon. Local.
  * @param kind  below MERON_SCHEDULE_KINDS; for example 0 for training and 1 for evaluation.
- * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (names the units that are
- * entered), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ * Blocks: as meron_barrier_begin. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (names the
+ * units that are entered), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 MERON_API MERON_NODISCARD meron_status meron_schedule_begin(meron_schedule schedule, uint32_t kind,
                                                             meron_error **err);
@@ -119,34 +119,34 @@ MERON_API MERON_NODISCARD meron_status meron_schedule_enter(meron_schedule sched
 /**
  * Leaves a unit once. After as many leaves as enters its views are invalid, and the unit is
  * released, unless the options keep it full. Local, but in the same position among the enters on
- * all ranks. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (it is not
- * entered), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ * all ranks. Blocks: as meron_barrier_begin. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE
+ * (it is not entered), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 MERON_API MERON_NODISCARD meron_status meron_schedule_leave(meron_schedule schedule, size_t index,
                                                             meron_error **err);
 
 /**
  * The full tensor of a param of an entered unit. If views are on the device, it is for work of the
- * schedule's stream. Ownership: borrowed until the unit is left; read-only: other ranks read the
- * same memory. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (the schedule does not have
- * its unit), MERON_E_STATE (the unit is not entered), MERON_E_HANDLE, MERON_E_STALE.
+ * schedule's stream. Ownership: borrowed until the unit is left; read-only, as of
+ * meron_gather_view. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (the schedule does not
+ * have its unit), MERON_E_STATE (the unit is not entered), MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_schedule_view(meron_view *out, meron_schedule schedule,
                                                            meron_param param, meron_error **err);
 
 /**
  * Releases all units that stay full or were prefetched. Call it before an update or an optimizer
- * step, which need all leases released. The pass and the recorded orders stay. Local. Blocks:
- * never. Threads: any. Errors: MERON_E_STATE (names the units that are entered), MERON_E_HANDLE,
- * MERON_E_STALE, MERON_E_FORKED.
+ * step, which need all leases released. The pass and the recorded orders stay. Local. Blocks: only
+ * while another thread of this rank begins an operation. Threads: any. Errors: MERON_E_STATE (names
+ * the units that are entered), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 MERON_API MERON_NODISCARD meron_status meron_schedule_drop(meron_schedule schedule,
                                                            meron_error **err);
 
 /**
  * Drops all uses and the pass, and releases all units. Call it after an exception in the trainer.
- * The recorded orders stay. Local. Blocks: never. Threads: any. Errors: MERON_E_HANDLE,
- * MERON_E_STALE, MERON_E_FORKED.
+ * The recorded orders stay. Local. Blocks: only while another thread of this rank begins an
+ * operation. Threads: any. Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 MERON_API MERON_NODISCARD meron_status meron_schedule_reset(meron_schedule schedule,
                                                             meron_error **err);
@@ -182,7 +182,7 @@ MERON_API MERON_NODISCARD meron_status meron_schedule_get_info(meron_schedule_in
 
 /**
  * Releases the schedule and all units that it holds; its views become invalid. Blocks: never.
- * Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
+ * Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 MERON_API meron_status meron_schedule_release(meron_schedule schedule, meron_error **err);
 

@@ -7,9 +7,9 @@
  *
  * Rules for the functions:
  *
- *   - They never block, and they never call Meron with the context that they serve.
- *   - They are called by threads that are inside a call on the context, one at a time, and never
- *     while a lock of Meron is held.
+ *   - They never block, and may only look and release: see the rule of callbacks in meron/meron.h.
+ *   - They are called by threads that are inside a call on the context, one at a time and
+ *     without a lock of Meron.
  *   - Tags are at least 0 and below 2^28.
  *   - A message goes to the receive of the same tag that its destination started for this rank;
  *     several of one tag in the order in which they were started.
