@@ -173,10 +173,9 @@ TEST_P(ReadOnly, AMasterThatIsTheParamIsReadOnlyAndFollowsTheSteps) {
   EXPECT_TRUE(run_world(GetParam().world, [](int, meron_context context) {
     const OneParam model(context, kCount);
     model.write(std::vector<float>(kCount, 1.0f));
-    meron_optimizer_options options = MERON_OPTIMIZER_OPTIONS_INIT;
-    options.kind = MERON_SGD;
+    meron_optimizer_options options = MERON_SGD_INIT;
     options.learning_rate = 0.5;
-    options.weight_decay = 0.0;
+    options.beta1 = 0.9;  // a momentum, so that there is an average
     meron_optimizer optimizer{};
     CALL(meron_optimizer_create, &optimizer, &model.unit, 1, &options);
     for (const float value : {1.0f, 0.5f}) {

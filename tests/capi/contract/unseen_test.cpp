@@ -166,7 +166,8 @@ TEST_F(Unseen, AStepThatIsReleasedBeforeItFails) {
 
 // One line, however many futures a broken group has.
 TEST_F(Unseen, ABrokenGroupIsLoggedOnceByTheClose) {
-  run_two(log, [](Session& session) {
+  std::atomic<bool> begun{false};
+  run_two(log, [&](Session& session) {
     session.barrier();
     for (int i = 0; i < 20 && session.rank == 0; ++i) {
       meron_future barrier{};
@@ -174,9 +175,11 @@ TEST_F(Unseen, ABrokenGroupIsLoggedOnceByTheClose) {
       MUST(meron_future_release, barrier);
     }
     if (session.rank == 1) {
+      while (!begun) sleep_ns(kMilli);
       MUST(meron_group_abort, session.world, "out of coffee");
       return;
     }
+    begun = true;
     while (meron_group_status(session.world, nullptr) == MERON_OK) sleep_ns(kMilli);
     (void)FAILURE_OF(meron_context_progress, session.context);
   });
