@@ -58,7 +58,8 @@ def open(
             go to sys.unraisablehook.
         should_stop: called about ten times a second while a call waits; True ends the wait with a
             CancelledError, an exception of its own is raised by the call that waits. It may only
-            look and release, as `log`. Signals (Ctrl-C) are looked at in any case.
+            look and release, as `log`. Signals (Ctrl-C) are looked at in any case, and Python runs
+            their handlers here: a handler that wants a checkpoint sets a flag for the loop.
         custom: the transport between hosts for "cluster". As `transport` it joins all ranks.
         device: what this rank computes on: "cuda" (the calling thread's current device), "cuda:1";
             "emulated", memory of the host and threads, for tests without a device; None is the
