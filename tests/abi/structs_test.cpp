@@ -187,8 +187,8 @@ TEST_F(OfSize, ParamDesc) {
   int count = 0;
   accepts<meron_param_desc>(desc("unused"), [&](const meron_param_desc* given) {
     const std::string name = "param" + std::to_string(count++);
-    auto* changed = const_cast<meron_param_desc*>(given);
-    changed->name = name.c_str();
+    const bool has_name = given->struct_size >= sizeof(meron_param_desc);
+    if (has_name) const_cast<meron_param_desc*>(given)->name = name.c_str();
     meron_param made{};
     return meron_param_register(&made, context_, given, &error_);
   });
