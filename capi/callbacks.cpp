@@ -8,8 +8,7 @@
 namespace meron::capi {
 namespace {
 
-// These begin nothing, wait for nobody and change no object: what a callback sees stays as it is,
-// and the call that runs the callback finds its objects as it left them.
+// These only read. The call that runs the callback finds its objects unchanged.
 constexpr std::string_view kLooks[] = {
     "checkpoint_get_info", "checkpoint_get_progress", "checkpoint_text", "context_flight_record",
     "context_predict", "context_rank", "context_stats", "context_transport", "context_world",

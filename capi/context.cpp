@@ -96,7 +96,7 @@ Result<OpenOptions> translate(const meron_context_options& given) {
   return options;
 }
 
-// The close releases all futures: of those that have failed, the log gets what nobody has seen.
+// The close releases all futures, and logs the failures that the user has not seen.
 void leave_futures(Context& context) {
   std::vector<std::shared_ptr<Operation>> futures;
   HandleTable::instance().erase_some(&context, [&](const Object& object) {

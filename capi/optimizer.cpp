@@ -40,7 +40,8 @@ Result<const RuleDefaults*> defaults_of(const char* name, meron_optimizer_kind k
 }
 
 // Checks that a struct started from the defaults of the rule that it is used with. A struct of
-// zeros, or with the defaults of another rule, would train with numbers that nobody chose.
+// zeros, or with the defaults of another rule, would train with numbers that the user did not
+// choose.
 Status check_start(const char* name, uint32_t defaults_of, UpdateRule rule, const char* advice) {
   const RuleDefaults& wanted = kRuleDefaults[static_cast<size_t>(rule)];
   if (defaults_of == wanted.options.defaults_of) return Ok{};

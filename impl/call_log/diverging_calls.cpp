@@ -6,7 +6,7 @@
 namespace meron {
 namespace {
 
-// What a call hashes into its fingerprint, and does not show.
+// The arguments that are only in the fingerprint of a call.
 const char* hidden_arguments(CallKind kind) {
   switch (kind) {
     case CallKind::create_optimizer:

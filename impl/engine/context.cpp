@@ -122,7 +122,7 @@ void Context::tell_notices() {
   {
     auto held = lock();
     if (rank_) notices.swap(rank_->notices);
-    // What can end without a wait does: a step with NaN, for example.
+    // Ends operations that need no wait: a step with NaN, for example.
     if (!failures_.left.empty() && CallbackScope::here() == Callback::none) progress(held);
     failures = take_unseen();
     if (std::string broken = failures_.unseen.take_broken(); !broken.empty()) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/callback.h"
@@ -56,8 +57,11 @@ void Context::progress(Held& held) {
 void Context::note_left() {
   std::erase_if(failures_.left, [this](const std::shared_ptr<Operation>& operation) {
     if (!operation->ended()) return false;
-    if (operation->error() && !operation->delivered()) {
+    if (!operation->error() || operation->delivered()) return true;
+    try {
       failures_.unseen.add(operation->describe(), *operation->error());
+    } catch (const std::bad_alloc&) {
+      return false;  // noted at the next look; an exception would leave the list half moved
     }
     return true;
   });
@@ -71,7 +75,12 @@ std::vector<std::string> Context::take_unseen() {
 void Context::leave(const std::shared_ptr<Operation>& operation) {
   // The next save, or the close, reports the failure of a save.
   if (std::dynamic_pointer_cast<SaveOperation>(operation)) return;
-  if (!operation->ended() || operation->error()) failures_.left.push_back(operation);
+  if (operation->ended() && !operation->error()) return;
+  try {
+    failures_.left.push_back(operation);
+  } catch (const std::bad_alloc&) {
+    // The release succeeds, and the log gets no line.
+  }
 }
 
 Result<bool> Context::look(Held& held, Operation& operation) {
@@ -110,7 +119,7 @@ Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t 
   };
   const auto look_once = [&](bool last) -> Result<bool> {
     auto held = lock();
-    // Nobody waits for those that their users have left.
+    // Operations that their users have left have no other wait that advances them.
     if (!target.ended() || !failures_.left.empty()) progress(held);
     for (; !rank_->notices.empty(); rank_->notices.erase(rank_->notices.begin())) {
       add_line(std::move(rank_->notices.front()));

@@ -58,8 +58,8 @@ TEST_P(Groups, AreWorldsOfTheirOwn) {
 }
 
 // Ranks 0, 1 and 2 are one node, and 0 receives what 3 says to the node, then 1. These have no part
-// in the group, and leave first. Rank 3 makes its first call when they wait for it, or when they
-// have given up.
+// in the group, and leave first. Rank 3 makes its first call while they wait for it, or after
+// their wait has ended.
 TEST(GroupsOfNodes, TrainOnAfterRanksOutsideThemHaveLeft) {
   for (const int late : {200'000, 1'300'000}) {
     for (const char* plan : {"zero3", "zero1"}) {

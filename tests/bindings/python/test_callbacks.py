@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What callbacks may call, how long they live, and failures that nobody has seen."""
+"""Callbacks: their functions, their lifetime, and failures that the user has not seen."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ import meron.torch as mt
 API = json.loads((Path(__file__).parents[4] / "capi" / "api.json").read_text())
 OPTIONS = next(item for item in API["structs"] if item["name"] == "meron_optimizer_options")
 RULES = ("AdamW", "Adam", "Adagrad", "Lion", "SGD")
-# What Python calls numbers of C.
+# Names of C that differ in Python.
 NAMES = {"learning_rate": "lr", "epsilon": "eps"}
 
 

@@ -23,10 +23,10 @@
  *     it. A begin waits only if this rank is 1,024 calls ahead of a peer, while another thread of
  *     this rank begins an operation, and for what its "Blocks" names.
  *   - A wait for peers has a deadline, the context's timeout_ns. An error of class -3xx breaks the
- *     group on all of its ranks. These wait without a deadline: what needs a pending save to end
- *     (meron_checkpoint_wait_copied, meron_context_close, the next save, a load, an export) or to
- *     have copied (meron_unit_destroy, meron_optimizer_create), as long as the save progresses; the
- *     waits of io.h, as long as transfers progress; meron_context_close for a callback that runs.
+ *     group on all of its ranks. Some waits have no deadline. meron_checkpoint_wait_copied,
+ *     meron_context_close, the next save, a load and an export wait for a pending save to end.
+ *     meron_unit_destroy and meron_optimizer_create wait until it has copied. The waits of io.h
+ *     last as long as transfers progress. meron_context_close also waits for running callbacks.
  *   - Calls are safe from any thread, but for what their "Threads" excludes: one thread at a time
  *     enters a schedule's units, destroys a unit, or reads a checkpoint, and some calls on an
  *     optimizer must not be made during its step.
@@ -34,8 +34,8 @@
  *   - After fork, the child gets MERON_E_FORKED.
  *
  * The rule of callbacks: log, should_stop, and the functions of a device allocator and of a
- * transport, may only look and release. They may call what reads (infos, counters, names, texts,
- * views of what has ended, errors, plans), meron_future_poll, all releases, meron_io_close and
+ * transport, may only look and release. They may read infos, counters, names, texts, errors, plans
+ * and views of ended operations. They may call meron_future_poll, all releases, meron_io_close and
  * meron_group_abort; log and should_stop also meron_context_close. Each other function returns
  * MERON_E_STATE there. No lock of the library is held around a callback.
  */
