@@ -329,8 +329,8 @@ struct meron_stats {
   uint64_t control_bytes; /**< of the control data that keeps the ranks in step, held now */
   uint64_t peak_bytes; /**< maximum of param + gradient + optimizer + staging */
   uint64_t arena_pages_bytes; /**< bytes of pages in this rank's arena */
-  uint64_t far_gather_bytes; /**< gathered from ranks that share no memory, as on the wire */
-  uint64_t far_reduce_bytes; /**< reduced from such ranks, likewise */
+  uint64_t inter_node_gather_bytes; /**< gathered from ranks that share no memory, as on the wire */
+  uint64_t inter_node_reduce_bytes; /**< reduced from such ranks, likewise */
   uint64_t nvme_read_bytes; /**< read from this rank's file on tier nvme */
   uint64_t nvme_written_bytes; /**< written to it */
   uint64_t nvme_bytes; /**< of that file, in use now */
@@ -350,9 +350,9 @@ struct meron_prediction {
   uint64_t gather_mapped_bytes; /**< as in meron_stats, per optimizer step; so are those below */
   uint64_t gather_copied_bytes; /**< parts of peers copied */
   uint64_t reduce_bytes; /**< gradients read from peers */
-  uint64_t second_copy_bytes; /**< of params, from the first gather to the update (of frozen ones permanently), on top of param_bytes and within peak_bytes */
-  uint64_t far_gather_bytes; /**< gathered from ranks that share no memory, as on the wire */
-  uint64_t far_reduce_bytes; /**< reduced from such ranks, likewise */
+  uint64_t secondary_partition_bytes; /**< of params, from the first gather to the update (of frozen ones permanently), on top of param_bytes and within peak_bytes */
+  uint64_t inter_node_gather_bytes; /**< gathered from ranks that share no memory, as on the wire */
+  uint64_t inter_node_reduce_bytes; /**< reduced from such ranks, likewise */
   uint64_t nvme_read_bytes; /**< read from this rank's file on tier nvme */
   uint64_t nvme_written_bytes; /**< written to it */
   uint64_t nvme_bytes; /**< in use there, at all times */

@@ -36,7 +36,7 @@ constexpr const char* kCopies = R"j("preset": "hpz(1)")j";
 constexpr const char* kRows =
     R"j("preset": "mics(1)", "optimizer": {"sharding": "replica x shard"})j";
 
-// Second copies, and rows that replicas hold alike; in one memory, and in two.
+// Secondary partitions, and shards that replicas hold alike; on one node, and on two.
 const Way kWays[] = {{"copies_shm", "shm", kCopies},
                      {"copies_cluster", "cluster", kCopies},
                      {"rows_shm", "shm", kRows},

@@ -19,7 +19,7 @@ TEST(JoinedDevicesTest, PlansThatNeedThemAreRefusedWithout) {
           "gradient": {"sharding": "shard"}, "optimizer": {"sharding": "replica x shard"}})";
   const std::string copied = R"j({"preset": "hpz(1)", "param": {"tier": "device"}})j";
   for (const auto& [plan, word] : {std::pair(whole, "shards the optimizer further"),
-                                   std::pair(copied, "keeps a second copy")}) {
+                                   std::pair(copied, "keeps a secondary partition")}) {
     World world = joined_world(2);
     world.plan = plan;
     EXPECT_TRUE(run_joined(world, "", [](int, meron_context) {}));

@@ -286,8 +286,8 @@ struct meron_stats
     control_bytes::UInt64 # of the control data that keeps the ranks in step, held now
     peak_bytes::UInt64 # maximum of param + gradient + optimizer + staging
     arena_pages_bytes::UInt64 # bytes of pages in this rank's arena
-    far_gather_bytes::UInt64 # gathered from ranks that share no memory, as on the wire
-    far_reduce_bytes::UInt64 # reduced from such ranks, likewise
+    inter_node_gather_bytes::UInt64 # gathered from ranks that share no memory, as on the wire
+    inter_node_reduce_bytes::UInt64 # reduced from such ranks, likewise
     nvme_read_bytes::UInt64 # read from this rank's file on tier nvme
     nvme_written_bytes::UInt64 # written to it
     nvme_bytes::UInt64 # of that file, in use now
@@ -309,9 +309,9 @@ struct meron_prediction
     gather_mapped_bytes::UInt64 # as in meron_stats, per optimizer step; so are those below
     gather_copied_bytes::UInt64 # parts of peers copied
     reduce_bytes::UInt64 # gradients read from peers
-    second_copy_bytes::UInt64 # of params, from the first gather to the update (of frozen ones permanently), on top of param_bytes and within peak_bytes
-    far_gather_bytes::UInt64 # gathered from ranks that share no memory, as on the wire
-    far_reduce_bytes::UInt64 # reduced from such ranks, likewise
+    secondary_partition_bytes::UInt64 # of params, from the first gather to the update (of frozen ones permanently), on top of param_bytes and within peak_bytes
+    inter_node_gather_bytes::UInt64 # gathered from ranks that share no memory, as on the wire
+    inter_node_reduce_bytes::UInt64 # reduced from such ranks, likewise
     nvme_read_bytes::UInt64 # read from this rank's file on tier nvme
     nvme_written_bytes::UInt64 # written to it
     nvme_bytes::UInt64 # in use there, at all times

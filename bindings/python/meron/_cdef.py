@@ -184,8 +184,8 @@ typedef struct {
   uint64_t control_bytes;
   uint64_t peak_bytes;
   uint64_t arena_pages_bytes;
-  uint64_t far_gather_bytes;
-  uint64_t far_reduce_bytes;
+  uint64_t inter_node_gather_bytes;
+  uint64_t inter_node_reduce_bytes;
   uint64_t nvme_read_bytes;
   uint64_t nvme_written_bytes;
   uint64_t nvme_bytes;
@@ -204,9 +204,9 @@ typedef struct {
   uint64_t gather_mapped_bytes;
   uint64_t gather_copied_bytes;
   uint64_t reduce_bytes;
-  uint64_t second_copy_bytes;
-  uint64_t far_gather_bytes;
-  uint64_t far_reduce_bytes;
+  uint64_t secondary_partition_bytes;
+  uint64_t inter_node_gather_bytes;
+  uint64_t inter_node_reduce_bytes;
   uint64_t nvme_read_bytes;
   uint64_t nvme_written_bytes;
   uint64_t nvme_bytes;

@@ -419,9 +419,9 @@ pub struct meron_stats {
     /// Bytes of pages in this rank's arena
     pub arena_pages_bytes: u64,
     /// Gathered from ranks that share no memory, as on the wire
-    pub far_gather_bytes: u64,
+    pub inter_node_gather_bytes: u64,
     /// Reduced from such ranks, likewise
-    pub far_reduce_bytes: u64,
+    pub inter_node_reduce_bytes: u64,
     /// Read from this rank's file on tier nvme
     pub nvme_read_bytes: u64,
     /// Written to it
@@ -453,8 +453,8 @@ pub const MERON_STATS_INIT: meron_stats = meron_stats {
     control_bytes: 0,
     peak_bytes: 0,
     arena_pages_bytes: 0,
-    far_gather_bytes: 0,
-    far_reduce_bytes: 0,
+    inter_node_gather_bytes: 0,
+    inter_node_reduce_bytes: 0,
     nvme_read_bytes: 0,
     nvme_written_bytes: 0,
     nvme_bytes: 0,
@@ -488,11 +488,11 @@ pub struct meron_prediction {
     pub reduce_bytes: u64,
     /// Of params, from the first gather to the update (of frozen ones permanently), on top of
     /// param_bytes and within peak_bytes
-    pub second_copy_bytes: u64,
+    pub secondary_partition_bytes: u64,
     /// Gathered from ranks that share no memory, as on the wire
-    pub far_gather_bytes: u64,
+    pub inter_node_gather_bytes: u64,
     /// Reduced from such ranks, likewise
-    pub far_reduce_bytes: u64,
+    pub inter_node_reduce_bytes: u64,
     /// Read from this rank's file on tier nvme
     pub nvme_read_bytes: u64,
     /// Written to it
@@ -515,9 +515,9 @@ pub const MERON_PREDICTION_INIT: meron_prediction = meron_prediction {
     gather_mapped_bytes: 0,
     gather_copied_bytes: 0,
     reduce_bytes: 0,
-    second_copy_bytes: 0,
-    far_gather_bytes: 0,
-    far_reduce_bytes: 0,
+    secondary_partition_bytes: 0,
+    inter_node_gather_bytes: 0,
+    inter_node_reduce_bytes: 0,
     nvme_read_bytes: 0,
     nvme_written_bytes: 0,
     nvme_bytes: 0,
@@ -4236,13 +4236,14 @@ mod layout {
         check!(meron_stats, struct_size: 0, reserved_0: 4, gather_mapped_bytes: 8,
             gather_copied_bytes: 16, reduce_bytes: 24, collective_bytes: 32, operations: 40,
             wait_ns: 48, param_bytes: 56, gradient_bytes: 64, optimizer_bytes: 72, staging_bytes:
-            80, control_bytes: 88, peak_bytes: 96, arena_pages_bytes: 104, far_gather_bytes: 112,
-            far_reduce_bytes: 120, nvme_read_bytes: 128, nvme_written_bytes: 136, nvme_bytes: 144,
-            device_up_bytes: 152, device_down_bytes: 160, device_bytes: 168);
+            80, control_bytes: 88, peak_bytes: 96, arena_pages_bytes: 104, inter_node_gather_bytes:
+            112, inter_node_reduce_bytes: 120, nvme_read_bytes: 128, nvme_written_bytes: 136,
+            nvme_bytes: 144, device_up_bytes: 152, device_down_bytes: 160, device_bytes: 168);
         check!(meron_prediction, struct_size: 0, reserved_0: 4, param_bytes: 8, gradient_bytes: 16,
             optimizer_bytes: 24, peak_bytes: 32, gather_mapped_bytes: 40, gather_copied_bytes: 48,
-            reduce_bytes: 56, second_copy_bytes: 64, far_gather_bytes: 72, far_reduce_bytes: 80,
-            nvme_read_bytes: 88, nvme_written_bytes: 96, nvme_bytes: 104, device_bytes: 112);
+            reduce_bytes: 56, secondary_partition_bytes: 64, inter_node_gather_bytes: 72,
+            inter_node_reduce_bytes: 80, nvme_read_bytes: 88, nvme_written_bytes: 96, nvme_bytes:
+            104, device_bytes: 112);
         check!(meron_group, id: 0);
         check!(meron_param, id: 0);
         check!(meron_unit, id: 0);

@@ -723,9 +723,9 @@ pub struct Stats {
     /// Bytes of pages in this rank's arena.
     pub arena_pages_bytes: u64,
     /// Gathered from ranks that share no memory, as on the wire.
-    pub far_gather_bytes: u64,
+    pub inter_node_gather_bytes: u64,
     /// Reduced from such ranks, likewise.
-    pub far_reduce_bytes: u64,
+    pub inter_node_reduce_bytes: u64,
     /// Read from this rank's file on tier nvme.
     pub nvme_read_bytes: u64,
     /// Written to it.
@@ -756,8 +756,8 @@ impl Stats {
             control_bytes: raw.control_bytes,
             peak_bytes: raw.peak_bytes,
             arena_pages_bytes: raw.arena_pages_bytes,
-            far_gather_bytes: raw.far_gather_bytes,
-            far_reduce_bytes: raw.far_reduce_bytes,
+            inter_node_gather_bytes: raw.inter_node_gather_bytes,
+            inter_node_reduce_bytes: raw.inter_node_reduce_bytes,
             nvme_read_bytes: raw.nvme_read_bytes,
             nvme_written_bytes: raw.nvme_written_bytes,
             nvme_bytes: raw.nvme_bytes,
@@ -788,11 +788,11 @@ pub struct Prediction {
     pub reduce_bytes: u64,
     /// Of values, from the first gather to the update (of frozen ones permanently): in addition
     /// to param_bytes, within the peak.
-    pub second_copy_bytes: u64,
+    pub secondary_partition_bytes: u64,
     /// Gathered from ranks that share no memory, as on the wire.
-    pub far_gather_bytes: u64,
+    pub inter_node_gather_bytes: u64,
     /// Reduced from such ranks, likewise.
-    pub far_reduce_bytes: u64,
+    pub inter_node_reduce_bytes: u64,
     /// Read from this rank's file on tier nvme.
     pub nvme_read_bytes: u64,
     /// Written to it.
@@ -813,9 +813,9 @@ impl Prediction {
             gather_mapped_bytes: raw.gather_mapped_bytes,
             gather_copied_bytes: raw.gather_copied_bytes,
             reduce_bytes: raw.reduce_bytes,
-            second_copy_bytes: raw.second_copy_bytes,
-            far_gather_bytes: raw.far_gather_bytes,
-            far_reduce_bytes: raw.far_reduce_bytes,
+            secondary_partition_bytes: raw.secondary_partition_bytes,
+            inter_node_gather_bytes: raw.inter_node_gather_bytes,
+            inter_node_reduce_bytes: raw.inter_node_reduce_bytes,
             nvme_read_bytes: raw.nvme_read_bytes,
             nvme_written_bytes: raw.nvme_written_bytes,
             nvme_bytes: raw.nvme_bytes,
