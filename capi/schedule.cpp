@@ -41,7 +41,7 @@ Result<SchedulePlace> place_of(Context& context, const meron_schedule_options& o
   return SchedulePlace{GatherPlace::device, options.stream};
 }
 
-// Calls the schedule in turn and under the lock; for begin, leave, drop and reset.
+// Calls the schedule in turn and under the lock; for start_pass, leave, drop and reset.
 template <class Call>
 Status locked(meron_schedule handle, int& rank, Call&& call) {
   MERON_ASSIGN(const auto holder, get<ScheduleHolder>(handle, rank));
@@ -89,8 +89,8 @@ meron_status meron_schedule_create(meron_schedule* out, const meron_unit* units,
   });
 }
 
-meron_status meron_schedule_begin(meron_schedule schedule, uint32_t kind, meron_error** err) {
-  return guard("schedule_begin", err, [&](int& rank) -> Status {
+meron_status meron_schedule_start_pass(meron_schedule schedule, uint32_t kind, meron_error** err) {
+  return guard("schedule_start_pass", err, [&](int& rank) -> Status {
     return locked(schedule, rank, [&](UnitSchedule& target) -> Status {
       if (kind >= MERON_SCHEDULE_KINDS) {
         return Error(MERON_E_ARGUMENT,
@@ -99,7 +99,7 @@ meron_status meron_schedule_begin(meron_schedule schedule, uint32_t kind, meron_
                      "number the kinds of passes from 0")
             .on("kind");
       }
-      return target.schedule().begin(kind);
+      return target.schedule().start_pass(kind);
     });
   });
 }

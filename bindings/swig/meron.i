@@ -73,10 +73,10 @@
   X(meron_optimizer_create) \
   X(meron_optimizer_set_learning_rate) \
   X(meron_optimizer_set_max_norm) \
-  X(meron_param_group_init) \
-  X(meron_optimizer_add_param_group) \
-  X(meron_optimizer_set_param_group) \
-  X(meron_optimizer_get_param_group) \
+  X(meron_optimizer_group_init) \
+  X(meron_optimizer_add_group) \
+  X(meron_optimizer_set_group) \
+  X(meron_optimizer_get_group) \
   X(meron_optimizer_step_begin) \
   X(meron_optimizer_set_steps) \
   X(meron_optimizer_set_skipped) \
@@ -135,7 +135,7 @@
   X(meron_reduce_scale_feedback) \
   X(meron_schedule_options_init) \
   X(meron_schedule_create) \
-  X(meron_schedule_begin) \
+  X(meron_schedule_start_pass) \
   X(meron_schedule_enter) \
   X(meron_schedule_leave) \
   X(meron_schedule_view) \
@@ -247,7 +247,7 @@ typedef int32_t meron_io_backend;
 %constant int32_t SIZEOF_meron_param_info = sizeof(meron_param_info);
 %constant int32_t SIZEOF_meron_unit_info = sizeof(meron_unit_info);
 %constant int32_t SIZEOF_meron_optimizer_options = sizeof(meron_optimizer_options);
-%constant int32_t SIZEOF_meron_param_group = sizeof(meron_param_group);
+%constant int32_t SIZEOF_meron_optimizer_group = sizeof(meron_optimizer_group);
 %constant int32_t SIZEOF_meron_optimizer_info = sizeof(meron_optimizer_info);
 %constant int32_t SIZEOF_meron_checkpoint_tensor = sizeof(meron_checkpoint_tensor);
 %constant int32_t SIZEOF_meron_checkpoint_save_options = sizeof(meron_checkpoint_save_options);
@@ -428,10 +428,10 @@ struct meron_optimizer_options {
   double lr_decay; /**< Adagrad: >= 0; step t has the rate learning_rate / (1 + (t - 1) lr_decay) */
 };
 
-/** Hyperparameters of the params of one group. The rule ignores those that it does not use. Start from a group of the optimizer (meron_optimizer_get_param_group). */
-struct meron_param_group {
-  uint32_t struct_size; /**< sizeof(meron_param_group) */
-  uint32_t defaults_of; /**< as in meron_optimizer_options; meron_optimizer_get_param_group sets it, too */
+/** Hyperparameters of the params of one group. The rule ignores those that it does not use. Start from a group of the optimizer (meron_optimizer_get_group). */
+struct meron_optimizer_group {
+  uint32_t struct_size; /**< sizeof(meron_optimizer_group) */
+  uint32_t defaults_of; /**< as in meron_optimizer_options; meron_optimizer_get_group sets it, too */
   double learning_rate; /**< >= 0 */
   double beta1; /**< 0 <= beta1 < 1. SGD: the momentum, 0 in all groups or in none */
   double beta2; /**< 0 <= beta2 < 1 */
@@ -610,7 +610,7 @@ struct meron_schedule_info {
   uint32_t struct_size; /**< sizeof(meron_schedule_info), as the INIT macro sets it */
   uint32_t entered; /**< units that are entered now */
   uint64_t units; /**< of the schedule */
-  uint64_t passes; /**< begun so far */
+  uint64_t passes; /**< started so far */
   uint64_t uses; /**< units entered so far */
   uint64_t ready; /**< uses whose unit was full already */
   uint64_t ahead; /**< uses with a prefetched gather */
@@ -705,7 +705,7 @@ class meron_source_list {
 %feature("nothread", "0") meron_swig::meron_update_write;
 %feature("nothread", "0") meron_swig::meron_update_publish;
 %feature("nothread", "0") meron_swig::meron_optimizer_create;
-%feature("nothread", "0") meron_swig::meron_optimizer_add_param_group;
+%feature("nothread", "0") meron_swig::meron_optimizer_add_group;
 %feature("nothread", "0") meron_swig::meron_optimizer_step_begin;
 %feature("nothread", "0") meron_swig::meron_optimizer_read_state;
 %feature("nothread", "0") meron_swig::meron_optimizer_write_state;
@@ -738,7 +738,7 @@ class meron_source_list {
 %feature("nothread", "0") meron_swig::meron_reduce_discard;
 %feature("nothread", "0") meron_swig::meron_reduce_scale_feedback;
 %feature("nothread", "0") meron_swig::meron_schedule_create;
-%feature("nothread", "0") meron_swig::meron_schedule_begin;
+%feature("nothread", "0") meron_swig::meron_schedule_start_pass;
 %feature("nothread", "0") meron_swig::meron_schedule_enter;
 %feature("nothread", "0") meron_swig::meron_schedule_leave;
 %feature("nothread", "0") meron_swig::meron_schedule_drop;
@@ -1456,8 +1456,8 @@ inline int32_t meron_optimizer_set_max_norm(int64_t optimizer, double max_norm) 
  * Fills the first `struct_size` bytes of *group with the initial value, which is AdamW's (for
  * languages without macros). Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
  */
-inline ::meron_param_group meron_param_group_init() {
-  return initial(api().meron_param_group_init);
+inline ::meron_optimizer_group meron_optimizer_group_init() {
+  return initial(api().meron_optimizer_group_init);
 }
 
 /**
@@ -1468,8 +1468,8 @@ inline ::meron_param_group meron_param_group_init() {
  * optimizer's rule), MERON_E_DUPLICATE (a param is in a group already), MERON_E_STATE (a step is
  * pending), MERON_E_HANDLE, MERON_E_STALE.
  */
-inline int32_t meron_optimizer_add_param_group(int64_t optimizer, int64_array params, int32_t defaults_of, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay, double lr_decay) {
-  ::meron_param_group group = initial(api().meron_param_group_init);
+inline int32_t meron_optimizer_add_group(int64_t optimizer, int64_array params, int32_t defaults_of, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay, double lr_decay) {
+  ::meron_optimizer_group group = initial(api().meron_optimizer_group_init);
   group.defaults_of = unsigned_of<uint32_t>(defaults_of, "defaults_of", group.defaults_of);
   group.learning_rate = learning_rate;
   group.beta1 = beta1;
@@ -1479,17 +1479,17 @@ inline int32_t meron_optimizer_add_param_group(int64_t optimizer, int64_array pa
   group.lr_decay = lr_decay;
   uint32_t out = 0;
   error_slot error;
-  error.check(api().meron_optimizer_add_param_group(&out, ::meron_optimizer{static_cast<uint64_t>(optimizer)}, reinterpret_cast<const ::meron_param *>(params.items), params.count, &group, error));
+  error.check(api().meron_optimizer_add_group(&out, ::meron_optimizer{static_cast<uint64_t>(optimizer)}, reinterpret_cast<const ::meron_param *>(params.items), params.count, &group, error));
   return static_cast<int32_t>(out);
 }
 
 /**
  * Sets the hyperparameters of a group for the next steps; the same on all ranks. Blocks: never.
- * Threads: any. Errors: MERON_E_ARGUMENT (no such group, or as meron_optimizer_add_param_group),
+ * Threads: any. Errors: MERON_E_ARGUMENT (no such group, or as meron_optimizer_add_group),
  * MERON_E_HANDLE, MERON_E_STALE.
  */
-inline int32_t meron_optimizer_set_param_group(int64_t optimizer, int32_t number, int32_t defaults_of, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay, double lr_decay) {
-  ::meron_param_group group = initial(api().meron_param_group_init);
+inline int32_t meron_optimizer_set_group(int64_t optimizer, int32_t number, int32_t defaults_of, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay, double lr_decay) {
+  ::meron_optimizer_group group = initial(api().meron_optimizer_group_init);
   group.defaults_of = unsigned_of<uint32_t>(defaults_of, "defaults_of", group.defaults_of);
   group.learning_rate = learning_rate;
   group.beta1 = beta1;
@@ -1498,17 +1498,17 @@ inline int32_t meron_optimizer_set_param_group(int64_t optimizer, int32_t number
   group.weight_decay = weight_decay;
   group.lr_decay = lr_decay;
   error_slot error;
-  return error.check(api().meron_optimizer_set_param_group(::meron_optimizer{static_cast<uint64_t>(optimizer)}, unsigned_of<uint32_t>(number, "number"), &group, error));
+  return error.check(api().meron_optimizer_set_group(::meron_optimizer{static_cast<uint64_t>(optimizer)}, unsigned_of<uint32_t>(number, "number"), &group, error));
 }
 
 /**
  * Reads the hyperparameters of a group. Ownership: *out is the caller's, a plain copy. Blocks:
  * never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
-inline ::meron_param_group meron_optimizer_get_param_group(int64_t optimizer, int32_t number) {
-  ::meron_param_group out = {}; out.struct_size = sizeof out;
+inline ::meron_optimizer_group meron_optimizer_get_group(int64_t optimizer, int32_t number) {
+  ::meron_optimizer_group out = {}; out.struct_size = sizeof out;
   error_slot error;
-  error.check(api().meron_optimizer_get_param_group(&out, ::meron_optimizer{static_cast<uint64_t>(optimizer)}, unsigned_of<uint32_t>(number, "number"), error));
+  error.check(api().meron_optimizer_get_group(&out, ::meron_optimizer{static_cast<uint64_t>(optimizer)}, unsigned_of<uint32_t>(number, "number"), error));
   return out;
 }
 
@@ -1692,9 +1692,9 @@ inline ::meron_checkpoint_save_options meron_checkpoint_save_options_init() {
  * and backward continue meanwhile. A step or an update of a unit waits until the unit is copied,
  * and so does a reduction with a codec that keeps feedback; writes of states, offloads, reloads,
  * new optimizers and the destruction of units wait until all units are. Views of states must not be
- * written before that. The counts of steps and the numbers of param groups are those of the call.
- * After a failure on any rank (a full disk) the future returns the error on all ranks, and the
- * error names that rank. If some rank has not waited for the future, the next save returns the
+ * written before that. The counts of steps and the numbers of optimizer groups are those of the
+ * call. After a failure on any rank (a full disk) the future returns the error on all ranks, and
+ * the error names that rank. If some rank has not waited for the future, the next save returns the
  * error again, and begins nothing. Existing checkpoints stay, and training can continue. One save
  * at a time: the next save, and a load, wait for the previous one. Closing the context waits for it
  * too. A cancelled wait for the future does not affect the save. A rank that makes no progress for
@@ -2352,27 +2352,27 @@ inline int64_t meron_schedule_create(int64_array units, int64_t prefetch_element
 }
 
 /**
- * Begins a pass. The uses of the previous pass become the recorded order of its kind, unless there
+ * Starts a pass. The uses of the previous pass become the recorded order of its kind, unless there
  * were none. Releases prefetched units that were not used, and units that were kept for a use that
  * the new pass does not have soon. Local. Blocks: as meron_barrier_begin. Threads: any. Errors:
  * MERON_E_ARGUMENT, MERON_E_STATE (names the units that are entered), MERON_E_HANDLE,
  * MERON_E_STALE, MERON_E_FORKED.
  */
-inline int32_t meron_schedule_begin(int64_t schedule, int32_t kind) {
+inline int32_t meron_schedule_start_pass(int64_t schedule, int32_t kind) {
   error_slot error;
-  return error.check(api().meron_schedule_begin(::meron_schedule{static_cast<uint64_t>(schedule)}, unsigned_of<uint32_t>(kind, "kind"), error));
+  return error.check(api().meron_schedule_start_pass(::meron_schedule{static_cast<uint64_t>(schedule)}, unsigned_of<uint32_t>(kind, "kind"), error));
 }
 
 /**
  * Enters a unit. It stays full until it is left as often as it was entered. Begins its gather, or
  * uses the prefetched one, prefetches the next units of the recorded order, and waits: if views are
  * on the device, for peers only, and the schedule's stream waits for the rest. Collective over the
- * units' group if the unit is not full already. Before the first meron_schedule_begin, and after
- * meron_schedule_reset, uses are not recorded and no gather is prefetched. Blocks: on peers if the
- * unit is not full, at most the deadline from the first call for this use. Threads: any, one at a
- * time. Errors: MERON_E_ARGUMENT, MERON_E_STATE (this rank updates the unit, or one to prefetch; or
- * another thread has reset or released the schedule meanwhile), MERON_E_HANDLE, MERON_E_STALE,
- * MERON_E_FORKED; and as meron_future_wait, also from a prefetched gather.
+ * units' group if the unit is not full already. Before the first meron_schedule_start_pass, and
+ * after meron_schedule_reset, uses are not recorded and no gather is prefetched. Blocks: on peers
+ * if the unit is not full, at most the deadline from the first call for this use. Threads: any, one
+ * at a time. Errors: MERON_E_ARGUMENT, MERON_E_STATE (this rank updates the unit, or one to
+ * prefetch; or another thread has reset or released the schedule meanwhile), MERON_E_HANDLE,
+ * MERON_E_STALE, MERON_E_FORKED; and as meron_future_wait, also from a prefetched gather.
  */
 inline int32_t meron_schedule_enter(int64_t schedule, int64_t index, int64_t timeout_ns) {
   error_slot error;

@@ -96,9 +96,9 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_save_options_init(
  * and backward continue meanwhile. A step or an update of a unit waits until the unit is copied,
  * and so does a reduction with a codec that keeps feedback; writes of states, offloads, reloads,
  * new optimizers and the destruction of units wait until all units are. Views of states must not be
- * written before that. The counts of steps and the numbers of param groups are those of the call.
- * After a failure on any rank (a full disk) the future returns the error on all ranks, and the
- * error names that rank. If some rank has not waited for the future, the next save returns the
+ * written before that. The counts of steps and the numbers of optimizer groups are those of the
+ * call. After a failure on any rank (a full disk) the future returns the error on all ranks, and
+ * the error names that rank. If some rank has not waited for the future, the next save returns the
  * error again, and begins nothing. Existing checkpoints stay, and training can continue. One save
  * at a time: the next save, and a load, wait for the previous one. Closing the context waits for it
  * too. A cancelled wait for the future does not affect the save. A rank that makes no progress for

@@ -143,11 +143,11 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_set_max_norm(meron_optimi
 
 /*
  * Hyperparameters of the params of one group. The rule ignores those that it does not use. Start
- * from a group of the optimizer (meron_optimizer_get_param_group).
+ * from a group of the optimizer (meron_optimizer_get_group).
  */
 typedef struct {
-  uint32_t struct_size; /* sizeof(meron_param_group) */
-  uint32_t defaults_of; /* as in meron_optimizer_options; meron_optimizer_get_param_group sets it,
+  uint32_t struct_size; /* sizeof(meron_optimizer_group) */
+  uint32_t defaults_of; /* as in meron_optimizer_options; meron_optimizer_get_group sets it,
                            too */
   double learning_rate; /* >= 0 */
   double beta1;         /* 0 <= beta1 < 1. SGD: the momentum, 0 in all groups or in none */
@@ -155,20 +155,20 @@ typedef struct {
   double epsilon;       /* > 0 */
   double weight_decay;  /* >= 0 */
   double lr_decay;      /* Adagrad: >= 0; else 0 */
-} meron_param_group;
+} meron_optimizer_group;
 
-/* Initial value of a meron_param_group, for an optimizer of AdamW. */
-#define MERON_PARAM_GROUP_INIT \
-  { (uint32_t)sizeof(meron_param_group), 1, 1e-3, 0.9, 0.999, 1e-8, 0.01, 0.0 }
+/* Initial value of a meron_optimizer_group, for an optimizer of AdamW. */
+#define MERON_OPTIMIZER_GROUP_INIT \
+  { (uint32_t)sizeof(meron_optimizer_group), 1, 1e-3, 0.9, 0.999, 1e-8, 0.01, 0.0 }
 
 /**
  * Fills the first `struct_size` bytes of *group with the initial value, which is AdamW's (for
  * languages without macros).
  * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
  */
-MERON_API MERON_NODISCARD meron_status meron_param_group_init(meron_param_group *group,
-                                                              size_t struct_size,
-                                                              meron_error **err);
+MERON_API MERON_NODISCARD meron_status meron_optimizer_group_init(meron_optimizer_group *group,
+                                                                  size_t struct_size,
+                                                                  meron_error **err);
 
 /**
  * Gives some params their own hyperparameters, for example no weight decay. All ranks must do the
@@ -182,17 +182,19 @@ MERON_API MERON_NODISCARD meron_status meron_param_group_init(meron_param_group 
  * is pending), MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status
-meron_optimizer_add_param_group(uint32_t *out, meron_optimizer optimizer, const meron_param *params,
-                                size_t count, const meron_param_group *group, meron_error **err);
+meron_optimizer_add_group(uint32_t *out, meron_optimizer optimizer, const meron_param *params,
+                          size_t count, const meron_optimizer_group *group, meron_error **err);
 
 /**
  * Sets the hyperparameters of a group for the next steps; the same on all ranks.
- * @param number  0, or a number from meron_optimizer_add_param_group.
+ * @param number  0, or a number from meron_optimizer_add_group.
  * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (no such group, or as
- * meron_optimizer_add_param_group), MERON_E_HANDLE, MERON_E_STALE.
+ * meron_optimizer_add_group), MERON_E_HANDLE, MERON_E_STALE.
  */
-MERON_API MERON_NODISCARD meron_status meron_optimizer_set_param_group(
-    meron_optimizer optimizer, uint32_t number, const meron_param_group *group, meron_error **err);
+MERON_API MERON_NODISCARD meron_status meron_optimizer_set_group(meron_optimizer optimizer,
+                                                                 uint32_t number,
+                                                                 const meron_optimizer_group *group,
+                                                                 meron_error **err);
 
 /**
  * Reads the hyperparameters of a group.
@@ -200,10 +202,10 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_set_param_group(
  * Ownership: *out is the caller's, a plain copy. Blocks: never. Threads: any. Errors:
  * MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
-MERON_API MERON_NODISCARD meron_status meron_optimizer_get_param_group(meron_param_group *out,
-                                                                       meron_optimizer optimizer,
-                                                                       uint32_t number,
-                                                                       meron_error **err);
+MERON_API MERON_NODISCARD meron_status meron_optimizer_get_group(meron_optimizer_group *out,
+                                                                 meron_optimizer optimizer,
+                                                                 uint32_t number,
+                                                                 meron_error **err);
 
 /**
  * Begins a step: global gradient norm (exact, so equal for every number of ranks), clipping, update

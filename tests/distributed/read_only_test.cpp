@@ -136,7 +136,7 @@ TEST_P(ReadOnly, AViewOfAScheduleToo) {
     model.write(std::vector<float>(kCount, 1.0f));
     meron_schedule schedule{};
     CALL(meron_schedule_create, &schedule, &model.unit, 1, nullptr);
-    CALL(meron_schedule_begin, schedule, 0);
+    CALL(meron_schedule_start_pass, schedule, 0);
     CALL(meron_schedule_enter, schedule, 0, MERON_TIMEOUT_DEFAULT);
     meron_view view{};
     CALL(meron_schedule_view, &view, schedule, model.param);

@@ -173,16 +173,15 @@ bool run(const Config& config, const OnNvme& tier, Outcome& outcome) {
     CALL(meron_optimizer_create, &trainer.optimizer, trainer.trained.data(), trainer.trained.size(),
          &options);
     if (config.two_groups) {
-      meron_param_group group = MERON_PARAM_GROUP_INIT;
-      CALL(meron_optimizer_get_param_group, &group, trainer.optimizer, 0u);
+      meron_optimizer_group group = MERON_OPTIMIZER_GROUP_INIT;
+      CALL(meron_optimizer_get_group, &group, trainer.optimizer, 0u);
       group.learning_rate = config.like_the_rest ? options.learning_rate : 0.003;
       group.weight_decay = config.like_the_rest ? options.weight_decay : 0.0;
       // Vectors, in the middle of a block of their unit.
       const std::vector<meron_param> some = {trainer.params[1], trainer.params[4],
                                              trainer.params[6]};
       uint32_t number = 0;
-      CALL(meron_optimizer_add_param_group, &number, trainer.optimizer, some.data(), some.size(),
-           &group);
+      CALL(meron_optimizer_add_group, &number, trainer.optimizer, some.data(), some.size(), &group);
     }
     const meron_stats before = stats_of(context);
     for (int step = 0; step < kSteps; ++step) {

@@ -69,12 +69,12 @@ export gradient_view, reduce!, reduce_begin!, reduce_finish!, reduce_finish_begi
 export destroy!
 export wait_reductions
 export wait_stream, release_on_stream!
-export Schedule, begin_pass!, enter!, leave!, reset!
+export Schedule, start_pass!, enter!, leave!, reset!
 export Io, read_begin!, write_begin
 export Checkpoint, CheckpointTensor, save_checkpoint, save_checkpoint_begin, wait_copied, save_progress
 export load_checkpoint!, open_checkpoint, write_checkpoint, export_model
 export step!, step_begin!
-export add_param_group!, param_group, set_param_group!, state_view, read_state, write_state!
+export add_optimizer_group!, optimizer_group, set_optimizer_group!, state_view, read_state, write_state!
 export skip!, param_steps, set_param_steps!
 export offload, reload
 export barrier, barrier_begin, bcast!, bcast_begin!, allreduce!, allreduce_begin!

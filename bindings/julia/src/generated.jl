@@ -471,11 +471,11 @@ end
 
 """
 Hyperparameters of the params of one group. The rule ignores those that it does not use. Start
-from a group of the optimizer (meron_optimizer_get_param_group).
+from a group of the optimizer (meron_optimizer_get_group).
 """
-struct meron_param_group
-    struct_size::UInt32 # sizeof(meron_param_group)
-    defaults_of::UInt32 # as in meron_optimizer_options; meron_optimizer_get_param_group sets it, too
+struct meron_optimizer_group
+    struct_size::UInt32 # sizeof(meron_optimizer_group)
+    defaults_of::UInt32 # as in meron_optimizer_options; meron_optimizer_get_group sets it, too
     learning_rate::Float64 # >= 0
     beta1::Float64 # 0 <= beta1 < 1. SGD: the momentum, 0 in all groups or in none
     beta2::Float64 # 0 <= beta2 < 1
@@ -806,7 +806,7 @@ struct meron_schedule_info
     struct_size::UInt32 # sizeof(meron_schedule_info), as the INIT macro sets it
     entered::UInt32 # units that are entered now
     units::UInt64 # of the schedule
-    passes::UInt64 # begun so far
+    passes::UInt64 # started so far
     uses::UInt64 # units entered so far
     ready::UInt64 # uses whose unit was full already
     ahead::UInt64 # uses with a prefetched gather
@@ -884,10 +884,10 @@ mutable struct Functions
     meron_optimizer_create::Ptr{Cvoid}
     meron_optimizer_set_learning_rate::Ptr{Cvoid}
     meron_optimizer_set_max_norm::Ptr{Cvoid}
-    meron_param_group_init::Ptr{Cvoid}
-    meron_optimizer_add_param_group::Ptr{Cvoid}
-    meron_optimizer_set_param_group::Ptr{Cvoid}
-    meron_optimizer_get_param_group::Ptr{Cvoid}
+    meron_optimizer_group_init::Ptr{Cvoid}
+    meron_optimizer_add_group::Ptr{Cvoid}
+    meron_optimizer_set_group::Ptr{Cvoid}
+    meron_optimizer_get_group::Ptr{Cvoid}
     meron_optimizer_step_begin::Ptr{Cvoid}
     meron_optimizer_set_steps::Ptr{Cvoid}
     meron_optimizer_set_skipped::Ptr{Cvoid}
@@ -946,7 +946,7 @@ mutable struct Functions
     meron_reduce_scale_feedback::Ptr{Cvoid}
     meron_schedule_options_init::Ptr{Cvoid}
     meron_schedule_create::Ptr{Cvoid}
-    meron_schedule_begin::Ptr{Cvoid}
+    meron_schedule_start_pass::Ptr{Cvoid}
     meron_schedule_enter::Ptr{Cvoid}
     meron_schedule_leave::Ptr{Cvoid}
     meron_schedule_view::Ptr{Cvoid}
@@ -981,7 +981,7 @@ end
 const structs = (meron_future, meron_plan, meron_workload, meron_transport, meron_context, meron_allocator,
     meron_context_options, meron_stats, meron_prediction, meron_group, meron_param, meron_unit,
     meron_param_desc, meron_view, meron_param_info, meron_unit_info, meron_optimizer,
-    meron_optimizer_options, meron_param_group, meron_optimizer_info, meron_checkpoint,
+    meron_optimizer_options, meron_optimizer_group, meron_optimizer_info, meron_checkpoint,
     meron_checkpoint_tensor, meron_checkpoint_save_options, meron_checkpoint_progress,
     meron_checkpoint_write_options, meron_checkpoint_load_options, meron_checkpoint_info,
     meron_checkpoint_export_options, meron_destination, meron_gather_options, meron_io,
@@ -2041,7 +2041,7 @@ Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
         Ptr{Ptr{meron_error}}), optimizer, max_norm, err)
 
 """
-    meron_param_group_init(group, struct_size, err)
+    meron_optimizer_group_init(group, struct_size, err)
 
 Fills the first `struct_size` bytes of *group with the initial value, which is AdamW's (for
 languages without macros).
@@ -2050,12 +2050,12 @@ Blocks: never.
 Threads: any.
 Errors: MERON_E_ARGUMENT.
 """
-@inline meron_param_group_init(group, struct_size, err) = ccall(
-        functions.meron_param_group_init, meron_status, (Ptr{meron_param_group}, Csize_t,
-        Ptr{Ptr{meron_error}}), group, struct_size, err)
+@inline meron_optimizer_group_init(group, struct_size, err) = ccall(
+        functions.meron_optimizer_group_init, meron_status, (Ptr{meron_optimizer_group},
+        Csize_t, Ptr{Ptr{meron_error}}), group, struct_size, err)
 
 """
-    meron_optimizer_add_param_group(out, optimizer, params, count, group, err)
+    meron_optimizer_add_group(out, optimizer, params, count, group, err)
 
 Gives some params their own hyperparameters, for example no weight decay. All ranks must do the
 same before the next step, because it is part of the step's fingerprint.
@@ -2072,29 +2072,29 @@ Errors: MERON_E_ARGUMENT (a value out of range, or a group that does not start f
 optimizer's rule), MERON_E_DUPLICATE (a param is in a group already), MERON_E_STATE (a step is
 pending), MERON_E_HANDLE, MERON_E_STALE.
 """
-@inline meron_optimizer_add_param_group(out, optimizer, params, count, group, err) = @blocking_ccall(
-        functions.meron_optimizer_add_param_group, meron_status, (Ptr{UInt32}, meron_optimizer,
-        Ptr{meron_param}, Csize_t, Ptr{meron_param_group}, Ptr{Ptr{meron_error}}), out,
+@inline meron_optimizer_add_group(out, optimizer, params, count, group, err) = @blocking_ccall(
+        functions.meron_optimizer_add_group, meron_status, (Ptr{UInt32}, meron_optimizer,
+        Ptr{meron_param}, Csize_t, Ptr{meron_optimizer_group}, Ptr{Ptr{meron_error}}), out,
         optimizer, params, count, group, err)
 
 """
-    meron_optimizer_set_param_group(optimizer, number, group, err)
+    meron_optimizer_set_group(optimizer, number, group, err)
 
 Sets the hyperparameters of a group for the next steps; the same on all ranks.
 
-- `number`: 0, or a number from meron_optimizer_add_param_group.
+- `number`: 0, or a number from meron_optimizer_add_group.
 
 Blocks: never.
 Threads: any.
-Errors: MERON_E_ARGUMENT (no such group, or as meron_optimizer_add_param_group), MERON_E_HANDLE,
+Errors: MERON_E_ARGUMENT (no such group, or as meron_optimizer_add_group), MERON_E_HANDLE,
 MERON_E_STALE.
 """
-@inline meron_optimizer_set_param_group(optimizer, number, group, err) = ccall(
-        functions.meron_optimizer_set_param_group, meron_status, (meron_optimizer, UInt32,
-        Ptr{meron_param_group}, Ptr{Ptr{meron_error}}), optimizer, number, group, err)
+@inline meron_optimizer_set_group(optimizer, number, group, err) = ccall(
+        functions.meron_optimizer_set_group, meron_status, (meron_optimizer, UInt32,
+        Ptr{meron_optimizer_group}, Ptr{Ptr{meron_error}}), optimizer, number, group, err)
 
 """
-    meron_optimizer_get_param_group(out, optimizer, number, err)
+    meron_optimizer_get_group(out, optimizer, number, err)
 
 Reads the hyperparameters of a group.
 
@@ -2105,8 +2105,8 @@ Blocks: never.
 Threads: any.
 Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
 """
-@inline meron_optimizer_get_param_group(out, optimizer, number, err) = ccall(
-        functions.meron_optimizer_get_param_group, meron_status, (Ptr{meron_param_group},
+@inline meron_optimizer_get_group(out, optimizer, number, err) = ccall(
+        functions.meron_optimizer_get_group, meron_status, (Ptr{meron_optimizer_group},
         meron_optimizer, UInt32, Ptr{Ptr{meron_error}}), out, optimizer, number, err)
 
 """
@@ -2368,7 +2368,7 @@ the world. A thread of the engine copies them into bounded memory and writes: ga
 and backward continue meanwhile. A step or an update of a unit waits until the unit is copied,
 and so does a reduction with a codec that keeps feedback; writes of states, offloads, reloads,
 new optimizers and the destruction of units wait until all units are. Views of states must not
-be written before that. The counts of steps and the numbers of param groups are those of the
+be written before that. The counts of steps and the numbers of optimizer groups are those of the
 call. After a failure on any rank (a full disk) the future returns the error on all ranks, and
 the error names that rank. If some rank has not waited for the future, the next save returns the
 error again, and begins nothing. Existing checkpoints stay, and training can continue. One save
@@ -3244,9 +3244,9 @@ device), MERON_E_DUPLICATE (a unit twice), MERON_E_HANDLE, MERON_E_STALE, -3xx.
         options, err)
 
 """
-    meron_schedule_begin(schedule, kind, err)
+    meron_schedule_start_pass(schedule, kind, err)
 
-Begins a pass. The uses of the previous pass become the recorded order of its kind, unless there
+Starts a pass. The uses of the previous pass become the recorded order of its kind, unless there
 were none. Releases prefetched units that were not used, and units that were kept for a use that
 the new pass does not have soon. Local.
 
@@ -3257,8 +3257,8 @@ Threads: any.
 Errors: MERON_E_ARGUMENT, MERON_E_STATE (names the units that are entered), MERON_E_HANDLE,
 MERON_E_STALE, MERON_E_FORKED.
 """
-@inline meron_schedule_begin(schedule, kind, err) = @blocking_ccall(
-        functions.meron_schedule_begin, meron_status, (meron_schedule, UInt32,
+@inline meron_schedule_start_pass(schedule, kind, err) = @blocking_ccall(
+        functions.meron_schedule_start_pass, meron_status, (meron_schedule, UInt32,
         Ptr{Ptr{meron_error}}), schedule, kind, err)
 
 """
@@ -3267,8 +3267,8 @@ MERON_E_STALE, MERON_E_FORKED.
 Enters a unit. It stays full until it is left as often as it was entered. Begins its gather, or
 uses the prefetched one, prefetches the next units of the recorded order, and waits: if views
 are on the device, for peers only, and the schedule's stream waits for the rest. Collective over
-the units' group if the unit is not full already. Before the first meron_schedule_begin, and
-after meron_schedule_reset, uses are not recorded and no gather is prefetched.
+the units' group if the unit is not full already. Before the first meron_schedule_start_pass,
+and after meron_schedule_reset, uses are not recorded and no gather is prefetched.
 
 - `index`: of the unit in meron_schedule_create.
 

@@ -122,7 +122,7 @@ bits. States on tier nvme are written once here, so that steps only overwrite ex
 that takes long, the log reports the progress. Collective over the units' group.
 
 - `learning_rate` = 0.001: 0 or more.
-- `momentum` = 0.0: 0 or more, below 1; beta1 of a param group.
+- `momentum` = 0.0: 0 or more, below 1; beta1 of an optimizer group.
 - `dampening` = 0.0: of the gradient that is added to the state; 0 or more, below 1.
 - `nesterov` = false: Nesterov's momentum, which needs a momentum and no dampening.
 - `weight_decay` = 0.0: 0 or more.

@@ -8,7 +8,7 @@ The order in which passes use some units: a pass records it, and the next one of
 Gathers are begun ahead, and what is used again soon stays full. Collective over the units' group:
 units and options are equal on all ranks.
 
-    begin_pass!(schedule)                   # a forward and backward
+    start_pass!(schedule)                   # a forward and backward
     enter!(schedule, 1)                     # schedule.units[1] is full from here
     schedule[param]
     leave!(schedule, 1)                     # to here
@@ -88,16 +88,16 @@ function place_of(schedule::Schedule, unit::Unit)
 end
 
 """
-    begin_pass!(schedule, kind = 0)
+    start_pass!(schedule, kind = 0)
 
-Begins a pass: the forward, and backward if there is one, of a micro-batch. Each `kind`, 0 to 15, has
+Starts a pass: the forward, and backward if there is one, of a micro-batch. Each `kind`, 0 to 15, has
 its own recorded order. Releases prefetched units that were not used.
 
 Throws `MERON_E_STATE` when units are entered (see `reset!`).
 Blocks if this rank is 1,024 calls ahead of a peer.
 """
-function begin_pass!(schedule::Schedule, kind = 0)
-    @check LibMeron.meron_schedule_begin(raw(schedule), kind)
+function start_pass!(schedule::Schedule, kind = 0)
+    @check LibMeron.meron_schedule_start_pass(raw(schedule), kind)
     return
 end
 

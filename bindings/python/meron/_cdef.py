@@ -355,14 +355,14 @@ typedef struct {
   double epsilon;
   double weight_decay;
   double lr_decay;
-} meron_param_group;
-meron_status meron_param_group_init(meron_param_group *group, size_t struct_size, meron_error
-    **err);
-meron_status meron_optimizer_add_param_group(uint32_t *out, meron_optimizer optimizer, const
-    meron_param *params, size_t count, const meron_param_group *group, meron_error **err);
-meron_status meron_optimizer_set_param_group(meron_optimizer optimizer, uint32_t number, const
-    meron_param_group *group, meron_error **err);
-meron_status meron_optimizer_get_param_group(meron_param_group *out, meron_optimizer optimizer,
+} meron_optimizer_group;
+meron_status meron_optimizer_group_init(meron_optimizer_group *group, size_t struct_size,
+    meron_error **err);
+meron_status meron_optimizer_add_group(uint32_t *out, meron_optimizer optimizer, const meron_param
+    *params, size_t count, const meron_optimizer_group *group, meron_error **err);
+meron_status meron_optimizer_set_group(meron_optimizer optimizer, uint32_t number, const
+    meron_optimizer_group *group, meron_error **err);
+meron_status meron_optimizer_get_group(meron_optimizer_group *out, meron_optimizer optimizer,
     uint32_t number, meron_error **err);
 meron_status meron_optimizer_step_begin(meron_future *out, meron_optimizer optimizer, meron_error
     **err);
@@ -666,7 +666,7 @@ meron_status meron_schedule_options_init(meron_schedule_options *options, size_t
     meron_error **err);
 meron_status meron_schedule_create(meron_schedule *out, const meron_unit *units, size_t count, const
     meron_schedule_options *options, meron_error **err);
-meron_status meron_schedule_begin(meron_schedule schedule, uint32_t kind, meron_error **err);
+meron_status meron_schedule_start_pass(meron_schedule schedule, uint32_t kind, meron_error **err);
 meron_status meron_schedule_enter(meron_schedule schedule, size_t index, int64_t timeout_ns,
     meron_error **err);
 meron_status meron_schedule_leave(meron_schedule schedule, size_t index, meron_error **err);

@@ -163,7 +163,7 @@ class Optimizing(BaseContext):
 
         Args:
             lr: 0 or more.
-            momentum: 0 or more, below 1; beta1 of a param group.
+            momentum: 0 or more, below 1; beta1 of an optimizer group.
             dampening: of the gradient that is added to the state; 0 or more, below 1.
             nesterov: Nesterov's momentum, which needs a momentum and no dampening.
             weight_decay: 0 or more.

@@ -113,7 +113,7 @@ class ScheduleInfo:
     entered: int
     # of the schedule
     units: int
-    # begun so far
+    # started so far
     passes: int
     # units entered so far
     uses: int

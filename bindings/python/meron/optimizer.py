@@ -36,7 +36,7 @@ from meron.unit import Unit, unit_table
 
 
 @dataclass(frozen=True)
-class ParamGroup:
+class OptimizerGroup:
     """Options that the params of one group share. An update rule may use only some of them."""
 
     lr: float
@@ -244,7 +244,7 @@ class Optimizer(OptimizerMethods, Owner):
 
     @property
     def groups(self) -> int:
-        """How many param groups there are, at least 1."""
+        """How many optimizer groups there are, at least 1."""
         return int(self._info().groups)
 
     @property
@@ -280,9 +280,9 @@ class Optimizer(OptimizerMethods, Owner):
         call(lib.meron_optimizer_offload, self._handle, path)
         self._loans.end()
 
-    # ---- Param groups --------------------------------------------------------------------------
+    # ---- Optimizer groups ----------------------------------------------------------------------
 
-    def add_param_group(
+    def add_group(
         self,
         params: Iterable[Param],
         *,
@@ -313,7 +313,7 @@ class Optimizer(OptimizerMethods, Owner):
         return int(
             receive(
                 "uint32_t *",
-                lib.meron_optimizer_add_param_group,
+                lib.meron_optimizer_add_group,
                 self._handle,
                 table,
                 len(handles),
@@ -321,13 +321,13 @@ class Optimizer(OptimizerMethods, Owner):
             )
         )
 
-    def group(self, number: int) -> ParamGroup:
-        """The numbers of a group: 0, or one that `add_param_group` gave.
+    def group(self, number: int) -> OptimizerGroup:
+        """The numbers of a group: 0, or one that `add_group` gave.
 
         Raises ArgumentError for another one. Never blocks.
         """
         out = self._raw_group(number)
-        return ParamGroup(
+        return OptimizerGroup(
             out.learning_rate,
             (out.beta1, out.beta2),
             out.epsilon,
@@ -350,12 +350,12 @@ class Optimizer(OptimizerMethods, Owner):
         Raises ArgumentError. Never blocks.
         """
         group = self._changed_group(number, lr, betas, eps, weight_decay, lr_decay)
-        call(lib.meron_optimizer_set_param_group, self._handle, number, group)
+        call(lib.meron_optimizer_set_group, self._handle, number, group)
 
     def _raw_group(self, number: int) -> Any:
         self._context._require_open()
-        out = sized("meron_param_group")
-        call(lib.meron_optimizer_get_param_group, out, self._handle, group_number(number))
+        out = sized("meron_optimizer_group")
+        call(lib.meron_optimizer_get_group, out, self._handle, group_number(number))
         return out
 
     def _changed_group(
@@ -483,5 +483,5 @@ def state_code(name: str) -> int:
 
 def group_number(number: int) -> int:
     if not 0 <= number < 1 << 32:
-        raise errors.argument(f"there is no param group {number}")
+        raise errors.argument(f"there is no optimizer group {number}")
     return number

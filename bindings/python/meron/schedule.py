@@ -43,7 +43,7 @@ KINDS: int = lib.MERON_SCHEDULE_KINDS
 class Schedule(ScheduleMethods, Owner):
     """Units, and the order in which passes use them. Made by `Context.schedule`.
 
-        schedule.begin()                    # a forward and backward
+        schedule.start_pass()               # a forward and backward
         for index, unit in enumerate(schedule.units):
             schedule.enter(index)           # full from here
             ... schedule.view(param) ...
@@ -92,8 +92,8 @@ class Schedule(ScheduleMethods, Owner):
         """The index of a unit, for enter and leave; KeyError if it is not here."""
         return self._index[unit]
 
-    def begin(self, kind: int = 0) -> None:
-        """Begins a pass: the forward, and backward if there is one, of a micro-batch.
+    def start_pass(self, kind: int = 0) -> None:
+        """Starts a pass: the forward, and backward if there is one, of a micro-batch.
 
         Args:
             kind: 0 to 15; each has a recorded order of its own, e.g. 0 for training and 1 for
@@ -102,7 +102,7 @@ class Schedule(ScheduleMethods, Owner):
         Releases prefetched units that were not used. Local; blocks if this rank is 1,024 calls
         ahead of a peer. Raises StateError if units are entered (see `reset`), ArgumentError.
         """
-        call(lib.meron_schedule_begin, self._for_call(), kind)
+        call(lib.meron_schedule_start_pass, self._for_call(), kind)
 
     def enter(self, index: int, timeout: float | None = None) -> bool:
         """Enters a unit: it is full until it was left as often as it was entered.

@@ -89,7 +89,7 @@ struct Workload {
 
 // Hyperparameters of the params of one group. The rule ignores those that it does not use. The
 // defaults are AdamW's: for an optimizer of another rule, start from one of its groups.
-struct ParamGroup {
+struct OptimizerGroup {
   // 0 or more.
   double learning_rate = 0.001;
   // 0 or more, below 1. SGD: the momentum, 0 in all groups or in none.
@@ -105,8 +105,8 @@ struct ParamGroup {
   // The rule, for the library. Only Optimizer::group gives that of another one.
   uint32_t defaults_of = 1;
 
-  meron_param_group raw() const noexcept {
-    meron_param_group made = MERON_PARAM_GROUP_INIT;
+  meron_optimizer_group raw() const noexcept {
+    meron_optimizer_group made = MERON_OPTIMIZER_GROUP_INIT;
     made.learning_rate = learning_rate;
     made.beta1 = beta1;
     made.beta2 = beta2;
@@ -314,7 +314,7 @@ struct Lion {
 struct Sgd {
   // 0 or more.
   double learning_rate = 0.001;
-  // 0 or more, below 1; beta1 of a param group.
+  // 0 or more, below 1; beta1 of an optimizer group.
   double momentum = 0.0;
   // Of the gradient that is added to the state; 0 or more, below 1.
   double dampening = 0.0;

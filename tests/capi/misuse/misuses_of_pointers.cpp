@@ -23,7 +23,7 @@ struct Outs {
 };
 Outs out;
 float memory[16];
-const meron_param_group kGroup = MERON_PARAM_GROUP_INIT;
+const meron_optimizer_group kGroup = MERON_OPTIMIZER_GROUP_INIT;
 const char kModel[] = R"({"parameters": 100, "layers": 2, "dtype": "f32"})";
 
 #define NULL_POINTER(function, ...)                                                          \
@@ -64,7 +64,7 @@ std::vector<Misuse> misuses_of_pointers() {
       NULL_POINTER(meron_schedule_options_init, nullptr, sizeof(meron_schedule_options)),
       NULL_POINTER(meron_optimizer_options_init, nullptr, sizeof(meron_optimizer_options)),
       NULL_POINTER(meron_optimizer_rule_init, nullptr, sizeof(meron_optimizer_options), MERON_SGD),
-      NULL_POINTER(meron_param_group_init, nullptr, sizeof(meron_param_group)),
+      NULL_POINTER(meron_optimizer_group_init, nullptr, sizeof(meron_optimizer_group)),
       NULL_POINTER(meron_checkpoint_tensor_init, nullptr, sizeof(meron_checkpoint_tensor)),
       NULL_POINTER(meron_checkpoint_save_options_init, nullptr,
                    sizeof(meron_checkpoint_save_options)),
@@ -135,14 +135,12 @@ std::vector<Misuse> misuses_of_pointers() {
       NULL_POINTER(meron_optimizer_create, &out.optimizer, nullptr, 1, nullptr),
       NULL_POINTER(meron_optimizer_set_skipped, o.a->optimizer, nullptr, 1),
       NULL_POINTER(meron_optimizer_param_steps, nullptr, o.a->optimizer, o.a->params[0]),
-      NULL_POINTER(meron_optimizer_add_param_group, nullptr, o.a->optimizer, &o.a->params[0], 1,
-                   &kGroup),
-      NULL_POINTER(meron_optimizer_add_param_group, &out.number, o.a->optimizer, nullptr, 1,
-                   &kGroup),
-      NULL_POINTER(meron_optimizer_add_param_group, &out.number, o.a->optimizer, &o.a->params[0], 1,
+      NULL_POINTER(meron_optimizer_add_group, nullptr, o.a->optimizer, &o.a->params[0], 1, &kGroup),
+      NULL_POINTER(meron_optimizer_add_group, &out.number, o.a->optimizer, nullptr, 1, &kGroup),
+      NULL_POINTER(meron_optimizer_add_group, &out.number, o.a->optimizer, &o.a->params[0], 1,
                    nullptr),
-      NULL_POINTER(meron_optimizer_set_param_group, o.a->optimizer, 0, nullptr),
-      NULL_POINTER(meron_optimizer_get_param_group, nullptr, o.a->optimizer, 0),
+      NULL_POINTER(meron_optimizer_set_group, o.a->optimizer, 0, nullptr),
+      NULL_POINTER(meron_optimizer_get_group, nullptr, o.a->optimizer, 0),
       NULL_POINTER(meron_optimizer_read_state, nullptr, 37 * 13, o.a->optimizer, o.a->params[0],
                    MERON_STATE_EXP_AVG),
       NULL_POINTER(meron_optimizer_write_state, o.a->optimizer, o.a->params[0], MERON_STATE_EXP_AVG,

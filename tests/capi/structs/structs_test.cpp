@@ -69,9 +69,9 @@ class Structs : public testing::Test {
   meron_status create(meron_optimizer* made, const meron_optimizer_options& options) {
     return meron_optimizer_create(made, &unit_, 1, &options, &error_);
   }
-  meron_param_group group_of(meron_optimizer optimizer, uint32_t number = 0) {
-    meron_param_group group = MERON_PARAM_GROUP_INIT;
-    ok(meron_optimizer_get_param_group(&group, optimizer, number, &error_));
+  meron_optimizer_group group_of(meron_optimizer optimizer, uint32_t number = 0) {
+    meron_optimizer_group group = MERON_OPTIMIZER_GROUP_INIT;
+    ok(meron_optimizer_get_group(&group, optimizer, number, &error_));
     return group;
   }
 
@@ -86,7 +86,7 @@ TEST_F(Structs, EachRuleTrainsWithItsOwnDefaults) {
     SCOPED_TRACE(rule.name);
     meron_optimizer optimizer{};
     ok(create(&optimizer, rule.options));
-    const meron_param_group group = group_of(optimizer);
+    const meron_optimizer_group group = group_of(optimizer);
     EXPECT_EQ(rule.learning_rate, group.learning_rate);
     EXPECT_EQ(rule.beta1 < 0 ? group.beta1 : rule.beta1, group.beta1);
     EXPECT_EQ(rule.beta2 < 0 ? group.beta2 : rule.beta2, group.beta2);
@@ -164,18 +164,18 @@ TEST_F(Structs, RefusesAGroupOfZerosOrOfAnotherRule) {
   meron_optimizer optimizer{};
   ok(create(&optimizer, kRules[4].options));
   uint32_t number = 0;
-  auto group = zeros<meron_param_group>();
+  auto group = zeros<meron_optimizer_group>();
   group.epsilon = 1e-8;
-  refused(meron_optimizer_add_param_group(&number, optimizer, &param_, 1, &group, &error_),
+  refused(meron_optimizer_add_group(&number, optimizer, &param_, 1, &group, &error_),
           {"group was not initialized", "group of this optimizer"});
-  refused(meron_optimizer_set_param_group(optimizer, 0, &group, &error_),
+  refused(meron_optimizer_set_group(optimizer, 0, &group, &error_),
           {"group was not initialized", "group of this optimizer"});
-  const meron_param_group adamw = MERON_PARAM_GROUP_INIT;
-  refused(meron_optimizer_add_param_group(&number, optimizer, &param_, 1, &adamw, &error_),
+  const meron_optimizer_group adamw = MERON_OPTIMIZER_GROUP_INIT;
+  refused(meron_optimizer_add_group(&number, optimizer, &param_, 1, &adamw, &error_),
           {"defaults of AdamW", "SGD", "group of this optimizer"});
   group = group_of(optimizer);
   group.weight_decay = 0.5;
-  ok(meron_optimizer_add_param_group(&number, optimizer, &param_, 1, &group, &error_));
+  ok(meron_optimizer_add_group(&number, optimizer, &param_, 1, &group, &error_));
   EXPECT_EQ(0.5, group_of(optimizer, number).weight_decay);
   EXPECT_EQ(0.0, group_of(optimizer, number).beta1);
 }
@@ -190,11 +190,11 @@ TEST_F(Structs, AcceptsALearningRateOfZero) {
     ok(create(&optimizer, options));
     ok(meron_optimizer_set_learning_rate(optimizer, 0.5, &error_));
     ok(meron_optimizer_set_learning_rate(optimizer, 0.0, &error_));
-    meron_param_group group = group_of(optimizer);
+    meron_optimizer_group group = group_of(optimizer);
     EXPECT_EQ(0.0, group.learning_rate);
-    ok(meron_optimizer_set_param_group(optimizer, 0, &group, &error_));
+    ok(meron_optimizer_set_group(optimizer, 0, &group, &error_));
     uint32_t number = 0;
-    ok(meron_optimizer_add_param_group(&number, optimizer, &param_, 1, &group, &error_));
+    ok(meron_optimizer_add_group(&number, optimizer, &param_, 1, &group, &error_));
     EXPECT_EQ(0.0, group_of(optimizer, number).learning_rate);
     ok(meron_optimizer_release(optimizer, &error_));
   }

@@ -33,7 +33,7 @@ void schedule(Session& session, const Statement& statement) {
 }
 
 void pass(Session& session, const Statement& statement) {
-  call(meron_schedule_begin, found(session, statement),
+  call(meron_schedule_start_pass, found(session, statement),
        static_cast<uint32_t>(statement.number("kind", 0)));
 }
 

@@ -160,10 +160,11 @@ uint32_t group_number(const Statement& statement) {
 }
 
 // The numbers of a group, those that the statement gives instead of its own.
-meron_param_group group_of(meron_optimizer optimizer, uint32_t number, const Statement& statement) {
-  meron_param_group group{};
-  call(meron_param_group_init, &group, sizeof group);
-  call(meron_optimizer_get_param_group, &group, optimizer, number);
+meron_optimizer_group group_of(meron_optimizer optimizer, uint32_t number,
+                               const Statement& statement) {
+  meron_optimizer_group group{};
+  call(meron_optimizer_group_init, &group, sizeof group);
+  call(meron_optimizer_get_group, &group, optimizer, number);
   group.learning_rate = statement.number("lr", group.learning_rate);
   group.beta1 = statement.number("beta1", group.beta1);
   group.beta2 = statement.number("beta2", group.beta2);
@@ -173,29 +174,29 @@ meron_param_group group_of(meron_optimizer optimizer, uint32_t number, const Sta
   return group;
 }
 
-void param_group(Session& session, const Statement& statement) {
+void optimizer_group(Session& session, const Statement& statement) {
   const meron_optimizer optimizer = session.find<Optimizer>(statement.name).handle;
   std::vector<meron_param> params;
   for (const std::string& name : statement.list("params")) {
     params.push_back(session.find<Param>(name).handle);
   }
-  const meron_param_group group = group_of(optimizer, 0, statement);
+  const meron_optimizer_group group = group_of(optimizer, 0, statement);
   uint32_t number = 0;
-  call(meron_optimizer_add_param_group, &number, optimizer, params.data(), params.size(), &group);
+  call(meron_optimizer_add_group, &number, optimizer, params.data(), params.size(), &group);
   check_equal("the group's number", number, statement.number("number", number));
 }
 
-void set_param_group(Session& session, const Statement& statement) {
+void set_optimizer_group(Session& session, const Statement& statement) {
   const meron_optimizer optimizer = session.find<Optimizer>(statement.name).handle;
   const uint32_t number = group_number(statement);
-  const meron_param_group group = group_of(optimizer, number, statement);
-  call(meron_optimizer_set_param_group, optimizer, number, &group);
+  const meron_optimizer_group group = group_of(optimizer, number, statement);
+  call(meron_optimizer_set_group, optimizer, number, &group);
 }
 
-void param_group_is(Session& session, const Statement& statement) {
-  meron_param_group group{};
+void optimizer_group_is(Session& session, const Statement& statement) {
+  meron_optimizer_group group{};
   group.struct_size = sizeof group;
-  call(meron_optimizer_get_param_group, &group, session.find<Optimizer>(statement.name).handle,
+  call(meron_optimizer_get_group, &group, session.find<Optimizer>(statement.name).handle,
        group_number(statement));
   const std::pair<const char*, double> found[] = {{"lr", group.learning_rate},
                                                   {"beta1", group.beta1},
@@ -313,9 +314,9 @@ Operations training_operations() {
           {"param_steps", param_steps},
           {"set_param_steps", set_param_steps},
           {"state", state},
-          {"param_group", param_group},
-          {"set_param_group", set_param_group},
-          {"param_group_is", param_group_is},
+          {"optimizer_group", optimizer_group},
+          {"set_optimizer_group", set_optimizer_group},
+          {"optimizer_group_is", optimizer_group_is},
           {"state_read", state_read},
           {"state_write", state_write},
           {"offload", offload},

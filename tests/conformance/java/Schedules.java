@@ -14,7 +14,7 @@ final class Schedules {
     static boolean execute(Session session, Table.Statement statement) {
         switch (statement.operation) {
             case "schedule": schedule(session, statement); return true;
-            case "pass": found(session, statement).begin((int) statement.number("kind", 0));
+            case "pass": found(session, statement).startPass((int) statement.number("kind", 0));
                 return true;
             case "enter": enter(session, statement); return true;
             case "leave": found(session, statement).leave(index(statement)); return true;

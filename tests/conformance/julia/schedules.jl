@@ -14,7 +14,7 @@ operation("schedule") do session, statement
 end
 
 operation("pass") do session, statement
-    begin_pass!(found(session, statement), whole(statement, "kind", 0))
+    start_pass!(found(session, statement), whole(statement, "kind", 0))
 end
 
 operation("enter") do session, statement

@@ -315,20 +315,20 @@ operation("set_param_steps") do session, statement
         find(session, Optimizer, statement.name), param, whole(statement, "steps", 0))
 end
 
-operation("param_group") do session, statement
+operation("optimizer_group") do session, statement
     params = Param[find(session, Param, name) for name in parts(statement, "params")]
-    made = add_param_group!(
+    made = add_optimizer_group!(
         find(session, Optimizer, statement.name), params; numbers(statement, NUMBERS)...)
     check_equal("the group's number", made, whole(statement, "number", made))
 end
 
-operation("set_param_group") do session, statement
-    set_param_group!(find(session, Optimizer, statement.name), whole(statement, "number", 0);
+operation("set_optimizer_group") do session, statement
+    set_optimizer_group!(find(session, Optimizer, statement.name), whole(statement, "number", 0);
         numbers(statement, NUMBERS)...)
 end
 
-operation("param_group_is") do session, statement
-    group = param_group(find(session, Optimizer, statement.name), whole(statement, "number", 0))
+operation("optimizer_group_is") do session, statement
+    group = optimizer_group(find(session, Optimizer, statement.name), whole(statement, "number", 0))
     for (key, own) in NUMBERS
         check_equal(key, group[own], number(statement, key, group[own]))
     end

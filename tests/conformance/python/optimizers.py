@@ -113,16 +113,16 @@ def set_param_steps(session: Session, statement: Statement) -> None:
 
 
 @operation
-def param_group(session: Session, statement: Statement) -> None:
+def optimizer_group(session: Session, statement: Statement) -> None:
     optimizer = session.find(meron.Optimizer, statement.name)
     params = [session.find(meron.Param, name) for name in statement.list("params")]
-    number = optimizer.add_param_group(params, **group_numbers(optimizer, 0, statement))
+    number = optimizer.add_group(params, **group_numbers(optimizer, 0, statement))
     expected = statement.get("number")
     check_equal("the group's number", number, number if expected is None else int(expected))
 
 
 @operation
-def set_param_group(session: Session, statement: Statement) -> None:
+def set_optimizer_group(session: Session, statement: Statement) -> None:
     optimizer = session.find(meron.Optimizer, statement.name)
     number = int(wanted(statement, "number"))
     optimizer.set_group(number, **group_numbers(optimizer, number, statement))
@@ -141,7 +141,7 @@ def group_numbers(optimizer: meron.Optimizer, number: int, statement: Statement)
 
 
 @operation
-def param_group_is(session: Session, statement: Statement) -> None:
+def optimizer_group_is(session: Session, statement: Statement) -> None:
     group = session.find(meron.Optimizer, statement.name).group(int(wanted(statement, "number")))
     found = {
         "lr": group.lr,

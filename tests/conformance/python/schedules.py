@@ -48,7 +48,7 @@ def schedule(session: Session, statement: Statement) -> None:
 
 @operation
 def pass_(session: Session, statement: Statement) -> None:
-    found(session, statement).begin(int(number(statement, "kind", 0)))
+    found(session, statement).start_pass(int(number(statement, "kind", 0)))
 
 
 @operation

@@ -54,9 +54,9 @@ class SteppedSession : public Session {
       }
     }
     MUST(meron_optimizer_set_steps, optimizer, 10 * step);
-    meron_param_group group = MERON_PARAM_GROUP_INIT;
+    meron_optimizer_group group = MERON_OPTIMIZER_GROUP_INIT;
     group.learning_rate = rate_of(step);
-    MUST(meron_optimizer_set_param_group, optimizer, 0, &group);
+    MUST(meron_optimizer_set_group, optimizer, 0, &group);
   }
 
   void save(const std::string& folder, const std::string& name, uint64_t step, uint64_t keep = 0,
@@ -104,9 +104,9 @@ class SteppedSession : public Session {
     about.struct_size = sizeof about;
     MUST(meron_optimizer_get_info, &about, optimizer);
     if (about.steps != 10 * step) return "the optimizer's count of steps";
-    meron_param_group group = MERON_PARAM_GROUP_INIT;
-    MUST(meron_optimizer_get_param_group, &group, optimizer, 0u);
-    meron_param_group expected = MERON_PARAM_GROUP_INIT;
+    meron_optimizer_group group = MERON_OPTIMIZER_GROUP_INIT;
+    MUST(meron_optimizer_get_group, &group, optimizer, 0u);
+    meron_optimizer_group expected = MERON_OPTIMIZER_GROUP_INIT;
     expected.learning_rate = rate_of(step);
     if (std::memcmp(&group, &expected, sizeof group) != 0) return "the optimizer's numbers";
     for (size_t p = 0; p < params.size(); ++p) {

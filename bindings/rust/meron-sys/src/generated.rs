@@ -869,13 +869,13 @@ pub const MERON_SGD_INIT: meron_optimizer_options = meron_optimizer_options {
 };
 
 /// Hyperparameters of the params of one group. The rule ignores those that it does not use.
-/// Start from a group of the optimizer (meron_optimizer_get_param_group).
+/// Start from a group of the optimizer (meron_optimizer_get_group).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct meron_param_group {
-    /// sizeof(meron_param_group)
+pub struct meron_optimizer_group {
+    /// sizeof(meron_optimizer_group)
     pub struct_size: u32,
-    /// As in meron_optimizer_options; meron_optimizer_get_param_group sets it, too
+    /// As in meron_optimizer_options; meron_optimizer_get_group sets it, too
     pub defaults_of: u32,
     /// \>= 0
     pub learning_rate: f64,
@@ -891,9 +891,9 @@ pub struct meron_param_group {
     pub lr_decay: f64,
 }
 
-/// Initial value of a [`meron_param_group`].
-pub const MERON_PARAM_GROUP_INIT: meron_param_group = meron_param_group {
-    struct_size: size_of::<meron_param_group>() as u32,
+/// Initial value of a [`meron_optimizer_group`].
+pub const MERON_OPTIMIZER_GROUP_INIT: meron_optimizer_group = meron_optimizer_group {
+    struct_size: size_of::<meron_optimizer_group>() as u32,
     defaults_of: 1,
     learning_rate: 0.001,
     beta1: 0.9,
@@ -1564,7 +1564,7 @@ pub struct meron_schedule_info {
     pub entered: u32,
     /// Of the schedule
     pub units: u64,
-    /// Begun so far
+    /// Started so far
     pub passes: u64,
     /// Units entered so far
     pub uses: u64,
@@ -2683,8 +2683,8 @@ extern "C" {
     ///
     /// **Errors**: MERON_E_ARGUMENT.
     #[must_use]
-    pub fn meron_param_group_init(
-        group: *mut meron_param_group,
+    pub fn meron_optimizer_group_init(
+        group: *mut meron_optimizer_group,
         struct_size: usize,
         err: *mut *mut meron_error,
     ) -> meron_status;
@@ -2704,30 +2704,30 @@ extern "C" {
     /// this optimizer's rule), MERON_E_DUPLICATE (a param is in a group already), MERON_E_STATE
     /// (a step is pending), MERON_E_HANDLE, MERON_E_STALE.
     #[must_use]
-    pub fn meron_optimizer_add_param_group(
+    pub fn meron_optimizer_add_group(
         out: *mut u32,
         optimizer: meron_optimizer,
         params: *const meron_param,
         count: usize,
-        group: *const meron_param_group,
+        group: *const meron_optimizer_group,
         err: *mut *mut meron_error,
     ) -> meron_status;
 
     /// Sets the hyperparameters of a group for the next steps; the same on all ranks.
     ///
-    /// - `number`: 0, or a number from meron_optimizer_add_param_group.
+    /// - `number`: 0, or a number from meron_optimizer_add_group.
     ///
     /// **Blocks**: never.
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: MERON_E_ARGUMENT (no such group, or as meron_optimizer_add_param_group),
-    /// MERON_E_HANDLE, MERON_E_STALE.
+    /// **Errors**: MERON_E_ARGUMENT (no such group, or as meron_optimizer_add_group), MERON_E_HANDLE,
+    /// MERON_E_STALE.
     #[must_use]
-    pub fn meron_optimizer_set_param_group(
+    pub fn meron_optimizer_set_group(
         optimizer: meron_optimizer,
         number: u32,
-        group: *const meron_param_group,
+        group: *const meron_optimizer_group,
         err: *mut *mut meron_error,
     ) -> meron_status;
 
@@ -2743,8 +2743,8 @@ extern "C" {
     ///
     /// **Errors**: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
     #[must_use]
-    pub fn meron_optimizer_get_param_group(
-        out: *mut meron_param_group,
+    pub fn meron_optimizer_get_group(
+        out: *mut meron_optimizer_group,
         optimizer: meron_optimizer,
         number: u32,
         err: *mut *mut meron_error,
@@ -3032,17 +3032,17 @@ extern "C" {
     /// until the unit is copied, and so does a reduction with a codec that keeps feedback; writes
     /// of states, offloads, reloads, new optimizers and the destruction of units wait until all
     /// units are. Views of states must not be written before that. The counts of steps and the
-    /// numbers of param groups are those of the call. After a failure on any rank (a full disk)
-    /// the future returns the error on all ranks, and the error names that rank. If some rank has
-    /// not waited for the future, the next save returns the error again, and begins nothing.
-    /// Existing checkpoints stay, and training can continue. One save at a time: the next save,
-    /// and a load, wait for the previous one. Closing the context waits for it too. A cancelled
-    /// wait for the future does not affect the save. A rank that makes no progress for twice the
-    /// context's timeout breaks the group (MERON_E_TIMEOUT); a slow rank does not, nor do steps
-    /// that wait for it. With `per_node` a node's folder has the files of its ranks, and the
-    /// manifest of all (docs/checkpoint-format.md): the checkpoint exists after every node has
-    /// renamed its folder; a name that only some nodes have, because a host died meanwhile, is
-    /// free.
+    /// numbers of optimizer groups are those of the call. After a failure on any rank (a full
+    /// disk) the future returns the error on all ranks, and the error names that rank. If some
+    /// rank has not waited for the future, the next save returns the error again, and begins
+    /// nothing. Existing checkpoints stay, and training can continue. One save at a time: the
+    /// next save, and a load, wait for the previous one. Closing the context waits for it too. A
+    /// cancelled wait for the future does not affect the save. A rank that makes no progress for
+    /// twice the context's timeout breaks the group (MERON_E_TIMEOUT); a slow rank does not, nor
+    /// do steps that wait for it. With `per_node` a node's folder has the files of its ranks, and
+    /// the manifest of all (docs/checkpoint-format.md): the checkpoint exists after every node
+    /// has renamed its folder; a name that only some nodes have, because a host died meanwhile,
+    /// is free.
     ///
     /// - `out`: receives the future.
     /// - `folder`: a directory that all ranks see; created if it does not exist. With `per_node`, a
@@ -3977,7 +3977,7 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Begins a pass. The uses of the previous pass become the recorded order of its kind, unless
+    /// Starts a pass. The uses of the previous pass become the recorded order of its kind, unless
     /// there were none. Releases prefetched units that were not used, and units that were kept
     /// for a use that the new pass does not have soon. Local.
     ///
@@ -3990,7 +3990,7 @@ extern "C" {
     /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (names the units that are entered),
     /// MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
     #[must_use]
-    pub fn meron_schedule_begin(
+    pub fn meron_schedule_start_pass(
         schedule: meron_schedule,
         kind: u32,
         err: *mut *mut meron_error,
@@ -4000,8 +4000,8 @@ extern "C" {
     /// gather, or uses the prefetched one, prefetches the next units of the recorded order, and
     /// waits: if views are on the device, for peers only, and the schedule's stream waits for the
     /// rest. Collective over the units' group if the unit is not full already. Before the first
-    /// meron_schedule_begin, and after meron_schedule_reset, uses are not recorded and no gather
-    /// is prefetched.
+    /// meron_schedule_start_pass, and after meron_schedule_reset, uses are not recorded and no
+    /// gather is prefetched.
     ///
     /// - `index`: of the unit in meron_schedule_create.
     /// - `timeout_ns`: as meron_future_wait. After MERON_IN_PROGRESS or an error the unit is not
@@ -4156,7 +4156,7 @@ const _: () = assert!(size_of::<meron_optimizer>() == 8);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_optimizer_options>() == 80);
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_param_group>() == 56);
+const _: () = assert!(size_of::<meron_optimizer_group>() == 56);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_optimizer_info>() == 56);
 #[cfg(target_pointer_width = "64")]
@@ -4260,7 +4260,7 @@ mod layout {
         check!(meron_optimizer_options, struct_size: 0, kind: 4, learning_rate: 8, beta1: 16, beta2:
             24, epsilon: 32, weight_decay: 40, max_norm: 48, dampening: 56, nesterov: 64,
             defaults_of: 68, lr_decay: 72);
-        check!(meron_param_group, struct_size: 0, defaults_of: 4, learning_rate: 8, beta1: 16,
+        check!(meron_optimizer_group, struct_size: 0, defaults_of: 4, learning_rate: 8, beta1: 16,
             beta2: 24, epsilon: 32, weight_decay: 40, lr_decay: 48);
         check!(meron_optimizer_info, struct_size: 0, reserved_0: 4, steps: 8, norm: 16,
             learning_rate: 24, groups: 32, states: 36, nvme_bytes: 40, offloaded_bytes: 48);

@@ -49,7 +49,7 @@ impl Inner {
 /// # let table = context.param("table", &[8])?;
 /// # let unit = context.unit("table", &[&table])?;
 /// let schedule = context.schedule(&[&unit], &Default::default())?;
-/// schedule.begin(0)?;
+/// schedule.start_pass(0)?;
 /// let table_now = schedule.enter(0)?; // whole, until it is dropped
 /// assert_eq!(table_now.view(&table)?.as_slice::<f32>()?.len(), 8);
 /// drop(table_now);
@@ -94,15 +94,15 @@ impl Schedule {
         })))
     }
 
-    /// Begins a pass; each kind, 0 to 15, has a recorded order of its own. Never blocks.
+    /// Starts a pass; each kind, 0 to 15, has a recorded order of its own. Never blocks.
     ///
     /// # Errors
     ///
     /// [`State`](crate::ErrorKind::State) names the units that are entered.
-    pub fn begin(&self, kind: u32) -> Result<()> {
+    pub fn start_pass(&self, kind: u32) -> Result<()> {
         self.0.shared.require_open()?;
         // SAFETY: a call with a handle by value; a wrong one gives an error.
-        check(|err| unsafe { sys::meron_schedule_begin(self.as_raw(), kind, err) })
+        check(|err| unsafe { sys::meron_schedule_start_pass(self.as_raw(), kind, err) })
     }
 
     /// Enters the unit at this place of those that the schedule was made of: it is full until what is

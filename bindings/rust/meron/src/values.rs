@@ -316,7 +316,7 @@ impl Workload {
 /// The defaults are AdamW's: for an optimizer of another rule, start from one of its groups.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct ParamGroup {
+pub struct OptimizerGroup {
     /// 0 or more.
     pub learning_rate: f64,
     /// 0 or more, below 1. SGD: the momentum, 0 in all groups or in none.
@@ -332,65 +332,65 @@ pub struct ParamGroup {
     pub(crate) defaults_of: u32,
 }
 
-impl Default for ParamGroup {
-    fn default() -> ParamGroup {
-        ParamGroup {
+impl Default for OptimizerGroup {
+    fn default() -> OptimizerGroup {
+        OptimizerGroup {
             learning_rate: 0.001,
             beta1: 0.9,
             beta2: 0.999,
             epsilon: 1e-08,
             weight_decay: 0.01,
             lr_decay: 0.0,
-            defaults_of: sys::MERON_PARAM_GROUP_INIT.defaults_of,
+            defaults_of: sys::MERON_OPTIMIZER_GROUP_INIT.defaults_of,
         }
     }
 }
 
-impl ParamGroup {
+impl OptimizerGroup {
     /// 0 or more.
     #[must_use]
-    pub fn learning_rate(mut self, value: f64) -> ParamGroup {
+    pub fn learning_rate(mut self, value: f64) -> OptimizerGroup {
         self.learning_rate = value;
         self
     }
 
     /// 0 or more, below 1. SGD: the momentum, 0 in all groups or in none.
     #[must_use]
-    pub fn beta1(mut self, value: f64) -> ParamGroup {
+    pub fn beta1(mut self, value: f64) -> OptimizerGroup {
         self.beta1 = value;
         self
     }
 
     /// 0 or more, below 1.
     #[must_use]
-    pub fn beta2(mut self, value: f64) -> ParamGroup {
+    pub fn beta2(mut self, value: f64) -> OptimizerGroup {
         self.beta2 = value;
         self
     }
 
     /// Above 0.
     #[must_use]
-    pub fn epsilon(mut self, value: f64) -> ParamGroup {
+    pub fn epsilon(mut self, value: f64) -> OptimizerGroup {
         self.epsilon = value;
         self
     }
 
     /// 0 or more.
     #[must_use]
-    pub fn weight_decay(mut self, value: f64) -> ParamGroup {
+    pub fn weight_decay(mut self, value: f64) -> OptimizerGroup {
         self.weight_decay = value;
         self
     }
 
     /// Adagrad: \>= 0; else 0.
     #[must_use]
-    pub fn lr_decay(mut self, value: f64) -> ParamGroup {
+    pub fn lr_decay(mut self, value: f64) -> OptimizerGroup {
         self.lr_decay = value;
         self
     }
 
-    pub(crate) fn raw(&self) -> sys::meron_param_group {
-        sys::meron_param_group {
+    pub(crate) fn raw(&self) -> sys::meron_optimizer_group {
+        sys::meron_optimizer_group {
             learning_rate: self.learning_rate,
             beta1: self.beta1,
             beta2: self.beta2,
@@ -398,14 +398,14 @@ impl ParamGroup {
             weight_decay: self.weight_decay,
             lr_decay: self.lr_decay,
             defaults_of: self.defaults_of,
-            ..sys::MERON_PARAM_GROUP_INIT
+            ..sys::MERON_OPTIMIZER_GROUP_INIT
         }
     }
 }
 
-impl ParamGroup {
-    pub(crate) fn of(raw: &sys::meron_param_group) -> ParamGroup {
-        ParamGroup {
+impl OptimizerGroup {
+    pub(crate) fn of(raw: &sys::meron_optimizer_group) -> OptimizerGroup {
+        OptimizerGroup {
             learning_rate: raw.learning_rate,
             beta1: raw.beta1,
             beta2: raw.beta2,
@@ -832,7 +832,7 @@ pub struct ScheduleInfo {
     pub entered: u32,
     /// Of the schedule.
     pub units: u64,
-    /// Begun so far.
+    /// Started so far.
     pub passes: u64,
     /// Units entered so far.
     pub uses: u64,
@@ -1346,7 +1346,7 @@ impl Lion {
 pub struct Sgd {
     /// 0 or more.
     pub learning_rate: f64,
-    /// 0 or more, below 1; beta1 of a param group.
+    /// 0 or more, below 1; beta1 of an optimizer group.
     pub momentum: f64,
     /// Of the gradient that is added to the state; 0 or more, below 1.
     pub dampening: f64,
@@ -1379,7 +1379,7 @@ impl Sgd {
         self
     }
 
-    /// 0 or more, below 1; beta1 of a param group.
+    /// 0 or more, below 1; beta1 of an optimizer group.
     #[must_use]
     pub fn momentum(mut self, value: f64) -> Sgd {
         self.momentum = value;

@@ -3,7 +3,7 @@
 
 use std::ptr;
 
-use meron::{sys, Adagrad, Adam, AdamW, Buffer, Dtype, Lion, ParamGroup, Sgd, State};
+use meron::{sys, Adagrad, Adam, AdamW, Buffer, Dtype, Lion, OptimizerGroup, Sgd, State};
 
 use crate::checking::compare;
 use crate::elements::{seen, store, values_for};
@@ -46,9 +46,9 @@ pub fn execute(session: &mut Session, s: &Statement) -> Done {
                 session.optimizer_and_params(s.object()?, &[s.require("param")?])?;
             Ok(optimizer.set_param_steps(params[0], s.number("steps", 0)?)?)
         }
-        "param_group" => param_group(session, s),
-        "set_param_group" => set_param_group(session, s),
-        "param_group_is" => param_group_is(session, s),
+        "optimizer_group" => optimizer_group(session, s),
+        "set_optimizer_group" => set_optimizer_group(session, s),
+        "optimizer_group_is" => optimizer_group_is(session, s),
         "state" => state(session, s),
         "state_read" => state_read(session, s),
         "state_write" => state_write(session, s),
@@ -170,7 +170,7 @@ fn optimizer_is(session: &mut Session, s: &Statement) -> Done {
 }
 
 /// A group's numbers, those that the statement gives instead of its own.
-fn group_numbers(s: &Statement, group: ParamGroup) -> Result<ParamGroup, Failure> {
+fn group_numbers(s: &Statement, group: OptimizerGroup) -> Result<OptimizerGroup, Failure> {
     Ok(group
         .learning_rate(s.number("lr", group.learning_rate)?)
         .beta1(s.number("beta1", group.beta1)?)
@@ -180,21 +180,21 @@ fn group_numbers(s: &Statement, group: ParamGroup) -> Result<ParamGroup, Failure
         .lr_decay(s.number("lr_decay", group.lr_decay)?))
 }
 
-fn param_group(session: &mut Session, s: &Statement) -> Done {
+fn optimizer_group(session: &mut Session, s: &Statement) -> Done {
     let (optimizer, params) = session.optimizer_and_params(s.object()?, &s.list("params"))?;
     let group = group_numbers(s, optimizer.group(0)?)?;
-    let number = optimizer.add_param_group(&params, &group)?;
+    let number = optimizer.add_group(&params, &group)?;
     check(s.number("number", number)? == number, format!("the group's number is {number}"))
 }
 
-fn set_param_group(session: &mut Session, s: &Statement) -> Done {
+fn set_optimizer_group(session: &mut Session, s: &Statement) -> Done {
     let optimizer = session.optimizer(s.object()?)?;
     let number = s.number("number", 0)?;
     let group = group_numbers(s, optimizer.group(number)?)?;
     Ok(optimizer.set_group(number, &group)?)
 }
 
-fn param_group_is(session: &mut Session, s: &Statement) -> Done {
+fn optimizer_group_is(session: &mut Session, s: &Statement) -> Done {
     let found = session.optimizer(s.object()?)?.group(s.number("number", 0)?)?;
     check(found == group_numbers(s, found)?, format!("it is {found:?}"))
 }

@@ -28,7 +28,7 @@ fn found<'s>(
 pub fn execute(session: &mut Session, s: &Statement) -> Done {
     match s.operation.as_str() {
         "schedule" => schedule(session, s),
-        "pass" => Ok(found(session, s)?.0.begin(s.number("kind", 0)?)?),
+        "pass" => Ok(found(session, s)?.0.start_pass(s.number("kind", 0)?)?),
         "enter" => enter(session, s),
         "leave" => leave(session, s),
         "used" => used(session, s),
