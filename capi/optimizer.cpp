@@ -24,11 +24,11 @@ struct RuleDefaults {
 };
 // By kind.
 constexpr RuleDefaults kRuleDefaults[] = {
-    {"AdamW", "MERON_ADAMW_INIT", MERON_ADAMW_INIT},
-    {"Adam", "MERON_ADAM_INIT", MERON_ADAM_INIT},
-    {"Adagrad", "MERON_ADAGRAD_INIT", MERON_ADAGRAD_INIT},
-    {"Lion", "MERON_LION_INIT", MERON_LION_INIT},
-    {"SGD", "MERON_SGD_INIT", MERON_SGD_INIT},
+    {"AdamW", "MERON_OPTIMIZER_ADAMW_INIT", MERON_OPTIMIZER_ADAMW_INIT},
+    {"Adam", "MERON_OPTIMIZER_ADAM_INIT", MERON_OPTIMIZER_ADAM_INIT},
+    {"Adagrad", "MERON_OPTIMIZER_ADAGRAD_INIT", MERON_OPTIMIZER_ADAGRAD_INIT},
+    {"Lion", "MERON_OPTIMIZER_LION_INIT", MERON_OPTIMIZER_LION_INIT},
+    {"SGD", "MERON_OPTIMIZER_SGD_INIT", MERON_OPTIMIZER_SGD_INIT},
 };
 static_assert(std::size(kRuleDefaults) == kernels::kRules.size());
 
@@ -112,7 +112,7 @@ Result<std::vector<const Param*>> get_params(const meron_param* params, size_t c
 }
 
 Result<OptimizerState> translate_state(meron_optimizer_state state) {
-  if (state < MERON_STATE_MASTER || state > MERON_STATE_EXP_AVG_SQ) {
+  if (state < MERON_OPTIMIZER_STATE_MASTER || state > MERON_OPTIMIZER_STATE_EXP_AVG_SQ) {
     return unknown_enum("state", state);
   }
   return static_cast<OptimizerState>(state);
@@ -343,7 +343,7 @@ meron_status meron_optimizer_state_view(meron_view* out, meron_optimizer optimiz
                    "read and write copies of the state instead of a view")
           .on(value.desc.name);
     }
-    const bool writable = state != MERON_STATE_MASTER || value.desc.dtype != DType::f32;
+    const bool writable = state != MERON_OPTIMIZER_STATE_MASTER || value.desc.dtype != DType::f32;
     *out = make_view(writable ? data : place.states->readable_master(place.first), part, DType::f32,
                      writable);
     return Ok{};

@@ -31,14 +31,14 @@ Status check_initialized(const meron_schedule_options& options) {
       .on("options");
 }
 
-Result<SchedulePlace> place_of(Context& context, const meron_schedule_options& options) {
-  if (options.place != MERON_PLACE_HOST && options.place != MERON_PLACE_DEVICE) {
-    return unknown_enum("options.place", options.place);
+Result<ViewMemory> memory_of(Context& context, const meron_schedule_options& options) {
+  if (options.tier != MERON_TIER_HOST && options.tier != MERON_TIER_DEVICE) {
+    return unknown_enum("options.tier", options.tier);
   }
   const DeviceSide* const side = context.rank().device.get();
-  if (options.place == MERON_PLACE_HOST || side == nullptr) return SchedulePlace{};
+  if (options.tier == MERON_TIER_HOST || side == nullptr) return ViewMemory{};
   MERON_TRY(side->device().check_stream(options.stream));
-  return SchedulePlace{GatherPlace::device, options.stream};
+  return ViewMemory{ViewTier::device, options.stream};
 }
 
 // Calls the schedule in turn and under the lock; for start_pass, leave, drop and reset.
@@ -78,12 +78,12 @@ meron_status meron_schedule_create(meron_schedule* out, const meron_unit* units,
     limits.persist_elements = given.persist_elements;
     limits.persist_total_elements = given.persist_total_elements;
     if (given.reserved_1 != 0) return unknown_enum("options.reserved_1", given.reserved_1);
-    MERON_ASSIGN(const SchedulePlace place, place_of(*found.context, given));
+    MERON_ASSIGN(const ViewMemory memory, memory_of(*found.context, given));
     MERON_ASSIGN(auto handle, NewHandle<ScheduleHolder>::make(found.context));
     MERON_ASSIGN([[maybe_unused]] const Turn turn, found.context->turn());
     auto held = found.context->lock();
     MERON_ASSIGN(auto schedule,
-                 found.context->create_schedule(held, std::move(found.units), limits, place));
+                 found.context->create_schedule(held, std::move(found.units), limits, memory));
     handle.issue(out, std::move(schedule));
     return Ok{};
   });

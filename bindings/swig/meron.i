@@ -157,7 +157,7 @@ typedef int32_t meron_optimizer_kind;
 typedef int32_t meron_optimizer_state;
 typedef int32_t meron_checkpoint_text_kind;
 typedef int32_t meron_gather_mode;
-typedef int32_t meron_gather_place;
+typedef int32_t meron_tier;
 typedef int32_t meron_io_backend;
 
 // Values as a C++ compiler finds them in the headers.
@@ -204,38 +204,38 @@ typedef int32_t meron_io_backend;
 %constant int32_t MERON_LOG_ERROR = MERON_LOG_ERROR;
 %constant int32_t MERON_LOG_WARNING = MERON_LOG_WARNING;
 %constant int32_t MERON_LOG_INFO = MERON_LOG_INFO;
-%constant int32_t MERON_SUM = MERON_SUM;
-%constant int32_t MERON_MEAN = MERON_MEAN;
+%constant int32_t MERON_REDUCE_OP_SUM = MERON_REDUCE_OP_SUM;
+%constant int32_t MERON_REDUCE_OP_MEAN = MERON_REDUCE_OP_MEAN;
 %constant int32_t MERON_CODEC_NONE = MERON_CODEC_NONE;
 %constant int32_t MERON_CODEC_BF16 = MERON_CODEC_BF16;
 %constant int32_t MERON_CODEC_INT8 = MERON_CODEC_INT8;
 %constant int32_t MERON_CODEC_INT4 = MERON_CODEC_INT4;
-%constant int32_t MERON_UNIT_PARTITIONED = MERON_UNIT_PARTITIONED;
-%constant int32_t MERON_UNIT_GATHERING = MERON_UNIT_GATHERING;
-%constant int32_t MERON_UNIT_AVAILABLE = MERON_UNIT_AVAILABLE;
-%constant int32_t MERON_UNIT_UPDATING = MERON_UNIT_UPDATING;
-%constant int32_t MERON_ADAMW = MERON_ADAMW;
-%constant int32_t MERON_ADAM = MERON_ADAM;
-%constant int32_t MERON_ADAGRAD = MERON_ADAGRAD;
-%constant int32_t MERON_LION = MERON_LION;
-%constant int32_t MERON_SGD = MERON_SGD;
-%constant int32_t MERON_STATE_MASTER = MERON_STATE_MASTER;
-%constant int32_t MERON_STATE_EXP_AVG = MERON_STATE_EXP_AVG;
-%constant int32_t MERON_STATE_EXP_AVG_SQ = MERON_STATE_EXP_AVG_SQ;
-%constant int32_t MERON_CHECKPOINT_PATH = MERON_CHECKPOINT_PATH;
-%constant int32_t MERON_CHECKPOINT_EXTRA = MERON_CHECKPOINT_EXTRA;
-%constant int32_t MERON_CHECKPOINT_MISSING = MERON_CHECKPOINT_MISSING;
-%constant int32_t MERON_CHECKPOINT_UNEXPECTED = MERON_CHECKPOINT_UNEXPECTED;
-%constant int32_t MERON_CHECKPOINT_MANIFEST = MERON_CHECKPOINT_MANIFEST;
-%constant int32_t MERON_CHECKPOINT_PASSED_OVER = MERON_CHECKPOINT_PASSED_OVER;
+%constant int32_t MERON_UNIT_STATE_PARTITIONED = MERON_UNIT_STATE_PARTITIONED;
+%constant int32_t MERON_UNIT_STATE_GATHERING = MERON_UNIT_STATE_GATHERING;
+%constant int32_t MERON_UNIT_STATE_AVAILABLE = MERON_UNIT_STATE_AVAILABLE;
+%constant int32_t MERON_UNIT_STATE_UPDATING = MERON_UNIT_STATE_UPDATING;
+%constant int32_t MERON_OPTIMIZER_ADAMW = MERON_OPTIMIZER_ADAMW;
+%constant int32_t MERON_OPTIMIZER_ADAM = MERON_OPTIMIZER_ADAM;
+%constant int32_t MERON_OPTIMIZER_ADAGRAD = MERON_OPTIMIZER_ADAGRAD;
+%constant int32_t MERON_OPTIMIZER_LION = MERON_OPTIMIZER_LION;
+%constant int32_t MERON_OPTIMIZER_SGD = MERON_OPTIMIZER_SGD;
+%constant int32_t MERON_OPTIMIZER_STATE_MASTER = MERON_OPTIMIZER_STATE_MASTER;
+%constant int32_t MERON_OPTIMIZER_STATE_EXP_AVG = MERON_OPTIMIZER_STATE_EXP_AVG;
+%constant int32_t MERON_OPTIMIZER_STATE_EXP_AVG_SQ = MERON_OPTIMIZER_STATE_EXP_AVG_SQ;
+%constant int32_t MERON_CHECKPOINT_TEXT_PATH = MERON_CHECKPOINT_TEXT_PATH;
+%constant int32_t MERON_CHECKPOINT_TEXT_EXTRA = MERON_CHECKPOINT_TEXT_EXTRA;
+%constant int32_t MERON_CHECKPOINT_TEXT_MISSING = MERON_CHECKPOINT_TEXT_MISSING;
+%constant int32_t MERON_CHECKPOINT_TEXT_UNEXPECTED = MERON_CHECKPOINT_TEXT_UNEXPECTED;
+%constant int32_t MERON_CHECKPOINT_TEXT_MANIFEST = MERON_CHECKPOINT_TEXT_MANIFEST;
+%constant int32_t MERON_CHECKPOINT_TEXT_PASSED_OVER = MERON_CHECKPOINT_TEXT_PASSED_OVER;
 %constant int32_t MERON_GATHER_VIEW = MERON_GATHER_VIEW;
 %constant int32_t MERON_GATHER_COPY = MERON_GATHER_COPY;
 %constant int32_t MERON_GATHER_INTO = MERON_GATHER_INTO;
-%constant int32_t MERON_PLACE_DEVICE = MERON_PLACE_DEVICE;
-%constant int32_t MERON_PLACE_HOST = MERON_PLACE_HOST;
-%constant int32_t MERON_IO_AUTO = MERON_IO_AUTO;
-%constant int32_t MERON_IO_URING = MERON_IO_URING;
-%constant int32_t MERON_IO_THREADS = MERON_IO_THREADS;
+%constant int32_t MERON_TIER_DEVICE = MERON_TIER_DEVICE;
+%constant int32_t MERON_TIER_HOST = MERON_TIER_HOST;
+%constant int32_t MERON_IO_BACKEND_AUTO = MERON_IO_BACKEND_AUTO;
+%constant int32_t MERON_IO_BACKEND_URING = MERON_IO_BACKEND_URING;
+%constant int32_t MERON_IO_BACKEND_THREADS = MERON_IO_BACKEND_THREADS;
 %constant int32_t SIZEOF_meron_workload = sizeof(meron_workload);
 %constant int32_t SIZEOF_meron_transport = sizeof(meron_transport);
 %constant int32_t SIZEOF_meron_allocator = sizeof(meron_allocator);
@@ -375,8 +375,8 @@ struct meron_param_info {
   uint32_t dims;
   uint32_t frozen;
   uint64_t count; /**< elements of the full tensor */
-  uint64_t owned_offset; /**< first element that this rank updates */
-  uint64_t owned_count; /**< number of these elements; 0 before the param is in a unit */
+  uint64_t shard_offset; /**< first element that this rank updates */
+  uint64_t shard_count; /**< number of these elements; 0 before the param is in a unit */
 };
 %extend meron_param_info {
   /** shape[index]; 0 from 16 on. */
@@ -412,7 +412,7 @@ struct meron_view {
   uint64_t reserved_2;
 };
 
-/** Options of an optimizer. Start from the INIT macro of the rule, such as MERON_SGD_INIT: each rule has its own defaults, and a struct with the defaults of another rule is refused. */
+/** Options of an optimizer. Start from the INIT macro of the rule, such as MERON_OPTIMIZER_SGD_INIT: each rule has its own defaults, and a struct with the defaults of another rule is refused. */
 struct meron_optimizer_options {
   uint32_t struct_size; /**< sizeof(meron_optimizer_options) */
   meron_optimizer_kind kind;
@@ -540,7 +540,7 @@ struct meron_gather_options {
   uint32_t struct_size; /**< sizeof(meron_gather_options) */
   meron_gather_mode mode;
   uint64_t destination_count;
-  meron_gather_place place; /**< of a view; a copy is in the host's memory */
+  meron_tier tier; /**< of a view; a copy is in the host's memory */
   uint32_t reserved_0; /**< must be 0 */
 };
 
@@ -560,7 +560,7 @@ struct meron_io_options {
 /** Information about an io. */
 struct meron_io_info {
   uint32_t struct_size; /**< sizeof(meron_io_info), as the INIT macro sets it */
-  meron_io_backend backend; /**< in use: MERON_IO_URING or MERON_IO_THREADS */
+  meron_io_backend backend; /**< in use: MERON_IO_BACKEND_URING or MERON_IO_BACKEND_THREADS */
   uint32_t block_bytes; /**< these as in meron_io_options */
   uint32_t depth;
   uint32_t threads;
@@ -586,7 +586,7 @@ struct meron_io_buffer_info {
 /** Options of a reduction. */
 struct meron_reduce_options {
   uint32_t struct_size; /**< sizeof(meron_reduce_options) */
-  meron_reduce_op op; /**< MERON_MEAN divides by the group's size */
+  meron_reduce_op op; /**< MERON_REDUCE_OP_MEAN divides by the group's size */
   uint32_t boundary; /**< 1: last micro-batch before the step; 0: more follow */
   uint32_t reserved_0; /**< must be 0 */
   double divisor; /**< additional divisor of the sum, e.g. the number of micro-batches, times the loss scale. With a codec that has feedback, give the same one for each micro-batch of an accumulation: what was lost of the accumulation before is scaled by the change, so that it counts as much as it did */
@@ -601,7 +601,7 @@ struct meron_schedule_options {
   uint64_t max_reuse_elements; /**< a unit stays full if its next recorded use is within this many elements of other units' uses; default 1e9 */
   uint64_t persist_elements; /**< a unit of at most this many elements stays full from its first use until meron_schedule_drop; default 1e5 */
   uint64_t persist_total_elements; /**< limit for all such units together, in the order of meron_schedule_create; default UINT64_MAX */
-  meron_gather_place place; /**< memory of views: default MERON_PLACE_HOST; MERON_PLACE_DEVICE: the context's device, if it has one */
+  meron_tier tier; /**< memory of views: default MERON_TIER_HOST; MERON_TIER_DEVICE: the context's device, if it has one */
   uint32_t reserved_1; /**< must be 0 */
 };
 
@@ -1931,12 +1931,12 @@ inline ::meron_gather_options meron_gather_options_init() {
  * twice), MERON_E_STATE (a unit is being updated here), MERON_E_NO_MEMORY (a copy), MERON_E_DEVICE,
  * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
  */
-inline int64_t meron_gather_begin(int64_array units, int32_t mode, const meron_destination_list *destinations, int32_t place, int64_t stream) {
+inline int64_t meron_gather_begin(int64_array units, int32_t mode, const meron_destination_list *destinations, int32_t tier, int64_t stream) {
   ::meron_gather_options options = initial(api().meron_gather_options_init);
   options.mode = static_cast<meron_gather_mode>(mode);
   options.destinations = destinations ? destinations->data() : nullptr;
   options.destination_count = destinations ? destinations->size() : 0;
-  options.place = static_cast<meron_gather_place>(place);
+  options.tier = static_cast<meron_tier>(tier);
   options.stream = reinterpret_cast<void *>(stream);
   ::meron_future out = {};
   error_slot error;
@@ -2015,8 +2015,8 @@ inline ::meron_io_options meron_io_options_init() {
 /**
  * Opens a queue to the kernel, with the threads that serve it. Ownership: the caller closes *out.
  * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (a value out of range), MERON_E_UNSUPPORTED
- * (MERON_IO_URING if the host forbids io_uring: the message names the cause), MERON_E_NO_MEMORY,
- * MERON_E_FORKED.
+ * (MERON_IO_BACKEND_URING if the host forbids io_uring: the message names the cause),
+ * MERON_E_NO_MEMORY, MERON_E_FORKED.
  */
 inline int64_t meron_io_open(int32_t backend, int32_t block_bytes, int32_t depth, int32_t threads, int32_t single_submit, int32_t overlap_events, int64_t timeout_ns) {
   ::meron_io_options options = initial(api().meron_io_options_init);
@@ -2336,14 +2336,14 @@ inline ::meron_schedule_options meron_schedule_options_init() {
  * Errors: MERON_E_ARGUMENT (also options that were not initialized, and a stream of another
  * device), MERON_E_DUPLICATE (a unit twice), MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
-inline int64_t meron_schedule_create(int64_array units, int64_t prefetch_elements, int64_t max_live_elements, int64_t max_reuse_elements, int64_t persist_elements, int64_t persist_total_elements, int32_t place, int64_t stream) {
+inline int64_t meron_schedule_create(int64_array units, int64_t prefetch_elements, int64_t max_live_elements, int64_t max_reuse_elements, int64_t persist_elements, int64_t persist_total_elements, int32_t tier, int64_t stream) {
   ::meron_schedule_options options = initial(api().meron_schedule_options_init);
   options.prefetch_elements = unsigned_of<uint64_t>(prefetch_elements, "prefetch_elements", options.prefetch_elements);
   options.max_live_elements = unsigned_of<uint64_t>(max_live_elements, "max_live_elements", options.max_live_elements);
   options.max_reuse_elements = unsigned_of<uint64_t>(max_reuse_elements, "max_reuse_elements", options.max_reuse_elements);
   options.persist_elements = unsigned_of<uint64_t>(persist_elements, "persist_elements", options.persist_elements);
   options.persist_total_elements = unsigned_of<uint64_t>(persist_total_elements, "persist_total_elements", options.persist_total_elements);
-  options.place = static_cast<meron_gather_place>(place);
+  options.tier = static_cast<meron_tier>(tier);
   options.stream = reinterpret_cast<void *>(stream);
   ::meron_schedule out = {};
   error_slot error;

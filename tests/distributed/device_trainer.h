@@ -126,7 +126,7 @@ inline void train(const DeviceConfig& config, int rank, meron_context context, b
   meron_schedule schedule{};
   if (config.scheduled) {
     meron_schedule_options options = MERON_SCHEDULE_OPTIONS_INIT;
-    options.place = MERON_PLACE_DEVICE;
+    options.tier = MERON_TIER_DEVICE;
     options.stream = device ? device->stream() : nullptr;
     options.persist_elements = 100;
     CALL(meron_schedule_create, &schedule, trainer.units.data(), trainer.units.size(), &options);

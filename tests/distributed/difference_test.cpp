@@ -63,7 +63,7 @@ struct Model {
   // The exact values of this rank's part.
   std::vector<float> exact(size_t* first) const {
     meron_view view{};
-    CALL(meron_optimizer_state_view, &view, optimizer, one.param, MERON_STATE_MASTER);
+    CALL(meron_optimizer_state_view, &view, optimizer, one.param, MERON_OPTIMIZER_STATE_MASTER);
     *first = view.offset;
     const auto* data = static_cast<const float*>(view.data);
     return {data, data + view.count};

@@ -144,7 +144,7 @@ TEST(JoinedDevicesTest, RanksThatRequestValuesInDifferentMemoryFail) {
   EXPECT_TRUE(run_joined(joined_world(2), "", [](int rank, meron_context context) {
     const OneParam model(context, 1000);
     meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
-    options.place = rank == 0 ? MERON_PLACE_HOST : MERON_PLACE_DEVICE;
+    options.tier = rank == 0 ? MERON_TIER_HOST : MERON_TIER_DEVICE;
     const Failure failure = failure_of([&](meron_error** error) {
       meron_future gather{};
       const meron_status begun = meron_gather_begin(&gather, &model.unit, 1, &options, error);

@@ -48,7 +48,7 @@ struct Large {
     info.struct_size = sizeof(info);
     CALL(meron_param_get_info, &info, model.param);
     for (int s = 1; s < kArrays; ++s) {
-      CALL(meron_optimizer_read_state, out + s * count + info.owned_offset, info.owned_count,
+      CALL(meron_optimizer_read_state, out + s * count + info.shard_offset, info.shard_count,
            optimizer, model.param, static_cast<meron_optimizer_state>(s));
     }
   }

@@ -64,7 +64,7 @@ include("rules.jl")
 
 export MeronError, Context, Group, Plan, Param, Unit, Gather, Update, Future, Optimizer
 export TensorView, BFloat16, ParamTree
-export gather, gather_begin, update, write!, part, release, info, owned
+export gather, gather_begin, update, write!, part, release, info, shard_range
 export gradient_view, reduce!, reduce_begin!, reduce_finish!, reduce_finish_begin!, reduced, discard!
 export destroy!
 export wait_reductions

@@ -329,8 +329,8 @@ end
 The operation that combines values.
 """
 const meron_reduce_op = Int32
-const MERON_SUM = meron_reduce_op(0)
-const MERON_MEAN = meron_reduce_op(1)
+const MERON_REDUCE_OP_SUM = meron_reduce_op(0)
+const MERON_REDUCE_OP_MEAN = meron_reduce_op(1)
 
 """
 A named tensor. A value; 0 is null.
@@ -394,8 +394,8 @@ struct meron_param_info
     frozen::UInt32
     shape::NTuple{16, Int64} # the first `dims` count
     count::UInt64 # elements of the full tensor
-    owned_offset::UInt64 # first element that this rank updates
-    owned_count::UInt64 # number of these elements; 0 before the param is in a unit
+    shard_offset::UInt64 # first element that this rank updates
+    shard_count::UInt64 # number of these elements; 0 before the param is in a unit
 end
 
 """
@@ -411,10 +411,10 @@ const MERON_CODEC_INT4 = meron_codec(3)
 State of a unit on this rank.
 """
 const meron_unit_state = Int32
-const MERON_UNIT_PARTITIONED = meron_unit_state(0) # this rank holds its shard only
-const MERON_UNIT_GATHERING = meron_unit_state(1) # a gather is pending
-const MERON_UNIT_AVAILABLE = meron_unit_state(2) # leased at least once
-const MERON_UNIT_UPDATING = meron_unit_state(3) # being written
+const MERON_UNIT_STATE_PARTITIONED = meron_unit_state(0) # this rank holds its shard only
+const MERON_UNIT_STATE_GATHERING = meron_unit_state(1) # a gather is pending
+const MERON_UNIT_STATE_AVAILABLE = meron_unit_state(2) # leased at least once
+const MERON_UNIT_STATE_UPDATING = meron_unit_state(3) # being written
 
 """
 Information about a unit.
@@ -444,15 +444,16 @@ end
 The update rule.
 """
 const meron_optimizer_kind = Int32
-const MERON_ADAMW = meron_optimizer_kind(0) # Loshchilov and Hutter, arXiv 1711.05101
-const MERON_ADAM = meron_optimizer_kind(1) # Kingma and Ba, arXiv 1412.6980; weight decay is part of the gradient
-const MERON_ADAGRAD = meron_optimizer_kind(2) # Duchi, Hazan and Singer, JMLR 12 (2011); weight decay as Adam
-const MERON_LION = meron_optimizer_kind(3) # Chen et al., arXiv 2302.06675; its authors take beta2 = 0.99
-const MERON_SGD = meron_optimizer_kind(4) # as torch.optim.SGD; beta1 is the momentum, weight decay as Adam
+const MERON_OPTIMIZER_ADAMW = meron_optimizer_kind(0) # Loshchilov and Hutter, arXiv 1711.05101
+const MERON_OPTIMIZER_ADAM = meron_optimizer_kind(1) # Kingma and Ba, arXiv 1412.6980; weight decay by the gradient
+const MERON_OPTIMIZER_ADAGRAD = meron_optimizer_kind(2) # Duchi, Hazan and Singer, JMLR 12 (2011); weight decay as Adam
+const MERON_OPTIMIZER_LION = meron_optimizer_kind(3) # Chen et al., arXiv 2302.06675; its authors take beta2 = 0.99
+const MERON_OPTIMIZER_SGD = meron_optimizer_kind(4) # as torch.optim.SGD; beta1 is the momentum, weight decay as Adam
 
 """
-Options of an optimizer. Start from the INIT macro of the rule, such as MERON_SGD_INIT: each
-rule has its own defaults, and a struct with the defaults of another rule is refused.
+Options of an optimizer. Start from the INIT macro of the rule, such as
+MERON_OPTIMIZER_SGD_INIT: each rule has its own defaults, and a struct with the defaults of
+another rule is refused.
 """
 struct meron_optimizer_options
     struct_size::UInt32 # sizeof(meron_optimizer_options)
@@ -503,9 +504,9 @@ end
 A state of an optimizer.
 """
 const meron_optimizer_state = Int32
-const MERON_STATE_MASTER = meron_optimizer_state(0) # f32 values; the param itself if that is f32
-const MERON_STATE_EXP_AVG = meron_optimizer_state(1) # average of the gradients; Lion's, and SGD's momentum
-const MERON_STATE_EXP_AVG_SQ = meron_optimizer_state(2) # average of their squares; Adagrad's sum of them
+const MERON_OPTIMIZER_STATE_MASTER = meron_optimizer_state(0) # f32 values; the param itself if that is f32
+const MERON_OPTIMIZER_STATE_EXP_AVG = meron_optimizer_state(1) # average of the gradients; Lion's, and SGD's momentum
+const MERON_OPTIMIZER_STATE_EXP_AVG_SQ = meron_optimizer_state(2) # average of their squares; Adagrad's sum of them
 
 """
 A checkpoint that was opened or loaded. A value; 0 is null.
@@ -607,12 +608,12 @@ end
 A text of a checkpoint.
 """
 const meron_checkpoint_text_kind = Int32
-const MERON_CHECKPOINT_PATH = meron_checkpoint_text_kind(0) # of its directory
-const MERON_CHECKPOINT_EXTRA = meron_checkpoint_text_kind(1) # the caller's own state: a JSON object
-const MERON_CHECKPOINT_MISSING = meron_checkpoint_text_kind(2) # a line per state
-const MERON_CHECKPOINT_UNEXPECTED = meron_checkpoint_text_kind(3) # a line per tensor
-const MERON_CHECKPOINT_MANIFEST = meron_checkpoint_text_kind(4) # all of its manifest: a JSON object. Of a model of Hugging Face: one that describes it, without checksums
-const MERON_CHECKPOINT_PASSED_OVER = meron_checkpoint_text_kind(5) # of one that was opened as the newest: the incomplete ones that were passed over, and why, and a line of another run that has a higher step; "" if there are none
+const MERON_CHECKPOINT_TEXT_PATH = meron_checkpoint_text_kind(0) # of its directory
+const MERON_CHECKPOINT_TEXT_EXTRA = meron_checkpoint_text_kind(1) # the caller's own state: a JSON object
+const MERON_CHECKPOINT_TEXT_MISSING = meron_checkpoint_text_kind(2) # a line per state
+const MERON_CHECKPOINT_TEXT_UNEXPECTED = meron_checkpoint_text_kind(3) # a line per tensor
+const MERON_CHECKPOINT_TEXT_MANIFEST = meron_checkpoint_text_kind(4) # all of its manifest: a JSON object. Of a model of Hugging Face: one that describes it, without checksums
+const MERON_CHECKPOINT_TEXT_PASSED_OVER = meron_checkpoint_text_kind(5) # of one that was opened as the newest: the incomplete ones that were passed over, and why, and a line of another run that has a higher step; "" if there are none
 
 """
 Options of an export.
@@ -637,11 +638,11 @@ const MERON_GATHER_COPY = meron_gather_mode(1) # a private, writable copy that b
 const MERON_GATHER_INTO = meron_gather_mode(2) # into the caller's memory
 
 """
-Memory of a view.
+Memory of a view, by its tier.
 """
-const meron_gather_place = Int32
-const MERON_PLACE_DEVICE = meron_gather_place(0) # in the device's memory, if the context has a device; else the host's
-const MERON_PLACE_HOST = meron_gather_place(1) # in the host's memory
+const meron_tier = Int32
+const MERON_TIER_DEVICE = meron_tier(0) # in the device's memory, if the context has a device; else the host's
+const MERON_TIER_HOST = meron_tier(1) # in the host's memory
 
 """
 A destination for MERON_GATHER_INTO.
@@ -660,7 +661,7 @@ struct meron_gather_options
     mode::meron_gather_mode
     destinations::Ptr{meron_destination} # MERON_GATHER_INTO: one per requested param
     destination_count::UInt64
-    place::meron_gather_place # of a view; a copy is in the host's memory
+    tier::meron_tier # of a view; a copy is in the host's memory
     reserved_0::UInt32 # must be 0
     stream::Ptr{Cvoid} # destinations in the device's memory are written after the work that is queued on this stream so far; NULL: its default stream
 end
@@ -691,9 +692,9 @@ end
 The interface that moves the bytes.
 """
 const meron_io_backend = Int32
-const MERON_IO_AUTO = meron_io_backend(0) # io_uring if the host allows it, else threads
-const MERON_IO_URING = meron_io_backend(1) # io_uring
-const MERON_IO_THREADS = meron_io_backend(2) # threads of this process that call pread and pwrite
+const MERON_IO_BACKEND_AUTO = meron_io_backend(0) # io_uring if the host allows it, else threads
+const MERON_IO_BACKEND_URING = meron_io_backend(1) # io_uring
+const MERON_IO_BACKEND_THREADS = meron_io_backend(2) # threads of this process that call pread and pwrite
 
 """
 Options of an io.
@@ -715,7 +716,7 @@ Information about an io.
 """
 struct meron_io_info
     struct_size::UInt32 # sizeof(meron_io_info), as the INIT macro sets it
-    backend::meron_io_backend # in use: MERON_IO_URING or MERON_IO_THREADS
+    backend::meron_io_backend # in use: MERON_IO_BACKEND_URING or MERON_IO_BACKEND_THREADS
     block_bytes::UInt32 # these as in meron_io_options
     depth::UInt32
     threads::UInt32
@@ -762,7 +763,7 @@ Options of a reduction.
 """
 struct meron_reduce_options
     struct_size::UInt32 # sizeof(meron_reduce_options)
-    op::meron_reduce_op # MERON_MEAN divides by the group's size
+    op::meron_reduce_op # MERON_REDUCE_OP_MEAN divides by the group's size
     boundary::UInt32 # 1: last micro-batch before the step; 0: more follow
     reserved_0::UInt32 # must be 0
     divisor::Float64 # additional divisor of the sum, e.g. the number of micro-batches, times the loss scale. With a codec that has feedback, give the same one for each micro-batch of an accumulation: what was lost of the accumulation before is scaled by the change, so that it counts as much as it did
@@ -794,7 +795,7 @@ struct meron_schedule_options
     max_reuse_elements::UInt64 # a unit stays full if its next recorded use is within this many elements of other units' uses; default 1e9
     persist_elements::UInt64 # a unit of at most this many elements stays full from its first use until meron_schedule_drop; default 1e5
     persist_total_elements::UInt64 # limit for all such units together, in the order of meron_schedule_create; default UINT64_MAX
-    place::meron_gather_place # memory of views: default MERON_PLACE_HOST; MERON_PLACE_DEVICE: the context's device, if it has one
+    tier::meron_tier # memory of views: default MERON_TIER_HOST; MERON_TIER_DEVICE: the context's device, if it has one
     reserved_1::UInt32 # must be 0
     stream::Ptr{Cvoid} # on a device: the trainer's stream. It waits for an entered unit, and the unit's memory is released after the stream's queued work; NULL: the device's default stream
 end
@@ -2249,7 +2250,7 @@ Copies this rank's shard of a state of `param` in f32, from any tier and dtype.
 
 - `out`: `count` floats.
 
-- `count`: the param's owned_count (meron_param_get_info).
+- `count`: the param's shard_count (meron_param_get_info).
 
 Blocks: on this rank's drive if states are on nvme.
 Threads: any, not during a step.
@@ -2269,7 +2270,7 @@ to nearest.
 
 - `data`: `count` floats, only read.
 
-- `count`: the param's owned_count.
+- `count`: the param's shard_count.
 
 Blocks: as meron_optimizer_read_state.
 Threads: any, not during a step.
@@ -2798,8 +2799,8 @@ Opens a queue to the kernel, with the threads that serve it.
 Ownership: the caller closes *out.
 Blocks: never.
 Threads: any.
-Errors: MERON_E_ARGUMENT (a value out of range), MERON_E_UNSUPPORTED (MERON_IO_URING if the host
-forbids io_uring: the message names the cause), MERON_E_NO_MEMORY, MERON_E_FORKED.
+Errors: MERON_E_ARGUMENT (a value out of range), MERON_E_UNSUPPORTED (MERON_IO_BACKEND_URING if
+the host forbids io_uring: the message names the cause), MERON_E_NO_MEMORY, MERON_E_FORKED.
 """
 @inline meron_io_open(out, options, err) = ccall(
         functions.meron_io_open, meron_status, (Ptr{meron_io}, Ptr{meron_io_options},

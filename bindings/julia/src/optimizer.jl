@@ -190,7 +190,7 @@ info(optimizer::Optimizer) = as_tuple(
 """
     state_view(optimizer, param, state)
 
-The elements `owned(param)` of a state: `:master` (f32 values; the param itself where that is f32),
+The elements `shard_range(param)` of a state: `:master` (f32 values; the param itself where that is f32),
 `:exp_avg` (the average of the gradients; Lion's, and SGD's momentum) or `:exp_avg_sq` (the average of
 their squares; Adagrad's sum of them). A vector of Float32, writable but for a master that is the
 param itself, until the next step.
@@ -208,7 +208,7 @@ end
 """
     read_state(optimizer, param, state)
 
-A copy of the elements `owned(param)` of a state, from any tier and dtype: a vector of Float32.
+A copy of the elements `shard_range(param)` of a state, from any tier and dtype: a vector of Float32.
 
 Throws `MERON_E_ARGUMENT` as `state_view`, `MERON_E_STATE` (a step is under way), `MERON_E_IO`,
 `MERON_E_CORRUPT`. Blocks on this rank's drive if states are on nvme; tasks of this thread do not run
@@ -216,7 +216,7 @@ meanwhile.
 """
 function read_state(optimizer::Optimizer, param::Param, state)
     code = state_code(state)
-    values = Vector{Float32}(undef, length(owned(param)))
+    values = Vector{Float32}(undef, length(shard_range(param)))
     @check LibMeron.meron_optimizer_read_state(
         values, length(values), raw(optimizer), raw(param), code)
     return values
@@ -225,7 +225,7 @@ end
 """
     write_state!(optimizer, param, state, values)
 
-Replaces the elements `owned(param)` of a state by as many numbers; states of 16 or 8 bits are rounded to
+Replaces the elements `shard_range(param)` of a state by as many numbers; states of 16 or 8 bits are rounded to
 nearest. A master that is the param itself is written through an update. Blocks and throws as
 `read_state`.
 """
@@ -264,9 +264,9 @@ function end_views(optimizer)
 end
 
 function state_code(state)
-    state === :master && return LibMeron.MERON_STATE_MASTER
-    state === :exp_avg && return LibMeron.MERON_STATE_EXP_AVG
-    state === :exp_avg_sq && return LibMeron.MERON_STATE_EXP_AVG_SQ
+    state === :master && return LibMeron.MERON_OPTIMIZER_STATE_MASTER
+    state === :exp_avg && return LibMeron.MERON_OPTIMIZER_STATE_EXP_AVG
+    state === :exp_avg_sq && return LibMeron.MERON_OPTIMIZER_STATE_EXP_AVG_SQ
     throw(argument_error(
         "unknown state $(repr(state)): :master, :exp_avg and :exp_avg_sq are known"))
 end

@@ -26,7 +26,7 @@ Options, all in elements:
 
 and the memory of views:
 
-- `place` = `:host`: `:device` for the memory of the context's device, where it has one.
+- `tier` = `:host`: `:device` for the memory of the context's device, where it has one.
 - `stream` = `C_NULL`: for views on the device, the stream (a `Ptr{Cvoid}`: a cudaStream_t; `C_NULL` is
   the default one) that waits for a unit that is entered, and behind whose work so far its memory goes
   back. It lives as long as the schedule.
@@ -62,17 +62,17 @@ const SCHEDULE_OPTIONS = (
     :prefetch_elements, :max_live_elements, :max_reuse_elements, :persist_elements,
     :persist_total_elements)
 
-function Schedule(units; place = :host, stream = C_NULL, options...)
+function Schedule(units; tier = :host, stream = C_NULL, options...)
     list = units isa Unit ? Unit[units] : collect(Unit, units)
     for name in keys(options)
         name in SCHEDULE_OPTIONS || throw(argument_error(
-            "a schedule has no option $name, but $(join(SCHEDULE_OPTIONS, ", ")), place, stream"))
+            "a schedule has no option $name, but $(join(SCHEDULE_OPTIONS, ", ")), tier, stream"))
     end
     chosen = Ref(changed(
         initial(LibMeron.meron_schedule_options, LibMeron.meron_schedule_options_init);
-        place = place_code(place), stream = stream_pointer(stream), options...))
+        tier = tier_code(tier), stream = stream_pointer(stream), options...))
     context = context_of(list)
-    schedule = Schedule(context, list, place === :device && is_remote(context))
+    schedule = Schedule(context, list, tier === :device && is_remote(context))
     handles = handles_of(list)
     GC.@preserve schedule @check LibMeron.meron_schedule_create(
         out_pointer(schedule, LibMeron.meron_schedule), handles, length(handles), chosen)

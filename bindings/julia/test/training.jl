@@ -245,7 +245,7 @@ end
         @test view == values
         up = Meron.stats(ctx).device_up_bytes
         @test up >= 24
-        gather(unit; place = :host) do host
+        gather(unit; tier = :host) do host
             @test host[w] == values && pointer(host[w]) != pointer(view)
         end
         gather(other -> (@test pointer(other[w]) == pointer(view)), unit)
@@ -283,6 +283,6 @@ end
             @test status_of(() -> release_on_stream!(full)) == "MERON_E_ARGUMENT"
             @test status_of(() -> wait_stream(full, 7)) == "MERON_E_ARGUMENT"
         end
-        @test status_of(() -> gather(unit; place = :moon)) == "MERON_E_ARGUMENT"
+        @test status_of(() -> gather(unit; tier = :moon)) == "MERON_E_ARGUMENT"
     end
 end

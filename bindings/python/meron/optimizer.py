@@ -384,7 +384,7 @@ class Optimizer(OptimizerMethods, Owner):
     # ---- States --------------------------------------------------------------------------------
 
     def state(self, param: Param, name: str) -> npt.NDArray[Any]:
-        """This rank's part (`param.owned`) of a state, a flat float32 array, in place.
+        """This rank's shard (`param.shard_range`) of a state, a flat float32 array, in place.
 
         Args:
             name: "exp_avg", "exp_avg_sq", or "master" (the f32 values; the param itself, and then
@@ -409,7 +409,7 @@ class Optimizer(OptimizerMethods, Owner):
             return self._loans.lend(view, (view.count,), keep, asked)
 
     def read_state(self, param: Param, name: str) -> npt.NDArray[np.float32]:
-        """A copy of this rank's part (`param.owned`) of a state, on any tier and of any dtype.
+        """A copy of this rank's shard (`param.shard_range`) of a state, of any tier and dtype.
 
         Args:
             name: as for `state`.
@@ -422,7 +422,7 @@ class Optimizer(OptimizerMethods, Owner):
         """
         code = state_code(name)
         self._context._require_open()
-        out = np.empty(len(param.owned), np.float32)
+        out = np.empty(len(param.shard_range), np.float32)
         call(
             lib.meron_optimizer_read_state,
             ffi.cast("float *", out.ctypes.data) if out.size else NULL,
@@ -434,13 +434,13 @@ class Optimizer(OptimizerMethods, Owner):
         return out
 
     def write_state(self, param: Param, name: str, values: npt.ArrayLike) -> None:
-        """Replaces this rank's part (`param.owned`) of a state.
+        """Replaces this rank's shard (`param.shard_range`) of a state.
 
         Args:
             name: as for `state`, but no "master" that is the param itself: write that through an
                 update.
-            values: as many real numbers as `param.owned` has, within the range of f32. States of 16
-                or 8 bits are rounded to nearest.
+            values: as many real numbers as `param.shard_range` has, within the range of f32. States
+                of 16 or 8 bits are rounded to nearest.
 
         Blocks and raises as `read_state`.
         """

@@ -29,7 +29,7 @@ from meron._native import (
     sized,
 )
 from meron._values import ScheduleInfo
-from meron.device import DeviceArray, place_code, stream_pointer
+from meron.device import DeviceArray, stream_pointer, tier_code
 from meron.gather import spare_slots, take_slot
 from meron.param import Param
 from meron.unit import Unit, unit_table
@@ -64,16 +64,16 @@ class Schedule(ScheduleMethods, Owner):
         self,
         context: BaseContext,
         units: Iterable[Unit],
-        place: str = "host",
+        tier: str = "host",
         stream: int = 0,
         **limits: int | None,
     ) -> None:
         self._context = context
         self.units: tuple[Unit, ...] = tuple(units)
         options = initial("meron_schedule_options")
-        options.place = place_code(place)
+        options.tier = tier_code(tier)
         options.stream = stream_pointer(stream)
-        self._remote = place == "device" and context._remote  # where NumPy cannot read
+        self._remote = tier == "device" and context._remote  # where NumPy cannot read
         for name, value in limits.items():
             if value is None:
                 continue
@@ -153,7 +153,7 @@ class Schedule(ScheduleMethods, Owner):
         """The whole tensor of a param whose unit is entered, with the param's shape and dtype.
 
         A read-only array of memory that the ranks share, without a copy. Once its unit was left it
-        shows whatever the memory holds by then, so do not keep it for longer. With place "device"
+        shows whatever the memory holds by then, so do not keep it for longer. With tier "device"
         it is for work of the schedule's stream: a DeviceArray in a CUDA device's memory.
 
         Raises StateError when the unit is not entered, ArgumentError when it is not here. Never

@@ -256,10 +256,10 @@ IS(offsetof(meron_param_info, shape) == 16, "meron_param_info.shape was at offse
 HAS_TYPE(((meron_param_info *)0)->shape, int64_t[16], "meron_param_info.shape was a int64_t[16]");
 IS(offsetof(meron_param_info, count) == 144, "meron_param_info.count was at offset 144");
 HAS_TYPE(((meron_param_info *)0)->count, uint64_t, "meron_param_info.count was a uint64_t");
-IS(offsetof(meron_param_info, owned_offset) == 152, "meron_param_info.owned_offset was at offset 152");
-HAS_TYPE(((meron_param_info *)0)->owned_offset, uint64_t, "meron_param_info.owned_offset was a uint64_t");
-IS(offsetof(meron_param_info, owned_count) == 160, "meron_param_info.owned_count was at offset 160");
-HAS_TYPE(((meron_param_info *)0)->owned_count, uint64_t, "meron_param_info.owned_count was a uint64_t");
+IS(offsetof(meron_param_info, shard_offset) == 152, "meron_param_info.shard_offset was at offset 152");
+HAS_TYPE(((meron_param_info *)0)->shard_offset, uint64_t, "meron_param_info.shard_offset was a uint64_t");
+IS(offsetof(meron_param_info, shard_count) == 160, "meron_param_info.shard_count was at offset 160");
+HAS_TYPE(((meron_param_info *)0)->shard_count, uint64_t, "meron_param_info.shard_count was a uint64_t");
 
 IS(sizeof(meron_unit_info) >= 64, "sizeof(meron_unit_info) was 64 and may only grow");
 IS(offsetof(meron_unit_info, struct_size) == 0, "meron_unit_info.struct_size was at offset 0");
@@ -502,8 +502,8 @@ IS(offsetof(meron_gather_options, destinations) == 8, "meron_gather_options.dest
 HAS_TYPE(((meron_gather_options *)0)->destinations, const meron_destination *, "meron_gather_options.destinations was a const meron_destination *");
 IS(offsetof(meron_gather_options, destination_count) == 16, "meron_gather_options.destination_count was at offset 16");
 HAS_TYPE(((meron_gather_options *)0)->destination_count, uint64_t, "meron_gather_options.destination_count was a uint64_t");
-IS(offsetof(meron_gather_options, place) == 24, "meron_gather_options.place was at offset 24");
-HAS_TYPE(((meron_gather_options *)0)->place, meron_gather_place, "meron_gather_options.place was a meron_gather_place");
+IS(offsetof(meron_gather_options, tier) == 24, "meron_gather_options.tier was at offset 24");
+HAS_TYPE(((meron_gather_options *)0)->tier, meron_tier, "meron_gather_options.tier was a meron_tier");
 IS(offsetof(meron_gather_options, reserved_0) == 28, "meron_gather_options.reserved_0 was at offset 28");
 HAS_TYPE(((meron_gather_options *)0)->reserved_0, uint32_t, "meron_gather_options.reserved_0 was a uint32_t");
 IS(offsetof(meron_gather_options, stream) == 32, "meron_gather_options.stream was at offset 32");
@@ -612,8 +612,8 @@ IS(offsetof(meron_schedule_options, persist_elements) == 32, "meron_schedule_opt
 HAS_TYPE(((meron_schedule_options *)0)->persist_elements, uint64_t, "meron_schedule_options.persist_elements was a uint64_t");
 IS(offsetof(meron_schedule_options, persist_total_elements) == 40, "meron_schedule_options.persist_total_elements was at offset 40");
 HAS_TYPE(((meron_schedule_options *)0)->persist_total_elements, uint64_t, "meron_schedule_options.persist_total_elements was a uint64_t");
-IS(offsetof(meron_schedule_options, place) == 48, "meron_schedule_options.place was at offset 48");
-HAS_TYPE(((meron_schedule_options *)0)->place, meron_gather_place, "meron_schedule_options.place was a meron_gather_place");
+IS(offsetof(meron_schedule_options, tier) == 48, "meron_schedule_options.tier was at offset 48");
+HAS_TYPE(((meron_schedule_options *)0)->tier, meron_tier, "meron_schedule_options.tier was a meron_tier");
 IS(offsetof(meron_schedule_options, reserved_1) == 52, "meron_schedule_options.reserved_1 was at offset 52");
 HAS_TYPE(((meron_schedule_options *)0)->reserved_1, uint32_t, "meron_schedule_options.reserved_1 was a uint32_t");
 IS(offsetof(meron_schedule_options, stream) == 56, "meron_schedule_options.stream was at offset 56");
@@ -705,8 +705,8 @@ IS(MERON_LOG_WARNING == 1, "MERON_LOG_WARNING was 1");
 IS(MERON_LOG_INFO == 2, "MERON_LOG_INFO was 2");
 
 HAS_TYPE((meron_reduce_op)0, int32_t, "meron_reduce_op was int32_t");
-IS(MERON_SUM == 0, "MERON_SUM was 0");
-IS(MERON_MEAN == 1, "MERON_MEAN was 1");
+IS(MERON_REDUCE_OP_SUM == 0, "MERON_REDUCE_OP_SUM was 0");
+IS(MERON_REDUCE_OP_MEAN == 1, "MERON_REDUCE_OP_MEAN was 1");
 
 HAS_TYPE((meron_codec)0, int32_t, "meron_codec was int32_t");
 IS(MERON_CODEC_NONE == 0, "MERON_CODEC_NONE was 0");
@@ -715,44 +715,44 @@ IS(MERON_CODEC_INT8 == 2, "MERON_CODEC_INT8 was 2");
 IS(MERON_CODEC_INT4 == 3, "MERON_CODEC_INT4 was 3");
 
 HAS_TYPE((meron_unit_state)0, int32_t, "meron_unit_state was int32_t");
-IS(MERON_UNIT_PARTITIONED == 0, "MERON_UNIT_PARTITIONED was 0");
-IS(MERON_UNIT_GATHERING == 1, "MERON_UNIT_GATHERING was 1");
-IS(MERON_UNIT_AVAILABLE == 2, "MERON_UNIT_AVAILABLE was 2");
-IS(MERON_UNIT_UPDATING == 3, "MERON_UNIT_UPDATING was 3");
+IS(MERON_UNIT_STATE_PARTITIONED == 0, "MERON_UNIT_STATE_PARTITIONED was 0");
+IS(MERON_UNIT_STATE_GATHERING == 1, "MERON_UNIT_STATE_GATHERING was 1");
+IS(MERON_UNIT_STATE_AVAILABLE == 2, "MERON_UNIT_STATE_AVAILABLE was 2");
+IS(MERON_UNIT_STATE_UPDATING == 3, "MERON_UNIT_STATE_UPDATING was 3");
 
 HAS_TYPE((meron_optimizer_kind)0, int32_t, "meron_optimizer_kind was int32_t");
-IS(MERON_ADAMW == 0, "MERON_ADAMW was 0");
-IS(MERON_ADAM == 1, "MERON_ADAM was 1");
-IS(MERON_ADAGRAD == 2, "MERON_ADAGRAD was 2");
-IS(MERON_LION == 3, "MERON_LION was 3");
-IS(MERON_SGD == 4, "MERON_SGD was 4");
+IS(MERON_OPTIMIZER_ADAMW == 0, "MERON_OPTIMIZER_ADAMW was 0");
+IS(MERON_OPTIMIZER_ADAM == 1, "MERON_OPTIMIZER_ADAM was 1");
+IS(MERON_OPTIMIZER_ADAGRAD == 2, "MERON_OPTIMIZER_ADAGRAD was 2");
+IS(MERON_OPTIMIZER_LION == 3, "MERON_OPTIMIZER_LION was 3");
+IS(MERON_OPTIMIZER_SGD == 4, "MERON_OPTIMIZER_SGD was 4");
 
 HAS_TYPE((meron_optimizer_state)0, int32_t, "meron_optimizer_state was int32_t");
-IS(MERON_STATE_MASTER == 0, "MERON_STATE_MASTER was 0");
-IS(MERON_STATE_EXP_AVG == 1, "MERON_STATE_EXP_AVG was 1");
-IS(MERON_STATE_EXP_AVG_SQ == 2, "MERON_STATE_EXP_AVG_SQ was 2");
+IS(MERON_OPTIMIZER_STATE_MASTER == 0, "MERON_OPTIMIZER_STATE_MASTER was 0");
+IS(MERON_OPTIMIZER_STATE_EXP_AVG == 1, "MERON_OPTIMIZER_STATE_EXP_AVG was 1");
+IS(MERON_OPTIMIZER_STATE_EXP_AVG_SQ == 2, "MERON_OPTIMIZER_STATE_EXP_AVG_SQ was 2");
 
 HAS_TYPE((meron_checkpoint_text_kind)0, int32_t, "meron_checkpoint_text_kind was int32_t");
-IS(MERON_CHECKPOINT_PATH == 0, "MERON_CHECKPOINT_PATH was 0");
-IS(MERON_CHECKPOINT_EXTRA == 1, "MERON_CHECKPOINT_EXTRA was 1");
-IS(MERON_CHECKPOINT_MISSING == 2, "MERON_CHECKPOINT_MISSING was 2");
-IS(MERON_CHECKPOINT_UNEXPECTED == 3, "MERON_CHECKPOINT_UNEXPECTED was 3");
-IS(MERON_CHECKPOINT_MANIFEST == 4, "MERON_CHECKPOINT_MANIFEST was 4");
-IS(MERON_CHECKPOINT_PASSED_OVER == 5, "MERON_CHECKPOINT_PASSED_OVER was 5");
+IS(MERON_CHECKPOINT_TEXT_PATH == 0, "MERON_CHECKPOINT_TEXT_PATH was 0");
+IS(MERON_CHECKPOINT_TEXT_EXTRA == 1, "MERON_CHECKPOINT_TEXT_EXTRA was 1");
+IS(MERON_CHECKPOINT_TEXT_MISSING == 2, "MERON_CHECKPOINT_TEXT_MISSING was 2");
+IS(MERON_CHECKPOINT_TEXT_UNEXPECTED == 3, "MERON_CHECKPOINT_TEXT_UNEXPECTED was 3");
+IS(MERON_CHECKPOINT_TEXT_MANIFEST == 4, "MERON_CHECKPOINT_TEXT_MANIFEST was 4");
+IS(MERON_CHECKPOINT_TEXT_PASSED_OVER == 5, "MERON_CHECKPOINT_TEXT_PASSED_OVER was 5");
 
 HAS_TYPE((meron_gather_mode)0, int32_t, "meron_gather_mode was int32_t");
 IS(MERON_GATHER_VIEW == 0, "MERON_GATHER_VIEW was 0");
 IS(MERON_GATHER_COPY == 1, "MERON_GATHER_COPY was 1");
 IS(MERON_GATHER_INTO == 2, "MERON_GATHER_INTO was 2");
 
-HAS_TYPE((meron_gather_place)0, int32_t, "meron_gather_place was int32_t");
-IS(MERON_PLACE_DEVICE == 0, "MERON_PLACE_DEVICE was 0");
-IS(MERON_PLACE_HOST == 1, "MERON_PLACE_HOST was 1");
+HAS_TYPE((meron_tier)0, int32_t, "meron_tier was int32_t");
+IS(MERON_TIER_DEVICE == 0, "MERON_TIER_DEVICE was 0");
+IS(MERON_TIER_HOST == 1, "MERON_TIER_HOST was 1");
 
 HAS_TYPE((meron_io_backend)0, int32_t, "meron_io_backend was int32_t");
-IS(MERON_IO_AUTO == 0, "MERON_IO_AUTO was 0");
-IS(MERON_IO_URING == 1, "MERON_IO_URING was 1");
-IS(MERON_IO_THREADS == 2, "MERON_IO_THREADS was 2");
+IS(MERON_IO_BACKEND_AUTO == 0, "MERON_IO_BACKEND_AUTO was 0");
+IS(MERON_IO_BACKEND_URING == 1, "MERON_IO_BACKEND_URING was 1");
+IS(MERON_IO_BACKEND_THREADS == 2, "MERON_IO_BACKEND_THREADS was 2");
 
 IS(MERON_RANK_NONE == -1, "MERON_RANK_NONE was -1");
 IS(MERON_TIMEOUT_DEFAULT == -1, "MERON_TIMEOUT_DEFAULT was -1");

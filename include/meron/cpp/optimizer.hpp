@@ -71,7 +71,7 @@ class Optimizer : public Handle<meron_optimizer, meron_optimizer_release>,
     return View(detail::receive(meron_optimizer_state_view, handle(), param.handle(),
                                 static_cast<meron_optimizer_state>(which)));
   }
-  // Copies this rank's shard of a state, from any tier and dtype, into `owned_count` floats (see
+  // Copies this rank's shard of a state, from any tier and dtype, into `shard_count` floats (see
   // the param's info). Blocks on this rank's drive if states are on nvme.
   void read_state(const Param& param, OptimizerState which, Span<float> out) const {
     detail::call(meron_optimizer_read_state, out.data(), out.size(), handle(), param.handle(),
@@ -80,7 +80,7 @@ class Optimizer : public Handle<meron_optimizer, meron_optimizer_release>,
   std::vector<float> read_state(const Param& param, OptimizerState which) const {
     std::vector<float> out;
     try {
-      out.resize(param.info().owned_count);
+      out.resize(param.info().shard_count);
     } catch (const std::bad_alloc&) {
       detail::raise_no_memory();
     }

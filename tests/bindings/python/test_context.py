@@ -83,7 +83,7 @@ def test_close_is_idempotent_and_everything_raises_after_it(alone: meron.Context
         lambda: alone.world.barrier(),
         lambda: alone.world.status(),
         lambda: alone.world.abort(),
-        lambda: param.owned,
+        lambda: param.shard_range,
         lambda: unit.info(),
         lambda: unit.gather(),
         lambda: unit.gradient(param),

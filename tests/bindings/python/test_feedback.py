@@ -63,7 +63,7 @@ class Trained:
         return self.whole()
 
     def whole(self) -> np.ndarray:
-        own = self.param.owned
+        own = self.param.shard_range
         sums = np.zeros(self.param.size, np.float32)
         sums[own.start : own.stop] = self.unit.reduced(self.param)
         if own.stop - own.start < self.param.size:

@@ -22,7 +22,7 @@ def everything(ctx: meron.Context) -> dict[str, tuple[Any, Callable[[Any], Any]]
     gather = unit.gather()
     return {
         "Context": (ctx, lambda it: it.stats()),
-        "Param": (param, lambda it: it.owned),
+        "Param": (param, lambda it: it.shard_range),
         "Unit": (unit, lambda it: it.info()),
         "Optimizer": (ctx.adamw([unit]), lambda it: it.lr),
         "Group": (ctx.group([0]), lambda it: it.barrier()),

@@ -41,11 +41,11 @@ TEST(Options, StartFromTheInitialValues) {
   };
   const meron_workload workload = MERON_WORKLOAD_INIT;
   const meron_reduce_options reduce = MERON_REDUCE_OPTIONS_INIT;
-  const meron_optimizer_options adamw = MERON_ADAMW_INIT;
-  const meron_optimizer_options adam = MERON_ADAM_INIT;
-  const meron_optimizer_options adagrad = MERON_ADAGRAD_INIT;
-  const meron_optimizer_options lion = MERON_LION_INIT;
-  const meron_optimizer_options sgd = MERON_SGD_INIT;
+  const meron_optimizer_options adamw = MERON_OPTIMIZER_ADAMW_INIT;
+  const meron_optimizer_options adam = MERON_OPTIMIZER_ADAM_INIT;
+  const meron_optimizer_options adagrad = MERON_OPTIMIZER_ADAGRAD_INIT;
+  const meron_optimizer_options lion = MERON_OPTIMIZER_LION_INIT;
+  const meron_optimizer_options sgd = MERON_OPTIMIZER_SGD_INIT;
   EXPECT_TRUE(same(Workload{}.raw(), workload));
   EXPECT_TRUE(same(ReduceOptions{}.raw(), reduce));
   const meron_optimizer_group group = MERON_OPTIMIZER_GROUP_INIT;
@@ -140,7 +140,7 @@ TEST(Use, FromARegistrationToAStep) {
   EXPECT_EQ(24U, weight.size());
   EXPECT_EQ(0U, scale.info().dims);
   const Unit unit = context.unit("layer", {weight, bias, scale});
-  EXPECT_EQ(MERON_UNIT_PARTITIONED, unit.info().state);
+  EXPECT_EQ(MERON_UNIT_STATE_PARTITIONED, unit.info().state);
 
   Update writing = update({unit});
   for (float& x : writing.view(weight).as<float>()) x = 2;

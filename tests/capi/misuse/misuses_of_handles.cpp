@@ -96,7 +96,8 @@ std::vector<Place> group_places() {
       PLACE(group, meron_group_abort, it, "never"),
       PLACE(group, meron_barrier_begin, &out.future, it),
       PLACE(group, meron_broadcast_begin, &out.future, it, memory, 16, 0),
-      PLACE(group, meron_all_reduce_begin, &out.future, it, memory, 4, MERON_F32, MERON_SUM),
+      PLACE(group, meron_all_reduce_begin, &out.future, it, memory, 4, MERON_F32,
+            MERON_REDUCE_OP_SUM),
       PLACE(group, meron_group_release, it),
   };
 }
@@ -124,9 +125,12 @@ std::vector<Place> param_places() {
       PLACE(param, meron_gradient_view, &out.view, it, 0),
       PLACE(param, meron_reduced_view, &out.view, it),
       PLACE(param, meron_schedule_view, &out.view, o.schedule, it),
-      PLACE(param, meron_optimizer_state_view, &out.view, o.a->optimizer, it, MERON_STATE_EXP_AVG),
-      PLACE(param, meron_optimizer_read_state, memory, 5, o.a->optimizer, it, MERON_STATE_EXP_AVG),
-      PLACE(param, meron_optimizer_write_state, o.a->optimizer, it, MERON_STATE_EXP_AVG, memory, 5),
+      PLACE(param, meron_optimizer_state_view, &out.view, o.a->optimizer, it,
+            MERON_OPTIMIZER_STATE_EXP_AVG),
+      PLACE(param, meron_optimizer_read_state, memory, 5, o.a->optimizer, it,
+            MERON_OPTIMIZER_STATE_EXP_AVG),
+      PLACE(param, meron_optimizer_write_state, o.a->optimizer, it, MERON_OPTIMIZER_STATE_EXP_AVG,
+            memory, 5),
       PLACE(param, meron_optimizer_add_group, &out.group_number, o.a->optimizer, &it, 1, &kGroup),
       {"meron_reduce_begin (source)", Kind::param,
        [](Objects& o, uint64_t bad) {
@@ -192,11 +196,11 @@ std::vector<Place> operation_places() {
       PLACE(optimizer, meron_optimizer_step_begin, &out.future, it),
       PLACE(optimizer, meron_optimizer_get_info, &out.optimizer_info, it),
       PLACE(optimizer, meron_optimizer_state_view, &out.view, it, o.a->params[0],
-            MERON_STATE_EXP_AVG),
+            MERON_OPTIMIZER_STATE_EXP_AVG),
       PLACE(optimizer, meron_optimizer_read_state, memory, 5, it, o.a->params[1],
-            MERON_STATE_EXP_AVG),
-      PLACE(optimizer, meron_optimizer_write_state, it, o.a->params[1], MERON_STATE_EXP_AVG, memory,
-            5),
+            MERON_OPTIMIZER_STATE_EXP_AVG),
+      PLACE(optimizer, meron_optimizer_write_state, it, o.a->params[1],
+            MERON_OPTIMIZER_STATE_EXP_AVG, memory, 5),
       PLACE(optimizer, meron_optimizer_add_group, &out.group_number, it, &o.a->params[0], 1,
             &kGroup),
       PLACE(optimizer, meron_optimizer_set_group, it, 0, &kGroup),
@@ -241,7 +245,7 @@ std::vector<Place> checkpoint_places() {
       PLACE(context, meron_checkpoint_wait_copied, it, 0),
       PLACE(context, meron_checkpoint_get_progress, &out.progress, it),
       PLACE(checkpoint, meron_checkpoint_get_info, &out.checkpoint_info, it),
-      PLACE(checkpoint, meron_checkpoint_text, &out.name, it, MERON_CHECKPOINT_PATH),
+      PLACE(checkpoint, meron_checkpoint_text, &out.name, it, MERON_CHECKPOINT_TEXT_PATH),
       PLACE(checkpoint, meron_checkpoint_read, memory, 4, it, nullptr, "u0.a", 0, 1),
       PLACE(checkpoint, meron_checkpoint_release, it),
   };
@@ -307,15 +311,15 @@ std::vector<Misuse> misuses_of_handles() {
   }));
   all.push_back(foreign("meron_optimizer_state_view", refused, [](Objects& o) {
     return FAILURE_OF(meron_optimizer_state_view, &out.view, o.a->optimizer, o.b->params[0],
-                      MERON_STATE_EXP_AVG);
+                      MERON_OPTIMIZER_STATE_EXP_AVG);
   }));
   all.push_back(foreign("meron_optimizer_read_state", refused, [](Objects& o) {
     return FAILURE_OF(meron_optimizer_read_state, memory, 5, o.a->optimizer, o.b->params[1],
-                      MERON_STATE_EXP_AVG);
+                      MERON_OPTIMIZER_STATE_EXP_AVG);
   }));
   all.push_back(foreign("meron_optimizer_write_state", refused, [](Objects& o) {
     return FAILURE_OF(meron_optimizer_write_state, o.a->optimizer, o.b->params[1],
-                      MERON_STATE_EXP_AVG, memory, 5);
+                      MERON_OPTIMIZER_STATE_EXP_AVG, memory, 5);
   }));
   all.push_back(foreign("meron_optimizer_add_group", refused, [](Objects& o) {
     const meron_param both[] = {o.a->params[0], o.b->params[1]};

@@ -103,28 +103,28 @@ std::vector<Misuse> misuses_of_creation() {
       bad_optimizer("nesterov of AdamW", [](meron_optimizer_options& o) { o.nesterov = 1; }),
       bad_optimizer("nesterov neither 0 nor 1",
                     [](meron_optimizer_options& o) {
-                      o = meron_optimizer_options MERON_SGD_INIT;
+                      o = meron_optimizer_options MERON_OPTIMIZER_SGD_INIT;
                       o.nesterov = 2;
                     }),
       bad_optimizer("nesterov with dampening",
                     [](meron_optimizer_options& o) {
-                      o = meron_optimizer_options MERON_SGD_INIT;
+                      o = meron_optimizer_options MERON_OPTIMIZER_SGD_INIT;
                       o.nesterov = 1;
                       o.dampening = 0.5;
                     }),
       bad_optimizer("decay of AdamW's rate", [](meron_optimizer_options& o) { o.lr_decay = 0.5; }),
       bad_optimizer("negative decay of the rate",
                     [](meron_optimizer_options& o) {
-                      o = meron_optimizer_options MERON_ADAGRAD_INIT;
+                      o = meron_optimizer_options MERON_OPTIMIZER_ADAGRAD_INIT;
                       o.lr_decay = -0.5;
                     }),
       bad_optimizer("decay of the rate is no number",
                     [](meron_optimizer_options& o) {
-                      o = meron_optimizer_options MERON_ADAGRAD_INIT;
+                      o = meron_optimizer_options MERON_OPTIMIZER_ADAGRAD_INIT;
                       o.lr_decay = kNan;
                     }),
       bad_optimizer("another rule's defaults",
-                    [](meron_optimizer_options& o) { o.kind = MERON_SGD; }),
+                    [](meron_optimizer_options& o) { o.kind = MERON_OPTIMIZER_SGD; }),
       bad_optimizer("not initialized", [](meron_optimizer_options& o) { o.defaults_of = 0; }),
       bad_optimizer("defaults of no rule", [](meron_optimizer_options& o) { o.defaults_of = 6; }),
       misuse("meron_optimizer_set_learning_rate: impossible", MERON_E_ARGUMENT,
@@ -233,7 +233,7 @@ std::vector<Misuse> misuses_of_states() {
       misuse("meron_optimizer_state_view: param of no optimizer", MERON_E_ARGUMENT,
              [](Objects& o, Random&) {
                return FAILURE_OF(meron_optimizer_state_view, &view, o.a->optimizer, o.half,
-                                 MERON_STATE_MASTER);
+                                 MERON_OPTIMIZER_STATE_MASTER);
              }),
       misuse("meron_optimizer_read_state: unknown state", MERON_E_ARGUMENT,
              [](Objects& o, Random& random) {
@@ -243,13 +243,13 @@ std::vector<Misuse> misuses_of_states() {
       misuse("meron_optimizer_read_state: param of no optimizer", MERON_E_ARGUMENT,
              [](Objects& o, Random&) {
                return FAILURE_OF(meron_optimizer_read_state, memory, 6, o.a->optimizer, o.half,
-                                 MERON_STATE_EXP_AVG);
+                                 MERON_OPTIMIZER_STATE_EXP_AVG);
              }),
       misuse("meron_optimizer_read_state: another count", MERON_E_ARGUMENT,
              [](Objects& o, Random& random) {
                const std::vector<uint64_t> counts = {0, 1, kOwned - 1, kOwned + 1, UINT64_MAX};
                return FAILURE_OF(meron_optimizer_read_state, memory, random.pick(counts),
-                                 o.a->optimizer, o.a->params[0], MERON_STATE_EXP_AVG);
+                                 o.a->optimizer, o.a->params[0], MERON_OPTIMIZER_STATE_EXP_AVG);
              }),
       misuse("meron_optimizer_write_state: unknown state", MERON_E_ARGUMENT,
              [](Objects& o, Random& random) {
@@ -259,18 +259,18 @@ std::vector<Misuse> misuses_of_states() {
       misuse("meron_optimizer_write_state: param of no optimizer", MERON_E_ARGUMENT,
              [](Objects& o, Random&) {
                return FAILURE_OF(meron_optimizer_write_state, o.a->optimizer, o.half,
-                                 MERON_STATE_EXP_AVG, memory, 6);
+                                 MERON_OPTIMIZER_STATE_EXP_AVG, memory, 6);
              }),
       misuse("meron_optimizer_write_state: another count", MERON_E_ARGUMENT,
              [](Objects& o, Random& random) {
                const std::vector<uint64_t> counts = {0, 1, kOwned - 1, kOwned + 1, UINT64_MAX};
                return FAILURE_OF(meron_optimizer_write_state, o.a->optimizer, o.a->params[0],
-                                 MERON_STATE_EXP_AVG_SQ, memory, random.pick(counts));
+                                 MERON_OPTIMIZER_STATE_EXP_AVG_SQ, memory, random.pick(counts));
              }),
       misuse("meron_optimizer_write_state: master that is the param", MERON_E_ARGUMENT,
              [](Objects& o, Random&) {
                return FAILURE_OF(meron_optimizer_write_state, o.a->optimizer, o.a->params[0],
-                                 MERON_STATE_MASTER, memory, kOwned);
+                                 MERON_OPTIMIZER_STATE_MASTER, memory, kOwned);
              }),
   };
 }

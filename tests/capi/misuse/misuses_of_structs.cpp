@@ -89,7 +89,7 @@ std::vector<Misuse> misuses_of_structs() {
       bad_init<meron_optimizer_options>("meron_optimizer_rule_init",
                                         [](meron_optimizer_options* options, size_t size) {
                                           return FAILURE_OF(meron_optimizer_rule_init, options,
-                                                            size, MERON_LION);
+                                                            size, MERON_OPTIMIZER_LION);
                                         }),
       {"meron_optimizer_rule_init: unknown kind",
        {MERON_E_ARGUMENT},

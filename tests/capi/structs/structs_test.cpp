@@ -20,11 +20,13 @@ struct Rule {
 };
 // -1: the rule has no such number.
 const Rule kRules[] = {
-    {"AdamW", "MERON_ADAMW_INIT", MERON_ADAMW_INIT, 1e-3, 0.9, 0.999, 1e-8, 0.01},
-    {"Adam", "MERON_ADAM_INIT", MERON_ADAM_INIT, 1e-3, 0.9, 0.999, 1e-8, 0.0},
-    {"Adagrad", "MERON_ADAGRAD_INIT", MERON_ADAGRAD_INIT, 1e-2, -1, -1, 1e-10, 0.0},
-    {"Lion", "MERON_LION_INIT", MERON_LION_INIT, 1e-4, 0.9, 0.99, -1, 0.0},
-    {"SGD", "MERON_SGD_INIT", MERON_SGD_INIT, 1e-3, 0.0, -1, -1, 0.0},
+    {"AdamW", "MERON_OPTIMIZER_ADAMW_INIT", MERON_OPTIMIZER_ADAMW_INIT, 1e-3, 0.9, 0.999, 1e-8,
+     0.01},
+    {"Adam", "MERON_OPTIMIZER_ADAM_INIT", MERON_OPTIMIZER_ADAM_INIT, 1e-3, 0.9, 0.999, 1e-8, 0.0},
+    {"Adagrad", "MERON_OPTIMIZER_ADAGRAD_INIT", MERON_OPTIMIZER_ADAGRAD_INIT, 1e-2, -1, -1, 1e-10,
+     0.0},
+    {"Lion", "MERON_OPTIMIZER_LION_INIT", MERON_OPTIMIZER_LION_INIT, 1e-4, 0.9, 0.99, -1, 0.0},
+    {"SGD", "MERON_OPTIMIZER_SGD_INIT", MERON_OPTIMIZER_SGD_INIT, 1e-3, 0.0, -1, -1, 0.0},
 };
 
 template <class Options>
@@ -127,12 +129,12 @@ TEST_F(Structs, RefusesTheDefaultsOfAnotherRule) {
 TEST_F(Structs, RefusesOptionsOfZerosAndNamesTheMacro) {
   meron_optimizer optimizer{};
   auto options = zeros<meron_optimizer_options>();
-  refused(create(&optimizer, options), {"not initialized", "MERON_ADAMW_INIT"});
+  refused(create(&optimizer, options), {"not initialized", "MERON_OPTIMIZER_ADAMW_INIT"});
   options.epsilon = 1e-8;  // all that its values lack: it would train with a rate of 0
-  refused(create(&optimizer, options), {"not initialized", "MERON_ADAMW_INIT"});
-  options.kind = MERON_SGD;
+  refused(create(&optimizer, options), {"not initialized", "MERON_OPTIMIZER_ADAMW_INIT"});
+  options.kind = MERON_OPTIMIZER_SGD;
   options.learning_rate = 0.1;
-  refused(create(&optimizer, options), {"not initialized", "MERON_SGD_INIT"});
+  refused(create(&optimizer, options), {"not initialized", "MERON_OPTIMIZER_SGD_INIT"});
 
   meron_schedule schedule{};
   const auto limits = zeros<meron_schedule_options>();

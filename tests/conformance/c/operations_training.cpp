@@ -56,7 +56,7 @@ Sources sources_of(Session& session, const Statement& statement) {
 meron_reduce_options options_of(const Statement& statement) {
   meron_reduce_options options{};
   call(meron_reduce_options_init, &options, sizeof options);
-  options.op = statement.get("op", "mean") == "sum" ? MERON_SUM : MERON_MEAN;
+  options.op = statement.get("op", "mean") == "sum" ? MERON_REDUCE_OP_SUM : MERON_REDUCE_OP_MEAN;
   options.boundary = static_cast<uint32_t>(statement.number("boundary", 1));
   options.divisor = statement.number("divisor", 1);
   return options;
@@ -107,11 +107,11 @@ void discard(Session& session, const Statement& statement) {
 }
 
 meron_optimizer_kind kind_of(const std::string& name) {
-  if (name == "adamw") return MERON_ADAMW;
-  if (name == "adam") return MERON_ADAM;
-  if (name == "adagrad") return MERON_ADAGRAD;
-  if (name == "lion") return MERON_LION;
-  if (name == "sgd") return MERON_SGD;
+  if (name == "adamw") return MERON_OPTIMIZER_ADAMW;
+  if (name == "adam") return MERON_OPTIMIZER_ADAM;
+  if (name == "adagrad") return MERON_OPTIMIZER_ADAGRAD;
+  if (name == "lion") return MERON_OPTIMIZER_LION;
+  if (name == "sgd") return MERON_OPTIMIZER_SGD;
   return static_cast<meron_optimizer_kind>(to_integer(name));
 }
 
@@ -240,9 +240,9 @@ void set_param_steps(Session& session, const Statement& statement) {
 }
 
 meron_optimizer_state state_of(const std::string& name) {
-  if (name == "master") return MERON_STATE_MASTER;
-  if (name == "exp_avg") return MERON_STATE_EXP_AVG;
-  if (name == "exp_avg_sq") return MERON_STATE_EXP_AVG_SQ;
+  if (name == "master") return MERON_OPTIMIZER_STATE_MASTER;
+  if (name == "exp_avg") return MERON_OPTIMIZER_STATE_EXP_AVG;
+  if (name == "exp_avg_sq") return MERON_OPTIMIZER_STATE_EXP_AVG_SQ;
   throw Malformed{"unknown state '" + name + "'"};
 }
 
@@ -263,7 +263,7 @@ void state(Session& session, const Statement& statement) {
 }
 
 uint64_t count_of(const Statement& statement, const meron_param_info& info) {
-  return static_cast<uint64_t>(statement.number("count", static_cast<double>(info.owned_count)));
+  return static_cast<uint64_t>(statement.number("count", static_cast<double>(info.shard_count)));
 }
 
 void state_read(Session& session, const Statement& statement) {
@@ -272,7 +272,7 @@ void state_read(Session& session, const Statement& statement) {
   std::vector<float> out(count_of(statement, info), -1.0f);
   call(meron_optimizer_read_state, out.data(), out.size(),
        session.find<Optimizer>(statement.name).handle, param, state_of(statement.get("state")));
-  session.check_data(statement, MERON_F32, out.data(), out.size(), info.owned_offset);
+  session.check_data(statement, MERON_F32, out.data(), out.size(), info.shard_offset);
 }
 
 void offload(Session& session, const Statement& statement) {
@@ -290,7 +290,7 @@ void state_write(Session& session, const Statement& statement) {
   const meron_param_info info = info_of(param);
   const uint64_t count = count_of(statement, info);
   const std::vector<std::byte> data =
-      stored(session.values(statement.get("with")), MERON_F32, count, info.owned_offset);
+      stored(session.values(statement.get("with")), MERON_F32, count, info.shard_offset);
   call(meron_optimizer_write_state, session.find<Optimizer>(statement.name).handle, param,
        state_of(statement.get("state")), reinterpret_cast<const float*>(data.data()), count);
 }

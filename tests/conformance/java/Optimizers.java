@@ -215,21 +215,21 @@ final class Optimizers {
     private static void stateRead(Session session, Table.Statement statement) {
         final Param param = session.find(Param.class, statement.wanted("param"));
         final Optimizer optimizer = session.find(Optimizer.class, statement.name);
-        final int count = (int) statement.number("count", param.ownedCount());
+        final int count = (int) statement.number("count", param.shardCount());
         final ByteBuffer out = session.values.buffer("fill:-1", Dtype.F32, count);
         if (statement.get("count") != null) {
             optimizer.readState(param, stateOf(statement), out.asFloatBuffer());
         } else {
             out.asFloatBuffer().put(optimizer.readState(param, stateOf(statement)));
         }
-        session.values.checkData(statement, out, Dtype.F32, param.ownedOffset());
+        session.values.checkData(statement, out, Dtype.F32, param.shardOffset());
     }
 
     private static void stateWrite(Session session, Table.Statement statement) {
         final Param param = session.find(Param.class, statement.wanted("param"));
-        final int count = (int) statement.number("count", param.ownedCount());
+        final int count = (int) statement.number("count", param.shardCount());
         final double[] values =
-                session.values.of(statement.wanted("with"), count, param.ownedOffset());
+                session.values.of(statement.wanted("with"), count, param.shardOffset());
         final float[] data = new float[count];
         for (int k = 0; k < count; ++k) data[k] = (float) values[k];
         session.find(Optimizer.class, statement.name).writeState(param, stateOf(statement), data);

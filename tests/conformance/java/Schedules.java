@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 import java.time.Duration;
-import org.meron.GatherPlace;
+import org.meron.Tier;
 import org.meron.Param;
 import org.meron.Schedule;
 import org.meron.ScheduleOptions;
@@ -50,7 +50,7 @@ final class Schedules {
         if (statement.get("persist_total") != null) {
             options.persistTotalElements((long) statement.number("persist_total", 0));
         }
-        if ("device".equals(statement.get("place"))) options.place(GatherPlace.DEVICE);
+        if ("device".equals(statement.get("tier"))) options.tier(Tier.DEVICE);
         session.keep(statement.name,
                 session.context().schedule(options, session.units(statement)));
     }

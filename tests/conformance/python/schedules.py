@@ -41,9 +41,9 @@ def schedule(session: Session, statement: Statement) -> None:
         for key, own in LIMITS.items()
         if statement.get(key) is not None
     }
-    place = statement.get("place") or "host"
+    tier = statement.get("tier") or "host"
     units = session.units(statement)
-    session.keep(statement.name, session.context().schedule(units, place=place, **limits))
+    session.keep(statement.name, session.context().schedule(units, tier=tier, **limits))
 
 
 @operation

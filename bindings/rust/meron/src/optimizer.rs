@@ -219,7 +219,7 @@ impl Optimizer {
     }
 
     /// A copy of this rank's shard of a state of `param`, from any tier and dtype: the elements of
-    /// [`owned`](Param::owned).
+    /// [`shard_range`](Param::shard_range).
     ///
     /// Blocks on this rank's drive if states are on nvme.
     ///
@@ -232,8 +232,8 @@ impl Optimizer {
         let _open = self.shared.open()?;
         // The master of f32 is the param itself, which an update writes.
         let _in_use = InUse::begin_all(&self.units, Use::ReadValues)?;
-        let owned = param.owned()?;
-        let mut values = vec![0.0; (owned.end - owned.start) as usize];
+        let shard_range = param.shard_range()?;
+        let mut values = vec![0.0; (shard_range.end - shard_range.start) as usize];
         // SAFETY: `count` elements may be written, during the call.
         check(|err| unsafe {
             let (first, count) = (values.as_mut_ptr(), values.len() as u64);

@@ -18,7 +18,7 @@ use crate::handle::Owned;
 use crate::home::{ForCall, Open, Shared};
 use crate::param::Param;
 use crate::unit::{home_of, raw_units, Unit};
-use crate::values::{Place, ScheduleInfo, ScheduleOptions};
+use crate::values::{ScheduleInfo, ScheduleOptions, Tier};
 use crate::view::View;
 
 /// Shared state of a schedule and the uses of its units. The handle is released with the last of
@@ -80,7 +80,7 @@ impl Schedule {
         let shared = home_of(units).unwrap_or(shared);
         shared.require_open()?;
         let handles = raw_units(units);
-        let on_device = options.place == Place::Device && shared.memory == Memory::Device;
+        let on_device = options.tier == Tier::Device && shared.memory == Memory::Device;
         let options = options.raw();
         // SAFETY: handles and options are only read, during the call.
         let handle = receive(sys::meron_schedule::default(), |out, err| unsafe {
@@ -228,7 +228,7 @@ impl Entered {
                 sys::MERON_E_UNSUPPORTED,
                 param.name(),
                 "the tensor is in a device's memory, which the host cannot read",
-                "take its device_pointer, or make the schedule with Place::Host",
+                "take its device_pointer, or make the schedule with Tier::Host",
             ));
         }
         // SAFETY: the unit stays entered until `self` is dropped, which prevents writes of the

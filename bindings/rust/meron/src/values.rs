@@ -54,14 +54,14 @@ pub enum ReduceOp {
 impl ReduceOp {
     pub(crate) fn code(self) -> sys::meron_reduce_op {
         match self {
-            ReduceOp::Sum => sys::MERON_SUM,
-            ReduceOp::Mean => sys::MERON_MEAN,
+            ReduceOp::Sum => sys::MERON_REDUCE_OP_SUM,
+            ReduceOp::Mean => sys::MERON_REDUCE_OP_MEAN,
         }
     }
 
     pub(crate) fn of(code: sys::meron_reduce_op) -> ReduceOp {
         match code {
-            sys::MERON_SUM => ReduceOp::Sum,
+            sys::MERON_REDUCE_OP_SUM => ReduceOp::Sum,
             _ => ReduceOp::Mean,
         }
     }
@@ -126,20 +126,20 @@ pub enum Activity {
 impl Activity {
     pub(crate) fn code(self) -> sys::meron_unit_state {
         match self {
-            Activity::Partitioned => sys::MERON_UNIT_PARTITIONED,
-            Activity::Gathering => sys::MERON_UNIT_GATHERING,
-            Activity::Available => sys::MERON_UNIT_AVAILABLE,
-            Activity::Updating => sys::MERON_UNIT_UPDATING,
+            Activity::Partitioned => sys::MERON_UNIT_STATE_PARTITIONED,
+            Activity::Gathering => sys::MERON_UNIT_STATE_GATHERING,
+            Activity::Available => sys::MERON_UNIT_STATE_AVAILABLE,
+            Activity::Updating => sys::MERON_UNIT_STATE_UPDATING,
             Activity::Other(other) => other,
         }
     }
 
     pub(crate) fn of(code: sys::meron_unit_state) -> Activity {
         match code {
-            sys::MERON_UNIT_PARTITIONED => Activity::Partitioned,
-            sys::MERON_UNIT_GATHERING => Activity::Gathering,
-            sys::MERON_UNIT_AVAILABLE => Activity::Available,
-            sys::MERON_UNIT_UPDATING => Activity::Updating,
+            sys::MERON_UNIT_STATE_PARTITIONED => Activity::Partitioned,
+            sys::MERON_UNIT_STATE_GATHERING => Activity::Gathering,
+            sys::MERON_UNIT_STATE_AVAILABLE => Activity::Available,
+            sys::MERON_UNIT_STATE_UPDATING => Activity::Updating,
             other => Activity::Other(other),
         }
     }
@@ -161,25 +161,25 @@ pub enum State {
 impl State {
     pub(crate) fn code(self) -> sys::meron_optimizer_state {
         match self {
-            State::Master => sys::MERON_STATE_MASTER,
-            State::ExpAvg => sys::MERON_STATE_EXP_AVG,
-            State::ExpAvgSq => sys::MERON_STATE_EXP_AVG_SQ,
+            State::Master => sys::MERON_OPTIMIZER_STATE_MASTER,
+            State::ExpAvg => sys::MERON_OPTIMIZER_STATE_EXP_AVG,
+            State::ExpAvgSq => sys::MERON_OPTIMIZER_STATE_EXP_AVG_SQ,
         }
     }
 
     pub(crate) fn of(code: sys::meron_optimizer_state) -> State {
         match code {
-            sys::MERON_STATE_MASTER => State::Master,
-            sys::MERON_STATE_EXP_AVG => State::ExpAvg,
+            sys::MERON_OPTIMIZER_STATE_MASTER => State::Master,
+            sys::MERON_OPTIMIZER_STATE_EXP_AVG => State::ExpAvg,
             _ => State::ExpAvgSq,
         }
     }
 }
 
-/// Memory of a view.
+/// Memory of a view, by its tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
-pub enum Place {
+pub enum Tier {
     /// In the device's memory, if the context has a device; else the host's.
     Device,
     /// In the host's memory.
@@ -187,18 +187,18 @@ pub enum Place {
 }
 
 #[allow(dead_code)]
-impl Place {
-    pub(crate) fn code(self) -> sys::meron_gather_place {
+impl Tier {
+    pub(crate) fn code(self) -> sys::meron_tier {
         match self {
-            Place::Device => sys::MERON_PLACE_DEVICE,
-            Place::Host => sys::MERON_PLACE_HOST,
+            Tier::Device => sys::MERON_TIER_DEVICE,
+            Tier::Host => sys::MERON_TIER_HOST,
         }
     }
 
-    pub(crate) fn of(code: sys::meron_gather_place) -> Place {
+    pub(crate) fn of(code: sys::meron_tier) -> Tier {
         match code {
-            sys::MERON_PLACE_DEVICE => Place::Device,
-            _ => Place::Host,
+            sys::MERON_TIER_DEVICE => Tier::Device,
+            _ => Tier::Host,
         }
     }
 }
@@ -219,16 +219,16 @@ pub enum IoBackend {
 impl IoBackend {
     pub(crate) fn code(self) -> sys::meron_io_backend {
         match self {
-            IoBackend::Auto => sys::MERON_IO_AUTO,
-            IoBackend::IoUring => sys::MERON_IO_URING,
-            IoBackend::Threads => sys::MERON_IO_THREADS,
+            IoBackend::Auto => sys::MERON_IO_BACKEND_AUTO,
+            IoBackend::IoUring => sys::MERON_IO_BACKEND_URING,
+            IoBackend::Threads => sys::MERON_IO_BACKEND_THREADS,
         }
     }
 
     pub(crate) fn of(code: sys::meron_io_backend) -> IoBackend {
         match code {
-            sys::MERON_IO_AUTO => IoBackend::Auto,
-            sys::MERON_IO_URING => IoBackend::IoUring,
+            sys::MERON_IO_BACKEND_AUTO => IoBackend::Auto,
+            sys::MERON_IO_BACKEND_URING => IoBackend::IoUring,
             _ => IoBackend::Threads,
         }
     }
@@ -605,7 +605,7 @@ pub struct ScheduleOptions {
     /// Limit for all such units together, in their order at the creation; by default no limit.
     pub persist_total_elements: u64,
     /// Memory of views.
-    pub place: Place,
+    pub tier: Tier,
     /// For views on the device: this stream waits for an entered unit, and the unit's memory is
     /// released after the stream's queued work. It must live as long as the schedule.
     pub stream: Stream,
@@ -619,7 +619,7 @@ impl Default for ScheduleOptions {
             max_reuse_elements: 1000000000,
             persist_elements: 100000,
             persist_total_elements: u64::MAX,
-            place: Place::Host,
+            tier: Tier::Host,
             stream: Stream::default(),
         }
     }
@@ -665,8 +665,8 @@ impl ScheduleOptions {
 
     /// Memory of views.
     #[must_use]
-    pub fn place(mut self, value: Place) -> ScheduleOptions {
-        self.place = value;
+    pub fn tier(mut self, value: Tier) -> ScheduleOptions {
+        self.tier = value;
         self
     }
 
@@ -685,7 +685,7 @@ impl ScheduleOptions {
             max_reuse_elements: self.max_reuse_elements,
             persist_elements: self.persist_elements,
             persist_total_elements: self.persist_total_elements,
-            place: self.place.code(),
+            tier: self.tier.code(),
             stream: self.stream.as_raw(),
             ..sys::MERON_SCHEDULE_OPTIONS_INIT
         }
@@ -1094,7 +1094,7 @@ impl AdamW {
             epsilon: self.epsilon,
             weight_decay: self.weight_decay,
             max_norm: self.max_norm,
-            ..sys::MERON_ADAMW_INIT
+            ..sys::MERON_OPTIMIZER_ADAMW_INIT
         }
     }
 }
@@ -1181,7 +1181,7 @@ impl Adam {
             epsilon: self.epsilon,
             weight_decay: self.weight_decay,
             max_norm: self.max_norm,
-            ..sys::MERON_ADAM_INIT
+            ..sys::MERON_OPTIMIZER_ADAM_INIT
         }
     }
 }
@@ -1258,7 +1258,7 @@ impl Adagrad {
             weight_decay: self.weight_decay,
             max_norm: self.max_norm,
             lr_decay: self.lr_decay,
-            ..sys::MERON_ADAGRAD_INIT
+            ..sys::MERON_OPTIMIZER_ADAGRAD_INIT
         }
     }
 }
@@ -1334,7 +1334,7 @@ impl Lion {
             beta2: self.beta2,
             weight_decay: self.weight_decay,
             max_norm: self.max_norm,
-            ..sys::MERON_LION_INIT
+            ..sys::MERON_OPTIMIZER_LION_INIT
         }
     }
 }
@@ -1422,7 +1422,7 @@ impl Sgd {
             nesterov: u32::from(self.nesterov),
             weight_decay: self.weight_decay,
             max_norm: self.max_norm,
-            ..sys::MERON_SGD_INIT
+            ..sys::MERON_OPTIMIZER_SGD_INIT
         }
     }
 }

@@ -24,7 +24,7 @@ fn an_update_is_what_gathers_show() {
     let context = alone();
     let (param, unit) = table(&context);
     assert_eq!((param.name(), param.shape(), param.count()), ("table", &[8i64, 100][..], 800));
-    assert_eq!(param.owned().unwrap(), 0..800);
+    assert_eq!(param.shard_range().unwrap(), 0..800);
 
     let mut update = context.update(&[&unit]).unwrap();
     update.write(&param, &counting()).unwrap();
@@ -329,7 +329,7 @@ fn a_context_that_was_closed_says_so() {
     let barrier = world.barrier_begin().unwrap();
     context.close().unwrap();
     for error in [
-        param.owned().unwrap_err(),
+        param.shard_range().unwrap_err(),
         unit.info().unwrap_err(),
         unit.gather().err().unwrap(),
         unit.gather_copy().err().unwrap(),

@@ -60,7 +60,7 @@ public final class TrainTest {
             try (Update update = unit.update()) {
                 update.write(weight, Floats.ramp(N, 1));
                 final View part = update.view(bias);
-                Suite.equal(bias.ownedCount(), part.count());
+                Suite.equal(bias.shardCount(), part.count());
                 if (part.count() > 0) part.put(0, 7);
             }
             Suite.equal(1L, unit.version());
@@ -85,7 +85,7 @@ public final class TrainTest {
                 final double mean = (context.worldSize() + 1) / 2.0;
                 Suite.check(Math.abs(optimizer.norm() - mean * Math.sqrt(N)) < 1e-3, "norm");
                 final View moment = optimizer.state(weight, Optimizer.State.EXP_AVG);
-                Suite.equal(weight.ownedCount(), moment.count());
+                Suite.equal(weight.shardCount(), moment.count());
                 if (moment.count() > 0) {
                     Suite.check(Math.abs(moment.get(0) - 0.1 * mean) < 1e-6, "first moment");
                 }
@@ -300,7 +300,7 @@ public final class TrainTest {
             Arrays.fill(gradient, context.rank());
             unit.reduce(Map.of(weight, gradient), new ReduceOptions().op(ReduceOp.SUM)).finish();
             final View reduced = weight.reduced();
-            Suite.equal(weight.ownedCount(), reduced.count());
+            Suite.equal(weight.shardCount(), reduced.count());
             for (long i = 0; i < reduced.count(); ++i) Suite.equal(1f, reduced.get(i));
             unit.discard();
             Suite.fails(Status.STALE, () -> reduced.get(0));

@@ -129,11 +129,11 @@ fn optimizer(session: &mut Session, s: &Statement) -> Done {
 /// A rule that there is not, or options that are another rule's: the natural layer has no words for them.
 fn optimizer_raw(session: &Session, s: &Statement, kind: &str) -> Done {
     let defaults = match kind {
-        "adamw" => sys::MERON_ADAMW_INIT,
-        "adam" => sys::MERON_ADAM_INIT,
-        "adagrad" => sys::MERON_ADAGRAD_INIT,
-        "lion" => sys::MERON_LION_INIT,
-        "sgd" => sys::MERON_SGD_INIT,
+        "adamw" => sys::MERON_OPTIMIZER_ADAMW_INIT,
+        "adam" => sys::MERON_OPTIMIZER_ADAM_INIT,
+        "adagrad" => sys::MERON_OPTIMIZER_ADAGRAD_INIT,
+        "lion" => sys::MERON_OPTIMIZER_LION_INIT,
+        "sgd" => sys::MERON_OPTIMIZER_SGD_INIT,
         other => sys::meron_optimizer_options {
             kind: other.parse().map_err(|_| wrong(format!("{other} is no rule")))?,
             ..sys::MERON_OPTIMIZER_OPTIONS_INIT
@@ -220,14 +220,14 @@ fn state_read(session: &mut Session, s: &Statement) -> Done {
         let mut out = vec![0.0f32; s.number("count", 0)?];
         let (first, count, err) = (out.as_mut_ptr(), out.len() as u64, ptr::null_mut());
         let (optimizer, param) = (optimizer.as_raw(), param.as_raw());
-        let exp_avg = sys::MERON_STATE_EXP_AVG;
+        let exp_avg = sys::MERON_OPTIMIZER_STATE_EXP_AVG;
         // SAFETY: the buffer has `count` elements and outlives the call.
         return raw(unsafe {
             sys::meron_optimizer_read_state(first, count, optimizer, param, exp_avg, err)
         });
     }
     let values = Buffer::F32(optimizer.read_state(param, state)?);
-    compare(&values, s, param.owned()?.start, rank, ranks)
+    compare(&values, s, param.shard_range()?.start, rank, ranks)
 }
 
 fn state_write(session: &mut Session, s: &Statement) -> Done {
@@ -237,9 +237,9 @@ fn state_write(session: &mut Session, s: &Statement) -> Done {
         (Object::Optimizer(optimizer), param) => (optimizer, param),
         _ => return Err(wrong("that is no optimizer")),
     };
-    let owned = param.owned()?;
-    let count = s.number("count", (owned.end - owned.start) as usize)?;
-    match values.make(Dtype::F32, owned.start, count)? {
+    let shard_range = param.shard_range()?;
+    let count = s.number("count", (shard_range.end - shard_range.start) as usize)?;
+    match values.make(Dtype::F32, shard_range.start, count)? {
         Buffer::F32(values) => Ok(optimizer.write_state(param, state, &values)?),
         _ => Err(wrong("it is not f32")),
     }

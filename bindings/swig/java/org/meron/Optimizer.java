@@ -190,12 +190,12 @@ public final class Optimizer extends OptimizerMethods {
     }
 
     /**
-     * A copy of this rank's shard of a state of a param, from any tier and dtype: param.ownedCount()
+     * A copy of this rank's shard of a state of a param, from any tier and dtype: param.shardCount()
      * numbers, at most 2^29 - 1. Blocks on this rank's drive if states are on nvme. Throws ARGUMENT as
      * state, STATE (a step is pending), IO, CORRUPT.
      */
     public float[] readState(Param param, State state) {
-        final float[] out = new float[Math.toIntExact(param.ownedCount())];
+        final float[] out = new float[Math.toIntExact(param.shardCount())];
         final FloatBuffer buffer = ByteBuffer.allocateDirect(Math.multiplyExact(out.length, 4))
                 .order(ByteOrder.nativeOrder()).asFloatBuffer();
         readState(param, state, buffer);

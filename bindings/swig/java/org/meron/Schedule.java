@@ -26,7 +26,7 @@ public final class Schedule extends ScheduleMethods {
         super(new Release(create(options, units), Abi::meron_schedule_release));
         this.context = context;
         this.units = units.clone();
-        this.onHost = options.place() == GatherPlace.HOST;
+        this.onHost = options.tier() == Tier.HOST;
         this.uses = new int[units.length];
         this.loans = new Loan[units.length];
         Arrays.setAll(loans, i -> new Loan());

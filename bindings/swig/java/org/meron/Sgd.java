@@ -11,7 +11,7 @@ import org.meron.abi.Abi;
 public final class Sgd extends UpdateRule<Sgd> {
     /** The defaults. */
     public Sgd() {
-        super(Abi.MERON_SGD);
+        super(Abi.MERON_OPTIMIZER_SGD);
     }
 
     @Override

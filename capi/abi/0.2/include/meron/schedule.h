@@ -46,9 +46,9 @@ typedef struct {
                                       use until meron_schedule_drop; default 1e5 */
   uint64_t persist_total_elements; /* limit for all such units together, in the order of
                                       meron_schedule_create; default UINT64_MAX */
-  meron_gather_place place; /* memory of views: default MERON_PLACE_HOST; MERON_PLACE_DEVICE: the
-                               context's device, if it has one */
-  uint32_t reserved_1;      /* must be 0 */
+  meron_tier tier;     /* memory of views: default MERON_TIER_HOST; MERON_TIER_DEVICE: the
+                                   context's device, if it has one */
+  uint32_t reserved_1; /* must be 0 */
   void *stream; /* on a device: the trainer's stream. It waits for an entered unit, and the unit's
                    memory is released after the stream's queued work; NULL: the device's default
                    stream */
@@ -58,7 +58,7 @@ typedef struct {
 #define MERON_SCHEDULE_OPTIONS_INIT                                                        \
   {                                                                                        \
     (uint32_t)sizeof(meron_schedule_options), 1, 50000000, 1000000000, 1000000000, 100000, \
-        18446744073709551615u, MERON_PLACE_HOST, 0, NULL                                   \
+        18446744073709551615u, MERON_TIER_HOST, 0, NULL                                    \
   }
 
 /**
