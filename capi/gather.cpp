@@ -103,8 +103,8 @@ meron_status meron_gather_begin(meron_future* out, const meron_unit* units, size
     if (given.mode < MERON_GATHER_VIEW || given.mode > MERON_GATHER_INTO) {
       return unknown_enum("options.mode", given.mode);
     }
-    if (given.place < MERON_PLACE_DEVICE || given.place > MERON_PLACE_HOST) {
-      return unknown_enum("options.place", given.place);
+    if (given.tier < MERON_TIER_DEVICE || given.tier > MERON_TIER_HOST) {
+      return unknown_enum("options.tier", given.tier);
     }
     if (given.reserved_0 != 0) return unknown_enum("options.reserved_0", given.reserved_0);
     MERON_ASSIGN(Units found, get_units(units, count));
@@ -123,7 +123,7 @@ meron_status meron_gather_begin(meron_future* out, const meron_unit* units, size
     }
     MERON_ASSIGN(auto gather,
                  found.context->gather(held, std::move(found.units), mode, std::move(targets),
-                                       static_cast<GatherPlace>(given.place)));
+                                       static_cast<ViewTier>(given.tier)));
     handle.issue(out, std::move(gather));
     return Ok{};
   });

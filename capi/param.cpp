@@ -114,8 +114,8 @@ meron_status meron_param_get_info(meron_param_info* out, meron_param param, mero
     auto held = holder->context->lock();
     if (value.unit != nullptr) {
       const Range part = part_of(value, value.unit->flat_of(value).owned);
-      info.owned_offset = part.begin;
-      info.owned_count = part.size();
+      info.shard_offset = part.begin;
+      info.shard_count = part.size();
     }
     return write_info(out, info, "out");
   });

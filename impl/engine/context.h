@@ -56,7 +56,7 @@ class DeviceWatch;
 class ProgressThread;
 class SaveOperation;
 class SaveThread;
-struct SchedulePlace;
+struct ViewMemory;
 class UnitSchedule;
 
 class Context : public std::enable_shared_from_this<Context> {
@@ -166,13 +166,13 @@ class Context : public std::enable_shared_from_this<Context> {
                                                   std::vector<std::shared_ptr<Unit>> units,
                                                   GatherMode mode,
                                                   std::vector<GatherTarget> targets,
-                                                  GatherPlace place = GatherPlace::device);
+                                                  ViewTier tier = ViewTier::device);
   Result<std::shared_ptr<UpdateOperation>> update(Held& held,
                                                   std::vector<std::shared_ptr<Unit>> units);
   Result<std::shared_ptr<UnitSchedule>> create_schedule(Held& held,
                                                         std::vector<std::shared_ptr<Unit>> units,
                                                         const ScheduleOptions& options,
-                                                        const SchedulePlace& place);
+                                                        const ViewMemory& memory);
   // Takes the lock itself: the states' first values may have to be written to a drive.
   Result<std::shared_ptr<Optimizer>> create_optimizer(std::vector<std::shared_ptr<Unit>> units,
                                                       const OptimizerOptions& options);
