@@ -158,7 +158,7 @@ def test_initial_values(api: Api) -> None:
     assert init.values["kind"] == "MERON_OPTIMIZER_ADAMW"
     assert init.values["epsilon"] == 1e-8
     assert [each.macro for each in structs["meron_optimizer_options"].inits] == [
-        f"MERON_{rule}_INIT" for rule in ("ADAMW", "ADAM", "ADAGRAD", "LION", "SGD")
+        f"MERON_OPTIMIZER_{rule}_INIT" for rule in ("ADAMW", "ADAM", "ADAGRAD", "LION", "SGD")
     ]
     assert structs["meron_param_info"].init is not None
     assert structs["meron_param_info"].init.values["shape"] is None
@@ -293,7 +293,7 @@ def refused_rules(tmp_path: Path, old: str, new: str) -> str:
     return str(error.value)
 
 
-SGD = "MERON_OPTIMIZER_SGD, 1e-3, 0.0, 0.999, 1e-8, 0.0, 0.0,"
+SGD = "MERON_OPTIMIZER_SGD, 1e-3, 0.0, 0.999, 1e-8, 0.0,"
 
 
 @pytest.mark.parametrize(
