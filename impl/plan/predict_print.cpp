@@ -36,8 +36,8 @@ JsonOut rank_json(const RankPrediction& rank) {
   const JsonOut shm = JsonOut::object({{"gather_mapped", bytes_json(rank.links.gather_mapped)},
                                        {"gather_copied", bytes_json(rank.links.gather_copied)},
                                        {"reduce", bytes_json(rank.links.reduce)}});
-  const JsonOut between = JsonOut::object({{"gather", bytes_json(rank.links.remote_gather)},
-                                           {"reduce", bytes_json(rank.links.remote_reduce)}});
+  const JsonOut between = JsonOut::object({{"gather", bytes_json(rank.links.inter_node_gather)},
+                                           {"reduce", bytes_json(rank.links.inter_node_reduce)}});
   const JsonOut drive = JsonOut::object(
       {{"read", bytes_json(rank.nvme.read)}, {"written", bytes_json(rank.nvme.written)}});
   return JsonOut::object(
@@ -59,8 +59,8 @@ Cells link_cells(const RankPrediction& rank) {
 }
 
 Cells remote_cells(const RankPrediction& rank) {
-  return {human_bytes(rank.links.remote_gather), human_bytes(rank.links.remote_reduce),
-          human_bytes(rank.links.remote_gather + rank.links.remote_reduce)};
+  return {human_bytes(rank.links.inter_node_gather), human_bytes(rank.links.inter_node_reduce),
+          human_bytes(rank.links.inter_node_gather + rank.links.inter_node_reduce)};
 }
 
 Cells nvme_cells(const RankPrediction& rank) {

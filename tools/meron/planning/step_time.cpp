@@ -110,7 +110,7 @@ uint64_t copied_from_local(const Plan& plan, const MeshShape& mesh, const LinkPr
                            : is_sharded(plan.optimizer);
   if (!refresh) return 0;
   if (plan.param.codec.kind == CodecKind::none) {
-    return links.gather_copied - links.remote_gather;
+    return links.gather_copied - links.inter_node_gather;
   }
   // Remote bytes are counted as encoded: take the share of the local replicas.
   return static_cast<uint64_t>(Wide{links.gather_copied} * (at.local_replicas - 1) /
@@ -158,10 +158,10 @@ void add_traffic(const Prediction& prediction, const Cluster& cluster, const Pha
     uint64_t node = 0;
     for (size_t r = first; r < first + cluster.devices_per_node; ++r) {
       const LinkPrediction& links = prediction.ranks[r].links;
-      node += links.remote_gather + links.remote_reduce;
+      node += links.inter_node_gather + links.inter_node_reduce;
       const uint64_t mapped = cluster.in_place ? 0 : links.gather_mapped;
       const uint64_t local = mapped + copied_from_local(out.plan, out.mesh, links, at);
-      busiest_device = std::max(busiest_device, local + links.reduce - links.remote_reduce);
+      busiest_device = std::max(busiest_device, local + links.reduce - links.inter_node_reduce);
       out.copied = std::max(out.copied, 2 * (mapped + links.gather_copied + links.reduce));
     }
     busiest_node = std::max(busiest_node, node);
