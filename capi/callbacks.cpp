@@ -18,8 +18,7 @@ constexpr std::string_view kLooks[] = {
     "optimizer_state_view", "param_get_info", "param_name", "schedule_get_info", "schedule_view",
     "system_info", "unit_get_info", "update_poll", "update_view",
     // A plan is data of its own.
-    "plan_json", "plan_model_from_safetensors", "plan_parse", "plan_predict", "plan_preset",
-    "plan_rank_cluster", "plan_table"};
+    "plan_json", "plan_parse", "plan_predict", "plan_preset", "plan_table"};
 
 // Releases only queue what has to wait. An abort ends waits.
 constexpr std::string_view kReleases[] = {

@@ -30,8 +30,6 @@
   X(meron_plan_table) \
   X(meron_workload_init) \
   X(meron_plan_predict) \
-  X(meron_plan_rank_cluster) \
-  X(meron_plan_model_from_safetensors) \
   X(meron_plan_release) \
   X(meron_transport_init) \
   X(meron_allocator_init) \
@@ -68,7 +66,6 @@
   X(meron_update_view) \
   X(meron_update_write) \
   X(meron_update_publish) \
-  X(meron_optimizer_options_init) \
   X(meron_optimizer_rule_init) \
   X(meron_optimizer_create) \
   X(meron_optimizer_set_learning_rate) \
@@ -689,8 +686,6 @@ class meron_source_list {
 %newobject meron_swig::meron_plan_json;
 %newobject meron_swig::meron_plan_table;
 %newobject meron_swig::meron_plan_predict;
-%newobject meron_swig::meron_plan_rank_cluster;
-%newobject meron_swig::meron_plan_model_from_safetensors;
 %feature("nothread", "0") meron_swig::meron_context_open;
 %feature("nothread", "0") meron_swig::meron_context_close;
 %newobject meron_swig::meron_context_flight_record;
@@ -905,40 +900,6 @@ inline char *meron_plan_predict(int64_t plan, const char *model, int32_t ranks, 
   char *out = nullptr;
   error_slot error;
   error.check(api().meron_plan_predict(&out, ::meron_plan{static_cast<uint64_t>(plan)}, model, length_of(model), &workload, unsigned_of<uint32_t>(table, "table"), error));
-  return out;
-}
-
-/**
- * Estimates the cost per step of every known strategy on a cluster, and ranks the strategies: bytes
- * and time on the links between nodes and inside a node, time of a step with perfect overlap and
- * with none, memory per device and if it fits, and the reasons for the first rank in sentences.
- * Times are computed from predicted bytes, as docs/plan.md describes; nothing is measured.
- * Ownership: the caller frees *out with meron_string_free. Blocks: never. Threads: any. Errors:
- * MERON_E_PARSE (line and key), MERON_E_ARGUMENT.
- */
-inline char *meron_plan_rank_cluster(const char *model, const char *cluster, int32_t ranks, int32_t micro_batches, int32_t gathers_per_micro_batch, int32_t ranks_per_node, int32_t optimizer_states, int32_t tokens, double compute_seconds, int32_t table) {
-  ::meron_workload workload = initial(api().meron_workload_init);
-  workload.ranks = unsigned_of<uint32_t>(ranks, "ranks", workload.ranks);
-  workload.micro_batches = unsigned_of<uint32_t>(micro_batches, "micro_batches", workload.micro_batches);
-  workload.gathers_per_micro_batch = unsigned_of<uint32_t>(gathers_per_micro_batch, "gathers_per_micro_batch", workload.gathers_per_micro_batch);
-  workload.ranks_per_node = unsigned_of<uint32_t>(ranks_per_node, "ranks_per_node", workload.ranks_per_node);
-  workload.optimizer_states = unsigned_of<uint32_t>(optimizer_states, "optimizer_states", workload.optimizer_states);
-  char *out = nullptr;
-  error_slot error;
-  error.check(api().meron_plan_rank_cluster(&out, model, length_of(model), cluster, length_of(cluster), &workload, unsigned_of<uint32_t>(tokens, "tokens"), compute_seconds, unsigned_of<uint32_t>(table, "table"), error));
-  return out;
-}
-
-/**
- * Turns the header of a safetensors file into the model JSON that meron_plan_predict reads; tensors
- * are grouped into units by layer. Ownership: the caller frees *out with meron_string_free. Blocks:
- * never. Threads: any. Errors: MERON_E_PARSE, MERON_E_ARGUMENT, MERON_E_UNSUPPORTED (a dtype that
- * Meron does not have).
- */
-inline char *meron_plan_model_from_safetensors(readable_memory header, int64_t file_bytes) {
-  char *out = nullptr;
-  error_slot error;
-  error.check(api().meron_plan_model_from_safetensors(&out, header.data, header.bytes, unsigned_of<uint64_t>(file_bytes, "file_bytes"), error));
   return out;
 }
 
@@ -1387,14 +1348,6 @@ inline int32_t meron_update_publish(int64_t update) {
 }
 
 /**
- * Fills the first `struct_size` bytes of *options with the initial value, which is AdamW's (for
- * languages without macros). Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
- */
-inline ::meron_optimizer_options meron_optimizer_options_init() {
-  return initial(api().meron_optimizer_options_init);
-}
-
-/**
  * Fills the first `struct_size` bytes of *options with the defaults of a rule, as its INIT macro
  * does (for languages without macros). Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
  */
@@ -1414,7 +1367,7 @@ inline ::meron_optimizer_options meron_optimizer_rule_init(int32_t kind) {
  * MERON_E_STALE, -3xx.
  */
 inline int64_t meron_optimizer_create(int64_array units, int32_t kind, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay, double max_norm, double dampening, int32_t nesterov, int32_t defaults_of, double lr_decay) {
-  ::meron_optimizer_options options = initial(api().meron_optimizer_options_init);
+  ::meron_optimizer_options options = MERON_OPTIMIZER_OPTIONS_INIT;
   options.kind = static_cast<meron_optimizer_kind>(kind);
   options.learning_rate = learning_rate;
   options.beta1 = beta1;

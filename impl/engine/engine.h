@@ -19,7 +19,6 @@
 #include "plan/model_desc.h"           // IWYU pragma: export
 #include "plan/plan_json.h"            // IWYU pragma: export
 #include "plan/predict.h"              // IWYU pragma: export
-#include "plan/step_time.h"            // IWYU pragma: export
 #include "plan/table.h"                // IWYU pragma: export
 #include "saving/given.h"              // IWYU pragma: export
 #include "saving/write.h"              // IWYU pragma: export

@@ -842,8 +842,6 @@ mutable struct Functions
     meron_plan_table::Ptr{Cvoid}
     meron_workload_init::Ptr{Cvoid}
     meron_plan_predict::Ptr{Cvoid}
-    meron_plan_rank_cluster::Ptr{Cvoid}
-    meron_plan_model_from_safetensors::Ptr{Cvoid}
     meron_plan_release::Ptr{Cvoid}
     meron_transport_init::Ptr{Cvoid}
     meron_allocator_init::Ptr{Cvoid}
@@ -880,7 +878,6 @@ mutable struct Functions
     meron_update_view::Ptr{Cvoid}
     meron_update_write::Ptr{Cvoid}
     meron_update_publish::Ptr{Cvoid}
-    meron_optimizer_options_init::Ptr{Cvoid}
     meron_optimizer_rule_init::Ptr{Cvoid}
     meron_optimizer_create::Ptr{Cvoid}
     meron_optimizer_set_learning_rate::Ptr{Cvoid}
@@ -967,7 +964,7 @@ mutable struct Functions
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
-        C_NULL, C_NULL, C_NULL, C_NULL)
+        C_NULL)
 end
 const functions = Functions()
 
@@ -1333,63 +1330,6 @@ Errors: MERON_E_PARSE, MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
         functions.meron_plan_predict, meron_status, (Ptr{Ptr{UInt8}}, meron_plan, Ptr{UInt8},
         Csize_t, Ptr{meron_workload}, UInt32, Ptr{Ptr{meron_error}}), out, plan, model, bytes,
         workload, table, err)
-
-"""
-    meron_plan_rank_cluster(out, model, model_bytes, cluster, cluster_bytes, workload, tokens, compute_seconds, table, err)
-
-Estimates the cost per step of every known strategy on a cluster, and ranks the strategies:
-bytes and time on the links between nodes and inside a node, time of a step with perfect overlap
-and with none, memory per device and if it fits, and the reasons for the first rank in
-sentences. Times are computed from predicted bytes, as docs/plan.md describes; nothing is
-measured.
-
-- `out`: receives the text.
-
-- `model`: JSON of `model_bytes` bytes, as for meron_plan_predict.
-
-- `cluster`: JSON of `cluster_bytes` bytes: nodes, devices and their speeds; docs/plan.md has
-every key.
-
-- `workload`: the workload of a step; NULL: the initial value. The cluster's ranks and
-ranks_per_node replace its values.
-
-- `tokens`: per device and micro-batch: computation then takes 6 * elements * tokens operations
-at the cluster's "device.flops"; 0: not given.
-
-- `compute_seconds`: time of computation per micro-batch, instead of `tokens`; 0 with 0 tokens:
-no time.
-
-- `table`: 0: JSON, the best first; 1: tables for people.
-
-Ownership: the caller frees *out with meron_string_free.
-Blocks: never.
-Threads: any.
-Errors: MERON_E_PARSE (line and key), MERON_E_ARGUMENT.
-"""
-@inline meron_plan_rank_cluster(out, model, model_bytes, cluster, cluster_bytes, workload, tokens, compute_seconds, table, err) = ccall(
-        functions.meron_plan_rank_cluster, meron_status, (Ptr{Ptr{UInt8}}, Ptr{UInt8}, Csize_t,
-        Ptr{UInt8}, Csize_t, Ptr{meron_workload}, UInt32, Float64, UInt32,
-        Ptr{Ptr{meron_error}}), out, model, model_bytes, cluster, cluster_bytes, workload,
-        tokens, compute_seconds, table, err)
-
-"""
-    meron_plan_model_from_safetensors(out, header, bytes, file_bytes, err)
-
-Turns the header of a safetensors file into the model JSON that meron_plan_predict reads;
-tensors are grouped into units by layer.
-
-- `header`: the first `bytes` bytes of the file: 8 bytes of length, then the header.
-
-- `file_bytes`: the size of the file, to check offsets.
-
-Ownership: the caller frees *out with meron_string_free.
-Blocks: never.
-Threads: any.
-Errors: MERON_E_PARSE, MERON_E_ARGUMENT, MERON_E_UNSUPPORTED (a dtype that Meron does not have).
-"""
-@inline meron_plan_model_from_safetensors(out, header, bytes, file_bytes, err) = ccall(
-        functions.meron_plan_model_from_safetensors, meron_status, (Ptr{Ptr{UInt8}}, Ptr{Cvoid},
-        Csize_t, UInt64, Ptr{Ptr{meron_error}}), out, header, bytes, file_bytes, err)
 
 """
     meron_plan_release(plan, err)
@@ -1962,20 +1902,6 @@ Errors: MERON_E_STATE (not waited for), MERON_E_HANDLE, MERON_E_STALE, -3xx.
 @inline meron_update_publish(update, err) = @blocking_ccall(
         functions.meron_update_publish, meron_status, (meron_future, Ptr{Ptr{meron_error}}),
         update, err)
-
-"""
-    meron_optimizer_options_init(options, struct_size, err)
-
-Fills the first `struct_size` bytes of *options with the initial value, which is AdamW's (for
-languages without macros).
-
-Blocks: never.
-Threads: any.
-Errors: MERON_E_ARGUMENT.
-"""
-@inline meron_optimizer_options_init(options, struct_size, err) = ccall(
-        functions.meron_optimizer_options_init, meron_status, (Ptr{meron_optimizer_options},
-        Csize_t, Ptr{Ptr{meron_error}}), options, struct_size, err)
 
 """
     meron_optimizer_rule_init(options, struct_size, kind, err)

@@ -69,7 +69,7 @@ from meron.gather import Gather
 from meron.group import Group
 from meron.optimizer import Optimizer, OptimizerGroup
 from meron.param import Param
-from meron.plan import Plan, rank_cluster, rank_cluster_table, safetensors_model
+from meron.plan import Plan
 from meron.schedule import Schedule
 from meron.stats import Prediction, Stats
 from meron.system import system_info, version
@@ -140,9 +140,6 @@ __all__ = [
     "library_path",
     "open",
     "open_checkpoint",
-    "rank_cluster",
-    "rank_cluster_table",
-    "safetensors_model",
     "status_name",
     "system_info",
     "to_float32",

@@ -86,11 +86,6 @@ typedef struct {
 meron_status meron_workload_init(meron_workload *workload, size_t struct_size, meron_error **err);
 meron_status meron_plan_predict(char **out, meron_plan plan, const char *model, size_t bytes, const
     meron_workload *workload, uint32_t table, meron_error **err);
-meron_status meron_plan_rank_cluster(char **out, const char *model, size_t model_bytes, const char
-    *cluster, size_t cluster_bytes, const meron_workload *workload, uint32_t tokens, double
-    compute_seconds, uint32_t table, meron_error **err);
-meron_status meron_plan_model_from_safetensors(char **out, const void *header, size_t bytes,
-    uint64_t file_bytes, meron_error **err);
 meron_status meron_plan_release(meron_plan plan, meron_error **err);
 typedef meron_status (*meron_send_fn)(void *user, uint64_t *request, int32_t peer, uint64_t tag,
     const void *data, uint64_t bytes);
@@ -336,8 +331,6 @@ typedef struct {
   uint32_t defaults_of;
   double lr_decay;
 } meron_optimizer_options;
-meron_status meron_optimizer_options_init(meron_optimizer_options *options, size_t struct_size,
-    meron_error **err);
 meron_status meron_optimizer_rule_init(meron_optimizer_options *options, size_t struct_size,
     meron_optimizer_kind kind, meron_error **err);
 meron_status meron_optimizer_create(meron_optimizer *out, const meron_unit *units, size_t count,

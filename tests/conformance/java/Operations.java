@@ -48,14 +48,6 @@ final class Operations {
                         (int) statement.number("states", 2), statement.number("table", 0) == 1),
                         statement);
                 return true;
-            case "rank_cluster":
-                Values.has(Plan.rankCluster(statement.wanted("model"), statement.wanted("cluster"),
-                        (int) statement.number("micro_batches", 1),
-                        (int) statement.number("gathers", 2), (int) statement.number("tokens", 0),
-                        statement.number("seconds", 0), statement.number("table", 0) == 1),
-                        statement);
-                return true;
-            case "safetensors": safetensors(statement); return true;
             case "open": open(session, statement); return true;
             case "open_version": openVersion(session, statement); return true;
             case "use": session.currentName = name; return true;
@@ -163,15 +155,6 @@ final class Operations {
         try (Plan again = Plan.parse(plan.json())) {
             Values.equal("the plan read back", again.json(), plan.json());
         }
-    }
-
-    private static void safetensors(Table.Statement statement) {
-        final byte[] header = statement.wanted("header").getBytes(StandardCharsets.UTF_8);
-        final ByteBuffer file =
-                ByteBuffer.allocateDirect(8 + header.length).order(ByteOrder.LITTLE_ENDIAN);
-        file.putLong((long) statement.number("length", header.length)).put(header).flip();
-        final long bytes = 8 + header.length + (long) statement.number("data", 0);
-        Values.has(Plan.modelFromSafetensors(file, bytes), statement);
     }
 
     private static void open(Session session, Table.Statement statement) {

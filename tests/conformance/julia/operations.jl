@@ -73,28 +73,6 @@ operation("plan_predict") do session, statement
         statement)
 end
 
-operation("rank_cluster") do session, statement
-    check_has(
-        Meron.rank_cluster(
-            wanted(statement, "model"), wanted(statement, "cluster");
-            micro_batches = whole(statement, "micro_batches", 1),
-            gathers_per_micro_batch = whole(statement, "gathers", 2),
-            tokens = whole(statement, "tokens", 0),
-            compute_seconds = parse(Float64, get(statement, "seconds", "0")),
-            table = get(statement, "table", "0") == "1"),
-        statement)
-end
-
-operation("safetensors") do session, statement
-    header = wanted(statement, "header")
-    length_ = UInt64(whole(statement, "length", sizeof(header)))
-    mktemp() do path, file
-        write(file, htol(length_), header, zeros(UInt8, whole(statement, "data", 0)))
-        close(file)
-        check_has(Meron.safetensors_model(path), statement)
-    end
-end
-
 # ---- Contexts --------------------------------------------------------------------------------------
 
 operation("open") do session, statement

@@ -1918,68 +1918,6 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Estimates the cost per step of every known strategy on a cluster, and ranks the
-    /// strategies: bytes and time on the links between nodes and inside a node, time of a step
-    /// with perfect overlap and with none, memory per device and if it fits, and the reasons for
-    /// the first rank in sentences. Times are computed from predicted bytes, as docs/plan.md
-    /// describes; nothing is measured.
-    ///
-    /// - `out`: receives the text.
-    /// - `model`: JSON of `model_bytes` bytes, as for meron_plan_predict.
-    /// - `cluster`: JSON of `cluster_bytes` bytes: nodes, devices and their speeds; docs/plan.md has
-    ///   every key.
-    /// - `workload`: the workload of a step; NULL: the initial value. The cluster's ranks and
-    ///   ranks_per_node replace its values.
-    /// - `tokens`: per device and micro-batch: computation then takes 6 \* elements \* tokens
-    ///   operations at the cluster's "device.flops"; 0: not given.
-    /// - `compute_seconds`: time of computation per micro-batch, instead of `tokens`; 0 with 0
-    ///   tokens: no time.
-    /// - `table`: 0: JSON, the best first; 1: tables for people.
-    ///
-    /// **Ownership**: the caller frees \*out with meron_string_free.
-    ///
-    /// **Blocks**: never.
-    ///
-    /// **Threads**: any.
-    ///
-    /// **Errors**: MERON_E_PARSE (line and key), MERON_E_ARGUMENT.
-    #[must_use]
-    pub fn meron_plan_rank_cluster(
-        out: *mut *mut c_char,
-        model: *const c_char,
-        model_bytes: usize,
-        cluster: *const c_char,
-        cluster_bytes: usize,
-        workload: *const meron_workload,
-        tokens: u32,
-        compute_seconds: f64,
-        table: u32,
-        err: *mut *mut meron_error,
-    ) -> meron_status;
-
-    /// Turns the header of a safetensors file into the model JSON that meron_plan_predict reads;
-    /// tensors are grouped into units by layer.
-    ///
-    /// - `header`: the first `bytes` bytes of the file: 8 bytes of length, then the header.
-    /// - `file_bytes`: the size of the file, to check offsets.
-    ///
-    /// **Ownership**: the caller frees \*out with meron_string_free.
-    ///
-    /// **Blocks**: never.
-    ///
-    /// **Threads**: any.
-    ///
-    /// **Errors**: MERON_E_PARSE, MERON_E_ARGUMENT, MERON_E_UNSUPPORTED (a dtype that Meron does not
-    /// have).
-    #[must_use]
-    pub fn meron_plan_model_from_safetensors(
-        out: *mut *mut c_char,
-        header: *const c_void,
-        bytes: usize,
-        file_bytes: u64,
-        err: *mut *mut meron_error,
-    ) -> meron_status;
-
     /// Releases a plan. A context that was opened with it keeps it.
     ///
     /// **Blocks**: never.
@@ -2586,21 +2524,6 @@ extern "C" {
     /// **Errors**: MERON_E_STATE (not waited for), MERON_E_HANDLE, MERON_E_STALE, -3xx.
     #[must_use]
     pub fn meron_update_publish(update: meron_future, err: *mut *mut meron_error) -> meron_status;
-
-    /// Fills the first `struct_size` bytes of \*options with the initial value, which is AdamW's
-    /// (for languages without macros).
-    ///
-    /// **Blocks**: never.
-    ///
-    /// **Threads**: any.
-    ///
-    /// **Errors**: MERON_E_ARGUMENT.
-    #[must_use]
-    pub fn meron_optimizer_options_init(
-        options: *mut meron_optimizer_options,
-        struct_size: usize,
-        err: *mut *mut meron_error,
-    ) -> meron_status;
 
     /// Fills the first `struct_size` bytes of \*options with the defaults of a rule, as its INIT
     /// macro does (for languages without macros).

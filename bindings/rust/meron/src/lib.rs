@@ -122,7 +122,7 @@ pub use operation::{Operation, Transfer};
 pub use optimizer::{Optimizer, States};
 pub use options::ContextOptions;
 pub use param::{Param, ParamDesc};
-pub use plan::{model_from_safetensors, rank_cluster, rank_cluster_table, Computation, Plan};
+pub use plan::Plan;
 pub use reduce::Source;
 pub use saved_tensor::{CheckpointTensor, SavedElement};
 pub use schedule::{Entered, Schedule};

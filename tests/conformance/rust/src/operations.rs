@@ -14,7 +14,7 @@ use crate::contexts::{counted, open, open_version, predicted};
 use crate::failure::{check, raw, status_name, wrong, Done};
 use crate::groups::{collective, group, group_is, group_status, with_group};
 use crate::params;
-use crate::plans::{plan, plan_predict, rank_cluster, safetensors};
+use crate::plans::{plan, plan_predict};
 use crate::session::{Object, Session};
 use crate::table::Statement;
 use crate::waiting::{finish, poll, release, wait};
@@ -35,8 +35,6 @@ pub fn execute(session: &mut Session, s: &Statement) -> Done {
             check(json == session.plan(s.require("other")?)?.to_json()?, "the plans differ")
         }
         "plan_predict" => plan_predict(session, s),
-        "rank_cluster" => rank_cluster(s),
-        "safetensors" => safetensors(s),
         "open" => open(session, s),
         "open_version" => open_version(s),
         "use" => {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/step_time.h"
+#include "tools/meron/planning/step_time.h"
 
 #include <fmt/format.h>
 
@@ -7,10 +7,10 @@
 #include <cmath>
 #include <utility>
 
-#include "plan/candidate_plans.h"
 #include "plan/predict_flat.h"
+#include "tools/meron/planning/candidate_plans.h"
 
-namespace meron {
+namespace meron::planning {
 namespace {
 
 constexpr uint64_t kUpdateBytes = 28;   // gradient, moments and value of f32: 16 read, 12 written
@@ -235,4 +235,4 @@ Result<Ranking> rank_strategies(const ModelDesc& model, const Cluster& cluster,
   return ranking;
 }
 
-}  // namespace meron
+}  // namespace meron::planning
