@@ -361,6 +361,8 @@ class Context : public std::enable_shared_from_this<Context> {
   // Lines for the log: these failures.
   std::vector<std::string> take_unseen();
   bool some_unseen() const { return !failures_.left.empty() || failures_.unseen.some(); }
+  // Asks the trainer about ten times a second. Called without the lock.
+  bool asks_to_stop(int64_t now);
   // Breaks the group of an operation that waits for dead, departed or late members.
   void check_peers(Held& held, Operation& target);
   std::vector<int> missing_of(const Held& held, const Operation& operation) const;
@@ -388,7 +390,7 @@ class Context : public std::enable_shared_from_this<Context> {
     CallbackCount callbacks;
   };
   Closing closing_;
-  std::atomic<int64_t> next_stop_check_{0};
+  std::atomic<int64_t> next_stop_check_{0};  // of all waits of this context
   std::atomic<uint64_t> control_bytes_{0};
   uint32_t optimizer_states_ = kMaxStates;  // that the last optimizer's rule keeps
 

@@ -165,7 +165,8 @@ Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t 
   const int64_t begun = now;
   const Deadline user = timeout_ns < 0 ? Deadline::never() : Deadline::after(timeout_ns);
   const Deadline deadline = target.deadline();
-  int64_t next_stop_check = begun + kStopCheckNs;
+  // Short waits that follow each other count as one: see asks_to_stop().
+  if (begun - next_stop_check_.load() > kStopCheckNs) next_stop_check_.store(begun + kStopCheckNs);
   while (true) {
     if (now - begun < kSpinNs && transport_->may_spin()) {
       relax();
@@ -182,23 +183,26 @@ Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t 
       const int64_t left = deadline.passed() ? kSleepNs : deadline.remaining();
       sleeper.sleep(std::min({kSleepNs, user.remaining(), left}));
     }
+    if (asks_to_stop(now)) {
+      return Error(MERON_E_CANCELLED, "should_stop asked the wait to end",
+                   "the operation goes on: wait again, or abort the group")
+          .during(target.describe());
+    }
     if (user.passed()) {
       MERON_ASSIGN(ended, look(deadline.passed()));
       break;
-    }
-    if (options_.should_stop && now >= next_stop_check) {
-      next_stop_check = now + kStopCheckNs;
-      if (options_.should_stop()) {
-        return Error(MERON_E_CANCELLED, "should_stop asked the wait to end",
-                     "the operation goes on: wait again, or abort the group")
-            .during(target.describe());
-      }
     }
     tell();
   }
   tell();
   add(rank_->counters.wait_ns, static_cast<uint64_t>(now_ns() - begun));
   return ended;
+}
+
+bool Context::asks_to_stop(int64_t now) {
+  if (!options_.should_stop || now < next_stop_check_.load()) return false;
+  next_stop_check_.store(now + kStopCheckNs);
+  return options_.should_stop();
 }
 
 void Context::note_delivered(Operation& operation, const Error& error) {
