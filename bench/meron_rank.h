@@ -62,8 +62,8 @@ class MeronRank {
     std::vector<float> values(static_cast<size_t>(ranks.size), 0.0f);
     values[static_cast<size_t>(ranks.rank)] = static_cast<float>(value);
     meron_future done;
-    expect(meron_all_reduce_begin(&done, world_, values.data(), values.size(), MERON_F32, MERON_SUM,
-                                  expect.error()));
+    expect(meron_all_reduce_begin(&done, world_, values.data(), values.size(), MERON_F32,
+                                  MERON_REDUCE_OP_SUM, expect.error()));
     wait_and_release(done);
     return *std::max_element(values.begin(), values.end());
   }

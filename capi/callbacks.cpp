@@ -14,7 +14,7 @@ constexpr std::string_view kLooks[] = {
     "context_predict", "context_rank", "context_stats", "context_transport", "context_world",
     "context_world_size", "future_poll", "gather_dlpack", "gather_poll", "gather_view",
     "group_rank", "group_size", "group_status", "io_buffer_get_info", "io_describe", "io_get_info",
-    "io_request_poll", "optimizer_get_info", "optimizer_get_param_group", "optimizer_param_steps",
+    "io_request_poll", "optimizer_get_info", "optimizer_get_group", "optimizer_param_steps",
     "optimizer_state_view", "param_get_info", "param_name", "schedule_get_info", "schedule_view",
     "system_info", "unit_get_info", "update_poll", "update_view",
     // A plan is data of its own.

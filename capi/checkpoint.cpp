@@ -167,22 +167,22 @@ meron_status meron_checkpoint_text(const char** out, meron_checkpoint checkpoint
     MERON_ASSIGN(const auto holder, get<CheckpointHolder>(checkpoint));
     OpenedCheckpoint& value = *holder->value;
     switch (kind) {
-      case MERON_CHECKPOINT_PATH:
+      case MERON_CHECKPOINT_TEXT_PATH:
         *out = value.path().c_str();
         return Ok{};
-      case MERON_CHECKPOINT_EXTRA:
+      case MERON_CHECKPOINT_TEXT_EXTRA:
         *out = value.extra().c_str();
         return Ok{};
-      case MERON_CHECKPOINT_MISSING:
+      case MERON_CHECKPOINT_TEXT_MISSING:
         *out = value.missing().c_str();
         return Ok{};
-      case MERON_CHECKPOINT_UNEXPECTED:
+      case MERON_CHECKPOINT_TEXT_UNEXPECTED:
         *out = value.unexpected().c_str();
         return Ok{};
-      case MERON_CHECKPOINT_MANIFEST:
+      case MERON_CHECKPOINT_TEXT_MANIFEST:
         *out = value.manifest().c_str();
         return Ok{};
-      case MERON_CHECKPOINT_PASSED_OVER:
+      case MERON_CHECKPOINT_TEXT_PASSED_OVER:
         *out = value.passed_over().c_str();
         return Ok{};
       default:

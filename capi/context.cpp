@@ -210,8 +210,8 @@ meron_status meron_context_stats(meron_stats* out, meron_context context, meron_
     stats.control_bytes = holder->context->control_bytes();
     stats.peak_bytes = arena.total_peak();
     stats.arena_pages_bytes = arena.file().allocated_bytes();
-    stats.far_gather_bytes = own.counters.far_gather.load();
-    stats.far_reduce_bytes = own.counters.far_reduced.load();
+    stats.inter_node_gather_bytes = own.counters.inter_node_gather.load();
+    stats.inter_node_reduce_bytes = own.counters.inter_node_reduced.load();
     stats.nvme_read_bytes = own.counters.nvme.read.load();
     stats.nvme_written_bytes = own.counters.nvme.written.load();
     stats.nvme_bytes = own.counters.nvme.held.load();
@@ -243,9 +243,9 @@ meron_status meron_context_predict(meron_prediction* out, meron_context context,
     result.gather_mapped_bytes = own.links.gather_mapped;
     result.gather_copied_bytes = own.links.gather_copied;
     result.reduce_bytes = own.links.reduce;
-    result.second_copy_bytes = own.memory.secondary_partition;
-    result.far_gather_bytes = own.links.remote_gather;
-    result.far_reduce_bytes = own.links.remote_reduce;
+    result.secondary_partition_bytes = own.memory.secondary_partition;
+    result.inter_node_gather_bytes = own.links.remote_gather;
+    result.inter_node_reduce_bytes = own.links.remote_reduce;
     result.nvme_read_bytes = own.nvme.read;
     result.nvme_written_bytes = own.nvme.written;
     result.nvme_bytes = own.nvme.total();

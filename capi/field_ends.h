@@ -64,7 +64,7 @@ struct FieldEnds<meron_param_desc> {
 template <>
 struct FieldEnds<meron_param_info> {
   static constexpr std::array<uint32_t, 1> kEnds = {
-      MERON_FIELD_END(meron_param_info, owned_count)};
+      MERON_FIELD_END(meron_param_info, shard_count)};
 };
 
 template <>
@@ -80,9 +80,9 @@ struct FieldEnds<meron_optimizer_options> {
 };
 
 template <>
-struct FieldEnds<meron_param_group> {
+struct FieldEnds<meron_optimizer_group> {
   static constexpr std::array<uint32_t, 1> kEnds = {
-      MERON_FIELD_END(meron_param_group, lr_decay)};
+      MERON_FIELD_END(meron_optimizer_group, lr_decay)};
 };
 
 template <>

@@ -103,8 +103,8 @@ meron_status meron_gather_begin(meron_future* out, const meron_unit* units, size
     if (given.mode < MERON_GATHER_VIEW || given.mode > MERON_GATHER_INTO) {
       return unknown_enum("options.mode", given.mode);
     }
-    if (given.place < MERON_PLACE_DEVICE || given.place > MERON_PLACE_HOST) {
-      return unknown_enum("options.place", given.place);
+    if (given.tier < MERON_TIER_DEVICE || given.tier > MERON_TIER_HOST) {
+      return unknown_enum("options.tier", given.tier);
     }
     if (given.reserved_0 != 0) return unknown_enum("options.reserved_0", given.reserved_0);
     MERON_ASSIGN(Units found, get_units(units, count));
@@ -123,7 +123,7 @@ meron_status meron_gather_begin(meron_future* out, const meron_unit* units, size
     }
     MERON_ASSIGN(auto gather,
                  found.context->gather(held, std::move(found.units), mode, std::move(targets),
-                                       static_cast<GatherPlace>(given.place)));
+                                       static_cast<ViewTier>(given.tier)));
     handle.issue(out, std::move(gather));
     return Ok{};
   });
@@ -136,8 +136,8 @@ meron_status meron_gather_wait_stream(meron_future gather, void* stream, int64_t
     MERON_ASSIGN(DeviceSide* const side, need_device(*holder->context));
     MERON_TRY(side->device().check_stream(stream));
     MERON_TRY(check_timeout(timeout_ns));
-    const auto waited =
-        holder->context->deliver(*holder->value, holder->context->wait(holder->value, timeout_ns));
+    const auto waited = holder->context->wait(holder->value, timeout_ns);
+    holder->context->note_delivered(*holder->value, waited);
     if (!waited.ok() || !*waited) return progress_status(waited);
     auto held = holder->context->lock();
     if (holder->value->on_device()) MERON_TRY(holder->value->join(stream));
@@ -210,16 +210,18 @@ namespace meron::capi {
 Result<bool> await_gather(meron_future future, int64_t timeout_ns, bool tells, int& rank) {
   MERON_ASSIGN(const auto holder, get<GatherHolder>(future, rank));
   Result<bool> ended = holder->context->wait_whole(holder->value, timeout_ns);
-  return tells ? holder->context->deliver(*holder->value, std::move(ended)) : std::move(ended);
+  if (tells) holder->context->note_delivered(*holder->value, ended);
+  return ended;
 }
 
 Status release_gather(meron_future future, int&) {
   MERON_ASSIGN(const auto holder, take<GatherHolder>(future));
   // Another thread may have found the holder before it was taken: it keeps its value.
-  holder->context->release_soon([&context = *holder->context, given_up = holder->value] {
-    if (given_up->error()) context.leave(given_up);
-    (void)given_up->release().ok();
-  });
+  holder->context->release_soon<GatherOperation>(
+      holder->value, [](Context& context, const std::shared_ptr<GatherOperation>& given_up) {
+        if (given_up->error()) context.leave(given_up);
+        (void)given_up->release().ok();
+      });
   await_last_write(*holder);
   return Ok{};
 }

@@ -112,7 +112,7 @@ meron_status meron_all_reduce_begin(meron_future* out, meron_group group, void* 
     MERON_TRY(need(out, "out"));
     if (count > 0) MERON_TRY(need(data, "data"));
     MERON_ASSIGN(const DType type, to_dtype(dtype));
-    if (op != MERON_SUM && op != MERON_MEAN) return unknown_enum("op", op);
+    if (op != MERON_REDUCE_OP_SUM && op != MERON_REDUCE_OP_MEAN) return unknown_enum("op", op);
     if (count > SIZE_MAX / 8) {
       return Error(MERON_E_ARGUMENT,
                    fmt::format("{} elements are more than any memory holds", count),
@@ -124,7 +124,7 @@ meron_status meron_all_reduce_begin(meron_future* out, meron_group group, void* 
     auto held = holder->context->lock();
     MERON_ASSIGN(auto all_reduce,
                  holder->context->all_reduce(held, *holder->value, static_cast<std::byte*>(data),
-                                             count, type, op == MERON_MEAN));
+                                             count, type, op == MERON_REDUCE_OP_MEAN));
     handle.issue(out, std::move(all_reduce));
     return Ok{};
   });

@@ -33,13 +33,13 @@ Status check_flag(uint32_t value, const char* name) {
 Result<IoOptions> translate(const meron_io_options& given) {
   IoOptions options;
   switch (given.backend) {
-    case MERON_IO_AUTO:
+    case MERON_IO_BACKEND_AUTO:
       options.backend = IoOptions::Backend::automatic;
       break;
-    case MERON_IO_URING:
+    case MERON_IO_BACKEND_URING:
       options.backend = IoOptions::Backend::uring;
       break;
-    case MERON_IO_THREADS:
+    case MERON_IO_BACKEND_THREADS:
       options.backend = IoOptions::Backend::threads;
       break;
     default:
@@ -187,8 +187,8 @@ meron_status meron_io_get_info(meron_io_info* out, meron_io io, meron_error** er
     MERON_ASSIGN(const auto holder, get<IoHolder>(io));
     MERON_ASSIGN(const FileIo::Info found, holder->value->info());
     meron_io_info info{};
-    info.backend =
-        found.options.backend == IoOptions::Backend::uring ? MERON_IO_URING : MERON_IO_THREADS;
+    info.backend = found.options.backend == IoOptions::Backend::uring ? MERON_IO_BACKEND_URING
+                                                                      : MERON_IO_BACKEND_THREADS;
     info.block_bytes = found.options.block;
     info.depth = found.options.depth;
     info.threads = static_cast<uint32_t>(found.options.threads);

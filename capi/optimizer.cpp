@@ -24,11 +24,11 @@ struct RuleDefaults {
 };
 // By kind.
 constexpr RuleDefaults kRuleDefaults[] = {
-    {"AdamW", "MERON_ADAMW_INIT", MERON_ADAMW_INIT},
-    {"Adam", "MERON_ADAM_INIT", MERON_ADAM_INIT},
-    {"Adagrad", "MERON_ADAGRAD_INIT", MERON_ADAGRAD_INIT},
-    {"Lion", "MERON_LION_INIT", MERON_LION_INIT},
-    {"SGD", "MERON_SGD_INIT", MERON_SGD_INIT},
+    {"AdamW", "MERON_OPTIMIZER_ADAMW_INIT", MERON_OPTIMIZER_ADAMW_INIT},
+    {"Adam", "MERON_OPTIMIZER_ADAM_INIT", MERON_OPTIMIZER_ADAM_INIT},
+    {"Adagrad", "MERON_OPTIMIZER_ADAGRAD_INIT", MERON_OPTIMIZER_ADAGRAD_INIT},
+    {"Lion", "MERON_OPTIMIZER_LION_INIT", MERON_OPTIMIZER_LION_INIT},
+    {"SGD", "MERON_OPTIMIZER_SGD_INIT", MERON_OPTIMIZER_SGD_INIT},
 };
 static_assert(std::size(kRuleDefaults) == kernels::kRules.size());
 
@@ -55,7 +55,7 @@ Status check_start(const char* name, uint32_t defaults_of, UpdateRule rule, cons
   return Error(MERON_E_ARGUMENT, what, advice).on(name);
 }
 
-GroupOptions translate(const meron_param_group& given) {
+GroupOptions translate(const meron_optimizer_group& given) {
   return {given.learning_rate, given.beta1,        given.beta2,
           given.epsilon,       given.weight_decay, given.lr_decay};
 }
@@ -76,10 +76,10 @@ Result<OptimizerOptions> translate(const meron_optimizer_options& given) {
   return options;
 }
 
-Result<GroupOptions> read_group(const meron_param_group* group, const Optimizer& optimizer) {
-  const meron_param_group defaults = MERON_PARAM_GROUP_INIT;
+Result<GroupOptions> read_group(const meron_optimizer_group* group, const Optimizer& optimizer) {
+  const meron_optimizer_group defaults = MERON_OPTIMIZER_GROUP_INIT;
   MERON_TRY(need(group, "group"));
-  MERON_ASSIGN(const meron_param_group given, read_options(group, defaults, "group"));
+  MERON_ASSIGN(const meron_optimizer_group given, read_options(group, defaults, "group"));
   MERON_TRY(check_start("group", given.defaults_of, optimizer.options().rule,
                         "start from a group of this optimizer, such as group 0"));
   const GroupOptions options = translate(given);
@@ -89,10 +89,10 @@ Result<GroupOptions> read_group(const meron_param_group* group, const Optimizer&
 
 Status check_number(const Optimizer& optimizer, uint32_t number) {
   if (number < optimizer.groups()) return Ok{};
-  return Error(
-      MERON_E_ARGUMENT,
-      fmt::format("there is no param group {}: the optimizer has {}", number, optimizer.groups()),
-      "give 0, or the number that a group got when it was added");
+  return Error(MERON_E_ARGUMENT,
+               fmt::format("there is no optimizer group {}: the optimizer has {}", number,
+                           optimizer.groups()),
+               "give 0, or the number that a group got when it was added");
 }
 
 Status check_steps(uint64_t steps) {
@@ -112,7 +112,7 @@ Result<std::vector<const Param*>> get_params(const meron_param* params, size_t c
 }
 
 Result<OptimizerState> translate_state(meron_optimizer_state state) {
-  if (state < MERON_STATE_MASTER || state > MERON_STATE_EXP_AVG_SQ) {
+  if (state < MERON_OPTIMIZER_STATE_MASTER || state > MERON_OPTIMIZER_STATE_EXP_AVG_SQ) {
     return unknown_enum("state", state);
   }
   return static_cast<OptimizerState>(state);
@@ -181,18 +181,18 @@ meron_status meron_optimizer_set_learning_rate(meron_optimizer optimizer, double
   });
 }
 
-meron_status meron_param_group_init(meron_param_group* group, size_t struct_size,
-                                    meron_error** err) {
+meron_status meron_optimizer_group_init(meron_optimizer_group* group, size_t struct_size,
+                                        meron_error** err) {
   return guard("param_group_init", err, [&]() -> Status {
-    const meron_param_group initial = MERON_PARAM_GROUP_INIT;
+    const meron_optimizer_group initial = MERON_OPTIMIZER_GROUP_INIT;
     return init_options(group, struct_size, initial);
   });
 }
 
-meron_status meron_optimizer_add_param_group(uint32_t* out, meron_optimizer optimizer,
-                                             const meron_param* params, size_t count,
-                                             const meron_param_group* group, meron_error** err) {
-  return guard("optimizer_add_param_group", err, [&](int& rank) -> Status {
+meron_status meron_optimizer_add_group(uint32_t* out, meron_optimizer optimizer,
+                                       const meron_param* params, size_t count,
+                                       const meron_optimizer_group* group, meron_error** err) {
+  return guard("optimizer_add_group", err, [&](int& rank) -> Status {
     MERON_TRY(need(out, "out"));
     MERON_ASSIGN(const auto found, get_params(params, count));
     MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
@@ -205,9 +205,9 @@ meron_status meron_optimizer_add_param_group(uint32_t* out, meron_optimizer opti
   });
 }
 
-meron_status meron_optimizer_set_param_group(meron_optimizer optimizer, uint32_t number,
-                                             const meron_param_group* group, meron_error** err) {
-  return guard("optimizer_set_param_group", err, [&](int& rank) -> Status {
+meron_status meron_optimizer_set_group(meron_optimizer optimizer, uint32_t number,
+                                       const meron_optimizer_group* group, meron_error** err) {
+  return guard("optimizer_set_group", err, [&](int& rank) -> Status {
     MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
     auto held = holder->context->lock();
     MERON_TRY(check_number(*holder->value, number));
@@ -217,15 +217,15 @@ meron_status meron_optimizer_set_param_group(meron_optimizer optimizer, uint32_t
   });
 }
 
-meron_status meron_optimizer_get_param_group(meron_param_group* out, meron_optimizer optimizer,
-                                             uint32_t number, meron_error** err) {
-  return guard("optimizer_get_param_group", err, [&](int& rank) -> Status {
+meron_status meron_optimizer_get_group(meron_optimizer_group* out, meron_optimizer optimizer,
+                                       uint32_t number, meron_error** err) {
+  return guard("optimizer_get_group", err, [&](int& rank) -> Status {
     MERON_TRY(need(out, "out"));
     MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
     auto held = holder->context->lock();
     MERON_TRY(check_number(*holder->value, number));
     const GroupOptions& group = holder->value->group(number);
-    meron_param_group result = MERON_PARAM_GROUP_INIT;
+    meron_optimizer_group result = MERON_OPTIMIZER_GROUP_INIT;
     const auto rule = static_cast<size_t>(holder->value->options().rule);
     result.defaults_of = kRuleDefaults[rule].options.defaults_of;
     result.learning_rate = group.learning_rate;
@@ -343,7 +343,7 @@ meron_status meron_optimizer_state_view(meron_view* out, meron_optimizer optimiz
                    "read and write copies of the state instead of a view")
           .on(value.desc.name);
     }
-    const bool writable = state != MERON_STATE_MASTER || value.desc.dtype != DType::f32;
+    const bool writable = state != MERON_OPTIMIZER_STATE_MASTER || value.desc.dtype != DType::f32;
     *out = make_view(writable ? data : place.states->readable_master(place.first), part, DType::f32,
                      writable);
     return Ok{};

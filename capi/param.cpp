@@ -114,8 +114,8 @@ meron_status meron_param_get_info(meron_param_info* out, meron_param param, mero
     auto held = holder->context->lock();
     if (value.unit != nullptr) {
       const Range part = part_of(value, value.unit->flat_of(value).owned);
-      info.owned_offset = part.begin;
-      info.owned_count = part.size();
+      info.shard_offset = part.begin;
+      info.shard_count = part.size();
     }
     return write_info(out, info, "out");
   });
@@ -285,7 +285,8 @@ namespace meron::capi {
 Result<bool> await_update(meron_future future, int64_t timeout_ns, bool tells, int& rank) {
   MERON_ASSIGN(const auto holder, get<UpdateHolder>(future, rank));
   Result<bool> ended = holder->context->wait(holder->value, timeout_ns);
-  return tells ? holder->context->deliver(*holder->value, std::move(ended)) : std::move(ended);
+  if (tells) holder->context->note_delivered(*holder->value, ended);
+  return ended;
 }
 
 Status release_update(meron_future future, int& rank) {

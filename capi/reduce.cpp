@@ -89,7 +89,7 @@ Result<std::vector<Source>> check_sources(const Unit& unit, const meron_source* 
 Result<ReduceOptions> to_options(const meron_reduce_options* options) {
   const meron_reduce_options defaults = MERON_REDUCE_OPTIONS_INIT;
   MERON_ASSIGN(const meron_reduce_options given, read_options(options, defaults, "options"));
-  if (given.op != MERON_SUM && given.op != MERON_MEAN) {
+  if (given.op != MERON_REDUCE_OP_SUM && given.op != MERON_REDUCE_OP_MEAN) {
     return unknown_enum("options.op", given.op);
   }
   if (given.boundary > 1) return unknown_enum("options.boundary", given.boundary);
@@ -99,7 +99,7 @@ Result<ReduceOptions> to_options(const meron_reduce_options* options) {
                  given.divisor == 0.0 ? "start from MERON_REDUCE_OPTIONS_INIT, whose divisor is 1"
                                       : "give a finite number above 0");
   }
-  return ReduceOptions{given.op == MERON_MEAN, given.boundary == 1, given.divisor};
+  return ReduceOptions{given.op == MERON_REDUCE_OP_MEAN, given.boundary == 1, given.divisor};
 }
 
 // A caller of an older version has none.

@@ -31,17 +31,17 @@ Status check_initialized(const meron_schedule_options& options) {
       .on("options");
 }
 
-Result<SchedulePlace> place_of(Context& context, const meron_schedule_options& options) {
-  if (options.place != MERON_PLACE_HOST && options.place != MERON_PLACE_DEVICE) {
-    return unknown_enum("options.place", options.place);
+Result<ViewMemory> memory_of(Context& context, const meron_schedule_options& options) {
+  if (options.tier != MERON_TIER_HOST && options.tier != MERON_TIER_DEVICE) {
+    return unknown_enum("options.tier", options.tier);
   }
   const DeviceSide* const side = context.rank().device.get();
-  if (options.place == MERON_PLACE_HOST || side == nullptr) return SchedulePlace{};
+  if (options.tier == MERON_TIER_HOST || side == nullptr) return ViewMemory{};
   MERON_TRY(side->device().check_stream(options.stream));
-  return SchedulePlace{GatherPlace::device, options.stream};
+  return ViewMemory{ViewTier::device, options.stream};
 }
 
-// Calls the schedule in turn and under the lock; for begin, leave, drop and reset.
+// Calls the schedule in turn and under the lock; for start_pass, leave, drop and reset.
 template <class Call>
 Status locked(meron_schedule handle, int& rank, Call&& call) {
   MERON_ASSIGN(const auto holder, get<ScheduleHolder>(handle, rank));
@@ -78,19 +78,19 @@ meron_status meron_schedule_create(meron_schedule* out, const meron_unit* units,
     limits.persist_elements = given.persist_elements;
     limits.persist_total_elements = given.persist_total_elements;
     if (given.reserved_1 != 0) return unknown_enum("options.reserved_1", given.reserved_1);
-    MERON_ASSIGN(const SchedulePlace place, place_of(*found.context, given));
+    MERON_ASSIGN(const ViewMemory memory, memory_of(*found.context, given));
     MERON_ASSIGN(auto handle, NewHandle<ScheduleHolder>::make(found.context));
     MERON_ASSIGN([[maybe_unused]] const Turn turn, found.context->turn());
     auto held = found.context->lock();
     MERON_ASSIGN(auto schedule,
-                 found.context->create_schedule(held, std::move(found.units), limits, place));
+                 found.context->create_schedule(held, std::move(found.units), limits, memory));
     handle.issue(out, std::move(schedule));
     return Ok{};
   });
 }
 
-meron_status meron_schedule_begin(meron_schedule schedule, uint32_t kind, meron_error** err) {
-  return guard("schedule_begin", err, [&](int& rank) -> Status {
+meron_status meron_schedule_start_pass(meron_schedule schedule, uint32_t kind, meron_error** err) {
+  return guard("schedule_start_pass", err, [&](int& rank) -> Status {
     return locked(schedule, rank, [&](UnitSchedule& target) -> Status {
       if (kind >= MERON_SCHEDULE_KINDS) {
         return Error(MERON_E_ARGUMENT,
@@ -99,7 +99,7 @@ meron_status meron_schedule_begin(meron_schedule schedule, uint32_t kind, meron_
                      "number the kinds of passes from 0")
             .on("kind");
       }
-      return target.schedule().begin(kind);
+      return target.schedule().start_pass(kind);
     });
   });
 }

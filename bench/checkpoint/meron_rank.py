@@ -48,8 +48,8 @@ class Model:
                 self.optimizer.write_state(param, state, self.part(param, number + shift))
 
     def part(self, param: meron.Param, shift: int) -> Any:
-        owned = param.owned
-        return np.roll(self.block, shift)[owned.start : owned.stop]
+        shard_range = param.shard_range
+        return np.roll(self.block, shift)[shard_range.start : shard_range.stop]
 
     def check(self) -> None:
         """That a load gave every state, master and value what was saved."""
@@ -67,7 +67,7 @@ class Model:
         for unit, param in zip(self.units, self.params, strict=True):
             with self.context.update([unit]) as update:
                 update.write(param, np.zeros(len(self.block), np.float32))
-            zero = np.zeros(len(param.owned), np.float32)
+            zero = np.zeros(len(param.shard_range), np.float32)
             for state in STATES:
                 self.optimizer.write_state(param, state, zero)
 

@@ -69,7 +69,7 @@ float* gradient_bucket(const Tensor& tensor) {
 void reduce_scatter(const Tensor& tensor, const Floats* staged,
                     const std::function<void(const meron_view&)>& reader) {
   meron_reduce_options options = MERON_REDUCE_OPTIONS_INIT;
-  options.op = MERON_SUM;
+  options.op = MERON_REDUCE_OP_SUM;
   meron_source source = {tensor.param, nullptr, 0, MERON_F32, 0};
   if (staged != nullptr) {
     source.data = staged->data();

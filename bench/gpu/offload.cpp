@@ -117,7 +117,7 @@ class Trainer {
   // The host's view of a unit's values.
   std::vector<uint16_t> values(size_t u) {
     meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
-    if (on_device_) options.place = MERON_PLACE_HOST;
+    if (on_device_) options.tier = MERON_TIER_HOST;
     meron_future gather = {0};
     expect(meron_gather_begin(&gather, &units_[u], 1, &options, expect.error()));
     expect(meron_future_wait(gather, MERON_TIMEOUT_DEFAULT, expect.error()));

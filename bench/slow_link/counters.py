@@ -50,8 +50,8 @@ class Counts:
 def counts_of(context: meron.Context) -> Counts:
     stats, times = context.stats(), os.times()
     return Counts(
-        stats.far_gather_bytes,
-        stats.far_reduce_bytes,
+        stats.inter_node_gather_bytes,
+        stats.inter_node_reduce_bytes,
         stats.operations,
         stats.wait_ns,
         device_bytes(),

@@ -77,14 +77,14 @@ def train_in(context: meron.Context, arm: Arm, case: str, seconds: float, least:
 def predicted_bytes(
     context: meron.Context, module: torch.nn.Module, micro_batches: int
 ) -> tuple[int, int]:
-    """From far, by gathers and by reductions: all units are gathered twice in a micro-batch, but
-    for the last block, whose backward follows its forward at once."""
+    """Bytes between nodes of gathers, and of reductions. All units are gathered twice in a
+    micro-batch, except the last block, whose backward follows its forward at once."""
     once, twice = (context.predict(micro_batches, gathers) for gathers in (1, 2))
     elements = [sum(param.numel() for param in block.parameters()) for block in module.blocks]
     whole = sum(param.numel() for param in module.parameters())
-    second = twice.far_gather_bytes - once.far_gather_bytes
+    second = twice.inter_node_gather_bytes - once.inter_node_gather_bytes
     kept = second * elements[-1] // whole
-    return once.far_gather_bytes + second - kept, once.far_reduce_bytes
+    return once.inter_node_gather_bytes + second - kept, once.inter_node_reduce_bytes
 
 
 def main() -> None:

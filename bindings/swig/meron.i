@@ -73,10 +73,10 @@
   X(meron_optimizer_create) \
   X(meron_optimizer_set_learning_rate) \
   X(meron_optimizer_set_max_norm) \
-  X(meron_param_group_init) \
-  X(meron_optimizer_add_param_group) \
-  X(meron_optimizer_set_param_group) \
-  X(meron_optimizer_get_param_group) \
+  X(meron_optimizer_group_init) \
+  X(meron_optimizer_add_group) \
+  X(meron_optimizer_set_group) \
+  X(meron_optimizer_get_group) \
   X(meron_optimizer_step_begin) \
   X(meron_optimizer_set_steps) \
   X(meron_optimizer_set_skipped) \
@@ -135,7 +135,7 @@
   X(meron_reduce_scale_feedback) \
   X(meron_schedule_options_init) \
   X(meron_schedule_create) \
-  X(meron_schedule_begin) \
+  X(meron_schedule_start_pass) \
   X(meron_schedule_enter) \
   X(meron_schedule_leave) \
   X(meron_schedule_view) \
@@ -157,7 +157,7 @@ typedef int32_t meron_optimizer_kind;
 typedef int32_t meron_optimizer_state;
 typedef int32_t meron_checkpoint_text_kind;
 typedef int32_t meron_gather_mode;
-typedef int32_t meron_gather_place;
+typedef int32_t meron_tier;
 typedef int32_t meron_io_backend;
 
 // Values as a C++ compiler finds them in the headers.
@@ -204,38 +204,38 @@ typedef int32_t meron_io_backend;
 %constant int32_t MERON_LOG_ERROR = MERON_LOG_ERROR;
 %constant int32_t MERON_LOG_WARNING = MERON_LOG_WARNING;
 %constant int32_t MERON_LOG_INFO = MERON_LOG_INFO;
-%constant int32_t MERON_SUM = MERON_SUM;
-%constant int32_t MERON_MEAN = MERON_MEAN;
+%constant int32_t MERON_REDUCE_OP_SUM = MERON_REDUCE_OP_SUM;
+%constant int32_t MERON_REDUCE_OP_MEAN = MERON_REDUCE_OP_MEAN;
 %constant int32_t MERON_CODEC_NONE = MERON_CODEC_NONE;
 %constant int32_t MERON_CODEC_BF16 = MERON_CODEC_BF16;
 %constant int32_t MERON_CODEC_INT8 = MERON_CODEC_INT8;
 %constant int32_t MERON_CODEC_INT4 = MERON_CODEC_INT4;
-%constant int32_t MERON_UNIT_PARTITIONED = MERON_UNIT_PARTITIONED;
-%constant int32_t MERON_UNIT_GATHERING = MERON_UNIT_GATHERING;
-%constant int32_t MERON_UNIT_AVAILABLE = MERON_UNIT_AVAILABLE;
-%constant int32_t MERON_UNIT_UPDATING = MERON_UNIT_UPDATING;
-%constant int32_t MERON_ADAMW = MERON_ADAMW;
-%constant int32_t MERON_ADAM = MERON_ADAM;
-%constant int32_t MERON_ADAGRAD = MERON_ADAGRAD;
-%constant int32_t MERON_LION = MERON_LION;
-%constant int32_t MERON_SGD = MERON_SGD;
-%constant int32_t MERON_STATE_MASTER = MERON_STATE_MASTER;
-%constant int32_t MERON_STATE_EXP_AVG = MERON_STATE_EXP_AVG;
-%constant int32_t MERON_STATE_EXP_AVG_SQ = MERON_STATE_EXP_AVG_SQ;
-%constant int32_t MERON_CHECKPOINT_PATH = MERON_CHECKPOINT_PATH;
-%constant int32_t MERON_CHECKPOINT_EXTRA = MERON_CHECKPOINT_EXTRA;
-%constant int32_t MERON_CHECKPOINT_MISSING = MERON_CHECKPOINT_MISSING;
-%constant int32_t MERON_CHECKPOINT_UNEXPECTED = MERON_CHECKPOINT_UNEXPECTED;
-%constant int32_t MERON_CHECKPOINT_MANIFEST = MERON_CHECKPOINT_MANIFEST;
-%constant int32_t MERON_CHECKPOINT_PASSED_OVER = MERON_CHECKPOINT_PASSED_OVER;
+%constant int32_t MERON_UNIT_STATE_PARTITIONED = MERON_UNIT_STATE_PARTITIONED;
+%constant int32_t MERON_UNIT_STATE_GATHERING = MERON_UNIT_STATE_GATHERING;
+%constant int32_t MERON_UNIT_STATE_AVAILABLE = MERON_UNIT_STATE_AVAILABLE;
+%constant int32_t MERON_UNIT_STATE_UPDATING = MERON_UNIT_STATE_UPDATING;
+%constant int32_t MERON_OPTIMIZER_ADAMW = MERON_OPTIMIZER_ADAMW;
+%constant int32_t MERON_OPTIMIZER_ADAM = MERON_OPTIMIZER_ADAM;
+%constant int32_t MERON_OPTIMIZER_ADAGRAD = MERON_OPTIMIZER_ADAGRAD;
+%constant int32_t MERON_OPTIMIZER_LION = MERON_OPTIMIZER_LION;
+%constant int32_t MERON_OPTIMIZER_SGD = MERON_OPTIMIZER_SGD;
+%constant int32_t MERON_OPTIMIZER_STATE_MASTER = MERON_OPTIMIZER_STATE_MASTER;
+%constant int32_t MERON_OPTIMIZER_STATE_EXP_AVG = MERON_OPTIMIZER_STATE_EXP_AVG;
+%constant int32_t MERON_OPTIMIZER_STATE_EXP_AVG_SQ = MERON_OPTIMIZER_STATE_EXP_AVG_SQ;
+%constant int32_t MERON_CHECKPOINT_TEXT_PATH = MERON_CHECKPOINT_TEXT_PATH;
+%constant int32_t MERON_CHECKPOINT_TEXT_EXTRA = MERON_CHECKPOINT_TEXT_EXTRA;
+%constant int32_t MERON_CHECKPOINT_TEXT_MISSING = MERON_CHECKPOINT_TEXT_MISSING;
+%constant int32_t MERON_CHECKPOINT_TEXT_UNEXPECTED = MERON_CHECKPOINT_TEXT_UNEXPECTED;
+%constant int32_t MERON_CHECKPOINT_TEXT_MANIFEST = MERON_CHECKPOINT_TEXT_MANIFEST;
+%constant int32_t MERON_CHECKPOINT_TEXT_PASSED_OVER = MERON_CHECKPOINT_TEXT_PASSED_OVER;
 %constant int32_t MERON_GATHER_VIEW = MERON_GATHER_VIEW;
 %constant int32_t MERON_GATHER_COPY = MERON_GATHER_COPY;
 %constant int32_t MERON_GATHER_INTO = MERON_GATHER_INTO;
-%constant int32_t MERON_PLACE_DEVICE = MERON_PLACE_DEVICE;
-%constant int32_t MERON_PLACE_HOST = MERON_PLACE_HOST;
-%constant int32_t MERON_IO_AUTO = MERON_IO_AUTO;
-%constant int32_t MERON_IO_URING = MERON_IO_URING;
-%constant int32_t MERON_IO_THREADS = MERON_IO_THREADS;
+%constant int32_t MERON_TIER_DEVICE = MERON_TIER_DEVICE;
+%constant int32_t MERON_TIER_HOST = MERON_TIER_HOST;
+%constant int32_t MERON_IO_BACKEND_AUTO = MERON_IO_BACKEND_AUTO;
+%constant int32_t MERON_IO_BACKEND_URING = MERON_IO_BACKEND_URING;
+%constant int32_t MERON_IO_BACKEND_THREADS = MERON_IO_BACKEND_THREADS;
 %constant int32_t SIZEOF_meron_workload = sizeof(meron_workload);
 %constant int32_t SIZEOF_meron_transport = sizeof(meron_transport);
 %constant int32_t SIZEOF_meron_allocator = sizeof(meron_allocator);
@@ -247,7 +247,7 @@ typedef int32_t meron_io_backend;
 %constant int32_t SIZEOF_meron_param_info = sizeof(meron_param_info);
 %constant int32_t SIZEOF_meron_unit_info = sizeof(meron_unit_info);
 %constant int32_t SIZEOF_meron_optimizer_options = sizeof(meron_optimizer_options);
-%constant int32_t SIZEOF_meron_param_group = sizeof(meron_param_group);
+%constant int32_t SIZEOF_meron_optimizer_group = sizeof(meron_optimizer_group);
 %constant int32_t SIZEOF_meron_optimizer_info = sizeof(meron_optimizer_info);
 %constant int32_t SIZEOF_meron_checkpoint_tensor = sizeof(meron_checkpoint_tensor);
 %constant int32_t SIZEOF_meron_checkpoint_save_options = sizeof(meron_checkpoint_save_options);
@@ -329,8 +329,8 @@ struct meron_stats {
   uint64_t control_bytes; /**< of the control data that keeps the ranks in step, held now */
   uint64_t peak_bytes; /**< maximum of param + gradient + optimizer + staging */
   uint64_t arena_pages_bytes; /**< bytes of pages in this rank's arena */
-  uint64_t far_gather_bytes; /**< gathered from ranks that share no memory, as on the wire */
-  uint64_t far_reduce_bytes; /**< reduced from such ranks, likewise */
+  uint64_t inter_node_gather_bytes; /**< gathered from ranks that share no memory, as on the wire */
+  uint64_t inter_node_reduce_bytes; /**< reduced from such ranks, likewise */
   uint64_t nvme_read_bytes; /**< read from this rank's file on tier nvme */
   uint64_t nvme_written_bytes; /**< written to it */
   uint64_t nvme_bytes; /**< of that file, in use now */
@@ -350,9 +350,9 @@ struct meron_prediction {
   uint64_t gather_mapped_bytes; /**< as in meron_stats, per optimizer step; so are those below */
   uint64_t gather_copied_bytes; /**< parts of peers copied */
   uint64_t reduce_bytes; /**< gradients read from peers */
-  uint64_t second_copy_bytes; /**< of params, from the first gather to the update (of frozen ones permanently), on top of param_bytes and within peak_bytes */
-  uint64_t far_gather_bytes; /**< gathered from ranks that share no memory, as on the wire */
-  uint64_t far_reduce_bytes; /**< reduced from such ranks, likewise */
+  uint64_t secondary_partition_bytes; /**< of params, from the first gather to the update (of frozen ones permanently), on top of param_bytes and within peak_bytes */
+  uint64_t inter_node_gather_bytes; /**< gathered from ranks that share no memory, as on the wire */
+  uint64_t inter_node_reduce_bytes; /**< reduced from such ranks, likewise */
   uint64_t nvme_read_bytes; /**< read from this rank's file on tier nvme */
   uint64_t nvme_written_bytes; /**< written to it */
   uint64_t nvme_bytes; /**< in use there, at all times */
@@ -375,8 +375,8 @@ struct meron_param_info {
   uint32_t dims;
   uint32_t frozen;
   uint64_t count; /**< elements of the full tensor */
-  uint64_t owned_offset; /**< first element that this rank updates */
-  uint64_t owned_count; /**< number of these elements; 0 before the param is in a unit */
+  uint64_t shard_offset; /**< first element that this rank updates */
+  uint64_t shard_count; /**< number of these elements; 0 before the param is in a unit */
 };
 %extend meron_param_info {
   /** shape[index]; 0 from 16 on. */
@@ -412,7 +412,7 @@ struct meron_view {
   uint64_t reserved_2;
 };
 
-/** Options of an optimizer. Start from the INIT macro of the rule, such as MERON_SGD_INIT: each rule has its own defaults, and a struct with the defaults of another rule is refused. */
+/** Options of an optimizer. Start from the INIT macro of the rule, such as MERON_OPTIMIZER_SGD_INIT: each rule has its own defaults, and a struct with the defaults of another rule is refused. */
 struct meron_optimizer_options {
   uint32_t struct_size; /**< sizeof(meron_optimizer_options) */
   meron_optimizer_kind kind;
@@ -428,10 +428,10 @@ struct meron_optimizer_options {
   double lr_decay; /**< Adagrad: >= 0; step t has the rate learning_rate / (1 + (t - 1) lr_decay) */
 };
 
-/** Hyperparameters of the params of one group. The rule ignores those that it does not use. Start from a group of the optimizer (meron_optimizer_get_param_group). */
-struct meron_param_group {
-  uint32_t struct_size; /**< sizeof(meron_param_group) */
-  uint32_t defaults_of; /**< as in meron_optimizer_options; meron_optimizer_get_param_group sets it, too */
+/** Hyperparameters of the params of one group. The rule ignores those that it does not use. Start from a group of the optimizer (meron_optimizer_get_group). */
+struct meron_optimizer_group {
+  uint32_t struct_size; /**< sizeof(meron_optimizer_group) */
+  uint32_t defaults_of; /**< as in meron_optimizer_options; meron_optimizer_get_group sets it, too */
   double learning_rate; /**< >= 0 */
   double beta1; /**< 0 <= beta1 < 1. SGD: the momentum, 0 in all groups or in none */
   double beta2; /**< 0 <= beta2 < 1 */
@@ -540,7 +540,7 @@ struct meron_gather_options {
   uint32_t struct_size; /**< sizeof(meron_gather_options) */
   meron_gather_mode mode;
   uint64_t destination_count;
-  meron_gather_place place; /**< of a view; a copy is in the host's memory */
+  meron_tier tier; /**< of a view; a copy is in the host's memory */
   uint32_t reserved_0; /**< must be 0 */
 };
 
@@ -560,7 +560,7 @@ struct meron_io_options {
 /** Information about an io. */
 struct meron_io_info {
   uint32_t struct_size; /**< sizeof(meron_io_info), as the INIT macro sets it */
-  meron_io_backend backend; /**< in use: MERON_IO_URING or MERON_IO_THREADS */
+  meron_io_backend backend; /**< in use: MERON_IO_BACKEND_URING or MERON_IO_BACKEND_THREADS */
   uint32_t block_bytes; /**< these as in meron_io_options */
   uint32_t depth;
   uint32_t threads;
@@ -586,7 +586,7 @@ struct meron_io_buffer_info {
 /** Options of a reduction. */
 struct meron_reduce_options {
   uint32_t struct_size; /**< sizeof(meron_reduce_options) */
-  meron_reduce_op op; /**< MERON_MEAN divides by the group's size */
+  meron_reduce_op op; /**< MERON_REDUCE_OP_MEAN divides by the group's size */
   uint32_t boundary; /**< 1: last micro-batch before the step; 0: more follow */
   uint32_t reserved_0; /**< must be 0 */
   double divisor; /**< additional divisor of the sum, e.g. the number of micro-batches, times the loss scale. With a codec that has feedback, give the same one for each micro-batch of an accumulation: what was lost of the accumulation before is scaled by the change, so that it counts as much as it did */
@@ -601,7 +601,7 @@ struct meron_schedule_options {
   uint64_t max_reuse_elements; /**< a unit stays full if its next recorded use is within this many elements of other units' uses; default 1e9 */
   uint64_t persist_elements; /**< a unit of at most this many elements stays full from its first use until meron_schedule_drop; default 1e5 */
   uint64_t persist_total_elements; /**< limit for all such units together, in the order of meron_schedule_create; default UINT64_MAX */
-  meron_gather_place place; /**< memory of views: default MERON_PLACE_HOST; MERON_PLACE_DEVICE: the context's device, if it has one */
+  meron_tier tier; /**< memory of views: default MERON_TIER_HOST; MERON_TIER_DEVICE: the context's device, if it has one */
   uint32_t reserved_1; /**< must be 0 */
 };
 
@@ -610,7 +610,7 @@ struct meron_schedule_info {
   uint32_t struct_size; /**< sizeof(meron_schedule_info), as the INIT macro sets it */
   uint32_t entered; /**< units that are entered now */
   uint64_t units; /**< of the schedule */
-  uint64_t passes; /**< begun so far */
+  uint64_t passes; /**< started so far */
   uint64_t uses; /**< units entered so far */
   uint64_t ready; /**< uses whose unit was full already */
   uint64_t ahead; /**< uses with a prefetched gather */
@@ -705,7 +705,7 @@ class meron_source_list {
 %feature("nothread", "0") meron_swig::meron_update_write;
 %feature("nothread", "0") meron_swig::meron_update_publish;
 %feature("nothread", "0") meron_swig::meron_optimizer_create;
-%feature("nothread", "0") meron_swig::meron_optimizer_add_param_group;
+%feature("nothread", "0") meron_swig::meron_optimizer_add_group;
 %feature("nothread", "0") meron_swig::meron_optimizer_step_begin;
 %feature("nothread", "0") meron_swig::meron_optimizer_read_state;
 %feature("nothread", "0") meron_swig::meron_optimizer_write_state;
@@ -738,7 +738,7 @@ class meron_source_list {
 %feature("nothread", "0") meron_swig::meron_reduce_discard;
 %feature("nothread", "0") meron_swig::meron_reduce_scale_feedback;
 %feature("nothread", "0") meron_swig::meron_schedule_create;
-%feature("nothread", "0") meron_swig::meron_schedule_begin;
+%feature("nothread", "0") meron_swig::meron_schedule_start_pass;
 %feature("nothread", "0") meron_swig::meron_schedule_enter;
 %feature("nothread", "0") meron_swig::meron_schedule_leave;
 %feature("nothread", "0") meron_swig::meron_schedule_drop;
@@ -1456,8 +1456,8 @@ inline int32_t meron_optimizer_set_max_norm(int64_t optimizer, double max_norm) 
  * Fills the first `struct_size` bytes of *group with the initial value, which is AdamW's (for
  * languages without macros). Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
  */
-inline ::meron_param_group meron_param_group_init() {
-  return initial(api().meron_param_group_init);
+inline ::meron_optimizer_group meron_optimizer_group_init() {
+  return initial(api().meron_optimizer_group_init);
 }
 
 /**
@@ -1468,8 +1468,8 @@ inline ::meron_param_group meron_param_group_init() {
  * optimizer's rule), MERON_E_DUPLICATE (a param is in a group already), MERON_E_STATE (a step is
  * pending), MERON_E_HANDLE, MERON_E_STALE.
  */
-inline int32_t meron_optimizer_add_param_group(int64_t optimizer, int64_array params, int32_t defaults_of, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay, double lr_decay) {
-  ::meron_param_group group = initial(api().meron_param_group_init);
+inline int32_t meron_optimizer_add_group(int64_t optimizer, int64_array params, int32_t defaults_of, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay, double lr_decay) {
+  ::meron_optimizer_group group = initial(api().meron_optimizer_group_init);
   group.defaults_of = unsigned_of<uint32_t>(defaults_of, "defaults_of", group.defaults_of);
   group.learning_rate = learning_rate;
   group.beta1 = beta1;
@@ -1479,17 +1479,17 @@ inline int32_t meron_optimizer_add_param_group(int64_t optimizer, int64_array pa
   group.lr_decay = lr_decay;
   uint32_t out = 0;
   error_slot error;
-  error.check(api().meron_optimizer_add_param_group(&out, ::meron_optimizer{static_cast<uint64_t>(optimizer)}, reinterpret_cast<const ::meron_param *>(params.items), params.count, &group, error));
+  error.check(api().meron_optimizer_add_group(&out, ::meron_optimizer{static_cast<uint64_t>(optimizer)}, reinterpret_cast<const ::meron_param *>(params.items), params.count, &group, error));
   return static_cast<int32_t>(out);
 }
 
 /**
  * Sets the hyperparameters of a group for the next steps; the same on all ranks. Blocks: never.
- * Threads: any. Errors: MERON_E_ARGUMENT (no such group, or as meron_optimizer_add_param_group),
+ * Threads: any. Errors: MERON_E_ARGUMENT (no such group, or as meron_optimizer_add_group),
  * MERON_E_HANDLE, MERON_E_STALE.
  */
-inline int32_t meron_optimizer_set_param_group(int64_t optimizer, int32_t number, int32_t defaults_of, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay, double lr_decay) {
-  ::meron_param_group group = initial(api().meron_param_group_init);
+inline int32_t meron_optimizer_set_group(int64_t optimizer, int32_t number, int32_t defaults_of, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay, double lr_decay) {
+  ::meron_optimizer_group group = initial(api().meron_optimizer_group_init);
   group.defaults_of = unsigned_of<uint32_t>(defaults_of, "defaults_of", group.defaults_of);
   group.learning_rate = learning_rate;
   group.beta1 = beta1;
@@ -1498,17 +1498,17 @@ inline int32_t meron_optimizer_set_param_group(int64_t optimizer, int32_t number
   group.weight_decay = weight_decay;
   group.lr_decay = lr_decay;
   error_slot error;
-  return error.check(api().meron_optimizer_set_param_group(::meron_optimizer{static_cast<uint64_t>(optimizer)}, unsigned_of<uint32_t>(number, "number"), &group, error));
+  return error.check(api().meron_optimizer_set_group(::meron_optimizer{static_cast<uint64_t>(optimizer)}, unsigned_of<uint32_t>(number, "number"), &group, error));
 }
 
 /**
  * Reads the hyperparameters of a group. Ownership: *out is the caller's, a plain copy. Blocks:
  * never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
-inline ::meron_param_group meron_optimizer_get_param_group(int64_t optimizer, int32_t number) {
-  ::meron_param_group out = {}; out.struct_size = sizeof out;
+inline ::meron_optimizer_group meron_optimizer_get_group(int64_t optimizer, int32_t number) {
+  ::meron_optimizer_group out = {}; out.struct_size = sizeof out;
   error_slot error;
-  error.check(api().meron_optimizer_get_param_group(&out, ::meron_optimizer{static_cast<uint64_t>(optimizer)}, unsigned_of<uint32_t>(number, "number"), error));
+  error.check(api().meron_optimizer_get_group(&out, ::meron_optimizer{static_cast<uint64_t>(optimizer)}, unsigned_of<uint32_t>(number, "number"), error));
   return out;
 }
 
@@ -1692,9 +1692,9 @@ inline ::meron_checkpoint_save_options meron_checkpoint_save_options_init() {
  * and backward continue meanwhile. A step or an update of a unit waits until the unit is copied,
  * and so does a reduction with a codec that keeps feedback; writes of states, offloads, reloads,
  * new optimizers and the destruction of units wait until all units are. Views of states must not be
- * written before that. The counts of steps and the numbers of param groups are those of the call.
- * After a failure on any rank (a full disk) the future returns the error on all ranks, and the
- * error names that rank. If some rank has not waited for the future, the next save returns the
+ * written before that. The counts of steps and the numbers of optimizer groups are those of the
+ * call. After a failure on any rank (a full disk) the future returns the error on all ranks, and
+ * the error names that rank. If some rank has not waited for the future, the next save returns the
  * error again, and begins nothing. Existing checkpoints stay, and training can continue. One save
  * at a time: the next save, and a load, wait for the previous one. Closing the context waits for it
  * too. A cancelled wait for the future does not affect the save. A rank that makes no progress for
@@ -1931,12 +1931,12 @@ inline ::meron_gather_options meron_gather_options_init() {
  * twice), MERON_E_STATE (a unit is being updated here), MERON_E_NO_MEMORY (a copy), MERON_E_DEVICE,
  * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
  */
-inline int64_t meron_gather_begin(int64_array units, int32_t mode, const meron_destination_list *destinations, int32_t place, int64_t stream) {
+inline int64_t meron_gather_begin(int64_array units, int32_t mode, const meron_destination_list *destinations, int32_t tier, int64_t stream) {
   ::meron_gather_options options = initial(api().meron_gather_options_init);
   options.mode = static_cast<meron_gather_mode>(mode);
   options.destinations = destinations ? destinations->data() : nullptr;
   options.destination_count = destinations ? destinations->size() : 0;
-  options.place = static_cast<meron_gather_place>(place);
+  options.tier = static_cast<meron_tier>(tier);
   options.stream = reinterpret_cast<void *>(stream);
   ::meron_future out = {};
   error_slot error;
@@ -2015,8 +2015,8 @@ inline ::meron_io_options meron_io_options_init() {
 /**
  * Opens a queue to the kernel, with the threads that serve it. Ownership: the caller closes *out.
  * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (a value out of range), MERON_E_UNSUPPORTED
- * (MERON_IO_URING if the host forbids io_uring: the message names the cause), MERON_E_NO_MEMORY,
- * MERON_E_FORKED.
+ * (MERON_IO_BACKEND_URING if the host forbids io_uring: the message names the cause),
+ * MERON_E_NO_MEMORY, MERON_E_FORKED.
  */
 inline int64_t meron_io_open(int32_t backend, int32_t block_bytes, int32_t depth, int32_t threads, int32_t single_submit, int32_t overlap_events, int64_t timeout_ns) {
   ::meron_io_options options = initial(api().meron_io_options_init);
@@ -2336,14 +2336,14 @@ inline ::meron_schedule_options meron_schedule_options_init() {
  * Errors: MERON_E_ARGUMENT (also options that were not initialized, and a stream of another
  * device), MERON_E_DUPLICATE (a unit twice), MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
-inline int64_t meron_schedule_create(int64_array units, int64_t prefetch_elements, int64_t max_live_elements, int64_t max_reuse_elements, int64_t persist_elements, int64_t persist_total_elements, int32_t place, int64_t stream) {
+inline int64_t meron_schedule_create(int64_array units, int64_t prefetch_elements, int64_t max_live_elements, int64_t max_reuse_elements, int64_t persist_elements, int64_t persist_total_elements, int32_t tier, int64_t stream) {
   ::meron_schedule_options options = initial(api().meron_schedule_options_init);
   options.prefetch_elements = unsigned_of<uint64_t>(prefetch_elements, "prefetch_elements", options.prefetch_elements);
   options.max_live_elements = unsigned_of<uint64_t>(max_live_elements, "max_live_elements", options.max_live_elements);
   options.max_reuse_elements = unsigned_of<uint64_t>(max_reuse_elements, "max_reuse_elements", options.max_reuse_elements);
   options.persist_elements = unsigned_of<uint64_t>(persist_elements, "persist_elements", options.persist_elements);
   options.persist_total_elements = unsigned_of<uint64_t>(persist_total_elements, "persist_total_elements", options.persist_total_elements);
-  options.place = static_cast<meron_gather_place>(place);
+  options.tier = static_cast<meron_tier>(tier);
   options.stream = reinterpret_cast<void *>(stream);
   ::meron_schedule out = {};
   error_slot error;
@@ -2352,27 +2352,27 @@ inline int64_t meron_schedule_create(int64_array units, int64_t prefetch_element
 }
 
 /**
- * Begins a pass. The uses of the previous pass become the recorded order of its kind, unless there
+ * Starts a pass. The uses of the previous pass become the recorded order of its kind, unless there
  * were none. Releases prefetched units that were not used, and units that were kept for a use that
  * the new pass does not have soon. Local. Blocks: as meron_barrier_begin. Threads: any. Errors:
  * MERON_E_ARGUMENT, MERON_E_STATE (names the units that are entered), MERON_E_HANDLE,
  * MERON_E_STALE, MERON_E_FORKED.
  */
-inline int32_t meron_schedule_begin(int64_t schedule, int32_t kind) {
+inline int32_t meron_schedule_start_pass(int64_t schedule, int32_t kind) {
   error_slot error;
-  return error.check(api().meron_schedule_begin(::meron_schedule{static_cast<uint64_t>(schedule)}, unsigned_of<uint32_t>(kind, "kind"), error));
+  return error.check(api().meron_schedule_start_pass(::meron_schedule{static_cast<uint64_t>(schedule)}, unsigned_of<uint32_t>(kind, "kind"), error));
 }
 
 /**
  * Enters a unit. It stays full until it is left as often as it was entered. Begins its gather, or
  * uses the prefetched one, prefetches the next units of the recorded order, and waits: if views are
  * on the device, for peers only, and the schedule's stream waits for the rest. Collective over the
- * units' group if the unit is not full already. Before the first meron_schedule_begin, and after
- * meron_schedule_reset, uses are not recorded and no gather is prefetched. Blocks: on peers if the
- * unit is not full, at most the deadline from the first call for this use. Threads: any, one at a
- * time. Errors: MERON_E_ARGUMENT, MERON_E_STATE (this rank updates the unit, or one to prefetch; or
- * another thread has reset or released the schedule meanwhile), MERON_E_HANDLE, MERON_E_STALE,
- * MERON_E_FORKED; and as meron_future_wait, also from a prefetched gather.
+ * units' group if the unit is not full already. Before the first meron_schedule_start_pass, and
+ * after meron_schedule_reset, uses are not recorded and no gather is prefetched. Blocks: on peers
+ * if the unit is not full, at most the deadline from the first call for this use. Threads: any, one
+ * at a time. Errors: MERON_E_ARGUMENT, MERON_E_STATE (this rank updates the unit, or one to
+ * prefetch; or another thread has reset or released the schedule meanwhile), MERON_E_HANDLE,
+ * MERON_E_STALE, MERON_E_FORKED; and as meron_future_wait, also from a prefetched gather.
  */
 inline int32_t meron_schedule_enter(int64_t schedule, int64_t index, int64_t timeout_ns) {
   error_slot error;

@@ -25,9 +25,9 @@ struct Counters {
   std::atomic<uint64_t> gather_mapped{0};  // bytes of peers made visible in place
   std::atomic<uint64_t> gather_copied{0};  // bytes of peers copied
   std::atomic<uint64_t> reduced{0};        // bytes of gradients read from peers
-  // Of these, as they came on the wire, from ranks that share no memory with this one.
-  std::atomic<uint64_t> far_gather{0};
-  std::atomic<uint64_t> far_reduced{0};
+  // Of these, as on the wire, from ranks that share no memory with this one.
+  std::atomic<uint64_t> inter_node_gather{0};
+  std::atomic<uint64_t> inter_node_reduced{0};
   std::atomic<uint64_t> collective{0};  // bytes read from peers by broadcast and all-reduce
   Nvme nvme;
   Device device;

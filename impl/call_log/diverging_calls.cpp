@@ -12,7 +12,8 @@ const char* hidden_arguments(CallKind kind) {
     case CallKind::create_optimizer:
       return "the rule or an option of it";
     case CallKind::step:
-      return "a learning rate, another option of a param group, max_norm, the number of steps or "
+      return "a learning rate, another option of an optimizer group, max_norm, the number of steps "
+             "or "
              "the params that the step skips";
     case CallKind::reduce:
     case CallKind::finish:

@@ -56,7 +56,7 @@ class DeviceWatch;
 class ProgressThread;
 class SaveOperation;
 class SaveThread;
-struct SchedulePlace;
+struct ViewMemory;
 class UnitSchedule;
 
 class Context : public std::enable_shared_from_this<Context> {
@@ -114,6 +114,14 @@ class Context : public std::enable_shared_from_this<Context> {
     releases_.add(std::move(release));
     const LockIfFree held(*this);  // the lock may be free by now
   }
+  // The same of a value that the caller keeps until this returns: it is shared only if it is
+  // queued.
+  template <class T>
+  void release_soon(const std::shared_ptr<T>& value,
+                    void (*release)(Context&, const std::shared_ptr<T>&)) {
+    if (LockIfFree held(*this); held.taken()) return release(*this, value);
+    release_soon([this, value, release] { release(*this, value); });
+  }
   // The same, when no thread is in the middle of beginning something.
   template <class Release>
   void release_in_turn(Release release) {
@@ -158,13 +166,13 @@ class Context : public std::enable_shared_from_this<Context> {
                                                   std::vector<std::shared_ptr<Unit>> units,
                                                   GatherMode mode,
                                                   std::vector<GatherTarget> targets,
-                                                  GatherPlace place = GatherPlace::device);
+                                                  ViewTier tier = ViewTier::device);
   Result<std::shared_ptr<UpdateOperation>> update(Held& held,
                                                   std::vector<std::shared_ptr<Unit>> units);
   Result<std::shared_ptr<UnitSchedule>> create_schedule(Held& held,
                                                         std::vector<std::shared_ptr<Unit>> units,
                                                         const ScheduleOptions& options,
-                                                        const SchedulePlace& place);
+                                                        const ViewMemory& memory);
   // Takes the lock itself: the states' first values may have to be written to a drive.
   Result<std::shared_ptr<Optimizer>> create_optimizer(std::vector<std::shared_ptr<Unit>> units,
                                                       const OptimizerOptions& options);
@@ -224,8 +232,11 @@ class Context : public std::enable_shared_from_this<Context> {
 
   // True: ended well. False: not yet. `timeout_ns` < 0: until the operation's own deadline.
   Result<bool> wait(const std::shared_ptr<Operation>& operation, int64_t timeout_ns);
-  // The result of a wait, for the operation's user, who knows its error then.
-  Result<bool> deliver(Operation& operation, Result<bool> ended);
+  // The operation's user has got the result of a wait, and knows the error that is in it.
+  void note_delivered(Operation& operation, const Result<bool>& ended) {
+    if (!ended.ok()) note_delivered(operation, ended.error());
+  }
+  void note_delivered(Operation& operation, const Error& error);
   // The operation's user has released it: the log gets its failure, unless the user knows it.
   // Called under the lock.
   void leave(const std::shared_ptr<Operation>& operation);
@@ -349,6 +360,7 @@ class Context : public std::enable_shared_from_this<Context> {
   void note_left();
   // Lines for the log: these failures.
   std::vector<std::string> take_unseen();
+  bool some_unseen() const { return !failures_.left.empty() || failures_.unseen.some(); }
   // Breaks the group of an operation that waits for dead, departed or late members.
   void check_peers(Held& held, Operation& target);
   std::vector<int> missing_of(const Held& held, const Operation& operation) const;

@@ -265,12 +265,12 @@ Result<std::unique_ptr<DeviceGroup>> DeviceJoining::open_group(Held& held,
 
 Status DeviceJoining::join_by_host(const std::string& reason) {
   const Plan& plan = context_.options_.plan;
-  if (plan.param.second_copy && group_.axes.replicas()) {
+  if (plan.param.secondary_partition && group_.axes.replicas()) {
     return Error(MERON_E_UNSUPPORTED,
-                 fmt::format("plan '{}' keeps a second copy of parameters on tier device, which "
+                 fmt::format("plan '{}' keeps a secondary partition on tier device, which "
                              "needs devices that are joined: {}",
                              plan.name, reason),
-                 "use tier host, or leave second_copy out")
+                 "use tier host, or leave secondary_partition out")
         .on("plan");
   }
   if (plan.param.sharding != plan.optimizer.sharding) {

@@ -164,8 +164,8 @@ void Context::tell_of_mesh() {
   for (const std::string& loss : codec_losses(plan)) options_.log(LogLevel::warning, loss);
   if (copies_on_host(plan) && transport_->link() == nullptr) {
     options_.log(LogLevel::info,
-                 fmt::format("plan '{}': all ranks share one node's memory, so the second copy "
-                             "takes no memory and saves no transfer",
+                 fmt::format("plan '{}': all ranks share one node's memory, so the secondary "
+                             "partition takes no memory and saves no transfer",
                              plan.name));
   }
 }

@@ -226,7 +226,7 @@ Result<std::shared_ptr<GatherOperation>> Context::gather(Held& held,
                                                          std::vector<std::shared_ptr<Unit>> units,
                                                          GatherMode mode,
                                                          std::vector<GatherTarget> targets,
-                                                         GatherPlace place) {
+                                                         ViewTier tier) {
   MERON_TRY(check_units(units));
   MERON_TRY(await_room(held, GatherOperation::channel_for(units)));
   for (const auto& unit : units) {
@@ -237,8 +237,8 @@ Result<std::shared_ptr<GatherOperation>> Context::gather(Held& held,
     }
   }
   Channel& channel = GatherOperation::channel_for(units);
-  MERON_ASSIGN(auto gather, GatherOperation::prepare(std::move(units), mode, std::move(targets),
-                                                     channel, place));
+  MERON_ASSIGN(auto gather,
+               GatherOperation::prepare(std::move(units), mode, std::move(targets), channel, tier));
   // A device gather is collective, so all ranks want the values on the device, or none does.
   uint64_t detail = gather->by_devices() ? 1 : 0;
   const std::optional<uint64_t> byte = gather->place_in_window(&detail);
@@ -271,7 +271,7 @@ Result<std::shared_ptr<UpdateOperation>> Context::update(Held& held,
 
 Result<std::shared_ptr<UnitSchedule>> Context::create_schedule(
     Held& held, std::vector<std::shared_ptr<Unit>> units, const ScheduleOptions& options,
-    const SchedulePlace& place) {
+    const ViewMemory& memory) {
   MERON_TRY(check_units(units));
   MERON_TRY(await_room(held, units.front()->channel()));
   uint64_t detail = 0;
@@ -281,7 +281,7 @@ Result<std::shared_ptr<UnitSchedule>> Context::create_schedule(
     detail = hash_combine(detail, value);
   }
   MERON_TRY(post_call(CallKind::create_schedule, units, detail));
-  return std::make_shared<UnitSchedule>(*this, std::move(units), options, place);
+  return std::make_shared<UnitSchedule>(*this, std::move(units), options, memory);
 }
 
 Result<std::shared_ptr<Operation>> Context::barrier(Held& held, Channel& channel) {

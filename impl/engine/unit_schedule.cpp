@@ -25,9 +25,9 @@ std::vector<uint64_t> elements_of(const std::vector<std::shared_ptr<Unit>>& unit
 }  // namespace
 
 UnitSchedule::UnitSchedule(Context& context, std::vector<std::shared_ptr<Unit>> units,
-                           const ScheduleOptions& options, SchedulePlace place)
+                           const ScheduleOptions& options, ViewMemory memory)
     : context_(context),
-      place_(place),
+      memory_(memory),
       units_(std::move(units)),
       gathers_(units_.size()),
       schedule_(*this, elements_of(units_), options) {
@@ -72,7 +72,7 @@ Result<bool> UnitSchedule::enter(size_t unit, int64_t timeout_ns) {
 }
 
 Status UnitSchedule::join(GatherOperation& gather) const {
-  return gather.on_device() ? gather.join(place_.stream) : Ok{};
+  return gather.on_device() ? gather.join(memory_.stream) : Ok{};
 }
 
 Result<FullTensor> UnitSchedule::tensor(const Param& param) const {
@@ -95,7 +95,7 @@ Result<FullTensor> UnitSchedule::tensor(const Param& param) const {
 // The schedule calls these, and is called with the turn and under the lock.
 Status UnitSchedule::begin(size_t unit) {
   MERON_ASSIGN(gathers_[unit],
-               context_.gather(*Held::here(), {units_[unit]}, GatherMode::view, {}, place_.place));
+               context_.gather(*Held::here(), {units_[unit]}, GatherMode::view, {}, memory_.tier));
   return Ok{};
 }
 
@@ -106,7 +106,7 @@ Result<bool> UnitSchedule::full(size_t unit) {
 Status UnitSchedule::release(size_t unit) {
   const auto gather = std::exchange(gathers_[unit], nullptr);
   if (!gather->on_device()) return gather->release();
-  return gather->release(place_.stream);
+  return gather->release(memory_.stream);
 }
 
 }  // namespace meron

@@ -18,8 +18,8 @@ namespace meron {
 class Context;
 
 // The tier of views, and the trainer's stream for views on the device.
-struct SchedulePlace {
-  GatherPlace place = GatherPlace::host;
+struct ViewMemory {
+  ViewTier tier = ViewTier::host;
   void* stream = nullptr;
 };
 
@@ -27,7 +27,7 @@ struct SchedulePlace {
 class UnitSchedule final : private Gatherer {
  public:
   UnitSchedule(Context& context, std::vector<std::shared_ptr<Unit>> units,
-               const ScheduleOptions& options, SchedulePlace place);
+               const ScheduleOptions& options, ViewMemory memory);
   ~UnitSchedule();
   UnitSchedule(const UnitSchedule&) = delete;
   UnitSchedule& operator=(const UnitSchedule&) = delete;
@@ -50,7 +50,7 @@ class UnitSchedule final : private Gatherer {
   std::string name(size_t unit) const override { return units_[unit]->name(); }
 
   Context& context_;
-  const SchedulePlace place_;
+  const ViewMemory memory_;
   const std::vector<std::shared_ptr<Unit>> units_;
   std::unordered_map<const Unit*, size_t> index_;
   std::vector<std::shared_ptr<GatherOperation>> gathers_;  // of the units that are held

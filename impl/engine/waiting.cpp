@@ -124,7 +124,7 @@ Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t 
     for (; !rank_->notices.empty(); rank_->notices.erase(rank_->notices.begin())) {
       add_line(std::move(rank_->notices.front()));
     }
-    if (!target.error()) {  // which this call returns
+    if (some_unseen() && !target.error()) {  // which this call returns
       for (std::string& line : take_unseen()) lines.emplace_back(LogLevel::error, std::move(line));
     }
     if (!target.ended()) {
@@ -201,13 +201,11 @@ Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t 
   return ended;
 }
 
-Result<bool> Context::deliver(Operation& operation, Result<bool> ended) {
-  if (ended.ok()) return ended;
+void Context::note_delivered(Operation& operation, const Error& error) {
   auto held = lock();
   // A cancelled wait does not report an error that the operation got later.
   const auto& failure = operation.error();
-  if (failure && failure->code() == ended.error().code()) operation.set_delivered();
-  return ended;
+  if (failure && failure->code() == error.code()) operation.set_delivered();
 }
 
 void Context::await_still(const Operation& operation) {

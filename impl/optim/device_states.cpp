@@ -112,8 +112,8 @@ Status DeviceStates::update(const std::vector<DeviceRun>& runs) {
     task.seed = run.step.seed;
     MERON_TRY(side().device().update(
         numbers_of(run.step), std::span(&task, 1),
-        shape_.dtype == StateDType::bf16 ? MERON_STATE_BF16 : MERON_STATE_F32, flat.desc.dtype,
-        side().work()));
+        shape_.dtype == StateDType::bf16 ? MERON_STATE_TYPE_BF16 : MERON_STATE_TYPE_F32,
+        flat.desc.dtype, side().work()));
   }
   return Ok{};
 }

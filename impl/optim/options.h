@@ -13,7 +13,7 @@ namespace meron {
 // JMLR 12; Chen et al., arXiv:2302.06675; SGD with momentum as torch.optim.SGD has it.
 using UpdateRule = kernels::Rule;
 
-// Hyperparameters of a param group.
+// Hyperparameters of an optimizer group.
 struct GroupOptions {
   double learning_rate = 1e-3;
   double beta1 = 0.9;  // of SGD the momentum

@@ -19,9 +19,9 @@ constexpr std::array<std::string_view, 8> kHybrids = {
     R"({"name": "zero2 by nodes", "mesh": {"shard": "node"},
         "gradient": {"sharding": "replica x shard"},
         "optimizer": {"sharding": "replica x shard"}})",
-    R"({"name": "zero3 by nodes", "preset": "hpz", "param": {"second_copy": "none"}})",
+    R"({"name": "zero3 by nodes", "preset": "hpz", "param": {"secondary_partition": "none"}})",
     // The volume of ZeRO-3 as its authors count it: 16 bits for every element, three times.
-    R"({"name": "zero3 by nodes + bf16 sums", "preset": "hpz", "param": {"second_copy": "none"},
+    R"({"name": "zero3 by nodes + bf16 sums", "preset": "hpz", "param": {"secondary_partition": "none"},
         "gradient": {"codec": "bf16"}})",
     R"({"name": "hpz + bf16 sums", "preset": "hpz", "gradient": {"codec": "bf16"}})",
     R"({"name": "mics + int4 gradients", "preset": "mics",

@@ -53,7 +53,7 @@ struct Row {
 struct ParamRow : Row {
   // The secondary partition of hpZ (ZeRO++): from the first gather of a version to the update, each
   // rank keeps its full shard on this tier, so that later gathers stay on the shard axis.
-  bool second_copy = false;
+  bool secondary_partition = false;
   bool frozen_int8 = false;  // frozen parameters are encoded at rest, by frozen_codec()
   // On the device, where devices exchange: the bytes of a window within which whole values are
   // gathered, 0: none; and whether the library of collectives registers the memory of shards.

@@ -110,11 +110,11 @@ Status check_param_tier(const Plan& plan) {
     return refuse_tier("parameters on tier {} are not sharded as the optimizer is",
                        "give param and optimizer the same sharding");
   }
-  if (plan.param.second_copy && plan.param.tier == Tier::nvme) {
+  if (plan.param.secondary_partition && plan.param.tier == Tier::nvme) {
     return refuse_tier(
-        "second_copy (the secondary partition of hpZ) keeps parameters in memory, and their tier "
+        "secondary_partition (of hpZ) keeps parameters in memory, and their tier "
         "is {}",
-        "leave second_copy out, or the tier");
+        "leave secondary_partition out, or the tier");
   }
   const Codec& codec = plan.param.codec;
   if (codec.kind != CodecKind::none && plan.param.tier == Tier::nvme) {
@@ -274,10 +274,10 @@ Status check_mesh(const Plan& plan) {
                               wider(plan.param, plan.optimizer) ? "parameters" : "gradients"),
                   "let the optimizer have \"replica x shard\" too");
   }
-  if (plan.param.second_copy && plan.param.sharding != Sharding::world) {
+  if (plan.param.secondary_partition && plan.param.sharding != Sharding::world) {
     return refuse(
-        "second_copy (the secondary partition of hpZ) needs parameters sharded over replicas too",
-        "set the sharding of param to \"replica x shard\", or leave second_copy out");
+        "secondary_partition (of hpZ) needs parameters sharded over replicas too",
+        "set the sharding of param to \"replica x shard\", or leave secondary_partition out");
   }
   const bool params_travel =
       plan.param.sharding == Sharding::world ||
@@ -293,11 +293,12 @@ Status check_mesh(const Plan& plan) {
   }
   // Under sharding `shard` the values stay, so a difference has a base.
   if (plan.param.codec.difference && plan.param.sharding == Sharding::world &&
-      !plan.param.second_copy) {
+      !plan.param.secondary_partition) {
     return refuse(
         "the codec of the parameters: a difference needs the values before, which this plan drops "
         "after each gather",
-        "set \"second_copy\" of param to \"shard\", or the sharding of param to \"shard\", or "
+        "set \"secondary_partition\" of param to \"shard\", or the sharding of param to \"shard\", "
+        "or "
         "leave difference out");
   }
   return Ok{};

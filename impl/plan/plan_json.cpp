@@ -226,17 +226,29 @@ Status read_nvme(JsonValue root, Nvme& nvme) {
   return read_number(*value, "threads", 1, Nvme::kMostThreads, nvme.threads);
 }
 
+// Plans and checkpoints written before version 0.2 have the former key.
+Status read_secondary_partition(JsonValue entry, bool& out) {
+  constexpr std::string_view kKey = "secondary_partition", kFormerKey = "second_copy";
+  const auto former = entry.find(kFormerKey);
+  if (former && entry.find(kKey)) {
+    return former->key_error("is the former name of secondary_partition, which is given too",
+                             "leave second_copy out");
+  }
+  return read_word<bool>(entry, former ? kFormerKey : kKey, "secondary partition",
+                         kSecondaryPartitions, kFieldShardings, out);
+}
+
 Status read_param(JsonValue value, ParamRow& row) {
-  MERON_TRY(value.object({"sharding", "tier", "dtype", "frozen", "second_copy", "codec", "resident",
-                          "buffers", "gather_window", "register_values"}));
+  MERON_TRY(
+      value.object({"sharding", "tier", "dtype", "frozen", "secondary_partition", "second_copy",
+                    "codec", "resident", "buffers", "gather_window", "register_values"}));
   MERON_TRY(read_row(value, row));
   MaybeDType registered;
   MERON_TRY(read_word<MaybeDType>(value, "dtype", "dtype", kParamDTypes, kFieldDTypes, registered));
   MERON_TRY(read_codec(value, row.codec));
   MERON_TRY(read_word<bool>(value, "frozen", "dtype of frozen parameters", kFrozen, kFieldDTypes,
                             row.frozen_int8));
-  MERON_TRY(read_word<bool>(value, "second_copy", "secondary partition", kSecondaryPartitions,
-                            kFieldShardings, row.second_copy));
+  MERON_TRY(read_secondary_partition(value, row.secondary_partition));
   if (const auto resident = value.find("resident")) {
     MERON_ASSIGN(row.resident, resident->count(0, kMostSubGroup));
   }
@@ -309,8 +321,8 @@ JsonValue to_blame(JsonValue plan) {
   for (const std::string_view kind : {"optimizer", "gradient", "param"}) {
     const auto entry = plan.find(kind);
     for (const std::string_view key :
-         {"codec", "second_copy", "fraction", "sub_group", "resident", "buffers", "gather_window",
-          "register_values", "tier", "sharding"}) {
+         {"codec", "secondary_partition", "second_copy", "fraction", "sub_group", "resident",
+          "buffers", "gather_window", "register_values", "tier", "sharding"}) {
       const auto value = entry ? entry->find(key) : std::nullopt;
       if (value) return *value;
     }

@@ -14,14 +14,15 @@ namespace meron {
 
 inline constexpr size_t kMaxPlanText = size_t{1} << 20;  // bytes
 
-// All keys are optional. second_copy is the secondary partition of hpZ.
+// All keys are optional. secondary_partition is that of hpZ; its former key second_copy is read
+// too.
 //
 //   { "preset": "zero2" | "mics(4)" | ...,    what the other keys start from; else zero0
 //     "name": "mine",
 //     "mesh":      { "shard": 4 | "node" | "all" },
 //     "param":     { "sharding": "none" | "shard" | "replica x shard", "tier": "host",
 //                    "dtype": "registered", "frozen": "registered" | "int8",
-//                    "second_copy": "none" | "shard", "codec": CODEC },
+//                    "secondary_partition": "none" | "shard", "codec": CODEC },
 //     "gradient":  { "sharding": ..., "tier": "host", "codec": CODEC,
 //                    "dtype": "auto" | "param" | "f32" | "bf16" | "f16" },
 //     "optimizer": { "sharding": ..., "tier": "host" | "nvme", "dtype": "f32" | "bf16" | "int8",

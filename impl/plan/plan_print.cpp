@@ -43,7 +43,7 @@ JsonOut mesh_json(const Mesh& mesh) {
 JsonOut param_json(const ParamRow& row) {
   JsonOut out = row_json(row, "registered");
   out.add("frozen", row.frozen_int8 ? "int8" : "registered");
-  out.add("second_copy", row.second_copy ? "shard" : "none");
+  out.add("secondary_partition", row.secondary_partition ? "shard" : "none");
   out.add("codec", codec_json(row.codec));
   if (row.tier == Tier::nvme) out.add("resident", row.resident).add("buffers", row.buffers);
   if (row.gather_window > 0) out.add("gather_window", row.gather_window);

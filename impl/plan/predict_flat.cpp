@@ -164,7 +164,8 @@ class FlatCost {
     if (replicas() && world_param) {
       const Wide elements = shard_cost_->remote_elements[replica_];
       // The secondary partition stays valid until the values change. Frozen ones never do.
-      const Wide times = !plan_.param.second_copy ? gathers : Wide{flat_.trainable ? 1u : 0u};
+      const Wide times =
+          !plan_.param.secondary_partition ? gathers : Wide{flat_.trainable ? 1u : 0u};
       not_mapped += elements;
       cost[kCopied] += times * elements * size_;
       cost[kRemoteGather] += times * shard_cost_->remote_param_wire[replica_];

@@ -14,7 +14,7 @@ namespace {
 
 JsonOut memory_json(const MemoryPrediction& memory) {
   return JsonOut::object({{"param", bytes_json(memory.param)},
-                          {"second_copy", bytes_json(memory.secondary_partition)},
+                          {"secondary_partition", bytes_json(memory.secondary_partition)},
                           {"gradient", bytes_json(memory.gradient())},
                           {"gradient_buckets", bytes_json(memory.gradient_buckets)},
                           {"reduced_gradient", bytes_json(memory.reduced_gradient)},

@@ -80,7 +80,7 @@ Result<Plan> preset(std::string_view text) {
   plan.name = text;
   plan.mesh.shard = call.shard.value_or(Mesh::kNode);
   if (call.name == "mics") return plan;
-  plan.param.second_copy = true;
+  plan.param.secondary_partition = true;
   if (call.name == "hpz") return plan;
   plan.param.codec.kind = CodecKind::int8;
   plan.gradient.codec = {.kind = CodecKind::int4,

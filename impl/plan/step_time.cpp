@@ -79,7 +79,7 @@ Phases gather_phases(const Plan& plan, const MeshShape& mesh, const ClusterLoad&
   const bool world = param_over_all && mesh.replicas > 1;
   // With a secondary partition (hpZ) one gather stages what other nodes own, and the others stay on
   // the shard axis.
-  const uint64_t staging = plan.param.second_copy ? 1 : gathers;
+  const uint64_t staging = plan.param.secondary_partition ? 1 : gathers;
   phases.between += at.remote_shards ? gathers : world && at.remote_sub_shards ? staging : 0;
   phases.inside += at.local_shards ? gathers : world && at.local_sub_shards ? staging : 0;
   if (!param_over_all && optimizer_over_all)

@@ -37,7 +37,7 @@ std::string to_table(const Plan& plan) {
       {"kind", "sharded over", "tier", "dtype", "wire codec"},
       entry("param", plan.param,
             plan.param.frozen_int8 ? "as registered, int8 where frozen" : "as registered")};
-  if (plan.param.second_copy) {
+  if (plan.param.secondary_partition) {
     rows.push_back({"param, secondary partition", "shard", std::string(name_of(plan.param.tier)),
                     "as registered", "-"});
   }

@@ -22,8 +22,8 @@ Schedule::Schedule(Gatherer& gatherer, std::vector<uint64_t> elements,
   }
 }
 
-Status Schedule::begin(size_t kind) {
-  MERON_TRY(check_left("before a pass begins"));
+Status Schedule::start_pass(size_t kind) {
+  MERON_TRY(check_left("before a pass starts"));
   if (!recorded_.empty() && recorded_ != order().uses()) {
     orders_[kind_] = OrderIndex(std::exchange(recorded_, {}), elements_);
   }

@@ -61,7 +61,7 @@ class Schedule {
   Schedule(Gatherer& gatherer, std::vector<uint64_t> elements, const ScheduleOptions& options);
 
   // A new pass. MERON_E_STATE while units are entered.
-  Status begin(size_t kind);
+  Status start_pass(size_t kind);
 
   // Begins a use. True: the unit is full. False: its gather is under way; the caller waits for it
   // and then calls waited(). After an error the unit is not entered, and the next enter() of it

@@ -47,8 +47,8 @@ class ShardOnDevice final : public Shard {
   void keep(std::vector<DeviceRegistration> registrations) {
     std::move(registrations.begin(), registrations.end(), std::back_inserter(registrations_));
   }
-  // Takes `room` bytes more, if any, for the second copy of the row that these values are a part
-  // of: written on DeviceSide::up(), by the gather that gathers the row. MERON_E_NO_MEMORY.
+  // Takes `room` bytes more, if any, for the secondary partition of these values. The gather of the
+  // values writes it, on DeviceSide::up(). MERON_E_NO_MEMORY.
   Status hold_copy(uint64_t room, const std::string& name);
   std::byte* copy() const { return copy_.data(); }  // null: there is none
   uint64_t copy_room() const { return copy_room_; }

@@ -149,7 +149,7 @@ Status Unit::store_away(Flat& flat) {
     MERON_TRY(
         shard->hold_copy(device_copy_bytes(rank_.plan, flat.desc.elements,
                                            static_cast<uint64_t>(axes_.index()), axes_.mesh, size),
-                         fmt::format("the second copy of unit '{}'", name_)));
+                         fmt::format("the secondary partition of unit '{}'", name_)));
     MERON_ASSIGN(auto values, axes_.devices->register_values(shard->data(), shard->room()));
     shard->keep(std::move(values));
     if (std::byte* const copy = shard->copy(); copy != nullptr) {

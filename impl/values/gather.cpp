@@ -21,12 +21,12 @@ Channel& GatherOperation::channel_for(const std::vector<std::shared_ptr<Unit>>& 
 
 GatherOperation::GatherOperation(Prepared /*by*/, std::vector<std::shared_ptr<Unit>> units,
                                  GatherMode mode, std::vector<GatherTarget> targets,
-                                 Channel& channel, GatherPlace place)
+                                 Channel& channel, ViewTier tier)
     : Operation(channel, Deadline::never()),
       units_(std::move(units)),
       mode_(mode),
       targets_(std::move(targets)),
-      view_on_device_(mode == GatherMode::view && place == GatherPlace::device &&
+      view_on_device_(mode == GatherMode::view && tier == ViewTier::device &&
                       units_.front()->rank().device != nullptr),
       targets_on_device_(std::any_of(targets_.begin(), targets_.end(),
                                      [](const auto& target) { return target.on_device; })),
@@ -64,9 +64,9 @@ Status allocate_copies(const std::vector<std::shared_ptr<Unit>>& units,
 
 Result<std::shared_ptr<GatherOperation>> GatherOperation::prepare(
     std::vector<std::shared_ptr<Unit>> units, GatherMode mode, std::vector<GatherTarget> targets,
-    Channel& channel, GatherPlace place) {
+    Channel& channel, ViewTier tier) {
   auto gather = std::make_shared<GatherOperation>(Prepared{}, std::move(units), mode,
-                                                  std::move(targets), channel, place);
+                                                  std::move(targets), channel, tier);
   if (mode == GatherMode::copy) {
     const Recess recess;  // while the host gives memory, or takes it back: the call has the turn
     if (Status allocated = allocate_copies(gather->units_, gather->targets_); !allocated.ok()) {

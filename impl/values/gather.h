@@ -38,7 +38,7 @@ struct FullTensor {
 };
 
 // Tier of a gather's view.
-enum class GatherPlace : int32_t { device = 0, host = 1 };
+enum class ViewTier : int32_t { device = 0, host = 1 };
 
 class GatherOperation final : public Operation {
   struct Prepared {};  // only prepare() has one
@@ -53,9 +53,9 @@ class GatherOperation final : public Operation {
                                                           GatherMode mode,
                                                           std::vector<GatherTarget> targets,
                                                           Channel& channel,
-                                                          GatherPlace place = GatherPlace::device);
+                                                          ViewTier tier = ViewTier::device);
   GatherOperation(Prepared by, std::vector<std::shared_ptr<Unit>> units, GatherMode mode,
-                  std::vector<GatherTarget> targets, Channel& channel, GatherPlace place);
+                  std::vector<GatherTarget> targets, Channel& channel, ViewTier tier);
   // The call has been posted. Takes a lease on every unit.
   Status begin(uint64_t sequence, Deadline deadline);
   ~GatherOperation() override;

@@ -43,7 +43,8 @@ void add_refresh(Unit& unit, std::vector<DeviceGroup::Part>& parts) {
     for (int i = 0; i < axes.replica->size(); ++i) {
       if (axes.replica->is_local(i)) continue;
       const auto place = static_cast<uint64_t>(axes.of_replica(i));
-      add(counters.far_gather, part_range(flat.desc.elements, place, axes.mesh).size() * size);
+      add(counters.inter_node_gather,
+          part_range(flat.desc.elements, place, axes.mesh).size() * size);
     }
   }
 }
@@ -86,7 +87,8 @@ Status GatherByDevices::reserve() {
   const DeviceSide& side = *units_.front()->rank().device;
   const Plan& plan = units_.front()->rank().plan;
   const MeshShape& mesh = units_.front()->axes().mesh;
-  const bool of_parts = mesh.replicas > 1 && over_all(plan.param, mesh) && !plan.param.second_copy;
+  const bool of_parts =
+      mesh.replicas > 1 && over_all(plan.param, mesh) && !plan.param.secondary_partition;
   GatherWindow* const window = units_.front()->axes().devices->window();
   for (const auto& unit : units_) {
     std::vector<DeviceMemory>& rooms = rooms_.emplace_back();
@@ -170,7 +172,7 @@ void GatherByDevices::add_parts(size_t number, std::vector<DeviceGroup::Part>& p
     const uint64_t size = size_of(flat.desc.dtype);
     for (const auto& [offset, bytes] : unit.parts_of(flat)) {
       add(counters.gather_copied, bytes);
-      add(counters.far_gather,
+      add(counters.inter_node_gather,
           flat.coded() ? wire_bytes(unit.codec_of(flat), bytes / size, size) : bytes);
     }
     if (flat.coded()) {

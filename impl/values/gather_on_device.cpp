@@ -31,7 +31,7 @@ void GatherOperation::count(Unit& unit) const {
   for (const auto& [offset, bytes] : remote.rows) {
     local -= bytes;
     add(counters.gather_copied, bytes);
-    add(counters.far_gather, bytes);
+    add(counters.inter_node_gather, bytes);
   }
   if (mode_ == GatherMode::view) add(counters.gather_mapped, local);
 }

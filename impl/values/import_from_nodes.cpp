@@ -95,7 +95,7 @@ void Import::unpack() {
     Flat& flat = *piece.flat;
     const uint64_t size = size_of(flat.desc.dtype);
     add(rank.counters.gather_copied, piece.range.size() * size);
-    add(rank.counters.far_gather, wire_bytes_of(flat, piece.range));
+    add(rank.counters.inter_node_gather, wire_bytes_of(flat, piece.range));
     if (again_ || !piece.staging) continue;
     const Wire wire(unit_.codec_of(flat), rank.threads);
     wire.decode(flat.writable + piece.range.begin * size, flat.desc.dtype, piece.staging->data(),

@@ -95,7 +95,6 @@ enum {
   MERON_E_FORKED = -400,   /* this process is a fork of the one that opened the context */
   MERON_E_CLOSED = -401,   /* the context was closed */
   MERON_E_INTERNAL = -402, /* a defect of Meron: please report it */
-  MERON_STATUS_FORCE_32_BITS = 0x7FFFFFFF
 };
 
 /* Element types. Sizes in bytes: 4, 2, 2. */
@@ -104,7 +103,6 @@ enum {
   MERON_F32 = 0,
   MERON_BF16 = 1,
   MERON_F16 = 2,
-  MERON_DTYPE_FORCE_32_BITS = 0x7FFFFFFF
 };
 
 /*

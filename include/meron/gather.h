@@ -30,15 +30,13 @@ enum {
   MERON_GATHER_VIEW = 0, /* read-only, in place where the plan allows it */
   MERON_GATHER_COPY = 1, /* a private, writable copy that belongs to the gather */
   MERON_GATHER_INTO = 2, /* into the caller's memory */
-  MERON_GATHER_MODE_FORCE_32_BITS = 0x7FFFFFFF
 };
 
-/* Memory of a view. */
-typedef int32_t meron_gather_place;
+/* Memory of a view, by its tier. */
+typedef int32_t meron_tier;
 enum {
-  MERON_PLACE_DEVICE = 0, /* in the device's memory, if the context has a device; else the host's */
-  MERON_PLACE_HOST = 1,   /* in the host's memory */
-  MERON_GATHER_PLACE_FORCE_32_BITS = 0x7FFFFFFF
+  MERON_TIER_DEVICE = 0, /* in the device's memory, if the context has a device; else the host's */
+  MERON_TIER_HOST = 1,   /* in the host's memory */
 };
 
 /* A destination for MERON_GATHER_INTO. */
@@ -55,18 +53,15 @@ typedef struct {
   meron_gather_mode mode;
   const meron_destination *destinations; /* MERON_GATHER_INTO: one per requested param */
   uint64_t destination_count;
-  meron_gather_place place; /* of a view; a copy is in the host's memory */
-  uint32_t reserved_0;      /* must be 0 */
+  meron_tier tier;     /* of a view; a copy is in the host's memory */
+  uint32_t reserved_0; /* must be 0 */
   void *stream; /* destinations in the device's memory are written after the work that is queued on
                    this stream so far; NULL: its default stream */
 } meron_gather_options;
 
 /* Initial value of a meron_gather_options. */
-#define MERON_GATHER_OPTIONS_INIT                                                              \
-  {                                                                                            \
-    (uint32_t)sizeof(meron_gather_options), MERON_GATHER_VIEW, NULL, 0, MERON_PLACE_DEVICE, 0, \
-        NULL                                                                                   \
-  }
+#define MERON_GATHER_OPTIONS_INIT \
+  { (uint32_t)sizeof(meron_gather_options), MERON_GATHER_VIEW, NULL, 0, MERON_TIER_DEVICE, 0, NULL }
 
 /**
  * Fills the first `struct_size` bytes of *options with the initial value (for languages without

@@ -23,9 +23,8 @@ typedef struct {
 /* The operation that combines values. */
 typedef int32_t meron_reduce_op;
 enum {
-  MERON_SUM = 0,
-  MERON_MEAN = 1,
-  MERON_REDUCE_OP_FORCE_32_BITS = 0x7FFFFFFF
+  MERON_REDUCE_OP_SUM = 0,
+  MERON_REDUCE_OP_MEAN = 1,
 };
 
 /**

@@ -26,10 +26,9 @@ typedef struct {
 /* The interface that moves the bytes. */
 typedef int32_t meron_io_backend;
 enum {
-  MERON_IO_AUTO = 0,    /* io_uring if the host allows it, else threads */
-  MERON_IO_URING = 1,   /* io_uring */
-  MERON_IO_THREADS = 2, /* threads of this process that call pread and pwrite */
-  MERON_IO_BACKEND_FORCE_32_BITS = 0x7FFFFFFF
+  MERON_IO_BACKEND_AUTO = 0,    /* io_uring if the host allows it, else threads */
+  MERON_IO_BACKEND_URING = 1,   /* io_uring */
+  MERON_IO_BACKEND_THREADS = 2, /* threads of this process that call pread and pwrite */
 };
 
 /* Options of an io. */
@@ -47,7 +46,7 @@ typedef struct {
 
 /* Initial value of a meron_io_options. */
 #define MERON_IO_OPTIONS_INIT \
-  { (uint32_t)sizeof(meron_io_options), MERON_IO_AUTO, 1 << 20, 32, 1, 0, 1, 0, 0 }
+  { (uint32_t)sizeof(meron_io_options), MERON_IO_BACKEND_AUTO, 1 << 20, 32, 1, 0, 1, 0, 0 }
 
 /**
  * Fills the first `struct_size` bytes of *options with the initial value (for languages without
@@ -61,8 +60,8 @@ MERON_API MERON_NODISCARD meron_status meron_io_options_init(meron_io_options *o
  * Opens a queue to the kernel, with the threads that serve it.
  * @param options  NULL for the defaults.
  * Ownership: the caller closes *out. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (a value
- * out of range), MERON_E_UNSUPPORTED (MERON_IO_URING if the host forbids io_uring: the message
- * names the cause), MERON_E_NO_MEMORY, MERON_E_FORKED.
+ * out of range), MERON_E_UNSUPPORTED (MERON_IO_BACKEND_URING if the host forbids io_uring: the
+ * message names the cause), MERON_E_NO_MEMORY, MERON_E_FORKED.
  */
 MERON_API MERON_NODISCARD meron_status meron_io_open(meron_io *out, const meron_io_options *options,
                                                      meron_error **err);
@@ -157,7 +156,7 @@ MERON_API MERON_NODISCARD meron_status meron_io_wait(meron_io io, int64_t timeou
 /* Information about an io. */
 typedef struct {
   uint32_t struct_size;     /* sizeof(meron_io_info), as the INIT macro sets it */
-  meron_io_backend backend; /* in use: MERON_IO_URING or MERON_IO_THREADS */
+  meron_io_backend backend; /* in use: MERON_IO_BACKEND_URING or MERON_IO_BACKEND_THREADS */
   uint32_t block_bytes;     /* these as in meron_io_options */
   uint32_t depth;
   uint32_t threads;

@@ -19,17 +19,16 @@ typedef struct {
 /* The update rule. */
 typedef int32_t meron_optimizer_kind;
 enum {
-  MERON_ADAMW = 0,   /* Loshchilov and Hutter, arXiv 1711.05101 */
-  MERON_ADAM = 1,    /* Kingma and Ba, arXiv 1412.6980; weight decay is part of the gradient */
-  MERON_ADAGRAD = 2, /* Duchi, Hazan and Singer, JMLR 12 (2011); weight decay as Adam */
-  MERON_LION = 3,    /* Chen et al., arXiv 2302.06675; its authors take beta2 = 0.99 */
-  MERON_SGD = 4,     /* as torch.optim.SGD; beta1 is the momentum, weight decay as Adam */
-  MERON_OPTIMIZER_KIND_FORCE_32_BITS = 0x7FFFFFFF
+  MERON_OPTIMIZER_ADAMW = 0,   /* Loshchilov and Hutter, arXiv 1711.05101 */
+  MERON_OPTIMIZER_ADAM = 1,    /* Kingma and Ba, arXiv 1412.6980; weight decay by the gradient */
+  MERON_OPTIMIZER_ADAGRAD = 2, /* Duchi, Hazan and Singer, JMLR 12 (2011); weight decay as Adam */
+  MERON_OPTIMIZER_LION = 3,    /* Chen et al., arXiv 2302.06675; its authors take beta2 = 0.99 */
+  MERON_OPTIMIZER_SGD = 4,     /* as torch.optim.SGD; beta1 is the momentum, weight decay as Adam */
 };
 
 /*
- * Options of an optimizer. Start from the INIT macro of the rule, such as MERON_SGD_INIT: each rule
- * has its own defaults, and a struct with the defaults of another rule is refused.
+ * Options of an optimizer. Start from the INIT macro of the rule, such as MERON_OPTIMIZER_SGD_INIT:
+ * each rule has its own defaults, and a struct with the defaults of another rule is refused.
  */
 typedef struct {
   uint32_t struct_size; /* sizeof(meron_optimizer_options) */
@@ -48,45 +47,45 @@ typedef struct {
 } meron_optimizer_options;
 
 /* Defaults of AdamW: a meron_optimizer_options. */
-#define MERON_ADAMW_INIT                                                                       \
-  {                                                                                            \
-    (uint32_t)sizeof(meron_optimizer_options), MERON_ADAMW, 1e-3, 0.9, 0.999, 1e-8, 0.01, 0.0, \
-        0.0, 0, 1, 0.0                                                                         \
+#define MERON_OPTIMIZER_ADAMW_INIT                                                            \
+  {                                                                                           \
+    (uint32_t)sizeof(meron_optimizer_options), MERON_OPTIMIZER_ADAMW, 1e-3, 0.9, 0.999, 1e-8, \
+        0.01, 0.0, 0.0, 0, 1, 0.0                                                             \
   }
 
 /* Defaults of Adam. */
-#define MERON_ADAM_INIT                                                                           \
+#define MERON_OPTIMIZER_ADAM_INIT                                                                 \
   {                                                                                               \
-    (uint32_t)sizeof(meron_optimizer_options), MERON_ADAM, 1e-3, 0.9, 0.999, 1e-8, 0.0, 0.0, 0.0, \
-        0, 2, 0.0                                                                                 \
+    (uint32_t)sizeof(meron_optimizer_options), MERON_OPTIMIZER_ADAM, 1e-3, 0.9, 0.999, 1e-8, 0.0, \
+        0.0, 0.0, 0, 2, 0.0                                                                       \
   }
 
 /* Defaults of Adagrad. */
-#define MERON_ADAGRAD_INIT                                                                       \
+#define MERON_OPTIMIZER_ADAGRAD_INIT                                                             \
   {                                                                                              \
-    (uint32_t)sizeof(meron_optimizer_options), MERON_ADAGRAD, 1e-2, 0.9, 0.999, 1e-10, 0.0, 0.0, \
-        0.0, 0, 3, 0.0                                                                           \
+    (uint32_t)sizeof(meron_optimizer_options), MERON_OPTIMIZER_ADAGRAD, 1e-2, 0.9, 0.999, 1e-10, \
+        0.0, 0.0, 0.0, 0, 3, 0.0                                                                 \
   }
 
 /* Defaults of Lion. */
-#define MERON_LION_INIT                                                                          \
+#define MERON_OPTIMIZER_LION_INIT                                                                \
   {                                                                                              \
-    (uint32_t)sizeof(meron_optimizer_options), MERON_LION, 1e-4, 0.9, 0.99, 1e-8, 0.0, 0.0, 0.0, \
-        0, 4, 0.0                                                                                \
+    (uint32_t)sizeof(meron_optimizer_options), MERON_OPTIMIZER_LION, 1e-4, 0.9, 0.99, 1e-8, 0.0, \
+        0.0, 0.0, 0, 4, 0.0                                                                      \
   }
 
 /* Defaults of SGD: no momentum. */
-#define MERON_SGD_INIT                                                                           \
+#define MERON_OPTIMIZER_SGD_INIT                                                                 \
   {                                                                                              \
-    (uint32_t)sizeof(meron_optimizer_options), MERON_SGD, 1e-3, 0.0, 0.999, 1e-8, 0.0, 0.0, 0.0, \
-        0, 5, 0.0                                                                                \
+    (uint32_t)sizeof(meron_optimizer_options), MERON_OPTIMIZER_SGD, 1e-3, 0.0, 0.999, 1e-8, 0.0, \
+        0.0, 0.0, 0, 5, 0.0                                                                      \
   }
 
-/* Initial value of a meron_optimizer_options: MERON_ADAMW_INIT. */
-#define MERON_OPTIMIZER_OPTIONS_INIT                                                           \
-  {                                                                                            \
-    (uint32_t)sizeof(meron_optimizer_options), MERON_ADAMW, 1e-3, 0.9, 0.999, 1e-8, 0.01, 0.0, \
-        0.0, 0, 1, 0.0                                                                         \
+/* Initial value of a meron_optimizer_options: MERON_OPTIMIZER_ADAMW_INIT. */
+#define MERON_OPTIMIZER_OPTIONS_INIT                                                          \
+  {                                                                                           \
+    (uint32_t)sizeof(meron_optimizer_options), MERON_OPTIMIZER_ADAMW, 1e-3, 0.9, 0.999, 1e-8, \
+        0.01, 0.0, 0.0, 0, 1, 0.0                                                             \
   }
 
 /**
@@ -143,11 +142,11 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_set_max_norm(meron_optimi
 
 /*
  * Hyperparameters of the params of one group. The rule ignores those that it does not use. Start
- * from a group of the optimizer (meron_optimizer_get_param_group).
+ * from a group of the optimizer (meron_optimizer_get_group).
  */
 typedef struct {
-  uint32_t struct_size; /* sizeof(meron_param_group) */
-  uint32_t defaults_of; /* as in meron_optimizer_options; meron_optimizer_get_param_group sets it,
+  uint32_t struct_size; /* sizeof(meron_optimizer_group) */
+  uint32_t defaults_of; /* as in meron_optimizer_options; meron_optimizer_get_group sets it,
                            too */
   double learning_rate; /* >= 0 */
   double beta1;         /* 0 <= beta1 < 1. SGD: the momentum, 0 in all groups or in none */
@@ -155,20 +154,20 @@ typedef struct {
   double epsilon;       /* > 0 */
   double weight_decay;  /* >= 0 */
   double lr_decay;      /* Adagrad: >= 0; else 0 */
-} meron_param_group;
+} meron_optimizer_group;
 
-/* Initial value of a meron_param_group, for an optimizer of AdamW. */
-#define MERON_PARAM_GROUP_INIT \
-  { (uint32_t)sizeof(meron_param_group), 1, 1e-3, 0.9, 0.999, 1e-8, 0.01, 0.0 }
+/* Initial value of a meron_optimizer_group, for an optimizer of AdamW. */
+#define MERON_OPTIMIZER_GROUP_INIT \
+  { (uint32_t)sizeof(meron_optimizer_group), 1, 1e-3, 0.9, 0.999, 1e-8, 0.01, 0.0 }
 
 /**
  * Fills the first `struct_size` bytes of *group with the initial value, which is AdamW's (for
  * languages without macros).
  * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
  */
-MERON_API MERON_NODISCARD meron_status meron_param_group_init(meron_param_group *group,
-                                                              size_t struct_size,
-                                                              meron_error **err);
+MERON_API MERON_NODISCARD meron_status meron_optimizer_group_init(meron_optimizer_group *group,
+                                                                  size_t struct_size,
+                                                                  meron_error **err);
 
 /**
  * Gives some params their own hyperparameters, for example no weight decay. All ranks must do the
@@ -182,17 +181,19 @@ MERON_API MERON_NODISCARD meron_status meron_param_group_init(meron_param_group 
  * is pending), MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status
-meron_optimizer_add_param_group(uint32_t *out, meron_optimizer optimizer, const meron_param *params,
-                                size_t count, const meron_param_group *group, meron_error **err);
+meron_optimizer_add_group(uint32_t *out, meron_optimizer optimizer, const meron_param *params,
+                          size_t count, const meron_optimizer_group *group, meron_error **err);
 
 /**
  * Sets the hyperparameters of a group for the next steps; the same on all ranks.
- * @param number  0, or a number from meron_optimizer_add_param_group.
+ * @param number  0, or a number from meron_optimizer_add_group.
  * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (no such group, or as
- * meron_optimizer_add_param_group), MERON_E_HANDLE, MERON_E_STALE.
+ * meron_optimizer_add_group), MERON_E_HANDLE, MERON_E_STALE.
  */
-MERON_API MERON_NODISCARD meron_status meron_optimizer_set_param_group(
-    meron_optimizer optimizer, uint32_t number, const meron_param_group *group, meron_error **err);
+MERON_API MERON_NODISCARD meron_status meron_optimizer_set_group(meron_optimizer optimizer,
+                                                                 uint32_t number,
+                                                                 const meron_optimizer_group *group,
+                                                                 meron_error **err);
 
 /**
  * Reads the hyperparameters of a group.
@@ -200,10 +201,10 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_set_param_group(
  * Ownership: *out is the caller's, a plain copy. Blocks: never. Threads: any. Errors:
  * MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
-MERON_API MERON_NODISCARD meron_status meron_optimizer_get_param_group(meron_param_group *out,
-                                                                       meron_optimizer optimizer,
-                                                                       uint32_t number,
-                                                                       meron_error **err);
+MERON_API MERON_NODISCARD meron_status meron_optimizer_get_group(meron_optimizer_group *out,
+                                                                 meron_optimizer optimizer,
+                                                                 uint32_t number,
+                                                                 meron_error **err);
 
 /**
  * Begins a step: global gradient norm (exact, so equal for every number of ranks), clipping, update
@@ -309,10 +310,9 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_get_info(meron_optimizer_
 /* A state of an optimizer. */
 typedef int32_t meron_optimizer_state;
 enum {
-  MERON_STATE_MASTER = 0,     /* f32 values; the param itself if that is f32 */
-  MERON_STATE_EXP_AVG = 1,    /* average of the gradients; Lion's, and SGD's momentum */
-  MERON_STATE_EXP_AVG_SQ = 2, /* average of their squares; Adagrad's sum of them */
-  MERON_OPTIMIZER_STATE_FORCE_32_BITS = 0x7FFFFFFF
+  MERON_OPTIMIZER_STATE_MASTER = 0,     /* f32 values; the param itself if that is f32 */
+  MERON_OPTIMIZER_STATE_EXP_AVG = 1,    /* average of the gradients; Lion's, and SGD's momentum */
+  MERON_OPTIMIZER_STATE_EXP_AVG_SQ = 2, /* average of their squares; Adagrad's sum of them */
 };
 
 /**
@@ -332,7 +332,7 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_state_view(meron_view *ou
 /**
  * Copies this rank's shard of a state of `param` in f32, from any tier and dtype.
  * @param out    `count` floats.
- * @param count  the param's owned_count (meron_param_get_info).
+ * @param count  the param's shard_count (meron_param_get_info).
  * Blocks: on this rank's drive if states are on nvme. Threads: any, not during a step. Errors:
  * MERON_E_ARGUMENT (as meron_optimizer_state_view, or another count), MERON_E_STATE (a step is
  * pending), MERON_E_IO, MERON_E_CORRUPT, MERON_E_HANDLE, MERON_E_STALE.
@@ -347,7 +347,7 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_read_state(float *out, ui
  * Replaces this rank's shard of a state of `param`, from f32; states of 16 or 8 bits are rounded to
  * nearest.
  * @param data   `count` floats, only read.
- * @param count  the param's owned_count.
+ * @param count  the param's shard_count.
  * Blocks: as meron_optimizer_read_state. Threads: any, not during a step. Errors: as
  * meron_optimizer_read_state, MERON_E_ARGUMENT also for a master that is the param itself (write
  * that through an update).

@@ -94,8 +94,8 @@ typedef struct {
   uint32_t frozen;
   int64_t shape[MERON_MAX_DIMS]; /* the first `dims` count */
   uint64_t count;                /* elements of the full tensor */
-  uint64_t owned_offset;         /* first element that this rank updates */
-  uint64_t owned_count;          /* number of these elements; 0 before the param is in a unit */
+  uint64_t shard_offset;         /* first element that this rank updates */
+  uint64_t shard_count;          /* number of these elements; 0 before the param is in a unit */
 } meron_param_info;
 
 /* A meron_param_info for the library to fill. */
@@ -163,17 +163,15 @@ enum {
   MERON_CODEC_BF16 = 1,
   MERON_CODEC_INT8 = 2,
   MERON_CODEC_INT4 = 3,
-  MERON_CODEC_FORCE_32_BITS = 0x7FFFFFFF
 };
 
 /* State of a unit on this rank. */
 typedef int32_t meron_unit_state;
 enum {
-  MERON_UNIT_PARTITIONED = 0, /* this rank holds its shard only */
-  MERON_UNIT_GATHERING = 1,   /* a gather is pending */
-  MERON_UNIT_AVAILABLE = 2,   /* leased at least once */
-  MERON_UNIT_UPDATING = 3,    /* being written */
-  MERON_UNIT_STATE_FORCE_32_BITS = 0x7FFFFFFF
+  MERON_UNIT_STATE_PARTITIONED = 0, /* this rank holds its shard only */
+  MERON_UNIT_STATE_GATHERING = 1,   /* a gather is pending */
+  MERON_UNIT_STATE_AVAILABLE = 2,   /* leased at least once */
+  MERON_UNIT_STATE_UPDATING = 3,    /* being written */
 };
 
 /* Information about a unit. */

@@ -242,13 +242,15 @@ TEST_F(OfSize, OptimizerOptions) {
 }
 
 TEST_F(OfSize, ParamGroup) {
-  accepts<meron_param_group>(MERON_PARAM_GROUP_INIT, [this](const meron_param_group* group) {
-    return meron_optimizer_set_param_group(optimizer_, 0, group, &error_);
-  });
-  accepts<meron_param_group>(MERON_PARAM_GROUP_INIT, [this](const meron_param_group* group) {
-    uint32_t number = 0;
-    return meron_optimizer_add_param_group(&number, optimizer_, nullptr, 0, group, &error_);
-  });
+  accepts<meron_optimizer_group>(MERON_OPTIMIZER_GROUP_INIT,
+                                 [this](const meron_optimizer_group* group) {
+                                   return meron_optimizer_set_group(optimizer_, 0, group, &error_);
+                                 });
+  accepts<meron_optimizer_group>(
+      MERON_OPTIMIZER_GROUP_INIT, [this](const meron_optimizer_group* group) {
+        uint32_t number = 0;
+        return meron_optimizer_add_group(&number, optimizer_, nullptr, 0, group, &error_);
+      });
 }
 
 TEST_F(OfSize, ScheduleOptions) {
@@ -270,8 +272,8 @@ TEST_F(OfSize, InfosAreFilledAsFarAsTheyReach) {
   fills<meron_optimizer_info>([this](meron_optimizer_info* out) {
     return meron_optimizer_get_info(out, optimizer_, &error_);
   });
-  fills<meron_param_group>([this](meron_param_group* out) {
-    return meron_optimizer_get_param_group(out, optimizer_, 0, &error_);
+  fills<meron_optimizer_group>([this](meron_optimizer_group* out) {
+    return meron_optimizer_get_group(out, optimizer_, 0, &error_);
   });
   meron_schedule schedule{};
   ok(meron_schedule_create(&schedule, &unit_, 1, nullptr, &error_));
@@ -293,7 +295,7 @@ TEST_F(OfSize, InitFunctionsFillAsFarAsTheStructReaches) {
   initializes<meron_transport>(MERON_TRANSPORT_INIT, meron_transport_init);
   initializes<meron_allocator>(MERON_ALLOCATOR_INIT, meron_allocator_init);
   initializes<meron_optimizer_options>(MERON_OPTIMIZER_OPTIONS_INIT, meron_optimizer_options_init);
-  initializes<meron_param_group>(MERON_PARAM_GROUP_INIT, meron_param_group_init);
+  initializes<meron_optimizer_group>(MERON_OPTIMIZER_GROUP_INIT, meron_optimizer_group_init);
   initializes<meron_schedule_options>(MERON_SCHEDULE_OPTIONS_INIT, meron_schedule_options_init);
 }
 

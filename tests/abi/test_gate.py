@@ -91,9 +91,9 @@ def test_a_field_in_the_middle(copy: Copy) -> None:
 
 
 def test_a_field_that_is_removed(copy: Copy) -> None:
-    copy.change("param.h", r"\n  uint64_t owned_count;[^\n]*", "")
+    copy.change("param.h", r"\n  uint64_t shard_count;[^\n]*", "")
     copy.change("param.h", r"\{0\}, 0, 0, 0 \}", "{0}, 0, 0 }")
-    breaks(copy, "owned_count", "sizeof(meron_param_info) was")
+    breaks(copy, "shard_count", "sizeof(meron_param_info) was")
 
 
 def test_a_field_of_another_type(copy: Copy) -> None:
@@ -201,7 +201,7 @@ def test_before_the_release_a_break_is_recorded_freely_and_after_it_never(copy: 
 
 
 def test_a_growing_struct_may_not_end_with_padding(copy: Copy) -> None:
-    copy.change("param.h", r"(\n  uint64_t owned_count;[^\n]*)", r"\1\n  uint32_t extra;")
+    copy.change("param.h", r"(\n  uint64_t shard_count;[^\n]*)", r"\1\n  uint32_t extra;")
     copy.change("param.h", r"\{0\}, 0, 0, 0 \}", "{0}, 0, 0, 0, 0 }")
     status, output = copy.check("--update")
     assert status == 1 and "meron_param_info ends with 4 bytes of padding" in output

@@ -68,7 +68,7 @@ struct Narrow {
   // The sum over ranks of what they have added: of the part that this rank owns.
   std::vector<float> end(double divisor = 1.0) const {
     meron_reduce_options options = MERON_REDUCE_OPTIONS_INIT;
-    options.op = MERON_SUM;
+    options.op = MERON_REDUCE_OP_SUM;
     options.divisor = divisor;
     CALL(meron_reduce_finish_begin, nullptr, unit, &options);
     CALL(meron_reduce_wait, &unit, 1, MERON_TIMEOUT_DEFAULT);

@@ -46,7 +46,7 @@ TEST(Ahead, ANextGradientDoesNotReplaceTheOneThatIsBeingReduced) {
           CALL(meron_reduce_discard, unit);
         };
         meron_reduce_options sum = MERON_REDUCE_OPTIONS_INIT;
-        sum.op = MERON_SUM;
+        sum.op = MERON_REDUCE_OP_SUM;
         for (int round = 0; round < 3; ++round) {
           fill(static_cast<float>(1 + rank + 10 * round));
           if (rank == 1) pause_ms(20);  // so that rank 0 cannot sum when it begins

@@ -101,8 +101,8 @@ TEST(AsyncSave, UpdatesAndWritesOfStatesWaitUntilTheyAreCopied) {
         meron_param_info info{};
         info.struct_size = sizeof(info);
         CALL(meron_param_get_info, &info, trainer.params[i]);
-        CALL(meron_optimizer_write_state, trainer.optimizer, trainer.params[i], MERON_STATE_EXP_AVG,
-             zeros.data(), info.owned_count);
+        CALL(meron_optimizer_write_state, trainer.optimizer, trainer.params[i],
+             MERON_OPTIMIZER_STATE_EXP_AVG, zeros.data(), info.shard_count);
       }
       if (way.plan != nvme_plan()) {
         CALL(meron_optimizer_offload, trainer.optimizer, folder.path.c_str());

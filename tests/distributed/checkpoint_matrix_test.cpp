@@ -58,7 +58,7 @@ void clear_gradients(std::vector<std::vector<float>>& gradients) {
 
 meron_reduce_options reduce_options(bool last) {
   meron_reduce_options options = MERON_REDUCE_OPTIONS_INIT;
-  options.op = MERON_SUM;  // divided once, by the same number in every world
+  options.op = MERON_REDUCE_OP_SUM;  // divided once, by the same number in every world
   options.divisor = kMicroBatches;
   options.boundary = last ? 1 : 0;
   return options;

@@ -93,7 +93,7 @@ bool train(const World& world, meron_dtype dtype, const Case& kind, Outcome& run
     trainer.weights(run.weights.data() + static_cast<size_t>(rank) * weight_count());
     // Secondary partitions: the bases of differences and frozen params stay; all others are
     // gathered again.
-    const uint64_t most = plan.param_bytes + plan.second_copy_bytes;
+    const uint64_t most = plan.param_bytes + plan.secondary_partition_bytes;
     const uint64_t rest = kind.difference              ? most
                           : kind.frozen != none_frozen ? after.param_bytes
                                                        : plan.param_bytes;
@@ -101,8 +101,8 @@ bool train(const World& world, meron_dtype dtype, const Case& kind, Outcome& run
         grew(&meron_stats::gather_mapped_bytes) == steps * plan.gather_mapped_bytes &&
         grew(&meron_stats::gather_copied_bytes) == steps * plan.gather_copied_bytes &&
         grew(&meron_stats::reduce_bytes) == steps * plan.reduce_bytes &&
-        grew(&meron_stats::far_gather_bytes) == steps * plan.far_gather_bytes &&
-        grew(&meron_stats::far_reduce_bytes) == steps * plan.far_reduce_bytes &&
+        grew(&meron_stats::inter_node_gather_bytes) == steps * plan.inter_node_gather_bytes &&
+        grew(&meron_stats::inter_node_reduce_bytes) == steps * plan.inter_node_reduce_bytes &&
         after.param_bytes == rest && rest <= most && stats_of(context).param_bytes == most &&
         after.gradient_bytes == plan.gradient_bytes &&
         after.optimizer_bytes == plan.optimizer_bytes;
@@ -268,7 +268,7 @@ TEST(CodecOfValues, FrozenOnesLieEncoded) {
   }
 }
 
-TEST(SecondCopy, IsHeldFromTheFirstGatherToTheUpdate) {
+TEST(SecondaryPartition, IsHeldFromTheFirstGatherToTheUpdate) {
   const std::vector<float> values = some_values();
   World world{.transport = "cluster", .ranks = 4, .plan = "hpz(2)"};
   world.node = 2;
@@ -278,14 +278,16 @@ TEST(SecondCopy, IsHeldFromTheFirstGatherToTheUpdate) {
     meron_prediction plan{};
     plan.struct_size = sizeof(plan);
     CALL(meron_context_predict, &plan, context, nullptr);
-    require(plan.second_copy_bytes > 0, "there is something to copy");
+    require(plan.secondary_partition_bytes > 0, "there is something to copy");
     require(stats_of(context).param_bytes == plan.param_bytes, "at rest");
     require(one.gather() == values, "as written");
     const meron_stats forward = stats_of(context);
-    require(forward.param_bytes == plan.param_bytes + plan.second_copy_bytes, "with its copy");
-    require(forward.far_gather_bytes == plan.far_gather_bytes, "from other nodes, once");
+    require(forward.param_bytes == plan.param_bytes + plan.secondary_partition_bytes,
+            "with its copy");
+    require(forward.inter_node_gather_bytes == plan.inter_node_gather_bytes,
+            "from other nodes, once");
     require(one.gather() == values, "the same again");
-    require(stats_of(context).far_gather_bytes == forward.far_gather_bytes,
+    require(stats_of(context).inter_node_gather_bytes == forward.inter_node_gather_bytes,
             "the second gather takes nothing from other nodes");
     one.write(values);
     require(stats_of(context).param_bytes == plan.param_bytes, "dropped at the update");
@@ -293,7 +295,7 @@ TEST(SecondCopy, IsHeldFromTheFirstGatherToTheUpdate) {
 }
 
 // A unit of a param that trains and one that does not, cut alike.
-TEST(SecondCopy, KeepsFrozenParams) {
+TEST(SecondaryPartition, KeepsFrozenParams) {
   World world{.transport = "cluster", .ranks = 4, .plan = "hpz(2)"};
   world.node = 2;
   EXPECT_TRUE(run_world(world, [&](int, meron_context context) {
@@ -345,7 +347,7 @@ TEST(SecondCopy, KeepsFrozenParams) {
     }
     const meron_stats before = stats_of(context);
     gather();
-    require(stats_of(context).far_gather_bytes - before.far_gather_bytes == kPart,
+    require(stats_of(context).inter_node_gather_bytes - before.inter_node_gather_bytes == kPart,
             "one comes again");
     write();
     require(stats_of(context).param_bytes == rest, "both are dropped at the update");

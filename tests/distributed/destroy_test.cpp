@@ -27,7 +27,7 @@ void use(const OneParam& model, int64_t count, int ranks) {
   require(model.gather() == values, "what was written");
   const meron_source source{model.param, values.data(), values.size(), MERON_F32, 0};
   meron_reduce_options options = MERON_REDUCE_OPTIONS_INIT;
-  options.op = MERON_SUM;
+  options.op = MERON_REDUCE_OP_SUM;
   meron_future future{};
   CALL(meron_reduce_begin, &future, model.unit, &source, 1, &options);
   finish(future);

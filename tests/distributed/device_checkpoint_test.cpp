@@ -41,7 +41,7 @@ std::vector<DeviceWay> ways() {
                                                "nvme": {"path": "."})");
   const std::string narrow = zero3(kValues + R"(, "gradient": {"tier": "device"},
                                    "optimizer": {"tier": "device", "dtype": "bf16"})");
-  const std::string copied = R"(, "second_copy": "shard", "codec": "int8")";
+  const std::string copied = R"(, "secondary_partition": "shard", "codec": "int8")";
   std::vector<DeviceWay> found = {
       {{zero3(kValues), MERON_BF16}, Computes::on_own},
       {{zero3(kValues)}, Computes::on_shared},

@@ -61,7 +61,7 @@ TEST(DeviceReleaseTest, NothingIsWrittenToTheCallersMemoryAfterARelease) {
       while (rank == 1 && begun[0].load() == 0) std::this_thread::yield();
       CALL(meron_update_publish, update);
       meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
-      options.place = MERON_PLACE_HOST;
+      options.tier = MERON_TIER_HOST;
       meron_future gather{};
       if (rank == 1) {
         CALL(meron_gather_begin, &gather, &model.unit, 1, &options);

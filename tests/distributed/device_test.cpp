@@ -312,7 +312,7 @@ TEST(DeviceTest, AHostViewIsGivenWhereItIsAskedFor) {
     const OneParam model(context, 1000);
     model.write(numbers(1000));
     meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
-    options.place = MERON_PLACE_HOST;
+    options.tier = MERON_TIER_HOST;
     meron_future gather{};
     CALL(meron_gather_begin, &gather, &model.unit, 1, &options);
     CALL(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);

@@ -126,7 +126,7 @@ inline void train(const DeviceConfig& config, int rank, meron_context context, b
   meron_schedule schedule{};
   if (config.scheduled) {
     meron_schedule_options options = MERON_SCHEDULE_OPTIONS_INIT;
-    options.place = MERON_PLACE_DEVICE;
+    options.tier = MERON_TIER_DEVICE;
     options.stream = device ? device->stream() : nullptr;
     options.persist_elements = 100;
     CALL(meron_schedule_create, &schedule, trainer.units.data(), trainer.units.size(), &options);
@@ -139,7 +139,7 @@ inline void train(const DeviceConfig& config, int rank, meron_context context, b
       for (size_t u = 0; u < gathers.size(); ++u) {
         CALL(meron_gather_begin, &gathers[u], &trainer.units[u], 1, nullptr);
       }
-      if (config.scheduled) CALL(meron_schedule_begin, schedule, 0);
+      if (config.scheduled) CALL(meron_schedule_start_pass, schedule, 0);
       for (const meron_future gather : gathers) {
         if (device) {
           CALL(meron_gather_wait_stream, gather, device->stream(), MERON_TIMEOUT_DEFAULT);

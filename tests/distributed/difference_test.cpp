@@ -36,7 +36,7 @@ constexpr const char* kCopies = R"j("preset": "hpz(1)")j";
 constexpr const char* kRows =
     R"j("preset": "mics(1)", "optimizer": {"sharding": "replica x shard"})j";
 
-// Second copies, and rows that replicas hold alike; in one memory, and in two.
+// Secondary partitions, and shards that replicas hold alike; on one node, and on two.
 const Way kWays[] = {{"copies_shm", "shm", kCopies},
                      {"copies_cluster", "cluster", kCopies},
                      {"rows_shm", "shm", kRows},
@@ -63,7 +63,7 @@ struct Model {
   // The exact values of this rank's part.
   std::vector<float> exact(size_t* first) const {
     meron_view view{};
-    CALL(meron_optimizer_state_view, &view, optimizer, one.param, MERON_STATE_MASTER);
+    CALL(meron_optimizer_state_view, &view, optimizer, one.param, MERON_OPTIMIZER_STATE_MASTER);
     *first = view.offset;
     const auto* data = static_cast<const float*>(view.data);
     return {data, data + view.count};

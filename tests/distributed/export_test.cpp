@@ -32,10 +32,10 @@ void masters(Trainer& trainer, float* out) {
     meron_param_info info{};
     info.struct_size = sizeof(info);
     CALL(meron_param_get_info, &info, trainer.params[i]);
-    std::vector<float> part(info.owned_count + 1);
-    CALL(meron_optimizer_read_state, part.data(), info.owned_count, trainer.optimizer,
-         trainer.params[i], MERON_STATE_MASTER);
-    std::copy_n(part.begin(), info.owned_count, out + info.owned_offset);
+    std::vector<float> part(info.shard_count + 1);
+    CALL(meron_optimizer_read_state, part.data(), info.shard_count, trainer.optimizer,
+         trainer.params[i], MERON_OPTIMIZER_STATE_MASTER);
+    std::copy_n(part.begin(), info.shard_count, out + info.shard_offset);
   }
 }
 

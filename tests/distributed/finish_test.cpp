@@ -116,7 +116,7 @@ TEST(Finish, NothingComesBetweenItsBeginAndItsEnd) {
 // The reduction has summed the squares before the change; the step uses the changed gradients.
 TEST(Finish, AStepGoesByGradientsThatWereChanged) {
   on_every_plan([](const Session& session, const std::string&, int rank) {
-    meron_optimizer_options options = MERON_SGD_INIT;
+    meron_optimizer_options options = MERON_OPTIMIZER_SGD_INIT;
     options.max_norm = 1.0;
     meron_optimizer optimizer{};
     CALL(meron_optimizer_create, &optimizer, &session.unit, 1, &options);

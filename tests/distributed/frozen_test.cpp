@@ -34,7 +34,7 @@ constexpr const char* kParts = R"(, "sharding": "replica x shard")";
 constexpr const char* kInt8 = R"(, "param": {"frozen": "int8"})";
 // The folder that the test runs in is on a drive.
 constexpr const char* kNvme =
-    R"(, "param": {"tier": "nvme", "buffers": 2, "second_copy": "none"}, "nvme": {"path": "."})";
+    R"(, "param": {"tier": "nvme", "buffers": 2, "secondary_partition": "none"}, "nvme": {"path": "."})";
 constexpr const char* kInt8AndNvme =
     R"(, "param": {"tier": "nvme", "frozen": "int8"}, "nvme": {"path": "."})";
 
@@ -43,8 +43,8 @@ const Kind kKinds[] = {
     {"mics", 2, R"j("preset": "mics(2)")j", "", false, false},
     {"hpz", 2, R"j("preset": "hpz(2)")j", "", false, true},
     {"hpz_of_1", 1, R"j("preset": "hpz(1)")j", "", false, true},
-    {"zero3_by_node", 2, R"j("preset": "hpz(2)", "param": {"second_copy": "none"})j", "", false,
-     true},
+    {"zero3_by_node", 2, R"j("preset": "hpz(2)", "param": {"secondary_partition": "none"})j", "",
+     false, true},
     {"mics_with_optimizer_over_all", 2,
      R"j("preset": "mics(2)", "optimizer": {"sharding": "replica x shard"})j", "", false, false},
     {"mics_of_1_with_optimizer_over_all", 1,

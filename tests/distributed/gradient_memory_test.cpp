@@ -56,7 +56,7 @@ TEST_P(GradientMemory, IsTakenByTheFirstGradient) {
     require(taken_by(model, before) < values + kMargin, "values alone have taken memory");
     const uint64_t gathered = shared_memory();
     meron_optimizer optimizer{};
-    meron_optimizer_options options = MERON_SGD_INIT;
+    meron_optimizer_options options = MERON_OPTIMIZER_SGD_INIT;
     options.learning_rate = 1;
     CALL(meron_optimizer_create, &optimizer, &model.unit, 1, &options);
     model.reduce_and_step(optimizer, std::vector<float>(kCount, 0.5f));

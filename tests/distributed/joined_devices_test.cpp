@@ -19,7 +19,7 @@ TEST(JoinedDevicesTest, PlansThatNeedThemAreRefusedWithout) {
           "gradient": {"sharding": "shard"}, "optimizer": {"sharding": "replica x shard"}})";
   const std::string copied = R"j({"preset": "hpz(1)", "param": {"tier": "device"}})j";
   for (const auto& [plan, word] : {std::pair(whole, "shards the optimizer further"),
-                                   std::pair(copied, "keeps a second copy")}) {
+                                   std::pair(copied, "keeps a secondary partition")}) {
     World world = joined_world(2);
     world.plan = plan;
     EXPECT_TRUE(run_joined(world, "", [](int, meron_context) {}));
@@ -144,7 +144,7 @@ TEST(JoinedDevicesTest, RanksThatRequestValuesInDifferentMemoryFail) {
   EXPECT_TRUE(run_joined(joined_world(2), "", [](int rank, meron_context context) {
     const OneParam model(context, 1000);
     meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
-    options.place = rank == 0 ? MERON_PLACE_HOST : MERON_PLACE_DEVICE;
+    options.tier = rank == 0 ? MERON_TIER_HOST : MERON_TIER_DEVICE;
     const Failure failure = failure_of([&](meron_error** error) {
       meron_future gather{};
       const meron_status begun = meron_gather_begin(&gather, &model.unit, 1, &options, error);

@@ -136,7 +136,7 @@ TEST(JoinedDevicesTest, ShardsThatReplicasUpdateInPartsAreComplete) {
     const OneParam model(context, 10'000);
     model.write(std::vector<float>(10'000, 4.0f));
     meron_gather_options on_host = MERON_GATHER_OPTIONS_INIT;
-    on_host.place = MERON_PLACE_HOST;
+    on_host.tier = MERON_TIER_HOST;
     meron_future written{};
     CALL(meron_gather_begin, &written, &model.unit, 1, &on_host);
     CALL(meron_future_wait, written, MERON_TIMEOUT_DEFAULT);
@@ -146,7 +146,7 @@ TEST(JoinedDevicesTest, ShardsThatReplicasUpdateInPartsAreComplete) {
       require(static_cast<const float*>(all.data)[i] == 4.0f, "what each rank wrote a part of");
     }
     CALL(meron_future_release, written);
-    meron_optimizer_options options = MERON_SGD_INIT;
+    meron_optimizer_options options = MERON_OPTIMIZER_SGD_INIT;
     options.learning_rate = 1.0;
     meron_optimizer optimizer{};
     CALL(meron_optimizer_create, &optimizer, &model.unit, 1, &options);
@@ -155,7 +155,7 @@ TEST(JoinedDevicesTest, ShardsThatReplicasUpdateInPartsAreComplete) {
       for (int look = 0; look < 3; ++look) {
         const bool here = (look + step) % 2 == 0;
         meron_gather_options place = MERON_GATHER_OPTIONS_INIT;
-        place.place = here ? MERON_PLACE_HOST : MERON_PLACE_DEVICE;
+        place.tier = here ? MERON_TIER_HOST : MERON_TIER_DEVICE;
         meron_future gather{};
         CALL(meron_gather_begin, &gather, &model.unit, 1, &place);
         CALL(meron_future_wait, gather, MERON_TIMEOUT_DEFAULT);

@@ -48,7 +48,7 @@ struct Large {
     info.struct_size = sizeof(info);
     CALL(meron_param_get_info, &info, model.param);
     for (int s = 1; s < kArrays; ++s) {
-      CALL(meron_optimizer_read_state, out + s * count + info.owned_offset, info.owned_count,
+      CALL(meron_optimizer_read_state, out + s * count + info.shard_offset, info.shard_count,
            optimizer, model.param, static_cast<meron_optimizer_state>(s));
     }
   }
@@ -285,7 +285,7 @@ TEST(CheckpointLoad, FilesMayGoWhenItEnds) {
 // ---- Arguments ----------------------------------------------------------------------------------
 
 // The others would wait for that rank for twice the timeout.
-TEST(CheckpointLoad, AParamGroupOnOneRankAloneIsAMismatchOnAll) {
+TEST(CheckpointLoad, AnOptimizerGroupOnOneRankAloneIsAMismatchOnAll) {
   const Folder folder;
   EXPECT_TRUE(run_world({"shm", 2, "zero3"}, [&](int rank, meron_context context) {
     const OneParam model(context, 600);
@@ -299,9 +299,9 @@ TEST(CheckpointLoad, AParamGroupOnOneRankAloneIsAMismatchOnAll) {
     std::string words = try_save(context, folder.path, "one", saving);
     require(words.empty(), words.c_str());
     if (rank == 1) {
-      const meron_param_group group = MERON_PARAM_GROUP_INIT;
+      const meron_optimizer_group group = MERON_OPTIMIZER_GROUP_INIT;
       uint32_t number = 0;
-      CALL(meron_optimizer_add_param_group, &number, optimizer, &model.param, 1, &group);
+      CALL(meron_optimizer_add_group, &number, optimizer, &model.param, 1, &group);
     }
     Loaded loaded;
     const meron_checkpoint_load_options loading = MERON_CHECKPOINT_LOAD_OPTIONS_INIT;

@@ -51,18 +51,19 @@ inline std::string counts_text(const meron_stats& before, const meron_stats& aft
   };
   std::snprintf(
       text, sizeof text,
-      "mapped %llu/%llu copied %llu/%llu reduced %llu/%llu far gather %llu/%llu far reduce "
+      "mapped %llu/%llu copied %llu/%llu reduced %llu/%llu inter-node gather %llu/%llu inter-node "
+      "reduce "
       "%llu/%llu param %llu/%llu+%llu gradient %llu/%llu optimizer %llu/%llu",
       per_step(before.gather_mapped_bytes, after.gather_mapped_bytes),
       (unsigned long long)plan.gather_mapped_bytes,
       per_step(before.gather_copied_bytes, after.gather_copied_bytes),
       (unsigned long long)plan.gather_copied_bytes,
       per_step(before.reduce_bytes, after.reduce_bytes), (unsigned long long)plan.reduce_bytes,
-      per_step(before.far_gather_bytes, after.far_gather_bytes),
-      (unsigned long long)plan.far_gather_bytes,
-      per_step(before.far_reduce_bytes, after.far_reduce_bytes),
-      (unsigned long long)plan.far_reduce_bytes, (unsigned long long)after.param_bytes,
-      (unsigned long long)plan.param_bytes, (unsigned long long)plan.second_copy_bytes,
+      per_step(before.inter_node_gather_bytes, after.inter_node_gather_bytes),
+      (unsigned long long)plan.inter_node_gather_bytes,
+      per_step(before.inter_node_reduce_bytes, after.inter_node_reduce_bytes),
+      (unsigned long long)plan.inter_node_reduce_bytes, (unsigned long long)after.param_bytes,
+      (unsigned long long)plan.param_bytes, (unsigned long long)plan.secondary_partition_bytes,
       (unsigned long long)after.gradient_bytes, (unsigned long long)plan.gradient_bytes,
       (unsigned long long)after.optimizer_bytes, (unsigned long long)plan.optimizer_bytes);
   return text;
@@ -75,8 +76,10 @@ inline bool equal_counts(const meron_stats& before, const meron_stats& after,
          after.gather_copied_bytes - before.gather_copied_bytes ==
              steps * plan.gather_copied_bytes &&
          after.reduce_bytes - before.reduce_bytes == steps * plan.reduce_bytes &&
-         after.far_gather_bytes - before.far_gather_bytes == steps * plan.far_gather_bytes &&
-         after.far_reduce_bytes - before.far_reduce_bytes == steps * plan.far_reduce_bytes &&
+         after.inter_node_gather_bytes - before.inter_node_gather_bytes ==
+             steps * plan.inter_node_gather_bytes &&
+         after.inter_node_reduce_bytes - before.inter_node_reduce_bytes ==
+             steps * plan.inter_node_reduce_bytes &&
          after.gradient_bytes == plan.gradient_bytes &&
          after.optimizer_bytes == plan.optimizer_bytes;
 }
@@ -116,7 +119,7 @@ inline bool run_ranks(const Config& config, Results& results) {
     // The update drops a secondary partition, except its frozen params, and a gather fetches it
     // again.
     const uint64_t gathered = stats_of(context).param_bytes;
-    const uint64_t most = plan.param_bytes + plan.second_copy_bytes;
+    const uint64_t most = plan.param_bytes + plan.secondary_partition_bytes;
     const uint64_t rest = config.frozen == none_frozen ? plan.param_bytes : after.param_bytes;
     const bool equal = equal_counts(before, after, plan, config.counted_steps()) &&
                        after.param_bytes == rest && rest >= plan.param_bytes && rest <= most &&

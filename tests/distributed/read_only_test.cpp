@@ -136,7 +136,7 @@ TEST_P(ReadOnly, AViewOfAScheduleToo) {
     model.write(std::vector<float>(kCount, 1.0f));
     meron_schedule schedule{};
     CALL(meron_schedule_create, &schedule, &model.unit, 1, nullptr);
-    CALL(meron_schedule_begin, schedule, 0);
+    CALL(meron_schedule_start_pass, schedule, 0);
     CALL(meron_schedule_enter, schedule, 0, MERON_TIMEOUT_DEFAULT);
     meron_view view{};
     CALL(meron_schedule_view, &view, schedule, model.param);
@@ -173,16 +173,18 @@ TEST_P(ReadOnly, AMasterThatIsTheParamIsReadOnlyAndFollowsTheSteps) {
   EXPECT_TRUE(run_world(GetParam().world, [](int, meron_context context) {
     const OneParam model(context, kCount);
     model.write(std::vector<float>(kCount, 1.0f));
-    meron_optimizer_options options = MERON_SGD_INIT;
+    meron_optimizer_options options = MERON_OPTIMIZER_SGD_INIT;
     options.learning_rate = 0.5;
     options.beta1 = 0.9;  // a momentum, so that there is an average
     meron_optimizer optimizer{};
     CALL(meron_optimizer_create, &optimizer, &model.unit, 1, &options);
     for (const float value : {1.0f, 0.5f}) {
       meron_view master{}, average{};
-      CALL(meron_optimizer_state_view, &master, optimizer, model.param, MERON_STATE_MASTER);
+      CALL(meron_optimizer_state_view, &master, optimizer, model.param,
+           MERON_OPTIMIZER_STATE_MASTER);
       expect_refused(master);
-      CALL(meron_optimizer_state_view, &average, optimizer, model.param, MERON_STATE_EXP_AVG);
+      CALL(meron_optimizer_state_view, &average, optimizer, model.param,
+           MERON_OPTIMIZER_STATE_EXP_AVG);
       require(average.writable == 1 && !faults(average.data), "an average may be written");
       static_cast<float*>(average.data)[0] = static_cast<float*>(average.data)[1];
       barrier(context);

@@ -98,7 +98,7 @@ TEST(Replay, EveryUseSeesItsVersion) {
             session.update(static_cast<float>(100 * step));
             if (step % 4 == 3) std::swap(order[random() % 12], order[random() % 12]);
             for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
-              CALL(meron_schedule_begin, session.schedule, 0);
+              CALL(meron_schedule_start_pass, session.schedule, 0);
               for (const size_t unit : order) {
                 good = session.use(unit, static_cast<float>(100 * step)) && good;
               }
@@ -120,7 +120,7 @@ TEST(Replay, TheSecondPassMeetsItsGathersAhead) {
     ASSERT_TRUE(run_world({transport, 2, "zero3"}, [&](int rank, meron_context context) {
       Session session(context, options_of(1, 0, 1'000'000, 0));
       for (int pass = 0; pass < 2; ++pass) {
-        CALL(meron_schedule_begin, session.schedule, 0);
+        CALL(meron_schedule_start_pass, session.schedule, 0);
         for (size_t unit = 0; unit < kUnits; ++unit) (void)session.use(unit, 0.0f);
       }
       const meron_schedule_info info = session.info();
@@ -145,10 +145,10 @@ TEST(Replay, ARankThatSkipsAUnitFailsOrContinues) {
         meron_group world{};
         CALL(meron_context_world, &world, context);
         for (size_t unit = 0; unit < kUnits; ++unit) {
-          if (unit == 0) CALL(meron_schedule_begin, session.schedule, 0);
+          if (unit == 0) CALL(meron_schedule_start_pass, session.schedule, 0);
           (void)session.use(unit, 0.0f);
         }
-        CALL(meron_schedule_begin, session.schedule, 0);
+        CALL(meron_schedule_start_pass, session.schedule, 0);
         const auto begun = std::chrono::steady_clock::now();
         meron_error* err = nullptr;
         meron_status status = MERON_OK;
@@ -266,7 +266,7 @@ TEST(Replay, APrefetchedGatherHasItsDeadlineFromItsUse) {
     session.update(0.0f);
     bool good = true;
     for (int pass = 0; pass < 2; ++pass) {
-      CALL(meron_schedule_begin, session.schedule, 0);
+      CALL(meron_schedule_start_pass, session.schedule, 0);
       for (const size_t unit : {0, 1, 2}) {
         if (pass == 1 && rank == 0 && unit == 2) {  // prefetched by the use of 1
           std::this_thread::sleep_for(std::chrono::nanoseconds(kTimeoutNs * 5 / 4));

@@ -50,7 +50,7 @@ std::string mesh_plan(const Mesh& mesh, bool on_device) {
   const auto codec = [](const char* text) {
     return *text == '\0' ? std::string() : std::string(R"(, "codec": )") + text;
   };
-  std::string more = mesh.copied ? R"(, "second_copy": "shard")" : "";
+  std::string more = mesh.copied ? R"(, "secondary_partition": "shard")" : "";
   if (on_device && mesh.copied) more += R"(, "register_values": true)";
   if (on_device && *mesh.window != '\0') {
     more += std::string(R"(, "gather_window": ")") + mesh.window + "\"";
@@ -117,9 +117,9 @@ TEST_P(MeshOnDevicesTest, ReplicasTrainToTheSameBits) {
   constexpr uint64_t kSteps = kDeviceSteps;
   EXPECT_EQ(device[0].gather_mapped_bytes, kSteps * predicted[0].gather_mapped_bytes);
   EXPECT_EQ(device[0].gather_copied_bytes, kSteps * predicted[0].gather_copied_bytes);
-  EXPECT_EQ(device[0].far_gather_bytes, kSteps * predicted[0].far_gather_bytes);
+  EXPECT_EQ(device[0].inter_node_gather_bytes, kSteps * predicted[0].inter_node_gather_bytes);
   EXPECT_EQ(device[0].reduce_bytes, kSteps * predicted[0].reduce_bytes);
-  EXPECT_EQ(device[0].far_reduce_bytes, kSteps * predicted[0].far_reduce_bytes);
+  EXPECT_EQ(device[0].inter_node_reduce_bytes, kSteps * predicted[0].inter_node_reduce_bytes);
 }
 
 INSTANTIATE_TEST_SUITE_P(

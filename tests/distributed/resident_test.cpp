@@ -159,7 +159,7 @@ TEST(ResidentFailureTest, ADeviceWithoutMemoryIsReported) {
     meron_error_free(error);
     // With fewer states it fits, and all existing objects continue to work.
     CALL(meron_optimizer_release, optimizer);
-    meron_optimizer_options options = MERON_SGD_INIT;
+    meron_optimizer_options options = MERON_OPTIMIZER_SGD_INIT;
     options.learning_rate = 0.5;
     CALL(meron_optimizer_create, &optimizer, &model.unit, 1, &options);
     CALL(meron_reduce_begin, &future, model.unit, &source, 1, nullptr);

@@ -75,10 +75,10 @@ inline void dump(Trainer& trainer, float* out) {
     info.struct_size = sizeof(info);
     CALL(meron_param_get_info, &info, trainer.params[i]);
     for (size_t s = 0; s < kStates - 1; ++s) {
-      std::vector<float> part(info.owned_count + 1);
-      CALL(meron_optimizer_read_state, part.data(), info.owned_count, trainer.optimizer,
+      std::vector<float> part(info.shard_count + 1);
+      CALL(meron_optimizer_read_state, part.data(), info.shard_count, trainer.optimizer,
            trainer.params[i], static_cast<meron_optimizer_state>(s));
-      std::copy_n(part.begin(), info.owned_count, out + (s + 1) * count + at + info.owned_offset);
+      std::copy_n(part.begin(), info.shard_count, out + (s + 1) * count + at + info.shard_offset);
     }
   }
 }

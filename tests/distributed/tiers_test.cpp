@@ -16,12 +16,13 @@ namespace {
 
 constexpr int kSteps = kSanitized ? 3 : 8;
 constexpr int kAccumulate = 2;
-constexpr std::array kStates = {MERON_STATE_MASTER, MERON_STATE_EXP_AVG, MERON_STATE_EXP_AVG_SQ};
+constexpr std::array kStates = {MERON_OPTIMIZER_STATE_MASTER, MERON_OPTIMIZER_STATE_EXP_AVG,
+                                MERON_OPTIMIZER_STATE_EXP_AVG_SQ};
 
 struct Config {
   const char* preset = "zero3";
   int ranks = 2;
-  meron_optimizer_kind kind = MERON_ADAMW;
+  meron_optimizer_kind kind = MERON_OPTIMIZER_ADAMW;
   const char* states = "f32";
   meron_dtype dtype = MERON_F32;
   const char* transport = "shm";
@@ -52,10 +53,12 @@ std::string plan_of(const Config& config, const OnNvme& tier) {
 meron_optimizer_options options_of(meron_optimizer_kind kind) {
   meron_optimizer_options options{};
   CALL(meron_optimizer_rule_init, &options, sizeof(options), kind);
-  options.learning_rate = kind == MERON_SGD ? 0.1 : kind == MERON_LION ? 0.002 : 0.01;
+  options.learning_rate = kind == MERON_OPTIMIZER_SGD    ? 0.1
+                          : kind == MERON_OPTIMIZER_LION ? 0.002
+                                                         : 0.01;
   options.max_norm = 0.25;
   options.weight_decay = 0.01;
-  if (kind == MERON_SGD) options.beta1 = 0.9;
+  if (kind == MERON_OPTIMIZER_SGD) options.beta1 = 0.9;
   return options;
 }
 
@@ -110,7 +113,7 @@ void read_states(Trainer& trainer, float* out) {
       CALL(meron_param_get_info, &info, trainer.params[i]);
       meron_error* err = nullptr;
       const meron_status status =
-          meron_optimizer_read_state(to + info.owned_offset, info.owned_count, trainer.optimizer,
+          meron_optimizer_read_state(to + info.shard_offset, info.shard_count, trainer.optimizer,
                                      trainer.params[i], kStates[s], &err);
       // A rule that does not keep a state says so.
       if (status != MERON_E_ARGUMENT) check(status, err, "meron_optimizer_read_state");
@@ -173,16 +176,15 @@ bool run(const Config& config, const OnNvme& tier, Outcome& outcome) {
     CALL(meron_optimizer_create, &trainer.optimizer, trainer.trained.data(), trainer.trained.size(),
          &options);
     if (config.two_groups) {
-      meron_param_group group = MERON_PARAM_GROUP_INIT;
-      CALL(meron_optimizer_get_param_group, &group, trainer.optimizer, 0u);
+      meron_optimizer_group group = MERON_OPTIMIZER_GROUP_INIT;
+      CALL(meron_optimizer_get_group, &group, trainer.optimizer, 0u);
       group.learning_rate = config.like_the_rest ? options.learning_rate : 0.003;
       group.weight_decay = config.like_the_rest ? options.weight_decay : 0.0;
       // Vectors, in the middle of a block of their unit.
       const std::vector<meron_param> some = {trainer.params[1], trainer.params[4],
                                              trainer.params[6]};
       uint32_t number = 0;
-      CALL(meron_optimizer_add_param_group, &number, trainer.optimizer, some.data(), some.size(),
-           &group);
+      CALL(meron_optimizer_add_group, &number, trainer.optimizer, some.data(), some.size(), &group);
     }
     const meron_stats before = stats_of(context);
     for (int step = 0; step < kSteps; ++step) {
@@ -267,13 +269,13 @@ INSTANTIATE_TEST_SUITE_P(Plans, Tiers,
                          name_of_parameters);
 
 TEST(TiersOfThreads, ChangeNoBit) {
-  expect_same_on_all_tiers({"zero3", 3, MERON_ADAMW, "f32", MERON_BF16, "local"});
+  expect_same_on_all_tiers({"zero3", 3, MERON_OPTIMIZER_ADAMW, "f32", MERON_BF16, "local"});
 }
 
 TEST(TiersOfARuleWithoutStates, ChangeNoBit) {
   for (const meron_dtype dtype : {MERON_F32, MERON_BF16}) {
     SCOPED_TRACE(dtype);
-    Config config{"zero3", 2, MERON_SGD, "f32", dtype};
+    Config config{"zero3", 2, MERON_OPTIMIZER_SGD, "f32", dtype};
     config.momentum = false;
     expect_same_on_all_tiers(config);
   }
@@ -282,8 +284,8 @@ TEST(TiersOfARuleWithoutStates, ChangeNoBit) {
 TEST(TiersWithGroups, ChangeNoBit) {
   for (const char* states : {"f32", "bf16", "int8"}) {
     SCOPED_TRACE(states);
-    expect_same_on_all_tiers({"zero3", 2, MERON_ADAMW, states, MERON_BF16, "shm", true});
-    expect_same_on_all_tiers({"zero1", 3, MERON_SGD, states, MERON_F32, "shm", true});
+    expect_same_on_all_tiers({"zero3", 2, MERON_OPTIMIZER_ADAMW, states, MERON_BF16, "shm", true});
+    expect_same_on_all_tiers({"zero1", 3, MERON_OPTIMIZER_SGD, states, MERON_F32, "shm", true});
   }
 }
 
@@ -291,7 +293,7 @@ TEST(TiersWithStatesAway, ChangeNoBit) {
   for (const char* states : {"f32", "bf16", "int8"}) {
     for (const meron_dtype dtype : {MERON_F32, MERON_BF16}) {
       SCOPED_TRACE(std::string(states) + ", dtype " + std::to_string(dtype));
-      Config config{"zero3", 2, MERON_ADAMW, states, dtype};
+      Config config{"zero3", 2, MERON_OPTIMIZER_ADAMW, states, dtype};
       Outcome plain(config.ranks), away(config.ranks), mixed(config.ranks);
       ASSERT_TRUE(run(config, {}, plain));
       config.offload = true;
@@ -309,7 +311,7 @@ TEST(TiersWithStatesAway, ChangeNoBit) {
 TEST(TiersWithGroups, GroupsOfEqualNumbersAreNone) {
   for (const char* states : {"f32", "bf16", "int8"}) {
     SCOPED_TRACE(states);
-    Config config{"zero3", 2, MERON_ADAMW, states, MERON_BF16};
+    Config config{"zero3", 2, MERON_OPTIMIZER_ADAMW, states, MERON_BF16};
     Outcome plain(config.ranks), grouped(config.ranks);
     ASSERT_TRUE(run(config, {}, plain));
     config.two_groups = config.like_the_rest = true;

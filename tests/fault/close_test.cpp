@@ -55,7 +55,8 @@ TEST(Close, WithADeadPeerAndOperationsUnderWay) {
       while (dead[0].load() == 0) sleep_ns(kMilli);
       static float data[100'000];
       meron_future future{};
-      MUST(meron_all_reduce_begin, &future, session.world, data, 100'000, MERON_F32, MERON_SUM);
+      MUST(meron_all_reduce_begin, &future, session.world, data, 100'000, MERON_F32,
+           MERON_REDUCE_OP_SUM);
       session.reduce_begin(0, 1.0f);
       meron_future gather{};
       MUST(meron_gather_begin, &gather, session.units.data(), 2, nullptr);
@@ -157,7 +158,7 @@ TEST(Close, LetsGoOfTheCallersMemory) {
           mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
       meron_future future{};
       MUST(meron_all_reduce_begin, &future, session.world, memory, kBytes / 4, MERON_F32,
-           MERON_SUM);
+           MERON_REDUCE_OP_SUM);
       std::thread waiting(
           [&] { (void)!meron_future_wait(future, MERON_TIMEOUT_DEFAULT, nullptr); });
       sleep_ns(round * kMilli / 4);

@@ -54,9 +54,11 @@ Call broadcast(size_t bytes, int root) {
   return {quoted("broadcast", "from rank " + std::to_string(root)),
           [=](Session& session) { session.broadcast(bytes, root); }};
 }
-Call all_reduce(size_t count, meron_dtype dtype = MERON_F32, meron_reduce_op op = MERON_SUM) {
+Call all_reduce(size_t count, meron_dtype dtype = MERON_F32,
+                meron_reduce_op op = MERON_REDUCE_OP_SUM) {
   const char* const dtypes[] = {"f32", "bf16", "f16"};
-  return {quoted("all_reduce", std::string(dtypes[dtype]) + (op == MERON_SUM ? " sum" : " mean")),
+  return {quoted("all_reduce",
+                 std::string(dtypes[dtype]) + (op == MERON_REDUCE_OP_SUM ? " sum" : " mean")),
           [=](Session& session) { session.all_reduce(count, dtype, op); }};
 }
 Call update(size_t unit) {
@@ -146,14 +148,14 @@ Divergence diverge(int kind, Random& random, int ranks) {
       return {"another root", {broadcast(4'000, 0)}, {broadcast(4'000, ranks - 1)}};
     case 11:
       return {"another operation",
-              {all_reduce(70, MERON_F32, MERON_SUM)},
-              {all_reduce(70, MERON_F32, MERON_MEAN)}};
+              {all_reduce(70, MERON_F32, MERON_REDUCE_OP_SUM)},
+              {all_reduce(70, MERON_F32, MERON_REDUCE_OP_MEAN)}};
     case 12:
       return {"another collective", {barrier()}, {all_reduce(1)}};
     case 13:
       return {"another group", {create_group({0, 1})}, {create_group({1, 0})}};
     case 14:
-      other.op = MERON_SUM;
+      other.op = MERON_REDUCE_OP_SUM;
       return {"sum for mean", {reduce(a)}, {reduce(a, other)}};
     case 15:
       other.divisor = 2.0;

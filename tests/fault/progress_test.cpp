@@ -24,9 +24,9 @@ TEST(Progress, TheSecondOfTwoIsWaitedFor) {
       meron_future futures[2] = {};
       if (rank == round) sleep_ns(80 * kMilli);
       MUST(meron_all_reduce_begin, &futures[0], session.world, first.data(), kCount, MERON_F32,
-           MERON_SUM);
+           MERON_REDUCE_OP_SUM);
       MUST(meron_all_reduce_begin, &futures[1], session.world, second.data(), kCount, MERON_F32,
-           MERON_SUM);
+           MERON_REDUCE_OP_SUM);
       session.wait(futures[1]);
       session.wait(futures[0]);
       for (size_t i = 0; i < kCount; ++i) {
@@ -49,8 +49,10 @@ TEST(Progress, TheSecondOfTwoFailsWithTheFirst) {
     then_close(session, [&] {
       if (rank != 0) return;
       meron_future futures[2] = {};
-      MUST(meron_all_reduce_begin, &futures[0], session.world, &data[0], 1, MERON_F32, MERON_SUM);
-      MUST(meron_all_reduce_begin, &futures[1], session.world, &data[1], 1, MERON_F32, MERON_SUM);
+      MUST(meron_all_reduce_begin, &futures[0], session.world, &data[0], 1, MERON_F32,
+           MERON_REDUCE_OP_SUM);
+      MUST(meron_all_reduce_begin, &futures[1], session.world, &data[1], 1, MERON_F32,
+           MERON_REDUCE_OP_SUM);
       report.times[0] = now_ns();
       session.wait(futures[1]);
     });
@@ -116,7 +118,8 @@ TEST(Progress, OperationsWithoutAWait) {
       meron_future future{};
       MUST(meron_barrier_begin, &future, session.world);
       MUST(meron_future_release, future);
-      MUST(meron_all_reduce_begin, &future, session.world, scratch[i], 50, MERON_F32, MERON_SUM);
+      MUST(meron_all_reduce_begin, &future, session.world, scratch[i], 50, MERON_F32,
+           MERON_REDUCE_OP_SUM);
       MUST(meron_future_release, future);
       meron_future gather{};
       MUST(meron_gather_begin, &gather, session.units.data(), 2, nullptr);
@@ -197,7 +200,7 @@ TEST(Progress, SeveralThreadsWait) {
       for (size_t unit = 2; unit-- > 0;) futures.push_back(session.reduce_begin(unit, 1.0f));
       float sum = 1.0f;
       meron_future future{};
-      MUST(meron_all_reduce_begin, &future, session.world, &sum, 1, MERON_F32, MERON_SUM);
+      MUST(meron_all_reduce_begin, &future, session.world, &sum, 1, MERON_F32, MERON_REDUCE_OP_SUM);
       futures.push_back(future);
       std::atomic<int> failed{0};
       std::vector<std::thread> threads;

@@ -212,7 +212,8 @@ class Session {
     MUST(meron_broadcast_begin, &future, world, data.data(), bytes, root);
     wait(future);
   }
-  float all_reduce(size_t count, meron_dtype dtype = MERON_F32, meron_reduce_op op = MERON_SUM) {
+  float all_reduce(size_t count, meron_dtype dtype = MERON_F32,
+                   meron_reduce_op op = MERON_REDUCE_OP_SUM) {
     std::vector<float> data(count, 1.0f);
     meron_future future{};
     MUST(meron_all_reduce_begin, &future, world, data.data(), count, dtype, op);

@@ -103,11 +103,12 @@ inline uint64_t hash_of(Session& session) {
     meron_param_info info{};
     info.struct_size = sizeof info;
     MUST(meron_param_get_info, &info, session.params[i]);
-    std::vector<float> state(info.owned_count + 1);
-    for (const meron_optimizer_state which : {MERON_STATE_EXP_AVG, MERON_STATE_EXP_AVG_SQ}) {
-      MUST(meron_optimizer_read_state, state.data(), info.owned_count, session.optimizer,
+    std::vector<float> state(info.shard_count + 1);
+    for (const meron_optimizer_state which :
+         {MERON_OPTIMIZER_STATE_EXP_AVG, MERON_OPTIMIZER_STATE_EXP_AVG_SQ}) {
+      MUST(meron_optimizer_read_state, state.data(), info.shard_count, session.optimizer,
            session.params[i], which);
-      hash = hash_bytes(hash, state.data(), info.owned_count * sizeof(float));
+      hash = hash_bytes(hash, state.data(), info.shard_count * sizeof(float));
     }
   }
   return hash;

@@ -21,10 +21,12 @@ TEST(Waiting, WithATimeoutCanContinueLater) {
     meron_future future{};
     if (rank == 1) {
       stop[0].here(true);
-      MUST(meron_all_reduce_begin, &future, session.world, &value, 1, MERON_F32, MERON_SUM);
+      MUST(meron_all_reduce_begin, &future, session.world, &value, 1, MERON_F32,
+           MERON_REDUCE_OP_SUM);
     } else {
       stop[0].wait();
-      MUST(meron_all_reduce_begin, &future, session.world, &value, 1, MERON_F32, MERON_SUM);
+      MUST(meron_all_reduce_begin, &future, session.world, &value, 1, MERON_F32,
+           MERON_REDUCE_OP_SUM);
       report.numbers[0] = MUST(meron_future_poll, future);
       report.numbers[1] = MUST(meron_future_wait, future, 0);
       report.times[0] = now_ns();

@@ -47,7 +47,8 @@ typedef struct {
 
 /* Initial value of a meron_rinse_options. */
 #define MERON_RINSE_OPTIONS_INIT \\
-  { (uint32_t)sizeof(meron_rinse_options), MERON_MEAN, 1, 0, 0.5, 18446744073709551615u, 0, NULL }
+  { (uint32_t)sizeof(meron_rinse_options), MERON_REDUCE_OP_MEAN, 1, 0, 0.5, \\
+    18446744073709551615u, 0, NULL }
 
 /**
  * Fills the first `struct_size` bytes of *options with the initial value.
@@ -199,7 +200,7 @@ GENERATED = {
     ],
     "tests/conformance/c/calls.cpp": [
         "meron_rinse_options options = MERON_RINSE_OPTIONS_INIT;",
-        'one_of(statement, "op", {{"sum", MERON_SUM}, {"mean", MERON_MEAN}})',
+        'one_of(statement, "op", {{"sum", MERON_REDUCE_OP_SUM}, {"mean", MERON_REDUCE_OP_MEAN}})',
         "finish_or_keep(session, statement, out);",
     ],
     "tests/conformance/python/calls.py": [

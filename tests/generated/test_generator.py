@@ -84,10 +84,10 @@ BARRIER = "Begins a barrier: the future ends when every rank of the group has be
             "meron_group_abort: returns meron_status, so it must be MERON_NODISCARD",
         ),
         (
-            "base.h",
-            "  MERON_DTYPE_FORCE_32_BITS = 0x7FFFFFFF\n",
-            "  MERON_F64 = 3\n",
-            "meron_dtype does not end with",
+            "group.h",
+            "  MERON_REDUCE_OP_SUM = 0,\n",
+            "  MERON_SUM = 0,\n",
+            "meron_reduce_op: the name of MERON_SUM does not begin with MERON_REDUCE_OP_",
         ),
         (
             "plan.h",
@@ -155,7 +155,7 @@ def test_initial_values(api: Api) -> None:
     assert init is not None
     assert init.macro == "MERON_OPTIMIZER_OPTIONS_INIT"
     assert init.values["struct_size"] == "sizeof"
-    assert init.values["kind"] == "MERON_ADAMW"
+    assert init.values["kind"] == "MERON_OPTIMIZER_ADAMW"
     assert init.values["epsilon"] == 1e-8
     assert [each.macro for each in structs["meron_optimizer_options"].inits] == [
         f"MERON_{rule}_INIT" for rule in ("ADAMW", "ADAM", "ADAGRAD", "LION", "SGD")
@@ -293,15 +293,19 @@ def refused_rules(tmp_path: Path, old: str, new: str) -> str:
     return str(error.value)
 
 
-SGD = "MERON_SGD, 1e-3, 0.0, 0.999, 1e-8, 0.0, 0.0,"
+SGD = "MERON_OPTIMIZER_SGD, 1e-3, 0.0, 0.999, 1e-8, 0.0, 0.0,"
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("#define MERON_SGD_INIT", "#define MERON_MOMENTUM_INIT", "INIT macros"),
-        (SGD, SGD.replace("MERON_SGD", "MERON_ADAM"), "MERON_SGD_INIT with kind MERON_SGD"),
-        (SGD, SGD.replace("0.999", "0.99"), "beta2 among the fields of MERON_SGD"),
+        ("#define MERON_OPTIMIZER_SGD_INIT", "#define MERON_MOMENTUM_INIT", "INIT macros"),
+        (
+            SGD,
+            SGD.replace("MERON_OPTIMIZER_SGD", "MERON_OPTIMIZER_ADAM"),
+            "MERON_OPTIMIZER_SGD_INIT with kind MERON_OPTIMIZER_SGD",
+        ),
+        (SGD, SGD.replace("0.999", "0.99"), "beta2 among the fields of MERON_OPTIMIZER_SGD"),
     ],
 )
 def test_rules_without_defaults_of_their_own_are_refused(

@@ -122,9 +122,9 @@ def test_a_counter_that_is_added(tmp_path: Path) -> None:
 # The same of an update rule.
 DRILL_INIT = """\
 /* Defaults of the drill. */
-#define MERON_DRILL_INIT \\
-  { (uint32_t)sizeof(meron_optimizer_options), MERON_DRILL, 0.5, 0.9, 0.999, 1e-8, 0.01, 0.0, \\
-    0.0, 0, 6, 0.0 }
+#define MERON_OPTIMIZER_DRILL_INIT \\
+  { (uint32_t)sizeof(meron_optimizer_options), MERON_OPTIMIZER_DRILL, 0.5, 0.9, 0.999, 1e-8, \\
+    0.01, 0.0, 0.0, 0, 6, 0.0 }
 """
 RULE = {
     "bindings/python/meron/_optimizing.py": "    def drill(",
@@ -133,22 +133,22 @@ RULE = {
     "bindings/rust/meron/src/values.rs": "pub struct Drill {",
     "bindings/rust/meron/src/rules.rs": "pub fn drill(&self",
     "bindings/julia/src/rules.jl": "drill(units; options...)",
-    "bindings/swig/java/org/meron/Drill.java": "super(Abi.MERON_DRILL);",
+    "bindings/swig/java/org/meron/Drill.java": "super(Abi.MERON_OPTIMIZER_DRILL);",
 }
 
 
 def test_an_update_rule_that_is_added(tmp_path: Path) -> None:
     header = headers_copied(tmp_path) / "optimizer.h"
     text = header.read_text()
-    last = "  MERON_OPTIMIZER_KIND_FORCE_32_BITS"
-    assert last in text
-    text = text.replace(last, f"  MERON_DRILL = 5, /* of the drill */\n{last}")
+    first = "enum {\n"
+    assert text.count(first) == 2 and text.index(first) < text.index("MERON_OPTIMIZER_ADAMW")
+    text = text.replace(first, f"{first}  MERON_OPTIMIZER_DRILL = 5, /* of the drill */\n", 1)
     after = "/* Initial value of a meron_optimizer_options"
     assert after in text
     header.write_text(text.replace(after, f"{DRILL_INIT}\n{after}"))
     path = tmp_path / "capi" / "annotations.json"
     notes = json.loads(path.read_text())
-    notes["rules"]["MERON_DRILL"] = {
+    notes["rules"]["MERON_OPTIMIZER_DRILL"] = {
         "name": "Drill", "doc": "how the drill updates", "fields": ["learning_rate"]
     }  # fmt: skip
     path.write_text(json.dumps(notes))

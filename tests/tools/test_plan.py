@@ -280,14 +280,14 @@ def test_compare_has_the_plans_of_several_nodes_where_the_size_of_a_node_is_know
     assert lines[lines.index(rows["zero0"]) - 1].endswith("from other nodes")
     predictions = predict(*words)
     assert [prediction["plan"]["name"] for prediction in predictions] == list(rows)
-    far = {
+    inter_node = {
         prediction["plan"]["name"]: sum(
             each["bytes"] for each in prediction["ranks"][0]["links"]["between_nodes"].values()
         )
         for prediction in predictions
     }
-    assert far["zeropp(8)"] < far["hpz(8)"] < far["zero3"]
-    assert far["mics(8)"] < far["zero3"]
+    assert inter_node["zeropp(8)"] < inter_node["hpz(8)"] < inter_node["zero3"]
+    assert inter_node["mics(8)"] < inter_node["zero3"]
 
 
 def test_one_plan_counts_bytes_from_other_nodes():

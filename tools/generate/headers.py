@@ -36,7 +36,6 @@ from model import (
 )
 
 STAND_IN = Path(__file__).parent / "stand_in"
-SENTINEL = "_FORCE_32_BITS"  # the enumerator that pins an enum's width: of no use to a caller
 EXPORT_MARKS = {"MERON_API", "MERON_NODISCARD", "MERON_BEGIN_DECLS", "MERON_END_DECLS"}
 PLUMBING = ("_DOC", "_H")
 # Headers for modules: no program calls them, so no language has them.
@@ -229,9 +228,7 @@ class Reader:
             if not isinstance(value, int):
                 raise HeaderError(f"{member.name} needs a number of its own")
             values.append(Enumerator(member.name, value, note))
-        if not values[-1].name.endswith(SENTINEL) or values[-1].value != 0x7FFFFFFF:
-            raise HeaderError(f"{name} does not end with ..{SENTINEL} = 0x7FFFFFFF")
-        self.api.enums.append(Enum(name, header, doc, underlying, values[:-1]))
+        self.api.enums.append(Enum(name, header, doc, underlying, values))
         self.api.order.append(name)
 
     def function(self, header: str, piece: comments.Piece, node: c_ast.Decl) -> None:

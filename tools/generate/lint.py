@@ -51,6 +51,12 @@ def check_types(api: Api) -> Iterator[str]:
     for enum in api.enums:
         if enum.underlying != "int32_t":
             yield f"meron/{enum.header}.h: {enum.name}: an enum is a typedef of int32_t"
+        for value in enum.values:
+            if not value.name.startswith(enum.prefix):
+                yield (
+                    f"meron/{enum.header}.h: {enum.name}: the name of {value.name} does not begin "
+                    f"with {enum.prefix}"
+                )
     for item in api.named().values():
         if not isinstance(item, (Function, Constant)) and not item.doc:
             yield f"meron/{item.header}.h: {item.name}: has no comment"

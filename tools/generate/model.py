@@ -75,6 +75,12 @@ class Opaque:
     doc: str
 
 
+# Enums whose constants are written so often that they have no word of the enum's name.
+SHORT_ENUMS = ("meron_status", "meron_dtype")
+# Last words of an enum's name that its constants leave out.
+LEFT_OUT_WORDS = ("kind", "level", "mode")
+
+
 @dataclass
 class Enumerator:
     name: str
@@ -89,6 +95,14 @@ class Enum:
     doc: str
     underlying: str
     values: list[Enumerator]
+
+    @property
+    def prefix(self) -> str:
+        """The first words of the constants' names: MERON_REDUCE_OP_ of meron_reduce_op."""
+        if self.name in SHORT_ENUMS:
+            return "MERON_"
+        *words, last = self.name.split("_")
+        return "_".join(words if last in LEFT_OUT_WORDS else (*words, last)).upper() + "_"
 
 
 @dataclass
@@ -176,7 +190,7 @@ class ErrorKind:
 
 @dataclass
 class EnumTypeValue:
-    of: str  # "MERON_IO_URING"
+    of: str  # "MERON_IO_BACKEND_URING"
     name: str  # "io_uring", which each language spells its own way
     doc: str
 
@@ -212,7 +226,7 @@ class ValueType:
     doc: str
     options: bool  # whether the caller fills it; else the library does
     fields: list[ValueField]
-    rule: str  # of an update rule its "MERON_ADAMW", else ""
+    rule: str  # of an update rule its "MERON_OPTIMIZER_ADAMW", else ""
     grows: list[str] = field(default_factory=list)  # fields that count, and never fall
 
 

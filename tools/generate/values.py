@@ -29,7 +29,7 @@ def enum_of(enum: Enum, note: dict[str, Any]) -> EnumType:
     values = [
         EnumTypeValue(
             value.name,
-            names.get(value.name, value.name.removeprefix(note["prefix"]).lower()),
+            names.get(value.name, value.name.removeprefix(enum.prefix).lower()),
             note.get("docs", {}).get(value.name, value.doc),
         )
         for value in enum.values

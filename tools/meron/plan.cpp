@@ -179,7 +179,7 @@ std::string table_of(const Comparison& comparison, bool several_nodes) {
     Quantities quantities;
   };
   std::vector<Column> columns = {
-      {"param", {"/memory/host/param/bytes", "/memory/host/second_copy/bytes"}},
+      {"param", {"/memory/host/param/bytes", "/memory/host/secondary_partition/bytes"}},
       {"gradient", {"/memory/host/gradient/bytes"}},
       {"optimizer", {"/memory/host/optimizer/bytes"}},
       {"total", {"/memory/host/total/bytes"}},

@@ -64,17 +64,17 @@ include("rules.jl")
 
 export MeronError, Context, Group, Plan, Param, Unit, Gather, Update, Future, Optimizer
 export TensorView, BFloat16, ParamTree
-export gather, gather_begin, update, write!, part, release, info, owned
+export gather, gather_begin, update, write!, part, release, info, shard_range
 export gradient_view, reduce!, reduce_begin!, reduce_finish!, reduce_finish_begin!, reduced, discard!
 export destroy!
 export wait_reductions
 export wait_stream, release_on_stream!
-export Schedule, begin_pass!, enter!, leave!, reset!
+export Schedule, start_pass!, enter!, leave!, reset!
 export Io, read_begin!, write_begin
 export Checkpoint, CheckpointTensor, save_checkpoint, save_checkpoint_begin, wait_copied, save_progress
 export load_checkpoint!, open_checkpoint, write_checkpoint, export_model
 export step!, step_begin!
-export add_param_group!, param_group, set_param_group!, state_view, read_state, write_state!
+export add_optimizer_group!, optimizer_group, set_optimizer_group!, state_view, read_state, write_state!
 export skip!, param_steps, set_param_steps!
 export offload, reload
 export barrier, barrier_begin, bcast!, bcast_begin!, allreduce!, allreduce_begin!

@@ -95,21 +95,21 @@ function text_of(checkpoint::Checkpoint, kind)
 end
 
 "The path of a checkpoint's directory, or of its one file."
-path(checkpoint::Checkpoint) = text_of(checkpoint, LibMeron.MERON_CHECKPOINT_PATH)
+path(checkpoint::Checkpoint) = text_of(checkpoint, LibMeron.MERON_CHECKPOINT_TEXT_PATH)
 
 "The program's own state, as it was given to the save: the text of a JSON object."
-extra(checkpoint::Checkpoint) = text_of(checkpoint, LibMeron.MERON_CHECKPOINT_EXTRA)
+extra(checkpoint::Checkpoint) = text_of(checkpoint, LibMeron.MERON_CHECKPOINT_TEXT_EXTRA)
 
 "All of a checkpoint's manifest, the text of a JSON object: docs/checkpoint-format.md."
-manifest(checkpoint::Checkpoint) = text_of(checkpoint, LibMeron.MERON_CHECKPOINT_MANIFEST)
+manifest(checkpoint::Checkpoint) = text_of(checkpoint, LibMeron.MERON_CHECKPOINT_TEXT_MANIFEST)
 
 "The states that a checkpoint lacks, and that stayed as they were when it was loaded."
 missing_states(checkpoint::Checkpoint) =
-    split(text_of(checkpoint, LibMeron.MERON_CHECKPOINT_MISSING), '\n'; keepempty = false)
+    split(text_of(checkpoint, LibMeron.MERON_CHECKPOINT_TEXT_MISSING), '\n'; keepempty = false)
 
 "The tensors of a checkpoint that no unit has."
 unexpected_tensors(checkpoint::Checkpoint) =
-    split(text_of(checkpoint, LibMeron.MERON_CHECKPOINT_UNEXPECTED), '\n'; keepempty = false)
+    split(text_of(checkpoint, LibMeron.MERON_CHECKPOINT_TEXT_UNEXPECTED), '\n'; keepempty = false)
 
 """
     read!(checkpoint, name, array; kind = "values", first = 1)

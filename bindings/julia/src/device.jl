@@ -44,7 +44,7 @@ require_writable(array::DeviceArray, what) = array
 stream_pointer(stream::Ptr) = Ptr{Cvoid}(stream)
 stream_pointer(stream) = throw(argument_error("a stream must be a Ptr{Cvoid}, not $(repr(stream))"))
 
-const PLACES = (device = LibMeron.MERON_PLACE_DEVICE, host = LibMeron.MERON_PLACE_HOST)
-place_code(place) =
-    place isa Symbol && haskey(PLACES, place) ? PLACES[place] :
-    throw(argument_error("unknown place $(repr(place)): :device and :host are known"))
+const TIERS = (device = LibMeron.MERON_TIER_DEVICE, host = LibMeron.MERON_TIER_HOST)
+tier_code(tier) =
+    tier isa Symbol && haskey(TIERS, tier) ? TIERS[tier] :
+    throw(argument_error("unknown tier $(repr(tier)): :device and :host are known"))

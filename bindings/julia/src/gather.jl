@@ -23,8 +23,8 @@ kind_of(::Gather) = gather_kind
 end
 
 """
-    gather(body, unit; mode = :view, into = nothing, place = :device, stream = C_NULL)
-    gather(unit; mode = :view, into = nothing, place = :device, stream = C_NULL)
+    gather(body, unit; mode = :view, into = nothing, tier = :device, stream = C_NULL)
+    gather(unit; mode = :view, into = nothing, tier = :device, stream = C_NULL)
 
 A unit's whole tensors: `gather(unit) do full; full[param]; end`. Waits until they are full; the
 first form gives the leases back after `body(full)`. Several units, in a vector, are gathered as one
@@ -35,7 +35,7 @@ operation. Collective over the units' group; the mode may differ between ranks.
 - `into`: pairs `param => array`, or a dictionary of them, for each param that is wanted: contiguous,
   writable, of the param's size and element type. They are kept alive, and not to be touched, until
   the gather is full. On the context's device a `CuArray` or a `Meron.DeviceArray`.
-- `place`: `:device` for views in the memory of the context's device, where it has one; `:host` for
+- `tier`: `:device` for views in the memory of the context's device, where it has one; `:host` for
   views in the host's.
 - `stream`: a `Ptr{Cvoid}`; arrays of `into` on the device are written after what was asked of this
   stream so far. `C_NULL` is the device's default stream.
@@ -47,11 +47,11 @@ Throws `MERON_E_STATE` (the unit is being updated on this rank), `MERON_E_NO_MEM
 `MERON_E_ARGUMENT`, and what `wait` throws.
 """
 @inline function gather(
-    body::F, units; mode = :view, into = nothing, place = :device, stream = C_NULL
+    body::F, units; mode = :view, into = nothing, tier = :device, stream = C_NULL
 ) where {F}
     full = Gather(context_of(units))
     try
-        begin_gather!(full, units, mode, into, place, stream)
+        begin_gather!(full, units, mode, into, tier, stream)
         wait(full)
         return body(full)
     finally
@@ -71,27 +71,27 @@ function gather(units; options...)
 end
 
 """
-    gather_begin(unit; mode = :view, into = nothing, place = :device, stream = C_NULL)
+    gather_begin(unit; mode = :view, into = nothing, tier = :device, stream = C_NULL)
 
 Begins a gather and returns at once; see `gather`.
 """
 function gather_begin(
-    units; mode = :view, into = nothing, place = :device, stream = C_NULL
+    units; mode = :view, into = nothing, tier = :device, stream = C_NULL
 )
     full = finalizer(enqueue_owner, Gather(context_of(units)))
-    begin_gather!(full, units, mode, into, place, stream)
+    begin_gather!(full, units, mode, into, tier, stream)
     return full
 end
 
 context_of(unit::Unit) = unit.context
 
-@inline function begin_gather!(full::Gather, units, mode, into, place, stream)
+@inline function begin_gather!(full::Gather, units, mode, into, tier, stream)
     if mode !== :view || into !== nothing
         return begin_gather_into!(full, units, destinations(units, mode, into), stream)
-    elseif place !== :device
+    elseif tier !== :device
         options = changed(
             initial(LibMeron.meron_gather_options, LibMeron.meron_gather_options_init);
-            place = place_code(place),
+            tier = tier_code(tier),
         )
         return begin_gather!(full, units, Ref(options))
     end

@@ -286,8 +286,8 @@ struct meron_stats
     control_bytes::UInt64 # of the control data that keeps the ranks in step, held now
     peak_bytes::UInt64 # maximum of param + gradient + optimizer + staging
     arena_pages_bytes::UInt64 # bytes of pages in this rank's arena
-    far_gather_bytes::UInt64 # gathered from ranks that share no memory, as on the wire
-    far_reduce_bytes::UInt64 # reduced from such ranks, likewise
+    inter_node_gather_bytes::UInt64 # gathered from ranks that share no memory, as on the wire
+    inter_node_reduce_bytes::UInt64 # reduced from such ranks, likewise
     nvme_read_bytes::UInt64 # read from this rank's file on tier nvme
     nvme_written_bytes::UInt64 # written to it
     nvme_bytes::UInt64 # of that file, in use now
@@ -309,9 +309,9 @@ struct meron_prediction
     gather_mapped_bytes::UInt64 # as in meron_stats, per optimizer step; so are those below
     gather_copied_bytes::UInt64 # parts of peers copied
     reduce_bytes::UInt64 # gradients read from peers
-    second_copy_bytes::UInt64 # of params, from the first gather to the update (of frozen ones permanently), on top of param_bytes and within peak_bytes
-    far_gather_bytes::UInt64 # gathered from ranks that share no memory, as on the wire
-    far_reduce_bytes::UInt64 # reduced from such ranks, likewise
+    secondary_partition_bytes::UInt64 # of params, from the first gather to the update (of frozen ones permanently), on top of param_bytes and within peak_bytes
+    inter_node_gather_bytes::UInt64 # gathered from ranks that share no memory, as on the wire
+    inter_node_reduce_bytes::UInt64 # reduced from such ranks, likewise
     nvme_read_bytes::UInt64 # read from this rank's file on tier nvme
     nvme_written_bytes::UInt64 # written to it
     nvme_bytes::UInt64 # in use there, at all times
@@ -329,8 +329,8 @@ end
 The operation that combines values.
 """
 const meron_reduce_op = Int32
-const MERON_SUM = meron_reduce_op(0)
-const MERON_MEAN = meron_reduce_op(1)
+const MERON_REDUCE_OP_SUM = meron_reduce_op(0)
+const MERON_REDUCE_OP_MEAN = meron_reduce_op(1)
 
 """
 A named tensor. A value; 0 is null.
@@ -394,8 +394,8 @@ struct meron_param_info
     frozen::UInt32
     shape::NTuple{16, Int64} # the first `dims` count
     count::UInt64 # elements of the full tensor
-    owned_offset::UInt64 # first element that this rank updates
-    owned_count::UInt64 # number of these elements; 0 before the param is in a unit
+    shard_offset::UInt64 # first element that this rank updates
+    shard_count::UInt64 # number of these elements; 0 before the param is in a unit
 end
 
 """
@@ -411,10 +411,10 @@ const MERON_CODEC_INT4 = meron_codec(3)
 State of a unit on this rank.
 """
 const meron_unit_state = Int32
-const MERON_UNIT_PARTITIONED = meron_unit_state(0) # this rank holds its shard only
-const MERON_UNIT_GATHERING = meron_unit_state(1) # a gather is pending
-const MERON_UNIT_AVAILABLE = meron_unit_state(2) # leased at least once
-const MERON_UNIT_UPDATING = meron_unit_state(3) # being written
+const MERON_UNIT_STATE_PARTITIONED = meron_unit_state(0) # this rank holds its shard only
+const MERON_UNIT_STATE_GATHERING = meron_unit_state(1) # a gather is pending
+const MERON_UNIT_STATE_AVAILABLE = meron_unit_state(2) # leased at least once
+const MERON_UNIT_STATE_UPDATING = meron_unit_state(3) # being written
 
 """
 Information about a unit.
@@ -444,15 +444,16 @@ end
 The update rule.
 """
 const meron_optimizer_kind = Int32
-const MERON_ADAMW = meron_optimizer_kind(0) # Loshchilov and Hutter, arXiv 1711.05101
-const MERON_ADAM = meron_optimizer_kind(1) # Kingma and Ba, arXiv 1412.6980; weight decay is part of the gradient
-const MERON_ADAGRAD = meron_optimizer_kind(2) # Duchi, Hazan and Singer, JMLR 12 (2011); weight decay as Adam
-const MERON_LION = meron_optimizer_kind(3) # Chen et al., arXiv 2302.06675; its authors take beta2 = 0.99
-const MERON_SGD = meron_optimizer_kind(4) # as torch.optim.SGD; beta1 is the momentum, weight decay as Adam
+const MERON_OPTIMIZER_ADAMW = meron_optimizer_kind(0) # Loshchilov and Hutter, arXiv 1711.05101
+const MERON_OPTIMIZER_ADAM = meron_optimizer_kind(1) # Kingma and Ba, arXiv 1412.6980; weight decay by the gradient
+const MERON_OPTIMIZER_ADAGRAD = meron_optimizer_kind(2) # Duchi, Hazan and Singer, JMLR 12 (2011); weight decay as Adam
+const MERON_OPTIMIZER_LION = meron_optimizer_kind(3) # Chen et al., arXiv 2302.06675; its authors take beta2 = 0.99
+const MERON_OPTIMIZER_SGD = meron_optimizer_kind(4) # as torch.optim.SGD; beta1 is the momentum, weight decay as Adam
 
 """
-Options of an optimizer. Start from the INIT macro of the rule, such as MERON_SGD_INIT: each
-rule has its own defaults, and a struct with the defaults of another rule is refused.
+Options of an optimizer. Start from the INIT macro of the rule, such as
+MERON_OPTIMIZER_SGD_INIT: each rule has its own defaults, and a struct with the defaults of
+another rule is refused.
 """
 struct meron_optimizer_options
     struct_size::UInt32 # sizeof(meron_optimizer_options)
@@ -471,11 +472,11 @@ end
 
 """
 Hyperparameters of the params of one group. The rule ignores those that it does not use. Start
-from a group of the optimizer (meron_optimizer_get_param_group).
+from a group of the optimizer (meron_optimizer_get_group).
 """
-struct meron_param_group
-    struct_size::UInt32 # sizeof(meron_param_group)
-    defaults_of::UInt32 # as in meron_optimizer_options; meron_optimizer_get_param_group sets it, too
+struct meron_optimizer_group
+    struct_size::UInt32 # sizeof(meron_optimizer_group)
+    defaults_of::UInt32 # as in meron_optimizer_options; meron_optimizer_get_group sets it, too
     learning_rate::Float64 # >= 0
     beta1::Float64 # 0 <= beta1 < 1. SGD: the momentum, 0 in all groups or in none
     beta2::Float64 # 0 <= beta2 < 1
@@ -503,9 +504,9 @@ end
 A state of an optimizer.
 """
 const meron_optimizer_state = Int32
-const MERON_STATE_MASTER = meron_optimizer_state(0) # f32 values; the param itself if that is f32
-const MERON_STATE_EXP_AVG = meron_optimizer_state(1) # average of the gradients; Lion's, and SGD's momentum
-const MERON_STATE_EXP_AVG_SQ = meron_optimizer_state(2) # average of their squares; Adagrad's sum of them
+const MERON_OPTIMIZER_STATE_MASTER = meron_optimizer_state(0) # f32 values; the param itself if that is f32
+const MERON_OPTIMIZER_STATE_EXP_AVG = meron_optimizer_state(1) # average of the gradients; Lion's, and SGD's momentum
+const MERON_OPTIMIZER_STATE_EXP_AVG_SQ = meron_optimizer_state(2) # average of their squares; Adagrad's sum of them
 
 """
 A checkpoint that was opened or loaded. A value; 0 is null.
@@ -607,12 +608,12 @@ end
 A text of a checkpoint.
 """
 const meron_checkpoint_text_kind = Int32
-const MERON_CHECKPOINT_PATH = meron_checkpoint_text_kind(0) # of its directory
-const MERON_CHECKPOINT_EXTRA = meron_checkpoint_text_kind(1) # the caller's own state: a JSON object
-const MERON_CHECKPOINT_MISSING = meron_checkpoint_text_kind(2) # a line per state
-const MERON_CHECKPOINT_UNEXPECTED = meron_checkpoint_text_kind(3) # a line per tensor
-const MERON_CHECKPOINT_MANIFEST = meron_checkpoint_text_kind(4) # all of its manifest: a JSON object. Of a model of Hugging Face: one that describes it, without checksums
-const MERON_CHECKPOINT_PASSED_OVER = meron_checkpoint_text_kind(5) # of one that was opened as the newest: the incomplete ones that were passed over, and why, and a line of another run that has a higher step; "" if there are none
+const MERON_CHECKPOINT_TEXT_PATH = meron_checkpoint_text_kind(0) # of its directory
+const MERON_CHECKPOINT_TEXT_EXTRA = meron_checkpoint_text_kind(1) # the caller's own state: a JSON object
+const MERON_CHECKPOINT_TEXT_MISSING = meron_checkpoint_text_kind(2) # a line per state
+const MERON_CHECKPOINT_TEXT_UNEXPECTED = meron_checkpoint_text_kind(3) # a line per tensor
+const MERON_CHECKPOINT_TEXT_MANIFEST = meron_checkpoint_text_kind(4) # all of its manifest: a JSON object. Of a model of Hugging Face: one that describes it, without checksums
+const MERON_CHECKPOINT_TEXT_PASSED_OVER = meron_checkpoint_text_kind(5) # of one that was opened as the newest: the incomplete ones that were passed over, and why, and a line of another run that has a higher step; "" if there are none
 
 """
 Options of an export.
@@ -637,11 +638,11 @@ const MERON_GATHER_COPY = meron_gather_mode(1) # a private, writable copy that b
 const MERON_GATHER_INTO = meron_gather_mode(2) # into the caller's memory
 
 """
-Memory of a view.
+Memory of a view, by its tier.
 """
-const meron_gather_place = Int32
-const MERON_PLACE_DEVICE = meron_gather_place(0) # in the device's memory, if the context has a device; else the host's
-const MERON_PLACE_HOST = meron_gather_place(1) # in the host's memory
+const meron_tier = Int32
+const MERON_TIER_DEVICE = meron_tier(0) # in the device's memory, if the context has a device; else the host's
+const MERON_TIER_HOST = meron_tier(1) # in the host's memory
 
 """
 A destination for MERON_GATHER_INTO.
@@ -660,7 +661,7 @@ struct meron_gather_options
     mode::meron_gather_mode
     destinations::Ptr{meron_destination} # MERON_GATHER_INTO: one per requested param
     destination_count::UInt64
-    place::meron_gather_place # of a view; a copy is in the host's memory
+    tier::meron_tier # of a view; a copy is in the host's memory
     reserved_0::UInt32 # must be 0
     stream::Ptr{Cvoid} # destinations in the device's memory are written after the work that is queued on this stream so far; NULL: its default stream
 end
@@ -691,9 +692,9 @@ end
 The interface that moves the bytes.
 """
 const meron_io_backend = Int32
-const MERON_IO_AUTO = meron_io_backend(0) # io_uring if the host allows it, else threads
-const MERON_IO_URING = meron_io_backend(1) # io_uring
-const MERON_IO_THREADS = meron_io_backend(2) # threads of this process that call pread and pwrite
+const MERON_IO_BACKEND_AUTO = meron_io_backend(0) # io_uring if the host allows it, else threads
+const MERON_IO_BACKEND_URING = meron_io_backend(1) # io_uring
+const MERON_IO_BACKEND_THREADS = meron_io_backend(2) # threads of this process that call pread and pwrite
 
 """
 Options of an io.
@@ -715,7 +716,7 @@ Information about an io.
 """
 struct meron_io_info
     struct_size::UInt32 # sizeof(meron_io_info), as the INIT macro sets it
-    backend::meron_io_backend # in use: MERON_IO_URING or MERON_IO_THREADS
+    backend::meron_io_backend # in use: MERON_IO_BACKEND_URING or MERON_IO_BACKEND_THREADS
     block_bytes::UInt32 # these as in meron_io_options
     depth::UInt32
     threads::UInt32
@@ -762,7 +763,7 @@ Options of a reduction.
 """
 struct meron_reduce_options
     struct_size::UInt32 # sizeof(meron_reduce_options)
-    op::meron_reduce_op # MERON_MEAN divides by the group's size
+    op::meron_reduce_op # MERON_REDUCE_OP_MEAN divides by the group's size
     boundary::UInt32 # 1: last micro-batch before the step; 0: more follow
     reserved_0::UInt32 # must be 0
     divisor::Float64 # additional divisor of the sum, e.g. the number of micro-batches, times the loss scale. With a codec that has feedback, give the same one for each micro-batch of an accumulation: what was lost of the accumulation before is scaled by the change, so that it counts as much as it did
@@ -794,7 +795,7 @@ struct meron_schedule_options
     max_reuse_elements::UInt64 # a unit stays full if its next recorded use is within this many elements of other units' uses; default 1e9
     persist_elements::UInt64 # a unit of at most this many elements stays full from its first use until meron_schedule_drop; default 1e5
     persist_total_elements::UInt64 # limit for all such units together, in the order of meron_schedule_create; default UINT64_MAX
-    place::meron_gather_place # memory of views: default MERON_PLACE_HOST; MERON_PLACE_DEVICE: the context's device, if it has one
+    tier::meron_tier # memory of views: default MERON_TIER_HOST; MERON_TIER_DEVICE: the context's device, if it has one
     reserved_1::UInt32 # must be 0
     stream::Ptr{Cvoid} # on a device: the trainer's stream. It waits for an entered unit, and the unit's memory is released after the stream's queued work; NULL: the device's default stream
 end
@@ -806,7 +807,7 @@ struct meron_schedule_info
     struct_size::UInt32 # sizeof(meron_schedule_info), as the INIT macro sets it
     entered::UInt32 # units that are entered now
     units::UInt64 # of the schedule
-    passes::UInt64 # begun so far
+    passes::UInt64 # started so far
     uses::UInt64 # units entered so far
     ready::UInt64 # uses whose unit was full already
     ahead::UInt64 # uses with a prefetched gather
@@ -884,10 +885,10 @@ mutable struct Functions
     meron_optimizer_create::Ptr{Cvoid}
     meron_optimizer_set_learning_rate::Ptr{Cvoid}
     meron_optimizer_set_max_norm::Ptr{Cvoid}
-    meron_param_group_init::Ptr{Cvoid}
-    meron_optimizer_add_param_group::Ptr{Cvoid}
-    meron_optimizer_set_param_group::Ptr{Cvoid}
-    meron_optimizer_get_param_group::Ptr{Cvoid}
+    meron_optimizer_group_init::Ptr{Cvoid}
+    meron_optimizer_add_group::Ptr{Cvoid}
+    meron_optimizer_set_group::Ptr{Cvoid}
+    meron_optimizer_get_group::Ptr{Cvoid}
     meron_optimizer_step_begin::Ptr{Cvoid}
     meron_optimizer_set_steps::Ptr{Cvoid}
     meron_optimizer_set_skipped::Ptr{Cvoid}
@@ -946,7 +947,7 @@ mutable struct Functions
     meron_reduce_scale_feedback::Ptr{Cvoid}
     meron_schedule_options_init::Ptr{Cvoid}
     meron_schedule_create::Ptr{Cvoid}
-    meron_schedule_begin::Ptr{Cvoid}
+    meron_schedule_start_pass::Ptr{Cvoid}
     meron_schedule_enter::Ptr{Cvoid}
     meron_schedule_leave::Ptr{Cvoid}
     meron_schedule_view::Ptr{Cvoid}
@@ -981,7 +982,7 @@ end
 const structs = (meron_future, meron_plan, meron_workload, meron_transport, meron_context, meron_allocator,
     meron_context_options, meron_stats, meron_prediction, meron_group, meron_param, meron_unit,
     meron_param_desc, meron_view, meron_param_info, meron_unit_info, meron_optimizer,
-    meron_optimizer_options, meron_param_group, meron_optimizer_info, meron_checkpoint,
+    meron_optimizer_options, meron_optimizer_group, meron_optimizer_info, meron_checkpoint,
     meron_checkpoint_tensor, meron_checkpoint_save_options, meron_checkpoint_progress,
     meron_checkpoint_write_options, meron_checkpoint_load_options, meron_checkpoint_info,
     meron_checkpoint_export_options, meron_destination, meron_gather_options, meron_io,
@@ -2041,7 +2042,7 @@ Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
         Ptr{Ptr{meron_error}}), optimizer, max_norm, err)
 
 """
-    meron_param_group_init(group, struct_size, err)
+    meron_optimizer_group_init(group, struct_size, err)
 
 Fills the first `struct_size` bytes of *group with the initial value, which is AdamW's (for
 languages without macros).
@@ -2050,12 +2051,12 @@ Blocks: never.
 Threads: any.
 Errors: MERON_E_ARGUMENT.
 """
-@inline meron_param_group_init(group, struct_size, err) = ccall(
-        functions.meron_param_group_init, meron_status, (Ptr{meron_param_group}, Csize_t,
-        Ptr{Ptr{meron_error}}), group, struct_size, err)
+@inline meron_optimizer_group_init(group, struct_size, err) = ccall(
+        functions.meron_optimizer_group_init, meron_status, (Ptr{meron_optimizer_group},
+        Csize_t, Ptr{Ptr{meron_error}}), group, struct_size, err)
 
 """
-    meron_optimizer_add_param_group(out, optimizer, params, count, group, err)
+    meron_optimizer_add_group(out, optimizer, params, count, group, err)
 
 Gives some params their own hyperparameters, for example no weight decay. All ranks must do the
 same before the next step, because it is part of the step's fingerprint.
@@ -2072,29 +2073,29 @@ Errors: MERON_E_ARGUMENT (a value out of range, or a group that does not start f
 optimizer's rule), MERON_E_DUPLICATE (a param is in a group already), MERON_E_STATE (a step is
 pending), MERON_E_HANDLE, MERON_E_STALE.
 """
-@inline meron_optimizer_add_param_group(out, optimizer, params, count, group, err) = @blocking_ccall(
-        functions.meron_optimizer_add_param_group, meron_status, (Ptr{UInt32}, meron_optimizer,
-        Ptr{meron_param}, Csize_t, Ptr{meron_param_group}, Ptr{Ptr{meron_error}}), out,
+@inline meron_optimizer_add_group(out, optimizer, params, count, group, err) = @blocking_ccall(
+        functions.meron_optimizer_add_group, meron_status, (Ptr{UInt32}, meron_optimizer,
+        Ptr{meron_param}, Csize_t, Ptr{meron_optimizer_group}, Ptr{Ptr{meron_error}}), out,
         optimizer, params, count, group, err)
 
 """
-    meron_optimizer_set_param_group(optimizer, number, group, err)
+    meron_optimizer_set_group(optimizer, number, group, err)
 
 Sets the hyperparameters of a group for the next steps; the same on all ranks.
 
-- `number`: 0, or a number from meron_optimizer_add_param_group.
+- `number`: 0, or a number from meron_optimizer_add_group.
 
 Blocks: never.
 Threads: any.
-Errors: MERON_E_ARGUMENT (no such group, or as meron_optimizer_add_param_group), MERON_E_HANDLE,
+Errors: MERON_E_ARGUMENT (no such group, or as meron_optimizer_add_group), MERON_E_HANDLE,
 MERON_E_STALE.
 """
-@inline meron_optimizer_set_param_group(optimizer, number, group, err) = ccall(
-        functions.meron_optimizer_set_param_group, meron_status, (meron_optimizer, UInt32,
-        Ptr{meron_param_group}, Ptr{Ptr{meron_error}}), optimizer, number, group, err)
+@inline meron_optimizer_set_group(optimizer, number, group, err) = ccall(
+        functions.meron_optimizer_set_group, meron_status, (meron_optimizer, UInt32,
+        Ptr{meron_optimizer_group}, Ptr{Ptr{meron_error}}), optimizer, number, group, err)
 
 """
-    meron_optimizer_get_param_group(out, optimizer, number, err)
+    meron_optimizer_get_group(out, optimizer, number, err)
 
 Reads the hyperparameters of a group.
 
@@ -2105,8 +2106,8 @@ Blocks: never.
 Threads: any.
 Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
 """
-@inline meron_optimizer_get_param_group(out, optimizer, number, err) = ccall(
-        functions.meron_optimizer_get_param_group, meron_status, (Ptr{meron_param_group},
+@inline meron_optimizer_get_group(out, optimizer, number, err) = ccall(
+        functions.meron_optimizer_get_group, meron_status, (Ptr{meron_optimizer_group},
         meron_optimizer, UInt32, Ptr{Ptr{meron_error}}), out, optimizer, number, err)
 
 """
@@ -2249,7 +2250,7 @@ Copies this rank's shard of a state of `param` in f32, from any tier and dtype.
 
 - `out`: `count` floats.
 
-- `count`: the param's owned_count (meron_param_get_info).
+- `count`: the param's shard_count (meron_param_get_info).
 
 Blocks: on this rank's drive if states are on nvme.
 Threads: any, not during a step.
@@ -2269,7 +2270,7 @@ to nearest.
 
 - `data`: `count` floats, only read.
 
-- `count`: the param's owned_count.
+- `count`: the param's shard_count.
 
 Blocks: as meron_optimizer_read_state.
 Threads: any, not during a step.
@@ -2368,7 +2369,7 @@ the world. A thread of the engine copies them into bounded memory and writes: ga
 and backward continue meanwhile. A step or an update of a unit waits until the unit is copied,
 and so does a reduction with a codec that keeps feedback; writes of states, offloads, reloads,
 new optimizers and the destruction of units wait until all units are. Views of states must not
-be written before that. The counts of steps and the numbers of param groups are those of the
+be written before that. The counts of steps and the numbers of optimizer groups are those of the
 call. After a failure on any rank (a full disk) the future returns the error on all ranks, and
 the error names that rank. If some rank has not waited for the future, the next save returns the
 error again, and begins nothing. Existing checkpoints stay, and training can continue. One save
@@ -2798,8 +2799,8 @@ Opens a queue to the kernel, with the threads that serve it.
 Ownership: the caller closes *out.
 Blocks: never.
 Threads: any.
-Errors: MERON_E_ARGUMENT (a value out of range), MERON_E_UNSUPPORTED (MERON_IO_URING if the host
-forbids io_uring: the message names the cause), MERON_E_NO_MEMORY, MERON_E_FORKED.
+Errors: MERON_E_ARGUMENT (a value out of range), MERON_E_UNSUPPORTED (MERON_IO_BACKEND_URING if
+the host forbids io_uring: the message names the cause), MERON_E_NO_MEMORY, MERON_E_FORKED.
 """
 @inline meron_io_open(out, options, err) = ccall(
         functions.meron_io_open, meron_status, (Ptr{meron_io}, Ptr{meron_io_options},
@@ -3244,9 +3245,9 @@ device), MERON_E_DUPLICATE (a unit twice), MERON_E_HANDLE, MERON_E_STALE, -3xx.
         options, err)
 
 """
-    meron_schedule_begin(schedule, kind, err)
+    meron_schedule_start_pass(schedule, kind, err)
 
-Begins a pass. The uses of the previous pass become the recorded order of its kind, unless there
+Starts a pass. The uses of the previous pass become the recorded order of its kind, unless there
 were none. Releases prefetched units that were not used, and units that were kept for a use that
 the new pass does not have soon. Local.
 
@@ -3257,8 +3258,8 @@ Threads: any.
 Errors: MERON_E_ARGUMENT, MERON_E_STATE (names the units that are entered), MERON_E_HANDLE,
 MERON_E_STALE, MERON_E_FORKED.
 """
-@inline meron_schedule_begin(schedule, kind, err) = @blocking_ccall(
-        functions.meron_schedule_begin, meron_status, (meron_schedule, UInt32,
+@inline meron_schedule_start_pass(schedule, kind, err) = @blocking_ccall(
+        functions.meron_schedule_start_pass, meron_status, (meron_schedule, UInt32,
         Ptr{Ptr{meron_error}}), schedule, kind, err)
 
 """
@@ -3267,8 +3268,8 @@ MERON_E_STALE, MERON_E_FORKED.
 Enters a unit. It stays full until it is left as often as it was entered. Begins its gather, or
 uses the prefetched one, prefetches the next units of the recorded order, and waits: if views
 are on the device, for peers only, and the schedule's stream waits for the rest. Collective over
-the units' group if the unit is not full already. Before the first meron_schedule_begin, and
-after meron_schedule_reset, uses are not recorded and no gather is prefetched.
+the units' group if the unit is not full already. Before the first meron_schedule_start_pass,
+and after meron_schedule_reset, uses are not recorded and no gather is prefetched.
 
 - `index`: of the unit in meron_schedule_create.
 

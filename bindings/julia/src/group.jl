@@ -120,7 +120,7 @@ function allreduce_begin!(array, group::Group; op = :sum)
 end
 
 function reduction(op)
-    op === :sum && return LibMeron.MERON_SUM
-    op === :mean && return LibMeron.MERON_MEAN
+    op === :sum && return LibMeron.MERON_REDUCE_OP_SUM
+    op === :mean && return LibMeron.MERON_REDUCE_OP_MEAN
     throw(argument_error("unknown reduction $(repr(op)): :sum and :mean are known"))
 end

@@ -35,8 +35,8 @@ mutable struct Io <: Owner
 end
 
 const IO_BACKENDS = (
-    auto = LibMeron.MERON_IO_AUTO, io_uring = LibMeron.MERON_IO_URING,
-    threads = LibMeron.MERON_IO_THREADS)
+    auto = LibMeron.MERON_IO_BACKEND_AUTO, io_uring = LibMeron.MERON_IO_BACKEND_URING,
+    threads = LibMeron.MERON_IO_BACKEND_THREADS)
 
 function Io(; backend = :auto, timeout = nothing, options...)
     haskey(IO_BACKENDS, backend) || throw(argument_error(

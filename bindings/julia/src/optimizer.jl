@@ -47,7 +47,7 @@ function require_known(what, known, options)
 end
 
 """
-    add_param_group!(
+    add_optimizer_group!(
         optimizer, params; learning_rate, beta1, beta2, epsilon, weight_decay, lr_decay)
 
 Gives some params their own hyperparameters, for example no weight decay; those that are not given are
@@ -59,47 +59,47 @@ next step.
 Throws `MERON_E_ARGUMENT`, `MERON_E_DUPLICATE` (a param is in a group already), `MERON_E_STATE` (a step
 is under way). Blocks while another thread begins an operation.
 """
-function add_param_group!(optimizer::Optimizer, params; options...)
+function add_optimizer_group!(optimizer::Optimizer, params; options...)
     list = params isa Param ? (params,) : params
     group = Ref(group_of(optimizer, 0, options))
     handles = LibMeron.meron_param[raw(param) for param in list]
     number = GC.@preserve list receive(
-        UInt32, LibMeron.meron_optimizer_add_param_group,
+        UInt32, LibMeron.meron_optimizer_add_group,
         raw(optimizer), handles, length(handles), group)
     return Int(number)
 end
 
 """
-    param_group(optimizer, number)
+    optimizer_group(optimizer, number)
 
-The numbers of a group, 0 or one that `add_param_group!` gave: a named tuple of `learning_rate`, `beta1`
+The numbers of a group, 0 or one that `add_optimizer_group!` gave: a named tuple of `learning_rate`, `beta1`
 (of SGD the momentum), `beta2`, `epsilon`, `weight_decay` and `lr_decay` (of Adagrad). Throws
 `MERON_E_ARGUMENT` for another number. Never blocks.
 """
-param_group(optimizer::Optimizer, number) =
-    as_tuple(LibMeron.meron_param_group, raw_group(optimizer, number))
+optimizer_group(optimizer::Optimizer, number) =
+    as_tuple(LibMeron.meron_optimizer_group, raw_group(optimizer, number))
 
 """
-    set_param_group!(
+    set_optimizer_group!(
         optimizer, number; learning_rate, beta1, beta2, epsilon, weight_decay, lr_decay)
 
 Sets numbers of a group for the next steps, the same on all ranks; those that are not given stay. Throws
 `MERON_E_ARGUMENT`. Never blocks.
 """
-function set_param_group!(optimizer::Optimizer, number; options...)
+function set_optimizer_group!(optimizer::Optimizer, number; options...)
     group = Ref(group_of(optimizer, number, options))
-    @check LibMeron.meron_optimizer_set_param_group(raw(optimizer), number, group)
+    @check LibMeron.meron_optimizer_set_group(raw(optimizer), number, group)
     return
 end
 
 raw_group(optimizer, number) = filled(
-    LibMeron.meron_param_group, LibMeron.meron_optimizer_get_param_group,
+    LibMeron.meron_optimizer_group, LibMeron.meron_optimizer_get_group,
     raw(optimizer), convert_field(UInt32, number, "a group's number"))
 
 # The numbers of a group with some of them changed.
 function group_of(optimizer, number, options)
     known = (:learning_rate, :beta1, :beta2, :epsilon, :weight_decay, :lr_decay)
-    require_known("a param group", known, options)
+    require_known("an optimizer group", known, options)
     return changed(raw_group(optimizer, number); options...)
 end
 
@@ -190,7 +190,7 @@ info(optimizer::Optimizer) = as_tuple(
 """
     state_view(optimizer, param, state)
 
-The elements `owned(param)` of a state: `:master` (f32 values; the param itself where that is f32),
+The elements `shard_range(param)` of a state: `:master` (f32 values; the param itself where that is f32),
 `:exp_avg` (the average of the gradients; Lion's, and SGD's momentum) or `:exp_avg_sq` (the average of
 their squares; Adagrad's sum of them). A vector of Float32, writable but for a master that is the
 param itself, until the next step.
@@ -208,7 +208,7 @@ end
 """
     read_state(optimizer, param, state)
 
-A copy of the elements `owned(param)` of a state, from any tier and dtype: a vector of Float32.
+A copy of the elements `shard_range(param)` of a state, from any tier and dtype: a vector of Float32.
 
 Throws `MERON_E_ARGUMENT` as `state_view`, `MERON_E_STATE` (a step is under way), `MERON_E_IO`,
 `MERON_E_CORRUPT`. Blocks on this rank's drive if states are on nvme; tasks of this thread do not run
@@ -216,7 +216,7 @@ meanwhile.
 """
 function read_state(optimizer::Optimizer, param::Param, state)
     code = state_code(state)
-    values = Vector{Float32}(undef, length(owned(param)))
+    values = Vector{Float32}(undef, length(shard_range(param)))
     @check LibMeron.meron_optimizer_read_state(
         values, length(values), raw(optimizer), raw(param), code)
     return values
@@ -225,7 +225,7 @@ end
 """
     write_state!(optimizer, param, state, values)
 
-Replaces the elements `owned(param)` of a state by as many numbers; states of 16 or 8 bits are rounded to
+Replaces the elements `shard_range(param)` of a state by as many numbers; states of 16 or 8 bits are rounded to
 nearest. A master that is the param itself is written through an update. Blocks and throws as
 `read_state`.
 """
@@ -264,9 +264,9 @@ function end_views(optimizer)
 end
 
 function state_code(state)
-    state === :master && return LibMeron.MERON_STATE_MASTER
-    state === :exp_avg && return LibMeron.MERON_STATE_EXP_AVG
-    state === :exp_avg_sq && return LibMeron.MERON_STATE_EXP_AVG_SQ
+    state === :master && return LibMeron.MERON_OPTIMIZER_STATE_MASTER
+    state === :exp_avg && return LibMeron.MERON_OPTIMIZER_STATE_EXP_AVG
+    state === :exp_avg_sq && return LibMeron.MERON_OPTIMIZER_STATE_EXP_AVG_SQ
     throw(argument_error(
         "unknown state $(repr(state)): :master, :exp_avg and :exp_avg_sq are known"))
 end

@@ -12,7 +12,7 @@ register the same params in the same order.
 - `frozen`: it gets no gradient and no optimizer state.
 - `group`: the ranks that share it; `nothing` is the world.
 
-`param.name`, `size(param)`, `eltype(param)`, `length(param)`, `param.frozen`, `owned(param)` tell.
+`param.name`, `size(param)`, `eltype(param)`, `length(param)`, `param.frozen`, `shard_range(param)` tell.
 
 Throws `MERON_E_ARGUMENT`, `MERON_E_DUPLICATE`, `MERON_E_MISMATCH`.
 Blocks if this rank is 1,024 calls ahead of a peer.
@@ -77,13 +77,13 @@ Base.show(io::IO, param::Param) =
     print(io, "Meron.Param(", repr(param.name), ", ", param.dtype, ", ", param.size, ")")
 
 """
-    owned(param)
+    shard_range(param)
 
 The linear indices of the elements that this rank updates; empty before the param is in a unit.
 """
-function owned(param::Param)
+function shard_range(param::Param)
     known = info(param)
-    return known.owned_offset+1:known.owned_offset+known.owned_count
+    return known.shard_offset+1:known.shard_offset+known.shard_count
 end
 
 """
@@ -100,7 +100,7 @@ function info(param::Param)
         shape = known.shape[1:known.dims],
         count = Int(known.count),
         frozen = known.frozen != 0,
-        owned_offset = Int(known.owned_offset),
-        owned_count = Int(known.owned_count),
+        shard_offset = Int(known.shard_offset),
+        shard_count = Int(known.shard_count),
     )
 end

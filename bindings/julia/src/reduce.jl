@@ -149,7 +149,7 @@ end
 """
     reduced(unit, param)
 
-The reduced gradient of `owned(param)`, for an optimizer of your own: a writable vector of Float32,
+The reduced gradient of `shard_range(param)`, for an optimizer of your own: a writable vector of Float32,
 until the unit's next gradient or `discard!`.
 
 Throws `MERON_E_STATE` when no reduction at a boundary has ended.

@@ -26,7 +26,7 @@ Blocks as `barrier_begin`; also on this rank's drive if states are on nvme. Thro
 `MERON_E_PEER_CLOSED`, `MERON_E_MISMATCH`, `MERON_E_ABORTED`, `MERON_E_AUTH`, `MERON_E_VERSION`.
 """
 adamw(units; options...) = make_optimizer(
-    units, "adamw", LibMeron.MERON_ADAMW,
+    units, "adamw", LibMeron.MERON_OPTIMIZER_ADAMW,
     (:learning_rate, :beta1, :beta2, :epsilon, :weight_decay, :max_norm), options)
 
 export adam
@@ -53,7 +53,7 @@ Blocks as `barrier_begin`; also on this rank's drive if states are on nvme. Thro
 `MERON_E_PEER_CLOSED`, `MERON_E_MISMATCH`, `MERON_E_ABORTED`, `MERON_E_AUTH`, `MERON_E_VERSION`.
 """
 adam(units; options...) = make_optimizer(
-    units, "adam", LibMeron.MERON_ADAM,
+    units, "adam", LibMeron.MERON_OPTIMIZER_ADAM,
     (:learning_rate, :beta1, :beta2, :epsilon, :weight_decay, :max_norm), options)
 
 export adagrad
@@ -80,7 +80,7 @@ Blocks as `barrier_begin`; also on this rank's drive if states are on nvme. Thro
 `MERON_E_PEER_CLOSED`, `MERON_E_MISMATCH`, `MERON_E_ABORTED`, `MERON_E_AUTH`, `MERON_E_VERSION`.
 """
 adagrad(units; options...) = make_optimizer(
-    units, "adagrad", LibMeron.MERON_ADAGRAD,
+    units, "adagrad", LibMeron.MERON_OPTIMIZER_ADAGRAD,
     (:learning_rate, :epsilon, :weight_decay, :max_norm, :lr_decay), options)
 
 export lion
@@ -106,7 +106,7 @@ Blocks as `barrier_begin`; also on this rank's drive if states are on nvme. Thro
 `MERON_E_PEER_CLOSED`, `MERON_E_MISMATCH`, `MERON_E_ABORTED`, `MERON_E_AUTH`, `MERON_E_VERSION`.
 """
 lion(units; options...) = make_optimizer(
-    units, "lion", LibMeron.MERON_LION,
+    units, "lion", LibMeron.MERON_OPTIMIZER_LION,
     (:learning_rate, :beta1, :beta2, :weight_decay, :max_norm), options)
 
 export sgd
@@ -122,7 +122,7 @@ bits. States on tier nvme are written once here, so that steps only overwrite ex
 that takes long, the log reports the progress. Collective over the units' group.
 
 - `learning_rate` = 0.001: 0 or more.
-- `momentum` = 0.0: 0 or more, below 1; beta1 of a param group.
+- `momentum` = 0.0: 0 or more, below 1; beta1 of an optimizer group.
 - `dampening` = 0.0: of the gradient that is added to the state; 0 or more, below 1.
 - `nesterov` = false: Nesterov's momentum, which needs a momentum and no dampening.
 - `weight_decay` = 0.0: 0 or more.
@@ -134,5 +134,5 @@ Blocks as `barrier_begin`; also on this rank's drive if states are on nvme. Thro
 `MERON_E_PEER_CLOSED`, `MERON_E_MISMATCH`, `MERON_E_ABORTED`, `MERON_E_AUTH`, `MERON_E_VERSION`.
 """
 sgd(units; options...) = make_optimizer(
-    units, "sgd", LibMeron.MERON_SGD,
+    units, "sgd", LibMeron.MERON_OPTIMIZER_SGD,
     (:learning_rate, :momentum, :dampening, :nesterov, :weight_decay, :max_norm), options)

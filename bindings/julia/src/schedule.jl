@@ -8,7 +8,7 @@ The order in which passes use some units: a pass records it, and the next one of
 Gathers are begun ahead, and what is used again soon stays full. Collective over the units' group:
 units and options are equal on all ranks.
 
-    begin_pass!(schedule)                   # a forward and backward
+    start_pass!(schedule)                   # a forward and backward
     enter!(schedule, 1)                     # schedule.units[1] is full from here
     schedule[param]
     leave!(schedule, 1)                     # to here
@@ -26,7 +26,7 @@ Options, all in elements:
 
 and the memory of views:
 
-- `place` = `:host`: `:device` for the memory of the context's device, where it has one.
+- `tier` = `:host`: `:device` for the memory of the context's device, where it has one.
 - `stream` = `C_NULL`: for views on the device, the stream (a `Ptr{Cvoid}`: a cudaStream_t; `C_NULL` is
   the default one) that waits for a unit that is entered, and behind whose work so far its memory goes
   back. It lives as long as the schedule.
@@ -62,17 +62,17 @@ const SCHEDULE_OPTIONS = (
     :prefetch_elements, :max_live_elements, :max_reuse_elements, :persist_elements,
     :persist_total_elements)
 
-function Schedule(units; place = :host, stream = C_NULL, options...)
+function Schedule(units; tier = :host, stream = C_NULL, options...)
     list = units isa Unit ? Unit[units] : collect(Unit, units)
     for name in keys(options)
         name in SCHEDULE_OPTIONS || throw(argument_error(
-            "a schedule has no option $name, but $(join(SCHEDULE_OPTIONS, ", ")), place, stream"))
+            "a schedule has no option $name, but $(join(SCHEDULE_OPTIONS, ", ")), tier, stream"))
     end
     chosen = Ref(changed(
         initial(LibMeron.meron_schedule_options, LibMeron.meron_schedule_options_init);
-        place = place_code(place), stream = stream_pointer(stream), options...))
+        tier = tier_code(tier), stream = stream_pointer(stream), options...))
     context = context_of(list)
-    schedule = Schedule(context, list, place === :device && is_remote(context))
+    schedule = Schedule(context, list, tier === :device && is_remote(context))
     handles = handles_of(list)
     GC.@preserve schedule @check LibMeron.meron_schedule_create(
         out_pointer(schedule, LibMeron.meron_schedule), handles, length(handles), chosen)
@@ -88,16 +88,16 @@ function place_of(schedule::Schedule, unit::Unit)
 end
 
 """
-    begin_pass!(schedule, kind = 0)
+    start_pass!(schedule, kind = 0)
 
-Begins a pass: the forward, and backward if there is one, of a micro-batch. Each `kind`, 0 to 15, has
+Starts a pass: the forward, and backward if there is one, of a micro-batch. Each `kind`, 0 to 15, has
 its own recorded order. Releases prefetched units that were not used.
 
 Throws `MERON_E_STATE` when units are entered (see `reset!`).
 Blocks if this rank is 1,024 calls ahead of a peer.
 """
-function begin_pass!(schedule::Schedule, kind = 0)
-    @check LibMeron.meron_schedule_begin(raw(schedule), kind)
+function start_pass!(schedule::Schedule, kind = 0)
+    @check LibMeron.meron_schedule_start_pass(raw(schedule), kind)
     return
 end
 

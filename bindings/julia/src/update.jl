@@ -111,7 +111,7 @@ end
 """
     part(update, param)
 
-The elements `owned(param)` as a writable vector of the param's element type, in place, until the
+The elements `shard_range(param)` as a writable vector of the param's element type, in place, until the
 update is published. Errors as `write!`.
 """
 function part(writing::Update, param::Param)

@@ -9,7 +9,7 @@
         unit = Unit(ctx, "u", [w, scalar, empty])
         @test info(w).shape == (2, 3, 4)
         @test size(w) == (4, 3, 2) && length(w) == 24 && ndims(w) == 3 && eltype(w) == Float32
-        @test owned(w) == 1:24
+        @test shard_range(w) == 1:24
         values = reshape(Float32.(1:24), 4, 3, 2)
         update(unit) do u
             write!(u, w, values)

@@ -66,24 +66,24 @@ end
     end
 end
 
-@testset "param groups and states" begin
+@testset "optimizer groups and states" begin
     alone(; plan = "{\"optimizer\": {\"dtype\": \"bf16\"}}") do ctx
         w, b = Param(ctx, "w", (3, 2)), Param(ctx, "b", 3)
         unit = Unit(ctx, "u", [w, b])
         optimizer = adamw(unit; learning_rate = 0.5)
-        @test add_param_group!(optimizer, b; weight_decay = 0) == 1
-        @test param_group(optimizer, 1) == (
+        @test add_optimizer_group!(optimizer, b; weight_decay = 0) == 1
+        @test optimizer_group(optimizer, 1) == (
             learning_rate = 0.5, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.0,
             lr_decay = 0.0)
-        set_param_group!(optimizer, 1; learning_rate = 0.25)
-        @test param_group(optimizer, 1).learning_rate == 0.25
-        @test param_group(optimizer, 0).learning_rate == 0.5
+        set_optimizer_group!(optimizer, 1; learning_rate = 0.25)
+        @test optimizer_group(optimizer, 1).learning_rate == 0.25
+        @test optimizer_group(optimizer, 0).learning_rate == 0.5
         @test info(optimizer).groups == 2
-        @test status_of(() -> set_param_group!(optimizer, 1; lr_decay = 0.5)) == "MERON_E_ARGUMENT"
-        @test status_of(() -> add_param_group!(optimizer, [w, b])) == "MERON_E_DUPLICATE"
-        @test status_of(() -> add_param_group!(optimizer, [w]; speed = 1)) == "MERON_E_ARGUMENT"
+        @test status_of(() -> set_optimizer_group!(optimizer, 1; lr_decay = 0.5)) == "MERON_E_ARGUMENT"
+        @test status_of(() -> add_optimizer_group!(optimizer, [w, b])) == "MERON_E_DUPLICATE"
+        @test status_of(() -> add_optimizer_group!(optimizer, [w]; speed = 1)) == "MERON_E_ARGUMENT"
         for number in (-1, 2, 1 << 32)
-            @test status_of(() -> param_group(optimizer, number)) == "MERON_E_ARGUMENT"
+            @test status_of(() -> optimizer_group(optimizer, number)) == "MERON_E_ARGUMENT"
         end
         write_state!(optimizer, w, :exp_avg, 1:6)
         @test read_state(optimizer, w, :exp_avg) == Float32.(1:6)
@@ -147,10 +147,10 @@ end
             step!(optimizer)
         end
         @test read_state(optimizer, w, :master) == fill(-0.375f0, 6)
-        set_param_group!(optimizer, 0; lr_decay = 0.25)
-        @test param_group(optimizer, 0).lr_decay == 0.25
-        @test add_param_group!(optimizer, w; lr_decay = 0.125) == 1
-        @test param_group(optimizer, 1).lr_decay == 0.125
+        set_optimizer_group!(optimizer, 0; lr_decay = 0.25)
+        @test optimizer_group(optimizer, 0).lr_decay == 0.25
+        @test add_optimizer_group!(optimizer, w; lr_decay = 0.125) == 1
+        @test optimizer_group(optimizer, 1).lr_decay == 0.125
     end
 end
 
@@ -223,7 +223,7 @@ end
     # optimizer; tensors lie in an array; and blocking transfers are begun and waited for, so that other tasks run.
     @test filter(unused, collect(fieldnames(LibMeron.Functions))) ==
           [:meron_dtype_size, :meron_allocator_init, :meron_optimizer_options_init,
-           :meron_param_group_init, :meron_checkpoint_tensor_init, :meron_io_read, :meron_io_write]
+           :meron_optimizer_group_init, :meron_checkpoint_tensor_init, :meron_io_read, :meron_io_write]
 end
 
 @testset "what is public is documented" begin
@@ -245,7 +245,7 @@ end
         @test view == values
         up = Meron.stats(ctx).device_up_bytes
         @test up >= 24
-        gather(unit; place = :host) do host
+        gather(unit; tier = :host) do host
             @test host[w] == values && pointer(host[w]) != pointer(view)
         end
         gather(other -> (@test pointer(other[w]) == pointer(view)), unit)
@@ -283,6 +283,6 @@ end
             @test status_of(() -> release_on_stream!(full)) == "MERON_E_ARGUMENT"
             @test status_of(() -> wait_stream(full, 7)) == "MERON_E_ARGUMENT"
         end
-        @test status_of(() -> gather(unit; place = :moon)) == "MERON_E_ARGUMENT"
+        @test status_of(() -> gather(unit; tier = :moon)) == "MERON_E_ARGUMENT"
     end
 end

@@ -67,7 +67,7 @@ from meron.errors import (
 from meron.future import Future
 from meron.gather import Gather
 from meron.group import Group
-from meron.optimizer import Optimizer, ParamGroup
+from meron.optimizer import Optimizer, OptimizerGroup
 from meron.param import Param
 from meron.plan import Plan, rank_cluster, rank_cluster_table, safetensors_model
 from meron.schedule import Schedule
@@ -114,9 +114,9 @@ __all__ = [
     "NonFiniteError",
     "NotFoundError",
     "Optimizer",
+    "OptimizerGroup",
     "OutOfMemoryError",
     "Param",
-    "ParamGroup",
     "ParseError",
     "PeerClosedError",
     "PeerDeadError",

@@ -184,8 +184,8 @@ typedef struct {
   uint64_t control_bytes;
   uint64_t peak_bytes;
   uint64_t arena_pages_bytes;
-  uint64_t far_gather_bytes;
-  uint64_t far_reduce_bytes;
+  uint64_t inter_node_gather_bytes;
+  uint64_t inter_node_reduce_bytes;
   uint64_t nvme_read_bytes;
   uint64_t nvme_written_bytes;
   uint64_t nvme_bytes;
@@ -204,9 +204,9 @@ typedef struct {
   uint64_t gather_mapped_bytes;
   uint64_t gather_copied_bytes;
   uint64_t reduce_bytes;
-  uint64_t second_copy_bytes;
-  uint64_t far_gather_bytes;
-  uint64_t far_reduce_bytes;
+  uint64_t secondary_partition_bytes;
+  uint64_t inter_node_gather_bytes;
+  uint64_t inter_node_reduce_bytes;
   uint64_t nvme_read_bytes;
   uint64_t nvme_written_bytes;
   uint64_t nvme_bytes;
@@ -218,8 +218,8 @@ meron_status meron_context_flight_record(char **out, meron_context context, mero
 typedef struct { uint64_t id; } meron_group;
 typedef int32_t meron_reduce_op;
 enum {
-  MERON_SUM = 0,
-  MERON_MEAN = 1,
+  MERON_REDUCE_OP_SUM = 0,
+  MERON_REDUCE_OP_MEAN = 1,
 };
 meron_status meron_context_world(meron_group *out, meron_context context, meron_error **err);
 meron_status meron_group_create(meron_group *out, meron_context context, const int32_t *ranks,
@@ -268,8 +268,8 @@ typedef struct {
   uint32_t frozen;
   int64_t shape[16];
   uint64_t count;
-  uint64_t owned_offset;
-  uint64_t owned_count;
+  uint64_t shard_offset;
+  uint64_t shard_count;
 } meron_param_info;
 meron_status meron_param_get_info(meron_param_info *out, meron_param param, meron_error **err);
 meron_status meron_param_name(const char **out, meron_param param, meron_error **err);
@@ -286,10 +286,10 @@ enum {
 };
 typedef int32_t meron_unit_state;
 enum {
-  MERON_UNIT_PARTITIONED = 0,
-  MERON_UNIT_GATHERING = 1,
-  MERON_UNIT_AVAILABLE = 2,
-  MERON_UNIT_UPDATING = 3,
+  MERON_UNIT_STATE_PARTITIONED = 0,
+  MERON_UNIT_STATE_GATHERING = 1,
+  MERON_UNIT_STATE_AVAILABLE = 2,
+  MERON_UNIT_STATE_UPDATING = 3,
 };
 typedef struct {
   uint32_t struct_size;
@@ -316,11 +316,11 @@ meron_status meron_update_publish(meron_future update, meron_error **err);
 typedef struct { uint64_t id; } meron_optimizer;
 typedef int32_t meron_optimizer_kind;
 enum {
-  MERON_ADAMW = 0,
-  MERON_ADAM = 1,
-  MERON_ADAGRAD = 2,
-  MERON_LION = 3,
-  MERON_SGD = 4,
+  MERON_OPTIMIZER_ADAMW = 0,
+  MERON_OPTIMIZER_ADAM = 1,
+  MERON_OPTIMIZER_ADAGRAD = 2,
+  MERON_OPTIMIZER_LION = 3,
+  MERON_OPTIMIZER_SGD = 4,
 };
 typedef struct {
   uint32_t struct_size;
@@ -355,14 +355,14 @@ typedef struct {
   double epsilon;
   double weight_decay;
   double lr_decay;
-} meron_param_group;
-meron_status meron_param_group_init(meron_param_group *group, size_t struct_size, meron_error
-    **err);
-meron_status meron_optimizer_add_param_group(uint32_t *out, meron_optimizer optimizer, const
-    meron_param *params, size_t count, const meron_param_group *group, meron_error **err);
-meron_status meron_optimizer_set_param_group(meron_optimizer optimizer, uint32_t number, const
-    meron_param_group *group, meron_error **err);
-meron_status meron_optimizer_get_param_group(meron_param_group *out, meron_optimizer optimizer,
+} meron_optimizer_group;
+meron_status meron_optimizer_group_init(meron_optimizer_group *group, size_t struct_size,
+    meron_error **err);
+meron_status meron_optimizer_add_group(uint32_t *out, meron_optimizer optimizer, const meron_param
+    *params, size_t count, const meron_optimizer_group *group, meron_error **err);
+meron_status meron_optimizer_set_group(meron_optimizer optimizer, uint32_t number, const
+    meron_optimizer_group *group, meron_error **err);
+meron_status meron_optimizer_get_group(meron_optimizer_group *out, meron_optimizer optimizer,
     uint32_t number, meron_error **err);
 meron_status meron_optimizer_step_begin(meron_future *out, meron_optimizer optimizer, meron_error
     **err);
@@ -389,9 +389,9 @@ meron_status meron_optimizer_get_info(meron_optimizer_info *out, meron_optimizer
     meron_error **err);
 typedef int32_t meron_optimizer_state;
 enum {
-  MERON_STATE_MASTER = 0,
-  MERON_STATE_EXP_AVG = 1,
-  MERON_STATE_EXP_AVG_SQ = 2,
+  MERON_OPTIMIZER_STATE_MASTER = 0,
+  MERON_OPTIMIZER_STATE_EXP_AVG = 1,
+  MERON_OPTIMIZER_STATE_EXP_AVG_SQ = 2,
 };
 meron_status meron_optimizer_state_view(meron_view *out, meron_optimizer optimizer, meron_param
     param, meron_optimizer_state state, meron_error **err);
@@ -493,12 +493,12 @@ meron_status meron_checkpoint_get_info(meron_checkpoint_info *out, meron_checkpo
     meron_error **err);
 typedef int32_t meron_checkpoint_text_kind;
 enum {
-  MERON_CHECKPOINT_PATH = 0,
-  MERON_CHECKPOINT_EXTRA = 1,
-  MERON_CHECKPOINT_MISSING = 2,
-  MERON_CHECKPOINT_UNEXPECTED = 3,
-  MERON_CHECKPOINT_MANIFEST = 4,
-  MERON_CHECKPOINT_PASSED_OVER = 5,
+  MERON_CHECKPOINT_TEXT_PATH = 0,
+  MERON_CHECKPOINT_TEXT_EXTRA = 1,
+  MERON_CHECKPOINT_TEXT_MISSING = 2,
+  MERON_CHECKPOINT_TEXT_UNEXPECTED = 3,
+  MERON_CHECKPOINT_TEXT_MANIFEST = 4,
+  MERON_CHECKPOINT_TEXT_PASSED_OVER = 5,
 };
 meron_status meron_checkpoint_text(const char **out, meron_checkpoint checkpoint,
     meron_checkpoint_text_kind kind, meron_error **err);
@@ -525,10 +525,10 @@ enum {
   MERON_GATHER_COPY = 1,
   MERON_GATHER_INTO = 2,
 };
-typedef int32_t meron_gather_place;
+typedef int32_t meron_tier;
 enum {
-  MERON_PLACE_DEVICE = 0,
-  MERON_PLACE_HOST = 1,
+  MERON_TIER_DEVICE = 0,
+  MERON_TIER_HOST = 1,
 };
 typedef struct {
   meron_param param;
@@ -540,7 +540,7 @@ typedef struct {
   meron_gather_mode mode;
   const meron_destination *destinations;
   uint64_t destination_count;
-  meron_gather_place place;
+  meron_tier tier;
   uint32_t reserved_0;
   void *stream;
 } meron_gather_options;
@@ -560,9 +560,9 @@ typedef struct { uint64_t id; } meron_io;
 typedef struct { uint64_t id; } meron_io_buffer;
 typedef int32_t meron_io_backend;
 enum {
-  MERON_IO_AUTO = 0,
-  MERON_IO_URING = 1,
-  MERON_IO_THREADS = 2,
+  MERON_IO_BACKEND_AUTO = 0,
+  MERON_IO_BACKEND_URING = 1,
+  MERON_IO_BACKEND_THREADS = 2,
 };
 typedef struct {
   uint32_t struct_size;
@@ -658,7 +658,7 @@ typedef struct {
   uint64_t max_reuse_elements;
   uint64_t persist_elements;
   uint64_t persist_total_elements;
-  meron_gather_place place;
+  meron_tier tier;
   uint32_t reserved_1;
   void *stream;
 } meron_schedule_options;
@@ -666,7 +666,7 @@ meron_status meron_schedule_options_init(meron_schedule_options *options, size_t
     meron_error **err);
 meron_status meron_schedule_create(meron_schedule *out, const meron_unit *units, size_t count, const
     meron_schedule_options *options, meron_error **err);
-meron_status meron_schedule_begin(meron_schedule schedule, uint32_t kind, meron_error **err);
+meron_status meron_schedule_start_pass(meron_schedule schedule, uint32_t kind, meron_error **err);
 meron_status meron_schedule_enter(meron_schedule schedule, size_t index, int64_t timeout_ns,
     meron_error **err);
 meron_status meron_schedule_leave(meron_schedule schedule, size_t index, meron_error **err);

@@ -50,7 +50,7 @@ class Optimizing(BaseContext):
         return Optimizer(
             self,
             units,
-            lib.MERON_ADAMW,
+            lib.MERON_OPTIMIZER_ADAMW,
             learning_rate=lr,
             betas=betas,
             epsilon=eps,
@@ -80,7 +80,7 @@ class Optimizing(BaseContext):
         return Optimizer(
             self,
             units,
-            lib.MERON_ADAM,
+            lib.MERON_OPTIMIZER_ADAM,
             learning_rate=lr,
             betas=betas,
             epsilon=eps,
@@ -111,7 +111,7 @@ class Optimizing(BaseContext):
         return Optimizer(
             self,
             units,
-            lib.MERON_ADAGRAD,
+            lib.MERON_OPTIMIZER_ADAGRAD,
             learning_rate=lr,
             epsilon=eps,
             weight_decay=weight_decay,
@@ -140,7 +140,7 @@ class Optimizing(BaseContext):
         return Optimizer(
             self,
             units,
-            lib.MERON_LION,
+            lib.MERON_OPTIMIZER_LION,
             learning_rate=lr,
             betas=betas,
             weight_decay=weight_decay,
@@ -163,7 +163,7 @@ class Optimizing(BaseContext):
 
         Args:
             lr: 0 or more.
-            momentum: 0 or more, below 1; beta1 of a param group.
+            momentum: 0 or more, below 1; beta1 of an optimizer group.
             dampening: of the gradient that is added to the state; 0 or more, below 1.
             nesterov: Nesterov's momentum, which needs a momentum and no dampening.
             weight_decay: 0 or more.
@@ -172,7 +172,7 @@ class Optimizing(BaseContext):
         return Optimizer(
             self,
             units,
-            lib.MERON_SGD,
+            lib.MERON_OPTIMIZER_SGD,
             learning_rate=lr,
             beta1=momentum,
             dampening=dampening,

@@ -156,7 +156,7 @@ class Saving(BaseContext):
     ) -> Checkpoint:
         """Loads a checkpoint into all units, whatever world and plan saved it.
 
-        Values, masters, states, step counts and the hyperparameters of param groups. Collective
+        Values, masters, states, step counts and the hyperparameters of optimizer groups. Collective
         over the world; blocks on the drive and on all ranks, and releases the GIL. Before anything
         changes all ranks have compared names, shapes and optimizers, and opened the files.
 

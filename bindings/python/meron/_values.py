@@ -53,9 +53,9 @@ class Counted:
     # bytes of pages in this rank's arena
     arena_pages_bytes: int
     # gathered from ranks that share no memory, as on the wire
-    far_gather_bytes: int
+    inter_node_gather_bytes: int
     # reduced from such ranks, likewise
-    far_reduce_bytes: int
+    inter_node_reduce_bytes: int
     # read from this rank's file on tier nvme
     nvme_read_bytes: int
     # written to it
@@ -90,11 +90,11 @@ class Prediction:
     reduce_bytes: int
     # of values, from the first gather to the update (of frozen ones permanently): in addition
     # to param_bytes, within the peak
-    second_copy_bytes: int
+    secondary_partition_bytes: int
     # gathered from ranks that share no memory, as on the wire
-    far_gather_bytes: int
+    inter_node_gather_bytes: int
     # reduced from such ranks, likewise
-    far_reduce_bytes: int
+    inter_node_reduce_bytes: int
     # read from this rank's file on tier nvme
     nvme_read_bytes: int
     # written to it
@@ -113,7 +113,7 @@ class ScheduleInfo:
     entered: int
     # of the schedule
     units: int
-    # begun so far
+    # started so far
     passes: int
     # units entered so far
     uses: int

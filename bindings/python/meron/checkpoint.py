@@ -81,19 +81,19 @@ class Checkpoint(CheckpointMethods, Owner):
         """Opens it by a function of the library, whose first parameter receives it."""
         self._receive("meron_checkpoint *", opening, *arguments)
         info = self._info()
-        self.path = self._text(lib.MERON_CHECKPOINT_PATH)
+        self.path = self._text(lib.MERON_CHECKPOINT_TEXT_PATH)
         self.step = int(info.step)
         self.world = int(info.world)
-        self.extra: dict[str, Any] = json.loads(self._text(lib.MERON_CHECKPOINT_EXTRA))
-        self.missing = tuple(self._text(lib.MERON_CHECKPOINT_MISSING).splitlines())
-        self.unexpected = tuple(self._text(lib.MERON_CHECKPOINT_UNEXPECTED).splitlines())
-        self.passed_over = self._text(lib.MERON_CHECKPOINT_PASSED_OVER)
+        self.extra: dict[str, Any] = json.loads(self._text(lib.MERON_CHECKPOINT_TEXT_EXTRA))
+        self.missing = tuple(self._text(lib.MERON_CHECKPOINT_TEXT_MISSING).splitlines())
+        self.unexpected = tuple(self._text(lib.MERON_CHECKPOINT_TEXT_UNEXPECTED).splitlines())
+        self.passed_over = self._text(lib.MERON_CHECKPOINT_TEXT_PASSED_OVER)
         self._tensors: dict[tuple[str, str], dict[str, Any]] | None = None
 
     @property
     def manifest(self) -> dict[str, Any]:
         """All of its manifest: docs/checkpoint-format.md."""
-        manifest: dict[str, Any] = json.loads(self._text(lib.MERON_CHECKPOINT_MANIFEST))
+        manifest: dict[str, Any] = json.loads(self._text(lib.MERON_CHECKPOINT_TEXT_MANIFEST))
         return manifest
 
     @property

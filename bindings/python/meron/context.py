@@ -162,14 +162,14 @@ class Context(Saving, Optimizing, ContextMethods):
         units: Iterable[Unit],
         mode: str = "view",
         into: Mapping[Param, Any] | None = None,
-        place: str = "device",
+        tier: str = "device",
         stream: int = 0,
     ) -> Gather:
         """Gathers several units as one operation; else as Unit.gather."""
         units = tuple(units)
         table, count = unit_table(units)
         into = chosen_destinations(units, mode, into)
-        return Gather(self, table, count, into, place, stream)._full()
+        return Gather(self, table, count, into, tier, stream)._full()
 
     def update(self, units: Iterable[Unit]) -> Update:
         """Opens units for writing: `with ctx.update([unit]) as update: ...`. See Update."""
@@ -184,7 +184,7 @@ class Context(Saving, Optimizing, ContextMethods):
         max_reuse_elements: int | None = None,
         persist_elements: int | None = None,
         persist_total_elements: int | None = None,
-        place: str = "host",
+        tier: str = "host",
         stream: int = 0,
     ) -> Schedule:
         """A schedule of some units: gathers ahead along the order of the pass before.
@@ -202,7 +202,7 @@ class Context(Saving, Optimizing, ContextMethods):
                 until `drop`; None is 100,000.
             persist_total_elements: of all such units together, in the order given; None has no
                 limit.
-            place: where views are: "host", or "device" for the memory of the context's device,
+            tier: where views are: "host", or "device" for the memory of the context's device,
                 where it has one.
             stream: for views on the device, the address of the stream that waits for a unit that is
                 entered, and behind whose work so far its memory goes back
@@ -216,7 +216,7 @@ class Context(Saving, Optimizing, ContextMethods):
         return Schedule(
             self,
             units,
-            place,
+            tier,
             stream,
             prefetch_elements=prefetch_elements,
             max_live_elements=max_live_elements,

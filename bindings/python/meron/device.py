@@ -13,7 +13,7 @@ from meron._finalizers import called_back
 from meron._native import ffi, initial, lib
 from meron.dtypes import SIZES, dtype_name
 
-PLACES = {"device": lib.MERON_PLACE_DEVICE, "host": lib.MERON_PLACE_HOST}
+TIERS = {"device": lib.MERON_TIER_DEVICE, "host": lib.MERON_TIER_HOST}
 TYPESTR = {"<f4": "f32", "<f2": "f16"}  # the interface of CUDA arrays cannot name bfloat16
 
 
@@ -112,10 +112,10 @@ def stream_pointer(stream: int) -> Any:
     return ffi.cast("void *", stream)
 
 
-def place_code(place: str) -> int:
-    if place not in PLACES:
-        raise errors.argument(f"unknown place {place!r}: device and host are known")
-    return int(PLACES[place])
+def tier_code(tier: str) -> int:
+    if tier not in TIERS:
+        raise errors.argument(f"unknown tier {tier!r}: device and host are known")
+    return int(TIERS[tier])
 
 
 class DeviceAllocator(abc.ABC):

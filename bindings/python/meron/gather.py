@@ -31,7 +31,7 @@ from meron._native import (
     refuse_copy,
     settle,
 )
-from meron.device import device_array, place_code, stream_pointer
+from meron.device import device_array, stream_pointer, tier_code
 from meron.dlpack import DLPackTensor
 from meron.dtypes import NUMPY, require_writable
 from meron.param import Param, require_param
@@ -83,7 +83,7 @@ class Gather:
         units: Any,
         count: int,
         into: Mapping[Param, Any] | None,
-        place: str = "device",
+        tier: str = "device",
         stream: int = 0,
     ) -> None:
         self._handle = None
@@ -95,11 +95,11 @@ class Gather:
             raise errors.ClosedError("the context was closed")
         if into is not None:
             options, _table = destinations(context, into, stream)
-        elif place == "device":
+        elif tier == "device":
             options, self._remote = NULL, context._remote
         else:
             options = initial("meron_gather_options")
-            options.place = place_code(place)
+            options.tier = tier_code(tier)
         out = new(GATHER_OUT)
         slot = take_slot()
         self._handle = out[0]  # before the call, as in Owner._receive

@@ -36,7 +36,7 @@ from meron.unit import Unit, unit_table
 
 
 @dataclass(frozen=True)
-class ParamGroup:
+class OptimizerGroup:
     """Options that the params of one group share. An update rule may use only some of them."""
 
     lr: float
@@ -244,7 +244,7 @@ class Optimizer(OptimizerMethods, Owner):
 
     @property
     def groups(self) -> int:
-        """How many param groups there are, at least 1."""
+        """How many optimizer groups there are, at least 1."""
         return int(self._info().groups)
 
     @property
@@ -280,9 +280,9 @@ class Optimizer(OptimizerMethods, Owner):
         call(lib.meron_optimizer_offload, self._handle, path)
         self._loans.end()
 
-    # ---- Param groups --------------------------------------------------------------------------
+    # ---- Optimizer groups ----------------------------------------------------------------------
 
-    def add_param_group(
+    def add_group(
         self,
         params: Iterable[Param],
         *,
@@ -313,7 +313,7 @@ class Optimizer(OptimizerMethods, Owner):
         return int(
             receive(
                 "uint32_t *",
-                lib.meron_optimizer_add_param_group,
+                lib.meron_optimizer_add_group,
                 self._handle,
                 table,
                 len(handles),
@@ -321,13 +321,13 @@ class Optimizer(OptimizerMethods, Owner):
             )
         )
 
-    def group(self, number: int) -> ParamGroup:
-        """The numbers of a group: 0, or one that `add_param_group` gave.
+    def group(self, number: int) -> OptimizerGroup:
+        """The numbers of a group: 0, or one that `add_group` gave.
 
         Raises ArgumentError for another one. Never blocks.
         """
         out = self._raw_group(number)
-        return ParamGroup(
+        return OptimizerGroup(
             out.learning_rate,
             (out.beta1, out.beta2),
             out.epsilon,
@@ -350,12 +350,12 @@ class Optimizer(OptimizerMethods, Owner):
         Raises ArgumentError. Never blocks.
         """
         group = self._changed_group(number, lr, betas, eps, weight_decay, lr_decay)
-        call(lib.meron_optimizer_set_param_group, self._handle, number, group)
+        call(lib.meron_optimizer_set_group, self._handle, number, group)
 
     def _raw_group(self, number: int) -> Any:
         self._context._require_open()
-        out = sized("meron_param_group")
-        call(lib.meron_optimizer_get_param_group, out, self._handle, group_number(number))
+        out = sized("meron_optimizer_group")
+        call(lib.meron_optimizer_get_group, out, self._handle, group_number(number))
         return out
 
     def _changed_group(
@@ -384,7 +384,7 @@ class Optimizer(OptimizerMethods, Owner):
     # ---- States --------------------------------------------------------------------------------
 
     def state(self, param: Param, name: str) -> npt.NDArray[Any]:
-        """This rank's part (`param.owned`) of a state, a flat float32 array, in place.
+        """This rank's shard (`param.shard_range`) of a state, a flat float32 array, in place.
 
         Args:
             name: "exp_avg", "exp_avg_sq", or "master" (the f32 values; the param itself, and then
@@ -409,7 +409,7 @@ class Optimizer(OptimizerMethods, Owner):
             return self._loans.lend(view, (view.count,), keep, asked)
 
     def read_state(self, param: Param, name: str) -> npt.NDArray[np.float32]:
-        """A copy of this rank's part (`param.owned`) of a state, on any tier and of any dtype.
+        """A copy of this rank's shard (`param.shard_range`) of a state, of any tier and dtype.
 
         Args:
             name: as for `state`.
@@ -422,7 +422,7 @@ class Optimizer(OptimizerMethods, Owner):
         """
         code = state_code(name)
         self._context._require_open()
-        out = np.empty(len(param.owned), np.float32)
+        out = np.empty(len(param.shard_range), np.float32)
         call(
             lib.meron_optimizer_read_state,
             ffi.cast("float *", out.ctypes.data) if out.size else NULL,
@@ -434,13 +434,13 @@ class Optimizer(OptimizerMethods, Owner):
         return out
 
     def write_state(self, param: Param, name: str, values: npt.ArrayLike) -> None:
-        """Replaces this rank's part (`param.owned`) of a state.
+        """Replaces this rank's shard (`param.shard_range`) of a state.
 
         Args:
             name: as for `state`, but no "master" that is the param itself: write that through an
                 update.
-            values: as many real numbers as `param.owned` has, within the range of f32. States of 16
-                or 8 bits are rounded to nearest.
+            values: as many real numbers as `param.shard_range` has, within the range of f32. States
+                of 16 or 8 bits are rounded to nearest.
 
         Blocks and raises as `read_state`.
         """
@@ -483,5 +483,5 @@ def state_code(name: str) -> int:
 
 def group_number(number: int) -> int:
     if not 0 <= number < 1 << 32:
-        raise errors.argument(f"there is no param group {number}")
+        raise errors.argument(f"there is no optimizer group {number}")
     return number

@@ -62,10 +62,10 @@ class Param(ParamMethods, Owner):
         return f"<meron.Param {self.name!r}: {self.dtype} {self.shape}>"
 
     @property
-    def owned(self) -> range:
+    def shard_range(self) -> range:
         """The elements, row-major, that this rank updates; empty before it is in a unit."""
         info = self._info()
-        return range(info.owned_offset, info.owned_offset + info.owned_count)
+        return range(info.shard_offset, info.shard_offset + info.shard_count)
 
     def _keep(self) -> tuple[Any, ...]:
         """Returns the objects that an array of its memory keeps alive."""

@@ -30,9 +30,9 @@ class Plan(PlanMethods, Owner):
 
         "zero0" (everything replicated), "zero1" (optimizer states sharded), "zero2" (gradients too)
         or "zero3" (parameters too); for several nodes "mics(4)" (zero3 within groups of 4 ranks),
-        "hpz(4)" (zero3 with a second copy of the parameters in each group) or "zeropp(4)" (the
-        same, with parameters in int8 and gradients in int4 between groups). Without an argument a
-        group is the ranks of a node.
+        "hpz(4)" (zero3 with a secondary partition of the parameters in each group) or "zeropp(4)"
+        (the same, with parameters in int8 and gradients in int4 between groups). Without an
+        argument a group is the ranks of a node.
 
         Raises ArgumentError for another name, with the known ones.
         """

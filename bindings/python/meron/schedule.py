@@ -29,7 +29,7 @@ from meron._native import (
     sized,
 )
 from meron._values import ScheduleInfo
-from meron.device import DeviceArray, place_code, stream_pointer
+from meron.device import DeviceArray, stream_pointer, tier_code
 from meron.gather import spare_slots, take_slot
 from meron.param import Param
 from meron.unit import Unit, unit_table
@@ -43,7 +43,7 @@ KINDS: int = lib.MERON_SCHEDULE_KINDS
 class Schedule(ScheduleMethods, Owner):
     """Units, and the order in which passes use them. Made by `Context.schedule`.
 
-        schedule.begin()                    # a forward and backward
+        schedule.start_pass()               # a forward and backward
         for index, unit in enumerate(schedule.units):
             schedule.enter(index)           # full from here
             ... schedule.view(param) ...
@@ -64,16 +64,16 @@ class Schedule(ScheduleMethods, Owner):
         self,
         context: BaseContext,
         units: Iterable[Unit],
-        place: str = "host",
+        tier: str = "host",
         stream: int = 0,
         **limits: int | None,
     ) -> None:
         self._context = context
         self.units: tuple[Unit, ...] = tuple(units)
         options = initial("meron_schedule_options")
-        options.place = place_code(place)
+        options.tier = tier_code(tier)
         options.stream = stream_pointer(stream)
-        self._remote = place == "device" and context._remote  # where NumPy cannot read
+        self._remote = tier == "device" and context._remote  # where NumPy cannot read
         for name, value in limits.items():
             if value is None:
                 continue
@@ -92,8 +92,8 @@ class Schedule(ScheduleMethods, Owner):
         """The index of a unit, for enter and leave; KeyError if it is not here."""
         return self._index[unit]
 
-    def begin(self, kind: int = 0) -> None:
-        """Begins a pass: the forward, and backward if there is one, of a micro-batch.
+    def start_pass(self, kind: int = 0) -> None:
+        """Starts a pass: the forward, and backward if there is one, of a micro-batch.
 
         Args:
             kind: 0 to 15; each has a recorded order of its own, e.g. 0 for training and 1 for
@@ -102,7 +102,7 @@ class Schedule(ScheduleMethods, Owner):
         Releases prefetched units that were not used. Local; blocks if this rank is 1,024 calls
         ahead of a peer. Raises StateError if units are entered (see `reset`), ArgumentError.
         """
-        call(lib.meron_schedule_begin, self._for_call(), kind)
+        call(lib.meron_schedule_start_pass, self._for_call(), kind)
 
     def enter(self, index: int, timeout: float | None = None) -> bool:
         """Enters a unit: it is full until it was left as often as it was entered.
@@ -153,7 +153,7 @@ class Schedule(ScheduleMethods, Owner):
         """The whole tensor of a param whose unit is entered, with the param's shape and dtype.
 
         A read-only array of memory that the ranks share, without a copy. Once its unit was left it
-        shows whatever the memory holds by then, so do not keep it for longer. With place "device"
+        shows whatever the memory holds by then, so do not keep it for longer. With tier "device"
         it is for work of the schedule's stream: a DeviceArray in a CUDA device's memory.
 
         Raises StateError when the unit is not entered, ArgumentError when it is not here. Never

@@ -126,7 +126,7 @@ class Unit(UnitMethods, Owner):
         self,
         mode: str = "view",
         into: Mapping[Param, Any] | None = None,
-        place: str = "device",
+        tier: str = "device",
         stream: int = 0,
     ) -> Gather:
         """The unit's whole tensors: `with unit.gather() as full: full[param]`.
@@ -139,7 +139,7 @@ class Unit(UnitMethods, Owner):
             into: for each param that is wanted the array to gather it into: contiguous, writable,
                 of the param's shape and dtype. On the context's device a tensor of a framework, or
                 a DeviceArray.
-            place: "device" for views in the memory of the context's device, where it has one;
+            tier: "device" for views in the memory of the context's device, where it has one;
                 "host" for views in the host's.
             stream: arrays of `into` on the device are written after what was asked of this one so
                 far: its address; 0 is the device's default stream.
@@ -150,19 +150,19 @@ class Unit(UnitMethods, Owner):
             StateError: the unit is being updated on this rank.
             OutOfMemoryError, ArgumentError, GroupError.
         """
-        return self.gather_begin(mode, into, place, stream)._full()
+        return self.gather_begin(mode, into, tier, stream)._full()
 
     def gather_begin(
         self,
         mode: str = "view",
         into: Mapping[Param, Any] | None = None,
-        place: str = "device",
+        tier: str = "device",
         stream: int = 0,
     ) -> Gather:
         """Begins a gather and returns at once; `Gather.wait`, or entering it, waits."""
         if into is not None or mode != "view":
             into = chosen_destinations((self,), mode, into)
-        return Gather(self._context, self._array, 1, into, place, stream)
+        return Gather(self._context, self._array, 1, into, tier, stream)
 
     # ---- Gradients -----------------------------------------------------------------------------
 
@@ -274,7 +274,7 @@ class Unit(UnitMethods, Owner):
                 self._reduced.end()
 
     def reduced(self, param: Param) -> npt.NDArray[Any]:
-        """The reduced gradient of `param.owned`, for an optimizer of your own, or to change it.
+        """The reduced gradient of `param.shard_range`, for your own optimizer, or to change it.
 
         A flat, writable float32 array, valid until the unit's next gradient or `discard`. A step of
         Meron's optimizer takes norm, clipping and overflows from what it finds there.

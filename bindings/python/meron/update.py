@@ -88,7 +88,7 @@ class Update(Owner):
         call(lib.meron_update_write, handle, param._handle, data, array.size, code)
 
     def view(self, param: Param) -> Array:
-        """The elements `param.owned` as a flat, writable array of the param's dtype, in place.
+        """The elements `param.shard_range` as a flat, writable array of its dtype, in place.
 
         The array is read-only once the update is published, so a variable may keep it. Delete
         slices and reshapes of it before: see `publish`. Errors as write.

@@ -156,10 +156,10 @@ IS(offsetof(meron_stats, peak_bytes) == 96, "meron_stats.peak_bytes was at offse
 HAS_TYPE(((meron_stats *)0)->peak_bytes, uint64_t, "meron_stats.peak_bytes was a uint64_t");
 IS(offsetof(meron_stats, arena_pages_bytes) == 104, "meron_stats.arena_pages_bytes was at offset 104");
 HAS_TYPE(((meron_stats *)0)->arena_pages_bytes, uint64_t, "meron_stats.arena_pages_bytes was a uint64_t");
-IS(offsetof(meron_stats, far_gather_bytes) == 112, "meron_stats.far_gather_bytes was at offset 112");
-HAS_TYPE(((meron_stats *)0)->far_gather_bytes, uint64_t, "meron_stats.far_gather_bytes was a uint64_t");
-IS(offsetof(meron_stats, far_reduce_bytes) == 120, "meron_stats.far_reduce_bytes was at offset 120");
-HAS_TYPE(((meron_stats *)0)->far_reduce_bytes, uint64_t, "meron_stats.far_reduce_bytes was a uint64_t");
+IS(offsetof(meron_stats, inter_node_gather_bytes) == 112, "meron_stats.inter_node_gather_bytes was at offset 112");
+HAS_TYPE(((meron_stats *)0)->inter_node_gather_bytes, uint64_t, "meron_stats.inter_node_gather_bytes was a uint64_t");
+IS(offsetof(meron_stats, inter_node_reduce_bytes) == 120, "meron_stats.inter_node_reduce_bytes was at offset 120");
+HAS_TYPE(((meron_stats *)0)->inter_node_reduce_bytes, uint64_t, "meron_stats.inter_node_reduce_bytes was a uint64_t");
 IS(offsetof(meron_stats, nvme_read_bytes) == 128, "meron_stats.nvme_read_bytes was at offset 128");
 HAS_TYPE(((meron_stats *)0)->nvme_read_bytes, uint64_t, "meron_stats.nvme_read_bytes was a uint64_t");
 IS(offsetof(meron_stats, nvme_written_bytes) == 136, "meron_stats.nvme_written_bytes was at offset 136");
@@ -192,12 +192,12 @@ IS(offsetof(meron_prediction, gather_copied_bytes) == 48, "meron_prediction.gath
 HAS_TYPE(((meron_prediction *)0)->gather_copied_bytes, uint64_t, "meron_prediction.gather_copied_bytes was a uint64_t");
 IS(offsetof(meron_prediction, reduce_bytes) == 56, "meron_prediction.reduce_bytes was at offset 56");
 HAS_TYPE(((meron_prediction *)0)->reduce_bytes, uint64_t, "meron_prediction.reduce_bytes was a uint64_t");
-IS(offsetof(meron_prediction, second_copy_bytes) == 64, "meron_prediction.second_copy_bytes was at offset 64");
-HAS_TYPE(((meron_prediction *)0)->second_copy_bytes, uint64_t, "meron_prediction.second_copy_bytes was a uint64_t");
-IS(offsetof(meron_prediction, far_gather_bytes) == 72, "meron_prediction.far_gather_bytes was at offset 72");
-HAS_TYPE(((meron_prediction *)0)->far_gather_bytes, uint64_t, "meron_prediction.far_gather_bytes was a uint64_t");
-IS(offsetof(meron_prediction, far_reduce_bytes) == 80, "meron_prediction.far_reduce_bytes was at offset 80");
-HAS_TYPE(((meron_prediction *)0)->far_reduce_bytes, uint64_t, "meron_prediction.far_reduce_bytes was a uint64_t");
+IS(offsetof(meron_prediction, secondary_partition_bytes) == 64, "meron_prediction.secondary_partition_bytes was at offset 64");
+HAS_TYPE(((meron_prediction *)0)->secondary_partition_bytes, uint64_t, "meron_prediction.secondary_partition_bytes was a uint64_t");
+IS(offsetof(meron_prediction, inter_node_gather_bytes) == 72, "meron_prediction.inter_node_gather_bytes was at offset 72");
+HAS_TYPE(((meron_prediction *)0)->inter_node_gather_bytes, uint64_t, "meron_prediction.inter_node_gather_bytes was a uint64_t");
+IS(offsetof(meron_prediction, inter_node_reduce_bytes) == 80, "meron_prediction.inter_node_reduce_bytes was at offset 80");
+HAS_TYPE(((meron_prediction *)0)->inter_node_reduce_bytes, uint64_t, "meron_prediction.inter_node_reduce_bytes was a uint64_t");
 IS(offsetof(meron_prediction, nvme_read_bytes) == 88, "meron_prediction.nvme_read_bytes was at offset 88");
 HAS_TYPE(((meron_prediction *)0)->nvme_read_bytes, uint64_t, "meron_prediction.nvme_read_bytes was a uint64_t");
 IS(offsetof(meron_prediction, nvme_written_bytes) == 96, "meron_prediction.nvme_written_bytes was at offset 96");
@@ -256,10 +256,10 @@ IS(offsetof(meron_param_info, shape) == 16, "meron_param_info.shape was at offse
 HAS_TYPE(((meron_param_info *)0)->shape, int64_t[16], "meron_param_info.shape was a int64_t[16]");
 IS(offsetof(meron_param_info, count) == 144, "meron_param_info.count was at offset 144");
 HAS_TYPE(((meron_param_info *)0)->count, uint64_t, "meron_param_info.count was a uint64_t");
-IS(offsetof(meron_param_info, owned_offset) == 152, "meron_param_info.owned_offset was at offset 152");
-HAS_TYPE(((meron_param_info *)0)->owned_offset, uint64_t, "meron_param_info.owned_offset was a uint64_t");
-IS(offsetof(meron_param_info, owned_count) == 160, "meron_param_info.owned_count was at offset 160");
-HAS_TYPE(((meron_param_info *)0)->owned_count, uint64_t, "meron_param_info.owned_count was a uint64_t");
+IS(offsetof(meron_param_info, shard_offset) == 152, "meron_param_info.shard_offset was at offset 152");
+HAS_TYPE(((meron_param_info *)0)->shard_offset, uint64_t, "meron_param_info.shard_offset was a uint64_t");
+IS(offsetof(meron_param_info, shard_count) == 160, "meron_param_info.shard_count was at offset 160");
+HAS_TYPE(((meron_param_info *)0)->shard_count, uint64_t, "meron_param_info.shard_count was a uint64_t");
 
 IS(sizeof(meron_unit_info) >= 64, "sizeof(meron_unit_info) was 64 and may only grow");
 IS(offsetof(meron_unit_info, struct_size) == 0, "meron_unit_info.struct_size was at offset 0");
@@ -311,23 +311,23 @@ HAS_TYPE(((meron_optimizer_options *)0)->defaults_of, uint32_t, "meron_optimizer
 IS(offsetof(meron_optimizer_options, lr_decay) == 72, "meron_optimizer_options.lr_decay was at offset 72");
 HAS_TYPE(((meron_optimizer_options *)0)->lr_decay, double, "meron_optimizer_options.lr_decay was a double");
 
-IS(sizeof(meron_param_group) >= 56, "sizeof(meron_param_group) was 56 and may only grow");
-IS(offsetof(meron_param_group, struct_size) == 0, "meron_param_group.struct_size was at offset 0");
-HAS_TYPE(((meron_param_group *)0)->struct_size, uint32_t, "meron_param_group.struct_size was a uint32_t");
-IS(offsetof(meron_param_group, defaults_of) == 4, "meron_param_group.defaults_of was at offset 4");
-HAS_TYPE(((meron_param_group *)0)->defaults_of, uint32_t, "meron_param_group.defaults_of was a uint32_t");
-IS(offsetof(meron_param_group, learning_rate) == 8, "meron_param_group.learning_rate was at offset 8");
-HAS_TYPE(((meron_param_group *)0)->learning_rate, double, "meron_param_group.learning_rate was a double");
-IS(offsetof(meron_param_group, beta1) == 16, "meron_param_group.beta1 was at offset 16");
-HAS_TYPE(((meron_param_group *)0)->beta1, double, "meron_param_group.beta1 was a double");
-IS(offsetof(meron_param_group, beta2) == 24, "meron_param_group.beta2 was at offset 24");
-HAS_TYPE(((meron_param_group *)0)->beta2, double, "meron_param_group.beta2 was a double");
-IS(offsetof(meron_param_group, epsilon) == 32, "meron_param_group.epsilon was at offset 32");
-HAS_TYPE(((meron_param_group *)0)->epsilon, double, "meron_param_group.epsilon was a double");
-IS(offsetof(meron_param_group, weight_decay) == 40, "meron_param_group.weight_decay was at offset 40");
-HAS_TYPE(((meron_param_group *)0)->weight_decay, double, "meron_param_group.weight_decay was a double");
-IS(offsetof(meron_param_group, lr_decay) == 48, "meron_param_group.lr_decay was at offset 48");
-HAS_TYPE(((meron_param_group *)0)->lr_decay, double, "meron_param_group.lr_decay was a double");
+IS(sizeof(meron_optimizer_group) >= 56, "sizeof(meron_optimizer_group) was 56 and may only grow");
+IS(offsetof(meron_optimizer_group, struct_size) == 0, "meron_optimizer_group.struct_size was at offset 0");
+HAS_TYPE(((meron_optimizer_group *)0)->struct_size, uint32_t, "meron_optimizer_group.struct_size was a uint32_t");
+IS(offsetof(meron_optimizer_group, defaults_of) == 4, "meron_optimizer_group.defaults_of was at offset 4");
+HAS_TYPE(((meron_optimizer_group *)0)->defaults_of, uint32_t, "meron_optimizer_group.defaults_of was a uint32_t");
+IS(offsetof(meron_optimizer_group, learning_rate) == 8, "meron_optimizer_group.learning_rate was at offset 8");
+HAS_TYPE(((meron_optimizer_group *)0)->learning_rate, double, "meron_optimizer_group.learning_rate was a double");
+IS(offsetof(meron_optimizer_group, beta1) == 16, "meron_optimizer_group.beta1 was at offset 16");
+HAS_TYPE(((meron_optimizer_group *)0)->beta1, double, "meron_optimizer_group.beta1 was a double");
+IS(offsetof(meron_optimizer_group, beta2) == 24, "meron_optimizer_group.beta2 was at offset 24");
+HAS_TYPE(((meron_optimizer_group *)0)->beta2, double, "meron_optimizer_group.beta2 was a double");
+IS(offsetof(meron_optimizer_group, epsilon) == 32, "meron_optimizer_group.epsilon was at offset 32");
+HAS_TYPE(((meron_optimizer_group *)0)->epsilon, double, "meron_optimizer_group.epsilon was a double");
+IS(offsetof(meron_optimizer_group, weight_decay) == 40, "meron_optimizer_group.weight_decay was at offset 40");
+HAS_TYPE(((meron_optimizer_group *)0)->weight_decay, double, "meron_optimizer_group.weight_decay was a double");
+IS(offsetof(meron_optimizer_group, lr_decay) == 48, "meron_optimizer_group.lr_decay was at offset 48");
+HAS_TYPE(((meron_optimizer_group *)0)->lr_decay, double, "meron_optimizer_group.lr_decay was a double");
 
 IS(sizeof(meron_optimizer_info) >= 56, "sizeof(meron_optimizer_info) was 56 and may only grow");
 IS(offsetof(meron_optimizer_info, struct_size) == 0, "meron_optimizer_info.struct_size was at offset 0");
@@ -502,8 +502,8 @@ IS(offsetof(meron_gather_options, destinations) == 8, "meron_gather_options.dest
 HAS_TYPE(((meron_gather_options *)0)->destinations, const meron_destination *, "meron_gather_options.destinations was a const meron_destination *");
 IS(offsetof(meron_gather_options, destination_count) == 16, "meron_gather_options.destination_count was at offset 16");
 HAS_TYPE(((meron_gather_options *)0)->destination_count, uint64_t, "meron_gather_options.destination_count was a uint64_t");
-IS(offsetof(meron_gather_options, place) == 24, "meron_gather_options.place was at offset 24");
-HAS_TYPE(((meron_gather_options *)0)->place, meron_gather_place, "meron_gather_options.place was a meron_gather_place");
+IS(offsetof(meron_gather_options, tier) == 24, "meron_gather_options.tier was at offset 24");
+HAS_TYPE(((meron_gather_options *)0)->tier, meron_tier, "meron_gather_options.tier was a meron_tier");
 IS(offsetof(meron_gather_options, reserved_0) == 28, "meron_gather_options.reserved_0 was at offset 28");
 HAS_TYPE(((meron_gather_options *)0)->reserved_0, uint32_t, "meron_gather_options.reserved_0 was a uint32_t");
 IS(offsetof(meron_gather_options, stream) == 32, "meron_gather_options.stream was at offset 32");
@@ -612,8 +612,8 @@ IS(offsetof(meron_schedule_options, persist_elements) == 32, "meron_schedule_opt
 HAS_TYPE(((meron_schedule_options *)0)->persist_elements, uint64_t, "meron_schedule_options.persist_elements was a uint64_t");
 IS(offsetof(meron_schedule_options, persist_total_elements) == 40, "meron_schedule_options.persist_total_elements was at offset 40");
 HAS_TYPE(((meron_schedule_options *)0)->persist_total_elements, uint64_t, "meron_schedule_options.persist_total_elements was a uint64_t");
-IS(offsetof(meron_schedule_options, place) == 48, "meron_schedule_options.place was at offset 48");
-HAS_TYPE(((meron_schedule_options *)0)->place, meron_gather_place, "meron_schedule_options.place was a meron_gather_place");
+IS(offsetof(meron_schedule_options, tier) == 48, "meron_schedule_options.tier was at offset 48");
+HAS_TYPE(((meron_schedule_options *)0)->tier, meron_tier, "meron_schedule_options.tier was a meron_tier");
 IS(offsetof(meron_schedule_options, reserved_1) == 52, "meron_schedule_options.reserved_1 was at offset 52");
 HAS_TYPE(((meron_schedule_options *)0)->reserved_1, uint32_t, "meron_schedule_options.reserved_1 was a uint32_t");
 IS(offsetof(meron_schedule_options, stream) == 56, "meron_schedule_options.stream was at offset 56");
@@ -705,8 +705,8 @@ IS(MERON_LOG_WARNING == 1, "MERON_LOG_WARNING was 1");
 IS(MERON_LOG_INFO == 2, "MERON_LOG_INFO was 2");
 
 HAS_TYPE((meron_reduce_op)0, int32_t, "meron_reduce_op was int32_t");
-IS(MERON_SUM == 0, "MERON_SUM was 0");
-IS(MERON_MEAN == 1, "MERON_MEAN was 1");
+IS(MERON_REDUCE_OP_SUM == 0, "MERON_REDUCE_OP_SUM was 0");
+IS(MERON_REDUCE_OP_MEAN == 1, "MERON_REDUCE_OP_MEAN was 1");
 
 HAS_TYPE((meron_codec)0, int32_t, "meron_codec was int32_t");
 IS(MERON_CODEC_NONE == 0, "MERON_CODEC_NONE was 0");
@@ -715,44 +715,44 @@ IS(MERON_CODEC_INT8 == 2, "MERON_CODEC_INT8 was 2");
 IS(MERON_CODEC_INT4 == 3, "MERON_CODEC_INT4 was 3");
 
 HAS_TYPE((meron_unit_state)0, int32_t, "meron_unit_state was int32_t");
-IS(MERON_UNIT_PARTITIONED == 0, "MERON_UNIT_PARTITIONED was 0");
-IS(MERON_UNIT_GATHERING == 1, "MERON_UNIT_GATHERING was 1");
-IS(MERON_UNIT_AVAILABLE == 2, "MERON_UNIT_AVAILABLE was 2");
-IS(MERON_UNIT_UPDATING == 3, "MERON_UNIT_UPDATING was 3");
+IS(MERON_UNIT_STATE_PARTITIONED == 0, "MERON_UNIT_STATE_PARTITIONED was 0");
+IS(MERON_UNIT_STATE_GATHERING == 1, "MERON_UNIT_STATE_GATHERING was 1");
+IS(MERON_UNIT_STATE_AVAILABLE == 2, "MERON_UNIT_STATE_AVAILABLE was 2");
+IS(MERON_UNIT_STATE_UPDATING == 3, "MERON_UNIT_STATE_UPDATING was 3");
 
 HAS_TYPE((meron_optimizer_kind)0, int32_t, "meron_optimizer_kind was int32_t");
-IS(MERON_ADAMW == 0, "MERON_ADAMW was 0");
-IS(MERON_ADAM == 1, "MERON_ADAM was 1");
-IS(MERON_ADAGRAD == 2, "MERON_ADAGRAD was 2");
-IS(MERON_LION == 3, "MERON_LION was 3");
-IS(MERON_SGD == 4, "MERON_SGD was 4");
+IS(MERON_OPTIMIZER_ADAMW == 0, "MERON_OPTIMIZER_ADAMW was 0");
+IS(MERON_OPTIMIZER_ADAM == 1, "MERON_OPTIMIZER_ADAM was 1");
+IS(MERON_OPTIMIZER_ADAGRAD == 2, "MERON_OPTIMIZER_ADAGRAD was 2");
+IS(MERON_OPTIMIZER_LION == 3, "MERON_OPTIMIZER_LION was 3");
+IS(MERON_OPTIMIZER_SGD == 4, "MERON_OPTIMIZER_SGD was 4");
 
 HAS_TYPE((meron_optimizer_state)0, int32_t, "meron_optimizer_state was int32_t");
-IS(MERON_STATE_MASTER == 0, "MERON_STATE_MASTER was 0");
-IS(MERON_STATE_EXP_AVG == 1, "MERON_STATE_EXP_AVG was 1");
-IS(MERON_STATE_EXP_AVG_SQ == 2, "MERON_STATE_EXP_AVG_SQ was 2");
+IS(MERON_OPTIMIZER_STATE_MASTER == 0, "MERON_OPTIMIZER_STATE_MASTER was 0");
+IS(MERON_OPTIMIZER_STATE_EXP_AVG == 1, "MERON_OPTIMIZER_STATE_EXP_AVG was 1");
+IS(MERON_OPTIMIZER_STATE_EXP_AVG_SQ == 2, "MERON_OPTIMIZER_STATE_EXP_AVG_SQ was 2");
 
 HAS_TYPE((meron_checkpoint_text_kind)0, int32_t, "meron_checkpoint_text_kind was int32_t");
-IS(MERON_CHECKPOINT_PATH == 0, "MERON_CHECKPOINT_PATH was 0");
-IS(MERON_CHECKPOINT_EXTRA == 1, "MERON_CHECKPOINT_EXTRA was 1");
-IS(MERON_CHECKPOINT_MISSING == 2, "MERON_CHECKPOINT_MISSING was 2");
-IS(MERON_CHECKPOINT_UNEXPECTED == 3, "MERON_CHECKPOINT_UNEXPECTED was 3");
-IS(MERON_CHECKPOINT_MANIFEST == 4, "MERON_CHECKPOINT_MANIFEST was 4");
-IS(MERON_CHECKPOINT_PASSED_OVER == 5, "MERON_CHECKPOINT_PASSED_OVER was 5");
+IS(MERON_CHECKPOINT_TEXT_PATH == 0, "MERON_CHECKPOINT_TEXT_PATH was 0");
+IS(MERON_CHECKPOINT_TEXT_EXTRA == 1, "MERON_CHECKPOINT_TEXT_EXTRA was 1");
+IS(MERON_CHECKPOINT_TEXT_MISSING == 2, "MERON_CHECKPOINT_TEXT_MISSING was 2");
+IS(MERON_CHECKPOINT_TEXT_UNEXPECTED == 3, "MERON_CHECKPOINT_TEXT_UNEXPECTED was 3");
+IS(MERON_CHECKPOINT_TEXT_MANIFEST == 4, "MERON_CHECKPOINT_TEXT_MANIFEST was 4");
+IS(MERON_CHECKPOINT_TEXT_PASSED_OVER == 5, "MERON_CHECKPOINT_TEXT_PASSED_OVER was 5");
 
 HAS_TYPE((meron_gather_mode)0, int32_t, "meron_gather_mode was int32_t");
 IS(MERON_GATHER_VIEW == 0, "MERON_GATHER_VIEW was 0");
 IS(MERON_GATHER_COPY == 1, "MERON_GATHER_COPY was 1");
 IS(MERON_GATHER_INTO == 2, "MERON_GATHER_INTO was 2");
 
-HAS_TYPE((meron_gather_place)0, int32_t, "meron_gather_place was int32_t");
-IS(MERON_PLACE_DEVICE == 0, "MERON_PLACE_DEVICE was 0");
-IS(MERON_PLACE_HOST == 1, "MERON_PLACE_HOST was 1");
+HAS_TYPE((meron_tier)0, int32_t, "meron_tier was int32_t");
+IS(MERON_TIER_DEVICE == 0, "MERON_TIER_DEVICE was 0");
+IS(MERON_TIER_HOST == 1, "MERON_TIER_HOST was 1");
 
 HAS_TYPE((meron_io_backend)0, int32_t, "meron_io_backend was int32_t");
-IS(MERON_IO_AUTO == 0, "MERON_IO_AUTO was 0");
-IS(MERON_IO_URING == 1, "MERON_IO_URING was 1");
-IS(MERON_IO_THREADS == 2, "MERON_IO_THREADS was 2");
+IS(MERON_IO_BACKEND_AUTO == 0, "MERON_IO_BACKEND_AUTO was 0");
+IS(MERON_IO_BACKEND_URING == 1, "MERON_IO_BACKEND_URING was 1");
+IS(MERON_IO_BACKEND_THREADS == 2, "MERON_IO_BACKEND_THREADS was 2");
 
 IS(MERON_RANK_NONE == -1, "MERON_RANK_NONE was -1");
 IS(MERON_TIMEOUT_DEFAULT == -1, "MERON_TIMEOUT_DEFAULT was -1");
@@ -827,10 +827,10 @@ HAS_TYPE(&meron_optimizer_rule_init, meron_status (*)(meron_optimizer_options *,
 HAS_TYPE(&meron_optimizer_create, meron_status (*)(meron_optimizer *, const meron_unit *, size_t, const meron_optimizer_options *, meron_error **), "meron_optimizer_create was meron_status (*)(meron_optimizer *, const meron_unit *, size_t, const meron_optimizer_options *, meron_error **)");
 HAS_TYPE(&meron_optimizer_set_learning_rate, meron_status (*)(meron_optimizer, double, meron_error **), "meron_optimizer_set_learning_rate was meron_status (*)(meron_optimizer, double, meron_error **)");
 HAS_TYPE(&meron_optimizer_set_max_norm, meron_status (*)(meron_optimizer, double, meron_error **), "meron_optimizer_set_max_norm was meron_status (*)(meron_optimizer, double, meron_error **)");
-HAS_TYPE(&meron_param_group_init, meron_status (*)(meron_param_group *, size_t, meron_error **), "meron_param_group_init was meron_status (*)(meron_param_group *, size_t, meron_error **)");
-HAS_TYPE(&meron_optimizer_add_param_group, meron_status (*)(uint32_t *, meron_optimizer, const meron_param *, size_t, const meron_param_group *, meron_error **), "meron_optimizer_add_param_group was meron_status (*)(uint32_t *, meron_optimizer, const meron_param *, size_t, const meron_param_group *, meron_error **)");
-HAS_TYPE(&meron_optimizer_set_param_group, meron_status (*)(meron_optimizer, uint32_t, const meron_param_group *, meron_error **), "meron_optimizer_set_param_group was meron_status (*)(meron_optimizer, uint32_t, const meron_param_group *, meron_error **)");
-HAS_TYPE(&meron_optimizer_get_param_group, meron_status (*)(meron_param_group *, meron_optimizer, uint32_t, meron_error **), "meron_optimizer_get_param_group was meron_status (*)(meron_param_group *, meron_optimizer, uint32_t, meron_error **)");
+HAS_TYPE(&meron_optimizer_group_init, meron_status (*)(meron_optimizer_group *, size_t, meron_error **), "meron_optimizer_group_init was meron_status (*)(meron_optimizer_group *, size_t, meron_error **)");
+HAS_TYPE(&meron_optimizer_add_group, meron_status (*)(uint32_t *, meron_optimizer, const meron_param *, size_t, const meron_optimizer_group *, meron_error **), "meron_optimizer_add_group was meron_status (*)(uint32_t *, meron_optimizer, const meron_param *, size_t, const meron_optimizer_group *, meron_error **)");
+HAS_TYPE(&meron_optimizer_set_group, meron_status (*)(meron_optimizer, uint32_t, const meron_optimizer_group *, meron_error **), "meron_optimizer_set_group was meron_status (*)(meron_optimizer, uint32_t, const meron_optimizer_group *, meron_error **)");
+HAS_TYPE(&meron_optimizer_get_group, meron_status (*)(meron_optimizer_group *, meron_optimizer, uint32_t, meron_error **), "meron_optimizer_get_group was meron_status (*)(meron_optimizer_group *, meron_optimizer, uint32_t, meron_error **)");
 HAS_TYPE(&meron_optimizer_step_begin, meron_status (*)(meron_future *, meron_optimizer, meron_error **), "meron_optimizer_step_begin was meron_status (*)(meron_future *, meron_optimizer, meron_error **)");
 HAS_TYPE(&meron_optimizer_set_steps, meron_status (*)(meron_optimizer, uint64_t, meron_error **), "meron_optimizer_set_steps was meron_status (*)(meron_optimizer, uint64_t, meron_error **)");
 HAS_TYPE(&meron_optimizer_set_skipped, meron_status (*)(meron_optimizer, const meron_param *, size_t, meron_error **), "meron_optimizer_set_skipped was meron_status (*)(meron_optimizer, const meron_param *, size_t, meron_error **)");
@@ -889,7 +889,7 @@ HAS_TYPE(&meron_reduce_discard, meron_status (*)(meron_unit, meron_error **), "m
 HAS_TYPE(&meron_reduce_scale_feedback, meron_status (*)(meron_unit, double, meron_error **), "meron_reduce_scale_feedback was meron_status (*)(meron_unit, double, meron_error **)");
 HAS_TYPE(&meron_schedule_options_init, meron_status (*)(meron_schedule_options *, size_t, meron_error **), "meron_schedule_options_init was meron_status (*)(meron_schedule_options *, size_t, meron_error **)");
 HAS_TYPE(&meron_schedule_create, meron_status (*)(meron_schedule *, const meron_unit *, size_t, const meron_schedule_options *, meron_error **), "meron_schedule_create was meron_status (*)(meron_schedule *, const meron_unit *, size_t, const meron_schedule_options *, meron_error **)");
-HAS_TYPE(&meron_schedule_begin, meron_status (*)(meron_schedule, uint32_t, meron_error **), "meron_schedule_begin was meron_status (*)(meron_schedule, uint32_t, meron_error **)");
+HAS_TYPE(&meron_schedule_start_pass, meron_status (*)(meron_schedule, uint32_t, meron_error **), "meron_schedule_start_pass was meron_status (*)(meron_schedule, uint32_t, meron_error **)");
 HAS_TYPE(&meron_schedule_enter, meron_status (*)(meron_schedule, size_t, int64_t, meron_error **), "meron_schedule_enter was meron_status (*)(meron_schedule, size_t, int64_t, meron_error **)");
 HAS_TYPE(&meron_schedule_leave, meron_status (*)(meron_schedule, size_t, meron_error **), "meron_schedule_leave was meron_status (*)(meron_schedule, size_t, meron_error **)");
 HAS_TYPE(&meron_schedule_view, meron_status (*)(meron_view *, meron_schedule, meron_param, meron_error **), "meron_schedule_view was meron_status (*)(meron_view *, meron_schedule, meron_param, meron_error **)");

@@ -118,7 +118,7 @@ int main(void) {
 
   meron_param_info info = MERON_PARAM_INFO_INIT;
   check(meron_param_get_info(&info, table, &err));
-  parts[rank] = (struct part){info.owned_offset, info.owned_count};
+  parts[rank] = (struct part){info.shard_offset, info.shard_count};
   share_rows(world, parts, sizeof *parts, ranks);
   if (rank == 0) {
     printf("A tensor of %d x %d over %d rank%s.\n", kRows, kColumns, (int)ranks,

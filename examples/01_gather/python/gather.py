@@ -31,7 +31,7 @@ def write_own_part(context: meron.Context, unit: meron.Unit, shift: float) -> No
     (table,) = unit.params
     with context.update([unit]) as update:  # no rank reads the old values any more
         part = update.view(table)
-        part[:] = np.asarray(table.owned) + shift
+        part[:] = np.asarray(table.shard_range) + shift
 
 
 def gather_and_compare(
@@ -67,7 +67,7 @@ def main() -> int:
         unit = context.unit("table", [table])
 
         parts = np.zeros((ranks, 2), np.uint64)
-        parts[rank] = table.owned.start, len(table.owned)
+        parts[rank] = table.shard_range.start, len(table.shard_range)
         share_rows(context, parts)
         if rank == 0:
             print(f"A tensor of {ROWS} x {COLUMNS} over {ranks} rank{'' if ranks == 1 else 's'}.")

@@ -23,8 +23,8 @@ int resume(struct trainer* t, char* problem, size_t problem_size) {
   meron_checkpoint_info info = MERON_CHECKPOINT_INFO_INIT;
   check(meron_checkpoint_get_info(&info, loaded, &err));
   const char *path, *extra;
-  check(meron_checkpoint_text(&path, loaded, MERON_CHECKPOINT_PATH, &err));
-  check(meron_checkpoint_text(&extra, loaded, MERON_CHECKPOINT_EXTRA, &err));
+  check(meron_checkpoint_text(&path, loaded, MERON_CHECKPOINT_TEXT_PATH, &err));
+  check(meron_checkpoint_text(&extra, loaded, MERON_CHECKPOINT_TEXT_EXTRA, &err));
   const char* position = strstr(extra, "\"micro_batches\":");
   int result = -1;
   if (!position || sscanf(position, "\"micro_batches\": %" SCNu64, &t->position) != 1) {

@@ -82,7 +82,7 @@ static void collect_figures(const struct trainer* t, const meron_stats* before,
       .peak = after.peak_bytes,
       .planned_peak = plan.peak_bytes,
       .arena_pages = after.arena_pages_bytes,
-      .between_nodes = plan.far_gather_bytes + plan.far_reduce_bytes > 0,
+      .between_nodes = plan.inter_node_gather_bytes + plan.inter_node_reduce_bytes > 0,
   };
   for (int32_t r = 0; r < t->ranks; ++r) {
     meron_future sent;

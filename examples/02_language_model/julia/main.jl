@@ -77,7 +77,7 @@ function collect_figures(context, before, accumulate)
         after.peak_bytes,
         plan.peak_bytes,
         after.arena_pages_bytes,
-        plan.far_gather_bytes + plan.far_reduce_bytes > 0,
+        plan.inter_node_gather_bytes + plan.inter_node_reduce_bytes > 0,
     ]
     return [Figures(bcast!(copy(mine), context.world; root = r)...) for r in 0:context.world_size-1]
 end

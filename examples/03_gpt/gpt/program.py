@@ -86,7 +86,7 @@ def collect_figures(
         process_peak=getrusage(RUSAGE_SELF).ru_maxrss * 1024,
         activations=checkpointing.profile_summary().peak_kept_bytes,
         device_peak=torch.cuda.max_memory_allocated() if torch.cuda.is_initialized() else 0,
-        between_nodes=plan.far_gather_bytes + plan.far_reduce_bytes > 0,
+        between_nodes=plan.inter_node_gather_bytes + plan.inter_node_reduce_bytes > 0,
     )
     figures = []
     for rank in range(context.world_size):

@@ -247,14 +247,14 @@ class Checkpoint : public Handle<meron_checkpoint, meron_checkpoint_release>,
   }
 
   // Texts are valid as long as the checkpoint.
-  std::string_view path() const& { return text(MERON_CHECKPOINT_PATH); }    // of its directory
-  std::string_view extra() const& { return text(MERON_CHECKPOINT_EXTRA); }  // a JSON object
+  std::string_view path() const& { return text(MERON_CHECKPOINT_TEXT_PATH); }    // of its directory
+  std::string_view extra() const& { return text(MERON_CHECKPOINT_TEXT_EXTRA); }  // a JSON object
   // States that it lacks, which the load did not change: a line each.
-  std::string_view missing() const& { return text(MERON_CHECKPOINT_MISSING); }
+  std::string_view missing() const& { return text(MERON_CHECKPOINT_TEXT_MISSING); }
   // Its tensors that no unit has: a line each.
-  std::string_view unexpected() const& { return text(MERON_CHECKPOINT_UNEXPECTED); }
+  std::string_view unexpected() const& { return text(MERON_CHECKPOINT_TEXT_UNEXPECTED); }
   // All of its manifest, a JSON object: docs/checkpoint-format.md.
-  std::string_view manifest() const& { return text(MERON_CHECKPOINT_MANIFEST); }
+  std::string_view manifest() const& { return text(MERON_CHECKPOINT_TEXT_MANIFEST); }
   std::string_view path() const&& = delete;  // they would outlive the checkpoint
   std::string_view extra() const&& = delete;
   std::string_view missing() const&& = delete;

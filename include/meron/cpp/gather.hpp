@@ -94,18 +94,18 @@ class Gather : public Handle<meron_future, meron_future_release> {
 
 // Begins a gather. Collective over the units' group; the mode may differ between ranks.
 [[nodiscard]] inline Gather gather_begin(const UnitList& units, GatherMode mode = GatherMode::view,
-                                         GatherPlace place = GatherPlace::device) {
+                                         Tier tier = Tier::device) {
   meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
   options.mode = static_cast<meron_gather_mode>(mode);
-  options.place = static_cast<meron_gather_place>(place);
-  const bool plain = mode == GatherMode::view && place == GatherPlace::device;
+  options.tier = static_cast<meron_tier>(tier);
+  const bool plain = mode == GatherMode::view && tier == Tier::device;
   return Gather(
       detail::receive(meron_gather_begin, units.data(), units.size(), plain ? nullptr : &options));
 }
 // Gathers, and waits until the tensors are full.
 [[nodiscard]] inline Gather gather(const UnitList& units, GatherMode mode = GatherMode::view,
-                                   GatherPlace place = GatherPlace::device) {
-  Gather begun = gather_begin(units, mode, place);
+                                   Tier tier = Tier::device) {
+  Gather begun = gather_begin(units, mode, tier);
   begun.wait();
   return begun;
 }

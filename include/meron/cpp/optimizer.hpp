@@ -32,23 +32,23 @@ class Optimizer : public Handle<meron_optimizer, meron_optimizer_release>,
 
   // Gives some params of group 0 their own hyperparameters, for example no weight decay. All ranks
   // must do the same before the next step. Returns the group's number: 1, 2, ... Start from
-  // group(0): a ParamGroup has the defaults of AdamW, and is refused by optimizers of other rules.
-  uint32_t add_param_group(const ParamList& params, const ParamGroup& group) const {
-    const meron_param_group raw = group.raw();
-    return detail::receive(meron_optimizer_add_param_group, handle(), params.data(), params.size(),
-                           &raw);
+  // group(0): an OptimizerGroup has the defaults of AdamW, and is refused by optimizers of other
+  // rules.
+  uint32_t add_group(const ParamList& params, const OptimizerGroup& group) const {
+    const meron_optimizer_group raw = group.raw();
+    return detail::receive(meron_optimizer_add_group, handle(), params.data(), params.size(), &raw);
   }
-  // The hyperparameters of a group: 0, or a number from add_param_group.
-  ParamGroup group(uint32_t number) const {
+  // The hyperparameters of a group: 0, or a number from add_group.
+  OptimizerGroup group(uint32_t number) const {
     const auto raw =
-        detail::receive_info<meron_param_group>(meron_optimizer_get_param_group, handle(), number);
+        detail::receive_info<meron_optimizer_group>(meron_optimizer_get_group, handle(), number);
     return {raw.learning_rate, raw.beta1,    raw.beta2,      raw.epsilon,
             raw.weight_decay,  raw.lr_decay, raw.defaults_of};
   }
   // Sets them for the next steps; the same on all ranks.
-  void set_group(uint32_t number, const ParamGroup& group) const {
-    const meron_param_group raw = group.raw();
-    detail::call(meron_optimizer_set_param_group, handle(), number, &raw);
+  void set_group(uint32_t number, const OptimizerGroup& group) const {
+    const meron_optimizer_group raw = group.raw();
+    detail::call(meron_optimizer_set_group, handle(), number, &raw);
   }
 
   // Makes the next steps leave these params as they are, and no others: values, states and counts
@@ -71,7 +71,7 @@ class Optimizer : public Handle<meron_optimizer, meron_optimizer_release>,
     return View(detail::receive(meron_optimizer_state_view, handle(), param.handle(),
                                 static_cast<meron_optimizer_state>(which)));
   }
-  // Copies this rank's shard of a state, from any tier and dtype, into `owned_count` floats (see
+  // Copies this rank's shard of a state, from any tier and dtype, into `shard_count` floats (see
   // the param's info). Blocks on this rank's drive if states are on nvme.
   void read_state(const Param& param, OptimizerState which, Span<float> out) const {
     detail::call(meron_optimizer_read_state, out.data(), out.size(), handle(), param.handle(),
@@ -80,7 +80,7 @@ class Optimizer : public Handle<meron_optimizer, meron_optimizer_release>,
   std::vector<float> read_state(const Param& param, OptimizerState which) const {
     std::vector<float> out;
     try {
-      out.resize(param.info().owned_count);
+      out.resize(param.info().shard_count);
     } catch (const std::bad_alloc&) {
       detail::raise_no_memory();
     }

@@ -22,7 +22,9 @@ class Schedule : public Handle<meron_schedule, meron_schedule_release>,
   using Handle::Handle;
 
   // A pass: the forward, and backward if there is one, of a micro-batch.
-  void begin(uint32_t kind = 0) const { detail::call(meron_schedule_begin, handle(), kind); }
+  void start_pass(uint32_t kind = 0) const {
+    detail::call(meron_schedule_start_pass, handle(), kind);
+  }
   // Waits until the unit is full. Collective over the units' group if it is not full already.
   void enter(size_t index) const {
     detail::call(meron_schedule_enter, handle(), index, int64_t{MERON_TIMEOUT_DEFAULT});

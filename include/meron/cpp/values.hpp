@@ -29,37 +29,37 @@ enum class DType : meron_dtype {
 // The operation that combines values.
 enum class ReduceOp : meron_reduce_op {
   // Their sum.
-  sum = MERON_SUM,
+  sum = MERON_REDUCE_OP_SUM,
   // Their sum, divided by the number of ranks.
-  mean = MERON_MEAN,
+  mean = MERON_REDUCE_OP_MEAN,
 };
 
 // A state of an optimizer.
 enum class OptimizerState : meron_optimizer_state {
   // f32 values; the param itself if that is f32.
-  master = MERON_STATE_MASTER,
+  master = MERON_OPTIMIZER_STATE_MASTER,
   // Average of the gradients; Lion's, and SGD's momentum.
-  exp_avg = MERON_STATE_EXP_AVG,
+  exp_avg = MERON_OPTIMIZER_STATE_EXP_AVG,
   // Average of their squares; Adagrad's sum of them.
-  exp_avg_sq = MERON_STATE_EXP_AVG_SQ,
+  exp_avg_sq = MERON_OPTIMIZER_STATE_EXP_AVG_SQ,
 };
 
-// Memory of a view.
-enum class GatherPlace : meron_gather_place {
+// Memory of a view, by its tier.
+enum class Tier : meron_tier {
   // In the device's memory, if the context has a device; else the host's.
-  device = MERON_PLACE_DEVICE,
+  device = MERON_TIER_DEVICE,
   // In the host's memory.
-  host = MERON_PLACE_HOST,
+  host = MERON_TIER_HOST,
 };
 
 // The interface that moves the bytes.
 enum class IoBackend : meron_io_backend {
   // io_uring if the host allows it, else threads.
-  automatic = MERON_IO_AUTO,
+  automatic = MERON_IO_BACKEND_AUTO,
   // io_uring.
-  io_uring = MERON_IO_URING,
+  io_uring = MERON_IO_BACKEND_URING,
   // Threads of this process that call pread and pwrite.
-  threads = MERON_IO_THREADS,
+  threads = MERON_IO_BACKEND_THREADS,
 };
 
 // Workload of a step, for a prediction.
@@ -89,7 +89,7 @@ struct Workload {
 
 // Hyperparameters of the params of one group. The rule ignores those that it does not use. The
 // defaults are AdamW's: for an optimizer of another rule, start from one of its groups.
-struct ParamGroup {
+struct OptimizerGroup {
   // 0 or more.
   double learning_rate = 0.001;
   // 0 or more, below 1. SGD: the momentum, 0 in all groups or in none.
@@ -105,8 +105,8 @@ struct ParamGroup {
   // The rule, for the library. Only Optimizer::group gives that of another one.
   uint32_t defaults_of = 1;
 
-  meron_param_group raw() const noexcept {
-    meron_param_group made = MERON_PARAM_GROUP_INIT;
+  meron_optimizer_group raw() const noexcept {
+    meron_optimizer_group made = MERON_OPTIMIZER_GROUP_INIT;
     made.learning_rate = learning_rate;
     made.beta1 = beta1;
     made.beta2 = beta2;
@@ -188,7 +188,7 @@ struct ScheduleOptions {
   // Limit for all such units together, in their order at the creation; by default no limit.
   uint64_t persist_total_elements = UINT64_MAX;
   // Memory of views.
-  GatherPlace place = GatherPlace::host;
+  Tier tier = Tier::host;
   // For views on the device: this stream waits for an entered unit, and the unit's memory is
   // released after the stream's queued work. It must live as long as the schedule.
   void* stream = nullptr;
@@ -200,7 +200,7 @@ struct ScheduleOptions {
     made.max_reuse_elements = max_reuse_elements;
     made.persist_elements = persist_elements;
     made.persist_total_elements = persist_total_elements;
-    made.place = static_cast<meron_gather_place>(place);
+    made.tier = static_cast<meron_tier>(tier);
     made.stream = stream;
     return made;
   }
@@ -222,7 +222,7 @@ struct AdamW {
   double max_norm = 0.0;
 
   meron_optimizer_options raw() const noexcept {
-    meron_optimizer_options made = MERON_ADAMW_INIT;
+    meron_optimizer_options made = MERON_OPTIMIZER_ADAMW_INIT;
     made.learning_rate = learning_rate;
     made.beta1 = beta1;
     made.beta2 = beta2;
@@ -249,7 +249,7 @@ struct Adam {
   double max_norm = 0.0;
 
   meron_optimizer_options raw() const noexcept {
-    meron_optimizer_options made = MERON_ADAM_INIT;
+    meron_optimizer_options made = MERON_OPTIMIZER_ADAM_INIT;
     made.learning_rate = learning_rate;
     made.beta1 = beta1;
     made.beta2 = beta2;
@@ -275,7 +275,7 @@ struct Adagrad {
   double lr_decay = 0.0;
 
   meron_optimizer_options raw() const noexcept {
-    meron_optimizer_options made = MERON_ADAGRAD_INIT;
+    meron_optimizer_options made = MERON_OPTIMIZER_ADAGRAD_INIT;
     made.learning_rate = learning_rate;
     made.epsilon = epsilon;
     made.weight_decay = weight_decay;
@@ -299,7 +299,7 @@ struct Lion {
   double max_norm = 0.0;
 
   meron_optimizer_options raw() const noexcept {
-    meron_optimizer_options made = MERON_LION_INIT;
+    meron_optimizer_options made = MERON_OPTIMIZER_LION_INIT;
     made.learning_rate = learning_rate;
     made.beta1 = beta1;
     made.beta2 = beta2;
@@ -314,7 +314,7 @@ struct Lion {
 struct Sgd {
   // 0 or more.
   double learning_rate = 0.001;
-  // 0 or more, below 1; beta1 of a param group.
+  // 0 or more, below 1; beta1 of an optimizer group.
   double momentum = 0.0;
   // Of the gradient that is added to the state; 0 or more, below 1.
   double dampening = 0.0;
@@ -326,7 +326,7 @@ struct Sgd {
   double max_norm = 0.0;
 
   meron_optimizer_options raw() const noexcept {
-    meron_optimizer_options made = MERON_SGD_INIT;
+    meron_optimizer_options made = MERON_OPTIMIZER_SGD_INIT;
     made.learning_rate = learning_rate;
     made.beta1 = momentum;
     made.dampening = dampening;

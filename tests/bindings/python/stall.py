@@ -77,10 +77,10 @@ def run(seconds: float) -> tuple[Stalls, float]:
         kept: list[Any] = []
         while time.monotonic() < end:
             unit, param = units[rng.randrange(len(units))]
-            place: Any = rng.choice(["host", "device"])
-            gather = unit.gather(place=place)
+            tier: Any = rng.choice(["host", "device"])
+            gather = unit.gather(tier=tier)
             array = np.from_dlpack(stalls.time("dlpack", gather.dlpack, param))
-            if place == "host":
+            if tier == "host":
                 stalls.time("view", gather.__getitem__, param)
             stalls.time("release", gather.release)
             (kept if rng.random() < 0.5 else shared).append([array, None])

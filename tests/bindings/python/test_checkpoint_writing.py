@@ -94,8 +94,8 @@ def test_states_of_the_caller_and_of_the_engine_are_the_same_kinds(tmp_path: Pat
         assert ctx.load(tmp_path, "written", [optimizer]).missing == ()
         assert optimizer.steps == 9
         for kind, state in written.items():
-            owned = state.reshape(-1)[param.owned.start : param.owned.stop]
-            np.testing.assert_array_equal(optimizer.state(param, kind), owned)
+            shard_range = state.reshape(-1)[param.shard_range.start : param.shard_range.stop]
+            np.testing.assert_array_equal(optimizer.state(param, kind), shard_range)
         ctx.save(tmp_path, "saved", [optimizer])
 
     ranks.threads(3, body, plan="zero3")

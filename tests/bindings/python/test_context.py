@@ -83,7 +83,7 @@ def test_close_is_idempotent_and_everything_raises_after_it(alone: meron.Context
         lambda: alone.world.barrier(),
         lambda: alone.world.status(),
         lambda: alone.world.abort(),
-        lambda: param.owned,
+        lambda: param.shard_range,
         lambda: unit.info(),
         lambda: unit.gather(),
         lambda: unit.gradient(param),
@@ -177,7 +177,7 @@ def test_counters_equal_the_prediction(plan: str) -> None:
             optimizer.step()
         after = ctx.stats()
         links = ("gather_mapped_bytes", "gather_copied_bytes", "reduce_bytes")
-        for name in (*links, "far_gather_bytes", "far_reduce_bytes"):
+        for name in (*links, "inter_node_gather_bytes", "inter_node_reduce_bytes"):
             grown = getattr(after, name) - getattr(before, name)
             assert grown == getattr(predicted, name), name
         for name in ("param_bytes", "gradient_bytes", "optimizer_bytes", "peak_bytes"):

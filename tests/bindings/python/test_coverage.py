@@ -25,7 +25,7 @@ OPTIONS = [name for name in STRUCTS if f"{name}_init" in FUNCTIONS]
 # Not called by name: _native.initial makes their names from the struct's.
 BY_PATTERN = {f"{name}_init" for name in OPTIONS}
 # Python gives the defaults of each rule, and starts from a group that exists.
-NOT_USED = {"meron_optimizer_options_init", "meron_param_group_init"}
+NOT_USED = {"meron_optimizer_options_init", "meron_optimizer_group_init"}
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS - NOT_USED))

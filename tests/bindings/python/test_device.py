@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices, by the emulated one: streams, places, gradients from its memory, an allocator."""
+"""Devices, by the emulated one: streams, tiers, gradients from its memory, an allocator."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_stream_waits_and_the_host_need_not() -> None:
         with unit.gather() as other:
             np.testing.assert_array_equal(other[param], VALUES)
             assert other[param].ctypes.data == full[param].ctypes.data
-        with unit.gather(place="host") as other:
+        with unit.gather(tier="host") as other:
             np.testing.assert_array_equal(other[param], VALUES)
             assert other[param].ctypes.data != full[param].ctypes.data
         assert ctx.stats().device_up_bytes == up
@@ -141,7 +141,7 @@ def test_an_allocator_that_has_nothing() -> None:
         param, unit = make(ctx)
         with pytest.raises(meron.OutOfMemoryError):
             unit.gather()
-        with unit.gather(place="host") as full:
+        with unit.gather(tier="host") as full:
             np.testing.assert_array_equal(full[param], VALUES)
 
 
@@ -152,8 +152,8 @@ def test_what_is_refused(alone: meron.Context) -> None:
     with pytest.raises(TypeError, match="DeviceAllocator"):
         meron.open(0, 1, "self", device="emulated", allocator=3)  # type: ignore[arg-type]
     _, unit = make(alone)
-    with pytest.raises(meron.ArgumentError, match="place"):
-        unit.gather(place="moon")
+    with pytest.raises(meron.ArgumentError, match="tier"):
+        unit.gather(tier="moon")
     with unit.gather() as full:
         for call in (full.wait_stream, full.release_on_stream):
             with pytest.raises(meron.ArgumentError, match="device"):

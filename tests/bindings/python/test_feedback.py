@@ -63,7 +63,7 @@ class Trained:
         return self.whole()
 
     def whole(self) -> np.ndarray:
-        own = self.param.owned
+        own = self.param.shard_range
         sums = np.zeros(self.param.size, np.float32)
         sums[own.start : own.stop] = self.unit.reduced(self.param)
         if own.stop - own.start < self.param.size:
@@ -420,7 +420,7 @@ def test_rank_0_warns_once_of_int4_parameters_without_difference() -> None:
     (line,) = said(param)
     for part in ("parameters travel in int4", "0.24 instead of 0.07", '"difference": true'):
         assert part in line
-    param["param"] = {**world, "codec": int4(difference=True), "second_copy": "shard"}
+    param["param"] = {**world, "codec": int4(difference=True), "secondary_partition": "shard"}
     assert not said(param)
 
 

@@ -22,7 +22,7 @@ def everything(ctx: meron.Context) -> dict[str, tuple[Any, Callable[[Any], Any]]
     gather = unit.gather()
     return {
         "Context": (ctx, lambda it: it.stats()),
-        "Param": (param, lambda it: it.owned),
+        "Param": (param, lambda it: it.shard_range),
         "Unit": (unit, lambda it: it.info()),
         "Optimizer": (ctx.adamw([unit]), lambda it: it.lr),
         "Group": (ctx.group([0]), lambda it: it.barrier()),
@@ -94,7 +94,7 @@ def test_arguments_in_another_order_than_torchs_have_names(alone: meron.Context)
     with pytest.raises(meron.ArgumentError, match="betas are two numbers, not 3"):
         alone.adamw([unit], betas=(0.1, 0.2, 0.3))  # type: ignore[arg-type]
     optimizer = alone.adamw([unit], 0.1, (0.8, 0.99), 1e-7, 0.2)
-    assert optimizer.group(0) == meron.ParamGroup(0.1, (0.8, 0.99), 1e-7, 0.2)
+    assert optimizer.group(0) == meron.OptimizerGroup(0.1, (0.8, 0.99), 1e-7, 0.2)
 
 
 def test_a_flag_is_a_bool(alone: meron.Context) -> None:

@@ -95,13 +95,13 @@ def unit_of(ctx: meron.Context, name: str, count: int = 64) -> tuple[meron.Unit,
     return ctx.unit(f"unit {name}", [param]), param
 
 
-@pytest.mark.parametrize("place", ["device", "host"])
-def test_a_tensor_is_dropped_while_an_allocator_takes_its_time(place: Any) -> None:
+@pytest.mark.parametrize("tier", ["device", "host"])
+def test_a_tensor_is_dropped_while_an_allocator_takes_its_time(tier: Any) -> None:
     allocator = Allocator()
     with meron.open(0, 1, "self", device="emulated", allocator=allocator, timeout=20) as ctx:
         unit, param = unit_of(ctx, "kept")
         other, _ = unit_of(ctx, "other")
-        with unit.gather(place=place) as values:
+        with unit.gather(tier=tier) as values:
             tensors = [np.from_dlpack(values.dlpack(param)) for _ in range(3)]
         assert unit.info().leases == 3
         allocator.entered.clear()
@@ -200,7 +200,7 @@ def test_others_continue_while_a_call_waits_for_the_device(monkeypatch: pytest.M
         unit, param = unit_of(ctx, "u")
         other, other_param = unit_of(ctx, "other")
         optimizer = ctx.adamw([unit])
-        values = other.gather(place="host")
+        values = other.gather(tier="host")
 
         def look() -> None:
             unit.info()

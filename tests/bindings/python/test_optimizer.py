@@ -240,7 +240,7 @@ DEFAULTS = {
 def test_defaults(alone: meron.Context, rule: str) -> None:
     _, unit = written(alone, "w", np.zeros(3))
     optimizer = getattr(alone, rule)([unit])
-    assert optimizer.group(0) == meron.ParamGroup(*DEFAULTS[rule])
+    assert optimizer.group(0) == meron.OptimizerGroup(*DEFAULTS[rule])
     assert (optimizer.groups, optimizer.nvme_bytes) == (1, 0)
 
 
@@ -248,23 +248,23 @@ def test_param_groups(alone: meron.Context) -> None:
     weight, bias, scale = alone.param("w", (8,)), alone.param("b", (3,)), alone.param("s", ())
     unit = alone.unit("u", [weight, bias, scale])
     optimizer = alone.adamw([unit], lr=0.5, betas=(0.5, 0.75), weight_decay=0.25)
-    assert optimizer.add_param_group([bias], weight_decay=0) == 1
-    assert optimizer.add_param_group(iter([scale]), lr=0.125, betas=(0.25, 0.5), eps=1.0) == 2
+    assert optimizer.add_group([bias], weight_decay=0) == 1
+    assert optimizer.add_group(iter([scale]), lr=0.125, betas=(0.25, 0.5), eps=1.0) == 2
     assert optimizer.groups == 3
-    assert optimizer.group(1) == meron.ParamGroup(0.5, (0.5, 0.75), 1e-8, 0.0)
-    assert optimizer.group(2) == meron.ParamGroup(0.125, (0.25, 0.5), 1.0, 0.25)
+    assert optimizer.group(1) == meron.OptimizerGroup(0.5, (0.5, 0.75), 1e-8, 0.0)
+    assert optimizer.group(2) == meron.OptimizerGroup(0.125, (0.25, 0.5), 1.0, 0.25)
     optimizer.set_group(1, lr=0.0)
     optimizer.set_group(0, weight_decay=0.0, betas=(0.0, 0.0))
-    assert optimizer.group(1) == meron.ParamGroup(0.0, (0.5, 0.75), 1e-8, 0.0)
-    assert optimizer.group(0) == meron.ParamGroup(0.5, (0.0, 0.0), 1e-8, 0.0)
+    assert optimizer.group(1) == meron.OptimizerGroup(0.0, (0.5, 0.75), 1e-8, 0.0)
+    assert optimizer.group(0) == meron.OptimizerGroup(0.5, (0.0, 0.0), 1e-8, 0.0)
     optimizer.lr = 1.0
     assert (optimizer.group(0).lr, optimizer.group(1).lr) == (1.0, 0.0)
     with pytest.raises(meron.DuplicateError, match="b"):
-        optimizer.add_param_group([bias])
+        optimizer.add_group([bias])
     with pytest.raises(meron.ArgumentError, match="learning_rate"):
-        optimizer.add_param_group([weight], lr=-1)
+        optimizer.add_group([weight], lr=-1)
     with pytest.raises(TypeError):
-        optimizer.add_param_group([unit])  # type: ignore[list-item]
+        optimizer.add_group([unit])  # type: ignore[list-item]
     for number in (-1, 3, 1 << 32):
         with pytest.raises(meron.ArgumentError, match=str(number)):
             optimizer.group(number)
@@ -272,7 +272,7 @@ def test_param_groups(alone: meron.Context) -> None:
             optimizer.set_group(number, lr=1)
     other, _ = written(alone, "other", np.zeros(3))
     with pytest.raises(meron.ArgumentError, match="other"):
-        optimizer.add_param_group([other])
+        optimizer.add_group([other])
     assert optimizer.groups == 3
 
 

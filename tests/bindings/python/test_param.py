@@ -18,22 +18,24 @@ def test_the_information_of_a_param(
     param = alone.param("wéight", shape, "f16", frozen=True)
     assert (param.name, param.shape, param.dtype, param.frozen) == ("wéight", sizes, "f16", True)
     assert param.size == np.prod(sizes, dtype=int)
-    assert param.owned == range(0)
+    assert param.shard_range == range(0)
     assert repr(param) == f"<meron.Param 'wéight': f16 {sizes}>"
     alone.unit("u", [param])
-    assert param.owned == range(param.size)
+    assert param.shard_range == range(param.size)
 
 
 def test_owned_parts_tile_the_tensor() -> None:
     def body(ctx: meron.Context) -> list[range]:
         params = [ctx.param(f"w{size}", size) for size in (1000, 7, 1, 0)]
         ctx.unit("u", params)
-        return [param.owned for param in params]
+        return [param.shard_range for param in params]
 
     parts = ranks.threads(3, body)
     for index, size in enumerate((1000, 7, 1, 0)):
-        owned = sorted((rank[index] for rank in parts), key=lambda part: (part.start, part.stop))
-        assert [i for part in owned for i in part] == list(range(size))
+        shard_range = sorted(
+            (rank[index] for rank in parts), key=lambda part: (part.start, part.stop)
+        )
+        assert [i for part in shard_range for i in part] == list(range(size))
 
 
 def test_dtypes_by_any_name(alone: meron.Context) -> None:
@@ -149,7 +151,7 @@ def test_a_destroyed_unit_gives_its_memory_and_names_back() -> None:
             unit.reduce().wait()
             unit.destroy()
             assert ctx.stats().param_bytes == before
-            for stale in (unit.destroy, unit.info, unit.gather, lambda p=param: p.owned):
+            for stale in (unit.destroy, unit.info, unit.gather, lambda p=param: p.shard_range):
                 with pytest.raises(meron.StaleError):
                     stale()
 

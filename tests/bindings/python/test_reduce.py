@@ -46,7 +46,9 @@ def test_sums_over_ranks_and_micro_batches(plan: str, staged: bool, micro_batche
             part = unit.reduced(param)
             assert part.dtype == np.float32
             total = expected(2, micro_batches, param.size)
-            np.testing.assert_array_equal(part, total[param.owned.start : param.owned.stop])
+            np.testing.assert_array_equal(
+                part, total[param.shard_range.start : param.shard_range.stop]
+            )
         unit.discard()
 
     ranks.threads(2, body, plan=plan)

@@ -23,7 +23,7 @@ def make(ctx: meron.Context, count: int = 4) -> list[meron.Unit]:
 
 
 def run_pass(schedule: meron.Schedule, order: list[int], kind: int = 0) -> None:
-    schedule.begin(kind)
+    schedule.start_pass(kind)
     for index in order:
         assert schedule.enter(index)
         assert (schedule.view(schedule.units[index].params[0]) == index).all()
@@ -67,14 +67,14 @@ def test_uses_are_counted(alone: meron.Context) -> None:
     units = make(alone)
     schedule = alone.schedule(units, persist_elements=0)
     param = units[0].params[0]
-    schedule.begin()
+    schedule.start_pass()
     schedule.enter(0)
     schedule.enter(0)
     schedule.leave(0)
     assert schedule.view(param)[0] == 0
     assert not schedule.view(param).flags.writeable
     with pytest.raises(meron.StateError, match="u0"):
-        schedule.begin()
+        schedule.start_pass()
     with pytest.raises(meron.StateError, match="u0"):
         schedule.drop()
     schedule.leave(0)
@@ -88,7 +88,7 @@ def test_uses_are_counted(alone: meron.Context) -> None:
 def test_reset_after_an_exception(alone: meron.Context) -> None:
     units = make(alone)
     schedule = alone.schedule(units)
-    schedule.begin()
+    schedule.start_pass()
     schedule.enter(1)
     schedule.reset()
     assert schedule.info().entered == schedule.info().live_elements == 0
@@ -112,7 +112,7 @@ def test_arguments(alone: meron.Context) -> None:
     with pytest.raises(meron.ArgumentError, match="2 units"):
         schedule.leave(2)
     with pytest.raises(meron.ArgumentError, match="kind"):
-        schedule.begin(16)
+        schedule.start_pass(16)
     with pytest.raises(meron.ArgumentError, match="w3"):
         schedule.view(units[3].params[0])
 
@@ -168,7 +168,7 @@ def test_a_timeout_leaves_the_unit_not_entered() -> None:
             update = ctx.update(units[:1])
             with update:
                 pass
-        schedule.begin()
+        schedule.start_pass()
         tries = 1
         while not schedule.enter(0, timeout=0.01):
             assert schedule.info().entered == 0

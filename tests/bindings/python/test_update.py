@@ -14,8 +14,8 @@ def test_parts_are_written_in_place() -> None:
         unit = ctx.unit("u", [param])
         with ctx.update([unit]) as update:
             part = update.view(param)
-            assert part.shape == (len(param.owned),)
-            part[:] = np.asarray(param.owned)
+            assert part.shape == (len(param.shard_range),)
+            part[:] = np.asarray(param.shard_range)
         with unit.gather() as full:
             np.testing.assert_array_equal(full[param].ravel(), np.arange(100))
 

@@ -88,18 +88,18 @@ def by_swig(rank: int, ranks: int, plan: str, job: str) -> bytes:
     swig.meron_update_publish(update)
     defaults = swig.meron_optimizer_options_init()
     optimizer = swig.meron_optimizer_create(
-        [unit], swig.MERON_ADAMW, defaults.learning_rate, defaults.beta1, defaults.beta2,
+        [unit], swig.MERON_OPTIMIZER_ADAMW, defaults.learning_rate, defaults.beta1, defaults.beta2,
         defaults.epsilon, defaults.weight_decay, 1.0, 0.0, 0, defaults.defaults_of,
         defaults.lr_decay,
     )  # fmt: skip
     for step in range(STEPS):
         if step % 2:  # through the bucket, and from memory of one's own
             floats(swig.meron_gradient_view(weight, 0))[:] += gradient(step, rank)
-            future = swig.meron_reduce_begin(unit, None, swig.MERON_MEAN, 1, 1.0, 0)
+            future = swig.meron_reduce_begin(unit, None, swig.MERON_REDUCE_OP_MEAN, 1, 1.0, 0)
         else:
             sources, values = swig.meron_source_list(), gradient(step, rank)
             sources.add(weight, values, swig.MERON_F32)
-            future = swig.meron_reduce_begin(unit, sources, swig.MERON_MEAN, 1, 1.0, 0)
+            future = swig.meron_reduce_begin(unit, sources, swig.MERON_REDUCE_OP_MEAN, 1, 1.0, 0)
         finish(future)
         finish(swig.meron_optimizer_step_begin(optimizer))
     gather = swig.meron_gather_begin([unit], swig.MERON_GATHER_VIEW, None, 0, 0)
@@ -279,7 +279,7 @@ def test_a_custom_transport() -> None:
     def body(context: int, _lines: list[Line], _rank: int) -> bytes:
         values = np.arange(N, dtype=np.float32)
         world = swig.meron_context_world(context)
-        finish(swig.meron_all_reduce_begin(world, values, swig.MERON_F32, swig.MERON_SUM))
+        finish(swig.meron_all_reduce_begin(world, values, swig.MERON_F32, swig.MERON_REDUCE_OP_SUM))
         finish(swig.meron_barrier_begin(world))
         return values.tobytes()
 

@@ -55,7 +55,7 @@ def test_codecs_alone_are_between_nodes() -> None:
     table = table_of(**ALL)
     assert table["mesh"] == {"shard": "node"}
     assert {table[row]["sharding"] for row in ("param", "gradient", "optimizer")} == {WORLD}
-    assert table["param"]["codec"] == "int8" and table["param"]["second_copy"] == "none"
+    assert table["param"]["codec"] == "int8" and table["param"]["secondary_partition"] == "none"
     assert table["gradient"]["codec"] == "int4"
 
 

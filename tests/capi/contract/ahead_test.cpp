@@ -47,7 +47,8 @@ std::vector<CallFailed> begin_everything(Session& session, meron_param loose) {
   return {
       FAILURE_OF(meron_barrier_begin, &future, session.world),
       FAILURE_OF(meron_broadcast_begin, &future, session.world, data, sizeof(data), 0),
-      FAILURE_OF(meron_all_reduce_begin, &future, session.world, data, 4, MERON_F32, MERON_SUM),
+      FAILURE_OF(meron_all_reduce_begin, &future, session.world, data, 4, MERON_F32,
+                 MERON_REDUCE_OP_SUM),
       FAILURE_OF(meron_gather_begin, &future, session.units.data(), 1, nullptr),
       FAILURE_OF(meron_update_begin, &future, session.units.data(), 1),
       FAILURE_OF(meron_reduce_begin, &future, session.units[0], nullptr, 0, &whole),

@@ -98,7 +98,7 @@ TEST(Arguments, TimeoutsBelowTheDefaultAreRefusedEverywhere) {
       EXPECT_NE(std::string::npos, failed.message.find("timeout")) << failed.message;
     }
   }
-  MUST(meron_schedule_begin, objects.schedule, 0);
+  MUST(meron_schedule_start_pass, objects.schedule, 0);
   for (const CallFailed& failed : with(MERON_TIMEOUT_DEFAULT)) {
     EXPECT_EQ(MERON_OK, failed.status) << failed.function << ": " << failed.message;
   }

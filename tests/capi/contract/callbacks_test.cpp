@@ -279,8 +279,8 @@ TEST_F(AskedWhileWaiting, ABeginIsRefusedAndTheGroupStaysWhole) {
     meron_param_desc desc = MERON_PARAM_DESC_INIT;
     desc.name = "new";
     expect_refused(FAILURE_OF(meron_barrier_begin, &future, session->world));
-    expect_refused(
-        FAILURE_OF(meron_all_reduce_begin, &future, session->world, data, 4, MERON_F32, MERON_SUM));
+    expect_refused(FAILURE_OF(meron_all_reduce_begin, &future, session->world, data, 4, MERON_F32,
+                              MERON_REDUCE_OP_SUM));
     expect_refused(FAILURE_OF(meron_param_register, &param, session->context, &desc));
     expect_refused(FAILURE_OF(meron_unit_destroy, session->units[0]));
     expect_refused(FAILURE_OF(meron_gather_begin, &future, session->units.data(), 1, nullptr));

@@ -41,16 +41,16 @@ TEST(Options, StartFromTheInitialValues) {
   };
   const meron_workload workload = MERON_WORKLOAD_INIT;
   const meron_reduce_options reduce = MERON_REDUCE_OPTIONS_INIT;
-  const meron_optimizer_options adamw = MERON_ADAMW_INIT;
-  const meron_optimizer_options adam = MERON_ADAM_INIT;
-  const meron_optimizer_options adagrad = MERON_ADAGRAD_INIT;
-  const meron_optimizer_options lion = MERON_LION_INIT;
-  const meron_optimizer_options sgd = MERON_SGD_INIT;
+  const meron_optimizer_options adamw = MERON_OPTIMIZER_ADAMW_INIT;
+  const meron_optimizer_options adam = MERON_OPTIMIZER_ADAM_INIT;
+  const meron_optimizer_options adagrad = MERON_OPTIMIZER_ADAGRAD_INIT;
+  const meron_optimizer_options lion = MERON_OPTIMIZER_LION_INIT;
+  const meron_optimizer_options sgd = MERON_OPTIMIZER_SGD_INIT;
   EXPECT_TRUE(same(Workload{}.raw(), workload));
   EXPECT_TRUE(same(ReduceOptions{}.raw(), reduce));
-  const meron_param_group group = MERON_PARAM_GROUP_INIT;
+  const meron_optimizer_group group = MERON_OPTIMIZER_GROUP_INIT;
   EXPECT_TRUE(same(AdamW{}.raw(), adamw));
-  EXPECT_TRUE(same(ParamGroup{}.raw(), group));
+  EXPECT_TRUE(same(OptimizerGroup{}.raw(), group));
   EXPECT_TRUE(same(Adam{}.raw(), adam));
   EXPECT_TRUE(same(Adagrad{}.raw(), adagrad));
   EXPECT_TRUE(same(Lion{}.raw(), lion));
@@ -140,7 +140,7 @@ TEST(Use, FromARegistrationToAStep) {
   EXPECT_EQ(24U, weight.size());
   EXPECT_EQ(0U, scale.info().dims);
   const Unit unit = context.unit("layer", {weight, bias, scale});
-  EXPECT_EQ(MERON_UNIT_PARTITIONED, unit.info().state);
+  EXPECT_EQ(MERON_UNIT_STATE_PARTITIONED, unit.info().state);
 
   Update writing = update({unit});
   for (float& x : writing.view(weight).as<float>()) x = 2;
@@ -270,44 +270,44 @@ TEST(Use, OnlyAdagradDecaysItsRate) {
     optimizer.step();
   }
   EXPECT_EQ(std::vector<float>(8, -0.375F), optimizer.read_state(weight, OptimizerState::master));
-  ParamGroup group = optimizer.group(0);
+  OptimizerGroup group = optimizer.group(0);
   group.lr_decay = 0.25;
   optimizer.set_group(0, group);
   EXPECT_EQ(0.25, optimizer.group(0).lr_decay);
 }
 
-TEST(Use, AParamGroupStartsFromOneOfItsOptimizer) {
+TEST(Use, AGroupStartsFromOneOfItsOptimizer) {
   const Context context = open_self();
   const Param weight = context.param("weight", {8}), bias = context.param("bias", {3});
   const Unit unit = context.unit("unit", {weight, bias});
   const Optimizer optimizer = lion(unit);
-  expect_error(MERON_E_ARGUMENT, [&] { optimizer.add_param_group(bias, ParamGroup{}); });
-  ParamGroup group = optimizer.group(0);
+  expect_error(MERON_E_ARGUMENT, [&] { optimizer.add_group(bias, OptimizerGroup{}); });
+  OptimizerGroup group = optimizer.group(0);
   EXPECT_EQ(1e-4, group.learning_rate);
   EXPECT_EQ(0.99, group.beta2);
   group.learning_rate = 0;
-  EXPECT_EQ(0, optimizer.group(optimizer.add_param_group(bias, group)).learning_rate);
+  EXPECT_EQ(0, optimizer.group(optimizer.add_group(bias, group)).learning_rate);
 }
 
-TEST(Use, ParamGroupsAndStates) {
+TEST(Use, GroupsAndStates) {
   const Plan plan = Plan::parse(R"({"preset": "zero3", "optimizer": {"dtype": "bf16"}})");
   const Context context = open_self([&](ContextOptions& options) { options.plan = &plan; });
   const Param weight = context.param("weight", {8}), bias = context.param("bias", {3});
   const Unit unit = context.unit("unit", {weight, bias});
   const Optimizer optimizer = adamw(unit);
-  ParamGroup group = optimizer.group(0);
+  OptimizerGroup group = optimizer.group(0);
   EXPECT_EQ(0.01, group.weight_decay);
   group.weight_decay = 0;
-  EXPECT_EQ(1U, optimizer.add_param_group(bias, group));
+  EXPECT_EQ(1U, optimizer.add_group(bias, group));
   EXPECT_EQ(0, optimizer.group(1).weight_decay);
   group.learning_rate = 0.5;
   optimizer.set_group(1, group);
   EXPECT_EQ(0.5, optimizer.group(1).learning_rate);
   EXPECT_EQ(2U, optimizer.info().groups);
-  ParamGroup decaying = group;
+  OptimizerGroup decaying = group;
   decaying.lr_decay = 0.5;
   expect_error(MERON_E_ARGUMENT, [&] { optimizer.set_group(1, decaying); });
-  expect_error(MERON_E_DUPLICATE, [&] { optimizer.add_param_group({weight, bias}, group); });
+  expect_error(MERON_E_DUPLICATE, [&] { optimizer.add_group({weight, bias}, group); });
   expect_error(MERON_E_ARGUMENT, [&] { (void)optimizer.group(2); });
 
   const std::vector<float> halves(8, 0.5F);

@@ -105,7 +105,7 @@ std::vector<Misuse> misuses_of_values() {
        {MERON_E_ARGUMENT},
        [](Objects& o, Random& random) {
          return FAILURE_OF(meron_all_reduce_begin, &out.future, o.a->world, memory, 4,
-                           bad_enum(random), MERON_SUM);
+                           bad_enum(random), MERON_REDUCE_OP_SUM);
        }},
       {"meron_all_reduce_begin: unknown operation",
        {MERON_E_ARGUMENT},
@@ -114,7 +114,7 @@ std::vector<Misuse> misuses_of_values() {
                            bad_enum(random));
        }},
       ALWAYS("more elements than memory", MERON_E_ARGUMENT, meron_all_reduce_begin, &out.future,
-             o.a->world, memory, SIZE_MAX, MERON_F32, MERON_SUM),
+             o.a->world, memory, SIZE_MAX, MERON_F32, MERON_REDUCE_OP_SUM),
       ALWAYS("no units", MERON_E_ARGUMENT, meron_gather_begin, &out.gather, &o.a->units[0], 0,
              nullptr),
       ALWAYS("no units", MERON_E_ARGUMENT, meron_update_begin, &out.update, &o.a->units[0], 0),
@@ -165,11 +165,11 @@ std::vector<Misuse> misuses_of_values() {
          options.mode = bad_enum(random);
          return FAILURE_OF(meron_gather_begin, &out.gather, &o.a->units[0], 1, &options);
        }},
-      {"meron_gather_begin: unknown place",
+      {"meron_gather_begin: unknown tier",
        {MERON_E_ARGUMENT},
        [](Objects& o, Random& random) {
          meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
-         options.place = random.below(2) == 0 ? 2 : bad_enum(random);
+         options.tier = random.below(2) == 0 ? 2 : bad_enum(random);
          return FAILURE_OF(meron_gather_begin, &out.gather, &o.a->units[0], 1, &options);
        }},
       {"meron_gather_begin: reserved field",

@@ -167,7 +167,7 @@ std::vector<Misuse> misuses_of_loads() {
       misuse("meron_checkpoint_text: unknown text", {MERON_E_ARGUMENT},
              [](Objects& o) {
                return FAILURE_OF(meron_checkpoint_text, &text, o.checkpoint,
-                                 MERON_CHECKPOINT_PASSED_OVER + 1);
+                                 MERON_CHECKPOINT_TEXT_PASSED_OVER + 1);
              }),
       misuse("meron_checkpoint_text: negative text", {MERON_E_ARGUMENT},
              [](Objects& o) { return FAILURE_OF(meron_checkpoint_text, &text, o.checkpoint, -1); }),

@@ -46,7 +46,7 @@ struct Outs {
   meron_unit_info unit_info = sized<meron_unit_info>();
   meron_param_info param_info = sized<meron_param_info>();
   meron_optimizer_info optimizer_info = sized<meron_optimizer_info>();
-  meron_param_group param_group = sized<meron_param_group>();
+  meron_optimizer_group optimizer_group = sized<meron_optimizer_group>();
   uint32_t group_number = 0;
   uint64_t steps = 0;
   meron_schedule_info schedule_info = sized<meron_schedule_info>();
@@ -60,7 +60,7 @@ struct Outs {
 };
 Outs out;
 float memory[1024];
-const meron_param_group kGroup = MERON_PARAM_GROUP_INIT;
+const meron_optimizer_group kGroup = MERON_OPTIMIZER_GROUP_INIT;
 
 std::vector<Place> context_places() {
   return {
@@ -96,7 +96,8 @@ std::vector<Place> group_places() {
       PLACE(group, meron_group_abort, it, "never"),
       PLACE(group, meron_barrier_begin, &out.future, it),
       PLACE(group, meron_broadcast_begin, &out.future, it, memory, 16, 0),
-      PLACE(group, meron_all_reduce_begin, &out.future, it, memory, 4, MERON_F32, MERON_SUM),
+      PLACE(group, meron_all_reduce_begin, &out.future, it, memory, 4, MERON_F32,
+            MERON_REDUCE_OP_SUM),
       PLACE(group, meron_group_release, it),
   };
 }
@@ -124,11 +125,13 @@ std::vector<Place> param_places() {
       PLACE(param, meron_gradient_view, &out.view, it, 0),
       PLACE(param, meron_reduced_view, &out.view, it),
       PLACE(param, meron_schedule_view, &out.view, o.schedule, it),
-      PLACE(param, meron_optimizer_state_view, &out.view, o.a->optimizer, it, MERON_STATE_EXP_AVG),
-      PLACE(param, meron_optimizer_read_state, memory, 5, o.a->optimizer, it, MERON_STATE_EXP_AVG),
-      PLACE(param, meron_optimizer_write_state, o.a->optimizer, it, MERON_STATE_EXP_AVG, memory, 5),
-      PLACE(param, meron_optimizer_add_param_group, &out.group_number, o.a->optimizer, &it, 1,
-            &kGroup),
+      PLACE(param, meron_optimizer_state_view, &out.view, o.a->optimizer, it,
+            MERON_OPTIMIZER_STATE_EXP_AVG),
+      PLACE(param, meron_optimizer_read_state, memory, 5, o.a->optimizer, it,
+            MERON_OPTIMIZER_STATE_EXP_AVG),
+      PLACE(param, meron_optimizer_write_state, o.a->optimizer, it, MERON_OPTIMIZER_STATE_EXP_AVG,
+            memory, 5),
+      PLACE(param, meron_optimizer_add_group, &out.group_number, o.a->optimizer, &it, 1, &kGroup),
       {"meron_reduce_begin (source)", Kind::param,
        [](Objects& o, uint64_t bad) {
          const meron_source source = {handle<meron_param>(bad), memory, 5, MERON_F32, 0};
@@ -193,19 +196,19 @@ std::vector<Place> operation_places() {
       PLACE(optimizer, meron_optimizer_step_begin, &out.future, it),
       PLACE(optimizer, meron_optimizer_get_info, &out.optimizer_info, it),
       PLACE(optimizer, meron_optimizer_state_view, &out.view, it, o.a->params[0],
-            MERON_STATE_EXP_AVG),
+            MERON_OPTIMIZER_STATE_EXP_AVG),
       PLACE(optimizer, meron_optimizer_read_state, memory, 5, it, o.a->params[1],
-            MERON_STATE_EXP_AVG),
-      PLACE(optimizer, meron_optimizer_write_state, it, o.a->params[1], MERON_STATE_EXP_AVG, memory,
-            5),
-      PLACE(optimizer, meron_optimizer_add_param_group, &out.group_number, it, &o.a->params[0], 1,
+            MERON_OPTIMIZER_STATE_EXP_AVG),
+      PLACE(optimizer, meron_optimizer_write_state, it, o.a->params[1],
+            MERON_OPTIMIZER_STATE_EXP_AVG, memory, 5),
+      PLACE(optimizer, meron_optimizer_add_group, &out.group_number, it, &o.a->params[0], 1,
             &kGroup),
-      PLACE(optimizer, meron_optimizer_set_param_group, it, 0, &kGroup),
-      PLACE(optimizer, meron_optimizer_get_param_group, &out.param_group, it, 0),
+      PLACE(optimizer, meron_optimizer_set_group, it, 0, &kGroup),
+      PLACE(optimizer, meron_optimizer_get_group, &out.optimizer_group, it, 0),
       PLACE(optimizer, meron_optimizer_offload, it, nullptr),
       PLACE(optimizer, meron_optimizer_reload, it),
       PLACE(optimizer, meron_optimizer_release, it),
-      PLACE(schedule, meron_schedule_begin, it, 0),
+      PLACE(schedule, meron_schedule_start_pass, it, 0),
       PLACE(schedule, meron_schedule_enter, it, 0, 0),
       PLACE(schedule, meron_schedule_leave, it, 0),
       PLACE(schedule, meron_schedule_view, &out.view, it, o.frozen),
@@ -242,7 +245,7 @@ std::vector<Place> checkpoint_places() {
       PLACE(context, meron_checkpoint_wait_copied, it, 0),
       PLACE(context, meron_checkpoint_get_progress, &out.progress, it),
       PLACE(checkpoint, meron_checkpoint_get_info, &out.checkpoint_info, it),
-      PLACE(checkpoint, meron_checkpoint_text, &out.name, it, MERON_CHECKPOINT_PATH),
+      PLACE(checkpoint, meron_checkpoint_text, &out.name, it, MERON_CHECKPOINT_TEXT_PATH),
       PLACE(checkpoint, meron_checkpoint_read, memory, 4, it, nullptr, "u0.a", 0, 1),
       PLACE(checkpoint, meron_checkpoint_release, it),
   };
@@ -308,19 +311,19 @@ std::vector<Misuse> misuses_of_handles() {
   }));
   all.push_back(foreign("meron_optimizer_state_view", refused, [](Objects& o) {
     return FAILURE_OF(meron_optimizer_state_view, &out.view, o.a->optimizer, o.b->params[0],
-                      MERON_STATE_EXP_AVG);
+                      MERON_OPTIMIZER_STATE_EXP_AVG);
   }));
   all.push_back(foreign("meron_optimizer_read_state", refused, [](Objects& o) {
     return FAILURE_OF(meron_optimizer_read_state, memory, 5, o.a->optimizer, o.b->params[1],
-                      MERON_STATE_EXP_AVG);
+                      MERON_OPTIMIZER_STATE_EXP_AVG);
   }));
   all.push_back(foreign("meron_optimizer_write_state", refused, [](Objects& o) {
     return FAILURE_OF(meron_optimizer_write_state, o.a->optimizer, o.b->params[1],
-                      MERON_STATE_EXP_AVG, memory, 5);
+                      MERON_OPTIMIZER_STATE_EXP_AVG, memory, 5);
   }));
-  all.push_back(foreign("meron_optimizer_add_param_group", refused, [](Objects& o) {
+  all.push_back(foreign("meron_optimizer_add_group", refused, [](Objects& o) {
     const meron_param both[] = {o.a->params[0], o.b->params[1]};
-    return FAILURE_OF(meron_optimizer_add_param_group, &out.group_number, o.a->optimizer, both, 2,
+    return FAILURE_OF(meron_optimizer_add_group, &out.group_number, o.a->optimizer, both, 2,
                       &kGroup);
   }));
   all.push_back(foreign("meron_optimizer_set_skipped", refused, [](Objects& o) {

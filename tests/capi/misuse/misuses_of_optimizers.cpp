@@ -36,29 +36,29 @@ Misuse bad_optimizer(const char* what, std::function<void(meron_optimizer_option
 }
 
 // Of both functions that take a group's numbers.
-Misuse bad_group(const char* what, std::function<void(meron_param_group&)> spoil) {
-  return {std::string("meron_optimizer_add_param_group: ") + what,
+Misuse bad_group(const char* what, std::function<void(meron_optimizer_group&)> spoil) {
+  return {std::string("meron_optimizer_add_group: ") + what,
           {MERON_E_ARGUMENT},
           [spoil = std::move(spoil)](Objects& o, Random& random) {
-            meron_param_group group = MERON_PARAM_GROUP_INIT;
+            meron_optimizer_group group = MERON_OPTIMIZER_GROUP_INIT;
             spoil(group);
             if (random.below(2) == 0) {
-              return FAILURE_OF(meron_optimizer_set_param_group, o.a->optimizer, 0, &group);
+              return FAILURE_OF(meron_optimizer_set_group, o.a->optimizer, 0, &group);
             }
-            return FAILURE_OF(meron_optimizer_add_param_group, &number, o.a->optimizer,
+            return FAILURE_OF(meron_optimizer_add_group, &number, o.a->optimizer,
                               o.a->params.data(), 1, &group);
           }};
 }
 
 Misuse bad_members(const char* what, meron_status expected,
                    std::function<std::vector<meron_param>(Objects&)> members) {
-  return {std::string("meron_optimizer_add_param_group: ") + what,
+  return {std::string("meron_optimizer_add_group: ") + what,
           {expected},
           [members = std::move(members)](Objects& o, Random&) {
-            const meron_param_group group = MERON_PARAM_GROUP_INIT;
+            const meron_optimizer_group group = MERON_OPTIMIZER_GROUP_INIT;
             const std::vector<meron_param> params = members(o);
-            return FAILURE_OF(meron_optimizer_add_param_group, &number, o.a->optimizer,
-                              params.data(), params.size(), &group);
+            return FAILURE_OF(meron_optimizer_add_group, &number, o.a->optimizer, params.data(),
+                              params.size(), &group);
           }};
 }
 
@@ -103,28 +103,28 @@ std::vector<Misuse> misuses_of_creation() {
       bad_optimizer("nesterov of AdamW", [](meron_optimizer_options& o) { o.nesterov = 1; }),
       bad_optimizer("nesterov neither 0 nor 1",
                     [](meron_optimizer_options& o) {
-                      o = meron_optimizer_options MERON_SGD_INIT;
+                      o = meron_optimizer_options MERON_OPTIMIZER_SGD_INIT;
                       o.nesterov = 2;
                     }),
       bad_optimizer("nesterov with dampening",
                     [](meron_optimizer_options& o) {
-                      o = meron_optimizer_options MERON_SGD_INIT;
+                      o = meron_optimizer_options MERON_OPTIMIZER_SGD_INIT;
                       o.nesterov = 1;
                       o.dampening = 0.5;
                     }),
       bad_optimizer("decay of AdamW's rate", [](meron_optimizer_options& o) { o.lr_decay = 0.5; }),
       bad_optimizer("negative decay of the rate",
                     [](meron_optimizer_options& o) {
-                      o = meron_optimizer_options MERON_ADAGRAD_INIT;
+                      o = meron_optimizer_options MERON_OPTIMIZER_ADAGRAD_INIT;
                       o.lr_decay = -0.5;
                     }),
       bad_optimizer("decay of the rate is no number",
                     [](meron_optimizer_options& o) {
-                      o = meron_optimizer_options MERON_ADAGRAD_INIT;
+                      o = meron_optimizer_options MERON_OPTIMIZER_ADAGRAD_INIT;
                       o.lr_decay = kNan;
                     }),
       bad_optimizer("another rule's defaults",
-                    [](meron_optimizer_options& o) { o.kind = MERON_SGD; }),
+                    [](meron_optimizer_options& o) { o.kind = MERON_OPTIMIZER_SGD; }),
       bad_optimizer("not initialized", [](meron_optimizer_options& o) { o.defaults_of = 0; }),
       bad_optimizer("defaults of no rule", [](meron_optimizer_options& o) { o.defaults_of = 6; }),
       misuse("meron_optimizer_set_learning_rate: impossible", MERON_E_ARGUMENT,
@@ -176,16 +176,18 @@ std::vector<Misuse> misuses_of_creation() {
 
 std::vector<Misuse> misuses_of_groups() {
   return {
-      bad_group("learning rate", [](meron_param_group& g) { g.learning_rate = -1; }),
-      bad_group("beta1", [](meron_param_group& g) { g.beta1 = kNan; }),
-      bad_group("beta2", [](meron_param_group& g) { g.beta2 = 1.0; }),
-      bad_group("epsilon", [](meron_param_group& g) { g.epsilon = -1e-8; }),
-      bad_group("weight decay", [](meron_param_group& g) { g.weight_decay = kInfinity; }),
-      bad_group("decay of AdamW's rate", [](meron_param_group& g) { g.lr_decay = 0.5; }),
-      bad_group("decay of the rate is no number", [](meron_param_group& g) { g.lr_decay = kNan; }),
-      bad_group("another rule's defaults", [](meron_param_group& g) { g.defaults_of = 5; }),
-      bad_group("not initialized", [](meron_param_group& g) { g.defaults_of = 0; }),
-      bad_group("defaults of no rule", [](meron_param_group& g) { g.defaults_of = UINT32_MAX; }),
+      bad_group("learning rate", [](meron_optimizer_group& g) { g.learning_rate = -1; }),
+      bad_group("beta1", [](meron_optimizer_group& g) { g.beta1 = kNan; }),
+      bad_group("beta2", [](meron_optimizer_group& g) { g.beta2 = 1.0; }),
+      bad_group("epsilon", [](meron_optimizer_group& g) { g.epsilon = -1e-8; }),
+      bad_group("weight decay", [](meron_optimizer_group& g) { g.weight_decay = kInfinity; }),
+      bad_group("decay of AdamW's rate", [](meron_optimizer_group& g) { g.lr_decay = 0.5; }),
+      bad_group("decay of the rate is no number",
+                [](meron_optimizer_group& g) { g.lr_decay = kNan; }),
+      bad_group("another rule's defaults", [](meron_optimizer_group& g) { g.defaults_of = 5; }),
+      bad_group("not initialized", [](meron_optimizer_group& g) { g.defaults_of = 0; }),
+      bad_group("defaults of no rule",
+                [](meron_optimizer_group& g) { g.defaults_of = UINT32_MAX; }),
       bad_members("param of no unit", MERON_E_ARGUMENT,
                   [](Objects& o) { return std::vector{o.loose}; }),
       bad_members("param that is not trained", MERON_E_ARGUMENT,
@@ -198,24 +200,24 @@ std::vector<Misuse> misuses_of_groups() {
                   [](Objects& o) {
                     return std::vector{o.a->params[1], o.a->params[0], o.a->params[1]};
                   }),
-      misuse("meron_optimizer_add_param_group: absurd count", MERON_E_HANDLE,
+      misuse("meron_optimizer_add_group: absurd count", MERON_E_HANDLE,
              [](Objects& o, Random&) {
-               const meron_param_group group = MERON_PARAM_GROUP_INIT;
-               return FAILURE_OF(meron_optimizer_add_param_group, &number, o.a->optimizer, &param,
+               const meron_optimizer_group group = MERON_OPTIMIZER_GROUP_INIT;
+               return FAILURE_OF(meron_optimizer_add_group, &number, o.a->optimizer, &param,
                                  SIZE_MAX / 64, &group);
              }),
-      misuse("meron_optimizer_set_param_group: no such group", MERON_E_ARGUMENT,
+      misuse("meron_optimizer_set_group: no such group", MERON_E_ARGUMENT,
              [](Objects& o, Random& random) {
-               const meron_param_group group = MERON_PARAM_GROUP_INIT;
+               const meron_optimizer_group group = MERON_OPTIMIZER_GROUP_INIT;
                const std::vector<uint32_t> numbers = {1, 2, INT32_MAX, UINT32_MAX};
-               return FAILURE_OF(meron_optimizer_set_param_group, o.a->optimizer,
-                                 random.pick(numbers), &group);
+               return FAILURE_OF(meron_optimizer_set_group, o.a->optimizer, random.pick(numbers),
+                                 &group);
              }),
-      misuse("meron_optimizer_get_param_group: no such group", MERON_E_ARGUMENT,
+      misuse("meron_optimizer_get_group: no such group", MERON_E_ARGUMENT,
              [](Objects& o, Random& random) {
-               auto group = sized<meron_param_group>();
+               auto group = sized<meron_optimizer_group>();
                const std::vector<uint32_t> numbers = {1, 2, INT32_MAX, UINT32_MAX};
-               return FAILURE_OF(meron_optimizer_get_param_group, &group, o.a->optimizer,
+               return FAILURE_OF(meron_optimizer_get_group, &group, o.a->optimizer,
                                  random.pick(numbers));
              }),
   };
@@ -231,7 +233,7 @@ std::vector<Misuse> misuses_of_states() {
       misuse("meron_optimizer_state_view: param of no optimizer", MERON_E_ARGUMENT,
              [](Objects& o, Random&) {
                return FAILURE_OF(meron_optimizer_state_view, &view, o.a->optimizer, o.half,
-                                 MERON_STATE_MASTER);
+                                 MERON_OPTIMIZER_STATE_MASTER);
              }),
       misuse("meron_optimizer_read_state: unknown state", MERON_E_ARGUMENT,
              [](Objects& o, Random& random) {
@@ -241,13 +243,13 @@ std::vector<Misuse> misuses_of_states() {
       misuse("meron_optimizer_read_state: param of no optimizer", MERON_E_ARGUMENT,
              [](Objects& o, Random&) {
                return FAILURE_OF(meron_optimizer_read_state, memory, 6, o.a->optimizer, o.half,
-                                 MERON_STATE_EXP_AVG);
+                                 MERON_OPTIMIZER_STATE_EXP_AVG);
              }),
       misuse("meron_optimizer_read_state: another count", MERON_E_ARGUMENT,
              [](Objects& o, Random& random) {
                const std::vector<uint64_t> counts = {0, 1, kOwned - 1, kOwned + 1, UINT64_MAX};
                return FAILURE_OF(meron_optimizer_read_state, memory, random.pick(counts),
-                                 o.a->optimizer, o.a->params[0], MERON_STATE_EXP_AVG);
+                                 o.a->optimizer, o.a->params[0], MERON_OPTIMIZER_STATE_EXP_AVG);
              }),
       misuse("meron_optimizer_write_state: unknown state", MERON_E_ARGUMENT,
              [](Objects& o, Random& random) {
@@ -257,18 +259,18 @@ std::vector<Misuse> misuses_of_states() {
       misuse("meron_optimizer_write_state: param of no optimizer", MERON_E_ARGUMENT,
              [](Objects& o, Random&) {
                return FAILURE_OF(meron_optimizer_write_state, o.a->optimizer, o.half,
-                                 MERON_STATE_EXP_AVG, memory, 6);
+                                 MERON_OPTIMIZER_STATE_EXP_AVG, memory, 6);
              }),
       misuse("meron_optimizer_write_state: another count", MERON_E_ARGUMENT,
              [](Objects& o, Random& random) {
                const std::vector<uint64_t> counts = {0, 1, kOwned - 1, kOwned + 1, UINT64_MAX};
                return FAILURE_OF(meron_optimizer_write_state, o.a->optimizer, o.a->params[0],
-                                 MERON_STATE_EXP_AVG_SQ, memory, random.pick(counts));
+                                 MERON_OPTIMIZER_STATE_EXP_AVG_SQ, memory, random.pick(counts));
              }),
       misuse("meron_optimizer_write_state: master that is the param", MERON_E_ARGUMENT,
              [](Objects& o, Random&) {
                return FAILURE_OF(meron_optimizer_write_state, o.a->optimizer, o.a->params[0],
-                                 MERON_STATE_MASTER, memory, kOwned);
+                                 MERON_OPTIMIZER_STATE_MASTER, memory, kOwned);
              }),
   };
 }

@@ -72,10 +72,10 @@ std::vector<Misuse> misuses_of_order() {
                MUST(meron_update_publish, update);
                return failed;
              }),
-      misuse("meron_schedule_begin: entered unit", MERON_E_STATE,
+      misuse("meron_schedule_start_pass: entered unit", MERON_E_STATE,
              [](Objects& o) {
                return while_entered(
-                   o, [&] { return FAILURE_OF(meron_schedule_begin, o.schedule, 0); });
+                   o, [&] { return FAILURE_OF(meron_schedule_start_pass, o.schedule, 0); });
              }),
       misuse("meron_schedule_drop: entered unit", MERON_E_STATE,
              [](Objects& o) {

@@ -23,7 +23,7 @@ struct Outs {
 };
 Outs out;
 float memory[16];
-const meron_param_group kGroup = MERON_PARAM_GROUP_INIT;
+const meron_optimizer_group kGroup = MERON_OPTIMIZER_GROUP_INIT;
 const char kModel[] = R"({"parameters": 100, "layers": 2, "dtype": "f32"})";
 
 #define NULL_POINTER(function, ...)                                                          \
@@ -63,8 +63,9 @@ std::vector<Misuse> misuses_of_pointers() {
       NULL_POINTER(meron_reduce_options_init, nullptr, sizeof(meron_reduce_options)),
       NULL_POINTER(meron_schedule_options_init, nullptr, sizeof(meron_schedule_options)),
       NULL_POINTER(meron_optimizer_options_init, nullptr, sizeof(meron_optimizer_options)),
-      NULL_POINTER(meron_optimizer_rule_init, nullptr, sizeof(meron_optimizer_options), MERON_SGD),
-      NULL_POINTER(meron_param_group_init, nullptr, sizeof(meron_param_group)),
+      NULL_POINTER(meron_optimizer_rule_init, nullptr, sizeof(meron_optimizer_options),
+                   MERON_OPTIMIZER_SGD),
+      NULL_POINTER(meron_optimizer_group_init, nullptr, sizeof(meron_optimizer_group)),
       NULL_POINTER(meron_checkpoint_tensor_init, nullptr, sizeof(meron_checkpoint_tensor)),
       NULL_POINTER(meron_checkpoint_save_options_init, nullptr,
                    sizeof(meron_checkpoint_save_options)),
@@ -85,7 +86,7 @@ std::vector<Misuse> misuses_of_pointers() {
       NULL_POINTER(meron_checkpoint_open, nullptr, "f", nullptr),
       NULL_POINTER(meron_checkpoint_open, &out.checkpoint, nullptr, nullptr),
       NULL_POINTER(meron_checkpoint_get_info, nullptr, o.checkpoint),
-      NULL_POINTER(meron_checkpoint_text, nullptr, o.checkpoint, MERON_CHECKPOINT_PATH),
+      NULL_POINTER(meron_checkpoint_text, nullptr, o.checkpoint, MERON_CHECKPOINT_TEXT_PATH),
       NULL_POINTER(meron_checkpoint_read, nullptr, 4, o.checkpoint, nullptr, "u0.a", 0, 1),
       NULL_POINTER(meron_checkpoint_read, memory, 4, o.checkpoint, nullptr, nullptr, 0, 1),
       NULL_POINTER(meron_checkpoint_export, o.b->context, nullptr, nullptr),
@@ -104,9 +105,10 @@ std::vector<Misuse> misuses_of_pointers() {
       NULL_POINTER(meron_barrier_begin, nullptr, o.a->world),
       NULL_POINTER(meron_broadcast_begin, nullptr, o.a->world, memory, 4, 0),
       NULL_POINTER(meron_broadcast_begin, &out.future, o.a->world, nullptr, 4, 0),
-      NULL_POINTER(meron_all_reduce_begin, nullptr, o.a->world, memory, 4, MERON_F32, MERON_SUM),
+      NULL_POINTER(meron_all_reduce_begin, nullptr, o.a->world, memory, 4, MERON_F32,
+                   MERON_REDUCE_OP_SUM),
       NULL_POINTER(meron_all_reduce_begin, &out.future, o.a->world, nullptr, 4, MERON_F32,
-                   MERON_SUM),
+                   MERON_REDUCE_OP_SUM),
       NULL_POINTER(meron_param_register, nullptr, o.a->context, nullptr),
       NULL_POINTER(meron_param_register, &out.param, o.a->context, nullptr),
       NULL_POINTER(meron_param_get_info, nullptr, o.loose),
@@ -135,22 +137,20 @@ std::vector<Misuse> misuses_of_pointers() {
       NULL_POINTER(meron_optimizer_create, &out.optimizer, nullptr, 1, nullptr),
       NULL_POINTER(meron_optimizer_set_skipped, o.a->optimizer, nullptr, 1),
       NULL_POINTER(meron_optimizer_param_steps, nullptr, o.a->optimizer, o.a->params[0]),
-      NULL_POINTER(meron_optimizer_add_param_group, nullptr, o.a->optimizer, &o.a->params[0], 1,
-                   &kGroup),
-      NULL_POINTER(meron_optimizer_add_param_group, &out.number, o.a->optimizer, nullptr, 1,
-                   &kGroup),
-      NULL_POINTER(meron_optimizer_add_param_group, &out.number, o.a->optimizer, &o.a->params[0], 1,
+      NULL_POINTER(meron_optimizer_add_group, nullptr, o.a->optimizer, &o.a->params[0], 1, &kGroup),
+      NULL_POINTER(meron_optimizer_add_group, &out.number, o.a->optimizer, nullptr, 1, &kGroup),
+      NULL_POINTER(meron_optimizer_add_group, &out.number, o.a->optimizer, &o.a->params[0], 1,
                    nullptr),
-      NULL_POINTER(meron_optimizer_set_param_group, o.a->optimizer, 0, nullptr),
-      NULL_POINTER(meron_optimizer_get_param_group, nullptr, o.a->optimizer, 0),
+      NULL_POINTER(meron_optimizer_set_group, o.a->optimizer, 0, nullptr),
+      NULL_POINTER(meron_optimizer_get_group, nullptr, o.a->optimizer, 0),
       NULL_POINTER(meron_optimizer_read_state, nullptr, 37 * 13, o.a->optimizer, o.a->params[0],
-                   MERON_STATE_EXP_AVG),
-      NULL_POINTER(meron_optimizer_write_state, o.a->optimizer, o.a->params[0], MERON_STATE_EXP_AVG,
-                   nullptr, 37 * 13),
+                   MERON_OPTIMIZER_STATE_EXP_AVG),
+      NULL_POINTER(meron_optimizer_write_state, o.a->optimizer, o.a->params[0],
+                   MERON_OPTIMIZER_STATE_EXP_AVG, nullptr, 37 * 13),
       NULL_POINTER(meron_optimizer_step_begin, nullptr, o.a->optimizer),
       NULL_POINTER(meron_optimizer_get_info, nullptr, o.a->optimizer),
       NULL_POINTER(meron_optimizer_state_view, nullptr, o.a->optimizer, o.a->params[0],
-                   MERON_STATE_EXP_AVG),
+                   MERON_OPTIMIZER_STATE_EXP_AVG),
   };
 }
 

@@ -45,9 +45,9 @@ std::vector<Misuse> misuses_of_schedules() {
                const meron_unit none{};
                return FAILURE_OF(meron_schedule_create, &made, &none, SIZE_MAX / 16, nullptr);
              }),
-      misuse("meron_schedule_begin: unknown kind", MERON_E_ARGUMENT,
+      misuse("meron_schedule_start_pass: unknown kind", MERON_E_ARGUMENT,
              [](Objects& o) {
-               return FAILURE_OF(meron_schedule_begin, o.schedule, MERON_SCHEDULE_KINDS);
+               return FAILURE_OF(meron_schedule_start_pass, o.schedule, MERON_SCHEDULE_KINDS);
              }),
       misuse("meron_schedule_enter: beyond the units", MERON_E_ARGUMENT,
              [](Objects& o) { return FAILURE_OF(meron_schedule_enter, o.schedule, 1, 0); }),

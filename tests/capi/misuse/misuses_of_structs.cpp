@@ -89,7 +89,7 @@ std::vector<Misuse> misuses_of_structs() {
       bad_init<meron_optimizer_options>("meron_optimizer_rule_init",
                                         [](meron_optimizer_options* options, size_t size) {
                                           return FAILURE_OF(meron_optimizer_rule_init, options,
-                                                            size, MERON_LION);
+                                                            size, MERON_OPTIMIZER_LION);
                                         }),
       {"meron_optimizer_rule_init: unknown kind",
        {MERON_E_ARGUMENT},
@@ -98,7 +98,7 @@ std::vector<Misuse> misuses_of_structs() {
          const meron_optimizer_kind kind = random.pick(std::vector<int32_t>{-1, 5, INT32_MAX});
          return FAILURE_OF(meron_optimizer_rule_init, &options, sizeof(options), kind);
        }},
-      BAD_INIT(meron_param_group, meron_param_group_init),
+      BAD_INIT(meron_optimizer_group, meron_optimizer_group_init),
       BAD_INIT(meron_io_options, meron_io_options_init),
       BAD_INIT(meron_checkpoint_tensor, meron_checkpoint_tensor_init),
       BAD_INIT(meron_checkpoint_save_options, meron_checkpoint_save_options_init),
@@ -176,17 +176,18 @@ std::vector<Misuse> misuses_of_structs() {
                                           return FAILURE_OF(meron_optimizer_create, &out.optimizer,
                                                             &o.half_unit, 1, options);
                                         }),
-      bad_size<meron_param_group>("meron_optimizer_add_param_group", MERON_PARAM_GROUP_INIT,
-                                  [](Objects& o, const meron_param_group* group) {
-                                    uint32_t number = 0;
-                                    return FAILURE_OF(meron_optimizer_add_param_group, &number,
-                                                      o.a->optimizer, &o.a->params[0], 1, group);
-                                  }),
-      bad_size<meron_param_group>("meron_optimizer_set_param_group", MERON_PARAM_GROUP_INIT,
-                                  [](Objects& o, const meron_param_group* group) {
-                                    return FAILURE_OF(meron_optimizer_set_param_group,
-                                                      o.a->optimizer, 0, group);
-                                  }),
+      bad_size<meron_optimizer_group>("meron_optimizer_add_group", MERON_OPTIMIZER_GROUP_INIT,
+                                      [](Objects& o, const meron_optimizer_group* group) {
+                                        uint32_t number = 0;
+                                        return FAILURE_OF(meron_optimizer_add_group, &number,
+                                                          o.a->optimizer, &o.a->params[0], 1,
+                                                          group);
+                                      }),
+      bad_size<meron_optimizer_group>("meron_optimizer_set_group", MERON_OPTIMIZER_GROUP_INIT,
+                                      [](Objects& o, const meron_optimizer_group* group) {
+                                        return FAILURE_OF(meron_optimizer_set_group, o.a->optimizer,
+                                                          0, group);
+                                      }),
       bad_size<meron_workload>("meron_plan_predict", MERON_WORKLOAD_INIT,
                                [](Objects& o, const meron_workload* workload) {
                                  return FAILURE_OF(meron_plan_predict, &out.text, o.plan, kModel,
@@ -234,11 +235,11 @@ std::vector<Misuse> misuses_of_structs() {
                                        return FAILURE_OF(meron_io_buffer_get_info, info,
                                                          o.io_buffer);
                                      }),
-      bad_info<meron_param_group>("meron_optimizer_get_param_group",
-                                  [](Objects& o, meron_param_group* group) {
-                                    return FAILURE_OF(meron_optimizer_get_param_group, group,
-                                                      o.a->optimizer, 0);
-                                  }),
+      bad_info<meron_optimizer_group>("meron_optimizer_get_group",
+                                      [](Objects& o, meron_optimizer_group* group) {
+                                        return FAILURE_OF(meron_optimizer_get_group, group,
+                                                          o.a->optimizer, 0);
+                                      }),
       bad_info<meron_optimizer_info>("meron_optimizer_get_info",
                                      [](Objects& o, meron_optimizer_info* info) {
                                        return FAILURE_OF(meron_optimizer_get_info, info,

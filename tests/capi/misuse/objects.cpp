@@ -245,7 +245,7 @@ void Objects::check_that_all_works() {
   MUST(meron_gather_view, &view, gather, frozen);
   MUST(meron_update_view, &view, update, half);
   MUST(meron_future_poll, future);
-  MUST(meron_schedule_begin, schedule, 0);
+  MUST(meron_schedule_start_pass, schedule, 0);
   MUST(meron_schedule_enter, schedule, 0, MERON_TIMEOUT_DEFAULT);
   MUST(meron_schedule_view, &view, schedule, frozen);
   MUST(meron_schedule_leave, schedule, 0);

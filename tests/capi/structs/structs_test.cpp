@@ -20,11 +20,13 @@ struct Rule {
 };
 // -1: the rule has no such number.
 const Rule kRules[] = {
-    {"AdamW", "MERON_ADAMW_INIT", MERON_ADAMW_INIT, 1e-3, 0.9, 0.999, 1e-8, 0.01},
-    {"Adam", "MERON_ADAM_INIT", MERON_ADAM_INIT, 1e-3, 0.9, 0.999, 1e-8, 0.0},
-    {"Adagrad", "MERON_ADAGRAD_INIT", MERON_ADAGRAD_INIT, 1e-2, -1, -1, 1e-10, 0.0},
-    {"Lion", "MERON_LION_INIT", MERON_LION_INIT, 1e-4, 0.9, 0.99, -1, 0.0},
-    {"SGD", "MERON_SGD_INIT", MERON_SGD_INIT, 1e-3, 0.0, -1, -1, 0.0},
+    {"AdamW", "MERON_OPTIMIZER_ADAMW_INIT", MERON_OPTIMIZER_ADAMW_INIT, 1e-3, 0.9, 0.999, 1e-8,
+     0.01},
+    {"Adam", "MERON_OPTIMIZER_ADAM_INIT", MERON_OPTIMIZER_ADAM_INIT, 1e-3, 0.9, 0.999, 1e-8, 0.0},
+    {"Adagrad", "MERON_OPTIMIZER_ADAGRAD_INIT", MERON_OPTIMIZER_ADAGRAD_INIT, 1e-2, -1, -1, 1e-10,
+     0.0},
+    {"Lion", "MERON_OPTIMIZER_LION_INIT", MERON_OPTIMIZER_LION_INIT, 1e-4, 0.9, 0.99, -1, 0.0},
+    {"SGD", "MERON_OPTIMIZER_SGD_INIT", MERON_OPTIMIZER_SGD_INIT, 1e-3, 0.0, -1, -1, 0.0},
 };
 
 template <class Options>
@@ -69,9 +71,9 @@ class Structs : public testing::Test {
   meron_status create(meron_optimizer* made, const meron_optimizer_options& options) {
     return meron_optimizer_create(made, &unit_, 1, &options, &error_);
   }
-  meron_param_group group_of(meron_optimizer optimizer, uint32_t number = 0) {
-    meron_param_group group = MERON_PARAM_GROUP_INIT;
-    ok(meron_optimizer_get_param_group(&group, optimizer, number, &error_));
+  meron_optimizer_group group_of(meron_optimizer optimizer, uint32_t number = 0) {
+    meron_optimizer_group group = MERON_OPTIMIZER_GROUP_INIT;
+    ok(meron_optimizer_get_group(&group, optimizer, number, &error_));
     return group;
   }
 
@@ -86,7 +88,7 @@ TEST_F(Structs, EachRuleTrainsWithItsOwnDefaults) {
     SCOPED_TRACE(rule.name);
     meron_optimizer optimizer{};
     ok(create(&optimizer, rule.options));
-    const meron_param_group group = group_of(optimizer);
+    const meron_optimizer_group group = group_of(optimizer);
     EXPECT_EQ(rule.learning_rate, group.learning_rate);
     EXPECT_EQ(rule.beta1 < 0 ? group.beta1 : rule.beta1, group.beta1);
     EXPECT_EQ(rule.beta2 < 0 ? group.beta2 : rule.beta2, group.beta2);
@@ -127,12 +129,12 @@ TEST_F(Structs, RefusesTheDefaultsOfAnotherRule) {
 TEST_F(Structs, RefusesOptionsOfZerosAndNamesTheMacro) {
   meron_optimizer optimizer{};
   auto options = zeros<meron_optimizer_options>();
-  refused(create(&optimizer, options), {"not initialized", "MERON_ADAMW_INIT"});
+  refused(create(&optimizer, options), {"not initialized", "MERON_OPTIMIZER_ADAMW_INIT"});
   options.epsilon = 1e-8;  // all that its values lack: it would train with a rate of 0
-  refused(create(&optimizer, options), {"not initialized", "MERON_ADAMW_INIT"});
-  options.kind = MERON_SGD;
+  refused(create(&optimizer, options), {"not initialized", "MERON_OPTIMIZER_ADAMW_INIT"});
+  options.kind = MERON_OPTIMIZER_SGD;
   options.learning_rate = 0.1;
-  refused(create(&optimizer, options), {"not initialized", "MERON_SGD_INIT"});
+  refused(create(&optimizer, options), {"not initialized", "MERON_OPTIMIZER_SGD_INIT"});
 
   meron_schedule schedule{};
   const auto limits = zeros<meron_schedule_options>();
@@ -164,18 +166,18 @@ TEST_F(Structs, RefusesAGroupOfZerosOrOfAnotherRule) {
   meron_optimizer optimizer{};
   ok(create(&optimizer, kRules[4].options));
   uint32_t number = 0;
-  auto group = zeros<meron_param_group>();
+  auto group = zeros<meron_optimizer_group>();
   group.epsilon = 1e-8;
-  refused(meron_optimizer_add_param_group(&number, optimizer, &param_, 1, &group, &error_),
+  refused(meron_optimizer_add_group(&number, optimizer, &param_, 1, &group, &error_),
           {"group was not initialized", "group of this optimizer"});
-  refused(meron_optimizer_set_param_group(optimizer, 0, &group, &error_),
+  refused(meron_optimizer_set_group(optimizer, 0, &group, &error_),
           {"group was not initialized", "group of this optimizer"});
-  const meron_param_group adamw = MERON_PARAM_GROUP_INIT;
-  refused(meron_optimizer_add_param_group(&number, optimizer, &param_, 1, &adamw, &error_),
+  const meron_optimizer_group adamw = MERON_OPTIMIZER_GROUP_INIT;
+  refused(meron_optimizer_add_group(&number, optimizer, &param_, 1, &adamw, &error_),
           {"defaults of AdamW", "SGD", "group of this optimizer"});
   group = group_of(optimizer);
   group.weight_decay = 0.5;
-  ok(meron_optimizer_add_param_group(&number, optimizer, &param_, 1, &group, &error_));
+  ok(meron_optimizer_add_group(&number, optimizer, &param_, 1, &group, &error_));
   EXPECT_EQ(0.5, group_of(optimizer, number).weight_decay);
   EXPECT_EQ(0.0, group_of(optimizer, number).beta1);
 }
@@ -190,11 +192,11 @@ TEST_F(Structs, AcceptsALearningRateOfZero) {
     ok(create(&optimizer, options));
     ok(meron_optimizer_set_learning_rate(optimizer, 0.5, &error_));
     ok(meron_optimizer_set_learning_rate(optimizer, 0.0, &error_));
-    meron_param_group group = group_of(optimizer);
+    meron_optimizer_group group = group_of(optimizer);
     EXPECT_EQ(0.0, group.learning_rate);
-    ok(meron_optimizer_set_param_group(optimizer, 0, &group, &error_));
+    ok(meron_optimizer_set_group(optimizer, 0, &group, &error_));
     uint32_t number = 0;
-    ok(meron_optimizer_add_param_group(&number, optimizer, &param_, 1, &group, &error_));
+    ok(meron_optimizer_add_group(&number, optimizer, &param_, 1, &group, &error_));
     EXPECT_EQ(0.0, group_of(optimizer, number).learning_rate);
     ok(meron_optimizer_release(optimizer, &error_));
   }

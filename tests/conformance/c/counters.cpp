@@ -18,8 +18,8 @@ Counter counter_of(const std::string& name) {
   if (name == "control_bytes") return {&meron_stats::control_bytes, false};
   if (name == "peak_bytes") return {&meron_stats::peak_bytes, false};
   if (name == "arena_pages_bytes") return {&meron_stats::arena_pages_bytes, false};
-  if (name == "far_gather_bytes") return {&meron_stats::far_gather_bytes, true};
-  if (name == "far_reduce_bytes") return {&meron_stats::far_reduce_bytes, true};
+  if (name == "inter_node_gather_bytes") return {&meron_stats::inter_node_gather_bytes, true};
+  if (name == "inter_node_reduce_bytes") return {&meron_stats::inter_node_reduce_bytes, true};
   if (name == "nvme_read_bytes") return {&meron_stats::nvme_read_bytes, true};
   if (name == "nvme_written_bytes") return {&meron_stats::nvme_written_bytes, true};
   if (name == "nvme_bytes") return {&meron_stats::nvme_bytes, false};

@@ -197,11 +197,11 @@ void checkpoint_is(Session& session, const Statement& statement) {
 }
 
 meron_checkpoint_text_kind text_kind_of(const std::string& name) {
-  if (name == "path") return MERON_CHECKPOINT_PATH;
-  if (name == "extra") return MERON_CHECKPOINT_EXTRA;
-  if (name == "missing") return MERON_CHECKPOINT_MISSING;
-  if (name == "unexpected") return MERON_CHECKPOINT_UNEXPECTED;
-  if (name == "manifest") return MERON_CHECKPOINT_MANIFEST;
+  if (name == "path") return MERON_CHECKPOINT_TEXT_PATH;
+  if (name == "extra") return MERON_CHECKPOINT_TEXT_EXTRA;
+  if (name == "missing") return MERON_CHECKPOINT_TEXT_MISSING;
+  if (name == "unexpected") return MERON_CHECKPOINT_TEXT_UNEXPECTED;
+  if (name == "manifest") return MERON_CHECKPOINT_TEXT_MANIFEST;
   throw Malformed{"unknown text '" + name + "'"};
 }
 

@@ -23,10 +23,10 @@ meron_gather_mode mode_of(const std::string& name) {
   throw Malformed{"unknown mode '" + name + "'"};
 }
 
-meron_gather_place place_of(const std::string& name) {
-  if (name == "device") return MERON_PLACE_DEVICE;
-  if (name == "host") return MERON_PLACE_HOST;
-  throw Malformed{"unknown place '" + name + "'"};
+meron_tier tier_of(const std::string& name) {
+  if (name == "device") return MERON_TIER_DEVICE;
+  if (name == "host") return MERON_TIER_HOST;
+  throw Malformed{"unknown tier '" + name + "'"};
 }
 
 // A destination per param of the units, each filled with -1.
@@ -52,7 +52,7 @@ std::unique_ptr<Gather> begun(Session& session, const Statement& statement) {
   meron_gather_options options{};
   call(meron_gather_options_init, &options, sizeof options);
   options.mode = gather->mode = mode_of(statement.get("mode", "view"));
-  options.place = place_of(statement.get("place", "device"));
+  options.tier = tier_of(statement.get("tier", "device"));
   std::vector<meron_destination> destinations;
   if (gather->mode == MERON_GATHER_INTO) {
     destinations = make_destinations(session, statement, *gather);
@@ -108,7 +108,7 @@ void check_same(Session& session, const void* data, size_t bytes) {
   float sums[] = {own[0], own[1]};
   meron_future future{};
   call(meron_all_reduce_begin, &future, session.current().world->handle, static_cast<void*>(sums),
-       std::size(sums), meron_dtype{MERON_F32}, meron_reduce_op{MERON_SUM});
+       std::size(sums), meron_dtype{MERON_F32}, meron_reduce_op{MERON_REDUCE_OP_SUM});
   finish(future);
   const auto world = static_cast<float>(session.setup.world);
   check(sums[0] == world * own[0] && sums[1] == world * own[1], "the ranks differ");

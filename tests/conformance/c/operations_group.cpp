@@ -68,7 +68,7 @@ void all_reduce(Session& session, const Statement& statement) {
   meron_future future{};
   call(meron_all_reduce_begin, &future, session.group(statement.name).handle,
        static_cast<void*>(data.data()), count, dtype,
-       meron_reduce_op{statement.get("op") == "mean" ? MERON_MEAN : MERON_SUM});
+       meron_reduce_op{statement.get("op") == "mean" ? MERON_REDUCE_OP_MEAN : MERON_REDUCE_OP_SUM});
   finish(future);
   session.check_data(statement, dtype, data.data(), count);
 }

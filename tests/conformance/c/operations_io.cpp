@@ -55,9 +55,9 @@ void io(Session& session, const Statement& statement) {
   meron_io_options options{};
   call(meron_io_options_init, &options, sizeof options);
   const std::string backend = statement.get("backend", "auto");
-  options.backend = backend == "threads"    ? MERON_IO_THREADS
-                    : backend == "io_uring" ? MERON_IO_URING
-                                            : MERON_IO_AUTO;
+  options.backend = backend == "threads"    ? MERON_IO_BACKEND_THREADS
+                    : backend == "io_uring" ? MERON_IO_BACKEND_URING
+                                            : MERON_IO_BACKEND_AUTO;
   options.block_bytes = static_cast<uint32_t>(statement.number("block", options.block_bytes));
   options.depth = static_cast<uint32_t>(statement.number("depth", options.depth));
   options.threads = static_cast<uint32_t>(statement.number("threads", options.threads));

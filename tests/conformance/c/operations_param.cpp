@@ -47,13 +47,13 @@ void param_is(Session& session, const Statement& statement) {
   check_equal("the name", name, statement.get("name", name));
 }
 
-void owned(Session& session, const Statement& statement) {
+void shard_range(Session& session, const Statement& statement) {
   const meron_param_info info = info_of(session.find<Param>(statement.name).handle);
-  check(info.owned_offset + info.owned_count <= info.count, "owns more than there is");
-  auto count = static_cast<float>(info.owned_count);
+  check(info.shard_offset + info.shard_count <= info.count, "owns more than there is");
+  auto count = static_cast<float>(info.shard_count);
   meron_future future{};
   call(meron_all_reduce_begin, &future, session.current().world->handle, static_cast<void*>(&count),
-       size_t{1}, meron_dtype{MERON_F32}, meron_reduce_op{MERON_SUM});
+       size_t{1}, meron_dtype{MERON_F32}, meron_reduce_op{MERON_REDUCE_OP_SUM});
   finish(future);
   const double copies = statement.get("all") == "1" ? session.setup.world : 1;
   check_equal("what all ranks own", static_cast<double>(count),
@@ -145,7 +145,7 @@ void publish(Session& session, const Statement& statement) {
 }  // namespace
 
 Operations param_operations() {
-  return {{"param", param}, {"param_is", param_is},     {"owned", owned},
+  return {{"param", param}, {"param_is", param_is},     {"shard_range", shard_range},
           {"unit", unit},   {"unit_is", unit_is},       {"update", update},
           {"write", write}, {"write_view", write_view}, {"publish", publish}};
 }

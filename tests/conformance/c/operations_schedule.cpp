@@ -23,8 +23,8 @@ void schedule(Session& session, const Statement& statement) {
   limit("reuse", options.max_reuse_elements);
   limit("persist", options.persist_elements);
   limit("persist_total", options.persist_total_elements);
-  if (statement.has("place") && statement.get("place") == "device") {
-    options.place = MERON_PLACE_DEVICE;
+  if (statement.has("tier") && statement.get("tier") == "device") {
+    options.tier = MERON_TIER_DEVICE;
   }
   meron_schedule made{};
   call(meron_schedule_create, &made, units.data(), units.size(),
@@ -33,7 +33,7 @@ void schedule(Session& session, const Statement& statement) {
 }
 
 void pass(Session& session, const Statement& statement) {
-  call(meron_schedule_begin, found(session, statement),
+  call(meron_schedule_start_pass, found(session, statement),
        static_cast<uint32_t>(statement.number("kind", 0)));
 }
 

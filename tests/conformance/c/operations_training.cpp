@@ -56,7 +56,7 @@ Sources sources_of(Session& session, const Statement& statement) {
 meron_reduce_options options_of(const Statement& statement) {
   meron_reduce_options options{};
   call(meron_reduce_options_init, &options, sizeof options);
-  options.op = statement.get("op", "mean") == "sum" ? MERON_SUM : MERON_MEAN;
+  options.op = statement.get("op", "mean") == "sum" ? MERON_REDUCE_OP_SUM : MERON_REDUCE_OP_MEAN;
   options.boundary = static_cast<uint32_t>(statement.number("boundary", 1));
   options.divisor = statement.number("divisor", 1);
   return options;
@@ -107,11 +107,11 @@ void discard(Session& session, const Statement& statement) {
 }
 
 meron_optimizer_kind kind_of(const std::string& name) {
-  if (name == "adamw") return MERON_ADAMW;
-  if (name == "adam") return MERON_ADAM;
-  if (name == "adagrad") return MERON_ADAGRAD;
-  if (name == "lion") return MERON_LION;
-  if (name == "sgd") return MERON_SGD;
+  if (name == "adamw") return MERON_OPTIMIZER_ADAMW;
+  if (name == "adam") return MERON_OPTIMIZER_ADAM;
+  if (name == "adagrad") return MERON_OPTIMIZER_ADAGRAD;
+  if (name == "lion") return MERON_OPTIMIZER_LION;
+  if (name == "sgd") return MERON_OPTIMIZER_SGD;
   return static_cast<meron_optimizer_kind>(to_integer(name));
 }
 
@@ -160,10 +160,11 @@ uint32_t group_number(const Statement& statement) {
 }
 
 // The numbers of a group, those that the statement gives instead of its own.
-meron_param_group group_of(meron_optimizer optimizer, uint32_t number, const Statement& statement) {
-  meron_param_group group{};
-  call(meron_param_group_init, &group, sizeof group);
-  call(meron_optimizer_get_param_group, &group, optimizer, number);
+meron_optimizer_group group_of(meron_optimizer optimizer, uint32_t number,
+                               const Statement& statement) {
+  meron_optimizer_group group{};
+  call(meron_optimizer_group_init, &group, sizeof group);
+  call(meron_optimizer_get_group, &group, optimizer, number);
   group.learning_rate = statement.number("lr", group.learning_rate);
   group.beta1 = statement.number("beta1", group.beta1);
   group.beta2 = statement.number("beta2", group.beta2);
@@ -173,29 +174,29 @@ meron_param_group group_of(meron_optimizer optimizer, uint32_t number, const Sta
   return group;
 }
 
-void param_group(Session& session, const Statement& statement) {
+void optimizer_group(Session& session, const Statement& statement) {
   const meron_optimizer optimizer = session.find<Optimizer>(statement.name).handle;
   std::vector<meron_param> params;
   for (const std::string& name : statement.list("params")) {
     params.push_back(session.find<Param>(name).handle);
   }
-  const meron_param_group group = group_of(optimizer, 0, statement);
+  const meron_optimizer_group group = group_of(optimizer, 0, statement);
   uint32_t number = 0;
-  call(meron_optimizer_add_param_group, &number, optimizer, params.data(), params.size(), &group);
+  call(meron_optimizer_add_group, &number, optimizer, params.data(), params.size(), &group);
   check_equal("the group's number", number, statement.number("number", number));
 }
 
-void set_param_group(Session& session, const Statement& statement) {
+void set_optimizer_group(Session& session, const Statement& statement) {
   const meron_optimizer optimizer = session.find<Optimizer>(statement.name).handle;
   const uint32_t number = group_number(statement);
-  const meron_param_group group = group_of(optimizer, number, statement);
-  call(meron_optimizer_set_param_group, optimizer, number, &group);
+  const meron_optimizer_group group = group_of(optimizer, number, statement);
+  call(meron_optimizer_set_group, optimizer, number, &group);
 }
 
-void param_group_is(Session& session, const Statement& statement) {
-  meron_param_group group{};
+void optimizer_group_is(Session& session, const Statement& statement) {
+  meron_optimizer_group group{};
   group.struct_size = sizeof group;
-  call(meron_optimizer_get_param_group, &group, session.find<Optimizer>(statement.name).handle,
+  call(meron_optimizer_get_group, &group, session.find<Optimizer>(statement.name).handle,
        group_number(statement));
   const std::pair<const char*, double> found[] = {{"lr", group.learning_rate},
                                                   {"beta1", group.beta1},
@@ -239,9 +240,9 @@ void set_param_steps(Session& session, const Statement& statement) {
 }
 
 meron_optimizer_state state_of(const std::string& name) {
-  if (name == "master") return MERON_STATE_MASTER;
-  if (name == "exp_avg") return MERON_STATE_EXP_AVG;
-  if (name == "exp_avg_sq") return MERON_STATE_EXP_AVG_SQ;
+  if (name == "master") return MERON_OPTIMIZER_STATE_MASTER;
+  if (name == "exp_avg") return MERON_OPTIMIZER_STATE_EXP_AVG;
+  if (name == "exp_avg_sq") return MERON_OPTIMIZER_STATE_EXP_AVG_SQ;
   throw Malformed{"unknown state '" + name + "'"};
 }
 
@@ -262,7 +263,7 @@ void state(Session& session, const Statement& statement) {
 }
 
 uint64_t count_of(const Statement& statement, const meron_param_info& info) {
-  return static_cast<uint64_t>(statement.number("count", static_cast<double>(info.owned_count)));
+  return static_cast<uint64_t>(statement.number("count", static_cast<double>(info.shard_count)));
 }
 
 void state_read(Session& session, const Statement& statement) {
@@ -271,7 +272,7 @@ void state_read(Session& session, const Statement& statement) {
   std::vector<float> out(count_of(statement, info), -1.0f);
   call(meron_optimizer_read_state, out.data(), out.size(),
        session.find<Optimizer>(statement.name).handle, param, state_of(statement.get("state")));
-  session.check_data(statement, MERON_F32, out.data(), out.size(), info.owned_offset);
+  session.check_data(statement, MERON_F32, out.data(), out.size(), info.shard_offset);
 }
 
 void offload(Session& session, const Statement& statement) {
@@ -289,7 +290,7 @@ void state_write(Session& session, const Statement& statement) {
   const meron_param_info info = info_of(param);
   const uint64_t count = count_of(statement, info);
   const std::vector<std::byte> data =
-      stored(session.values(statement.get("with")), MERON_F32, count, info.owned_offset);
+      stored(session.values(statement.get("with")), MERON_F32, count, info.shard_offset);
   call(meron_optimizer_write_state, session.find<Optimizer>(statement.name).handle, param,
        state_of(statement.get("state")), reinterpret_cast<const float*>(data.data()), count);
 }
@@ -313,9 +314,9 @@ Operations training_operations() {
           {"param_steps", param_steps},
           {"set_param_steps", set_param_steps},
           {"state", state},
-          {"param_group", param_group},
-          {"set_param_group", set_param_group},
-          {"param_group_is", param_group_is},
+          {"optimizer_group", optimizer_group},
+          {"set_optimizer_group", set_optimizer_group},
+          {"optimizer_group_is", optimizer_group_is},
           {"state_read", state_read},
           {"state_write", state_write},
           {"offload", offload},

@@ -6,7 +6,7 @@ import java.util.Map;
 import org.meron.DlpackTensor;
 import org.meron.Gather;
 import org.meron.GatherMode;
-import org.meron.GatherPlace;
+import org.meron.Tier;
 import org.meron.Param;
 import org.meron.ReduceOp;
 import org.meron.Unit;
@@ -56,7 +56,7 @@ final class Gathers {
         }
         final Gather made = mode == GatherMode.VIEW
                 ? session.context().begin(
-                        GatherPlace.valueOf(statement.get("place", "device").toUpperCase()), units)
+                        Tier.valueOf(statement.get("tier", "device").toUpperCase()), units)
                 : session.context().begin(mode, into, units);
         if (statement.operation.equals("gather")) {
             try {

@@ -249,7 +249,7 @@ final class Operations {
         final long steps = (long) statement.number("steps", 1);
         for (String name : new String[] {"param_bytes", "gradient_bytes", "optimizer_bytes",
                 "peak_bytes", "gather_mapped_bytes", "gather_copied_bytes", "reduce_bytes",
-                "far_gather_bytes", "far_reduce_bytes", "nvme_read_bytes", "nvme_written_bytes",
+                "inter_node_gather_bytes", "inter_node_reduce_bytes", "nvme_read_bytes", "nvme_written_bytes",
                 "nvme_bytes", "device_bytes"}) {
             final long wanted = field(plan, name) * (Counters.GROWING.contains(name) ? steps : 1);
             if (!staged(session, name, wanted)) counted(session, name, wanted);

@@ -10,7 +10,7 @@ import org.meron.Dtype;
 import org.meron.Lion;
 import org.meron.Optimizer;
 import org.meron.Param;
-import org.meron.ParamGroup;
+import org.meron.OptimizerGroup;
 import org.meron.Sgd;
 import org.meron.Unit;
 import org.meron.UpdateRule;
@@ -51,12 +51,12 @@ final class Optimizers {
                         session.find(Param.class, statement.wanted("param")),
                         (long) statement.number("steps", 0));
                 return true;
-            case "param_group": paramGroup(session, statement); return true;
-            case "set_param_group":
-                setParamGroup(session.find(Optimizer.class, name), statement);
+            case "optimizer_group": optimizerGroup(session, statement); return true;
+            case "set_optimizer_group":
+                setGroup(session.find(Optimizer.class, name), statement);
                 return true;
-            case "param_group_is":
-                paramGroupIs(session.find(Optimizer.class, name), statement);
+            case "optimizer_group_is":
+                optimizerGroupIs(session.find(Optimizer.class, name), statement);
                 return true;
             case "state": state(session, statement); return true;
             case "state_read": stateRead(session, statement); return true;
@@ -171,7 +171,7 @@ final class Optimizers {
     }
 
     /** A group's numbers, those that the statement gives instead of its own. */
-    private static ParamGroup numbers(ParamGroup group, Table.Statement statement) {
+    private static OptimizerGroup numbers(OptimizerGroup group, Table.Statement statement) {
         return group.learningRate(statement.number("lr", group.learningRate()))
                 .betas(statement.number("beta1", group.beta1()),
                         statement.number("beta2", group.beta2()))
@@ -185,20 +185,20 @@ final class Optimizers {
                 .map(name -> session.find(Param.class, name)).toArray(Param[]::new);
     }
 
-    private static void paramGroup(Session session, Table.Statement statement) {
+    private static void optimizerGroup(Session session, Table.Statement statement) {
         final Optimizer optimizer = session.find(Optimizer.class, statement.name);
-        final int number = optimizer.addParamGroup(
+        final int number = optimizer.addGroup(
                 numbers(optimizer.group(0), statement), params(session, statement));
         Values.equal("the group's number", number, (int) statement.number("number", number));
     }
 
-    private static void setParamGroup(Optimizer optimizer, Table.Statement statement) {
+    private static void setGroup(Optimizer optimizer, Table.Statement statement) {
         final int number = (int) statement.number("number", 0);
         optimizer.setGroup(number, numbers(optimizer.group(number), statement));
     }
 
-    private static void paramGroupIs(Optimizer optimizer, Table.Statement statement) {
-        final ParamGroup group = optimizer.group((int) statement.number("number", 0));
+    private static void optimizerGroupIs(Optimizer optimizer, Table.Statement statement) {
+        final OptimizerGroup group = optimizer.group((int) statement.number("number", 0));
         Values.equal("lr", group.learningRate(), statement.number("lr", group.learningRate()));
         Values.equal("beta1", group.beta1(), statement.number("beta1", group.beta1()));
         Values.equal("beta2", group.beta2(), statement.number("beta2", group.beta2()));
@@ -215,21 +215,21 @@ final class Optimizers {
     private static void stateRead(Session session, Table.Statement statement) {
         final Param param = session.find(Param.class, statement.wanted("param"));
         final Optimizer optimizer = session.find(Optimizer.class, statement.name);
-        final int count = (int) statement.number("count", param.ownedCount());
+        final int count = (int) statement.number("count", param.shardCount());
         final ByteBuffer out = session.values.buffer("fill:-1", Dtype.F32, count);
         if (statement.get("count") != null) {
             optimizer.readState(param, stateOf(statement), out.asFloatBuffer());
         } else {
             out.asFloatBuffer().put(optimizer.readState(param, stateOf(statement)));
         }
-        session.values.checkData(statement, out, Dtype.F32, param.ownedOffset());
+        session.values.checkData(statement, out, Dtype.F32, param.shardOffset());
     }
 
     private static void stateWrite(Session session, Table.Statement statement) {
         final Param param = session.find(Param.class, statement.wanted("param"));
-        final int count = (int) statement.number("count", param.ownedCount());
+        final int count = (int) statement.number("count", param.shardCount());
         final double[] values =
-                session.values.of(statement.wanted("with"), count, param.ownedOffset());
+                session.values.of(statement.wanted("with"), count, param.shardOffset());
         final float[] data = new float[count];
         for (int k = 0; k < count; ++k) data[k] = (float) values[k];
         session.find(Optimizer.class, statement.name).writeState(param, stateOf(statement), data);

@@ -24,7 +24,7 @@ final class Params {
                                 : session.group(statement.get("group"))));
                 return true;
             case "param_is": paramIs(session.find(Param.class, name), statement); return true;
-            case "owned": owned(session, statement); return true;
+            case "shard_range": shardRange(session, statement); return true;
             case "unit": unit(session, statement); return true;
             case "unit_is": unitIs(session.find(Unit.class, name), statement); return true;
             case "update":
@@ -54,7 +54,7 @@ final class Params {
     }
 
     private static void paramIs(Param param, Table.Statement statement) {
-        Values.check(param.ownedCount() <= param.count(), "owns more than there is");
+        Values.check(param.shardCount() <= param.count(), "owns more than there is");
         final StringBuilder shape = new StringBuilder();
         for (long size : param.shape()) shape.append(shape.length() > 0 ? "x" : "").append(size);
         expect(statement, "shape", shape.length() == 0 ? "scalar" : shape);
@@ -64,10 +64,10 @@ final class Params {
         expect(statement, "name", param.name());
     }
 
-    private static void owned(Session session, Table.Statement statement) {
+    private static void shardRange(Session session, Table.Statement statement) {
         final Param param = session.find(Param.class, statement.name);
-        Values.check(param.ownedOffset() + param.ownedCount() <= param.count(), "beyond the end");
-        final float[] total = {param.ownedCount()};
+        Values.check(param.shardOffset() + param.shardCount() <= param.count(), "beyond the end");
+        final float[] total = {param.shardCount()};
         session.context().world().allReduce(total, ReduceOp.SUM);
         final int copies = "1".equals(statement.get("all")) ? session.world : 1;
         Values.equal("what all ranks own", (long) total[0], copies * param.count());

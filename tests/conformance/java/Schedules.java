@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 import java.time.Duration;
-import org.meron.GatherPlace;
+import org.meron.Tier;
 import org.meron.Param;
 import org.meron.Schedule;
 import org.meron.ScheduleOptions;
@@ -14,7 +14,7 @@ final class Schedules {
     static boolean execute(Session session, Table.Statement statement) {
         switch (statement.operation) {
             case "schedule": schedule(session, statement); return true;
-            case "pass": found(session, statement).begin((int) statement.number("kind", 0));
+            case "pass": found(session, statement).startPass((int) statement.number("kind", 0));
                 return true;
             case "enter": enter(session, statement); return true;
             case "leave": found(session, statement).leave(index(statement)); return true;
@@ -50,7 +50,7 @@ final class Schedules {
         if (statement.get("persist_total") != null) {
             options.persistTotalElements((long) statement.number("persist_total", 0));
         }
-        if ("device".equals(statement.get("place"))) options.place(GatherPlace.DEVICE);
+        if ("device".equals(statement.get("tier"))) options.tier(Tier.DEVICE);
         session.keep(statement.name,
                 session.context().schedule(options, session.units(statement)));
     }

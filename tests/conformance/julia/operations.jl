@@ -182,7 +182,7 @@ operation("predicted") do session, statement
         gathers_per_micro_batch = whole(statement, "gathers", 2))
     steps = whole(statement, "steps", 1)
     expected = [name => value * (name in GROWING ? steps : 1) for
-                (name, value) in pairs(prediction) if name != :second_copy_bytes] # within the peak
+                (name, value) in pairs(prediction) if name != :secondary_partition_bytes] # within the peak
     if session.setup.transport == "custom" # messages have memory of their own
         filter!(entry -> entry.first != :peak_bytes, expected)
         peak = Meron.stats(context(session)).peak_bytes

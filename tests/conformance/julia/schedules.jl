@@ -9,12 +9,12 @@ operation("schedule") do session, statement
         "reuse" => :max_reuse_elements, "persist" => :persist_elements,
         "persist_total" => :persist_total_elements)
     options = [own => whole(statement, key, 0) for (key, own) in names if has(statement, key)]
-    place = Symbol(get(statement, "place", "host"))
-    keep!(session, statement.name, Schedule(units_of(session, statement); place = place, options...))
+    tier = Symbol(get(statement, "tier", "host"))
+    keep!(session, statement.name, Schedule(units_of(session, statement); tier = tier, options...))
 end
 
 operation("pass") do session, statement
-    begin_pass!(found(session, statement), whole(statement, "kind", 0))
+    start_pass!(found(session, statement), whole(statement, "kind", 0))
 end
 
 operation("enter") do session, statement

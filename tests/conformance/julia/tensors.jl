@@ -23,10 +23,10 @@ operation("param_is") do session, statement
     foreach(((key, value),) -> check_equal(key, value, get(statement, key, value)), found)
 end
 
-operation("owned") do session, statement
+operation("shard_range") do session, statement
     param = find(session, Param, statement.name)
-    check(last(owned(param)) <= length(param), "owns more than there is")
-    total = allreduce!(Float32[length(owned(param))], context(session).world)
+    check(last(shard_range(param)) <= length(param), "owns more than there is")
+    total = allreduce!(Float32[length(shard_range(param))], context(session).world)
     copies = get(statement, "all", "0") == "1" ? session.setup.world : 1
     check_equal("what all ranks own", Int(total[1]), copies * length(param))
 end
@@ -71,7 +71,7 @@ end
 operation("write_view") do session, statement
     param = find(session, Param, wanted(statement, "param"))
     view = part(find(session, Update, statement.name), param)
-    offset = first(owned(param)) - 1
+    offset = first(shard_range(param)) - 1
     if has(statement, "before")
         expected = values_at(session.place, wanted(statement, "before"), length(view), offset)
         check(all(view .== expected), "the view shows other values")
@@ -93,7 +93,7 @@ function begin_gather(session, statement)
         param => fill(eltype(param)(-1), size(param)) for unit in units for param in unit.params
     ] : nothing
     return gather_begin(length(units) == 1 ? units[1] : units; mode = mode, into = into,
-        place = Symbol(get(statement, "place", "device")))
+        tier = Symbol(get(statement, "tier", "device")))
 end
 
 operation("gather") do session, statement
@@ -236,7 +236,7 @@ operation("reduced") do session, statement
     param = find(session, Param, statement.name)
     array = reduced(unit_of(session, param), param)
     check_equal("the dtype", eltype(array), Float32)
-    check_data(session.place, statement, array, first(owned(param)) - 1)
+    check_data(session.place, statement, array, first(shard_range(param)) - 1)
 end
 
 operation("discard") do session, statement
@@ -315,20 +315,20 @@ operation("set_param_steps") do session, statement
         find(session, Optimizer, statement.name), param, whole(statement, "steps", 0))
 end
 
-operation("param_group") do session, statement
+operation("optimizer_group") do session, statement
     params = Param[find(session, Param, name) for name in parts(statement, "params")]
-    made = add_param_group!(
+    made = add_optimizer_group!(
         find(session, Optimizer, statement.name), params; numbers(statement, NUMBERS)...)
     check_equal("the group's number", made, whole(statement, "number", made))
 end
 
-operation("set_param_group") do session, statement
-    set_param_group!(find(session, Optimizer, statement.name), whole(statement, "number", 0);
+operation("set_optimizer_group") do session, statement
+    set_optimizer_group!(find(session, Optimizer, statement.name), whole(statement, "number", 0);
         numbers(statement, NUMBERS)...)
 end
 
-operation("param_group_is") do session, statement
-    group = param_group(find(session, Optimizer, statement.name), whole(statement, "number", 0))
+operation("optimizer_group_is") do session, statement
+    group = optimizer_group(find(session, Optimizer, statement.name), whole(statement, "number", 0))
     for (key, own) in NUMBERS
         check_equal(key, group[own], number(statement, key, group[own]))
     end
@@ -339,7 +339,7 @@ operation("state") do session, statement
     view = state_view(
         find(session, Optimizer, statement.name), param, Symbol(wanted(statement, "state")))
     check_equal("the dtype", eltype(view), Float32)
-    offset = first(owned(param)) - 1
+    offset = first(shard_range(param)) - 1
     if has(statement, "set")
         view .= values_at(session.place, wanted(statement, "set"), length(view), offset)
     else
@@ -359,7 +359,7 @@ operation("state_read") do session, statement
     end
     values = read_state(optimizer, param, name)
     check_equal("the dtype", eltype(values), Float32)
-    check_data(session.place, statement, values, first(owned(param)) - 1)
+    check_data(session.place, statement, values, first(shard_range(param)) - 1)
 end
 
 operation("offload") do session, statement
@@ -374,8 +374,8 @@ end
 
 operation("state_write") do session, statement
     param = find(session, Param, wanted(statement, "param"))
-    count = whole(statement, "count", length(owned(param)))
-    values = values_at(session.place, wanted(statement, "with"), count, first(owned(param)) - 1)
+    count = whole(statement, "count", length(shard_range(param)))
+    values = values_at(session.place, wanted(statement, "with"), count, first(shard_range(param)) - 1)
     write_state!(
         find(session, Optimizer, statement.name), param, Symbol(wanted(statement, "state")), values)
 end

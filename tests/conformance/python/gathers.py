@@ -29,12 +29,12 @@ def destinations(session: Session, statement: Statement) -> dict[meron.Param, Ar
 def gather(session: Session, statement: Statement) -> None:
     into = destinations(session, statement)
     mode = "view" if into is not None else statement.get("mode") or "view"
-    place = statement.get("place") or "device"
+    tier = statement.get("tier") or "device"
     units = session.units(statement)
     if len(units) == 1:
-        session.keep(statement.name, units[0].gather(mode, into, place))
+        session.keep(statement.name, units[0].gather(mode, into, tier))
     else:
-        session.keep(statement.name, session.context().gather(units, mode, into, place))
+        session.keep(statement.name, session.context().gather(units, mode, into, tier))
 
 
 @operation
@@ -42,7 +42,7 @@ def gather_begin(session: Session, statement: Statement) -> None:
     into = destinations(session, statement)
     mode = "view" if into is not None else statement.get("mode") or "view"
     (unit,) = session.units(statement)
-    session.keep(statement.name, unit.gather_begin(mode, into, statement.get("place") or "device"))
+    session.keep(statement.name, unit.gather_begin(mode, into, statement.get("tier") or "device"))
 
 
 @operation

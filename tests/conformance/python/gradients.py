@@ -87,7 +87,7 @@ def reduced(session: Session, statement: Statement) -> None:
     param = session.find(meron.Param, statement.name)
     array = session.unit_of(param).reduced(param)
     check_equal("the dtype", array.dtype, np.dtype(np.float32))
-    session.place.check_data(statement, array, param.owned.start)
+    session.place.check_data(statement, array, param.shard_range.start)
 
 
 @operation

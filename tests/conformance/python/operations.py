@@ -245,7 +245,9 @@ def predicted(session: Session, statement: Statement) -> None:
             int(number(statement, "micro_batches", 1)), int(number(statement, "gathers", 2))
         )
     )
-    del prediction["second_copy_bytes"]  # within the peak, and otherwise not counted by itself
+    del prediction[
+        "secondary_partition_bytes"
+    ]  # within the peak, and otherwise not counted by itself
     steps = int(number(statement, "steps", 1))
     times = {name: steps if name in GROWING else 1 for name in prediction}
     expected = {name: value * times[name] for name, value in prediction.items()}

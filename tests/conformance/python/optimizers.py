@@ -21,11 +21,11 @@ ADAM = {**COMMON, "epsilon": "eps", "beta1": "betas", "beta2": "betas"}
 SGD = {"beta1": "momentum", "dampening": "dampening", "nesterov": "nesterov"}
 GROUP = {"lr": "lr", "epsilon": "eps", "weight_decay": "weight_decay", "lr_decay": "lr_decay"}
 RULES: dict[str, tuple[int, dict[str, str]]] = {
-    "adamw": (lib.MERON_ADAMW, ADAM),
-    "adam": (lib.MERON_ADAM, ADAM),
-    "adagrad": (lib.MERON_ADAGRAD, {**COMMON, "epsilon": "eps", "lr_decay": "lr_decay"}),
-    "lion": (lib.MERON_LION, {**COMMON, "beta1": "betas", "beta2": "betas"}),
-    "sgd": (lib.MERON_SGD, {**COMMON, **SGD}),
+    "adamw": (lib.MERON_OPTIMIZER_ADAMW, ADAM),
+    "adam": (lib.MERON_OPTIMIZER_ADAM, ADAM),
+    "adagrad": (lib.MERON_OPTIMIZER_ADAGRAD, {**COMMON, "epsilon": "eps", "lr_decay": "lr_decay"}),
+    "lion": (lib.MERON_OPTIMIZER_LION, {**COMMON, "beta1": "betas", "beta2": "betas"}),
+    "sgd": (lib.MERON_OPTIMIZER_SGD, {**COMMON, **SGD}),
 }
 
 
@@ -113,16 +113,16 @@ def set_param_steps(session: Session, statement: Statement) -> None:
 
 
 @operation
-def param_group(session: Session, statement: Statement) -> None:
+def optimizer_group(session: Session, statement: Statement) -> None:
     optimizer = session.find(meron.Optimizer, statement.name)
     params = [session.find(meron.Param, name) for name in statement.list("params")]
-    number = optimizer.add_param_group(params, **group_numbers(optimizer, 0, statement))
+    number = optimizer.add_group(params, **group_numbers(optimizer, 0, statement))
     expected = statement.get("number")
     check_equal("the group's number", number, number if expected is None else int(expected))
 
 
 @operation
-def set_param_group(session: Session, statement: Statement) -> None:
+def set_optimizer_group(session: Session, statement: Statement) -> None:
     optimizer = session.find(meron.Optimizer, statement.name)
     number = int(wanted(statement, "number"))
     optimizer.set_group(number, **group_numbers(optimizer, number, statement))
@@ -141,7 +141,7 @@ def group_numbers(optimizer: meron.Optimizer, number: int, statement: Statement)
 
 
 @operation
-def param_group_is(session: Session, statement: Statement) -> None:
+def optimizer_group_is(session: Session, statement: Statement) -> None:
     group = session.find(meron.Optimizer, statement.name).group(int(wanted(statement, "number")))
     found = {
         "lr": group.lr,
@@ -163,9 +163,9 @@ def state(session: Session, statement: Statement) -> None:
     check_equal("the dtype", view.dtype, np.dtype(np.float32))
     text = statement.get("set")
     if text is None:
-        session.place.check_data(statement, view, param.owned.start)
+        session.place.check_data(statement, view, param.shard_range.start)
     else:
-        session.place.assign(view, text, param.dtype, param.owned.start)
+        session.place.assign(view, text, param.dtype, param.shard_range.start)
 
 
 @operation
@@ -181,7 +181,7 @@ def state_read(session: Session, statement: Statement) -> None:
         return
     array = optimizer.read_state(param, name)
     check_equal("the dtype", array.dtype, np.dtype(np.float32))
-    session.place.check_data(statement, array, param.owned.start)
+    session.place.check_data(statement, array, param.shard_range.start)
 
 
 @operation
@@ -197,7 +197,7 @@ def reload(session: Session, statement: Statement) -> None:
 @operation
 def state_write(session: Session, statement: Statement) -> None:
     param = session.find(meron.Param, statement.get("param"))
-    count = int(statement.get("count") or len(param.owned))
-    values = session.place.values(wanted(statement, "with"), count, param.owned.start)
+    count = int(statement.get("count") or len(param.shard_range))
+    values = session.place.values(wanted(statement, "with"), count, param.shard_range.start)
     optimizer = session.find(meron.Optimizer, statement.name)
     optimizer.write_state(param, wanted(statement, "state"), values)

@@ -29,7 +29,7 @@ def param(session: Session, statement: Statement) -> None:
 @operation
 def param_is(session: Session, statement: Statement) -> None:
     param = session.find(meron.Param, statement.name)
-    _ = param.owned  # asks the library, which says whether the param is still there
+    _ = param.shard_range  # asks the library, which says whether the param is still there
     found = {
         "shape": "x".join(map(str, param.shape)) or "scalar",
         "dtype": param.dtype,
@@ -42,10 +42,10 @@ def param_is(session: Session, statement: Statement) -> None:
 
 
 @operation
-def owned(session: Session, statement: Statement) -> None:
+def shard_range(session: Session, statement: Statement) -> None:
     param = session.find(meron.Param, statement.name)
-    check(param.owned.stop <= param.size, "owns more than there is")
-    total = session.context().world.all_reduce(np.array([len(param.owned)], np.float32))
+    check(param.shard_range.stop <= param.size, "owns more than there is")
+    total = session.context().world.all_reduce(np.array([len(param.shard_range)], np.float32))
     copies = session.setup.world if statement.get("all") == "1" else 1
     check_equal("what all ranks own", int(total[0]), copies * param.size)
 
@@ -100,9 +100,9 @@ def write_view(session: Session, statement: Statement) -> None:
     before = statement.get("before")
     if before is not None:
         found = meron.to_float32(view)
-        expected = session.place.values(before, view.size, param.owned.start)
+        expected = session.place.values(before, view.size, param.shard_range.start)
         check(np.array_equal(found, expected), "the view shows other values")
-    session.place.assign(view, wanted(statement, "with"), param.dtype, param.owned.start)
+    session.place.assign(view, wanted(statement, "with"), param.dtype, param.shard_range.start)
 
 
 @operation

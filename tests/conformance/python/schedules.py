@@ -41,14 +41,14 @@ def schedule(session: Session, statement: Statement) -> None:
         for key, own in LIMITS.items()
         if statement.get(key) is not None
     }
-    place = statement.get("place") or "host"
+    tier = statement.get("tier") or "host"
     units = session.units(statement)
-    session.keep(statement.name, session.context().schedule(units, place=place, **limits))
+    session.keep(statement.name, session.context().schedule(units, tier=tier, **limits))
 
 
 @operation
 def pass_(session: Session, statement: Statement) -> None:
-    found(session, statement).begin(int(number(statement, "kind", 0)))
+    found(session, statement).start_pass(int(number(statement, "kind", 0)))
 
 
 @operation

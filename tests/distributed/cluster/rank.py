@@ -30,7 +30,7 @@ STEPS = 3
 
 def received(context: meron.Context) -> tuple[int, int]:
     stats = context.stats()
-    return stats.far_gather_bytes, stats.far_reduce_bytes
+    return stats.inter_node_gather_bytes, stats.inter_node_reduce_bytes
 
 
 def step(
@@ -69,16 +69,16 @@ def main() -> None:
                 for param in unit.params:
                     update.write(param, random.standard_normal(param.shape).astype(np.float32))
         optimizer = context.adamw(units, lr=1e-3)
-        far = []
+        inter_node = []
         seen = hashlib.sha256()
         for number in range(STEPS):
-            far.append(step(context, units, seen, 100 * number + context.rank))
+            inter_node.append(step(context, units, seen, 100 * number + context.rank))
             optimizer.step()
         predicted = context.predict()
         result = {
-            "far": far,
-            "gather": predicted.far_gather_bytes,
-            "reduce": predicted.far_reduce_bytes,
+            "inter_node": inter_node,
+            "gather": predicted.inter_node_gather_bytes,
+            "reduce": predicted.inter_node_reduce_bytes,
             "seen": seen.hexdigest(),
         }
         Path(f"{path}.{context.rank}").write_text(json.dumps(result), encoding="utf-8")

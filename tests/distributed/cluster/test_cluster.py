@@ -86,14 +86,14 @@ def count(pair: hosts.Hosts, path: Path, plan: str) -> list[dict[str, Any]]:
     after = pair.traffic()
     ranks = [json.loads(Path(f"{path}.{rank}").read_text()) for rank in range(4)]
     for host, members in (("A", ranks[:2]), ("B", ranks[2:])):
-        counted = sum(sum(step.values()) for rank in members for step in rank["far"])
+        counted = sum(sum(step.values()) for rank in members for step in rank["inter_node"])
         assert (after[host] - before[host]).received_bytes >= counted
     return ranks
 
 
 def sent(ranks: list[dict[str, Any]]) -> int:
     """Bytes over the link in one step, both ways."""
-    return sum(sum(rank["far"][-1].values()) for rank in ranks)
+    return sum(sum(rank["inter_node"][-1].values()) for rank in ranks)
 
 
 def test_every_byte_over_the_link_is_the_plans(pair: hosts.Hosts, tmp_path: Path) -> None:
@@ -102,13 +102,15 @@ def test_every_byte_over_the_link_is_the_plans(pair: hosts.Hosts, tmp_path: Path
         ranks = count(pair, tmp_path / plan, plan)
         counted[plan] = ranks
         for rank in ranks:
-            for step in rank["far"]:
+            for step in rank["inter_node"]:
                 assert step["forward"] + step["backward"] == rank["gather"], plan
                 assert step["reduce"] == rank["reduce"], plan
         assert len({rank["seen"] for rank in ranks}) == 1, "ranks see different values"
     for plan in ("hpz(2)", "zeropp(2)", "mics(2)"):
-        assert all(step["backward"] == 0 for rank in counted[plan] for step in rank["far"]), plan
-    assert all(step["forward"] == 0 for rank in counted["mics(2)"] for step in rank["far"])
+        assert all(
+            step["backward"] == 0 for rank in counted[plan] for step in rank["inter_node"]
+        ), plan
+    assert all(step["forward"] == 0 for rank in counted["mics(2)"] for step in rank["inter_node"])
     # Three times the model in 16 bits; half of it is on the other host. The best system without
     # codecs sends this much, and plain zero3 sends no less.
     model = 2 * (1009 * 67 + 129 * 257 + 257 + 1 + 3 + 513 * 511 + 511 + 1 + 67 * 1013 + 1013)

@@ -47,16 +47,17 @@ class SteppedSession : public Session {
     MUST(meron_update_publish, update);
     for (size_t p = 0; p < params.size(); ++p) {
       const meron_param_info owned = info(p);
-      for (const meron_optimizer_state state : {MERON_STATE_EXP_AVG, MERON_STATE_EXP_AVG_SQ}) {
-        const auto part = contents(step, p, state, owned.owned_offset, owned.owned_count);
+      for (const meron_optimizer_state state :
+           {MERON_OPTIMIZER_STATE_EXP_AVG, MERON_OPTIMIZER_STATE_EXP_AVG_SQ}) {
+        const auto part = contents(step, p, state, owned.shard_offset, owned.shard_count);
         MUST(meron_optimizer_write_state, optimizer, params[p], state, part.data(),
-             owned.owned_count);
+             owned.shard_count);
       }
     }
     MUST(meron_optimizer_set_steps, optimizer, 10 * step);
-    meron_param_group group = MERON_PARAM_GROUP_INIT;
+    meron_optimizer_group group = MERON_OPTIMIZER_GROUP_INIT;
     group.learning_rate = rate_of(step);
-    MUST(meron_optimizer_set_param_group, optimizer, 0, &group);
+    MUST(meron_optimizer_set_group, optimizer, 0, &group);
   }
 
   void save(const std::string& folder, const std::string& name, uint64_t step, uint64_t keep = 0,
@@ -91,7 +92,7 @@ class SteppedSession : public Session {
     about.struct_size = sizeof about;
     MUST(meron_checkpoint_get_info, &about, loaded);
     const char* text = nullptr;
-    MUST(meron_checkpoint_text, &text, loaded, MERON_CHECKPOINT_EXTRA);
+    MUST(meron_checkpoint_text, &text, loaded, MERON_CHECKPOINT_TEXT_EXTRA);
     extra_ = text;
     MUST(meron_checkpoint_release, loaded);
     return about.step;
@@ -104,20 +105,21 @@ class SteppedSession : public Session {
     about.struct_size = sizeof about;
     MUST(meron_optimizer_get_info, &about, optimizer);
     if (about.steps != 10 * step) return "the optimizer's count of steps";
-    meron_param_group group = MERON_PARAM_GROUP_INIT;
-    MUST(meron_optimizer_get_param_group, &group, optimizer, 0u);
-    meron_param_group expected = MERON_PARAM_GROUP_INIT;
+    meron_optimizer_group group = MERON_OPTIMIZER_GROUP_INIT;
+    MUST(meron_optimizer_get_group, &group, optimizer, 0u);
+    meron_optimizer_group expected = MERON_OPTIMIZER_GROUP_INIT;
     expected.learning_rate = rate_of(step);
     if (std::memcmp(&group, &expected, sizeof group) != 0) return "the optimizer's numbers";
     for (size_t p = 0; p < params.size(); ++p) {
       const meron_param_info owned = info(p);
-      std::vector<float> part(owned.owned_count + 1);
+      std::vector<float> part(owned.shard_count + 1);
       for (const meron_optimizer_state state :
-           {MERON_STATE_MASTER, MERON_STATE_EXP_AVG, MERON_STATE_EXP_AVG_SQ}) {
-        MUST(meron_optimizer_read_state, part.data(), owned.owned_count, optimizer, params[p],
+           {MERON_OPTIMIZER_STATE_MASTER, MERON_OPTIMIZER_STATE_EXP_AVG,
+            MERON_OPTIMIZER_STATE_EXP_AVG_SQ}) {
+        MUST(meron_optimizer_read_state, part.data(), owned.shard_count, optimizer, params[p],
              state);
-        const auto right = contents(step, p, state, owned.owned_offset, owned.owned_count);
-        if (std::memcmp(part.data(), right.data(), owned.owned_count * sizeof(float)) != 0) {
+        const auto right = contents(step, p, state, owned.shard_offset, owned.shard_count);
+        if (std::memcmp(part.data(), right.data(), owned.shard_count * sizeof(float)) != 0) {
           return "state " + std::to_string(state) + " of " + names_[p];
         }
       }

@@ -10,6 +10,7 @@
 #include <random>
 
 #include "checkpoint/piece_name.h"
+#include "plan/plan_json.h"
 #include "some_manifest.h"
 #include "tests/distributed/sanitized.h"
 
@@ -125,6 +126,19 @@ TEST(Manifest, ObjectsOfTheCallerKeepTheirSpelling) {
   expect_refused(object_text(nested(7), "extra"), MERON_E_PARSE, "nested more than 7 deep");
   manifest.extra = nested(6);
   EXPECT_TRUE(parse_manifest(to_json(manifest)).ok());
+}
+
+TEST(Manifest, APlanWithTheFormerKeyOfTheSecondaryPartitionIsReadable) {
+  Manifest manifest = some_manifest();
+  manifest.origin.plan = R"({"preset":"zero3","mesh":{"shard":2},)"
+                         R"("param":{"sharding":"replica x shard","second_copy":"shard"},)"
+                         R"("gradient":{"sharding":"replica x shard"},)"
+                         R"("optimizer":{"sharding":"replica x shard"}})";
+  const Result<Manifest> read = parse_manifest(to_json(manifest));
+  ASSERT_TRUE(read.ok()) << error_text(read);
+  const Result<Plan> plan = parse_plan(read->origin.plan);
+  ASSERT_TRUE(plan.ok()) << plan.error().info().what;
+  EXPECT_EQ(*plan, *preset("hpz(2)"));
 }
 
 // A value of the manifest's text, another in its place, and the error of that.

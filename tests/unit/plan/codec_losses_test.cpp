@@ -45,7 +45,7 @@ TEST(CodecLosses, Int4ParametersNeedDifferences) {
 // On a device there are no differences.
 TEST(CodecLosses, TheAdviceFitsTheTier) {
   const auto losses = losses_of(R"j({"preset": "hpz(2)",
-      "param": {"tier": "device", "second_copy": "none", "codec": "int4"}})j");
+      "param": {"tier": "device", "secondary_partition": "none", "codec": "int4"}})j");
   ASSERT_EQ(losses.size(), 1u);
   EXPECT_EQ(losses[0].find("\"difference\": true"), std::string::npos) << losses[0];
   EXPECT_NE(losses[0].find("int8"), std::string::npos) << losses[0];

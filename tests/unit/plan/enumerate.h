@@ -171,11 +171,11 @@ class Enumerator {
       shards += shard(owner);
       shards_wire += replicas_ == 1 ? param_wire(shard(owner)) : shard(owner) * size_;
     }
-    if (plan_.param.second_copy) memory.secondary_partition += sub_shards * size_;
+    if (plan_.param.secondary_partition) memory.secondary_partition += sub_shards * size_;
     for (uint32_t gather = 0; gather < load_.micro_batches * load_.gathers_per_micro_batch;
          ++gather) {
       // Frozen ones were staged by the first gather of the run.
-      const bool valid = plan_.param.second_copy && (frozen_ || gather > 0);
+      const bool valid = plan_.param.secondary_partition && (frozen_ || gather > 0);
       links.gather_mapped += (n_ - own - sub_shards - shards) * size_;
       links.gather_copied += (valid ? shards : shards + sub_shards) * size_;
       links.remote_gather += valid ? shards_wire : shards_wire + sub_shards_wire;

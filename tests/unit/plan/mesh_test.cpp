@@ -48,12 +48,12 @@ TEST(MeshPreset, AreTheTablesThatTheirPapersHave) {
   EXPECT_EQ(mics.param.sharding, kShard);
   EXPECT_EQ(mics.gradient.sharding, kShard);
   EXPECT_EQ(mics.optimizer.sharding, kShard);
-  EXPECT_FALSE(mics.param.second_copy);
+  EXPECT_FALSE(mics.param.secondary_partition);
   const Plan hpz = *preset("hpz(4)");
   EXPECT_EQ(hpz.param.sharding, kWorld);
   EXPECT_EQ(hpz.gradient.sharding, kWorld);
   EXPECT_EQ(hpz.optimizer.sharding, kWorld);
-  EXPECT_TRUE(hpz.param.second_copy);
+  EXPECT_TRUE(hpz.param.secondary_partition);
   EXPECT_EQ(hpz.param.codec, Codec{});
   Plan zeropp = *preset("zeropp(4)");
   EXPECT_EQ(zeropp.param.codec, (Codec{.kind = CodecKind::int8}));
@@ -128,15 +128,15 @@ TEST(CheckMesh, NothingIsCutFinerThanTheOptimizer) {
   EXPECT_EQ(sound, 4 + 9);
 }
 
-TEST(CheckMesh, ASecondCopyIsOfWhatIsCutOverReplicas) {
+TEST(CheckMesh, ASecondaryPartitionIsOfWhatIsCutOverReplicas) {
   for (const Sharding param : {kNone, kShard}) {
     Plan plan = of(param, kShard, kWorld, 2);
-    plan.param.second_copy = true;
-    expect_error(validate(plan), MERON_E_ARGUMENT,
-                 "second_copy (the secondary partition of hpZ) needs", "or leave second_copy out");
+    plan.param.secondary_partition = true;
+    expect_error(validate(plan), MERON_E_ARGUMENT, "secondary_partition (of hpZ) needs",
+                 "or leave secondary_partition out");
   }
   Plan plan = of(kWorld, kShard, kWorld, 2);
-  plan.param.second_copy = true;
+  plan.param.secondary_partition = true;
   EXPECT_TRUE(validate(plan).ok());
 }
 
@@ -224,7 +224,7 @@ TEST(MeshPlans, DifferencesNeedValuesThatStay) {
   Plan plan = *preset("hpz(2)");
   plan.param.codec = {.kind = CodecKind::int4, .difference = true};
   EXPECT_TRUE(validate(plan).ok());
-  plan.param.second_copy = false;
+  plan.param.secondary_partition = false;
   expect_error(validate(plan), MERON_E_ARGUMENT,
                "a difference needs the values before, which this plan drops after each gather",
                "or the sharding of param to \"shard\", or leave difference out");

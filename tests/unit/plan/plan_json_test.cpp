@@ -35,7 +35,7 @@ Plan random_plan(std::mt19937& random) {
     plan.param.sharding = sharding();
     const uint32_t sizes[] = {Mesh::kAll, Mesh::kNode, 1, 65536};
     plan.mesh.shard = sizes[pick(4)];
-    plan.param.second_copy = pick(2) == 1;
+    plan.param.secondary_partition = pick(2) == 1;
     plan.param.frozen_int8 = pick(2) == 1;
     if (pick(2) == 1) plan.param.codec = codec();
     if (pick(2) == 1) plan.gradient.codec = codec();
@@ -94,7 +94,7 @@ TEST(PlanJson, TextOfAPreset) {
             R"({"name":"zero2",)"
             R"("mesh":{"shard":"all"},)"
             R"("param":{"sharding":"none","tier":"host","dtype":"registered",)"
-            R"("frozen":"registered","second_copy":"none","codec":"none"},)"
+            R"("frozen":"registered","secondary_partition":"none","codec":"none"},)"
             R"("gradient":{"sharding":"shard","tier":"host","dtype":"auto","codec":"none"},)"
             R"("optimizer":{"sharding":"shard","tier":"host","dtype":"f32"},)"
             R"("gradient_buckets":2})");

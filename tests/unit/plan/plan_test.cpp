@@ -136,7 +136,7 @@ TEST(PlanTest, RefusesParametersOnNvmeThatContradictTheRest) {
         plan.param.tier = Tier::nvme;
         plan.nvme.path = "/local";
       },
-      "second_copy (the secondary partition of hpZ) keeps parameters in memory", "second_copy");
+      "secondary_partition (of hpZ) keeps parameters in memory", "secondary_partition");
   refused(
       [](Plan& plan) {
         plan.mesh.shard = 2;

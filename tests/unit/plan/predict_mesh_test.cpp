@@ -97,7 +97,8 @@ TEST_P(EveryPlan, CostsWhatCountingGives) {
         plan.param.codec = param;
         plan.gradient.codec = gradient;
         plan.gradient.codec.feedback = gradient.blocked() && random() % 2 == 0;
-        plan.param.second_copy = plan.param.sharding == Sharding::world && random() % 2 == 0;
+        plan.param.secondary_partition =
+            plan.param.sharding == Sharding::world && random() % 2 == 0;
         plan.param.codec.difference = param.blocked() && random() % 2 == 0;
         if (!validate(plan).ok()) plan.param.codec.difference = false;
         plan.param.frozen_int8 = random() % 2 == 0;
@@ -209,7 +210,7 @@ TEST(PredictMeshByHand, ANodeBringsInEachByteOnce) {
   }
 }
 
-TEST(PredictMeshByHand, OnOneNodeNothingIsFar) {
+TEST(PredictMeshByHand, OnOneNodeNothingIsInterNode) {
   for (const std::string_view name : {"zero3", "mics(2)", "hpz(2)", "zeropp(2)"}) {
     for (const uint32_t node : {0u, 4u, 100u}) {
       const Result<Prediction> got =
@@ -295,11 +296,11 @@ TEST(PredictMeshPrint, JsonHasWhatGoesBetweenNodes) {
   EXPECT_EQ(json["workload"]["ranks_per_node"], 2);
   for (size_t r = 0; r < 4; ++r) {
     const auto& memory = json["ranks"][r]["memory"]["host"];
-    const auto& far = json["ranks"][r]["links"]["between_nodes"];
-    EXPECT_EQ(memory["second_copy"]["bytes"], got->ranks[r].memory.secondary_partition);
+    const auto& inter_node = json["ranks"][r]["links"]["between_nodes"];
+    EXPECT_EQ(memory["secondary_partition"]["bytes"], got->ranks[r].memory.secondary_partition);
     EXPECT_EQ(memory["feedback"]["bytes"], got->ranks[r].memory.feedback);
-    EXPECT_EQ(far["gather"]["bytes"], got->ranks[r].links.remote_gather);
-    EXPECT_EQ(far["reduce"]["bytes"], got->ranks[r].links.remote_reduce);
+    EXPECT_EQ(inter_node["gather"]["bytes"], got->ranks[r].links.remote_gather);
+    EXPECT_EQ(inter_node["reduce"]["bytes"], got->ranks[r].links.remote_reduce);
   }
   const auto alone = nlohmann::json::parse(to_json(*predict(*preset("zero3"), {}, {.ranks = 3})));
   EXPECT_EQ(alone["workload"]["ranks_per_node"], 3);

@@ -79,17 +79,18 @@ TEST(EstimateByHand, Mics) {
 }
 
 // Parameters come from the other node once for both gathers.
-TEST(EstimateByHand, SecondCopiesSaveTheSecondGather) {
+TEST(EstimateByHand, SecondaryPartitionsSaveTheSecondGather) {
   const Estimate by_nodes =
-      of(R"({"preset": "hpz", "param": {"second_copy": "none"}})", two_by_two());
+      of(R"({"preset": "hpz", "param": {"secondary_partition": "none"}})", two_by_two());
   const Estimate hpz = of("hpz", two_by_two());
   EXPECT_EQ(by_nodes.between.bytes - hpz.between.bytes, 2 * kMiB);
   EXPECT_EQ(by_nodes.between.messages - hpz.between.messages, 1u);
   EXPECT_EQ(hpz.memory.states - by_nodes.memory.states, kMiB);
 }
 
-// Each rank has the other three's parts refreshed once: one from its own node, two from far.
-TEST(EstimateByHand, RefreshOfWholeParametersIsNearAndFar) {
+// Each rank has the other three's parts refreshed once: one from its own node, two from other
+// nodes.
+TEST(EstimateByHand, RefreshOfParametersIsWithinAndBetweenNodes) {
   const Estimate got = of("zero1", two_by_two());
   EXPECT_EQ(got.between.bytes, 2 * (2 * kMiB / 2 + 2 * kMiB));
   EXPECT_EQ(got.inside.bytes, 2 * kMiB + kMiB);

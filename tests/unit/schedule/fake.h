@@ -90,7 +90,7 @@ struct Trainer {
   }
   std::string pass(const std::string& units, size_t kind = 0, uint64_t compute = 0) {
     gatherer.log.clear();
-    EXPECT_TRUE(schedule.begin(kind).ok());
+    EXPECT_TRUE(schedule.start_pass(kind).ok());
     run(units, compute);
     return gatherer.log;
   }

@@ -11,7 +11,7 @@ meron_status code_of(const Status& status) {
 
 TEST(UsesTest, AUnitIsHeldUntilItWasLeftAsOftenAsEntered) {
   Trainer trainer({10});
-  ASSERT_TRUE(trainer.schedule.begin(0).ok());
+  ASSERT_TRUE(trainer.schedule.start_pass(0).ok());
   trainer.enter(0);
   trainer.enter(0);
   trainer.leave(0);
@@ -35,7 +35,7 @@ TEST(UsesTest, LeavingWhatIsNotEnteredIsAnErrorThatNamesIt) {
 TEST(UsesTest, BeginAndDropNameWhatIsEntered) {
   Trainer trainer({1, 1, 1, 1, 1, 1});
   for (const size_t unit : {1, 2, 3, 4, 5}) trainer.enter(unit);
-  const Status begun = trainer.schedule.begin(0), dropped = trainer.schedule.drop();
+  const Status begun = trainer.schedule.start_pass(0), dropped = trainer.schedule.drop();
   for (const Status& status : {begun, dropped}) {
     ASSERT_EQ(MERON_E_STATE, code_of(status));
     EXPECT_EQ("'b', 'c', 'd', 'e' and 1 more are still entered", status.error().info().what);
@@ -60,7 +60,7 @@ TEST(UsesTest, ResetForgetsUsesAndPassButNotTheOrder) {
   options.prefetch_elements = 2;
   Trainer trainer({1, 1, 1}, options);
   trainer.pass("abc");
-  ASSERT_TRUE(trainer.schedule.begin(0).ok());
+  ASSERT_TRUE(trainer.schedule.start_pass(0).ok());
   trainer.enter(0);
   trainer.gatherer.log.clear();
   ASSERT_TRUE(trainer.schedule.reset().ok());
@@ -72,7 +72,7 @@ TEST(UsesTest, ResetForgetsUsesAndPassButNotTheOrder) {
 
 TEST(UsesTest, AGatherThatCannotBeginLeavesNoTrace) {
   Trainer trainer({1, 1});
-  ASSERT_TRUE(trainer.schedule.begin(0).ok());
+  ASSERT_TRUE(trainer.schedule.start_pass(0).ok());
   trainer.gatherer.refused = 1;
   EXPECT_FALSE(trainer.schedule.enter(1).ok());
   EXPECT_FALSE(trainer.schedule.entered(1));
@@ -86,7 +86,7 @@ TEST(UsesTest, AUseThatWasNotEnteredGoesOnWhenItIsTriedAgain) {
   options.prefetch_elements = 1;
   Trainer trainer({1, 1}, options, 5);
   for (int pass = 0; pass < 2; ++pass) {
-    ASSERT_TRUE(trainer.schedule.begin(0).ok());
+    ASSERT_TRUE(trainer.schedule.start_pass(0).ok());
     for (int attempt = 0; attempt < 3; ++attempt) {
       auto full = trainer.schedule.enter(0);
       ASSERT_TRUE(full.ok());
@@ -111,7 +111,7 @@ TEST(UsesTest, AUseThatIsTriedAgainBeginsNothingMoreAhead) {
     Trainer trainer({1, 1, 1, 1}, options, 5);
     trainer.pass("ba");
     trainer.pass("bac");
-    EXPECT_TRUE(trainer.schedule.begin(0).ok());
+    EXPECT_TRUE(trainer.schedule.start_pass(0).ok());
     trainer.gatherer.log.clear();
     trainer.enter(1);
     if (times_out) {
@@ -147,7 +147,7 @@ TEST(UsesTest, AGatherAheadThatFailsIsToldAtItsUse) {
   options.prefetch_elements = 10;
   Trainer trainer({1, 1}, options, 1);
   trainer.pass("ab");
-  ASSERT_TRUE(trainer.schedule.begin(0).ok());
+  ASSERT_TRUE(trainer.schedule.start_pass(0).ok());
   trainer.gatherer.failed = 1;
   trainer.use("a");
   const auto entered = trainer.schedule.enter(1);
@@ -161,7 +161,7 @@ TEST(UsesTest, AGatherAheadThatCannotBeginEndsTheEnter) {
   options.prefetch_elements = 10;
   Trainer trainer({1, 1}, options);
   trainer.pass("ab");
-  ASSERT_TRUE(trainer.schedule.begin(0).ok());
+  ASSERT_TRUE(trainer.schedule.start_pass(0).ok());
   trainer.gatherer.refused = 1;
   EXPECT_FALSE(trainer.schedule.enter(0).ok());
   EXPECT_FALSE(trainer.schedule.entered(0));

@@ -47,7 +47,7 @@ def init_of(value: ValueType) -> str:
 
 def hidden_of(value: ValueType) -> list[str]:
     """Fields that the library gives in one call and reads in another: not a program's to set."""
-    return ["defaults_of"] if value.of == "meron_param_group" else []
+    return ["defaults_of"] if value.of == "meron_optimizer_group" else []
 
 
 def enum_names(api: Api, language: str) -> dict[str, str]:
@@ -155,7 +155,7 @@ def rust_struct(api: Api, value: ValueType, enums: dict[str, str]) -> str:
         f"    pub(crate) fn raw(&self) -> sys::{value.of} {{\n        sys::{value.of} {{\n{raw}"
         f"            ..sys::{init}\n        }}\n    }}\n}}\n"
     )
-    if value.of == "meron_param_group":
+    if value.of == "meron_optimizer_group":
         text += "\n" + rust_of(value, name, enums)
     return text
 

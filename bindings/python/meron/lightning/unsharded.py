@@ -60,7 +60,7 @@ def full_states(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     for index, state in packed["state"].items():
         if index in places:
             unit, i = places[index]
-            size = len(unit.owned(i))
+            size = len(unit.shard_range(i))
             packed["state"][index] = {
                 key: whole_of(unit, i, value.float()).to(value.dtype)
                 if isinstance(value, torch.Tensor) and value.dim() and value.numel() == size
@@ -141,9 +141,9 @@ def take_full_states(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any])
         return
     states: dict[torch.Tensor, dict[str, Any]] = {}
     for part, index, unit, i in saved_places(optimizer, saved):
-        owned = unit.owned(i)
+        shard_range = unit.shard_range(i)
         states[part] = {
-            key: value.reshape(-1)[owned.start : owned.stop].clone()
+            key: value.reshape(-1)[shard_range.start : shard_range.stop].clone()
             if isinstance(value, torch.Tensor) and value.dim()
             else value
             for key, value in saved["state"].get(index, {}).items()

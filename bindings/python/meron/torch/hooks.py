@@ -105,7 +105,7 @@ class Scope:
                     passes.recompute(self.units)
             elif not active:
                 refuse_tracing(self.module)
-                passes.begin_pass(self.module)
+                passes.start_pass(self.module)
             passes.clock = clock = passes.clock + 1
             use = Use(self, clock)
             active.append(use)

@@ -159,7 +159,7 @@ class Passes:
 
     # ---- Forwards ------------------------------------------------------------------------------
 
-    def begin_pass(self, root: torch.nn.Module) -> None:
+    def start_pass(self, root: torch.nn.Module) -> None:
         """A root module's forward begins, outside of any backward."""
         self.sharding.finish_step()
         self.recover_if_stale()

@@ -156,8 +156,8 @@ class Loading:
             wrong = f"is of {value.dtype}, and the param of {handle.dtype}"
         elif hasattr(value, "full_tensor"):
             wrong = "is a DTensor: pass value.full_tensor()"
-        elif isinstance(value, FlatShard) and value.own() != unit.owned(i):
-            wrong = f"has the elements {value.own()} of it, and this rank {unit.owned(i)}"
+        elif isinstance(value, FlatShard) and value.own() != unit.shard_range(i):
+            wrong = f"has the elements {value.own()} of it, and this rank {unit.shard_range(i)}"
         elif tuple(value.shape) != tuple(handle.shape):
             wrong = f"has shape {tuple(value.shape)}, and the param {tuple(handle.shape)}"
         if wrong is not None:

@@ -115,8 +115,8 @@ class ShardedUnit:
         """True if its params are unsharded out of use too."""
         return self.phase in CONCEAL
 
-    def owned(self, i: int) -> range:
-        return self.handles[i].owned
+    def shard_range(self, i: int) -> range:
+        return self.handles[i].shard_range
 
     # ---- Uses ----------------------------------------------------------------------------------
 

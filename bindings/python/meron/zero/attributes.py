@@ -84,9 +84,9 @@ class ZeroParameter(torch.nn.Parameter):
         Local while the param is gathered, or if an optimizer holds it; else collective.
         """
         unit, i = placed(self)
-        owned = unit.owned(i)
+        shard_range = unit.shard_range(i)
         if unit.uses:
-            value = self.detach().reshape(-1)[owned.start : owned.stop].clone()
+            value = self.detach().reshape(-1)[shard_range.start : shard_range.stop].clone()
         else:
             part = local_master(self)
             value = local_param(self) if part is None else part.detach().to(self.dtype, copy=True)
@@ -101,7 +101,7 @@ class ZeroParameter(torch.nn.Parameter):
     def partition_numel(self) -> int:
         """Elements of this rank's shard. Local."""
         unit, i = placed(self)
-        return len(unit.owned(i))
+        return len(unit.shard_range(i))
 
     def ds_summary(self, slice_shape: Any = None, use_debug_name: bool = False) -> dict[str, Any]:
         """All of it as a dict, for messages. Local."""
@@ -115,7 +115,7 @@ class ZeroParameter(torch.nn.Parameter):
             "ds_shape": tuple(self.ds_shape),
             "requires_grad": self.requires_grad,
             "persist": self.ds_persist,
-            "ds_tensor.shape": (len(unit.owned(i)),),
+            "ds_tensor.shape": (len(unit.shard_range(i)),),
         }
 
     def all_gather(

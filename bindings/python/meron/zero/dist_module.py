@@ -141,8 +141,8 @@ def scatter(
     for entry, value in send(context, table.entries.values(), state):
         place = unit_of(metas[entry.name])
         if place is not None:
-            owned = place[0].owned(place[1])
-            value = value.reshape(-1)[owned.start : owned.stop]
+            shard_range = place[0].shard_range(place[1])
+            value = value.reshape(-1)[shard_range.start : shard_range.stop]
         shards[entry.name] = value.clone()
 
 

@@ -99,11 +99,11 @@ def safe_set_local_fp32_param(param: torch.Tensor, value: torch.Tensor) -> None:
     """Writes this rank's shard of a param."""
     unit, i = placed(param)
     part = value.detach().reshape(-1).float()
-    owned = unit.owned(i)
+    shard_range = unit.shard_range(i)
     check_part(param, part)
     sharding_with(unit).drop()
     whole = torch.zeros(unit.handles[i].size, device="cpu")
-    whole[owned.start : owned.stop] = part  # of the whole only this rank's part is read
+    whole[shard_range.start : shard_range.stop] = part  # of the whole only this rank's part is read
     sharding_with(unit).write(unit, {i: whole.view(unit.handles[i].shape)})
 
 
@@ -307,9 +307,9 @@ def writable_state(param: torch.Tensor, key: str) -> torch.Tensor:
 
 def check_part(param: torch.Tensor, value: torch.Tensor) -> None:
     unit, i = placed(param)
-    if value.numel() != len(unit.owned(i)):
+    if value.numel() != len(unit.shard_range(i)):
         raise errors.argument(
-            f"this rank has {len(unit.owned(i))} elements of {name_of(param)}, the value "
+            f"this rank has {len(unit.shard_range(i))} elements of {name_of(param)}, the value "
             f"{value.numel()}",
             subject=name_of(param),
         )

@@ -419,9 +419,9 @@ pub struct meron_stats {
     /// Bytes of pages in this rank's arena
     pub arena_pages_bytes: u64,
     /// Gathered from ranks that share no memory, as on the wire
-    pub far_gather_bytes: u64,
+    pub inter_node_gather_bytes: u64,
     /// Reduced from such ranks, likewise
-    pub far_reduce_bytes: u64,
+    pub inter_node_reduce_bytes: u64,
     /// Read from this rank's file on tier nvme
     pub nvme_read_bytes: u64,
     /// Written to it
@@ -453,8 +453,8 @@ pub const MERON_STATS_INIT: meron_stats = meron_stats {
     control_bytes: 0,
     peak_bytes: 0,
     arena_pages_bytes: 0,
-    far_gather_bytes: 0,
-    far_reduce_bytes: 0,
+    inter_node_gather_bytes: 0,
+    inter_node_reduce_bytes: 0,
     nvme_read_bytes: 0,
     nvme_written_bytes: 0,
     nvme_bytes: 0,
@@ -488,11 +488,11 @@ pub struct meron_prediction {
     pub reduce_bytes: u64,
     /// Of params, from the first gather to the update (of frozen ones permanently), on top of
     /// param_bytes and within peak_bytes
-    pub second_copy_bytes: u64,
+    pub secondary_partition_bytes: u64,
     /// Gathered from ranks that share no memory, as on the wire
-    pub far_gather_bytes: u64,
+    pub inter_node_gather_bytes: u64,
     /// Reduced from such ranks, likewise
-    pub far_reduce_bytes: u64,
+    pub inter_node_reduce_bytes: u64,
     /// Read from this rank's file on tier nvme
     pub nvme_read_bytes: u64,
     /// Written to it
@@ -515,9 +515,9 @@ pub const MERON_PREDICTION_INIT: meron_prediction = meron_prediction {
     gather_mapped_bytes: 0,
     gather_copied_bytes: 0,
     reduce_bytes: 0,
-    second_copy_bytes: 0,
-    far_gather_bytes: 0,
-    far_reduce_bytes: 0,
+    secondary_partition_bytes: 0,
+    inter_node_gather_bytes: 0,
+    inter_node_reduce_bytes: 0,
     nvme_read_bytes: 0,
     nvme_written_bytes: 0,
     nvme_bytes: 0,
@@ -535,9 +535,9 @@ pub struct meron_group {
 /// The operation that combines values.
 pub type meron_reduce_op = i32;
 /// A value of meron_reduce_op.
-pub const MERON_SUM: meron_reduce_op = 0;
+pub const MERON_REDUCE_OP_SUM: meron_reduce_op = 0;
 /// A value of meron_reduce_op.
-pub const MERON_MEAN: meron_reduce_op = 1;
+pub const MERON_REDUCE_OP_MEAN: meron_reduce_op = 1;
 
 /// A named tensor. A value; 0 is null.
 #[repr(C)]
@@ -634,9 +634,9 @@ pub struct meron_param_info {
     /// Elements of the full tensor
     pub count: u64,
     /// First element that this rank updates
-    pub owned_offset: u64,
+    pub shard_offset: u64,
     /// Number of these elements; 0 before the param is in a unit
-    pub owned_count: u64,
+    pub shard_count: u64,
 }
 
 /// Initial value of a [`meron_param_info`].
@@ -647,8 +647,8 @@ pub const MERON_PARAM_INFO_INIT: meron_param_info = meron_param_info {
     frozen: 0,
     shape: [0; 16],
     count: 0,
-    owned_offset: 0,
-    owned_count: 0,
+    shard_offset: 0,
+    shard_count: 0,
 };
 
 /// Encoding of numbers that are sent between replicas; docs/plan.md has the details.
@@ -665,13 +665,13 @@ pub const MERON_CODEC_INT4: meron_codec = 3;
 /// State of a unit on this rank.
 pub type meron_unit_state = i32;
 /// This rank holds its shard only
-pub const MERON_UNIT_PARTITIONED: meron_unit_state = 0;
+pub const MERON_UNIT_STATE_PARTITIONED: meron_unit_state = 0;
 /// A gather is pending
-pub const MERON_UNIT_GATHERING: meron_unit_state = 1;
+pub const MERON_UNIT_STATE_GATHERING: meron_unit_state = 1;
 /// Leased at least once
-pub const MERON_UNIT_AVAILABLE: meron_unit_state = 2;
+pub const MERON_UNIT_STATE_AVAILABLE: meron_unit_state = 2;
 /// Being written
-pub const MERON_UNIT_UPDATING: meron_unit_state = 3;
+pub const MERON_UNIT_STATE_UPDATING: meron_unit_state = 3;
 
 /// Information about a unit.
 #[repr(C)]
@@ -730,18 +730,19 @@ pub struct meron_optimizer {
 /// The update rule.
 pub type meron_optimizer_kind = i32;
 /// Loshchilov and Hutter, arXiv 1711.05101
-pub const MERON_ADAMW: meron_optimizer_kind = 0;
-/// Kingma and Ba, arXiv 1412.6980; weight decay is part of the gradient
-pub const MERON_ADAM: meron_optimizer_kind = 1;
+pub const MERON_OPTIMIZER_ADAMW: meron_optimizer_kind = 0;
+/// Kingma and Ba, arXiv 1412.6980; weight decay by the gradient
+pub const MERON_OPTIMIZER_ADAM: meron_optimizer_kind = 1;
 /// Duchi, Hazan and Singer, JMLR 12 (2011); weight decay as Adam
-pub const MERON_ADAGRAD: meron_optimizer_kind = 2;
+pub const MERON_OPTIMIZER_ADAGRAD: meron_optimizer_kind = 2;
 /// Chen et al., arXiv 2302.06675; its authors take beta2 = 0.99
-pub const MERON_LION: meron_optimizer_kind = 3;
+pub const MERON_OPTIMIZER_LION: meron_optimizer_kind = 3;
 /// As torch.optim.SGD; beta1 is the momentum, weight decay as Adam
-pub const MERON_SGD: meron_optimizer_kind = 4;
+pub const MERON_OPTIMIZER_SGD: meron_optimizer_kind = 4;
 
-/// Options of an optimizer. Start from the INIT macro of the rule, such as MERON_SGD_INIT:
-/// each rule has its own defaults, and a struct with the defaults of another rule is refused.
+/// Options of an optimizer. Start from the INIT macro of the rule, such as
+/// MERON_OPTIMIZER_SGD_INIT: each rule has its own defaults, and a struct with the defaults
+/// of another rule is refused.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_optimizer_options {
@@ -775,7 +776,7 @@ pub struct meron_optimizer_options {
 /// Initial value of a [`meron_optimizer_options`].
 pub const MERON_OPTIMIZER_OPTIONS_INIT: meron_optimizer_options = meron_optimizer_options {
     struct_size: size_of::<meron_optimizer_options>() as u32,
-    kind: MERON_ADAMW,
+    kind: MERON_OPTIMIZER_ADAMW,
     learning_rate: 0.001,
     beta1: 0.9,
     beta2: 0.999,
@@ -789,9 +790,9 @@ pub const MERON_OPTIMIZER_OPTIONS_INIT: meron_optimizer_options = meron_optimize
 };
 
 /// Initial value of a [`meron_optimizer_options`].
-pub const MERON_ADAMW_INIT: meron_optimizer_options = meron_optimizer_options {
+pub const MERON_OPTIMIZER_ADAMW_INIT: meron_optimizer_options = meron_optimizer_options {
     struct_size: size_of::<meron_optimizer_options>() as u32,
-    kind: MERON_ADAMW,
+    kind: MERON_OPTIMIZER_ADAMW,
     learning_rate: 0.001,
     beta1: 0.9,
     beta2: 0.999,
@@ -805,9 +806,9 @@ pub const MERON_ADAMW_INIT: meron_optimizer_options = meron_optimizer_options {
 };
 
 /// Initial value of a [`meron_optimizer_options`].
-pub const MERON_ADAM_INIT: meron_optimizer_options = meron_optimizer_options {
+pub const MERON_OPTIMIZER_ADAM_INIT: meron_optimizer_options = meron_optimizer_options {
     struct_size: size_of::<meron_optimizer_options>() as u32,
-    kind: MERON_ADAM,
+    kind: MERON_OPTIMIZER_ADAM,
     learning_rate: 0.001,
     beta1: 0.9,
     beta2: 0.999,
@@ -821,9 +822,9 @@ pub const MERON_ADAM_INIT: meron_optimizer_options = meron_optimizer_options {
 };
 
 /// Initial value of a [`meron_optimizer_options`].
-pub const MERON_ADAGRAD_INIT: meron_optimizer_options = meron_optimizer_options {
+pub const MERON_OPTIMIZER_ADAGRAD_INIT: meron_optimizer_options = meron_optimizer_options {
     struct_size: size_of::<meron_optimizer_options>() as u32,
-    kind: MERON_ADAGRAD,
+    kind: MERON_OPTIMIZER_ADAGRAD,
     learning_rate: 0.01,
     beta1: 0.9,
     beta2: 0.999,
@@ -837,9 +838,9 @@ pub const MERON_ADAGRAD_INIT: meron_optimizer_options = meron_optimizer_options 
 };
 
 /// Initial value of a [`meron_optimizer_options`].
-pub const MERON_LION_INIT: meron_optimizer_options = meron_optimizer_options {
+pub const MERON_OPTIMIZER_LION_INIT: meron_optimizer_options = meron_optimizer_options {
     struct_size: size_of::<meron_optimizer_options>() as u32,
-    kind: MERON_LION,
+    kind: MERON_OPTIMIZER_LION,
     learning_rate: 0.0001,
     beta1: 0.9,
     beta2: 0.99,
@@ -853,9 +854,9 @@ pub const MERON_LION_INIT: meron_optimizer_options = meron_optimizer_options {
 };
 
 /// Initial value of a [`meron_optimizer_options`].
-pub const MERON_SGD_INIT: meron_optimizer_options = meron_optimizer_options {
+pub const MERON_OPTIMIZER_SGD_INIT: meron_optimizer_options = meron_optimizer_options {
     struct_size: size_of::<meron_optimizer_options>() as u32,
-    kind: MERON_SGD,
+    kind: MERON_OPTIMIZER_SGD,
     learning_rate: 0.001,
     beta1: 0.0,
     beta2: 0.999,
@@ -869,13 +870,13 @@ pub const MERON_SGD_INIT: meron_optimizer_options = meron_optimizer_options {
 };
 
 /// Hyperparameters of the params of one group. The rule ignores those that it does not use.
-/// Start from a group of the optimizer (meron_optimizer_get_param_group).
+/// Start from a group of the optimizer (meron_optimizer_get_group).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct meron_param_group {
-    /// sizeof(meron_param_group)
+pub struct meron_optimizer_group {
+    /// sizeof(meron_optimizer_group)
     pub struct_size: u32,
-    /// As in meron_optimizer_options; meron_optimizer_get_param_group sets it, too
+    /// As in meron_optimizer_options; meron_optimizer_get_group sets it, too
     pub defaults_of: u32,
     /// \>= 0
     pub learning_rate: f64,
@@ -891,9 +892,9 @@ pub struct meron_param_group {
     pub lr_decay: f64,
 }
 
-/// Initial value of a [`meron_param_group`].
-pub const MERON_PARAM_GROUP_INIT: meron_param_group = meron_param_group {
-    struct_size: size_of::<meron_param_group>() as u32,
+/// Initial value of a [`meron_optimizer_group`].
+pub const MERON_OPTIMIZER_GROUP_INIT: meron_optimizer_group = meron_optimizer_group {
+    struct_size: size_of::<meron_optimizer_group>() as u32,
     defaults_of: 1,
     learning_rate: 0.001,
     beta1: 0.9,
@@ -943,11 +944,11 @@ pub const MERON_OPTIMIZER_INFO_INIT: meron_optimizer_info = meron_optimizer_info
 /// A state of an optimizer.
 pub type meron_optimizer_state = i32;
 /// F32 values; the param itself if that is f32
-pub const MERON_STATE_MASTER: meron_optimizer_state = 0;
+pub const MERON_OPTIMIZER_STATE_MASTER: meron_optimizer_state = 0;
 /// Average of the gradients; Lion's, and SGD's momentum
-pub const MERON_STATE_EXP_AVG: meron_optimizer_state = 1;
+pub const MERON_OPTIMIZER_STATE_EXP_AVG: meron_optimizer_state = 1;
 /// Average of their squares; Adagrad's sum of them
-pub const MERON_STATE_EXP_AVG_SQ: meron_optimizer_state = 2;
+pub const MERON_OPTIMIZER_STATE_EXP_AVG_SQ: meron_optimizer_state = 2;
 
 /// A checkpoint that was opened or loaded. A value; 0 is null.
 #[repr(C)]
@@ -1185,19 +1186,19 @@ pub const MERON_CHECKPOINT_INFO_INIT: meron_checkpoint_info = meron_checkpoint_i
 /// A text of a checkpoint.
 pub type meron_checkpoint_text_kind = i32;
 /// Of its directory
-pub const MERON_CHECKPOINT_PATH: meron_checkpoint_text_kind = 0;
+pub const MERON_CHECKPOINT_TEXT_PATH: meron_checkpoint_text_kind = 0;
 /// The caller's own state: a JSON object
-pub const MERON_CHECKPOINT_EXTRA: meron_checkpoint_text_kind = 1;
+pub const MERON_CHECKPOINT_TEXT_EXTRA: meron_checkpoint_text_kind = 1;
 /// A line per state
-pub const MERON_CHECKPOINT_MISSING: meron_checkpoint_text_kind = 2;
+pub const MERON_CHECKPOINT_TEXT_MISSING: meron_checkpoint_text_kind = 2;
 /// A line per tensor
-pub const MERON_CHECKPOINT_UNEXPECTED: meron_checkpoint_text_kind = 3;
+pub const MERON_CHECKPOINT_TEXT_UNEXPECTED: meron_checkpoint_text_kind = 3;
 /// All of its manifest: a JSON object. Of a model of Hugging Face: one that describes it,
 /// without checksums
-pub const MERON_CHECKPOINT_MANIFEST: meron_checkpoint_text_kind = 4;
+pub const MERON_CHECKPOINT_TEXT_MANIFEST: meron_checkpoint_text_kind = 4;
 /// Of one that was opened as the newest: the incomplete ones that were passed over, and why,
 /// and a line of another run that has a higher step; "" if there are none
-pub const MERON_CHECKPOINT_PASSED_OVER: meron_checkpoint_text_kind = 5;
+pub const MERON_CHECKPOINT_TEXT_PASSED_OVER: meron_checkpoint_text_kind = 5;
 
 /// Options of an export.
 #[repr(C)]
@@ -1243,12 +1244,12 @@ pub const MERON_GATHER_COPY: meron_gather_mode = 1;
 /// Into the caller's memory
 pub const MERON_GATHER_INTO: meron_gather_mode = 2;
 
-/// Memory of a view.
-pub type meron_gather_place = i32;
+/// Memory of a view, by its tier.
+pub type meron_tier = i32;
 /// In the device's memory, if the context has a device; else the host's
-pub const MERON_PLACE_DEVICE: meron_gather_place = 0;
+pub const MERON_TIER_DEVICE: meron_tier = 0;
 /// In the host's memory
-pub const MERON_PLACE_HOST: meron_gather_place = 1;
+pub const MERON_TIER_HOST: meron_tier = 1;
 
 /// A destination for MERON_GATHER_INTO.
 #[repr(C)]
@@ -1276,7 +1277,7 @@ pub struct meron_gather_options {
     /// See the struct.
     pub destination_count: u64,
     /// Of a view; a copy is in the host's memory
-    pub place: meron_gather_place,
+    pub tier: meron_tier,
     /// Must be 0
     pub reserved_0: u32,
     /// Destinations in the device's memory are written after the work that is queued on this
@@ -1290,7 +1291,7 @@ pub const MERON_GATHER_OPTIONS_INIT: meron_gather_options = meron_gather_options
     mode: MERON_GATHER_VIEW,
     destinations: ptr::null(),
     destination_count: 0,
-    place: MERON_PLACE_DEVICE,
+    tier: MERON_TIER_DEVICE,
     reserved_0: 0,
     stream: ptr::null_mut(),
 };
@@ -1324,11 +1325,11 @@ pub struct meron_io_buffer {
 /// The interface that moves the bytes.
 pub type meron_io_backend = i32;
 /// io_uring if the host allows it, else threads
-pub const MERON_IO_AUTO: meron_io_backend = 0;
+pub const MERON_IO_BACKEND_AUTO: meron_io_backend = 0;
 /// io_uring
-pub const MERON_IO_URING: meron_io_backend = 1;
+pub const MERON_IO_BACKEND_URING: meron_io_backend = 1;
 /// Threads of this process that call pread and pwrite
-pub const MERON_IO_THREADS: meron_io_backend = 2;
+pub const MERON_IO_BACKEND_THREADS: meron_io_backend = 2;
 
 /// Options of an io.
 #[repr(C)]
@@ -1357,7 +1358,7 @@ pub struct meron_io_options {
 /// Initial value of a [`meron_io_options`].
 pub const MERON_IO_OPTIONS_INIT: meron_io_options = meron_io_options {
     struct_size: size_of::<meron_io_options>() as u32,
-    backend: MERON_IO_AUTO,
+    backend: MERON_IO_BACKEND_AUTO,
     block_bytes: 1048576,
     depth: 32,
     threads: 1,
@@ -1373,7 +1374,7 @@ pub const MERON_IO_OPTIONS_INIT: meron_io_options = meron_io_options {
 pub struct meron_io_info {
     /// sizeof(meron_io_info), as the INIT macro sets it
     pub struct_size: u32,
-    /// In use: MERON_IO_URING or MERON_IO_THREADS
+    /// In use: MERON_IO_BACKEND_URING or MERON_IO_BACKEND_THREADS
     pub backend: meron_io_backend,
     /// These as in meron_io_options
     pub block_bytes: u32,
@@ -1469,7 +1470,7 @@ pub const MERON_GRADIENT_OVERWRITE: u32 = 1;
 pub struct meron_reduce_options {
     /// sizeof(meron_reduce_options)
     pub struct_size: u32,
-    /// MERON_MEAN divides by the group's size
+    /// MERON_REDUCE_OP_MEAN divides by the group's size
     pub op: meron_reduce_op,
     /// 1: last micro-batch before the step; 0: more follow
     pub boundary: u32,
@@ -1488,7 +1489,7 @@ pub struct meron_reduce_options {
 /// Initial value of a [`meron_reduce_options`].
 pub const MERON_REDUCE_OPTIONS_INIT: meron_reduce_options = meron_reduce_options {
     struct_size: size_of::<meron_reduce_options>() as u32,
-    op: MERON_MEAN,
+    op: MERON_REDUCE_OP_MEAN,
     boundary: 1,
     reserved_0: 0,
     divisor: 1.0,
@@ -1530,9 +1531,9 @@ pub struct meron_schedule_options {
     /// Limit for all such units together, in the order of meron_schedule_create; default
     /// UINT64_MAX
     pub persist_total_elements: u64,
-    /// Memory of views: default MERON_PLACE_HOST; MERON_PLACE_DEVICE: the context's device, if it
+    /// Memory of views: default MERON_TIER_HOST; MERON_TIER_DEVICE: the context's device, if it
     /// has one
-    pub place: meron_gather_place,
+    pub tier: meron_tier,
     /// Must be 0
     pub reserved_1: u32,
     /// On a device: the trainer's stream. It waits for an entered unit, and the unit's memory is
@@ -1549,7 +1550,7 @@ pub const MERON_SCHEDULE_OPTIONS_INIT: meron_schedule_options = meron_schedule_o
     max_reuse_elements: 1000000000,
     persist_elements: 100000,
     persist_total_elements: 18446744073709551615,
-    place: MERON_PLACE_HOST,
+    tier: MERON_TIER_HOST,
     reserved_1: 0,
     stream: ptr::null_mut(),
 };
@@ -1564,7 +1565,7 @@ pub struct meron_schedule_info {
     pub entered: u32,
     /// Of the schedule
     pub units: u64,
-    /// Begun so far
+    /// Started so far
     pub passes: u64,
     /// Units entered so far
     pub uses: u64,
@@ -2683,8 +2684,8 @@ extern "C" {
     ///
     /// **Errors**: MERON_E_ARGUMENT.
     #[must_use]
-    pub fn meron_param_group_init(
-        group: *mut meron_param_group,
+    pub fn meron_optimizer_group_init(
+        group: *mut meron_optimizer_group,
         struct_size: usize,
         err: *mut *mut meron_error,
     ) -> meron_status;
@@ -2704,30 +2705,30 @@ extern "C" {
     /// this optimizer's rule), MERON_E_DUPLICATE (a param is in a group already), MERON_E_STATE
     /// (a step is pending), MERON_E_HANDLE, MERON_E_STALE.
     #[must_use]
-    pub fn meron_optimizer_add_param_group(
+    pub fn meron_optimizer_add_group(
         out: *mut u32,
         optimizer: meron_optimizer,
         params: *const meron_param,
         count: usize,
-        group: *const meron_param_group,
+        group: *const meron_optimizer_group,
         err: *mut *mut meron_error,
     ) -> meron_status;
 
     /// Sets the hyperparameters of a group for the next steps; the same on all ranks.
     ///
-    /// - `number`: 0, or a number from meron_optimizer_add_param_group.
+    /// - `number`: 0, or a number from meron_optimizer_add_group.
     ///
     /// **Blocks**: never.
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: MERON_E_ARGUMENT (no such group, or as meron_optimizer_add_param_group),
-    /// MERON_E_HANDLE, MERON_E_STALE.
+    /// **Errors**: MERON_E_ARGUMENT (no such group, or as meron_optimizer_add_group), MERON_E_HANDLE,
+    /// MERON_E_STALE.
     #[must_use]
-    pub fn meron_optimizer_set_param_group(
+    pub fn meron_optimizer_set_group(
         optimizer: meron_optimizer,
         number: u32,
-        group: *const meron_param_group,
+        group: *const meron_optimizer_group,
         err: *mut *mut meron_error,
     ) -> meron_status;
 
@@ -2743,8 +2744,8 @@ extern "C" {
     ///
     /// **Errors**: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
     #[must_use]
-    pub fn meron_optimizer_get_param_group(
-        out: *mut meron_param_group,
+    pub fn meron_optimizer_get_group(
+        out: *mut meron_optimizer_group,
         optimizer: meron_optimizer,
         number: u32,
         err: *mut *mut meron_error,
@@ -2905,7 +2906,7 @@ extern "C" {
     /// Copies this rank's shard of a state of `param` in f32, from any tier and dtype.
     ///
     /// - `out`: `count` floats.
-    /// - `count`: the param's owned_count (meron_param_get_info).
+    /// - `count`: the param's shard_count (meron_param_get_info).
     ///
     /// **Blocks**: on this rank's drive if states are on nvme.
     ///
@@ -2927,7 +2928,7 @@ extern "C" {
     /// rounded to nearest.
     ///
     /// - `data`: `count` floats, only read.
-    /// - `count`: the param's owned_count.
+    /// - `count`: the param's shard_count.
     ///
     /// **Blocks**: as meron_optimizer_read_state.
     ///
@@ -3032,17 +3033,17 @@ extern "C" {
     /// until the unit is copied, and so does a reduction with a codec that keeps feedback; writes
     /// of states, offloads, reloads, new optimizers and the destruction of units wait until all
     /// units are. Views of states must not be written before that. The counts of steps and the
-    /// numbers of param groups are those of the call. After a failure on any rank (a full disk)
-    /// the future returns the error on all ranks, and the error names that rank. If some rank has
-    /// not waited for the future, the next save returns the error again, and begins nothing.
-    /// Existing checkpoints stay, and training can continue. One save at a time: the next save,
-    /// and a load, wait for the previous one. Closing the context waits for it too. A cancelled
-    /// wait for the future does not affect the save. A rank that makes no progress for twice the
-    /// context's timeout breaks the group (MERON_E_TIMEOUT); a slow rank does not, nor do steps
-    /// that wait for it. With `per_node` a node's folder has the files of its ranks, and the
-    /// manifest of all (docs/checkpoint-format.md): the checkpoint exists after every node has
-    /// renamed its folder; a name that only some nodes have, because a host died meanwhile, is
-    /// free.
+    /// numbers of optimizer groups are those of the call. After a failure on any rank (a full
+    /// disk) the future returns the error on all ranks, and the error names that rank. If some
+    /// rank has not waited for the future, the next save returns the error again, and begins
+    /// nothing. Existing checkpoints stay, and training can continue. One save at a time: the
+    /// next save, and a load, wait for the previous one. Closing the context waits for it too. A
+    /// cancelled wait for the future does not affect the save. A rank that makes no progress for
+    /// twice the context's timeout breaks the group (MERON_E_TIMEOUT); a slow rank does not, nor
+    /// do steps that wait for it. With `per_node` a node's folder has the files of its ranks, and
+    /// the manifest of all (docs/checkpoint-format.md): the checkpoint exists after every node
+    /// has renamed its folder; a name that only some nodes have, because a host died meanwhile,
+    /// is free.
     ///
     /// - `out`: receives the future.
     /// - `folder`: a directory that all ranks see; created if it does not exist. With `per_node`, a
@@ -3499,9 +3500,9 @@ extern "C" {
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: MERON_E_ARGUMENT (a value out of range), MERON_E_UNSUPPORTED (MERON_IO_URING if
-    /// the host forbids io_uring: the message names the cause), MERON_E_NO_MEMORY,
-    /// MERON_E_FORKED.
+    /// **Errors**: MERON_E_ARGUMENT (a value out of range), MERON_E_UNSUPPORTED
+    /// (MERON_IO_BACKEND_URING if the host forbids io_uring: the message names the cause),
+    /// MERON_E_NO_MEMORY, MERON_E_FORKED.
     #[must_use]
     pub fn meron_io_open(
         out: *mut meron_io,
@@ -3977,7 +3978,7 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Begins a pass. The uses of the previous pass become the recorded order of its kind, unless
+    /// Starts a pass. The uses of the previous pass become the recorded order of its kind, unless
     /// there were none. Releases prefetched units that were not used, and units that were kept
     /// for a use that the new pass does not have soon. Local.
     ///
@@ -3990,7 +3991,7 @@ extern "C" {
     /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (names the units that are entered),
     /// MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
     #[must_use]
-    pub fn meron_schedule_begin(
+    pub fn meron_schedule_start_pass(
         schedule: meron_schedule,
         kind: u32,
         err: *mut *mut meron_error,
@@ -4000,8 +4001,8 @@ extern "C" {
     /// gather, or uses the prefetched one, prefetches the next units of the recorded order, and
     /// waits: if views are on the device, for peers only, and the schedule's stream waits for the
     /// rest. Collective over the units' group if the unit is not full already. Before the first
-    /// meron_schedule_begin, and after meron_schedule_reset, uses are not recorded and no gather
-    /// is prefetched.
+    /// meron_schedule_start_pass, and after meron_schedule_reset, uses are not recorded and no
+    /// gather is prefetched.
     ///
     /// - `index`: of the unit in meron_schedule_create.
     /// - `timeout_ns`: as meron_future_wait. After MERON_IN_PROGRESS or an error the unit is not
@@ -4156,7 +4157,7 @@ const _: () = assert!(size_of::<meron_optimizer>() == 8);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_optimizer_options>() == 80);
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_param_group>() == 56);
+const _: () = assert!(size_of::<meron_optimizer_group>() == 56);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_optimizer_info>() == 56);
 #[cfg(target_pointer_width = "64")]
@@ -4236,13 +4237,14 @@ mod layout {
         check!(meron_stats, struct_size: 0, reserved_0: 4, gather_mapped_bytes: 8,
             gather_copied_bytes: 16, reduce_bytes: 24, collective_bytes: 32, operations: 40,
             wait_ns: 48, param_bytes: 56, gradient_bytes: 64, optimizer_bytes: 72, staging_bytes:
-            80, control_bytes: 88, peak_bytes: 96, arena_pages_bytes: 104, far_gather_bytes: 112,
-            far_reduce_bytes: 120, nvme_read_bytes: 128, nvme_written_bytes: 136, nvme_bytes: 144,
-            device_up_bytes: 152, device_down_bytes: 160, device_bytes: 168);
+            80, control_bytes: 88, peak_bytes: 96, arena_pages_bytes: 104, inter_node_gather_bytes:
+            112, inter_node_reduce_bytes: 120, nvme_read_bytes: 128, nvme_written_bytes: 136,
+            nvme_bytes: 144, device_up_bytes: 152, device_down_bytes: 160, device_bytes: 168);
         check!(meron_prediction, struct_size: 0, reserved_0: 4, param_bytes: 8, gradient_bytes: 16,
             optimizer_bytes: 24, peak_bytes: 32, gather_mapped_bytes: 40, gather_copied_bytes: 48,
-            reduce_bytes: 56, second_copy_bytes: 64, far_gather_bytes: 72, far_reduce_bytes: 80,
-            nvme_read_bytes: 88, nvme_written_bytes: 96, nvme_bytes: 104, device_bytes: 112);
+            reduce_bytes: 56, secondary_partition_bytes: 64, inter_node_gather_bytes: 72,
+            inter_node_reduce_bytes: 80, nvme_read_bytes: 88, nvme_written_bytes: 96, nvme_bytes:
+            104, device_bytes: 112);
         check!(meron_group, id: 0);
         check!(meron_param, id: 0);
         check!(meron_unit, id: 0);
@@ -4251,7 +4253,7 @@ mod layout {
         check!(meron_view, data: 0, count: 8, offset: 16, dtype: 24, writable: 28, device: 32,
             reserved_0: 36, reserved_1: 40, reserved_2: 48);
         check!(meron_param_info, struct_size: 0, dtype: 4, dims: 8, frozen: 12, shape: 16, count:
-            144, owned_offset: 152, owned_count: 160);
+            144, shard_offset: 152, shard_count: 160);
         check!(meron_unit_info, struct_size: 0, state: 4, version: 8, leases: 16, reduced: 20,
             param_codec: 24, gradient_codec: 28, param_error: 32, param_worst_block: 40,
             gradient_error: 48, gradient_worst_block: 56);
@@ -4259,7 +4261,7 @@ mod layout {
         check!(meron_optimizer_options, struct_size: 0, kind: 4, learning_rate: 8, beta1: 16, beta2:
             24, epsilon: 32, weight_decay: 40, max_norm: 48, dampening: 56, nesterov: 64,
             defaults_of: 68, lr_decay: 72);
-        check!(meron_param_group, struct_size: 0, defaults_of: 4, learning_rate: 8, beta1: 16,
+        check!(meron_optimizer_group, struct_size: 0, defaults_of: 4, learning_rate: 8, beta1: 16,
             beta2: 24, epsilon: 32, weight_decay: 40, lr_decay: 48);
         check!(meron_optimizer_info, struct_size: 0, reserved_0: 4, steps: 8, norm: 16,
             learning_rate: 24, groups: 32, states: 36, nvme_bytes: 40, offloaded_bytes: 48);
@@ -4282,7 +4284,7 @@ mod layout {
             12, max_file_bytes: 16, mapping: 24, tensors: 32, tensor_count: 40);
         check!(meron_destination, param: 0, data: 8, bytes: 16);
         check!(meron_gather_options, struct_size: 0, mode: 4, destinations: 8, destination_count:
-            16, place: 24, reserved_0: 28, stream: 32);
+            16, tier: 24, reserved_0: 28, stream: 32);
         check!(meron_io, id: 0);
         check!(meron_io_buffer, id: 0);
         check!(meron_io_options, struct_size: 0, backend: 4, block_bytes: 8, depth: 12, threads: 16,
@@ -4297,7 +4299,7 @@ mod layout {
         check!(meron_schedule, id: 0);
         check!(meron_schedule_options, struct_size: 0, initialized: 4, prefetch_elements: 8,
             max_live_elements: 16, max_reuse_elements: 24, persist_elements: 32,
-            persist_total_elements: 40, place: 48, reserved_1: 52, stream: 56);
+            persist_total_elements: 40, tier: 48, reserved_1: 52, stream: 56);
         check!(meron_schedule_info, struct_size: 0, entered: 4, units: 8, passes: 16, uses: 24,
             ready: 32, ahead: 40, deviations: 48, live_elements: 56, peak_live_elements: 64,
             wait_ns: 72);

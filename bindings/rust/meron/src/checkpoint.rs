@@ -68,29 +68,29 @@ impl Checkpoint {
 
     /// Of its directory, or of its one file.
     pub fn path(&self) -> Result<PathBuf> {
-        self.text(sys::MERON_CHECKPOINT_PATH, |text| {
+        self.text(sys::MERON_CHECKPOINT_TEXT_PATH, |text| {
             PathBuf::from(OsStr::from_bytes(text.to_bytes()))
         })
     }
 
     /// The program's own state, as it was given to the save: the text of a JSON object.
     pub fn extra(&self) -> Result<String> {
-        self.string(sys::MERON_CHECKPOINT_EXTRA)
+        self.string(sys::MERON_CHECKPOINT_TEXT_EXTRA)
     }
 
     /// The states that it lacks, and that stayed as they were when it was loaded.
     pub fn missing(&self) -> Result<Vec<String>> {
-        self.lines(sys::MERON_CHECKPOINT_MISSING)
+        self.lines(sys::MERON_CHECKPOINT_TEXT_MISSING)
     }
 
     /// Its tensors that no unit has.
     pub fn unexpected(&self) -> Result<Vec<String>> {
-        self.lines(sys::MERON_CHECKPOINT_UNEXPECTED)
+        self.lines(sys::MERON_CHECKPOINT_TEXT_UNEXPECTED)
     }
 
     /// All of its manifest, the text of a JSON object: docs/checkpoint-format.md.
     pub fn manifest(&self) -> Result<String> {
-        self.string(sys::MERON_CHECKPOINT_MANIFEST)
+        self.string(sys::MERON_CHECKPOINT_TEXT_MANIFEST)
     }
 
     /// Reads as many elements of a tensor as `into` has, from element `begin` on (row-major), as the

@@ -21,7 +21,7 @@ use crate::lease::Lease;
 use crate::operation::poll_state;
 use crate::param::Param;
 use crate::unit::{home_of, raw_units, Unit};
-use crate::values::Place;
+use crate::values::Tier;
 use crate::view::View;
 
 /// Units on their way to full. It holds leases on them already: none of them can be updated on this rank
@@ -36,13 +36,13 @@ impl PendingGather {
     pub(crate) fn begin(
         shared: &Arc<Shared>,
         units: &[sys::meron_unit],
-        place: Place,
+        tier: Tier,
     ) -> Result<PendingGather> {
-        let lease = match place {
-            Place::Device => Lease::begin(shared, units, ptr::null(), shared.memory),
-            Place::Host => {
+        let lease = match tier {
+            Tier::Device => Lease::begin(shared, units, ptr::null(), shared.memory),
+            Tier::Host => {
                 let options = sys::meron_gather_options {
-                    place: sys::MERON_PLACE_HOST,
+                    tier: sys::MERON_TIER_HOST,
                     ..sys::MERON_GATHER_OPTIONS_INIT
                 };
                 Lease::begin(shared, units, &options, Memory::Host)
@@ -147,7 +147,7 @@ impl Gather {
     ///
     /// [`Argument`](crate::ErrorKind::Argument) when the param is not in this gather;
     /// [`Unsupported`](crate::ErrorKind::Unsupported) when it is in a device's memory, which the host
-    /// cannot read: see [`device_pointer`](Gather::device_pointer) and [`Place::Host`]. That of the
+    /// cannot read: see [`device_pointer`](Gather::device_pointer) and [`Tier::Host`]. That of the
     /// emulated device it can, and waits here until it is written.
     pub fn view(&self, param: &Param) -> Result<View<'_>> {
         match self.0.memory {
@@ -158,7 +158,7 @@ impl Gather {
                     sys::MERON_E_UNSUPPORTED,
                     param.name(),
                     "the tensor is in a device's memory, which the host cannot read",
-                    "take its device_pointer, or gather with Place::Host",
+                    "take its device_pointer, or gather with Tier::Host",
                 ))
             }
         }
@@ -234,13 +234,13 @@ impl Unit {
     /// Begins a gather and returns at once (unless this rank is 1,024 operations ahead of a peer).
     #[inline]
     pub fn gather_begin(&self) -> Result<PendingGather> {
-        self.gather_begin_at(Place::Device)
+        self.gather_begin_at(Tier::Device)
     }
 
-    /// Begins a gather whose views are in `place`. Else as [`gather_begin`](Unit::gather_begin).
+    /// Begins a gather whose views are in `tier`. Else as [`gather_begin`](Unit::gather_begin).
     #[inline]
-    pub fn gather_begin_at(&self, place: Place) -> Result<PendingGather> {
-        PendingGather::begin(self.shared(), &[self.as_raw()], place)
+    pub fn gather_begin_at(&self, tier: Tier) -> Result<PendingGather> {
+        PendingGather::begin(self.shared(), &[self.as_raw()], tier)
     }
 }
 
@@ -248,13 +248,13 @@ impl Context {
     /// Begins to gather several units as one operation. Else as
     /// [`Unit::gather_begin`](Unit::gather_begin).
     pub fn gather_begin(&self, units: &[&Unit]) -> Result<PendingGather> {
-        self.gather_begin_at(units, Place::Device)
+        self.gather_begin_at(units, Tier::Device)
     }
 
-    /// Begins to gather several units as one operation, with views that are in `place`. Else as
+    /// Begins to gather several units as one operation, with views that are in `tier`. Else as
     /// [`Unit::gather_begin`](Unit::gather_begin).
-    pub fn gather_begin_at(&self, units: &[&Unit], place: Place) -> Result<PendingGather> {
+    pub fn gather_begin_at(&self, units: &[&Unit], tier: Tier) -> Result<PendingGather> {
         let shared = home_of(units).unwrap_or_else(|| self.shared());
-        PendingGather::begin(shared, &raw_units(units), place)
+        PendingGather::begin(shared, &raw_units(units), tier)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use meron_sys as sys;
 
-use crate::borrow::{InUse, UnitState, Use};
+use crate::borrow::{InUse, StateUse, StatesInUse, UnitState, Use};
 use crate::call::{c_string, check, receive, sized};
 use crate::copied::is_copied;
 use crate::error::{Error, Result};
@@ -16,7 +16,7 @@ use crate::home::{ForCall, Open, Shared};
 use crate::operation::{begin, Operation};
 use crate::param::Param;
 use crate::unit::{home_of, raw_units, Unit};
-use crate::values::{OptimizerInfo, ParamGroup, State};
+use crate::values::{OptimizerGroup, OptimizerInfo, State};
 use crate::view::{View, ViewMut};
 
 /// States and update rule for some units. Made by [`Context::adamw`](crate::Context::adamw),
@@ -25,7 +25,7 @@ use crate::view::{View, ViewMut};
 /// rule has.
 ///
 /// ```
-/// use meron::{AdamW, Context, ParamGroup, State};
+/// use meron::{AdamW, Context, OptimizerGroup, State};
 ///
 /// let context = Context::options().rank(0).world_size(1).open()?;
 /// let weight = context.param("weight", &[16, 16])?;
@@ -34,7 +34,7 @@ use crate::view::{View, ViewMut};
 ///
 /// let mut optimizer = context.adamw(&[&layer], &AdamW::default())?;
 /// let group = optimizer.group(0)?.weight_decay(0.0);
-/// assert_eq!(optimizer.add_param_group(&[&bias], &group)?, 1);
+/// assert_eq!(optimizer.add_group(&[&bias], &group)?, 1);
 /// assert_eq!(optimizer.group(1)?.weight_decay, 0.0);
 ///
 /// optimizer.write_state(&bias, State::ExpAvg, &[0.5; 16])?;
@@ -132,29 +132,29 @@ impl Optimizer {
     /// [`Argument`](crate::ErrorKind::Argument) (a value out of range, a param that this optimizer does not
     /// train), [`Duplicate`](crate::ErrorKind::Duplicate) (a param is in another group than 0),
     /// [`State`](crate::ErrorKind::State) (a step is pending).
-    pub fn add_param_group(&mut self, params: &[&Param], group: &ParamGroup) -> Result<u32> {
+    pub fn add_group(&mut self, params: &[&Param], group: &OptimizerGroup) -> Result<u32> {
         self.shared.require_open()?;
         let handles: Vec<sys::meron_param> = params.iter().map(|param| param.as_raw()).collect();
         let (first, count, group) = (table(&handles), handles.len(), group.raw());
         // SAFETY: handles and group are only read, during the call.
         receive(0, |out, err| unsafe {
-            sys::meron_optimizer_add_param_group(out, self.as_raw(), first, count, &group, err)
+            sys::meron_optimizer_add_group(out, self.as_raw(), first, count, &group, err)
         })
     }
 
-    /// The numbers of a group: 0, or one that [`add_param_group`](Optimizer::add_param_group) gave. Never
+    /// The numbers of a group: 0, or one that [`add_group`](Optimizer::add_group) gave. Never
     /// blocks.
     ///
     /// # Errors
     ///
     /// [`Argument`](crate::ErrorKind::Argument) for another number.
-    pub fn group(&self, number: u32) -> Result<ParamGroup> {
+    pub fn group(&self, number: u32) -> Result<OptimizerGroup> {
         self.shared.require_open()?;
         // SAFETY: `out` says its size, and is valid during the call.
-        let raw = receive(sized!(meron_param_group), |out, err| unsafe {
-            sys::meron_optimizer_get_param_group(out, self.as_raw(), number, err)
+        let raw = receive(sized!(meron_optimizer_group), |out, err| unsafe {
+            sys::meron_optimizer_get_group(out, self.as_raw(), number, err)
         })?;
-        Ok(ParamGroup::of(&raw))
+        Ok(OptimizerGroup::of(&raw))
     }
 
     /// Sets the numbers of a group for the next steps; the same on all ranks. Never blocks.
@@ -162,13 +162,11 @@ impl Optimizer {
     /// # Errors
     ///
     /// [`Argument`](crate::ErrorKind::Argument) (a value out of range, no such group).
-    pub fn set_group(&mut self, number: u32, group: &ParamGroup) -> Result<()> {
+    pub fn set_group(&mut self, number: u32, group: &OptimizerGroup) -> Result<()> {
         self.shared.require_open()?;
         let group = group.raw();
         // SAFETY: `group` is only read, during the call.
-        check(|err| unsafe {
-            sys::meron_optimizer_set_param_group(self.as_raw(), number, &group, err)
-        })
+        check(|err| unsafe { sys::meron_optimizer_set_group(self.as_raw(), number, &group, err) })
     }
 
     /// Makes the next steps skip some params: their values, states and counts of steps stay as they are,
@@ -221,7 +219,7 @@ impl Optimizer {
     }
 
     /// A copy of this rank's shard of a state of `param`, from any tier and dtype: the elements of
-    /// [`owned`](Param::owned).
+    /// [`shard_range`](Param::shard_range).
     ///
     /// Blocks on this rank's drive if states are on nvme.
     ///
@@ -234,8 +232,8 @@ impl Optimizer {
         let _open = self.shared.open()?;
         // The master of f32 is the param itself, which an update writes.
         let _in_use = InUse::begin_all(&self.units, Use::ReadValues)?;
-        let owned = param.owned()?;
-        let mut values = vec![0.0; (owned.end - owned.start) as usize];
+        let shard_range = param.shard_range()?;
+        let mut values = vec![0.0; (shard_range.end - shard_range.start) as usize];
         // SAFETY: `count` elements may be written, during the call.
         check(|err| unsafe {
             let (first, count) = (values.as_mut_ptr(), values.len() as u64);
@@ -252,10 +250,12 @@ impl Optimizer {
     /// # Errors
     ///
     /// [`Argument`](crate::ErrorKind::Argument) besides for another number of values than this rank owns,
-    /// and for a master that is the param itself: write that through an update. Else as
+    /// and for a master that is the param itself: write that through an update.
+    /// [`State`](crate::ErrorKind::State) besides while another thread exports or loads. Else as
     /// [`read_state`](Optimizer::read_state).
     pub fn write_state(&mut self, param: &Param, state: State, values: &[f32]) -> Result<()> {
         let _open = self.shared.open()?;
+        let _written = StatesInUse::begin(&self.shared.state_uses, StateUse::Shown)?;
         // SAFETY: `count` elements are read, during the call. They are copied to states without
         // views: the optimizer is borrowed.
         check(|err| unsafe {
@@ -304,9 +304,11 @@ impl Optimizer {
     /// # Errors
     ///
     /// [`State`](crate::ErrorKind::State) while a step is under way, a unit is being updated on this
-    /// rank, or a save still copies ([`Context::wait_copied`](crate::Context::wait_copied)).
+    /// rank, a save still copies ([`Context::wait_copied`](crate::Context::wait_copied)), or another
+    /// thread exports or loads.
     pub fn states(&mut self) -> Result<States<'_>> {
         let open = self.shared.open()?;
+        let shown = StatesInUse::begin(&self.shared.state_uses, StateUse::Shown)?;
         let in_use = InUse::begin_all(&self.units, Use::ReadValues)?;
         if self.last_step.as_ref().map_or(false, |step| step.future().is_under_way()) {
             return Err(Error::state("", "a step is under way", "wait for the step"));
@@ -315,7 +317,7 @@ impl Optimizer {
         if !is_copied(open.handle())? {
             return Err(Error::state("", "a save copies the states", "call Context::wait_copied"));
         }
-        Ok(States { optimizer: self, _in_use: in_use, _open: open })
+        Ok(States { optimizer: self, _in_use: in_use, _shown: shown, _open: open })
     }
 
     /// The handle of the C interface, for calls of `meron-sys`.
@@ -336,11 +338,12 @@ impl fmt::Debug for Optimizer {
     }
 }
 
-/// This rank's parts of an optimizer's states. No step can be taken, and no unit of the optimizer be
-/// updated on this rank, before it is dropped.
+/// This rank's parts of an optimizer's states. Before it is dropped, no step can be taken, no unit of
+/// the optimizer be updated on this rank, and nothing be exported or loaded.
 pub struct States<'o> {
     optimizer: &'o mut Optimizer,
     _in_use: Vec<InUse>,
+    _shown: StatesInUse,
     _open: Arc<Open>,
 }
 

@@ -148,10 +148,10 @@ impl Param {
     /// # Errors
     ///
     /// [`Closed`](crate::ErrorKind::Closed) after the context was closed.
-    pub fn owned(&self) -> Result<Range<u64>> {
+    pub fn shard_range(&self) -> Result<Range<u64>> {
         self.shared.require_open()?;
         let info = read_info(self.as_raw())?;
-        Ok(info.owned_offset..info.owned_offset + info.owned_count)
+        Ok(info.shard_offset..info.shard_offset + info.shard_count)
     }
 
     /// The handle of the C interface, for calls of `meron-sys`.

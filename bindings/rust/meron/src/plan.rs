@@ -42,8 +42,8 @@ impl ForCall for Plan {
 impl Plan {
     /// One of the named plans: `"zero0"` (everything replicated), `"zero1"` (optimizer states cut),
     /// `"zero2"` (gradients too), `"zero3"` (parameters too); for several nodes `"mics(4)"` (zero3
-    /// within groups of 4 ranks), `"hpz(4)"` (zero3 with a second copy of the parameters in each
-    /// group), `"zeropp(4)"` (the same, with parameters in int8 and gradients in int4 between
+    /// within groups of 4 ranks), `"hpz(4)"` (zero3 with a secondary partition of the parameters in
+    /// each group), `"zeropp(4)"` (the same, with parameters in int8 and gradients in int4 between
     /// groups). Without an argument a group is the ranks of a node.
     ///
     /// # Errors

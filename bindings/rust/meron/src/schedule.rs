@@ -18,7 +18,7 @@ use crate::handle::Owned;
 use crate::home::{ForCall, Open, Shared};
 use crate::param::Param;
 use crate::unit::{home_of, raw_units, Unit};
-use crate::values::{Place, ScheduleInfo, ScheduleOptions};
+use crate::values::{ScheduleInfo, ScheduleOptions, Tier};
 use crate::view::View;
 
 /// Shared state of a schedule and the uses of its units. The handle is released with the last of
@@ -49,7 +49,7 @@ impl Inner {
 /// # let table = context.param("table", &[8])?;
 /// # let unit = context.unit("table", &[&table])?;
 /// let schedule = context.schedule(&[&unit], &Default::default())?;
-/// schedule.begin(0)?;
+/// schedule.start_pass(0)?;
 /// let table_now = schedule.enter(0)?; // whole, until it is dropped
 /// assert_eq!(table_now.view(&table)?.as_slice::<f32>()?.len(), 8);
 /// drop(table_now);
@@ -80,7 +80,7 @@ impl Schedule {
         let shared = home_of(units).unwrap_or(shared);
         shared.require_open()?;
         let handles = raw_units(units);
-        let on_device = options.place == Place::Device && shared.memory == Memory::Device;
+        let on_device = options.tier == Tier::Device && shared.memory == Memory::Device;
         let options = options.raw();
         // SAFETY: handles and options are only read, during the call.
         let handle = receive(sys::meron_schedule::default(), |out, err| unsafe {
@@ -94,15 +94,15 @@ impl Schedule {
         })))
     }
 
-    /// Begins a pass; each kind, 0 to 15, has a recorded order of its own. Never blocks.
+    /// Starts a pass; each kind, 0 to 15, has a recorded order of its own. Never blocks.
     ///
     /// # Errors
     ///
     /// [`State`](crate::ErrorKind::State) names the units that are entered.
-    pub fn begin(&self, kind: u32) -> Result<()> {
+    pub fn start_pass(&self, kind: u32) -> Result<()> {
         self.0.shared.require_open()?;
         // SAFETY: a call with a handle by value; a wrong one gives an error.
-        check(|err| unsafe { sys::meron_schedule_begin(self.as_raw(), kind, err) })
+        check(|err| unsafe { sys::meron_schedule_start_pass(self.as_raw(), kind, err) })
     }
 
     /// Enters the unit at this place of those that the schedule was made of: it is full until what is
@@ -228,7 +228,7 @@ impl Entered {
                 sys::MERON_E_UNSUPPORTED,
                 param.name(),
                 "the tensor is in a device's memory, which the host cannot read",
-                "take its device_pointer, or make the schedule with Place::Host",
+                "take its device_pointer, or make the schedule with Tier::Host",
             ));
         }
         // SAFETY: the unit stays entered until `self` is dropped, which prevents writes of the

@@ -54,14 +54,14 @@ pub enum ReduceOp {
 impl ReduceOp {
     pub(crate) fn code(self) -> sys::meron_reduce_op {
         match self {
-            ReduceOp::Sum => sys::MERON_SUM,
-            ReduceOp::Mean => sys::MERON_MEAN,
+            ReduceOp::Sum => sys::MERON_REDUCE_OP_SUM,
+            ReduceOp::Mean => sys::MERON_REDUCE_OP_MEAN,
         }
     }
 
     pub(crate) fn of(code: sys::meron_reduce_op) -> ReduceOp {
         match code {
-            sys::MERON_SUM => ReduceOp::Sum,
+            sys::MERON_REDUCE_OP_SUM => ReduceOp::Sum,
             _ => ReduceOp::Mean,
         }
     }
@@ -126,20 +126,20 @@ pub enum Activity {
 impl Activity {
     pub(crate) fn code(self) -> sys::meron_unit_state {
         match self {
-            Activity::Partitioned => sys::MERON_UNIT_PARTITIONED,
-            Activity::Gathering => sys::MERON_UNIT_GATHERING,
-            Activity::Available => sys::MERON_UNIT_AVAILABLE,
-            Activity::Updating => sys::MERON_UNIT_UPDATING,
+            Activity::Partitioned => sys::MERON_UNIT_STATE_PARTITIONED,
+            Activity::Gathering => sys::MERON_UNIT_STATE_GATHERING,
+            Activity::Available => sys::MERON_UNIT_STATE_AVAILABLE,
+            Activity::Updating => sys::MERON_UNIT_STATE_UPDATING,
             Activity::Other(other) => other,
         }
     }
 
     pub(crate) fn of(code: sys::meron_unit_state) -> Activity {
         match code {
-            sys::MERON_UNIT_PARTITIONED => Activity::Partitioned,
-            sys::MERON_UNIT_GATHERING => Activity::Gathering,
-            sys::MERON_UNIT_AVAILABLE => Activity::Available,
-            sys::MERON_UNIT_UPDATING => Activity::Updating,
+            sys::MERON_UNIT_STATE_PARTITIONED => Activity::Partitioned,
+            sys::MERON_UNIT_STATE_GATHERING => Activity::Gathering,
+            sys::MERON_UNIT_STATE_AVAILABLE => Activity::Available,
+            sys::MERON_UNIT_STATE_UPDATING => Activity::Updating,
             other => Activity::Other(other),
         }
     }
@@ -161,25 +161,25 @@ pub enum State {
 impl State {
     pub(crate) fn code(self) -> sys::meron_optimizer_state {
         match self {
-            State::Master => sys::MERON_STATE_MASTER,
-            State::ExpAvg => sys::MERON_STATE_EXP_AVG,
-            State::ExpAvgSq => sys::MERON_STATE_EXP_AVG_SQ,
+            State::Master => sys::MERON_OPTIMIZER_STATE_MASTER,
+            State::ExpAvg => sys::MERON_OPTIMIZER_STATE_EXP_AVG,
+            State::ExpAvgSq => sys::MERON_OPTIMIZER_STATE_EXP_AVG_SQ,
         }
     }
 
     pub(crate) fn of(code: sys::meron_optimizer_state) -> State {
         match code {
-            sys::MERON_STATE_MASTER => State::Master,
-            sys::MERON_STATE_EXP_AVG => State::ExpAvg,
+            sys::MERON_OPTIMIZER_STATE_MASTER => State::Master,
+            sys::MERON_OPTIMIZER_STATE_EXP_AVG => State::ExpAvg,
             _ => State::ExpAvgSq,
         }
     }
 }
 
-/// Memory of a view.
+/// Memory of a view, by its tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
-pub enum Place {
+pub enum Tier {
     /// In the device's memory, if the context has a device; else the host's.
     Device,
     /// In the host's memory.
@@ -187,18 +187,18 @@ pub enum Place {
 }
 
 #[allow(dead_code)]
-impl Place {
-    pub(crate) fn code(self) -> sys::meron_gather_place {
+impl Tier {
+    pub(crate) fn code(self) -> sys::meron_tier {
         match self {
-            Place::Device => sys::MERON_PLACE_DEVICE,
-            Place::Host => sys::MERON_PLACE_HOST,
+            Tier::Device => sys::MERON_TIER_DEVICE,
+            Tier::Host => sys::MERON_TIER_HOST,
         }
     }
 
-    pub(crate) fn of(code: sys::meron_gather_place) -> Place {
+    pub(crate) fn of(code: sys::meron_tier) -> Tier {
         match code {
-            sys::MERON_PLACE_DEVICE => Place::Device,
-            _ => Place::Host,
+            sys::MERON_TIER_DEVICE => Tier::Device,
+            _ => Tier::Host,
         }
     }
 }
@@ -219,16 +219,16 @@ pub enum IoBackend {
 impl IoBackend {
     pub(crate) fn code(self) -> sys::meron_io_backend {
         match self {
-            IoBackend::Auto => sys::MERON_IO_AUTO,
-            IoBackend::IoUring => sys::MERON_IO_URING,
-            IoBackend::Threads => sys::MERON_IO_THREADS,
+            IoBackend::Auto => sys::MERON_IO_BACKEND_AUTO,
+            IoBackend::IoUring => sys::MERON_IO_BACKEND_URING,
+            IoBackend::Threads => sys::MERON_IO_BACKEND_THREADS,
         }
     }
 
     pub(crate) fn of(code: sys::meron_io_backend) -> IoBackend {
         match code {
-            sys::MERON_IO_AUTO => IoBackend::Auto,
-            sys::MERON_IO_URING => IoBackend::IoUring,
+            sys::MERON_IO_BACKEND_AUTO => IoBackend::Auto,
+            sys::MERON_IO_BACKEND_URING => IoBackend::IoUring,
             _ => IoBackend::Threads,
         }
     }
@@ -316,7 +316,7 @@ impl Workload {
 /// The defaults are AdamW's: for an optimizer of another rule, start from one of its groups.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct ParamGroup {
+pub struct OptimizerGroup {
     /// 0 or more.
     pub learning_rate: f64,
     /// 0 or more, below 1. SGD: the momentum, 0 in all groups or in none.
@@ -332,65 +332,65 @@ pub struct ParamGroup {
     pub(crate) defaults_of: u32,
 }
 
-impl Default for ParamGroup {
-    fn default() -> ParamGroup {
-        ParamGroup {
+impl Default for OptimizerGroup {
+    fn default() -> OptimizerGroup {
+        OptimizerGroup {
             learning_rate: 0.001,
             beta1: 0.9,
             beta2: 0.999,
             epsilon: 1e-08,
             weight_decay: 0.01,
             lr_decay: 0.0,
-            defaults_of: sys::MERON_PARAM_GROUP_INIT.defaults_of,
+            defaults_of: sys::MERON_OPTIMIZER_GROUP_INIT.defaults_of,
         }
     }
 }
 
-impl ParamGroup {
+impl OptimizerGroup {
     /// 0 or more.
     #[must_use]
-    pub fn learning_rate(mut self, value: f64) -> ParamGroup {
+    pub fn learning_rate(mut self, value: f64) -> OptimizerGroup {
         self.learning_rate = value;
         self
     }
 
     /// 0 or more, below 1. SGD: the momentum, 0 in all groups or in none.
     #[must_use]
-    pub fn beta1(mut self, value: f64) -> ParamGroup {
+    pub fn beta1(mut self, value: f64) -> OptimizerGroup {
         self.beta1 = value;
         self
     }
 
     /// 0 or more, below 1.
     #[must_use]
-    pub fn beta2(mut self, value: f64) -> ParamGroup {
+    pub fn beta2(mut self, value: f64) -> OptimizerGroup {
         self.beta2 = value;
         self
     }
 
     /// Above 0.
     #[must_use]
-    pub fn epsilon(mut self, value: f64) -> ParamGroup {
+    pub fn epsilon(mut self, value: f64) -> OptimizerGroup {
         self.epsilon = value;
         self
     }
 
     /// 0 or more.
     #[must_use]
-    pub fn weight_decay(mut self, value: f64) -> ParamGroup {
+    pub fn weight_decay(mut self, value: f64) -> OptimizerGroup {
         self.weight_decay = value;
         self
     }
 
     /// Adagrad: \>= 0; else 0.
     #[must_use]
-    pub fn lr_decay(mut self, value: f64) -> ParamGroup {
+    pub fn lr_decay(mut self, value: f64) -> OptimizerGroup {
         self.lr_decay = value;
         self
     }
 
-    pub(crate) fn raw(&self) -> sys::meron_param_group {
-        sys::meron_param_group {
+    pub(crate) fn raw(&self) -> sys::meron_optimizer_group {
+        sys::meron_optimizer_group {
             learning_rate: self.learning_rate,
             beta1: self.beta1,
             beta2: self.beta2,
@@ -398,14 +398,14 @@ impl ParamGroup {
             weight_decay: self.weight_decay,
             lr_decay: self.lr_decay,
             defaults_of: self.defaults_of,
-            ..sys::MERON_PARAM_GROUP_INIT
+            ..sys::MERON_OPTIMIZER_GROUP_INIT
         }
     }
 }
 
-impl ParamGroup {
-    pub(crate) fn of(raw: &sys::meron_param_group) -> ParamGroup {
-        ParamGroup {
+impl OptimizerGroup {
+    pub(crate) fn of(raw: &sys::meron_optimizer_group) -> OptimizerGroup {
+        OptimizerGroup {
             learning_rate: raw.learning_rate,
             beta1: raw.beta1,
             beta2: raw.beta2,
@@ -605,7 +605,7 @@ pub struct ScheduleOptions {
     /// Limit for all such units together, in their order at the creation; by default no limit.
     pub persist_total_elements: u64,
     /// Memory of views.
-    pub place: Place,
+    pub tier: Tier,
     /// For views on the device: this stream waits for an entered unit, and the unit's memory is
     /// released after the stream's queued work. It must live as long as the schedule.
     pub stream: Stream,
@@ -619,7 +619,7 @@ impl Default for ScheduleOptions {
             max_reuse_elements: 1000000000,
             persist_elements: 100000,
             persist_total_elements: u64::MAX,
-            place: Place::Host,
+            tier: Tier::Host,
             stream: Stream::default(),
         }
     }
@@ -665,8 +665,8 @@ impl ScheduleOptions {
 
     /// Memory of views.
     #[must_use]
-    pub fn place(mut self, value: Place) -> ScheduleOptions {
-        self.place = value;
+    pub fn tier(mut self, value: Tier) -> ScheduleOptions {
+        self.tier = value;
         self
     }
 
@@ -685,7 +685,7 @@ impl ScheduleOptions {
             max_reuse_elements: self.max_reuse_elements,
             persist_elements: self.persist_elements,
             persist_total_elements: self.persist_total_elements,
-            place: self.place.code(),
+            tier: self.tier.code(),
             stream: self.stream.as_raw(),
             ..sys::MERON_SCHEDULE_OPTIONS_INIT
         }
@@ -723,9 +723,9 @@ pub struct Stats {
     /// Bytes of pages in this rank's arena.
     pub arena_pages_bytes: u64,
     /// Gathered from ranks that share no memory, as on the wire.
-    pub far_gather_bytes: u64,
+    pub inter_node_gather_bytes: u64,
     /// Reduced from such ranks, likewise.
-    pub far_reduce_bytes: u64,
+    pub inter_node_reduce_bytes: u64,
     /// Read from this rank's file on tier nvme.
     pub nvme_read_bytes: u64,
     /// Written to it.
@@ -756,8 +756,8 @@ impl Stats {
             control_bytes: raw.control_bytes,
             peak_bytes: raw.peak_bytes,
             arena_pages_bytes: raw.arena_pages_bytes,
-            far_gather_bytes: raw.far_gather_bytes,
-            far_reduce_bytes: raw.far_reduce_bytes,
+            inter_node_gather_bytes: raw.inter_node_gather_bytes,
+            inter_node_reduce_bytes: raw.inter_node_reduce_bytes,
             nvme_read_bytes: raw.nvme_read_bytes,
             nvme_written_bytes: raw.nvme_written_bytes,
             nvme_bytes: raw.nvme_bytes,
@@ -788,11 +788,11 @@ pub struct Prediction {
     pub reduce_bytes: u64,
     /// Of values, from the first gather to the update (of frozen ones permanently): in addition
     /// to param_bytes, within the peak.
-    pub second_copy_bytes: u64,
+    pub secondary_partition_bytes: u64,
     /// Gathered from ranks that share no memory, as on the wire.
-    pub far_gather_bytes: u64,
+    pub inter_node_gather_bytes: u64,
     /// Reduced from such ranks, likewise.
-    pub far_reduce_bytes: u64,
+    pub inter_node_reduce_bytes: u64,
     /// Read from this rank's file on tier nvme.
     pub nvme_read_bytes: u64,
     /// Written to it.
@@ -813,9 +813,9 @@ impl Prediction {
             gather_mapped_bytes: raw.gather_mapped_bytes,
             gather_copied_bytes: raw.gather_copied_bytes,
             reduce_bytes: raw.reduce_bytes,
-            second_copy_bytes: raw.second_copy_bytes,
-            far_gather_bytes: raw.far_gather_bytes,
-            far_reduce_bytes: raw.far_reduce_bytes,
+            secondary_partition_bytes: raw.secondary_partition_bytes,
+            inter_node_gather_bytes: raw.inter_node_gather_bytes,
+            inter_node_reduce_bytes: raw.inter_node_reduce_bytes,
             nvme_read_bytes: raw.nvme_read_bytes,
             nvme_written_bytes: raw.nvme_written_bytes,
             nvme_bytes: raw.nvme_bytes,
@@ -832,7 +832,7 @@ pub struct ScheduleInfo {
     pub entered: u32,
     /// Of the schedule.
     pub units: u64,
-    /// Begun so far.
+    /// Started so far.
     pub passes: u64,
     /// Units entered so far.
     pub uses: u64,
@@ -1094,7 +1094,7 @@ impl AdamW {
             epsilon: self.epsilon,
             weight_decay: self.weight_decay,
             max_norm: self.max_norm,
-            ..sys::MERON_ADAMW_INIT
+            ..sys::MERON_OPTIMIZER_ADAMW_INIT
         }
     }
 }
@@ -1181,7 +1181,7 @@ impl Adam {
             epsilon: self.epsilon,
             weight_decay: self.weight_decay,
             max_norm: self.max_norm,
-            ..sys::MERON_ADAM_INIT
+            ..sys::MERON_OPTIMIZER_ADAM_INIT
         }
     }
 }
@@ -1258,7 +1258,7 @@ impl Adagrad {
             weight_decay: self.weight_decay,
             max_norm: self.max_norm,
             lr_decay: self.lr_decay,
-            ..sys::MERON_ADAGRAD_INIT
+            ..sys::MERON_OPTIMIZER_ADAGRAD_INIT
         }
     }
 }
@@ -1334,7 +1334,7 @@ impl Lion {
             beta2: self.beta2,
             weight_decay: self.weight_decay,
             max_norm: self.max_norm,
-            ..sys::MERON_LION_INIT
+            ..sys::MERON_OPTIMIZER_LION_INIT
         }
     }
 }
@@ -1346,7 +1346,7 @@ impl Lion {
 pub struct Sgd {
     /// 0 or more.
     pub learning_rate: f64,
-    /// 0 or more, below 1; beta1 of a param group.
+    /// 0 or more, below 1; beta1 of an optimizer group.
     pub momentum: f64,
     /// Of the gradient that is added to the state; 0 or more, below 1.
     pub dampening: f64,
@@ -1379,7 +1379,7 @@ impl Sgd {
         self
     }
 
-    /// 0 or more, below 1; beta1 of a param group.
+    /// 0 or more, below 1; beta1 of an optimizer group.
     #[must_use]
     pub fn momentum(mut self, value: f64) -> Sgd {
         self.momentum = value;
@@ -1422,7 +1422,7 @@ impl Sgd {
             nesterov: u32::from(self.nesterov),
             weight_decay: self.weight_decay,
             max_norm: self.max_norm,
-            ..sys::MERON_SGD_INIT
+            ..sys::MERON_OPTIMIZER_SGD_INIT
         }
     }
 }

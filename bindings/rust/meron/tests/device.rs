@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use common::{alone, modest};
 use meron::{
-    Context, ContextOptions, DeviceAllocator, ErrorKind, Param, Place, Source, Stream, Unit,
+    Context, ContextOptions, DeviceAllocator, ErrorKind, Param, Source, Stream, Tier, Unit,
 };
 
 fn emulated() -> ContextOptions {
@@ -43,7 +43,7 @@ fn a_stream_waits_and_the_host_need_not() {
     let up = context.stats().unwrap().device_up_bytes;
     assert!(up >= 48);
 
-    let host = unit.gather_begin_at(Place::Host).unwrap().wait().unwrap();
+    let host = unit.gather_begin_at(Tier::Host).unwrap().wait().unwrap();
     assert_eq!(host.view(&param).unwrap().to_f32(), values());
     assert_ne!(host.device_pointer(&param).unwrap(), full.device_pointer(&param).unwrap());
     let tensor = unit.gather().unwrap().dlpack(&param).unwrap();
@@ -120,7 +120,7 @@ fn an_allocator_of_the_programs_own() {
     let context = emulated().allocator(pool(0)).open().unwrap();
     let (param, unit) = written(&context);
     assert_eq!(unit.gather().err().unwrap().kind(), ErrorKind::NoMemory);
-    let host = unit.gather_begin_at(Place::Host).unwrap().wait().unwrap();
+    let host = unit.gather_begin_at(Tier::Host).unwrap().wait().unwrap();
     assert_eq!(host.view(&param).unwrap().to_f32(), values());
 }
 

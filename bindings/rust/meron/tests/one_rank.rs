@@ -5,8 +5,8 @@ mod common;
 
 use common::alone;
 use meron::{
-    Adagrad, Adam, AdamW, Bf16, Buffer, Context, Dtype, ErrorKind, Lion, Optimizer, Param,
-    ParamDesc, ParamGroup, Plan, ReduceOp, Sgd, Source, State, Unit, Workload,
+    Adagrad, Adam, AdamW, Bf16, Buffer, Context, Dtype, ErrorKind, Lion, Optimizer, OptimizerGroup,
+    Param, ParamDesc, Plan, ReduceOp, Sgd, Source, State, Unit, Workload,
 };
 
 fn table(context: &Context) -> (Param, Unit) {
@@ -24,7 +24,7 @@ fn an_update_is_what_gathers_show() {
     let context = alone();
     let (param, unit) = table(&context);
     assert_eq!((param.name(), param.shape(), param.count()), ("table", &[8i64, 100][..], 800));
-    assert_eq!(param.owned().unwrap(), 0..800);
+    assert_eq!(param.shard_range().unwrap(), 0..800);
 
     let mut update = context.update(&[&unit]).unwrap();
     update.write(&param, &counting()).unwrap();
@@ -247,13 +247,13 @@ fn rules_have_their_own_defaults_and_states() {
     let mut sgd = context.sgd(&units, &right).unwrap();
     let group = sgd.group(0).unwrap();
     assert_eq!((group.learning_rate, group.beta1, group.weight_decay), (1e-3, 0.9, 0.0));
-    // The defaults of a ParamGroup are AdamW's.
-    let error = sgd.add_param_group(&[&param], &ParamGroup::default()).unwrap_err();
+    // The defaults of an OptimizerGroup are AdamW's.
+    let error = sgd.add_group(&[&param], &OptimizerGroup::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Argument);
     assert!(error.to_string().contains("defaults of AdamW"), "{error}");
     let other = sgd.group(0).unwrap().beta1(0.0);
     assert_eq!(sgd.set_group(0, &other).unwrap_err().kind(), ErrorKind::Argument);
-    assert_eq!(sgd.add_param_group(&[&param], &other).unwrap_err().kind(), ErrorKind::Argument);
+    assert_eq!(sgd.add_group(&[&param], &other).unwrap_err().kind(), ErrorKind::Argument);
     assert_eq!(sgd.info().unwrap().groups, 1);
 }
 
@@ -310,7 +310,7 @@ fn only_adagrad_decays_its_rate() {
     let mut adagrad = context.adagrad(&[&unit], &Adagrad::default().lr_decay(0.5)).unwrap();
     let group = adagrad.group(0).unwrap();
     assert_eq!(group.lr_decay, 0.5);
-    adagrad.add_param_group(&[&param], &group.lr_decay(0.25)).unwrap();
+    adagrad.add_group(&[&param], &group.lr_decay(0.25)).unwrap();
     assert_eq!(adagrad.group(1).unwrap().lr_decay, 0.25);
     assert_eq!(adagrad.group(0).unwrap().lr_decay, 0.5);
     drop(adagrad);
@@ -329,7 +329,7 @@ fn a_context_that_was_closed_says_so() {
     let barrier = world.barrier_begin().unwrap();
     context.close().unwrap();
     for error in [
-        param.owned().unwrap_err(),
+        param.shard_range().unwrap_err(),
         unit.info().unwrap_err(),
         unit.gather().err().unwrap(),
         unit.gather_copy().err().unwrap(),
@@ -344,12 +344,12 @@ fn a_context_that_was_closed_says_so() {
         optimizer.read_state(&param, State::ExpAvg).unwrap_err(),
         optimizer.write_state(&param, State::ExpAvg, &[]).unwrap_err(),
         optimizer.group(0).unwrap_err(),
-        optimizer.set_group(0, &ParamGroup::default()).unwrap_err(),
+        optimizer.set_group(0, &OptimizerGroup::default()).unwrap_err(),
         optimizer.set_steps(1).unwrap_err(),
         optimizer.skip(&[&param]).unwrap_err(),
         optimizer.param_steps(&param).unwrap_err(),
         optimizer.set_param_steps(&param, 1).unwrap_err(),
-        optimizer.add_param_group(&[&param], &ParamGroup::default()).unwrap_err(),
+        optimizer.add_group(&[&param], &OptimizerGroup::default()).unwrap_err(),
         barrier.wait().unwrap_err(),
     ] {
         assert!(matches!(error.kind(), ErrorKind::Closed | ErrorKind::Stale), "{error:?}");

@@ -27,10 +27,13 @@ fn ranks_train_one_tensor() {
             let mut gradients = unit.gradients().unwrap();
             gradients.view(&weight).unwrap().as_mut_slice::<f32>().unwrap().fill(rank);
             gradients.reduce(&ReduceOptions::default()).unwrap().wait().unwrap();
-            let owned = weight.owned().unwrap();
+            let shard_range = weight.shard_range().unwrap();
             let mut reduced = unit.reduced().unwrap();
             let part = reduced.view(&weight).unwrap();
-            assert_eq!((part.offset(), part.len() as u64), (owned.start, owned.end - owned.start));
+            assert_eq!(
+                (part.offset(), part.len() as u64),
+                (shard_range.start, shard_range.end - shard_range.start)
+            );
             assert!(part.as_slice::<f32>().unwrap().iter().all(|&mean| mean == 1.0));
             drop(reduced);
             optimizer.step().unwrap();

@@ -51,7 +51,7 @@ final class Figures {
                     after.gatherCopiedBytes - before.gatherCopiedBytes,
                     after.reduceBytes - before.reduceBytes, plan.gatherMappedBytes,
                     plan.gatherCopiedBytes, plan.reduceBytes, after.peakBytes, plan.peakBytes,
-                    after.arenaPagesBytes, plan.farGatherBytes + plan.farReduceBytes});
+                    after.arenaPagesBytes, plan.interNodeGatherBytes + plan.interNodeReduceBytes});
             }
             context.world().broadcast(bytes, r).finish();
             out[r] = new Figures(bytes.asLongBuffer());

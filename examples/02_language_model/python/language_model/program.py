@@ -42,7 +42,7 @@ def collect_figures(
         peak=after.peak_bytes,
         planned_peak=plan.peak_bytes,
         arena_pages=after.arena_pages_bytes,
-        between_nodes=plan.far_gather_bytes + plan.far_reduce_bytes > 0,
+        between_nodes=plan.inter_node_gather_bytes + plan.inter_node_reduce_bytes > 0,
     )
     figures = []
     for rank in range(context.world_size):

@@ -84,7 +84,7 @@ fn collect_figures(context: &Context, options: &Options, before: &Stats) -> Resu
         after.peak_bytes,
         plan.peak_bytes,
         after.arena_pages_bytes,
-        plan.far_gather_bytes + plan.far_reduce_bytes,
+        plan.inter_node_gather_bytes + plan.inter_node_reduce_bytes,
     ];
     let world = context.world()?;
     (0..context.world_size())
@@ -93,7 +93,7 @@ fn collect_figures(context: &Context, options: &Options, before: &Stats) -> Resu
             world.broadcast(&mut row, rank)?;
             let [mapped, copied, reduced, planned_mapped, planned_copied, planned_reduced, ..] =
                 row;
-            let [.., peak, planned_peak, arena_pages, far] = row;
+            let [.., peak, planned_peak, arena_pages, inter_node] = row;
             Ok(Figures {
                 mapped,
                 copied,
@@ -104,7 +104,7 @@ fn collect_figures(context: &Context, options: &Options, before: &Stats) -> Resu
                 peak,
                 planned_peak,
                 arena_pages,
-                between_nodes: far > 0,
+                between_nodes: inter_node > 0,
             })
         })
         .collect()

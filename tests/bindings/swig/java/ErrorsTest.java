@@ -225,7 +225,7 @@ public final class ErrorsTest {
         for (Suite.Body use : new Suite.Body[] {context::stats, context::progress,
                 () -> context.param("x", Dtype.F32, 1), () -> context.unit("y"), unit::gather,
                 unit::update, unit::reduce, unit::version, unit::discard, weight::gradient,
-                weight::reduced, weight::ownedCount, optimizer::step, optimizer::norm,
+                weight::reduced, weight::shardCount, optimizer::step, optimizer::norm,
                 gather::ready, () -> gather.view(weight), () -> view.get(0), view::bytes,
                 () -> context.world().check(), () -> context.world().barrier(),
                 () -> context.group(0), context::flightRecord}) {

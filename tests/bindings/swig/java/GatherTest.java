@@ -10,7 +10,7 @@ import org.meron.DeviceArray;
 import org.meron.Dtype;
 import org.meron.Gather;
 import org.meron.GatherMode;
-import org.meron.GatherPlace;
+import org.meron.Tier;
 import org.meron.Param;
 import org.meron.ReduceOptions;
 import org.meron.Status;
@@ -124,7 +124,7 @@ public final class GatherTest {
             Suite.equal(Arrays.toString(values), Arrays.toString(seen));
             final long up = context.stats().deviceUpBytes;
             Suite.check(up >= 48, "nothing was copied up");
-            try (Gather host = unit.begin(GatherPlace.HOST)) {
+            try (Gather host = unit.begin(Tier.HOST)) {
                 host.await();
                 host.view(param).get(seen);
                 Suite.equal(Arrays.toString(values), Arrays.toString(seen));

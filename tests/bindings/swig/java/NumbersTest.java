@@ -58,7 +58,7 @@ public final class NumbersTest {
                 Schedule schedule = context.schedule(unit)) { // its default is no limit
             refused("number", () -> optimizer.group(-1));
             refused("steps", () -> optimizer.steps(-1));
-            refused("kind", () -> schedule.begin(-1));
+            refused("kind", () -> schedule.startPass(-1));
             refused("index", () -> schedule.enter(-1));
             refused("gathers_per_micro_batch", () -> context.predict(1, -1));
         }

@@ -14,7 +14,7 @@ import org.meron.Gather;
 import org.meron.Lion;
 import org.meron.Optimizer;
 import org.meron.Param;
-import org.meron.ParamGroup;
+import org.meron.OptimizerGroup;
 import org.meron.Plan;
 import org.meron.ReduceOp;
 import org.meron.ReduceOptions;
@@ -38,7 +38,7 @@ public final class TrainTest {
         suite.test("three ranks step to the same bits as one", TrainTest::sameBits);
         suite.test("gradients of one's own and an optimizer of one's own", TrainTest::ownOptimizer);
         suite.test("rules", TrainTest::rules);
-        suite.test("param groups and states", TrainTest::groupsAndStates);
+        suite.test("optimizer groups and states", TrainTest::groupsAndStates);
         suite.test("a skipped param keeps its values and its count", TrainTest::skipped);
         suite.test("Adagrad decays its rate", TrainTest::decayed);
         for (String plan : new String[] {"zero0", "zero1", "zero2", "zero3"}) {
@@ -60,7 +60,7 @@ public final class TrainTest {
             try (Update update = unit.update()) {
                 update.write(weight, Floats.ramp(N, 1));
                 final View part = update.view(bias);
-                Suite.equal(bias.ownedCount(), part.count());
+                Suite.equal(bias.shardCount(), part.count());
                 if (part.count() > 0) part.put(0, 7);
             }
             Suite.equal(1L, unit.version());
@@ -85,7 +85,7 @@ public final class TrainTest {
                 final double mean = (context.worldSize() + 1) / 2.0;
                 Suite.check(Math.abs(optimizer.norm() - mean * Math.sqrt(N)) < 1e-3, "norm");
                 final View moment = optimizer.state(weight, Optimizer.State.EXP_AVG);
-                Suite.equal(weight.ownedCount(), moment.count());
+                Suite.equal(weight.shardCount(), moment.count());
                 if (moment.count() > 0) {
                     Suite.check(Math.abs(moment.get(0) - 0.1 * mean) < 1e-6, "first moment");
                 }
@@ -148,7 +148,7 @@ public final class TrainTest {
             final Param bias = context.param("b", Dtype.F32, 3);
             final Unit unit = context.unit("u", weight, bias);
             final Optimizer optimizer = context.adamw(unit);
-            Suite.equal(1, optimizer.addParamGroup(optimizer.group(0).weightDecay(0), bias));
+            Suite.equal(1, optimizer.addGroup(optimizer.group(0).weightDecay(0), bias));
             Suite.equal(2, optimizer.groups());
             Suite.equal(0.01, optimizer.group(0).weightDecay());
             Suite.equal(0.0, optimizer.group(1).weightDecay());
@@ -157,9 +157,9 @@ public final class TrainTest {
             Suite.equal(0.75, optimizer.group(1).beta2());
             Suite.equal(1e-3, optimizer.learningRate());
             Suite.fails(Status.DUPLICATE,
-                    () -> optimizer.addParamGroup(new ParamGroup(), weight, bias));
+                    () -> optimizer.addGroup(new OptimizerGroup(), weight, bias));
             Suite.fails(Status.ARGUMENT, () -> optimizer.group(2));
-            Suite.fails(Status.ARGUMENT, () -> optimizer.setGroup(-1, new ParamGroup()));
+            Suite.fails(Status.ARGUMENT, () -> optimizer.setGroup(-1, new OptimizerGroup()));
 
             final float[] values = {1, 2, 3, 4, 5, 6};
             optimizer.writeState(weight, Optimizer.State.EXP_AVG, values);
@@ -234,7 +234,7 @@ public final class TrainTest {
                         optimizer.readState(weight, Optimizer.State.MASTER)), "two steps");
                 optimizer.setGroup(0, optimizer.group(0).lrDecay(0.25));
                 Suite.equal(0.25, optimizer.group(0).lrDecay());
-                optimizer.addParamGroup(optimizer.group(0).lrDecay(0.125), weight);
+                optimizer.addGroup(optimizer.group(0).lrDecay(0.125), weight);
                 Suite.equal(0.125, optimizer.group(1).lrDecay());
             }
             try (Optimizer optimizer = context.adamw(unit)) {
@@ -300,7 +300,7 @@ public final class TrainTest {
             Arrays.fill(gradient, context.rank());
             unit.reduce(Map.of(weight, gradient), new ReduceOptions().op(ReduceOp.SUM)).finish();
             final View reduced = weight.reduced();
-            Suite.equal(weight.ownedCount(), reduced.count());
+            Suite.equal(weight.shardCount(), reduced.count());
             for (long i = 0; i < reduced.count(); ++i) Suite.equal(1f, reduced.get(i));
             unit.discard();
             Suite.fails(Status.STALE, () -> reduced.get(0));

@@ -201,8 +201,10 @@ def test_functions_broadcast_and_shard_a_state_dict() -> None:
         if place is None:
             assert torch.equal(shards[name], value)
         else:
-            owned = place[0].owned(place[1])
-            assert torch.equal(shards[name], value.reshape(-1)[owned.start : owned.stop])
+            shard_range = place[0].shard_range(place[1])
+            assert torch.equal(
+                shards[name], value.reshape(-1)[shard_range.start : shard_range.stop]
+            )
     send = (
         (lambda: zero.broadcast_and_shard_state_dict({"no": torch.ones(1)}, metas, {}))
         if RANK == 0

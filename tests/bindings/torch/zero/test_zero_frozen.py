@@ -111,8 +111,8 @@ def test_optimizers_of_meron_torch_skip_frozen_params() -> None:
 def check_frozen(param: nn.Parameter, value: torch.Tensor) -> None:
     """Each access to a frozen param succeeds, or is rejected with the param's name."""
     unit, i = param._meron
-    owned = unit.owned(i)
-    own = value.reshape(-1)[owned.start : owned.stop]
+    shard_range = unit.shard_range(i)
+    own = value.reshape(-1)[shard_range.start : shard_range.stop]
     assert torch.equal(param.ds_tensor.float(), own)
     assert param.ds_tensor.dtype == param.dtype
     assert torch.equal(zero.safe_get_full_fp32_param(param), value)

@@ -24,14 +24,14 @@ Gradient = Callable[[nn.Parameter, torch.Tensor], None]
 
 
 def set_local(param: nn.Parameter, value: torch.Tensor) -> None:
-    owned = param._meron[0].owned(param._meron[1])
-    zero.safe_set_local_grad(param, value.view(-1)[owned.start : owned.stop])
+    shard_range = param._meron[0].shard_range(param._meron[1])
+    zero.safe_set_local_grad(param, value.view(-1)[shard_range.start : shard_range.stop])
 
 
 def set_in_place(param: nn.Parameter, value: torch.Tensor) -> None:
     part = mt.local_grad(param)
-    owned = param._meron[0].owned(param._meron[1])
-    part.copy_(value.view(-1)[owned.start : owned.stop])
+    shard_range = param._meron[0].shard_range(param._meron[1])
+    part.copy_(value.view(-1)[shard_range.start : shard_range.stop])
 
 
 def set_vectorized(param: nn.Parameter, value: torch.Tensor) -> None:

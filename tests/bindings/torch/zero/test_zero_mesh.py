@@ -113,8 +113,8 @@ def test_reads_and_writes_full_optimizer_states() -> None:
             local = zero.safe_get_local_optimizer_state(param, "exp_avg")
             assert moment is not None and float(moment.abs().max()) < 1
             unit, i = placed(param)
-            owned = unit.owned(i)
-            assert torch.equal(moment.flatten()[owned.start : owned.stop], local)
+            shard_range = unit.shard_range(i)
+            assert torch.equal(moment.flatten()[shard_range.start : shard_range.stop], local)
             for other in everywhere(moment):
                 assert torch.equal(other, moment.flatten())
             fresh = torch.arange(param.numel()).view(param.shape).float()
@@ -142,8 +142,8 @@ def test_owners_keep_exact_values() -> None:
                 master = zero.safe_get_full_fp32_param(param)
                 assert master is not None and torch.equal(master, exact)
                 unit, i = placed(param)
-                owned = unit.owned(i)
-                part = exact.flatten()[owned.start : owned.stop]
+                shard_range = unit.shard_range(i)
+                part = exact.flatten()[shard_range.start : shard_range.stop]
                 assert torch.equal(mt.local_param(param), part.to(dtype))
                 own = zero.safe_get_local_fp32_param(param)
                 assert own is not None and torch.equal(own, part)
@@ -281,7 +281,7 @@ def test_mics_init_shards_within_groups() -> None:
     train(engine, plain, torch.optim.SGD(plain.parameters(), lr=0.1), 3)
     assert_equal_weights(model, plain, 1e-6)
     handles = [handle for unit in engine.units for handle in unit.handles]
-    held = everywhere(torch.tensor(float(sum(len(handle.owned) for handle in handles))))
+    held = everywhere(torch.tensor(float(sum(len(handle.shard_range) for handle in handles))))
     assert sum(map(float, held)) == 2 * sum(handle.size for handle in handles)  # once per group
     engine.destroy()
 

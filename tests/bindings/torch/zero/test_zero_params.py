@@ -45,8 +45,8 @@ def test_reads_and_writes_values_gradients_and_states() -> None:
             plain_step(plain, expected, [(x, y)])
             assert torch.allclose(gradient, twin.grad, atol=1e-6)
             unit, i = weight._meron
-            owned = unit.owned(i)
-            mine = gradient.view(-1)[owned.start : owned.stop]
+            shard_range = unit.shard_range(i)
+            mine = gradient.view(-1)[shard_range.start : shard_range.stop]
             assert torch.equal(local, mine)
             assert float(zero.safe_get_full_fp32_param(model.shift).abs().max()) == 0.0
             for key in ("exp_avg", "exp_avg_sq"):
@@ -54,19 +54,19 @@ def test_reads_and_writes_values_gradients_and_states() -> None:
                 assert torch.allclose(state, expected.state[twin][key], atol=1e-6), key
                 zero.safe_set_full_optimizer_state(weight, state * 2, key)
                 part = zero.safe_get_local_optimizer_state(weight, key)
-                assert torch.equal(part, state.view(-1)[owned.start : owned.stop] * 2)
+                assert torch.equal(part, state.view(-1)[shard_range.start : shard_range.stop] * 2)
                 zero.safe_set_local_optimizer_state(weight, part / 2, key)
                 assert torch.equal(zero.safe_get_full_optimizer_state(weight, key), state)
             # The number of ranks does not divide these sizes.
             zero.safe_set_full_fp32_param(weight, torch.arange(288.0).view(24, 12))
             part = zero.safe_get_local_fp32_param(weight)
-            assert torch.equal(part, torch.arange(288.0)[owned.start : owned.stop])
+            assert torch.equal(part, torch.arange(288.0)[shard_range.start : shard_range.stop])
             zero.safe_set_local_fp32_param(weight, part + 1)
             whole = zero.safe_get_full_fp32_param(weight)
             assert torch.equal(whole.view(-1), torch.arange(288.0) + 1)
             engine.backward(loss_of(engine, x[RANK], y[RANK]))
             with pytest.raises(meron.ArgumentError, match="elements"):
-                zero.safe_set_local_grad(weight, torch.zeros(len(owned) + 1))
+                zero.safe_set_local_grad(weight, torch.zeros(len(shard_range) + 1))
             zero.safe_update_full_grad_vectorized([weight], lambda g, p: torch.ones_like(p))
             assert torch.equal(zero.safe_get_full_grad(weight), torch.ones(24, 12))
             engine.step()
@@ -110,12 +110,16 @@ def test_reads_and_writes_f32_values_of_16_bit_params() -> None:
         weight = model.blocks[0].up.weight
         unit, i = weight._meron
         values = torch.arange(288.0) + 1 / 3
-        owned = unit.owned(i)
-        zero.safe_set_local_fp32_param(weight, values[owned.start : owned.stop].double())
+        shard_range = unit.shard_range(i)
+        zero.safe_set_local_fp32_param(
+            weight, values[shard_range.start : shard_range.stop].double()
+        )
         assert torch.equal(zero.safe_get_full_fp32_param(weight).view(-1), values)
         engine_step(engine, [data(torch.Generator().manual_seed(1))])
         assert torch.equal(zero.safe_get_full_fp32_param(weight).view(-1), values)
-        assert torch.equal(weight.ds_tensor, values[owned.start : owned.stop].bfloat16())
+        assert torch.equal(
+            weight.ds_tensor, values[shard_range.start : shard_range.stop].bfloat16()
+        )
         zero.safe_set_full_fp32_param(weight, torch.ones(24, 12, dtype=torch.int64))
         assert torch.equal(zero.safe_get_full_fp32_param(weight), torch.ones(24, 12))
 
@@ -180,7 +184,9 @@ def test_misuse_names_the_param() -> None:
         zero.safe_set_full_fp32_param(layer.weight, torch.ones(2, 3))
     engine = zero.initialize(model=layer, config=config())[0]
     with pytest.raises(meron.StateError, match="has no gradient"):
-        zero.safe_set_local_grad(layer.weight, torch.zeros(len(layer.weight._meron[0].owned(0))))
+        zero.safe_set_local_grad(
+            layer.weight, torch.zeros(len(layer.weight._meron[0].shard_range(0)))
+        )
     assert zero.safe_get_full_grad(layer.weight) is None
     engine.backward(engine(torch.ones(2)).sum())
     with pytest.raises(meron.ArgumentError, match=re.escape("(3, 2)")):

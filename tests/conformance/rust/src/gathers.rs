@@ -4,7 +4,7 @@
 use std::ptr;
 use std::time::Duration;
 
-use meron::{sys, Buffer, Dtype, Param, Place, ReduceOp, Stream};
+use meron::{sys, Buffer, Dtype, Param, ReduceOp, Stream, Tier};
 
 use crate::checking::compare;
 use crate::elements::{seen, store, values_for};
@@ -32,8 +32,8 @@ fn gather(session: &mut Session, s: &Statement) -> Done {
     let units = session.units(&names)?;
     let (full, handle) = match s.get("mode").unwrap_or("view") {
         "view" => {
-            let place = if s.get("place") == Some("host") { Place::Host } else { Place::Device };
-            let pending = session.context()?.gather_begin_at(&units, place)?;
+            let tier = if s.get("tier") == Some("host") { Tier::Host } else { Tier::Device };
+            let pending = session.context()?.gather_begin_at(&units, tier)?;
             let handle = pending.as_raw();
             match only_begin {
                 true => (Full::Pending(pending), handle),

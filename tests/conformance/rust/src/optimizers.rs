@@ -3,7 +3,7 @@
 
 use std::ptr;
 
-use meron::{sys, Adagrad, Adam, AdamW, Buffer, Dtype, Lion, ParamGroup, Sgd, State};
+use meron::{sys, Adagrad, Adam, AdamW, Buffer, Dtype, Lion, OptimizerGroup, Sgd, State};
 
 use crate::checking::compare;
 use crate::elements::{seen, store, values_for};
@@ -46,9 +46,9 @@ pub fn execute(session: &mut Session, s: &Statement) -> Done {
                 session.optimizer_and_params(s.object()?, &[s.require("param")?])?;
             Ok(optimizer.set_param_steps(params[0], s.number("steps", 0)?)?)
         }
-        "param_group" => param_group(session, s),
-        "set_param_group" => set_param_group(session, s),
-        "param_group_is" => param_group_is(session, s),
+        "optimizer_group" => optimizer_group(session, s),
+        "set_optimizer_group" => set_optimizer_group(session, s),
+        "optimizer_group_is" => optimizer_group_is(session, s),
         "state" => state(session, s),
         "state_read" => state_read(session, s),
         "state_write" => state_write(session, s),
@@ -129,11 +129,11 @@ fn optimizer(session: &mut Session, s: &Statement) -> Done {
 /// A rule that there is not, or options that are another rule's: the natural layer has no words for them.
 fn optimizer_raw(session: &Session, s: &Statement, kind: &str) -> Done {
     let defaults = match kind {
-        "adamw" => sys::MERON_ADAMW_INIT,
-        "adam" => sys::MERON_ADAM_INIT,
-        "adagrad" => sys::MERON_ADAGRAD_INIT,
-        "lion" => sys::MERON_LION_INIT,
-        "sgd" => sys::MERON_SGD_INIT,
+        "adamw" => sys::MERON_OPTIMIZER_ADAMW_INIT,
+        "adam" => sys::MERON_OPTIMIZER_ADAM_INIT,
+        "adagrad" => sys::MERON_OPTIMIZER_ADAGRAD_INIT,
+        "lion" => sys::MERON_OPTIMIZER_LION_INIT,
+        "sgd" => sys::MERON_OPTIMIZER_SGD_INIT,
         other => sys::meron_optimizer_options {
             kind: other.parse().map_err(|_| wrong(format!("{other} is no rule")))?,
             ..sys::MERON_OPTIMIZER_OPTIONS_INIT
@@ -170,7 +170,7 @@ fn optimizer_is(session: &mut Session, s: &Statement) -> Done {
 }
 
 /// A group's numbers, those that the statement gives instead of its own.
-fn group_numbers(s: &Statement, group: ParamGroup) -> Result<ParamGroup, Failure> {
+fn group_numbers(s: &Statement, group: OptimizerGroup) -> Result<OptimizerGroup, Failure> {
     Ok(group
         .learning_rate(s.number("lr", group.learning_rate)?)
         .beta1(s.number("beta1", group.beta1)?)
@@ -180,21 +180,21 @@ fn group_numbers(s: &Statement, group: ParamGroup) -> Result<ParamGroup, Failure
         .lr_decay(s.number("lr_decay", group.lr_decay)?))
 }
 
-fn param_group(session: &mut Session, s: &Statement) -> Done {
+fn optimizer_group(session: &mut Session, s: &Statement) -> Done {
     let (optimizer, params) = session.optimizer_and_params(s.object()?, &s.list("params"))?;
     let group = group_numbers(s, optimizer.group(0)?)?;
-    let number = optimizer.add_param_group(&params, &group)?;
+    let number = optimizer.add_group(&params, &group)?;
     check(s.number("number", number)? == number, format!("the group's number is {number}"))
 }
 
-fn set_param_group(session: &mut Session, s: &Statement) -> Done {
+fn set_optimizer_group(session: &mut Session, s: &Statement) -> Done {
     let optimizer = session.optimizer(s.object()?)?;
     let number = s.number("number", 0)?;
     let group = group_numbers(s, optimizer.group(number)?)?;
     Ok(optimizer.set_group(number, &group)?)
 }
 
-fn param_group_is(session: &mut Session, s: &Statement) -> Done {
+fn optimizer_group_is(session: &mut Session, s: &Statement) -> Done {
     let found = session.optimizer(s.object()?)?.group(s.number("number", 0)?)?;
     check(found == group_numbers(s, found)?, format!("it is {found:?}"))
 }
@@ -220,14 +220,14 @@ fn state_read(session: &mut Session, s: &Statement) -> Done {
         let mut out = vec![0.0f32; s.number("count", 0)?];
         let (first, count, err) = (out.as_mut_ptr(), out.len() as u64, ptr::null_mut());
         let (optimizer, param) = (optimizer.as_raw(), param.as_raw());
-        let exp_avg = sys::MERON_STATE_EXP_AVG;
+        let exp_avg = sys::MERON_OPTIMIZER_STATE_EXP_AVG;
         // SAFETY: the buffer has `count` elements and outlives the call.
         return raw(unsafe {
             sys::meron_optimizer_read_state(first, count, optimizer, param, exp_avg, err)
         });
     }
     let values = Buffer::F32(optimizer.read_state(param, state)?);
-    compare(&values, s, param.owned()?.start, rank, ranks)
+    compare(&values, s, param.shard_range()?.start, rank, ranks)
 }
 
 fn state_write(session: &mut Session, s: &Statement) -> Done {
@@ -237,9 +237,9 @@ fn state_write(session: &mut Session, s: &Statement) -> Done {
         (Object::Optimizer(optimizer), param) => (optimizer, param),
         _ => return Err(wrong("that is no optimizer")),
     };
-    let owned = param.owned()?;
-    let count = s.number("count", (owned.end - owned.start) as usize)?;
-    match values.make(Dtype::F32, owned.start, count)? {
+    let shard_range = param.shard_range()?;
+    let count = s.number("count", (shard_range.end - shard_range.start) as usize)?;
+    match values.make(Dtype::F32, shard_range.start, count)? {
         Buffer::F32(values) => Ok(optimizer.write_state(param, state, &values)?),
         _ => Err(wrong("it is not f32")),
     }

@@ -16,7 +16,7 @@ pub fn execute(session: &mut Session, s: &Statement) -> Done {
     match s.operation.as_str() {
         "param" => param(session, s),
         "param_is" => param_is(session, s),
-        "owned" => owned(session, s),
+        "shard_range" => shard_range(session, s),
         "unit" => unit(session, s),
         "unit_is" => unit_is(session, s),
         "update" => {
@@ -65,7 +65,7 @@ fn param(session: &mut Session, s: &Statement) -> Done {
 
 fn param_is(session: &mut Session, s: &Statement) -> Done {
     let param = session.param(s.object()?)?;
-    param.owned()?; // what the layer remembers by itself is not asked for
+    param.shard_range()?; // what the layer remembers by itself is not asked for
     if let Some(wanted) = s.get("shape") {
         check(param.shape() == shape(wanted)?, "the shape differs")?;
     }
@@ -79,9 +79,9 @@ fn param_is(session: &mut Session, s: &Statement) -> Done {
     check(s.get("name").unwrap_or_else(|| param.name()) == param.name(), "the name differs")
 }
 
-fn owned(session: &mut Session, s: &Statement) -> Done {
+fn shard_range(session: &mut Session, s: &Statement) -> Done {
     let param = session.param(s.object()?)?;
-    let (part, count) = (param.owned()?, param.count());
+    let (part, count) = (param.shard_range()?, param.count());
     if s.get("all") == Some("1") {
         return check(part == (0..count), "it is not all");
     }

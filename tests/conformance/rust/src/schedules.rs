@@ -6,7 +6,7 @@
 use std::ptr;
 use std::time::Duration;
 
-use meron::{sys, Entered, Place, Schedule, ScheduleOptions};
+use meron::{sys, Entered, Schedule, ScheduleOptions, Tier};
 
 use crate::checking::compare;
 use crate::elements::seen;
@@ -28,7 +28,7 @@ fn found<'s>(
 pub fn execute(session: &mut Session, s: &Statement) -> Done {
     match s.operation.as_str() {
         "schedule" => schedule(session, s),
-        "pass" => Ok(found(session, s)?.0.begin(s.number("kind", 0)?)?),
+        "pass" => Ok(found(session, s)?.0.start_pass(s.number("kind", 0)?)?),
         "enter" => enter(session, s),
         "leave" => leave(session, s),
         "used" => used(session, s),
@@ -55,7 +55,7 @@ fn schedule(session: &mut Session, s: &Statement) -> Done {
         .max_reuse_elements(s.number("reuse", usual.max_reuse_elements)?)
         .persist_elements(s.number("persist", usual.persist_elements)?)
         .persist_total_elements(s.number("persist_total", usual.persist_total_elements)?)
-        .place(if s.get("place") == Some("device") { Place::Device } else { Place::Host });
+        .tier(if s.get("tier") == Some("device") { Tier::Device } else { Tier::Host });
     let made = session.context()?.schedule(&session.units(&s.list("units"))?, &options)?;
     session.put(s.object()?, Object::Schedule((made, Vec::new())));
     Ok(())

@@ -296,7 +296,7 @@ def read(found: Found, names: Names, reader: Reader, with_random: bool) -> None:
             exact = source_of(names, checkpoint, name, "master")
             kind = "values" if exact is None else "master"
             source = exact or found.sources[name]
-            found.masters.append(((unit, i), reader.part(source, kind, unit.owned(i))))
+            found.masters.append(((unit, i), reader.part(source, kind, unit.shard_range(i))))
     for plan in found.plans:
         read_states(plan, names, reader)
     for kind, name in checkpoint.tensors:

@@ -144,13 +144,13 @@ def whole_reader(names: Names) -> Any:
 def shard_of(unit: ShardedUnit, i: int, local: torch.Tensor) -> FlatShard:
     """A tensor of this rank's values of what has a param's shape."""
     context, handle = unit.sharding.context, unit.handles[i]
-    begin = unit.owned(i).start if len(unit.owned(i)) else 0
+    begin = unit.shard_range(i).start if len(unit.shard_range(i)) else 0
     return FlatShard(local, begin, tuple(handle.shape), context.world_size, number_of(context))
 
 
 def cut(unit: ShardedUnit, i: int, whole: torch.Tensor) -> FlatShard:
     """This rank's range of an unsharded tensor, as a copy."""
-    own = unit.owned(i)
+    own = unit.shard_range(i)
     return shard_of(unit, i, whole.detach().reshape(-1)[own.start : own.stop].to("cpu", copy=True))
 
 
@@ -299,7 +299,7 @@ def as_shard(unit: ShardedUnit, i: int, key: str, value: torch.Tensor) -> FlatSh
     if not isinstance(value, FlatShard):
         return cut(unit, i, value)
     value.require_values(key)
-    own = unit.owned(i)
+    own = unit.shard_range(i)
     if value.to_local().numel() != len(own) or (len(own) and value.begin != own.start):
         raise errors.argument(
             f"{key} has elements {value.begin} to {value.begin + value.to_local().numel()}, and "

@@ -228,7 +228,7 @@ def read(
         for i in sorted(unit.masters) if trained_by(unit) is None else ():
             name = names.of_place.get((unit, i), "")
             if name in sources and (unit, i) not in converted:
-                masters.append(((unit, i), joined_part(reader, sources[name], unit.owned(i))))
+                masters.append(((unit, i), joined_part(reader, sources[name], unit.shard_range(i))))
     return others, converted, masters
 
 

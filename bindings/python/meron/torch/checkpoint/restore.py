@@ -225,7 +225,7 @@ def read_engine(plan: Plan, optimizer: EngineOptimizer, names: Names, reader: Re
                 first = first_values(unit, i, initial[unit, i].get(key))
                 plan.parts.append((unit, i, key, first))
             elif not plan.native:
-                plan.parts.append((unit, i, key, reader.part(source, kind, unit.owned(i))))
+                plan.parts.append((unit, i, key, reader.part(source, kind, unit.shard_range(i))))
         sources = [source_of(names, checkpoint, name, kind) for kind in kinds]
         begun = None not in sources
         plan.counts[unit, i] = steps_in(plan, names, reader, name, sources) if begun else 0
@@ -233,7 +233,9 @@ def read_engine(plan: Plan, optimizer: EngineOptimizer, names: Names, reader: Re
             continue
         source = source_of(names, checkpoint, name, "master")
         if source is not None and unit.handles[i].dtype != "f32":
-            plan.parts.append((unit, i, "master", reader.part(source, "master", unit.owned(i))))
+            plan.parts.append(
+                (unit, i, "master", reader.part(source, "master", unit.shard_range(i)))
+            )
 
 
 def steps_in(plan: Plan, names: Names, reader: Reader, name: str, states: list[str | None]) -> int:

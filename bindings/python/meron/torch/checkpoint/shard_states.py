@@ -103,7 +103,7 @@ def held_params(optimizer: torch.optim.Optimizer, names: Names) -> list[list[Hel
                 own = range(param.numel())
             else:
                 name, shape = names.of_place.get(place), tuple(place[0].handles[place[1]].shape)
-                own = place[0].owned(place[1])
+                own = place[0].shard_range(place[1])
             if name is None:
                 raise foreign(optimizer, number, shape)
             one = Held(name, param, shape, own)
@@ -132,7 +132,7 @@ def share_of(sharding: Sharding) -> tuple[int, int]:
     context = sharding.context
     if context.world_size == 1 or not (sharding.alike or sharding.updates_everything):
         return 0, 1
-    ranges = [handle.owned for unit in sharding.units for handle in unit.handles]
+    ranges = [handle.shard_range for unit in sharding.units for handle in unit.handles]
     digest = hashlib.blake2b(repr(ranges).encode(), digest_size=8).digest()
     table = np.zeros((context.world_size, 4), np.float32)
     table[context.rank] = np.frombuffer(digest, np.uint16)
@@ -212,7 +212,7 @@ def masters_of(names: Names, share: tuple[int, int]) -> Iterator[CheckpointTenso
             name = names.of_place.get((unit, i))
             if name is not None:
                 shape = tuple(unit.handles[i].shape)
-                yield from part_of(name, master, "master", shape, unit.owned(i), share, first)
+                yield from part_of(name, master, "master", shape, unit.shard_range(i), share, first)
 
 
 # ---- Numbers ------------------------------------------------------------------------------------

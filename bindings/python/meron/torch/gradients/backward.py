@@ -64,11 +64,11 @@ class BackwardReducer:
         self.under_way = False  # something was begun and not waited for
         self._table: tuple[int, Any] = (0, NULL)  # so many units of the sharding, for the engine
         self._options = initial("meron_reduce_options")
-        self._options.op = lib.MERON_MEAN
+        self._options.op = lib.MERON_REDUCE_OP_MEAN
         self._options.boundary = 0
         # With the unit's divisor; its initial value ends the accumulation.
         self._ending = initial("meron_reduce_options")
-        self._ending.op = lib.MERON_MEAN
+        self._ending.op = lib.MERON_REDUCE_OP_MEAN
 
     def watch(self, unit: ShardedUnit) -> list[Any]:
         """Sees the gradients of a unit's params arrive."""

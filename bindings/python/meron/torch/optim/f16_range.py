@@ -52,7 +52,7 @@ def first_too_large(units: list[ShardedUnit], parts: Parts) -> tuple[int, int, i
                 continue
             places = (value.isfinite() & value.half().isinf()).nonzero()
             if len(places):
-                return unit.index, i, unit.owned(i).start + int(places[0])
+                return unit.index, i, unit.shard_range(i).start + int(places[0])
     return None
 
 

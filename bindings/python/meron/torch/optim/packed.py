@@ -92,7 +92,7 @@ def unpack_states(optimizer: Any, given: Mapping[str, Any]) -> tuple[Places, Cou
 
 def first_values(unit: ShardedUnit, i: int, value: float | None) -> torch.Tensor:
     """This rank's part of a state that no step has changed."""
-    return torch.full((len(unit.owned(i)),), value or 0.0, device="cpu")
+    return torch.full((len(unit.shard_range(i)),), value or 0.0, device="cpu")
 
 
 def checked_count(name: str, step: Any) -> int:
@@ -135,13 +135,13 @@ def fingerprint(counts: Counts) -> int:
 
 def part_of(unit: ShardedUnit, i: int, name: str, key: str, value: torch.Tensor) -> torch.Tensor:
     """This rank's part of a state, which is whole, or that part."""
-    owned = unit.owned(i)
+    shard_range = unit.shard_range(i)
     if tuple(value.shape) == tuple(unit.handles[i].shape):
-        return value.detach().reshape(-1)[owned.start : owned.stop]
-    if tuple(value.shape) != (len(owned),):
+        return value.detach().reshape(-1)[shard_range.start : shard_range.stop]
+    if tuple(value.shape) != (len(shard_range),):
         raise errors.argument(
             f"{key} of '{name}' has shape {tuple(value.shape)}: unsharded it has "
-            f"{tuple(unit.handles[i].shape)}, and this rank's shard ({len(owned)},)",
+            f"{tuple(unit.handles[i].shape)}, and this rank's shard ({len(shard_range)},)",
             subject=name,
             advice="Load shards where they were saved, on as many ranks, or full_state_dict().",
         )

@@ -91,16 +91,16 @@ class Shards:
                 unit.masters.pop(i, None)
             master = unit.masters.get(i)
             if master is None and low and self.rule is None:
-                master = torch.zeros(len(unit.owned(i)), device="cpu")
+                master = torch.zeros(len(unit.shard_range(i)), device="cpu")
                 self.unread.append((unit, i))
             elif master is None:
                 direct.add(i)
                 master = torch.zeros(
-                    len(unit.owned(i)), dtype=unit.data.placeholders[i].dtype, device="cpu"
+                    len(unit.shard_range(i)), dtype=unit.data.placeholders[i].dtype, device="cpu"
                 )
             parts[i] = torch.nn.Parameter(master, unit.params[i].requires_grad)
             if self.rule is not None and low:
-                self.rule.begins[parts[i]] = unit.owned(i).start
+                self.rule.begins[parts[i]] = unit.shard_range(i).start
             self.bound.discard(unit)
         return parts[i]
 
@@ -360,13 +360,13 @@ def swap_param(
     unit, i = place
     part = shards.part(unit, i)
     if param in optimizer.state:
-        owned = unit.owned(i)
+        shard_range = unit.shard_range(i)
         states = optimizer.state.pop(param)
         for key, value in states.items():
             if isinstance(value, torch.Tensor) and value.shape == param.shape:
                 if not value.dim() and key in numbers:
                     continue
-                part_of_it = value.reshape(-1)[owned.start : owned.stop]
+                part_of_it = value.reshape(-1)[shard_range.start : shard_range.stop]
                 states[key] = part_of_it.to("cpu", copy=True)
                 if part.dtype is torch.float32 and value.is_floating_point():
                     states[key] = states[key].float()  # of a 16-bit param that has f32 values now

@@ -12,9 +12,9 @@ from meron._native import call, ffi, lib
 from meron.torch.unit import ShardedUnit
 
 CODES = {
-    "master": lib.MERON_STATE_MASTER,  # the f32 values that the engine updates
-    "exp_avg": lib.MERON_STATE_EXP_AVG,
-    "exp_avg_sq": lib.MERON_STATE_EXP_AVG_SQ,
+    "master": lib.MERON_OPTIMIZER_STATE_MASTER,  # the f32 values that the engine updates
+    "exp_avg": lib.MERON_OPTIMIZER_STATE_EXP_AVG,
+    "exp_avg_sq": lib.MERON_OPTIMIZER_STATE_EXP_AVG_SQ,
 }
 
 # States of torch's classes that are one number per param, also of a param of shape ().
@@ -41,7 +41,7 @@ def code_of(optimizer: Any, key: str) -> int:
 def read_state(optimizer: Any, unit: ShardedUnit, i: int, key: str) -> torch.Tensor:
     """A copy of this rank's part of a state, flat, f32. Local; blocks on this rank's drive."""
     unit.sharding.finish_step()
-    part = torch.empty(len(unit.owned(i)), device="cpu")
+    part = torch.empty(len(unit.shard_range(i)), device="cpu")
     call(
         lib.meron_optimizer_read_state,
         ffi.cast("float *", part.data_ptr()),

@@ -62,7 +62,7 @@ class Residency(Protocol):
     autograd_device: its queue of autograd has the backwards of units; None: there is one queue
     memory:          of a new unit
     reducer:         the GradientReducer of gradients on this device
-    begin:           begins a pass; its uses follow the order of the last pass of equal `kind`
+    begin:           starts a pass; its uses follow the order of the last pass of equal `kind`
     renew:           units or limits have changed, so the next pass is collective
     drop:            releases kept and prefetched units, before values of some units change
     release:         the same, and releases all gathers of the schedule

@@ -224,7 +224,7 @@ class HostResidency:
         return GradientReducer(sharding)
 
     def begin(self, kind: int) -> None:
-        self.require().begin(kind)
+        self.require().start_pass(kind)
 
     def renew(self) -> None:
         self.schedule = None

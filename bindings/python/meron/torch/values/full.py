@@ -72,7 +72,7 @@ def own_values(unit: ShardedUnit) -> list[torch.Tensor]:
         with unit.unit.gather(place="host") as gather:
             for i, handle in enumerate(unit.handles):
                 if i not in found:
-                    own = unit.owned(i)
+                    own = unit.shard_range(i)
                     whole = tensor_of(gather_view(gather, handle), (handle.size,), None)
                     found[i] = whole[own.start : own.stop].clone()
     return [found[i] for i in range(len(unit.handles))]
@@ -80,12 +80,12 @@ def own_values(unit: ShardedUnit) -> list[torch.Tensor]:
 
 def whole_of(unit: ShardedUnit, i: int, part: torch.Tensor) -> torch.Tensor:
     """A whole tensor, f32, from this rank's part of it. Collective."""
-    handle, owned = unit.handles[i], unit.owned(i)
+    handle, shard_range = unit.handles[i], unit.shard_range(i)
     if unit.sharding.context.world_size == 1 or unit.sharding.updates_everything:
         return part.detach().float().reshape(handle.shape).clone()
     # A sum with -0.0 keeps the sign of zeros.
     whole = torch.full((handle.size,), -0.0, dtype=torch.float32, device="cpu")
     if sharding_with(unit).counts():
-        whole[owned.start : owned.stop] = part.detach()
+        whole[shard_range.start : shard_range.stop] = part.detach()
     unit.sharding.context.world.all_reduce(whole.numpy())
     return whole.view(handle.shape)

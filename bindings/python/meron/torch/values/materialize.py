@@ -23,7 +23,7 @@ def defer(unit: ShardedUnit) -> None:
     for i, dtype in unit.unmade.items():
         handle = unit.handles[i]
         if dtype.itemsize > 2 and handle.dtype != "f32" and not handle.frozen:
-            unit.masters[i] = torch.zeros(len(unit.owned(i)), device="cpu")
+            unit.masters[i] = torch.zeros(len(unit.shard_range(i)), device="cpu")
 
 
 def materialize(sharding: Sharding, module: torch.nn.Module, unit: ShardedUnit, seed: int) -> None:

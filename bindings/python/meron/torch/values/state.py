@@ -37,8 +37,8 @@ def local_param(param: torch.Tensor) -> torch.Tensor:
     unit, i = placed(param)
     if has_own(unit, i):
         return own_part(unit, i)
-    owned = unit.owned(i)
-    return full_param(param).view(-1)[owned.start : owned.stop].clone()
+    shard_range = unit.shard_range(i)
+    return full_param(param).view(-1)[shard_range.start : shard_range.stop].clone()
 
 
 # ---- Gradients ----------------------------------------------------------------------------------
@@ -75,8 +75,8 @@ def set_full_grad(param: torch.Tensor, value: torch.Tensor) -> None:
         raise errors.StateError(
             f"{unit.name}.{unit.names[i]} has no gradient", advice="Call backward first."
         )
-    owned = unit.owned(i)
-    part.copy_(value.detach().reshape(-1)[owned.start : owned.stop])
+    shard_range = unit.shard_range(i)
+    part.copy_(value.detach().reshape(-1)[shard_range.start : shard_range.stop])
 
 
 def clip_grad_norm_(
@@ -257,8 +257,8 @@ def set_full_optimizer_state(
             f"the optimizer has no state {key!r} of {unit.name}.{unit.names[i]}",
             advice="States exist after the first step.",
         )
-    owned = unit.owned(i)
-    own = value.detach().reshape(-1)[owned.start : owned.stop]
+    shard_range = unit.shard_range(i)
+    own = value.detach().reshape(-1)[shard_range.start : shard_range.stop]
     if isinstance(optimizer, EngineOptimizer):
         write_state(optimizer, unit, i, key, own)
         return

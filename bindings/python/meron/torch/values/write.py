@@ -46,7 +46,7 @@ def write_sources(
             # (What is frozen has no optimizer, which is who asks for f32 values.)
             wider = data.dtype.itemsize > 2 and handle.dtype != "f32" and not handle.frozen
             if i in unit.masters or wider:
-                part = unit.owned(i)
+                part = unit.shard_range(i)
                 own = data.view(-1)[part.start : part.stop].float()
                 if i in unit.masters:
                     unit.masters[i].copy_(own)  # in place: an optimizer may hold it
@@ -57,7 +57,7 @@ def write_sources(
 def is_first(context: meron.Context, units: Iterable[ShardedUnit]) -> bool:
     """True if no lower rank owns the same ranges of the units. Collective."""
     # Equal ranges have equal digests, whose 16-bit words a sum of floats keeps.
-    ranges = [handle.owned for unit in units for handle in unit.handles]
+    ranges = [handle.shard_range for unit in units for handle in unit.handles]
     digest = hashlib.blake2b(repr(ranges).encode(), digest_size=8).digest()
     table = np.zeros((context.world_size, 4), np.float32)
     table[context.rank] = np.frombuffer(digest, np.uint16)

@@ -100,8 +100,8 @@ class Topology:
             lossy = self.hpz < ranks and coded
             return (
                 f"zero_hpz_partition_size {self.hpz} saves nothing here: the {ranks} ranks are on "
-                "one node and read each other's parameters in place, so there is no second copy "
-                "to make, and none is"
+                "one node and read each other's parameters in place, so there is no "
+                "secondary partition to make, and none is made"
             ) + (f". {' and '.join(coded)} cost accuracy all the same" if lossy else "")
         if coded and not self.mics:
             return (

@@ -11,7 +11,7 @@ import org.meron.abi.Abi;
 public final class Adagrad extends UpdateRule<Adagrad> {
     /** The defaults. */
     public Adagrad() {
-        super(Abi.MERON_ADAGRAD);
+        super(Abi.MERON_OPTIMIZER_ADAGRAD);
     }
 
     @Override

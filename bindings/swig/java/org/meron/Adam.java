@@ -8,7 +8,7 @@ import org.meron.abi.Abi;
 public final class Adam extends UpdateRule<Adam> {
     /** The defaults. */
     public Adam() {
-        super(Abi.MERON_ADAM);
+        super(Abi.MERON_OPTIMIZER_ADAM);
     }
 
     @Override

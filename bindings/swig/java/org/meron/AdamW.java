@@ -8,7 +8,7 @@ import org.meron.abi.Abi;
 public final class AdamW extends UpdateRule<AdamW> {
     /** The defaults. */
     public AdamW() {
-        super(Abi.MERON_ADAMW);
+        super(Abi.MERON_OPTIMIZER_ADAMW);
     }
 
     @Override

@@ -79,27 +79,27 @@ public final class Checkpoint extends CheckpointMethods {
 
     /** Of its directory, or of its one file. */
     public Path path() {
-        return Path.of(text(Abi.MERON_CHECKPOINT_PATH));
+        return Path.of(text(Abi.MERON_CHECKPOINT_TEXT_PATH));
     }
 
     /** The program's own state, as it was given to the save: the text of a JSON object. */
     public String extra() {
-        return text(Abi.MERON_CHECKPOINT_EXTRA);
+        return text(Abi.MERON_CHECKPOINT_TEXT_EXTRA);
     }
 
     /** The states that it lacks, and that stayed as they were when it was loaded. */
     public List<String> missing() {
-        return text(Abi.MERON_CHECKPOINT_MISSING).lines().collect(Collectors.toList());
+        return text(Abi.MERON_CHECKPOINT_TEXT_MISSING).lines().collect(Collectors.toList());
     }
 
     /** Its tensors that no unit has. */
     public List<String> unexpected() {
-        return text(Abi.MERON_CHECKPOINT_UNEXPECTED).lines().collect(Collectors.toList());
+        return text(Abi.MERON_CHECKPOINT_TEXT_UNEXPECTED).lines().collect(Collectors.toList());
     }
 
     /** All of its manifest, the text of a JSON object: docs/checkpoint-format.md. */
     public String manifest() {
-        return text(Abi.MERON_CHECKPOINT_MANIFEST);
+        return text(Abi.MERON_CHECKPOINT_TEXT_MANIFEST);
     }
 
     /**

@@ -119,7 +119,7 @@ public final class Context extends ContextMethods {
     /** Gathers several units as one operation and waits; else as Unit.gather. */
     public Gather gather(Unit... units) {
         requireOpen();
-        return begin(GatherPlace.DEVICE, units).full();
+        return begin(Tier.DEVICE, units).full();
     }
 
     /**
@@ -130,13 +130,13 @@ public final class Context extends ContextMethods {
     public Gather begin(
             GatherMode mode, Map<Param, ? extends Buffer> destinations, Unit... units) {
         requireOpen();
-        return Gather.begin(this, mode, GatherPlace.DEVICE, destinations, units);
+        return Gather.begin(this, mode, Tier.DEVICE, destinations, units);
     }
 
-    /** Begins a gather of several units as one operation, of views that are in `place`. */
-    public Gather begin(GatherPlace place, Unit... units) {
+    /** Begins a gather of several units as one operation, of views that are in `tier`. */
+    public Gather begin(Tier tier, Unit... units) {
         requireOpen();
-        return Gather.begin(this, GatherMode.VIEW, place, null, units);
+        return Gather.begin(this, GatherMode.VIEW, tier, null, units);
     }
 
     /** Begins an update of several units and waits; else as Unit.update. */

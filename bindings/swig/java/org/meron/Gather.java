@@ -40,7 +40,7 @@ public final class Gather extends Handle {
     }
 
     static Gather begin(
-            Context context, GatherMode mode, GatherPlace place, Map<Param, ? extends Buffer> into,
+            Context context, GatherMode mode, Tier tier, Map<Param, ? extends Buffer> into,
             Unit... units) {
         if (mode == GatherMode.INTO && into == null) {
             throw new MeronException(
@@ -53,9 +53,9 @@ public final class Gather extends Handle {
                     list.add(entry.getKey().handle(), entry.getValue());
                 }
             }
-            final long handle = Abi.meron_gather_begin(handles(units), mode.code(), list, place.code(), 0);
+            final long handle = Abi.meron_gather_begin(handles(units), mode.code(), list, tier.code(), 0);
             return new Gather(context, new Ending(handle, into),
-                    mode != GatherMode.VIEW || place == GatherPlace.HOST);
+                    mode != GatherMode.VIEW || tier == Tier.HOST);
         } finally {
             if (list != null) list.delete();
             java.lang.ref.Reference.reachabilityFence(units);

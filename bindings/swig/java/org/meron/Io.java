@@ -82,7 +82,7 @@ public final class Io extends IoMethods {
 
     /** Whether io_uring moves the bytes, and not threads. */
     public boolean usesIoUring() {
-        return info(meron_io_info::getBackend) == Abi.MERON_IO_URING;
+        return info(meron_io_info::getBackend) == Abi.MERON_IO_BACKEND_URING;
     }
 
     /** Bytes of one call of the kernel. */

@@ -8,7 +8,7 @@ import org.meron.abi.Abi;
 public final class Lion extends UpdateRule<Lion> {
     /** The defaults. */
     public Lion() {
-        super(Abi.MERON_LION);
+        super(Abi.MERON_OPTIMIZER_LION);
     }
 
     @Override

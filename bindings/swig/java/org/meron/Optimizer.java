@@ -89,10 +89,10 @@ public final class Optimizer extends OptimizerMethods {
      *
      * @return the group's number: 1, 2, ...
      */
-    public int addParamGroup(ParamGroup group, Param... params) {
+    public int addGroup(OptimizerGroup group, Param... params) {
         requireOpen();
         try {
-            return call(handle -> Abi.meron_optimizer_add_param_group(handle, handles(params),
+            return call(handle -> Abi.meron_optimizer_add_group(handle, handles(params),
                     group.defaultsOf, group.learningRate, group.beta1, group.beta2, group.epsilon,
                     group.weightDecay, group.lrDecay));
         } finally {
@@ -100,17 +100,17 @@ public final class Optimizer extends OptimizerMethods {
         }
     }
 
-    /** A copy of a group's numbers: of 0, or what addParamGroup gave. Throws ARGUMENT for others. */
-    public ParamGroup group(int number) {
+    /** A copy of a group's numbers: of 0, or what addGroup gave. Throws ARGUMENT for others. */
+    public OptimizerGroup group(int number) {
         requireOpen();
-        return new ParamGroup(
-                call(handle -> Abi.meron_optimizer_get_param_group(handle, number)));
+        return new OptimizerGroup(
+                call(handle -> Abi.meron_optimizer_get_group(handle, number)));
     }
 
     /** Sets the numbers of a group for the next steps, the same on all ranks. Throws ARGUMENT. */
-    public void setGroup(int number, ParamGroup group) {
+    public void setGroup(int number, OptimizerGroup group) {
         requireOpen();
-        call(handle -> Abi.meron_optimizer_set_param_group(handle, number,
+        call(handle -> Abi.meron_optimizer_set_group(handle, number,
                 group.defaultsOf, group.learningRate, group.beta1, group.beta2, group.epsilon,
                 group.weightDecay, group.lrDecay));
     }
@@ -190,12 +190,12 @@ public final class Optimizer extends OptimizerMethods {
     }
 
     /**
-     * A copy of this rank's shard of a state of a param, from any tier and dtype: param.ownedCount()
+     * A copy of this rank's shard of a state of a param, from any tier and dtype: param.shardCount()
      * numbers, at most 2^29 - 1. Blocks on this rank's drive if states are on nvme. Throws ARGUMENT as
      * state, STATE (a step is pending), IO, CORRUPT.
      */
     public float[] readState(Param param, State state) {
-        final float[] out = new float[Math.toIntExact(param.ownedCount())];
+        final float[] out = new float[Math.toIntExact(param.shardCount())];
         final FloatBuffer buffer = ByteBuffer.allocateDirect(Math.multiplyExact(out.length, 4))
                 .order(ByteOrder.nativeOrder()).asFloatBuffer();
         readState(param, state, buffer);

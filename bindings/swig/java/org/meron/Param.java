@@ -58,7 +58,7 @@ public final class Param extends ParamMethods {
     }
 
     /** The first element that this rank updates. */
-    public long ownedOffset() {
+    public long shardOffset() {
         final meron_param_info info = info();
         final long out = info.getOwned_offset();
         info.delete();
@@ -66,7 +66,7 @@ public final class Param extends ParamMethods {
     }
 
     /** Number of elements that this rank updates; 0 before the param is in a unit. */
-    public long ownedCount() {
+    public long shardCount() {
         final meron_param_info info = info();
         final long out = info.getOwned_count();
         info.delete();

@@ -31,13 +31,13 @@ public final class Prediction {
      * Of values, from the first gather to the update (of frozen ones permanently): in addition
      * to param_bytes, within the peak.
      */
-    public final long secondCopyBytes;
+    public final long secondaryPartitionBytes;
 
     /** Gathered from ranks that share no memory, as on the wire. */
-    public final long farGatherBytes;
+    public final long interNodeGatherBytes;
 
     /** Reduced from such ranks, likewise. */
-    public final long farReduceBytes;
+    public final long interNodeReduceBytes;
 
     /** Read from this rank's file on tier nvme. */
     public final long nvmeReadBytes;
@@ -59,9 +59,9 @@ public final class Prediction {
         gatherMappedBytes = from.getGather_mapped_bytes();
         gatherCopiedBytes = from.getGather_copied_bytes();
         reduceBytes = from.getReduce_bytes();
-        secondCopyBytes = from.getSecond_copy_bytes();
-        farGatherBytes = from.getFar_gather_bytes();
-        farReduceBytes = from.getFar_reduce_bytes();
+        secondaryPartitionBytes = from.getSecondary_partition_bytes();
+        interNodeGatherBytes = from.getInter_node_gather_bytes();
+        interNodeReduceBytes = from.getInter_node_reduce_bytes();
         nvmeReadBytes = from.getNvme_read_bytes();
         nvmeWrittenBytes = from.getNvme_written_bytes();
         nvmeBytes = from.getNvme_bytes();

@@ -26,7 +26,7 @@ public final class Schedule extends ScheduleMethods {
         super(new Release(create(options, units), Abi::meron_schedule_release));
         this.context = context;
         this.units = units.clone();
-        this.onHost = options.place() == GatherPlace.HOST;
+        this.onHost = options.tier() == Tier.HOST;
         this.uses = new int[units.length];
         this.loans = new Loan[units.length];
         Arrays.setAll(loans, i -> new Loan());
@@ -50,20 +50,20 @@ public final class Schedule extends ScheduleMethods {
         return units.clone();
     }
 
-    /** Begins a pass of kind 0. */
-    public void begin() {
-        begin(0);
+    /** Starts a pass of kind 0. */
+    public void startPass() {
+        startPass(0);
     }
 
     /**
-     * Begins a pass: the forward, and backward if there is one, of a micro-batch. Releases prefetched
+     * Starts a pass: the forward, and backward if there is one, of a micro-batch. Releases prefetched
      * units that were not used. Throws STATE if units are entered (see reset).
      *
      * @param kind 0 to 15; each has a recorded order of its own
      */
-    public void begin(int kind) {
+    public void startPass(int kind) {
         requireOpen();
-        call(handle -> Abi.meron_schedule_begin(handle, kind));
+        call(handle -> Abi.meron_schedule_start_pass(handle, kind));
     }
 
     /**

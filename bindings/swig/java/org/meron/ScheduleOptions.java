@@ -12,7 +12,7 @@ public final class ScheduleOptions {
     private long maxReuseElements;
     private long persistElements;
     private long persistTotalElements;
-    private GatherPlace place;
+    private Tier tier;
     private long stream;
 
     /** The library's defaults. */
@@ -23,7 +23,7 @@ public final class ScheduleOptions {
         maxReuseElements = initial.getMax_reuse_elements();
         persistElements = initial.getPersist_elements();
         persistTotalElements = initial.getPersist_total_elements();
-        place = GatherPlace.values()[initial.getPlace()];
+        tier = Tier.values()[initial.getTier()];
         initial.delete();
     }
 
@@ -64,8 +64,8 @@ public final class ScheduleOptions {
     }
 
     /** Memory of views. */
-    public ScheduleOptions place(GatherPlace value) {
-        place = value;
+    public ScheduleOptions tier(Tier value) {
+        tier = value;
         return this;
     }
 
@@ -78,8 +78,8 @@ public final class ScheduleOptions {
         return this;
     }
 
-    GatherPlace place() {
-        return place;
+    Tier tier() {
+        return tier;
     }
 
     long scheduleCreate(long[] units) {
@@ -90,7 +90,7 @@ public final class ScheduleOptions {
                 maxReuseElements,
                 persistElements,
                 persistTotalElements,
-                place.ordinal(),
+                tier.ordinal(),
                 stream);
     }
 }

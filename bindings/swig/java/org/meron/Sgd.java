@@ -11,7 +11,7 @@ import org.meron.abi.Abi;
 public final class Sgd extends UpdateRule<Sgd> {
     /** The defaults. */
     public Sgd() {
-        super(Abi.MERON_SGD);
+        super(Abi.MERON_OPTIMIZER_SGD);
     }
 
     @Override
@@ -19,7 +19,7 @@ public final class Sgd extends UpdateRule<Sgd> {
         return this;
     }
 
-    /** 0 or more, below 1; beta1 of a param group. */
+    /** 0 or more, below 1; beta1 of an optimizer group. */
     public Sgd momentum(double value) {
         beta1 = value;
         return this;

@@ -46,10 +46,10 @@ public final class Stats {
     public final long arenaPagesBytes;
 
     /** Gathered from ranks that share no memory, as on the wire. */
-    public final long farGatherBytes;
+    public final long interNodeGatherBytes;
 
     /** Reduced from such ranks, likewise. */
-    public final long farReduceBytes;
+    public final long interNodeReduceBytes;
 
     /** Read from this rank's file on tier nvme. */
     public final long nvmeReadBytes;
@@ -83,8 +83,8 @@ public final class Stats {
         controlBytes = from.getControl_bytes();
         peakBytes = from.getPeak_bytes();
         arenaPagesBytes = from.getArena_pages_bytes();
-        farGatherBytes = from.getFar_gather_bytes();
-        farReduceBytes = from.getFar_reduce_bytes();
+        interNodeGatherBytes = from.getInter_node_gather_bytes();
+        interNodeReduceBytes = from.getInter_node_reduce_bytes();
         nvmeReadBytes = from.getNvme_read_bytes();
         nvmeWrittenBytes = from.getNvme_written_bytes();
         nvmeBytes = from.getNvme_bytes();

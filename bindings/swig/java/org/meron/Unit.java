@@ -71,7 +71,7 @@ public final class Unit extends UnitMethods {
     public Gather gatherInto(Map<Param, ? extends Buffer> destinations) {
         requireOpen();
         return Gather.begin(
-                context, GatherMode.INTO, GatherPlace.HOST, destinations, this).full();
+                context, GatherMode.INTO, Tier.HOST, destinations, this).full();
     }
 
     /**
@@ -80,13 +80,13 @@ public final class Unit extends UnitMethods {
      */
     public Gather begin(GatherMode mode) {
         requireOpen();
-        return Gather.begin(context, mode, GatherPlace.DEVICE, null, this);
+        return Gather.begin(context, mode, Tier.DEVICE, null, this);
     }
 
-    /** Begins a gather of views that are in `place`, without waiting. Errors as the other one. */
-    public Gather begin(GatherPlace place) {
+    /** Begins a gather of views that are in `tier`, without waiting. Errors as the other one. */
+    public Gather begin(Tier tier) {
         requireOpen();
-        return Gather.begin(context, GatherMode.VIEW, place, null, this);
+        return Gather.begin(context, GatherMode.VIEW, tier, null, this);
     }
 
     /**

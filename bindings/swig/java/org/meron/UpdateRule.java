@@ -5,7 +5,7 @@ import org.meron.abi.Abi;
 import org.meron.abi.meron_optimizer_options;
 
 /**
- * How an optimizer updates, with the numbers of param group 0: {@link AdamW}, {@link Adam}, {@link
+ * How an optimizer updates, with the numbers of optimizer group 0: {@link AdamW}, {@link Adam}, {@link
  * Adagrad}, {@link Lion} or {@link Sgd}.
  *
  * @param <R> the rule itself

@@ -173,7 +173,7 @@ public final class View {
         requireCurrent();
         if (!reachable) {
             throw new MeronException(Status.UNSUPPORTED, "the view is in a device's memory, which the "
-                    + "host cannot read: gather it with GatherPlace.HOST");
+                    + "host cannot read: gather it with Tier.HOST");
         }
     }
 

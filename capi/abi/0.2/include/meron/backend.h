@@ -45,7 +45,6 @@ enum {
   MERON_MEMORY_PINNED = 1,  /* of the host, registered with the device */
   MERON_MEMORY_DEVICE = 2,  /* of a device */
   MERON_MEMORY_MANAGED = 3, /* of both, moved by the driver */
-  MERON_MEMORY_KIND_FORCE_32_BITS = 0x7FFFFFFF
 };
 
 /* Description of a device. */
@@ -167,9 +166,8 @@ typedef struct {
 /* Storage types of a step's states. */
 typedef int32_t meron_state_type;
 enum {
-  MERON_STATE_F32 = 0,
-  MERON_STATE_BF16 = 1,
-  MERON_STATE_TYPE_FORCE_32_BITS = 0x7FFFFFFF
+  MERON_STATE_TYPE_F32 = 0,
+  MERON_STATE_TYPE_BF16 = 1,
 };
 
 /* Format of arrays as blocks of integers with a common scale, as in kernels/cpu/quant.h. An encoded

@@ -96,9 +96,9 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_save_options_init(
  * and backward continue meanwhile. A step or an update of a unit waits until the unit is copied,
  * and so does a reduction with a codec that keeps feedback; writes of states, offloads, reloads,
  * new optimizers and the destruction of units wait until all units are. Views of states must not be
- * written before that. The counts of steps and the numbers of param groups are those of the call.
- * After a failure on any rank (a full disk) the future returns the error on all ranks, and the
- * error names that rank. If some rank has not waited for the future, the next save returns the
+ * written before that. The counts of steps and the numbers of optimizer groups are those of the
+ * call. After a failure on any rank (a full disk) the future returns the error on all ranks, and
+ * the error names that rank. If some rank has not waited for the future, the next save returns the
  * error again, and begins nothing. Existing checkpoints stay, and training can continue. One save
  * at a time: the next save, and a load, wait for the previous one. Closing the context waits for it
  * too. A cancelled wait for the future does not affect the save. A rank that makes no progress for
@@ -294,16 +294,15 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_get_info(meron_checkpoin
 /* A text of a checkpoint. */
 typedef int32_t meron_checkpoint_text_kind;
 enum {
-  MERON_CHECKPOINT_PATH = 0,        /* of its directory */
-  MERON_CHECKPOINT_EXTRA = 1,       /* the caller's own state: a JSON object */
-  MERON_CHECKPOINT_MISSING = 2,     /* a line per state */
-  MERON_CHECKPOINT_UNEXPECTED = 3,  /* a line per tensor */
-  MERON_CHECKPOINT_MANIFEST = 4,    /* all of its manifest: a JSON object. Of a model of Hugging
-                                       Face: one that describes it, without checksums */
-  MERON_CHECKPOINT_PASSED_OVER = 5, /* of one that was opened as the newest: the incomplete ones
-                                       that were passed over, and why, and a line of another run
-                                       that has a higher step; "" if there are none */
-  MERON_CHECKPOINT_TEXT_KIND_FORCE_32_BITS = 0x7FFFFFFF
+  MERON_CHECKPOINT_TEXT_PATH = 0,       /* of its directory */
+  MERON_CHECKPOINT_TEXT_EXTRA = 1,      /* the caller's own state: a JSON object */
+  MERON_CHECKPOINT_TEXT_MISSING = 2,    /* a line per state */
+  MERON_CHECKPOINT_TEXT_UNEXPECTED = 3, /* a line per tensor */
+  MERON_CHECKPOINT_TEXT_MANIFEST = 4,   /* all of its manifest: a JSON object. Of a model of Hugging
+                                      Face: one that describes it, without checksums */
+  MERON_CHECKPOINT_TEXT_PASSED_OVER = 5, /* of one that was opened as the newest: the incomplete
+                                       ones that were passed over, and why, and a line of another
+                                       run that has a higher step; "" if there are none */
 };
 
 /**

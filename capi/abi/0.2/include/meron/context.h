@@ -24,7 +24,6 @@ enum {
   MERON_LOG_ERROR = 0,
   MERON_LOG_WARNING = 1,
   MERON_LOG_INFO = 2,
-  MERON_LOG_LEVEL_FORCE_32_BITS = 0x7FFFFFFF
 };
 
 /*
@@ -208,15 +207,15 @@ typedef struct {
   uint64_t staging_bytes;   /* of staging buffers, held now */
   uint64_t control_bytes;   /* of the control data that keeps the ranks in step, held now */
   uint64_t peak_bytes;      /* maximum of param + gradient + optimizer + staging */
-  uint64_t arena_pages_bytes;  /* bytes of pages in this rank's arena */
-  uint64_t far_gather_bytes;   /* gathered from ranks that share no memory, as on the wire */
-  uint64_t far_reduce_bytes;   /* reduced from such ranks, likewise */
-  uint64_t nvme_read_bytes;    /* read from this rank's file on tier nvme */
-  uint64_t nvme_written_bytes; /* written to it */
-  uint64_t nvme_bytes;         /* of that file, in use now */
-  uint64_t device_up_bytes;    /* copied from the host to this rank's device */
-  uint64_t device_down_bytes;  /* copied from it to the host */
-  uint64_t device_bytes;       /* on the device at all times: entries of tier device */
+  uint64_t arena_pages_bytes;       /* bytes of pages in this rank's arena */
+  uint64_t inter_node_gather_bytes; /* gathered from ranks that share no memory, as on the wire */
+  uint64_t inter_node_reduce_bytes; /* reduced from such ranks, likewise */
+  uint64_t nvme_read_bytes;         /* read from this rank's file on tier nvme */
+  uint64_t nvme_written_bytes;      /* written to it */
+  uint64_t nvme_bytes;              /* of that file, in use now */
+  uint64_t device_up_bytes;         /* copied from the host to this rank's device */
+  uint64_t device_down_bytes;       /* copied from it to the host */
+  uint64_t device_bytes;            /* on the device at all times: entries of tier device */
 } meron_stats;
 
 /* A meron_stats for the library to fill. */
@@ -246,13 +245,14 @@ typedef struct {
   uint64_t gather_mapped_bytes; /* as in meron_stats, per optimizer step; so are those below */
   uint64_t gather_copied_bytes; /* parts of peers copied */
   uint64_t reduce_bytes;        /* gradients read from peers */
-  uint64_t second_copy_bytes;   /* of params, from the first gather to the update (of frozen ones
-                                   permanently), on top of param_bytes and within peak_bytes */
-  uint64_t far_gather_bytes;    /* gathered from ranks that share no memory, as on the wire */
-  uint64_t far_reduce_bytes;    /* reduced from such ranks, likewise */
-  uint64_t nvme_read_bytes;     /* read from this rank's file on tier nvme */
-  uint64_t nvme_written_bytes;  /* written to it */
-  uint64_t nvme_bytes;          /* in use there, at all times */
+  uint64_t secondary_partition_bytes; /* of params, from the first gather to the update (of frozen
+                                         ones permanently), on top of param_bytes and within
+                                         peak_bytes */
+  uint64_t inter_node_gather_bytes;   /* gathered from ranks that share no memory, as on the wire */
+  uint64_t inter_node_reduce_bytes;   /* reduced from such ranks, likewise */
+  uint64_t nvme_read_bytes;           /* read from this rank's file on tier nvme */
+  uint64_t nvme_written_bytes;        /* written to it */
+  uint64_t nvme_bytes;                /* in use there, at all times */
   uint64_t device_bytes; /* as in meron_stats. If ranks cannot exchange on their devices, these lack
                             the sums of gradients, which this figure contains */
 } meron_prediction;

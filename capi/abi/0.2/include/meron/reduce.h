@@ -62,7 +62,7 @@ MERON_API MERON_NODISCARD meron_status meron_gradient_view(meron_view *out, mero
 /* Options of a reduction. */
 typedef struct {
   uint32_t struct_size; /* sizeof(meron_reduce_options) */
-  meron_reduce_op op;   /* MERON_MEAN divides by the group's size */
+  meron_reduce_op op;   /* MERON_REDUCE_OP_MEAN divides by the group's size */
   uint32_t boundary;    /* 1: last micro-batch before the step; 0: more follow */
   uint32_t reserved_0;  /* must be 0 */
   double divisor;       /* additional divisor of the sum, e.g. the number of micro-batches, times
@@ -75,7 +75,7 @@ typedef struct {
 
 /* Initial value of a meron_reduce_options. */
 #define MERON_REDUCE_OPTIONS_INIT \
-  { (uint32_t)sizeof(meron_reduce_options), MERON_MEAN, 1, 0, 1.0, NULL }
+  { (uint32_t)sizeof(meron_reduce_options), MERON_REDUCE_OP_MEAN, 1, 0, 1.0, NULL }
 
 /**
  * Fills the first `struct_size` bytes of *options with the initial value (for languages without

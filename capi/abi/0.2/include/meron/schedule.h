@@ -46,9 +46,9 @@ typedef struct {
                                       use until meron_schedule_drop; default 1e5 */
   uint64_t persist_total_elements; /* limit for all such units together, in the order of
                                       meron_schedule_create; default UINT64_MAX */
-  meron_gather_place place; /* memory of views: default MERON_PLACE_HOST; MERON_PLACE_DEVICE: the
-                               context's device, if it has one */
-  uint32_t reserved_1;      /* must be 0 */
+  meron_tier tier;     /* memory of views: default MERON_TIER_HOST; MERON_TIER_DEVICE: the
+                                   context's device, if it has one */
+  uint32_t reserved_1; /* must be 0 */
   void *stream; /* on a device: the trainer's stream. It waits for an entered unit, and the unit's
                    memory is released after the stream's queued work; NULL: the device's default
                    stream */
@@ -58,7 +58,7 @@ typedef struct {
 #define MERON_SCHEDULE_OPTIONS_INIT                                                        \
   {                                                                                        \
     (uint32_t)sizeof(meron_schedule_options), 1, 50000000, 1000000000, 1000000000, 100000, \
-        18446744073709551615u, MERON_PLACE_HOST, 0, NULL                                   \
+        18446744073709551615u, MERON_TIER_HOST, 0, NULL                                    \
   }
 
 /**
@@ -87,22 +87,22 @@ MERON_API MERON_NODISCARD meron_status meron_schedule_create(meron_schedule *out
                                                              meron_error **err);
 
 /**
- * Begins a pass. The uses of the previous pass become the recorded order of its kind, unless there
+ * Starts a pass. The uses of the previous pass become the recorded order of its kind, unless there
  * were none. Releases prefetched units that were not used, and units that were kept for a use that
  * the new pass does not have soon. Local.
  * @param kind  below MERON_SCHEDULE_KINDS; for example 0 for training and 1 for evaluation.
  * Blocks: as meron_barrier_begin. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (names the
  * units that are entered), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
-MERON_API MERON_NODISCARD meron_status meron_schedule_begin(meron_schedule schedule, uint32_t kind,
-                                                            meron_error **err);
+MERON_API MERON_NODISCARD meron_status meron_schedule_start_pass(meron_schedule schedule,
+                                                                 uint32_t kind, meron_error **err);
 
 /**
  * Enters a unit. It stays full until it is left as often as it was entered. Begins its gather, or
  * uses the prefetched one, prefetches the next units of the recorded order, and waits: if views are
  * on the device, for peers only, and the schedule's stream waits for the rest. Collective over the
- * units' group if the unit is not full already. Before the first meron_schedule_begin, and after
- * meron_schedule_reset, uses are not recorded and no gather is prefetched.
+ * units' group if the unit is not full already. Before the first meron_schedule_start_pass, and
+ * after meron_schedule_reset, uses are not recorded and no gather is prefetched.
  * @param index       of the unit in meron_schedule_create.
  * @param timeout_ns  as meron_future_wait. After MERON_IN_PROGRESS or an error the unit is not
  *                    entered; its gather continues, and the next enter of the unit continues the
@@ -156,7 +156,7 @@ typedef struct {
   uint32_t struct_size;        /* sizeof(meron_schedule_info), as the INIT macro sets it */
   uint32_t entered;            /* units that are entered now */
   uint64_t units;              /* of the schedule */
-  uint64_t passes;             /* begun so far */
+  uint64_t passes;             /* started so far */
   uint64_t uses;               /* units entered so far */
   uint64_t ready;              /* uses whose unit was full already */
   uint64_t ahead;              /* uses with a prefetched gather */

@@ -2,10 +2,10 @@
 package org.meron;
 
 import org.meron.abi.Abi;
-import org.meron.abi.meron_param_group;
+import org.meron.abi.meron_optimizer_group;
 
 /** Hyperparameters of the params of one group. The rule ignores those that it does not use. */
-public final class ParamGroup {
+public final class OptimizerGroup {
     final int defaultsOf; // the rule, for the library
     double learningRate;
     double beta1;
@@ -18,11 +18,11 @@ public final class ParamGroup {
      * The defaults of AdamW, for an optimizer of it. For another rule start from {@link
      * Optimizer#group}, which gives the numbers of a group that exists.
      */
-    public ParamGroup() {
-        this(Abi.meron_param_group_init());
+    public OptimizerGroup() {
+        this(Abi.meron_optimizer_group_init());
     }
 
-    ParamGroup(meron_param_group from) {
+    OptimizerGroup(meron_optimizer_group from) {
         defaultsOf = from.getDefaults_of();
         learningRate = from.getLearning_rate();
         beta1 = from.getBeta1();
@@ -34,7 +34,7 @@ public final class ParamGroup {
     }
 
     /** 0 or more; default 1e-3. */
-    public ParamGroup learningRate(double value) {
+    public OptimizerGroup learningRate(double value) {
         learningRate = value;
         return this;
     }
@@ -43,26 +43,26 @@ public final class ParamGroup {
      * 0 or more and below 1; default 0.9, 0.999. Of Sgd the first is the momentum, 0 in all groups or in
      * none.
      */
-    public ParamGroup betas(double first, double second) {
+    public OptimizerGroup betas(double first, double second) {
         beta1 = first;
         beta2 = second;
         return this;
     }
 
     /** Above 0; default 1e-8. */
-    public ParamGroup epsilon(double value) {
+    public OptimizerGroup epsilon(double value) {
         epsilon = value;
         return this;
     }
 
     /** 0 or more; default 0.01. */
-    public ParamGroup weightDecay(double value) {
+    public OptimizerGroup weightDecay(double value) {
         weightDecay = value;
         return this;
     }
 
     /** Of Adagrad: 0 or more; default 0. Of another rule 0. */
-    public ParamGroup lrDecay(double value) {
+    public OptimizerGroup lrDecay(double value) {
         lrDecay = value;
         return this;
     }

@@ -2,8 +2,8 @@
 // Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
 package org.meron;
 
-/** Memory of a view. */
-public enum GatherPlace {
+/** Memory of a view, by its tier. */
+public enum Tier {
     /** In the device's memory, if the context has a device; else the host's. */
     DEVICE,
     /** In the host's memory. */
