@@ -16,7 +16,7 @@ namespace {
 constexpr int kGood = 0, kBad = 1, kAlarmSeconds = 60;
 constexpr size_t kFailures = 2;  // steps that fail
 
-// What one run saw, in memory that the child shares with the test.
+// Results of one run, in memory that the child shares with the test.
 struct Seen {
   int64_t in_releases;  // allocations
   int64_t in_all;
@@ -149,7 +149,7 @@ int run(int64_t number, Seen& seen) {
   return ended;
 }
 
-TEST(LeftOperations, AreKeptOrToldWhicheverAllocationFails) {
+TEST(LeftOperations, AreKeptOrLoggedWhicheverAllocationFails) {
   Shared<Seen> shared(1);
   Seen& seen = shared[0];
   ASSERT_EQ(kGood, run_in_child([&] { return run(0, seen); })) << seen.failed;
@@ -161,7 +161,7 @@ TEST(LeftOperations, AreKeptOrToldWhicheverAllocationFails) {
     const int ended = run_in_child([&] { return run(number, seen); });
     SCOPED_TRACE(number);
     ASSERT_EQ(kGood, ended) << seen.failed << (ended >= 1000 ? "a signal ended the process" : "");
-    // A release that lacks memory may drop one line; each other failure is told, and once.
+    // A release without memory may lose one line. Every other failure is logged once.
     EXPECT_LE(seen.lines, kFailures);
     EXPECT_GE(seen.lines, number <= in_releases ? kFailures - 1 : kFailures);
   }
