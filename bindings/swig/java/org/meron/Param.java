@@ -60,7 +60,7 @@ public final class Param extends ParamMethods {
     /** The first element that this rank updates. */
     public long shardOffset() {
         final meron_param_info info = info();
-        final long out = info.getOwned_offset();
+        final long out = info.getShard_offset();
         info.delete();
         return out;
     }
@@ -68,7 +68,7 @@ public final class Param extends ParamMethods {
     /** Number of elements that this rank updates; 0 before the param is in a unit. */
     public long shardCount() {
         final meron_param_info info = info();
-        final long out = info.getOwned_count();
+        final long out = info.getShard_count();
         info.delete();
         return out;
     }
