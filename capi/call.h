@@ -89,12 +89,11 @@ inline Error unknown_enum(const char* name, int64_t value) {
       .on(name);
 }
 
+Error wrong_timeout(int64_t timeout_ns);
 // Every negative timeout but the default is a mistake.
 inline Status check_timeout(int64_t timeout_ns) {
   if (timeout_ns >= MERON_TIMEOUT_DEFAULT) return Ok{};
-  return Error(MERON_E_ARGUMENT, "the timeout is " + std::to_string(timeout_ns) + " ns",
-               "give 0 or more, or -1 for the default")
-      .on("timeout");
+  return wrong_timeout(timeout_ns);
 }
 
 // True if a caller of some version can have a struct of that size: it ends where a field does, or

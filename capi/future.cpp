@@ -14,7 +14,8 @@ Result<bool> await_operation(meron_future future, int64_t timeout_ns, bool tells
   MERON_ASSIGN(const auto holder, get<FutureHolder>(future, rank));
   if (!holder->value) return true;
   Result<bool> ended = holder->context->wait(holder->value, timeout_ns);
-  return tells ? holder->context->deliver(*holder->value, std::move(ended)) : std::move(ended);
+  if (tells) holder->context->note_delivered(*holder->value, ended);
+  return ended;
 }
 
 Status release_operation(meron_future future, int&) {

@@ -136,8 +136,8 @@ meron_status meron_gather_wait_stream(meron_future gather, void* stream, int64_t
     MERON_ASSIGN(DeviceSide* const side, need_device(*holder->context));
     MERON_TRY(side->device().check_stream(stream));
     MERON_TRY(check_timeout(timeout_ns));
-    const auto waited =
-        holder->context->deliver(*holder->value, holder->context->wait(holder->value, timeout_ns));
+    const auto waited = holder->context->wait(holder->value, timeout_ns);
+    holder->context->note_delivered(*holder->value, waited);
     if (!waited.ok() || !*waited) return progress_status(waited);
     auto held = holder->context->lock();
     if (holder->value->on_device()) MERON_TRY(holder->value->join(stream));
@@ -210,16 +210,18 @@ namespace meron::capi {
 Result<bool> await_gather(meron_future future, int64_t timeout_ns, bool tells, int& rank) {
   MERON_ASSIGN(const auto holder, get<GatherHolder>(future, rank));
   Result<bool> ended = holder->context->wait_whole(holder->value, timeout_ns);
-  return tells ? holder->context->deliver(*holder->value, std::move(ended)) : std::move(ended);
+  if (tells) holder->context->note_delivered(*holder->value, ended);
+  return ended;
 }
 
 Status release_gather(meron_future future, int&) {
   MERON_ASSIGN(const auto holder, take<GatherHolder>(future));
   // Another thread may have found the holder before it was taken: it keeps its value.
-  holder->context->release_soon([&context = *holder->context, given_up = holder->value] {
-    if (given_up->error()) context.leave(given_up);
-    (void)given_up->release().ok();
-  });
+  holder->context->release_soon<GatherOperation>(
+      holder->value, [](Context& context, const std::shared_ptr<GatherOperation>& given_up) {
+        if (given_up->error()) context.leave(given_up);
+        (void)given_up->release().ok();
+      });
   await_last_write(*holder);
   return Ok{};
 }

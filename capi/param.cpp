@@ -285,7 +285,8 @@ namespace meron::capi {
 Result<bool> await_update(meron_future future, int64_t timeout_ns, bool tells, int& rank) {
   MERON_ASSIGN(const auto holder, get<UpdateHolder>(future, rank));
   Result<bool> ended = holder->context->wait(holder->value, timeout_ns);
-  return tells ? holder->context->deliver(*holder->value, std::move(ended)) : std::move(ended);
+  if (tells) holder->context->note_delivered(*holder->value, ended);
+  return ended;
 }
 
 Status release_update(meron_future future, int& rank) {

@@ -22,6 +22,7 @@ class UnseenFailures {
     knows_ = true;
   }
 
+  bool some() const { return !lines_.empty(); }
   // Lines for the log, at level error.
   std::vector<std::string> take() { return std::exchange(lines_, {}); }
   // At the end of the context: the first failure of a broken group if no call has returned its

@@ -114,6 +114,14 @@ class Context : public std::enable_shared_from_this<Context> {
     releases_.add(std::move(release));
     const LockIfFree held(*this);  // the lock may be free by now
   }
+  // The same of a value that the caller keeps until this returns: it is shared only if it is
+  // queued.
+  template <class T>
+  void release_soon(const std::shared_ptr<T>& value,
+                    void (*release)(Context&, const std::shared_ptr<T>&)) {
+    if (LockIfFree held(*this); held.taken()) return release(*this, value);
+    release_soon([this, value, release] { release(*this, value); });
+  }
   // The same, when no thread is in the middle of beginning something.
   template <class Release>
   void release_in_turn(Release release) {
@@ -224,8 +232,11 @@ class Context : public std::enable_shared_from_this<Context> {
 
   // True: ended well. False: not yet. `timeout_ns` < 0: until the operation's own deadline.
   Result<bool> wait(const std::shared_ptr<Operation>& operation, int64_t timeout_ns);
-  // The result of a wait, for the operation's user, who knows its error then.
-  Result<bool> deliver(Operation& operation, Result<bool> ended);
+  // The operation's user has got the result of a wait, and knows the error that is in it.
+  void note_delivered(Operation& operation, const Result<bool>& ended) {
+    if (!ended.ok()) note_delivered(operation, ended.error());
+  }
+  void note_delivered(Operation& operation, const Error& error);
   // The operation's user has released it: the log gets its failure, unless the user knows it.
   // Called under the lock.
   void leave(const std::shared_ptr<Operation>& operation);
@@ -349,6 +360,9 @@ class Context : public std::enable_shared_from_this<Context> {
   void note_left();
   // Lines for the log: these failures.
   std::vector<std::string> take_unseen();
+  bool some_unseen() const { return !failures_.left.empty() || failures_.unseen.some(); }
+  // Asks the trainer about ten times a second. Called without the lock.
+  bool asks_to_stop(int64_t now);
   // Breaks the group of an operation that waits for dead, departed or late members.
   void check_peers(Held& held, Operation& target);
   std::vector<int> missing_of(const Held& held, const Operation& operation) const;
@@ -376,7 +390,7 @@ class Context : public std::enable_shared_from_this<Context> {
     CallbackCount callbacks;
   };
   Closing closing_;
-  std::atomic<int64_t> next_stop_check_{0};
+  std::atomic<int64_t> next_stop_check_{0};  // of all waits of this context
   std::atomic<uint64_t> control_bytes_{0};
   uint32_t optimizer_states_ = kMaxStates;  // that the last optimizer's rule keeps
 

@@ -234,8 +234,9 @@ Result<bool> Context::wait_reductions(std::span<const std::shared_ptr<Unit>> uni
     }
     if (!operation) return true;
     const int64_t left = timeout_ns <= 0 ? timeout_ns : user.remaining();
-    MERON_ASSIGN(const bool ended, deliver(*operation, wait(operation, left)));
-    if (!ended) return false;
+    const Result<bool> ended = wait(operation, left);
+    note_delivered(*operation, ended);
+    if (!ended.ok() || !*ended) return ended;
   }
 }
 

@@ -124,7 +124,7 @@ Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t 
     for (; !rank_->notices.empty(); rank_->notices.erase(rank_->notices.begin())) {
       add_line(std::move(rank_->notices.front()));
     }
-    if (!target.error()) {  // which this call returns
+    if (some_unseen() && !target.error()) {  // which this call returns
       for (std::string& line : take_unseen()) lines.emplace_back(LogLevel::error, std::move(line));
     }
     if (!target.ended()) {
@@ -165,7 +165,8 @@ Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t 
   const int64_t begun = now;
   const Deadline user = timeout_ns < 0 ? Deadline::never() : Deadline::after(timeout_ns);
   const Deadline deadline = target.deadline();
-  int64_t next_stop_check = begun + kStopCheckNs;
+  // Short waits that follow each other count as one: see asks_to_stop().
+  if (begun - next_stop_check_.load() > kStopCheckNs) next_stop_check_.store(begun + kStopCheckNs);
   while (true) {
     if (now - begun < kSpinNs && transport_->may_spin()) {
       relax();
@@ -182,17 +183,14 @@ Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t 
       const int64_t left = deadline.passed() ? kSleepNs : deadline.remaining();
       sleeper.sleep(std::min({kSleepNs, user.remaining(), left}));
     }
+    if (asks_to_stop(now)) {
+      return Error(MERON_E_CANCELLED, "should_stop asked the wait to end",
+                   "the operation goes on: wait again, or abort the group")
+          .during(target.describe());
+    }
     if (user.passed()) {
       MERON_ASSIGN(ended, look(deadline.passed()));
       break;
-    }
-    if (options_.should_stop && now >= next_stop_check) {
-      next_stop_check = now + kStopCheckNs;
-      if (options_.should_stop()) {
-        return Error(MERON_E_CANCELLED, "should_stop asked the wait to end",
-                     "the operation goes on: wait again, or abort the group")
-            .during(target.describe());
-      }
     }
     tell();
   }
@@ -201,13 +199,17 @@ Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t 
   return ended;
 }
 
-Result<bool> Context::deliver(Operation& operation, Result<bool> ended) {
-  if (ended.ok()) return ended;
+bool Context::asks_to_stop(int64_t now) {
+  if (!options_.should_stop || now < next_stop_check_.load()) return false;
+  next_stop_check_.store(now + kStopCheckNs);
+  return options_.should_stop();
+}
+
+void Context::note_delivered(Operation& operation, const Error& error) {
   auto held = lock();
   // A cancelled wait does not report an error that the operation got later.
   const auto& failure = operation.error();
-  if (failure && failure->code() == ended.error().code()) operation.set_delivered();
-  return ended;
+  if (failure && failure->code() == error.code()) operation.set_delivered();
 }
 
 void Context::await_still(const Operation& operation) {

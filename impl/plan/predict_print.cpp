@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/human_bytes.h"
+#include "plan/codec_losses.h"
 #include "plan/columns.h"
 #include "plan/json_out.h"
 #include "plan/plan_json.h"
@@ -93,6 +94,12 @@ std::string per_rank(const Prediction& prediction, Cells head,
   return in_columns(rows, 1);
 }
 
+// What a run with this plan logs. One replica uses no codec.
+std::vector<std::string> warnings_of(const Prediction& prediction) {
+  if (prediction.mesh.replicas == 1) return {};
+  return codec_losses(prediction.plan);
+}
+
 std::string plural(uint64_t count, std::string_view noun, std::string_view ending = "s") {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : ending);
 }
@@ -120,6 +127,11 @@ std::string to_json(const Prediction& prediction, int indent) {
                        {"peak", JsonOut::object({{"host", bytes_json(prediction.peak_host)}})},
                        {"total", rank_json(prediction.total)},
                        {"ranks", ranks}});
+  if (const auto losses = warnings_of(prediction); !losses.empty()) {
+    JsonOut warnings = JsonOut::array();
+    for (const std::string& loss : losses) warnings.push(loss);
+    out.add("warnings", warnings);
+  }
   if (prediction.plan.nvme.rates.known()) {
     const NvmeTime time = nvme_time(prediction);
     out.add("nvme_seconds", JsonOut::object({{"states", time.states},
@@ -168,6 +180,7 @@ std::string to_table(const Prediction& prediction) {
       }
     }
   }
+  for (const std::string& warning : warnings_of(prediction)) out += fmt::format("\n{}.\n", warning);
   return out;
 }
 

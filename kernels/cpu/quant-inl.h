@@ -152,15 +152,16 @@ HWY_INLINE void store_held(const Run& run, float* to) {
 
 // --- The transform
 
-// For lanes at distance kApart: the sum in the lower one, the difference in the upper.
+// For lanes at distance kApart: the sum in the lower one, the difference in the upper. A product
+// with 1 or -1 is exact, so that a fused addition gives the same bits as another one.
 template <size_t kApart>
 HWY_INLINE F32Vec butterfly_lanes(F32Vec v) {
   const F32Tag d;
   struct Signs {
     constexpr Signs() {
-      for (uint32_t i = 0; i < kLanes; ++i) lane[i] = (i & kApart) != 0 ? 0x80000000u : 0;
+      for (uint32_t i = 0; i < kLanes; ++i) lane[i] = (i & kApart) != 0 ? -1.0f : 1.0f;
     }
-    alignas(64) uint32_t lane[kLanes] = {};
+    alignas(64) float lane[kLanes] = {};
   };
   static constexpr Signs kSigns;
   F32Vec partner;
@@ -178,8 +179,7 @@ HWY_INLINE F32Vec butterfly_lanes(F32Vec v) {
     static constexpr Partners kPartners;
     partner = hn::TableLookupLanes(v, hn::SetTableIndices(d, kPartners.lane));
   }
-  const F32Vec negated = hn::Xor(v, hn::BitCast(d, hn::Load(U32Tag(), kSigns.lane)));
-  return hn::Add(partner, negated);
+  return hn::MulAdd(v, hn::Load(d, kSigns.lane), partner);
 }
 
 // The butterflies of quant.h. A stride of 1 is within pairs, those up to kLanes within vectors.

@@ -46,6 +46,11 @@ def clean(comment: str) -> str:
     return "\n".join(lines).strip()
 
 
+def is_code(paragraph: str) -> bool:
+    """Lines that are all indented by four spaces, as in Markdown."""
+    return all(line.startswith("    ") for line in paragraph.split("\n"))
+
+
 def join(*docs: str) -> str:
     return " ".join(doc for doc in docs if doc)
 

@@ -294,9 +294,12 @@ LIST_ITEM = re.compile(r"\s+(-|\d+\. )")
 
 
 def flat(text: str) -> str:
-    """Paragraphs, and items of indented lists, on one line each."""
+    """Paragraphs, and items of indented lists, on one line each. Code stays as it is."""
     paragraphs = []
-    for paragraph in text.strip().split("\n\n"):
+    for paragraph in text.strip("\n").split("\n\n"):
+        if comments.is_code(paragraph):
+            paragraphs.append(paragraph)
+            continue
         lines: list[str] = []
         for line in paragraph.split("\n"):
             if lines and not LIST_ITEM.match(line):

@@ -52,7 +52,7 @@ function Base.wait(future::Future; timeout = nothing)
     raw(future)
     future.ended && return true
     return settle(future) do operation
-        await(operation, future.context, nanoseconds(timeout))
+        await(operation, nanoseconds(timeout))
     end
 end
 
@@ -65,7 +65,7 @@ Whether it has ended well; never waits for peers. Throws the error if it failed.
 function Base.isready(future::Future)
     raw(future)
     future.ended && return true
-    return settle(operation -> await(operation, future.context, Int64(0)), future)
+    return settle(operation -> await(operation, Int64(0)), future)
 end
 
 # An operation that has ended, well or not, uses its memory no more.

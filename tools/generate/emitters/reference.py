@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import re
+import textwrap
 
+from comments import is_code
 from model import Api, Callback, Constant, CType, Enum, Function, Header, Param, Struct, Value
 
 BANNER = "<!-- Generated from include/meron/*.h by tools/generate/generate.py: do not edit. -->\n"
@@ -65,9 +67,16 @@ class Pages:
         return f"[`{name}`]({'' if target == page else f'{target}.md'}#{place})"
 
     def paragraphs(self, text: str, page: str) -> list[str]:
-        """Paragraphs, and lists whose items stand on lines of their own."""
+        """Headings, code, paragraphs, and lists whose items stand on lines of their own."""
         blocks: list[str] = []
-        for paragraph in text.split("\n\n"):
+        code: list[str] = []  # paragraphs of one program
+        for paragraph in [*text.split("\n\n"), ""]:
+            if is_code(paragraph):
+                code.append(paragraph)
+                continue
+            if code:
+                blocks.append("```c\n" + textwrap.dedent("\n\n".join(code)) + "\n```")
+                code = []
             lines = [self.prose(line, page) for line in paragraph.split("\n")]
             if not lines[0]:
                 continue

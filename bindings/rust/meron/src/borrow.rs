@@ -146,3 +146,76 @@ impl Drop for InUse {
         };
     }
 }
+
+/// Uses of the optimizers' states that concern all units of a context, also those that another
+/// thread makes meanwhile.
+#[derive(Default)]
+pub(crate) struct StateUses(Mutex<StateUseCounts>);
+
+#[derive(Clone, Copy, Default)]
+struct StateUseCounts {
+    shown: usize,
+    exported: usize,
+    loaded: usize,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum StateUse {
+    /// A guard gives slices of them, or a call writes one.
+    Shown,
+    /// An export reads masters.
+    Exported,
+    /// A load writes them, and values.
+    Loaded,
+}
+
+impl StateUseCounts {
+    fn of(&mut self, to: StateUse) -> &mut usize {
+        match to {
+            StateUse::Shown => &mut self.shown,
+            StateUse::Exported => &mut self.exported,
+            StateUse::Loaded => &mut self.loaded,
+        }
+    }
+
+    /// What is in the way, and what to do.
+    fn in_the_way_of(self, to: StateUse) -> Option<(&'static str, &'static str)> {
+        let shown = matches!(to, StateUse::Shown);
+        if self.loaded > 0 {
+            Some(("a checkpoint is being loaded", "wait for the load"))
+        } else if shown && self.exported > 0 {
+            Some(("an export reads the states", "wait for the export"))
+        } else if !shown && self.shown > 0 {
+            Some(("states of an optimizer are shown", "drop what Optimizer::states gave"))
+        } else if matches!(to, StateUse::Loaded) && self.exported > 0 {
+            Some(("an export reads the states", "wait for the export"))
+        } else {
+            None
+        }
+    }
+}
+
+/// One use of a context's states, until it is dropped.
+pub(crate) struct StatesInUse {
+    uses: Arc<StateUses>,
+    to: StateUse,
+}
+
+impl StatesInUse {
+    /// Registers a use, or says which one is in the way.
+    pub fn begin(uses: &Arc<StateUses>, to: StateUse) -> Result<StatesInUse> {
+        let mut counts = uses.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((what, advice)) = counts.in_the_way_of(to) {
+            return Err(Error::state("", what, advice));
+        }
+        *counts.of(to) += 1;
+        Ok(StatesInUse { uses: uses.clone(), to })
+    }
+}
+
+impl Drop for StatesInUse {
+    fn drop(&mut self) {
+        let mut counts = self.uses.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *counts.of(self.to) -= 1;
+    }
+}

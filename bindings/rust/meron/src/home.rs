@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use meron_sys as sys;
 
-use crate::borrow::UnitState;
+use crate::borrow::{StateUses, UnitState};
 use crate::call::check;
 use crate::callbacks::Callbacks;
 use crate::device::Memory;
@@ -30,6 +30,8 @@ pub(crate) struct Shared {
     abandoned: Mutex<Vec<(RawFuture, Box<dyn Any + Send>)>>,
     /// Live units, which a load writes.
     units: Mutex<Vec<Weak<UnitState>>>,
+    /// Slices of the optimizers' states, exports and loads.
+    pub state_uses: Arc<StateUses>,
     /// Of views that are on the device, where there is one.
     pub memory: Memory,
     _callbacks: Arc<Callbacks>,
@@ -50,6 +52,7 @@ impl Open {
                 closed: AtomicBool::new(false),
                 abandoned: Mutex::new(Vec::new()),
                 units: Mutex::new(Vec::new()),
+                state_uses: Arc::default(),
                 memory,
                 _callbacks: callbacks,
             }),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use meron_sys as sys;
 
-use crate::borrow::{InUse, UnitState, Use};
+use crate::borrow::{InUse, StateUse, StatesInUse, UnitState, Use};
 use crate::call::{c_string, check, receive, sized};
 use crate::copied::is_copied;
 use crate::error::{Error, Result};
@@ -250,10 +250,12 @@ impl Optimizer {
     /// # Errors
     ///
     /// [`Argument`](crate::ErrorKind::Argument) besides for another number of values than this rank owns,
-    /// and for a master that is the param itself: write that through an update. Else as
+    /// and for a master that is the param itself: write that through an update.
+    /// [`State`](crate::ErrorKind::State) besides while another thread exports or loads. Else as
     /// [`read_state`](Optimizer::read_state).
     pub fn write_state(&mut self, param: &Param, state: State, values: &[f32]) -> Result<()> {
         let _open = self.shared.open()?;
+        let _written = StatesInUse::begin(&self.shared.state_uses, StateUse::Shown)?;
         // SAFETY: `count` elements are read, during the call. They are copied to states without
         // views: the optimizer is borrowed.
         check(|err| unsafe {
@@ -302,9 +304,11 @@ impl Optimizer {
     /// # Errors
     ///
     /// [`State`](crate::ErrorKind::State) while a step is under way, a unit is being updated on this
-    /// rank, or a save still copies ([`Context::wait_copied`](crate::Context::wait_copied)).
+    /// rank, a save still copies ([`Context::wait_copied`](crate::Context::wait_copied)), or another
+    /// thread exports or loads.
     pub fn states(&mut self) -> Result<States<'_>> {
         let open = self.shared.open()?;
+        let shown = StatesInUse::begin(&self.shared.state_uses, StateUse::Shown)?;
         let in_use = InUse::begin_all(&self.units, Use::ReadValues)?;
         if self.last_step.as_ref().map_or(false, |step| step.future().is_under_way()) {
             return Err(Error::state("", "a step is under way", "wait for the step"));
@@ -313,7 +317,7 @@ impl Optimizer {
         if !is_copied(open.handle())? {
             return Err(Error::state("", "a save copies the states", "call Context::wait_copied"));
         }
-        Ok(States { optimizer: self, _in_use: in_use, _open: open })
+        Ok(States { optimizer: self, _in_use: in_use, _shown: shown, _open: open })
     }
 
     /// The handle of the C interface, for calls of `meron-sys`.
@@ -334,11 +338,12 @@ impl fmt::Debug for Optimizer {
     }
 }
 
-/// This rank's parts of an optimizer's states. No step can be taken, and no unit of the optimizer be
-/// updated on this rank, before it is dropped.
+/// This rank's parts of an optimizer's states. Before it is dropped, no step can be taken, no unit of
+/// the optimizer be updated on this rank, and nothing be exported or loaded.
 pub struct States<'o> {
     optimizer: &'o mut Optimizer,
     _in_use: Vec<InUse>,
+    _shown: StatesInUse,
     _open: Arc<Open>,
 }
 

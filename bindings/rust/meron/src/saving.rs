@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use meron_sys as sys;
 
-use crate::borrow::{InUse, Use};
+use crate::borrow::{InUse, StateUse, StatesInUse, Use};
 use crate::call::{c_string, check, nanoseconds, receive, sized, NO_TIMEOUT};
 use crate::checkpoint::{optional, pointer, Checkpoint};
 use crate::checkpoint_options::{ExportOptions, LoadOptions, SaveOptions};
@@ -158,8 +158,8 @@ impl Context {
     /// file and offset), [`Version`](crate::ErrorKind::Version) (of a newer one),
     /// [`Argument`](crate::ErrorKind::Argument) (it does not fit: what is missing, unexpected and of
     /// another shape is listed), [`State`](crate::ErrorKind::State) as
-    /// [`save_begin`](Context::save_begin), and while values are in use;
-    /// [`Io`](crate::ErrorKind::Io), [`NoMemory`](crate::ErrorKind::NoMemory),
+    /// [`save_begin`](Context::save_begin), while values or states are in use, and while an export
+    /// runs; [`Io`](crate::ErrorKind::Io), [`NoMemory`](crate::ErrorKind::NoMemory),
     /// [`Auth`](crate::ErrorKind::Auth) (a link); those of [`Operation::wait`].
     pub fn load(
         &self,
@@ -169,7 +169,9 @@ impl Context {
         options: &LoadOptions,
     ) -> Result<Checkpoint> {
         let _open = self.shared().open()?;
-        // No slice shows the values while they are written; of the optimizers' states none can.
+        // No slice shows values or states while they are written: of the units there are now, and of
+        // those that another thread makes meanwhile.
+        let _states = StatesInUse::begin(&self.shared().state_uses, StateUse::Loaded)?;
         let _in_use = InUse::begin_all(&self.shared().units(), Use::WriteValues)?;
         let folder = c_path(folder.as_ref())?;
         let name = optional(name, "the name of a checkpoint")?;
@@ -206,10 +208,13 @@ impl Context {
     ///
     /// [`Argument`](crate::ErrorKind::Argument), [`Duplicate`](crate::ErrorKind::Duplicate) (a model is
     /// there), [`State`](crate::ErrorKind::State) and [`Unsupported`](crate::ErrorKind::Unsupported) as
-    /// [`save_begin`](Context::save_begin), [`NoSpace`](crate::ErrorKind::NoSpace),
+    /// [`save_begin`](Context::save_begin), State also while
+    /// [`Optimizer::states`](crate::Optimizer::states) lives, [`NoSpace`](crate::ErrorKind::NoSpace),
     /// [`Io`](crate::ErrorKind::Io); those of [`Operation::wait`].
     pub fn export(&self, folder: impl AsRef<Path>, options: &ExportOptions<'_>) -> Result<()> {
         self.shared().require_open()?;
+        // Masters are read on another thread of the library.
+        let _states = StatesInUse::begin(&self.shared().state_uses, StateUse::Exported)?;
         let folder = c_path(folder.as_ref())?;
         let mapping = optional(options.mapping.as_deref(), "mapping")?;
         let tensors = RawTensors::new(&options.tensors)?;

@@ -5,10 +5,12 @@
 mod common;
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use meron::{
-    AdamW, CheckpointTensor, Context, ErrorKind, LoadOptions, Optimizer, Param, SaveOptions, State,
-    Unit,
+    AdamW, CheckpointTensor, Context, Dtype, ErrorKind, ExportOptions, LoadOptions, Optimizer,
+    Param, ParamDesc, SaveOptions, State, Unit,
 };
 
 /// A folder that goes with the test.
@@ -26,6 +28,15 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Tells another thread to end, also when an assertion of this one fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
     }
 }
 
@@ -115,6 +126,133 @@ fn values_that_are_shown_are_not_loaded() {
     assert_eq!(master.as_slice::<f32>().unwrap().len(), 15);
     drop(states);
     context.load(&folder.0, None, &mut [], &load).unwrap();
+}
+
+#[test]
+fn masters_that_are_shown_are_not_exported() {
+    let folder = Folder::new("exported");
+    let context = common::alone();
+    let desc = ParamDesc::new("weight", &[3, 5]).dtype(Dtype::Bf16);
+    let weight = context.register(&desc).unwrap();
+    let unit = context.unit("layer", &[&weight]).unwrap();
+    let mut optimizer = context.adamw(&[&unit], &AdamW::default()).unwrap();
+    let export = ExportOptions::new().dtype(Dtype::F32).overwrite();
+
+    let mut states = optimizer.states().unwrap();
+    let mut master = states.view_mut(&weight, State::Master).unwrap();
+    let written = master.as_mut_slice::<f32>().unwrap();
+    let refused = context.export(&folder.0, &export).unwrap_err();
+    written.fill(4.0);
+    assert_eq!(refused.kind(), ErrorKind::State);
+    assert!(refused.to_string().contains("Optimizer::states"), "{refused}");
+    drop(states);
+    context.export(&folder.0, &export).unwrap();
+    optimizer.states().unwrap();
+}
+
+#[test]
+fn states_are_not_shown_while_an_export_reads_them() {
+    let folder = Folder::new("reads");
+    let context = common::alone();
+    let desc = ParamDesc::new("weight", &[1 << 20]).dtype(Dtype::Bf16);
+    let weight = context.register(&desc).unwrap();
+    let unit = context.unit("layer", &[&weight]).unwrap();
+    let mut optimizer = context.adamw(&[&unit], &AdamW::default()).unwrap();
+    let export = ExportOptions::new().dtype(Dtype::F32).overwrite();
+    // Slices that another thread takes in between are written with one value each time: an export that
+    // read beside them would contain several.
+    let ended = AtomicBool::new(false);
+    let refusals = thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let (mut refusals, mut value) = (0, 0.0);
+            while !ended.load(Ordering::Acquire) {
+                match optimizer.states() {
+                    Ok(mut states) => {
+                        value += 1.0;
+                        let mut master = states.view_mut(&weight, State::Master).unwrap();
+                        master.as_mut_slice::<f32>().unwrap().fill(value);
+                    }
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::State);
+                        refusals += 1;
+                        thread::yield_now();
+                    }
+                }
+            }
+            refusals
+        });
+        let ends = Ends(&ended);
+        let mut exported = 0;
+        while exported < 5 {
+            match context.export(&folder.0, &export) {
+                Err(error) => assert_eq!(error.kind(), ErrorKind::State),
+                Ok(()) => {
+                    exported += 1;
+                    let read = meron::open_checkpoint(&folder.0, None).unwrap();
+                    let mut values = vec![0.0f32; 1 << 20];
+                    read.read("values", "weight", 0, &mut values).unwrap();
+                    assert!(values.iter().all(|&value| value == values[0]));
+                }
+            }
+        }
+        drop(ends);
+        writer.join().unwrap()
+    });
+    assert!(refusals > 0);
+}
+
+#[test]
+fn a_unit_made_during_a_load_is_not_written_under_a_slice() {
+    let folder = Folder::new("late");
+    {
+        let context = common::alone();
+        let (weight, unit, _optimizer) = model(&context);
+        fill(&context, &unit, &weight, 7.0);
+        context.save(&folder.0, "a", &[], &SaveOptions::new()).unwrap();
+    }
+    let context = common::alone();
+    let kept: Vec<_> = (0..1000)
+        .map(|i| {
+            let param = context.param(&format!("w{i}"), &[4]).unwrap();
+            let unit = context.unit(&format!("u{i}"), &[&param]).unwrap();
+            (param, unit)
+        })
+        .collect();
+    let (begun, loaded) = (AtomicBool::new(false), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            while !begun.load(Ordering::Acquire) {
+                thread::yield_now();
+            }
+            let (weight, _unit, mut optimizer) = model(&context);
+            while !loaded.load(Ordering::Acquire) {
+                let states = match optimizer.states() {
+                    Ok(states) => states,
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::State);
+                        continue;
+                    }
+                };
+                let view = states.view(&weight, State::Master).unwrap();
+                let values = view.as_slice::<f32>().unwrap();
+                let before = values[0];
+                for _ in 0..100 {
+                    assert_eq!(std::hint::black_box(values)[0], before);
+                }
+            }
+        });
+        begun.store(true, Ordering::Release);
+        let ends = Ends(&loaded);
+        let options = LoadOptions::new().lenient();
+        for _ in 0..20 {
+            if let Err(error) = context.load(&folder.0, None, &mut [], &options) {
+                assert_eq!(error.kind(), ErrorKind::State, "{error}");
+            }
+        }
+        drop(ends);
+        other.join().unwrap();
+    });
+    drop(kept);
 }
 
 #[test]
