@@ -147,7 +147,7 @@ static void train(meron_context context) {
   OK(meron_optimizer_get_info(&info, optimizer, &error));
   CHECK(info.steps == 1 && info.learning_rate == 0.125);
   CHECK(fabs(info.norm - 0.5 * sqrt((double)COUNT)) < 1e-9);
-  OK(meron_optimizer_state_view(&moment, optimizer, weight, MERON_STATE_EXP_AVG, &error));
+  OK(meron_optimizer_state_view(&moment, optimizer, weight, MERON_OPTIMIZER_STATE_EXP_AVG, &error));
   CHECK(fabsf(((const float*)moment.data)[0] - 0.05f) < 1e-6f);
 
   meron_future gather = {0};

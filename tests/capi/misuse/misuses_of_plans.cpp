@@ -10,7 +10,6 @@ struct Outs {
   char* text = nullptr;
 };
 Outs out;
-unsigned char nothing;
 const char kModel[] = R"({"parameters": 100, "layers": 2, "dtype": "f32"})";
 
 const std::vector<std::string>& bad_plans() {
