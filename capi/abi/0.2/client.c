@@ -182,7 +182,7 @@ static void look(meron_context context) {
   OK(meron_group_rank(&rank, world, &error));
   OK(meron_group_size(&size, world, &error));
   CHECK(rank == 0 && size == 1);
-  OK(meron_all_reduce_begin(&future, world, &loss, 1, MERON_F32, MERON_MEAN, &error));
+  OK(meron_all_reduce_begin(&future, world, &loss, 1, MERON_F32, MERON_REDUCE_OP_MEAN, &error));
   OK(meron_future_wait(future, 0, &error));
   OK(meron_future_release(future, &error));
   CHECK(loss == 3.0f);
