@@ -257,10 +257,9 @@ class AskedWhileWaiting : public testing::Test {
         gathered = gather;
         pending = barrier;
         waits_ = true;
-        while (meron_future_wait(barrier, slice_ns_, nullptr) == MERON_IN_PROGRESS)
-          ;
       }
-      MUST(meron_future_wait, barrier, MERON_TIMEOUT_DEFAULT);
+      while (MUST(meron_future_wait, barrier, slice_ns_) == MERON_IN_PROGRESS) {
+      }
       own.barrier();
       EXPECT_EQ(MERON_OK, meron_group_status(own.world, nullptr));
       own.close();
