@@ -145,6 +145,7 @@ void meron_string_free(char* string) {
 }
 
 size_t meron_dtype_size(meron_dtype dtype) {
+  if (dtype == MERON_F64 || dtype == MERON_I64) return 8;
   return valid_dtype(dtype) ? size_of(static_cast<DType>(dtype)) : 0;
 }
 

@@ -11,12 +11,13 @@ namespace {
 // These only read. The call that runs the callback finds its objects unchanged.
 constexpr std::string_view kLooks[] = {
     "checkpoint_get_info", "checkpoint_get_progress", "checkpoint_text", "context_flight_record",
-    "context_predict", "context_rank", "context_stats", "context_transport", "context_world",
-    "context_world_size", "future_poll", "gather_dlpack", "gather_poll", "gather_view",
-    "group_rank", "group_size", "group_status", "io_buffer_get_info", "io_describe", "io_get_info",
-    "io_request_poll", "optimizer_get_info", "optimizer_get_group", "optimizer_param_steps",
-    "optimizer_state_view", "param_get_info", "param_name", "schedule_get_info", "schedule_view",
-    "system_info", "unit_get_info", "update_poll", "update_view",
+    "context_plan_json", "context_predict", "context_rank", "context_stats", "context_transport",
+    "context_world", "context_world_size", "future_poll", "gather_dlpack", "gather_poll",
+    "gather_view", "group_rank", "group_size", "group_status", "io_buffer_get_info", "io_describe",
+    "io_get_info", "io_request_poll", "optimizer_get_info", "optimizer_get_group",
+    "optimizer_param_steps", "optimizer_state_view", "param_get_info", "param_name",
+    "schedule_get_info", "schedule_view", "system_info", "unit_get_info", "unit_name", "unit_param",
+    "update_poll", "update_view",
     // A plan is data of its own.
     "plan_json", "plan_parse", "plan_predict", "plan_preset", "plan_table"};
 

@@ -183,6 +183,14 @@ meron_status meron_context_transport(const char** out, meron_context context, me
   });
 }
 
+meron_status meron_context_plan_json(char** out, meron_context context, meron_error** err) {
+  return guard("context_plan_json", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_ASSIGN(const auto holder, get<ContextHolder>(context, rank));
+    return hand_out(out, to_json(holder->context->rank().plan, 2));
+  });
+}
+
 meron_status meron_context_progress(meron_context context, meron_error** err) {
   return guard("context_progress", err, [&](int& rank) -> Status {
     MERON_ASSIGN(const auto holder, get<ContextHolder>(context, rank));

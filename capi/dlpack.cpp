@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <span>
 #include <vector>
 
 // The structures of DLPack 1.0, whose layout is an ABI of its own. Declared here because
@@ -55,6 +56,7 @@ struct Export {
   std::shared_ptr<GatherOperation> gather;
   std::shared_ptr<Param> param;
   Unit* leased = nullptr;
+  std::shared_ptr<Unit> lender;  // of a reduced gradient; else null
   bool on_device = false;
 };
 
@@ -80,6 +82,7 @@ void delete_export(DLManagedTensorVersioned* self) {
   // for that lock. So the next call releases the lease.
   const std::shared_ptr<Context> context = std::move(owner->context);
   context->release_soon([kept = std::shared_ptr<Export>(owner)]() mutable {
+    if (kept->lender) --kept->lender->gradient().users.loans;
     if (kept->leased != nullptr) {
       if (kept->on_device) (void)unlease_on_device(*kept).ok();
       (void)kept->leased->unlease().ok();
@@ -107,6 +110,31 @@ DLDevice device_of(const Context& context) {
   return {2, device.info().index};
 }
 
+// Without data: of the host, row-major, writable.
+std::unique_ptr<Export> make_export(const std::shared_ptr<Context>& context,
+                                    const std::shared_ptr<Param>& param,
+                                    std::span<const uint64_t> shape, DType dtype) {
+  auto owner = std::make_unique<Export>();
+  owner->context = context;
+  owner->param = param;
+  int64_t stride = 1;
+  for (size_t i = shape.size(); i-- > 0;) {
+    owner->shape[i] = static_cast<int64_t>(shape[i]);
+    owner->strides[i] = stride;
+    stride *= owner->shape[i];
+  }
+  DLManagedTensorVersioned& tensor = owner->tensor;
+  tensor.version = {1, 0};
+  tensor.manager_ctx = owner.get();
+  tensor.deleter = delete_export;
+  tensor.dl_tensor.device = {1, 0};
+  tensor.dl_tensor.ndim = static_cast<int32_t>(shape.size());
+  tensor.dl_tensor.dtype = to_dlpack(dtype);
+  tensor.dl_tensor.shape = owner->shape.data();
+  tensor.dl_tensor.strides = owner->strides.data();
+  return owner;
+}
+
 }  // namespace
 
 Result<DLManagedTensorVersioned*> export_dlpack(const std::shared_ptr<Context>& context,
@@ -123,34 +151,29 @@ Result<DLManagedTensorVersioned*> export_dlpack(const std::shared_ptr<Context>& 
                  "gather the unit that has the param")
         .on(param->desc.name);
   }
-  auto owner = std::make_unique<Export>();
-  owner->context = context;
+  auto owner = make_export(context, param, param->desc.shape, param->desc.dtype);
   owner->gather = gather;
-  owner->param = param;
-  const size_t dims = param->desc.shape.size();
-  int64_t stride = 1;
-  for (size_t i = dims; i-- > 0;) {
-    owner->shape[i] = static_cast<int64_t>(param->desc.shape[i]);
-    owner->strides[i] = stride;
-    stride *= owner->shape[i];
-  }
   DLManagedTensorVersioned& tensor = owner->tensor;
-  tensor.version = {1, 0};
-  tensor.manager_ctx = owner.get();
-  tensor.deleter = delete_export;
   tensor.flags = gather->mode() == GatherMode::view ? 1 : 0;
   tensor.dl_tensor.data = const_cast<std::byte*>(full.data);
-  tensor.dl_tensor.device = full.on_device ? device_of(*context) : DLDevice{1, 0};
-  tensor.dl_tensor.ndim = static_cast<int32_t>(dims);
-  tensor.dl_tensor.dtype = to_dlpack(param->desc.dtype);
-  tensor.dl_tensor.shape = owner->shape.data();
-  tensor.dl_tensor.strides = owner->strides.data();
+  if (full.on_device) tensor.dl_tensor.device = device_of(*context);
   if (gather->mode() == GatherMode::view) {
     owner->leased = param->unit;
     owner->leased->lease();
     owner->on_device = full.on_device;
     if (owner->on_device) owner->leased->on_device()->lease();
   }
+  return &owner.release()->tensor;
+}
+
+Result<DLManagedTensorVersioned*> export_reduced(const std::shared_ptr<Context>& context,
+                                                 const std::shared_ptr<Param>& param,
+                                                 const Context::ReducedGradient& reduced) {
+  const uint64_t count = reduced.part.size();
+  auto owner = make_export(context, param, std::span(&count, 1), DType::f32);
+  owner->tensor.dl_tensor.data = reduced.data;
+  owner->lender = param->unit->shared_from_this();
+  ++owner->lender->gradient().users.loans;
   return &owner.release()->tensor;
 }
 

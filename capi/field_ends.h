@@ -70,7 +70,7 @@ struct FieldEnds<meron_param_info> {
 template <>
 struct FieldEnds<meron_unit_info> {
   static constexpr std::array<uint32_t, 1> kEnds = {
-      MERON_FIELD_END(meron_unit_info, gradient_worst_block)};
+      MERON_FIELD_END(meron_unit_info, params)};
 };
 
 template <>

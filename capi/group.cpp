@@ -8,6 +8,11 @@
 using namespace meron;        // NOLINT: this file is the C side of that namespace
 using namespace meron::capi;  // NOLINT
 
+static_assert(static_cast<int32_t>(ReduceOp::sum) == MERON_REDUCE_OP_SUM &&
+              static_cast<int32_t>(ReduceOp::mean) == MERON_REDUCE_OP_MEAN &&
+              static_cast<int32_t>(ReduceOp::max) == MERON_REDUCE_OP_MAX &&
+              static_cast<int32_t>(ReduceOp::min) == MERON_REDUCE_OP_MIN);
+
 extern "C" {
 
 meron_status meron_context_world(meron_group* out, meron_context context, meron_error** err) {
@@ -111,8 +116,12 @@ meron_status meron_all_reduce_begin(meron_future* out, meron_group group, void* 
   return guard("all_reduce_begin", err, [&](int& rank) -> Status {
     MERON_TRY(need(out, "out"));
     if (count > 0) MERON_TRY(need(data, "data"));
-    MERON_ASSIGN(const DType type, to_dtype(dtype));
-    if (op != MERON_REDUCE_OP_SUM && op != MERON_REDUCE_OP_MEAN) return unknown_enum("op", op);
+    if (dtype < MERON_F32 || dtype > MERON_I64) return unknown_enum("dtype", dtype);
+    if (op < MERON_REDUCE_OP_SUM || op > MERON_REDUCE_OP_MIN) return unknown_enum("op", op);
+    if (dtype == MERON_I64 && op == MERON_REDUCE_OP_MEAN) {
+      return Error(MERON_E_ARGUMENT, "a mean of i64 is no integer", "reduce the sum, and divide it")
+          .on("op");
+    }
     if (count > SIZE_MAX / 8) {
       return Error(MERON_E_ARGUMENT,
                    fmt::format("{} elements are more than any memory holds", count),
@@ -122,9 +131,9 @@ meron_status meron_all_reduce_begin(meron_future* out, meron_group group, void* 
     MERON_ASSIGN(auto handle, NewHandle<FutureHolder>::make(holder->context));
     MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
     auto held = holder->context->lock();
-    MERON_ASSIGN(auto all_reduce,
-                 holder->context->all_reduce(held, *holder->value, static_cast<std::byte*>(data),
-                                             count, type, op == MERON_REDUCE_OP_MEAN));
+    MERON_ASSIGN(auto all_reduce, holder->context->all_reduce(
+                                      held, *holder->value, static_cast<std::byte*>(data), count,
+                                      static_cast<NumberType>(dtype), static_cast<ReduceOp>(op)));
     handle.issue(out, std::move(all_reduce));
     return Ok{};
   });

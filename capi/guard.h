@@ -37,6 +37,13 @@ Result<std::shared_ptr<H>> get(Handle handle, int& rank) {
 }
 
 inline Result<DType> to_dtype(meron_dtype dtype) {
+  if (dtype == MERON_F64 || dtype == MERON_I64) {
+    return Error(MERON_E_ARGUMENT,
+                 dtype == MERON_F64 ? "dtype is f64, which only an all-reduce takes"
+                                    : "dtype is i64, which only an all-reduce takes",
+                 "convert the values to f32, bf16 or f16")
+        .on("dtype");
+  }
   if (!valid_dtype(dtype)) return unknown_enum("dtype", dtype);
   return static_cast<DType>(dtype);
 }

@@ -180,9 +180,36 @@ meron_status meron_unit_get_info(meron_unit_info* out, meron_unit unit, meron_er
     info.gradient_codec = static_cast<meron_codec>(value.gradient().codec.kind);
     info.param_error = value.encoding.error;
     info.param_worst_block = static_cast<double>(value.encoding.worst);
-    info.gradient_error = value.gradient().error;
-    info.gradient_worst_block = static_cast<double>(value.gradient().worst);
+    info.gradient_error = value.gradient().error.relative;
+    info.gradient_worst_block = static_cast<double>(value.gradient().error.worst);
+    info.params = value.params().size();
     return write_info(out, info, "out");
+  });
+}
+
+meron_status meron_unit_name(const char** out, meron_unit unit, meron_error** err) {
+  return guard("unit_name", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_ASSIGN(const auto holder, get<UnitHolder>(unit, rank));
+    *out = holder->value->name().c_str();
+    return Ok{};
+  });
+}
+
+meron_status meron_unit_param(meron_param* out, meron_unit unit, uint64_t index,
+                              meron_error** err) {
+  return guard("unit_param", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_ASSIGN(const auto holder, get<UnitHolder>(unit, rank));
+    const auto& params = holder->value->params();
+    if (index >= params.size()) {
+      return Error(MERON_E_ARGUMENT,
+                   fmt::format("unit '{}' has {} params, so there is none of index {}",
+                               holder->value->name(), params.size(), index),
+                   "give an index below that number")
+          .on(holder->value->name());
+    }
+    return put<ParamHolder>(out, holder->context, params[index]);
   });
 }
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 
+#include "capi/dlpack.h"
 #include "capi/guard.h"
 #include "capi/view.h"
 
@@ -89,6 +90,13 @@ Result<std::vector<Source>> check_sources(const Unit& unit, const meron_source* 
 Result<ReduceOptions> to_options(const meron_reduce_options* options) {
   const meron_reduce_options defaults = MERON_REDUCE_OPTIONS_INIT;
   MERON_ASSIGN(const meron_reduce_options given, read_options(options, defaults, "options"));
+  if (given.op == MERON_REDUCE_OP_MAX || given.op == MERON_REDUCE_OP_MIN) {
+    return Error(MERON_E_ARGUMENT,
+                 given.op == MERON_REDUCE_OP_MAX ? "options.op is max, of gradients"
+                                                 : "options.op is min, of gradients",
+                 "give sum or mean; an all-reduce of a plain array has max and min")
+        .on("options.op");
+  }
   if (given.op != MERON_REDUCE_OP_SUM && given.op != MERON_REDUCE_OP_MEAN) {
     return unknown_enum("options.op", given.op);
   }
@@ -199,6 +207,22 @@ meron_status meron_reduce_wait(const meron_unit* units, size_t count, int64_t ti
   });
 }
 
+meron_status meron_gradient_clip(double* out, const meron_unit* units, size_t count,
+                                 double max_norm, meron_error** err) {
+  return guard("gradient_clip", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    if (!(max_norm >= 0.0) || !std::isfinite(max_norm)) {
+      return Error(MERON_E_ARGUMENT, fmt::format("max_norm is {}", max_norm),
+                   "give a finite number, 0 to measure only")
+          .on("max_norm");
+    }
+    MERON_ASSIGN(Units found, get_units(units, count));
+    rank = found.context->transport().rank();
+    MERON_ASSIGN(*out, found.context->clip(std::move(found.units), max_norm));
+    return Ok{};
+  });
+}
+
 meron_status meron_reduced_view(meron_view* out, meron_param param, meron_error** err) {
   return guard("reduced_view", err, [&](int& rank) -> Status {
     MERON_TRY(need(out, "out"));
@@ -209,6 +233,27 @@ meron_status meron_reduced_view(meron_view* out, meron_param param, meron_error*
     MERON_TRY(check_trainable(value));
     MERON_ASSIGN(const auto reduced, holder->context->reduced_gradient(held, value));
     *out = make_view(reduced.data, reduced.part, DType::f32, true);
+    return Ok{};
+  });
+}
+
+meron_status meron_reduced_dlpack(struct DLManagedTensorVersioned** out, meron_param param,
+                                  meron_error** err) {
+  return guard("reduced_dlpack", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_ASSIGN(const auto holder, get<ParamHolder>(param, rank));
+    MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
+    auto held = holder->context->lock();
+    MERON_TRY(check_trainable(*holder->value));
+    MERON_ASSIGN(const auto reduced, holder->context->reduced_gradient(held, *holder->value));
+    if (holder->value->unit->stepping) {
+      return Error(MERON_E_STATE,
+                   fmt::format("the gradient of unit '{}' is in use by a step",
+                               holder->value->unit->name()),
+                   "wait for the step")
+          .on(holder->value->unit->name());
+    }
+    MERON_ASSIGN(*out, export_reduced(holder->context, holder->value, reduced));
     return Ok{};
   });
 }

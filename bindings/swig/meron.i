@@ -39,6 +39,7 @@
   X(meron_context_rank) \
   X(meron_context_world_size) \
   X(meron_context_transport) \
+  X(meron_context_plan_json) \
   X(meron_context_progress) \
   X(meron_context_stats) \
   X(meron_context_predict) \
@@ -61,6 +62,8 @@
   X(meron_unit_create) \
   X(meron_unit_destroy) \
   X(meron_unit_get_info) \
+  X(meron_unit_name) \
+  X(meron_unit_param) \
   X(meron_unit_release) \
   X(meron_update_begin) \
   X(meron_update_view) \
@@ -126,6 +129,8 @@
   X(meron_reduce_begin) \
   X(meron_reduce_wait) \
   X(meron_reduced_view) \
+  X(meron_reduced_dlpack) \
+  X(meron_gradient_clip) \
   X(meron_reduce_finish_begin) \
   X(meron_reduce_consume) \
   X(meron_reduce_discard) \
@@ -198,11 +203,15 @@ typedef int32_t meron_io_backend;
 %constant int32_t MERON_F32 = MERON_F32;
 %constant int32_t MERON_BF16 = MERON_BF16;
 %constant int32_t MERON_F16 = MERON_F16;
+%constant int32_t MERON_F64 = MERON_F64;
+%constant int32_t MERON_I64 = MERON_I64;
 %constant int32_t MERON_LOG_ERROR = MERON_LOG_ERROR;
 %constant int32_t MERON_LOG_WARNING = MERON_LOG_WARNING;
 %constant int32_t MERON_LOG_INFO = MERON_LOG_INFO;
 %constant int32_t MERON_REDUCE_OP_SUM = MERON_REDUCE_OP_SUM;
 %constant int32_t MERON_REDUCE_OP_MEAN = MERON_REDUCE_OP_MEAN;
+%constant int32_t MERON_REDUCE_OP_MAX = MERON_REDUCE_OP_MAX;
+%constant int32_t MERON_REDUCE_OP_MIN = MERON_REDUCE_OP_MIN;
 %constant int32_t MERON_CODEC_NONE = MERON_CODEC_NONE;
 %constant int32_t MERON_CODEC_BF16 = MERON_CODEC_BF16;
 %constant int32_t MERON_CODEC_INT8 = MERON_CODEC_INT8;
@@ -395,6 +404,7 @@ struct meron_unit_info {
   double param_worst_block;
   double gradient_error;
   double gradient_worst_block;
+  uint64_t params; /**< number of its params: see meron_unit_param */
 };
 
 /** A contiguous range of a tensor in memory. The library fills all fields. */
@@ -688,6 +698,7 @@ class meron_source_list {
 %newobject meron_swig::meron_plan_predict;
 %feature("nothread", "0") meron_swig::meron_context_open;
 %feature("nothread", "0") meron_swig::meron_context_close;
+%newobject meron_swig::meron_context_plan_json;
 %newobject meron_swig::meron_context_flight_record;
 %feature("nothread", "0") meron_swig::meron_group_create;
 %feature("nothread", "0") meron_swig::meron_barrier_begin;
@@ -728,6 +739,8 @@ class meron_source_list {
 %feature("nothread", "0") meron_swig::meron_reduce_begin;
 %feature("nothread", "0") meron_swig::meron_reduce_wait;
 %feature("nothread", "0") meron_swig::meron_reduced_view;
+%feature("nothread", "0") meron_swig::meron_reduced_dlpack;
+%feature("nothread", "0") meron_swig::meron_gradient_clip;
 %feature("nothread", "0") meron_swig::meron_reduce_finish_begin;
 %feature("nothread", "0") meron_swig::meron_reduce_consume;
 %feature("nothread", "0") meron_swig::meron_reduce_discard;
@@ -1018,6 +1031,18 @@ inline const char *meron_context_transport(int64_t context) {
 }
 
 /**
+ * The plan that the context was opened with, as JSON that meron_plan_parse reads back to an equal
+ * plan; "zero3" if it was opened without one. Ownership: the caller frees *out with
+ * meron_string_free. Blocks: never. Threads: any. Errors: as meron_context_rank.
+ */
+inline char *meron_context_plan_json(int64_t context) {
+  char *out = nullptr;
+  error_slot error;
+  error.check(api().meron_context_plan_json(&out, ::meron_context{static_cast<uint64_t>(context)}, error));
+  return out;
+}
+
+/**
  * Advances every operation of this context that can advance, without waiting. Waits do the same; a
  * trainer that computes for long between begin and wait may call it in between. Blocks: never on
  * peers; computes. Threads: any. Errors: as meron_future_wait.
@@ -1159,11 +1184,11 @@ inline int64_t meron_broadcast_begin(int64_t group, writable_memory data, int32_
 }
 
 /**
- * Begins an all-reduce of `count` elements in place. Sums are in f32, in rank order, so that every
- * rank gets the same bits in every run. For small arrays (losses, metrics): every rank reads all
- * peers' values. For gradients, use meron_reduce_begin. Ownership: `data` must stay valid until the
- * future has ended. Blocks: as meron_barrier_begin. Threads: any. Errors: MERON_E_ARGUMENT, as
- * meron_barrier_begin.
+ * Begins an all-reduce of `count` elements in place. Values are combined in rank order, so that
+ * every rank gets the same bits in every run. For small arrays (losses, metrics, counts): every
+ * rank reads all peers' values. For gradients, use meron_reduce_begin. Ownership: `data` must stay
+ * valid until the future has ended. Blocks: as meron_barrier_begin. Threads: any. Errors:
+ * MERON_E_ARGUMENT, as meron_barrier_begin.
  */
 inline int64_t meron_all_reduce_begin(int64_t group, writable_memory data, int32_t dtype, int32_t op) {
   ::meron_future out = {};
@@ -1284,6 +1309,29 @@ inline ::meron_unit_info meron_unit_get_info(int64_t unit) {
   error_slot error;
   error.check(api().meron_unit_get_info(&out, ::meron_unit{static_cast<uint64_t>(unit)}, error));
   return out;
+}
+
+/**
+ * The unit's name. Ownership: borrowed from the unit, until it is destroyed or the context is
+ * closed. Blocks: never. Threads: any. Errors: as meron_unit_get_info.
+ */
+inline const char *meron_unit_name(int64_t unit) {
+  const char *out = nullptr;
+  error_slot error;
+  error.check(api().meron_unit_name(&out, ::meron_unit{static_cast<uint64_t>(unit)}, error));
+  return out;
+}
+
+/**
+ * A param of the unit, for meron_param_get_info and meron_param_name. Ownership: the caller
+ * releases *out. Blocks: never. Threads: any. Errors: as meron_unit_get_info; MERON_E_ARGUMENT also
+ * for another index.
+ */
+inline int64_t meron_unit_param(int64_t unit, int64_t index) {
+  ::meron_param out = {};
+  error_slot error;
+  error.check(api().meron_unit_param(&out, ::meron_unit{static_cast<uint64_t>(unit)}, unsigned_of<uint64_t>(index, "index"), error));
+  return static_cast<int64_t>(out.id);
 }
 
 /**
@@ -2211,6 +2259,45 @@ inline ::meron_view meron_reduced_view(int64_t param) {
   ::meron_view out = {};
   error_slot error;
   error.check(api().meron_reduced_view(&out, ::meron_param{static_cast<uint64_t>(param)}, error));
+  return out;
+}
+
+/**
+ * The same as a DLPack tensor (version 1.x, of the CPU): one dimension, the param's shard_count
+ * elements of f32, writable. The gradient is lent until its deleter is called: until then a step,
+ * meron_reduce_consume, meron_reduce_discard and meron_unit_destroy of the unit return
+ * MERON_E_STATE. Ownership: the caller calls (*out)->deleter(*out) once, on any thread; until then
+ * the memory stays valid, also after the context was closed. Blocks: only while another thread of
+ * this rank begins an operation; the deleter never. Threads: any. Errors: as meron_reduced_view;
+ * MERON_E_STATE also while a step uses the gradient.
+ */
+inline int64_t meron_reduced_dlpack(int64_t param) {
+  struct DLManagedTensorVersioned *out = nullptr;
+  error_slot error;
+  error.check(api().meron_reduced_dlpack(&out, ::meron_param{static_cast<uint64_t>(param)}, error));
+  return reinterpret_cast<int64_t>(out);
+}
+
+/**
+ * Computes the global 2-norm of the reduced gradients of some units, and scales them to at most
+ * `max_norm`, for an optimizer of the trainer's own: as torch.nn.utils.clip_grad_norm_. The norm is
+ * exact, so that it has the same bits for every number of ranks and every plan. Norm and scaled
+ * gradients have the bits with which a step of Meron's optimizer with `max_norm` works. Collective
+ * over the units' group, with equal units and max_norm. Ownership: none. Views of
+ * meron_reduced_view stay valid, and must not be written meanwhile; until the call has ended, a new
+ * one is MERON_E_STATE. On a device, gradients travel to the host: see meron_reduced_view. Blocks:
+ * until every rank has called it, at most the deadline. Threads: any. Errors: MERON_E_NONFINITE on
+ * all ranks (a gradient is NaN or infinite: the message has param, element and rank; no gradient is
+ * changed, so meron_reduce_discard them), MERON_E_ARGUMENT (no unit, no unit that trains, a
+ * negative or infinite max_norm), MERON_E_DUPLICATE (a unit twice), MERON_E_STATE (names the unit
+ * that is not reduced, or is in use by a step), MERON_E_CANCELLED (should_stop: the gradients are
+ * scaled once all peers have called it), MERON_E_NO_MEMORY (the call may be made again),
+ * MERON_E_DEVICE, MERON_E_MISMATCH, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ */
+inline double meron_gradient_clip(int64_array units, double max_norm) {
+  double out = 0;
+  error_slot error;
+  error.check(api().meron_gradient_clip(&out, reinterpret_cast<const ::meron_unit *>(units.items), units.count, max_norm, error));
   return out;
 }
 

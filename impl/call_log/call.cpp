@@ -45,6 +45,8 @@ std::string_view name_of(CallKind kind) {
       return "checkpoint_load";
     case CallKind::export_model:
       return "checkpoint_export";
+    case CallKind::clip:
+      return "gradient_clip";
     case CallKind::agree:
       return "agreement";
   }

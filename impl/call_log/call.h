@@ -30,6 +30,7 @@ enum class CallKind : uint32_t {
   load,
   agree,
   export_model,
+  clip,
 };
 std::string_view name_of(CallKind kind);
 

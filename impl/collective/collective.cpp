@@ -9,21 +9,8 @@
 #include <utility>
 
 #include "base/held.h"
-#include "kernels/cpu/accumulate.h"
-#include "kernels/cpu/reduce.h"
 
 namespace meron {
-namespace {
-
-constexpr uint64_t chunks_of(uint64_t bytes) {
-  return (bytes + kStagingChunk - 1) / kStagingChunk;
-}
-
-kernels::Type kernel_type(DType dtype) {
-  return static_cast<kernels::Type>(static_cast<int32_t>(dtype));
-}
-
-}  // namespace
 
 Result<bool> BarrierOperation::advance() {
   for (int m = 0; m < channel_.size(); ++m) {
@@ -208,39 +195,6 @@ void ScatterOperation::combine(uint64_t chunk) {
   if (begin >= end) return;
   std::memcpy(out_ + (begin - own.begin), half(root_, chunk) + (begin - range.begin), end - begin);
   if (channel_.index() != root_) add(channel_.counters().collective, end - begin);
-}
-
-AllReduceOperation::AllReduceOperation(Channel& channel, Deadline deadline, std::byte* data,
-                                       uint64_t count, DType dtype, bool mean)
-    : StagedOperation(channel, deadline, chunks_of(count * size_of(dtype))),
-      data_(data),
-      count_(count),
-      dtype_(dtype),
-      mean_(mean) {}
-
-uint64_t AllReduceOperation::chunk_elements(uint64_t chunk) const {
-  const uint64_t per_chunk = kStagingChunk / size_of(dtype_);
-  return std::min(per_chunk, count_ - chunk * per_chunk);
-}
-
-uint64_t AllReduceOperation::fill(uint64_t chunk, std::byte* half) {
-  const uint64_t bytes = chunk_elements(chunk) * size_of(dtype_);
-  std::memcpy(half, data_ + chunk * kStagingChunk, bytes);
-  return bytes;
-}
-
-void AllReduceOperation::combine(uint64_t chunk) {
-  const uint64_t elements = chunk_elements(chunk);
-  std::vector<const void*> inputs;
-  for (int m = 0; m < channel_.size(); ++m) inputs.push_back(half(m, chunk));
-  sums_.resize(elements);
-  const float scale = mean_ ? static_cast<float>(1.0 / channel_.size()) : 1.0f;
-  kernels::reduce(sums_.data(), false, inputs.data(), inputs.size(), kernel_type(dtype_), scale,
-                  elements, nullptr);
-  kernels::convert(data_ + chunk * kStagingChunk, kernel_type(dtype_), sums_.data(),
-                   kernels::Type::f32, elements);
-  add(channel_.counters().collective,
-      elements * size_of(dtype_) * static_cast<uint64_t>(channel_.size() - 1));
 }
 
 }  // namespace meron

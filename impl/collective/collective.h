@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives on plain memory: barrier, broadcast, all-reduce. Data goes through each member's
-// staging halves in its MemberBlock, chunk by chunk: a member fills half k % 2 with chunk k once
-// all others have drained chunk k - 2.
+// Collectives on plain memory: barrier, broadcast, all-gather, scatter. Data goes through each
+// member's staging halves in its MemberBlock, chunk by chunk: a member fills half k % 2 with chunk
+// k once all others have drained chunk k - 2.
 #pragma once
 
 #include <cstddef>
@@ -30,6 +30,9 @@ class BarrierOperation final : public Operation {
 // peers.
 class StagedOperation : public Operation {
  public:
+  static constexpr uint64_t chunks_of(uint64_t bytes) {
+    return (bytes + kStagingChunk - 1) / kStagingChunk;
+  }
   StagedOperation(Channel& channel, Deadline deadline, uint64_t chunks);
   Result<bool> advance() final;
   std::vector<int> missing() const final;
@@ -106,24 +109,6 @@ class ScatterOperation final : public StagedOperation {
   std::vector<Range> wanted_;
   std::byte* out_;
   int root_;
-};
-
-class AllReduceOperation final : public StagedOperation {
- public:
-  AllReduceOperation(Channel& channel, Deadline deadline, std::byte* data, uint64_t count,
-                     DType dtype, bool mean);
-  std::string describe() const override { return "all_reduce"; }
-
- private:
-  uint64_t fill(uint64_t chunk, std::byte* half) override;
-  void combine(uint64_t chunk) override;
-  uint64_t chunk_elements(uint64_t chunk) const;
-
-  std::byte* data_;
-  uint64_t count_;
-  DType dtype_;
-  bool mean_;
-  std::vector<float> sums_;
 };
 
 }  // namespace meron

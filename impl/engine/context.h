@@ -29,6 +29,7 @@
 #include "base/result.h"
 #include "base/unseen_failures.h"
 #include "call_log/channel.h"
+#include "collective/all_reduce.h"
 #include "device/device_group.h"
 #include "engine/callback_count.h"
 #include "engine/open_options.h"
@@ -182,7 +183,11 @@ class Context : public std::enable_shared_from_this<Context> {
   Result<std::shared_ptr<Operation>> broadcast(Held& held, Channel& channel, std::byte* data,
                                                uint64_t bytes, int root);
   Result<std::shared_ptr<Operation>> all_reduce(Held& held, Channel& channel, std::byte* data,
-                                                uint64_t count, DType dtype, bool mean);
+                                                uint64_t count, NumberType type, ReduceOp op);
+
+  // The global norm of the units' reduced gradients, which are scaled to at most `max_norm`; 0: are
+  // not changed. Takes the turn and the lock itself, and blocks until all ranks have called it.
+  Result<double> clip(std::vector<std::shared_ptr<Unit>> units, double max_norm);
 
   // This rank's part of a state of a param; `count` must be its size. MERON_E_ARGUMENT where there
   // is no such state, or another count; MERON_E_STATE while it cannot be used.

@@ -11,7 +11,7 @@
 #include "base/hash.h"
 #include "base/no_memory.h"
 #include "call_log/dead_peers.h"
-#include "collective/collective.h"
+#include "collective/all_reduce.h"
 #include "engine/context.h"
 #include "engine/unit_schedule.h"
 #include "gradient/gradient.h"
@@ -317,17 +317,17 @@ Result<std::shared_ptr<Operation>> Context::broadcast(Held& held, Channel& chann
 }
 
 Result<std::shared_ptr<Operation>> Context::all_reduce(Held& held, Channel& channel,
-                                                       std::byte* data, uint64_t count, DType dtype,
-                                                       bool mean) {
+                                                       std::byte* data, uint64_t count,
+                                                       NumberType type, ReduceOp op) {
   MERON_TRY(check_open());
   MERON_TRY(await_room(held, channel));
   std::shared_ptr<Operation> all_reduce =
-      std::make_shared<AllReduceOperation>(channel, rank_->deadline(), data, count, dtype, mean);
+      std::make_shared<AllReduceOperation>(channel, rank_->deadline(), data, count, type, op);
   pending_.make_room();
-  MERON_ASSIGN(const uint64_t sequence,
-               post(channel, {CallKind::all_reduce,
-                              fmt::format("{} {}", name_of(dtype), mean ? "mean" : "sum"),
-                              count * size_of(dtype), mean ? 1u : 0u}));
+  MERON_ASSIGN(
+      const uint64_t sequence,
+      post(channel, {CallKind::all_reduce, fmt::format("{} {}", name_of(type), name_of(op)),
+                     count * size_of(type), 0}));
   all_reduce->set_sequence(sequence);
   submit(held, all_reduce);
   return all_reduce;

@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
+#include "base/hash.h"
 #include "base/human_bytes.h"
 #include "base/no_memory.h"
 #include "engine/context.h"
 #include "io/drive_error.h"
+#include "optim/clip.h"
 
 namespace meron {
 namespace {
@@ -128,6 +131,32 @@ Result<std::shared_ptr<StepOperation>> Context::step(Held& held,
   step->begin(sequence);
   submit(held, step);
   return step;
+}
+
+Result<double> Context::clip(std::vector<std::shared_ptr<Unit>> units, double max_norm) {
+  std::shared_ptr<ClipOperation> clip;
+  {
+    MERON_ASSIGN([[maybe_unused]] const Turn turn, this->turn());
+    auto held = lock();
+    MERON_TRY(check_units(units));
+    MERON_TRY(await_room(held, units.front()->channel()));
+    std::erase_if(units, [](const auto& unit) { return !unit->trainable(); });
+    if (units.empty()) {
+      return Error(MERON_E_ARGUMENT, "none of the units has a trainable param",
+                   "give the units that were reduced");
+    }
+    MERON_TRY(ClipOperation::check(units));
+    MERON_ASSIGN(clip, ClipOperation::prepare(units, max_norm, rank_->deadline()));
+    pending_.make_room();
+    MERON_ASSIGN(const uint64_t sequence,
+                 post_call(CallKind::clip, units, mix(std::bit_cast<uint64_t>(max_norm))));
+    clip->begin(sequence);
+    submit(held, clip);
+  }
+  Result<bool> ended = wait(clip, -1);
+  note_delivered(*clip, ended);
+  MERON_TRY(std::move(ended));
+  return clip->norm();
 }
 
 Result<RankPrediction> Context::predict(Held& /*held*/, Workload workload) {

@@ -29,6 +29,13 @@ Error in_use_error(const Unit& unit) {
       .on(unit.name());
 }
 
+Error clipped_error(const Unit& unit) {
+  return Error(MERON_E_STATE,
+               fmt::format("the gradient of unit '{}' is being clipped", unit.name()),
+               "wait until all ranks have called for it")
+      .on(unit.name());
+}
+
 }  // namespace
 
 // Takes the turn, because the lock is released while the host allocates: no other thread closes the
@@ -268,6 +275,7 @@ Result<Context::ReducedGradient> Context::reduced_gradient(Held& /*held*/, const
         .on(unit.name());
   }
   if (gradient.memory().on_device() && unit.stepping) return in_use_error(unit);
+  if (gradient.users.clips > 0) return clipped_error(unit);
   MERON_ASSIGN(float* const sum, gradient.memory().show(param.place.flat));
   // The caller may write: a step takes the squares of what it finds.
   if (!unit.stepping) gradient.squares.reset();
@@ -293,6 +301,8 @@ Status Context::end_gradient(Held& held, Unit& unit, bool used) {
         .on(unit.name());
   }
   if (unit.stepping) return in_use_error(unit);
+  MERON_TRY(gradient.check_not_lent(used ? "declare it used" : "discard it"));
+  if (gradient.users.clips > 0) return clipped_error(unit);
   if (used && gradient.state() == GradientState::partial) {
     return Error(MERON_E_STATE,
                  fmt::format("the accumulation of unit '{}' has not ended", unit.name()),

@@ -108,11 +108,22 @@ Status Gradient::review_codec() {
   rank.notices.push_back(fmt::format(
       "the gradients of unit '{}' travel in bf16 from exchange {} on: the error of {} was above {} "
       "(this rank's: {:.3g}, worst block {:.3g})",
-      unit_.name(), exchanges, name_of(rank.plan.gradient.codec.kind), limit, error, worst));
+      unit_.name(), exchanges, name_of(rank.plan.gradient.codec.kind), limit, error.relative,
+      error.worst));
   return drop_feedback();  // bf16 uses none
 }
 
+Status Gradient::check_not_lent(const char* action) const {
+  if (users.loans == 0) return Ok{};
+  return Error(MERON_E_STATE,
+               fmt::format("the reduced gradient of unit '{}' is lent to {} DLPack tensor{}",
+                           unit_.name(), users.loans, users.loans == 1 ? "" : "s"),
+               fmt::format("release them before you {}", action))
+      .on(unit_.name());
+}
+
 Status Gradient::check_destroyable() const {
+  MERON_TRY(check_not_lent("destroy the unit"));
   const auto held = [&](const char* by, const char* advice) {
     return Error(MERON_E_STATE, fmt::format("unit '{}' {}", unit_.name(), by), advice)
         .on(unit_.name());
@@ -121,6 +132,7 @@ Status Gradient::check_destroyable() const {
     return held("has a gradient that no reduction has begun for",
                 "begin its reduction, or discard it, first");
   }
+  if (users.clips > 0) return held("has a gradient that is being clipped", "wait for that first");
   for (const auto& begun : {reduction, finish}) {
     const auto operation = begun.lock();
     if (operation && !operation->ended()) {

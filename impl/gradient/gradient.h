@@ -58,6 +58,12 @@ class Gradient {
   // Sum of the squares of this rank's part of a complete sum, if known. Reductions compute it for
   // units that have an optimizer.
   std::optional<kernels::ExactSum> squares;
+  struct {
+    uint32_t clips = 0;  // operations under way that measure the sum, and may scale it
+    uint32_t loans = 0;  // tensors of other libraries that show it
+  } users;
+  // MERON_E_STATE if the sum is lent. `action`: for which it must not be, as "step the optimizer".
+  Status check_not_lent(const char* action) const;
 
   // Announces the dtype of this rank's buckets in the next reduction to peers. Called before that
   // reduction's call is posted.
@@ -69,8 +75,10 @@ class Gradient {
   bool between = false;
   // The codec in use: the plan's, or bf16 once the error was above the plan's limit.
   Codec codec;
-  double error = 0;  // relative error of the rows that this rank encoded last
-  float worst = 0;   // error of their worst block
+  struct {
+    double relative = 0;  // of the rows that this rank encoded last
+    float worst = 0;      // of their worst block
+  } error;
   // True if review_codec() checks the errors of the previous exchange.
   bool reviews_codec() const { return codec.error_limit > 0.0 && exchanges > 1; }
   // Falls back to bf16 if a rank's error in the previous exchange was above the limit. Called when

@@ -103,10 +103,10 @@ Status ReduceOperation::encode_rows() {
   if (std::isinf(error.error_squares) && !gradient_.nonfinite) {
     gradient_.nonfinite = first_nonfinite_of_rows();
   }
-  gradient_.error = error.relative();
-  gradient_.worst = error.worst_block;
+  gradient_.error.relative = error.relative();
+  gradient_.error.worst = error.worst_block;
   channel_.announce(unit_->own_slot().gradient_error[number_ % 2],
-                    std::bit_cast<uint32_t>(static_cast<float>(gradient_.error)));
+                    std::bit_cast<uint32_t>(static_cast<float>(gradient_.error.relative)));
   return Ok{};
 }
 

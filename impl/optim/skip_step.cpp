@@ -3,9 +3,7 @@
 // changes anything, and all discard them.
 #include <fmt/format.h>
 
-#include <string_view>
 #include <utility>
-#include <vector>
 
 #include "gradient/gradient.h"
 #include "kernels/cpu/reduce.h"
@@ -25,18 +23,15 @@ Status StepOperation::drop_gradients() {
 
 Error StepOperation::skip(double norm) {
   for (int m = 0; m < channel_.size(); ++m) {
-    const NonFinitePlace place = place_of(m);
+    const NonFinitePlace place = norm_.place_of(m);
     if (place.unit != NonFinitePlace::kNone && place.kind == NonFinitePlace::Kind::held) {
       return refuse_held(place, m);
     }
   }
-  const std::string found = places();
+  const std::string found = norm_.places(optimizer_->units_);
   if (Status dropped = drop_gradients(); !dropped.ok()) return dropped.error();
   end();
-  return Error(MERON_E_NONFINITE,
-               fmt::format("the global gradient norm is {}: {}", norm,
-                           found.empty() ? "the sum of finite squares is too large"
-                                         : "the gradient is not finite: " + found),
+  return Error(MERON_E_NONFINITE, nonfinite_text(norm, found),
                "nothing was changed and the gradients were discarded, on all ranks: skip this "
                "step, or lower the learning rate or loss scale")
       .during("optimizer_step");
@@ -64,7 +59,7 @@ Error StepOperation::refuse_overflow(const std::string& places) {
   DType dtype = DType::f32;
   std::string param;
   for (int m = channel_.size() - 1; m >= 0; --m) {
-    const NonFinitePlace place = place_of(m);
+    const NonFinitePlace place = norm_.place_of(m);
     if (place.unit == NonFinitePlace::kNone) continue;
     in_value = place.kind == NonFinitePlace::Kind::value;
     const Unit& unit = *optimizer_->units_[place.unit];
@@ -92,24 +87,6 @@ Error StepOperation::refuse_overflow(const std::string& places) {
                            squares ? "exp_avg_sq" : "the momentum", places),
                fmt::format("{}clip the gradients (max_norm), or lower the loss scale", kNothing))
       .during("optimizer_step");
-}
-
-// The first place, and how many ranks have found others. If a codec has encoded it, only the rank
-// that did knows the element: all others have the block that it made NaN.
-std::string StepOperation::places() const {
-  std::vector<std::pair<NonFinitePlace, int>> shards, encoded;
-  for (int m = 0; m < channel_.size(); ++m) {
-    const NonFinitePlace place = place_of(m);
-    if (place.unit == NonFinitePlace::kNone) continue;
-    auto& list = place.kind == NonFinitePlace::Kind::encoded ? encoded : shards;
-    list.emplace_back(place, channel_.members().world_rank(m));
-  }
-  const auto& found = encoded.empty() ? shards : encoded;
-  if (found.empty()) return {};
-  const size_t others = found.size() - 1;
-  const std::string_view of = encoded.empty() ? "the shards" : "gradients";
-  return text_of(found.front().first, optimizer_->units_, found.front().second) +
-         (others > 0 ? fmt::format(", and in {} of {} other ranks", of, others) : "");
 }
 
 }  // namespace meron

@@ -17,14 +17,8 @@ Status StepOperation::check(const Optimizer& optimizer) {
   MERON_TRY(optimizer.check_idle());
   for (const auto& unit : optimizer.units_) {
     MERON_TRY(unit->check_updatable());
-    if (unit->gradient().state() != GradientState::ready) {
-      return Error(MERON_E_STATE,
-                   fmt::format("the gradient of unit '{}' is {}, not reduced", unit->name(),
-                               kGradientStateNames[static_cast<size_t>(unit->gradient().state())]),
-                   "reduce every unit of the optimizer at an accumulation boundary, and wait for "
-                   "it, before the step")
-          .on(unit->name());
-    }
+    MERON_TRY(check_reduced(*unit));
+    MERON_TRY(unit->gradient().check_not_lent("step the optimizer"));
   }
   return Ok{};
 }
@@ -32,7 +26,8 @@ Status StepOperation::check(const Optimizer& optimizer) {
 StepOperation::StepOperation(std::shared_ptr<Optimizer> optimizer, Deadline deadline)
     : Operation(optimizer->units_.front()->channel(), deadline),
       optimizer_(std::move(optimizer)),
-      given_{optimizer_->groups_, optimizer_->options_.max_norm} {}
+      given_{optimizer_->groups_, optimizer_->options_.max_norm},
+      norm_(channel_) {}
 
 std::shared_ptr<StepOperation> StepOperation::prepare(std::shared_ptr<Optimizer> optimizer,
                                                       Deadline deadline) {
@@ -65,7 +60,7 @@ Error StepOperation::fail(Error error) {
 Result<bool> StepOperation::advance() {
   if (!begin_pass()) return false;
   if (Status moved = move_pass(); !moved.ok()) return moved.error();
-  if (norm_number_ == 0) {
+  if (!norm_.published()) {
     if (Status shared = share_norm(); !shared.ok()) return fail(std::move(shared).error());
   }
   if (agreement_ != Agreement::reached) {
@@ -219,11 +214,7 @@ bool StepOperation::handed_over(const FlatStates& states) {
 
 std::vector<int> StepOperation::missing() const {
   if (!optimizer_) return {};
-  if (agreement_ != Agreement::reached) {
-    return channel_.below(norm_number_, [&](int m) {
-      return channel_.member(m).norm_step[norm_number_ % 2].load(std::memory_order_seq_cst);
-    });
-  }
+  if (agreement_ != Agreement::reached) return norm_.missing();
   const auto& units = optimizer_->units_;
   if (updated_ == units.size()) return {};
   return units[updated_]->unreleased();
@@ -232,7 +223,7 @@ std::vector<int> StepOperation::missing() const {
 std::string StepOperation::waits_for_drive() const {
   if (!optimizer_) return {};
   if (const Unit* const held = first_held();
-      held != nullptr && (agreement_ == Agreement::reached || norm_number_ == 0)) {
+      held != nullptr && (agreement_ == Agreement::reached || !norm_.published())) {
     return held->drive_text();
   }
   if (agreement_ != Agreement::reached || !missing().empty()) return {};

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "collective/operation.h"
-#include "kernels/cpu/exact_sum.h"
 #include "optim/nonfinite.h"
+#include "optim/norm_exchange.h"
 #include "optim/optimizer.h"
 
 namespace meron {
@@ -40,14 +40,8 @@ class StepOperation final : public Operation {
   StepOperation(std::shared_ptr<Optimizer> optimizer, Deadline deadline);
   void set_stepping(bool stepping);
   void end();
-  static Status take_squares(Unit& unit);
   Status share_norm();
   Result<bool> agree_on_norm();
-  // A rank's squares and place, for all others to read.
-  void publish(const kernels::ExactSum& squares, const NonFinitePlace& place);
-  bool all_published() const;
-  kernels::ExactSum squares_of(int member) const;
-  NonFinitePlace place_of(int member) const;
   Result<NonFinitePlace> find_overflow();
   Result<NonFinitePlace> find_held_overflow();
   // All ranks take the step.
@@ -57,8 +51,6 @@ class StepOperation final : public Operation {
   Error skip(double norm);
   Error refuse_held(const NonFinitePlace& place, int member);
   Error refuse_overflow(const std::string& places);
-  // The first place, and how many other ranks have one; empty: none has.
-  std::string places() const;
   // The first unit that a save still copies; null: none.
   const Unit* first_held() const;
   bool begin_pass();
@@ -85,7 +77,7 @@ class StepOperation final : public Operation {
     double max_norm;
   };
   const Given given_;  // as it was when the step began
-  uint64_t norm_number_ = 0;
+  NormExchange norm_;
   // Of the ranks, on the norm; then, if it is not finite, on its cause, and if their numbers are
   // nearly infinite, on whether the step would make some infinite.
   enum class Agreement { on_norm, on_cause, on_overflow, reached };

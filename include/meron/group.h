@@ -25,6 +25,8 @@ typedef int32_t meron_reduce_op;
 enum {
   MERON_REDUCE_OP_SUM = 0,
   MERON_REDUCE_OP_MEAN = 1,
+  MERON_REDUCE_OP_MAX = 2, /* of meron_all_reduce_begin alone, as the next one */
+  MERON_REDUCE_OP_MIN = 3,
 };
 
 /**
@@ -100,11 +102,17 @@ MERON_API MERON_NODISCARD meron_status meron_broadcast_begin(meron_future *out, 
                                                              meron_error **err);
 
 /**
- * Begins an all-reduce of `count` elements in place. Sums are in f32, in rank order, so that every
- * rank gets the same bits in every run. For small arrays (losses, metrics): every rank reads all
- * peers' values. For gradients, use meron_reduce_begin. Ownership: `data` must stay valid until the
- * future has ended. Blocks: as meron_barrier_begin. Threads: any. Errors: MERON_E_ARGUMENT, as
- * meron_barrier_begin.
+ * Begins an all-reduce of `count` elements in place. Values are combined in rank order, so that
+ * every rank gets the same bits in every run. For small arrays (losses, metrics, counts): every
+ * rank reads all peers' values. For gradients, use meron_reduce_begin.
+ * @param data   memory of the host.
+ * @param dtype  any; equal on all ranks, like `count` and `op`: ranks that differ get
+ *               MERON_E_MISMATCH, which names both calls.
+ * @param op     sum and mean are computed in f32, those of f64 in f64. A sum of i64 wraps around,
+ *               as in NCCL; its mean is an error. max and min are NaN if a rank's value is NaN, as
+ *               in PyTorch.
+ * Ownership: `data` must stay valid until the future has ended. Blocks: as meron_barrier_begin.
+ * Threads: any. Errors: MERON_E_ARGUMENT, as meron_barrier_begin.
  */
 MERON_API MERON_NODISCARD meron_status meron_all_reduce_begin(meron_future *out, meron_group group,
                                                               void *data, size_t count,

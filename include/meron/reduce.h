@@ -134,6 +134,43 @@ MERON_API MERON_NODISCARD meron_status meron_reduced_view(meron_view *out, meron
                                                           meron_error **err);
 
 /**
+ * The same as a DLPack tensor (version 1.x, of the CPU): one dimension, the param's shard_count
+ * elements of f32, writable. The gradient is lent until its deleter is called: until then a step,
+ * meron_reduce_consume, meron_reduce_discard and meron_unit_destroy of the unit return
+ * MERON_E_STATE. Ownership: the caller calls (*out)->deleter(*out) once, on any thread; until then
+ * the memory stays valid, also after the context was closed. Blocks: only while another thread of
+ * this rank begins an operation; the deleter never. Threads: any. Errors: as meron_reduced_view;
+ * MERON_E_STATE also while a step uses the gradient.
+ */
+MERON_API MERON_NODISCARD meron_status meron_reduced_dlpack(struct DLManagedTensorVersioned **out,
+                                                            meron_param param, meron_error **err);
+
+/**
+ * Computes the global 2-norm of the reduced gradients of some units, and scales them to at most
+ * `max_norm`, for an optimizer of the trainer's own: as torch.nn.utils.clip_grad_norm_. The norm is
+ * exact, so that it has the same bits for every number of ranks and every plan. Norm and scaled
+ * gradients have the bits with which a step of Meron's optimizer with `max_norm` works. Collective
+ * over the units' group, with equal units and max_norm.
+ * @param out       receives the norm before scaling, equal on all ranks.
+ * @param units     `count` units of one group, each with a reduced gradient. Units whose params are
+ *                  all frozen are passed over.
+ * @param max_norm  gradients are multiplied, in f32, by max_norm / (norm + 1e-6) if that is below
+ *                  1; 0: they are only measured.
+ * Ownership: none. Views of meron_reduced_view stay valid, and must not be written meanwhile; until
+ * the call has ended, a new one is MERON_E_STATE. On a device, gradients travel to the host: see
+ * meron_reduced_view. Blocks: until every rank has called it, at most the deadline. Threads: any.
+ * Errors: MERON_E_NONFINITE on all ranks (a gradient is NaN or infinite: the message has param,
+ * element and rank; no gradient is changed, so meron_reduce_discard them), MERON_E_ARGUMENT (no
+ * unit, no unit that trains, a negative or infinite max_norm), MERON_E_DUPLICATE (a unit twice),
+ * MERON_E_STATE (names the unit that is not reduced, or is in use by a step), MERON_E_CANCELLED
+ * (should_stop: the gradients are scaled once all peers have called it), MERON_E_NO_MEMORY (the
+ * call may be made again), MERON_E_DEVICE, MERON_E_MISMATCH, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ */
+MERON_API MERON_NODISCARD meron_status meron_gradient_clip(double *out, const meron_unit *units,
+                                                           size_t count, double max_norm,
+                                                           meron_error **err);
+
+/**
  * Ends an accumulation without another micro-batch: all of them had boundary 0, and the result has
  * the same bits as if the last one had boundary 1. Under a plan that shards gradients, no bytes
  * move and the sum is scaled; under a plan that keeps full gradients, the accumulated gradient is

@@ -48,6 +48,7 @@ MAKERS = {
     "io_write_begin": "io_request",
     "load": "checkpoint",
     "checkpoint_open": "checkpoint",
+    "reduced_dlpack": "dlpack",
 }
 KINDS = (
     "plan",

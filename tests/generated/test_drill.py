@@ -200,7 +200,8 @@ GENERATED = {
     ],
     "tests/conformance/c/calls.cpp": [
         "meron_rinse_options options = MERON_RINSE_OPTIONS_INIT;",
-        'one_of(statement, "op", {{"sum", MERON_REDUCE_OP_SUM}, {"mean", MERON_REDUCE_OP_MEAN}})',
+        'one_of(statement, "op", {{"sum", MERON_REDUCE_OP_SUM}, {"mean", MERON_REDUCE_OP_MEAN},'
+        '{"max", MERON_REDUCE_OP_MAX}, {"min", MERON_REDUCE_OP_MIN}})',
         "finish_or_keep(session, statement, out);",
     ],
     "tests/conformance/python/calls.py": [

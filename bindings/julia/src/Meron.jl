@@ -67,7 +67,7 @@ export TensorView, BFloat16, ParamTree
 export gather, gather_begin, update, write!, part, release, info, shard_range
 export gradient_view, reduce!, reduce_begin!, reduce_finish!, reduce_finish_begin!, reduced, discard!
 export destroy!
-export wait_reductions
+export wait_reductions, clip_gradients!
 export wait_stream, release_on_stream!
 export Schedule, start_pass!, enter!, leave!, reset!
 export Io, read_begin!, write_begin

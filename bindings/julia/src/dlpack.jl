@@ -28,6 +28,21 @@ function dlpack(full::Gather, param::Param)
     return tensor
 end
 
+"""
+    Meron.dlpack(unit, param)
+
+The reduced gradient of `shard_range(param)` as a writable DLPack tensor of one dimension, Float32. It lends
+the gradient until it is released: until then a step, `consume!`, `discard!` and `destroy!` of the unit
+throw `MERON_E_STATE`. Throws as `reduced`.
+"""
+function dlpack(unit::Unit, param::Param)
+    raw(unit)
+    tensor = DLPackTensor(unit.context)
+    GC.@preserve tensor @check LibMeron.meron_reduced_dlpack(
+        out_pointer(tensor, Ptr{LibMeron.DLManagedTensorVersioned}), raw(param))
+    return tensor
+end
+
 function Base.pointer(tensor::DLPackTensor)
     tensor.id == 0 && throw_released("DLPack tensor")
     return Ptr{Cvoid}(UInt(tensor.id))

@@ -72,12 +72,14 @@ const MERON_E_CLOSED = meron_status(-401) # the context was closed
 const MERON_E_INTERNAL = meron_status(-402) # a defect of Meron: please report it
 
 """
-Element types. Sizes in bytes: 4, 2, 2.
+Element types. Sizes in bytes: 4, 2, 2, 8, 8.
 """
 const meron_dtype = Int32
 const MERON_F32 = meron_dtype(0)
 const MERON_BF16 = meron_dtype(1)
 const MERON_F16 = meron_dtype(2)
+const MERON_F64 = meron_dtype(3) # of meron_all_reduce_begin alone, as the next one
+const MERON_I64 = meron_dtype(4)
 
 """
 The error object: the caller who receives it owns it, and frees it by meron_error_free.
@@ -331,6 +333,8 @@ The operation that combines values.
 const meron_reduce_op = Int32
 const MERON_REDUCE_OP_SUM = meron_reduce_op(0)
 const MERON_REDUCE_OP_MEAN = meron_reduce_op(1)
+const MERON_REDUCE_OP_MAX = meron_reduce_op(2) # of meron_all_reduce_begin alone, as the next one
+const MERON_REDUCE_OP_MIN = meron_reduce_op(3)
 
 """
 A named tensor. A value; 0 is null.
@@ -385,6 +389,12 @@ struct meron_view
 end
 
 """
+DLPack 1.x's exchange struct (https://dmlc.github.io/dlpack); its header is the caller's to
+include.
+"""
+mutable struct DLManagedTensorVersioned end
+
+"""
 Information about a param.
 """
 struct meron_param_info
@@ -431,6 +441,7 @@ struct meron_unit_info
     param_worst_block::Float64
     gradient_error::Float64
     gradient_worst_block::Float64
+    params::UInt64 # number of its params: see meron_unit_param
 end
 
 """
@@ -667,12 +678,6 @@ struct meron_gather_options
 end
 
 """
-DLPack 1.x's exchange struct (https://dmlc.github.io/dlpack); its header is the caller's to
-include.
-"""
-mutable struct DLManagedTensorVersioned end
-
-"""
 A queue to the kernel for reads and writes of files, and the threads that serve it. A value; 0
 is null.
 """
@@ -851,6 +856,7 @@ mutable struct Functions
     meron_context_rank::Ptr{Cvoid}
     meron_context_world_size::Ptr{Cvoid}
     meron_context_transport::Ptr{Cvoid}
+    meron_context_plan_json::Ptr{Cvoid}
     meron_context_progress::Ptr{Cvoid}
     meron_context_stats::Ptr{Cvoid}
     meron_context_predict::Ptr{Cvoid}
@@ -873,6 +879,8 @@ mutable struct Functions
     meron_unit_create::Ptr{Cvoid}
     meron_unit_destroy::Ptr{Cvoid}
     meron_unit_get_info::Ptr{Cvoid}
+    meron_unit_name::Ptr{Cvoid}
+    meron_unit_param::Ptr{Cvoid}
     meron_unit_release::Ptr{Cvoid}
     meron_update_begin::Ptr{Cvoid}
     meron_update_view::Ptr{Cvoid}
@@ -938,6 +946,8 @@ mutable struct Functions
     meron_reduce_begin::Ptr{Cvoid}
     meron_reduce_wait::Ptr{Cvoid}
     meron_reduced_view::Ptr{Cvoid}
+    meron_reduced_dlpack::Ptr{Cvoid}
+    meron_gradient_clip::Ptr{Cvoid}
     meron_reduce_finish_begin::Ptr{Cvoid}
     meron_reduce_consume::Ptr{Cvoid}
     meron_reduce_discard::Ptr{Cvoid}
@@ -964,7 +974,7 @@ mutable struct Functions
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
-        C_NULL)
+        C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL)
 end
 const functions = Functions()
 
@@ -1470,6 +1480,21 @@ Errors: as meron_context_rank.
         Ptr{Ptr{meron_error}}), out, context, err)
 
 """
+    meron_context_plan_json(out, context, err)
+
+The plan that the context was opened with, as JSON that meron_plan_parse reads back to an equal
+plan; "zero3" if it was opened without one.
+
+Ownership: the caller frees *out with meron_string_free.
+Blocks: never.
+Threads: any.
+Errors: as meron_context_rank.
+"""
+@inline meron_context_plan_json(out, context, err) = ccall(
+        functions.meron_context_plan_json, meron_status, (Ptr{Ptr{UInt8}}, meron_context,
+        Ptr{Ptr{meron_error}}), out, context, err)
+
+"""
     meron_context_progress(context, err)
 
 Advances every operation of this context that can advance, without waiting. Waits do the same; a
@@ -1654,9 +1679,17 @@ Errors: MERON_E_ARGUMENT, as meron_barrier_begin.
 """
     meron_all_reduce_begin(out, group, data, count, dtype, op, err)
 
-Begins an all-reduce of `count` elements in place. Sums are in f32, in rank order, so that every
-rank gets the same bits in every run. For small arrays (losses, metrics): every rank reads all
-peers' values. For gradients, use meron_reduce_begin.
+Begins an all-reduce of `count` elements in place. Values are combined in rank order, so that
+every rank gets the same bits in every run. For small arrays (losses, metrics, counts): every
+rank reads all peers' values. For gradients, use meron_reduce_begin.
+
+- `data`: memory of the host.
+
+- `dtype`: any; equal on all ranks, like `count` and `op`: ranks that differ get
+MERON_E_MISMATCH, which names both calls.
+
+- `op`: sum and mean are computed in f32, those of f64 in f64. A sum of i64 wraps around, as in
+NCCL; its mean is an error. max and min are NaN if a rank's value is NaN, as in PyTorch.
 
 Ownership: `data` must stay valid until the future has ended.
 Blocks: as meron_barrier_begin.
@@ -1816,6 +1849,38 @@ Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
 @inline meron_unit_get_info(out, unit, err) = ccall(
         functions.meron_unit_get_info, meron_status, (Ptr{meron_unit_info}, meron_unit,
         Ptr{Ptr{meron_error}}), out, unit, err)
+
+"""
+    meron_unit_name(out, unit, err)
+
+The unit's name.
+
+Ownership: borrowed from the unit, until it is destroyed or the context is closed.
+Blocks: never.
+Threads: any.
+Errors: as meron_unit_get_info.
+"""
+@inline meron_unit_name(out, unit, err) = ccall(
+        functions.meron_unit_name, meron_status, (Ptr{Ptr{UInt8}}, meron_unit,
+        Ptr{Ptr{meron_error}}), out, unit, err)
+
+"""
+    meron_unit_param(out, unit, index, err)
+
+A param of the unit, for meron_param_get_info and meron_param_name.
+
+- `out`: receives a new handle of the param.
+
+- `index`: 0 to meron_unit_info.params - 1, in the order of meron_unit_create.
+
+Ownership: the caller releases *out.
+Blocks: never.
+Threads: any.
+Errors: as meron_unit_get_info; MERON_E_ARGUMENT also for another index.
+"""
+@inline meron_unit_param(out, unit, index, err) = ccall(
+        functions.meron_unit_param, meron_status, (Ptr{meron_param}, meron_unit, UInt64,
+        Ptr{Ptr{meron_error}}), out, unit, index, err)
 
 """
     meron_unit_release(unit, err)
@@ -3055,6 +3120,57 @@ MERON_E_STALE.
 @inline meron_reduced_view(out, param, err) = @blocking_ccall(
         functions.meron_reduced_view, meron_status, (Ptr{meron_view}, meron_param,
         Ptr{Ptr{meron_error}}), out, param, err)
+
+"""
+    meron_reduced_dlpack(out, param, err)
+
+The same as a DLPack tensor (version 1.x, of the CPU): one dimension, the param's shard_count
+elements of f32, writable. The gradient is lent until its deleter is called: until then a step,
+meron_reduce_consume, meron_reduce_discard and meron_unit_destroy of the unit return
+MERON_E_STATE.
+
+Ownership: the caller calls (*out)->deleter(*out) once, on any thread; until then the memory
+stays valid, also after the context was closed.
+Blocks: only while another thread of this rank begins an operation; the deleter never.
+Threads: any.
+Errors: as meron_reduced_view; MERON_E_STATE also while a step uses the gradient.
+"""
+@inline meron_reduced_dlpack(out, param, err) = @blocking_ccall(
+        functions.meron_reduced_dlpack, meron_status, (Ptr{Ptr{DLManagedTensorVersioned}},
+        meron_param, Ptr{Ptr{meron_error}}), out, param, err)
+
+"""
+    meron_gradient_clip(out, units, count, max_norm, err)
+
+Computes the global 2-norm of the reduced gradients of some units, and scales them to at most
+`max_norm`, for an optimizer of the trainer's own: as torch.nn.utils.clip_grad_norm_. The norm
+is exact, so that it has the same bits for every number of ranks and every plan. Norm and scaled
+gradients have the bits with which a step of Meron's optimizer with `max_norm` works. Collective
+over the units' group, with equal units and max_norm.
+
+- `out`: receives the norm before scaling, equal on all ranks.
+
+- `units`: `count` units of one group, each with a reduced gradient. Units whose params are all
+frozen are passed over.
+
+- `max_norm`: gradients are multiplied, in f32, by max_norm / (norm + 1e-6) if that is below 1;
+0: they are only measured.
+
+Ownership: none. Views of meron_reduced_view stay valid, and must not be written meanwhile;
+until the call has ended, a new one is MERON_E_STATE. On a device, gradients travel to the host:
+see meron_reduced_view.
+Blocks: until every rank has called it, at most the deadline.
+Threads: any.
+Errors: MERON_E_NONFINITE on all ranks (a gradient is NaN or infinite: the message has param,
+element and rank; no gradient is changed, so meron_reduce_discard them), MERON_E_ARGUMENT (no
+unit, no unit that trains, a negative or infinite max_norm), MERON_E_DUPLICATE (a unit twice),
+MERON_E_STATE (names the unit that is not reduced, or is in use by a step), MERON_E_CANCELLED
+(should_stop: the gradients are scaled once all peers have called it), MERON_E_NO_MEMORY (the
+call may be made again), MERON_E_DEVICE, MERON_E_MISMATCH, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+"""
+@inline meron_gradient_clip(out, units, count, max_norm, err) = @blocking_ccall(
+        functions.meron_gradient_clip, meron_status, (Ptr{Float64}, Ptr{meron_unit}, Csize_t,
+        Float64, Ptr{Ptr{meron_error}}), out, units, count, max_norm, err)
 
 """
     meron_reduce_finish_begin(out, unit, options, err)

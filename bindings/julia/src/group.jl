@@ -94,12 +94,13 @@ end
 """
     allreduce!(array, group; op = :sum)
 
-Combines the arrays of all ranks element by element, in place, and waits. Sums are in f32 in the
-order of the ranks: equal bits on every rank and in every run. Made for small arrays such as losses
-and metrics; gradients go by `reduce!`.
+Combines the arrays of all ranks element by element, in place, and waits. Values are combined in the
+order of the ranks: equal bits on every rank and in every run. Sums of 16-bit elements are in f32. Made
+for small arrays such as losses, metrics and counts; gradients go by `reduce!`.
 
-`array`: contiguous and writable, of Float32, BFloat16 or Float16, of equal length on all ranks; `op`:
-`:sum` or `:mean`. Returns it. Errors as `wait`, and `MERON_E_ARGUMENT`.
+`array`: contiguous and writable, of Float32, BFloat16, Float16, Float64 or Int64; `op`: `:sum`, `:mean`
+(not of Int64), `:max` or `:min`, which are NaN if a rank's value is. Length, type and `op` are equal on
+all ranks. Returns it. Errors as `wait`, and `MERON_E_ARGUMENT`.
 """
 allreduce!(array, group::Group; op = :sum) =
     (finish(allreduce_begin!(array, group; op = op)); array)
@@ -112,7 +113,7 @@ Begins an all-reduce; `array` is kept alive, and not to be touched, until it has
 function allreduce_begin!(array, group::Group; op = :sum)
     handle, operation = raw(group), reduction(op)
     require_writable(array, "the array")
-    code = code_of(eltype(array))
+    code = number_code(eltype(array))
     data = address(array, "the array")
     return begin_operation(group.context, array) do out
         @check LibMeron.meron_all_reduce_begin(out, handle, data, length(array), code, operation)
@@ -122,5 +123,14 @@ end
 function reduction(op)
     op === :sum && return LibMeron.MERON_REDUCE_OP_SUM
     op === :mean && return LibMeron.MERON_REDUCE_OP_MEAN
-    throw(argument_error("unknown reduction $(repr(op)): :sum and :mean are known"))
+    op === :max && return LibMeron.MERON_REDUCE_OP_MAX
+    op === :min && return LibMeron.MERON_REDUCE_OP_MIN
+    throw(argument_error("unknown reduction $(repr(op)): :sum, :mean, :max and :min are known"))
+end
+
+# Of an all-reduce: the types of tensors, and two of numbers that only it takes.
+function number_code(type)
+    type === Float64 && return LibMeron.MERON_F64
+    type === Int64 && return LibMeron.MERON_I64
+    return code_of(type)
 end

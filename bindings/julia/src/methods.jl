@@ -3,6 +3,20 @@
 # Calls of the library as functions.
 
 """
+    Meron.plan_json(context)
+
+The plan that the context was opened with, as JSON that meron_plan_parse reads back to an equal
+plan; "zero3" if it was opened without one.
+
+Never blocks.
+
+Throws `MERON_E_ARGUMENT`, `MERON_E_HANDLE`, `MERON_E_STALE`, `MERON_E_FORKED`.
+"""
+function plan_json(context::Context)
+    return take_string(LibMeron.meron_context_plan_json, raw(context))
+end
+
+"""
     Meron.flight_record(context)
 
 The flight recorder: the last operations (up to 1,024) of every rank of the world, as JSON.

@@ -163,6 +163,24 @@ function reduced(unit::Unit, param::Param)
 end
 
 """
+    clip_gradients!(units, max_norm)
+
+The exact global 2-norm of the reduced gradients of some units, which are scaled to at most `max_norm`;
+0 only measures. For an optimizer of your own: norm and gradients have the bits with which an optimizer
+of Meron's with `max_norm` works. Collective over the units' group; blocks until every rank has called
+it, at most the deadline.
+
+Throws `MERON_E_NONFINITE` on all ranks if a gradient is NaN or infinite, with its param, element and
+rank: no gradient was changed. `MERON_E_STATE` for a unit that is not reduced, `MERON_E_ARGUMENT`,
+`MERON_E_DUPLICATE`, and what `wait` throws.
+"""
+function clip_gradients!(units, max_norm)
+    list = collect(Unit, units)
+    return GC.@preserve list receive(
+        Float64, LibMeron.meron_gradient_clip, map(raw, list), length(list), max_norm)
+end
+
+"""
     discard!(unit)
 
 Throws the reduced gradient away, with the codec's feedback; or the accumulation, before its boundary,

@@ -30,7 +30,7 @@ from meron.checkpoint import (
 )
 from meron.context import Context
 from meron.device import DeviceAllocator, DeviceArray
-from meron.dlpack import DLPackTensor
+from meron.dlpack import DLPackTensor, ReducedTensor
 from meron.dtypes import bfloat16, from_float32, to_float32
 from meron.errors import (
     AbortedError,
@@ -122,6 +122,7 @@ __all__ = [
     "PeerDeadError",
     "Plan",
     "Prediction",
+    "ReducedTensor",
     "ResourceError",
     "SaveProgress",
     "Schedule",

@@ -49,6 +49,8 @@ enum {
   MERON_F32 = 0,
   MERON_BF16 = 1,
   MERON_F16 = 2,
+  MERON_F64 = 3,
+  MERON_I64 = 4,
 };
 typedef struct meron_error meron_error;
 meron_status meron_error_code(const meron_error *error);
@@ -162,6 +164,7 @@ meron_status meron_context_close(meron_context context, meron_error **err);
 meron_status meron_context_rank(int32_t *out, meron_context context, meron_error **err);
 meron_status meron_context_world_size(int32_t *out, meron_context context, meron_error **err);
 meron_status meron_context_transport(const char **out, meron_context context, meron_error **err);
+meron_status meron_context_plan_json(char **out, meron_context context, meron_error **err);
 meron_status meron_context_progress(meron_context context, meron_error **err);
 typedef struct {
   uint32_t struct_size;
@@ -215,6 +218,8 @@ typedef int32_t meron_reduce_op;
 enum {
   MERON_REDUCE_OP_SUM = 0,
   MERON_REDUCE_OP_MEAN = 1,
+  MERON_REDUCE_OP_MAX = 2,
+  MERON_REDUCE_OP_MIN = 3,
 };
 meron_status meron_context_world(meron_group *out, meron_context context, meron_error **err);
 meron_status meron_group_create(meron_group *out, meron_context context, const int32_t *ranks,
@@ -254,6 +259,7 @@ typedef struct {
   uint64_t reserved_1;
   uint64_t reserved_2;
 } meron_view;
+struct DLManagedTensorVersioned;
 meron_status meron_param_register(meron_param *out, meron_context context, const meron_param_desc
     *desc, meron_error **err);
 typedef struct {
@@ -298,8 +304,11 @@ typedef struct {
   double param_worst_block;
   double gradient_error;
   double gradient_worst_block;
+  uint64_t params;
 } meron_unit_info;
 meron_status meron_unit_get_info(meron_unit_info *out, meron_unit unit, meron_error **err);
+meron_status meron_unit_name(const char **out, meron_unit unit, meron_error **err);
+meron_status meron_unit_param(meron_param *out, meron_unit unit, uint64_t index, meron_error **err);
 meron_status meron_unit_release(meron_unit unit, meron_error **err);
 meron_status meron_update_begin(meron_future *out, const meron_unit *units, size_t count,
     meron_error **err);
@@ -545,7 +554,6 @@ meron_status meron_gather_wait_stream(meron_future gather, void *stream, int64_t
     meron_error **err);
 meron_status meron_gather_view(meron_view *out, meron_future gather, meron_param param, meron_error
     **err);
-struct DLManagedTensorVersioned;
 meron_status meron_gather_dlpack(struct DLManagedTensorVersioned **out, meron_future gather,
     meron_param param, meron_error **err);
 meron_status meron_gather_release_on_stream(meron_future gather, void *stream, meron_error **err);
@@ -636,6 +644,10 @@ meron_status meron_reduce_begin(meron_future *out, meron_unit unit, const meron_
 meron_status meron_reduce_wait(const meron_unit *units, size_t count, int64_t timeout_ns,
     meron_error **err);
 meron_status meron_reduced_view(meron_view *out, meron_param param, meron_error **err);
+meron_status meron_reduced_dlpack(struct DLManagedTensorVersioned **out, meron_param param,
+    meron_error **err);
+meron_status meron_gradient_clip(double *out, const meron_unit *units, size_t count, double
+    max_norm, meron_error **err);
 meron_status meron_reduce_finish_begin(meron_future *out, meron_unit unit, const
     meron_reduce_options *options, meron_error **err);
 meron_status meron_reduce_consume(meron_unit unit, meron_error **err);

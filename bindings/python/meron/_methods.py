@@ -11,6 +11,16 @@ from meron.future import Future, begin
 class ContextMethods(Handled):
     """Calls of meron_context that need nothing of Python's own."""
 
+    def plan_json(self) -> str:
+        """The plan that the context was opened with, as JSON that meron_plan_parse reads back to
+        an equal plan; "zero3" if it was opened without one.
+
+        Never blocks.
+
+        Raises ArgumentError, HandleError, StaleError, ForkedError.
+        """
+        return take_string(lib.meron_context_plan_json, self._for_call())
+
 
 class PlanMethods(Handled):
     """Calls of meron_plan that need nothing of Python's own."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 # The operation that combines values.
-REDUCE_OPS: dict[str, int] = {"sum": 0, "mean": 1}
+REDUCE_OPS: dict[str, int] = {"sum": 0, "mean": 1, "max": 2, "min": 3}
 
 # Encoding of numbers that are sent between replicas; docs/plan.md has the details.
 CODECS: dict[str, int] = {"none": 0, "bf16": 1, "int8": 2, "int4": 3}

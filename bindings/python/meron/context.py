@@ -246,6 +246,29 @@ class Context(Saving, Optimizing, ContextMethods):
         table, count = unit_table(units)
         return call(lib.meron_reduce_wait, table, count, nanoseconds(timeout)) != IN_PROGRESS
 
+    def clip_gradients(self, units: Iterable[Unit], max_norm: float) -> float:
+        """Scales the reduced gradients of units to at most a global norm; returns the norm before.
+
+        For an optimizer of your own, as `torch.nn.utils.clip_grad_norm_`. The norm is exact: it has
+        the same bits for every number of ranks and every plan, and norm and gradients have the bits
+        with which an optimizer of Meron's with `max_norm` works. Collective over the units' group.
+
+        Args:
+            units: of one group, all with a reduced gradient. max_norm: 0 measures only.
+
+        Blocks until every rank has called it, at most the deadline. Releases the GIL meanwhile.
+
+        Raises:
+            NonFiniteError: on all ranks if a gradient is NaN or infinite, with its param, element
+                and rank. No gradient was changed: `Unit.discard` them.
+            StateError: a unit is not reduced, or is in use by a step.
+            ArgumentError, DuplicateError, GroupError.
+        """
+        self._require_open()
+        table, count = unit_table(units)
+        norm: float = receive("double *", lib.meron_gradient_clip, table, count, max_norm)
+        return norm
+
     # ---- Looking at it -------------------------------------------------------------------------
 
     def progress(self) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from meron._base_context import BaseContext
@@ -24,6 +25,53 @@ class TensorSource(Protocol):
     def _pointer(self, param: Param) -> int: ...
 
     def _managed_tensor(self, param: Param) -> Any: ...
+
+
+class ReducedTensor:
+    """This rank's part of a reduced gradient for any `from_dlpack`: writable, flat, of float32.
+
+    Each call of `__dlpack__` lends the gradient anew.
+
+    Attributes:
+        shape: one size, that of `param.shard_range`.
+        dtype: "f32".
+    """
+
+    __slots__ = ("_lend", "dtype", "shape")
+
+    def __init__(self, lend: Callable[[], Any], param: Param) -> None:
+        self._lend = lend
+        self.shape: tuple[int, ...] = (len(param.shard_range),)
+        self.dtype: str = "f32"
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return CPU
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """A capsule with a DLManagedTensorVersioned.
+
+        Raises:
+            BufferError: the consumer knows only DLPack before 1.0, or wants a copy, a stream or
+            another device.
+            StateError: the gradient is not reduced any more, or in use by a step.
+        """
+        if max_version is None or max_version[0] < 1:
+            raise BufferError("DLPack 1.0 or later is needed, as NumPy 2.1 and later have it")
+        if stream is not None:
+            raise BufferError("memory of the CPU has no streams: pass stream=None")
+        if copy:
+            raise BufferError("no copy is made here: copy the imported tensor")
+        if dl_device is not None and tuple(dl_device) != CPU:
+            raise BufferError(f"the tensor is on the CPU, not on device {dl_device}")
+        address = int(ffi.cast("uintptr_t", self._lend()))
+        return new_capsule(address, NAME, destructor)
 
 
 class DLPackTensor:

@@ -29,6 +29,8 @@ except ImportError:
     bfloat16 = BITS
 
 CODES = {"f32": lib.MERON_F32, "bf16": lib.MERON_BF16, "f16": lib.MERON_F16}
+# Those that only an all-reduce takes, by NumPy's names.
+NUMBERS = {"f8": int(lib.MERON_F64), "i8": int(lib.MERON_I64)}
 NAMES = {code: name for name, code in CODES.items()}
 SIZES = {name: lib.meron_dtype_size(code) for name, code in CODES.items()}
 # The types of the arrays that the library's memory is shown as.

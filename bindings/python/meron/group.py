@@ -14,13 +14,13 @@ from meron._base_context import BaseContext
 from meron._methods import GroupMethods
 from meron._native import NULL, Owner, call, ffi, lib, receive, text
 from meron._values import REDUCE_OPS as OPERATIONS
-from meron.dtypes import Array, code_of_array, require_writable
+from meron.dtypes import NUMBERS, Array, code_of_array, require_writable
 from meron.future import Future, begin
 
 
 def operation_code(op: str) -> int:
     if op not in OPERATIONS:
-        raise errors.argument(f"unknown reduction {op!r}: sum and mean are known")
+        raise errors.argument(f"unknown reduction {op!r}: {', '.join(OPERATIONS)} are known")
     return OPERATIONS[op]
 
 
@@ -89,15 +89,19 @@ class Group(GroupMethods, Owner):
     def all_reduce(self, array: Array, op: str = "sum") -> Array:
         """Combines the arrays of all ranks element by element, in place; waits for it.
 
-        Sums are in f32 in the order of the ranks: every rank gets the same bits in every run. Made
-        for small arrays such as losses and metrics; gradients go by `Unit.reduce`.
+        Values are combined in the order of the ranks: every rank gets the same bits in every run.
+        Sums of 16-bit elements are in f32. Made for small arrays such as losses, metrics and
+        counts; gradients go by `Unit.reduce`.
 
         Args:
-            array: contiguous and writable, of f32, bf16 or f16, of equal size on all ranks.
-            op: "sum" or "mean".
+            array: contiguous and writable, of f32, bf16, f16, float64 or int64; dtype, size and op
+                are equal on all ranks.
+            op: "sum", "mean" (not of int64), "max" or "min"; the last two are NaN if a rank's value
+                is.
 
         Returns:
-            The same array. Errors as Future.wait, and ArgumentError.
+            The same array. Errors as Future.wait, and ArgumentError; MismatchError names both calls
+            of ranks that differ.
         """
         self.all_reduce_begin(array, op).wait()
         return array
@@ -107,9 +111,11 @@ class Group(GroupMethods, Owner):
         require_writable(array, "array")
         code = code_of_array(array)
         if code is None:
+            code = NUMBERS.get(array.dtype.str[1:])
+        if code is None:
             raise errors.argument(
-                f"all_reduce takes f32, bf16 and f16, not {array.dtype}",
-                advice="Convert it, for example with array.astype(numpy.float32). Bits of bf16 are "
+                f"all_reduce takes f32, bf16, f16, f64 and i64, not {array.dtype}",
+                advice="Convert it, for example with array.astype(numpy.float64). Bits of bf16 are "
                 "array.view(meron.bfloat16).",
             )
         data = ffi.cast("void *", array.ctypes.data)

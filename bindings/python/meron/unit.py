@@ -13,10 +13,23 @@ from meron import errors
 from meron._base_context import BaseContext
 from meron._loans import Loans, Shown
 from meron._methods import UnitMethods
-from meron._native import NULL, Owner, call, ffi, initial, lib, new, refuse_unknown, sized, text
+from meron._native import (
+    NULL,
+    Owner,
+    call,
+    ffi,
+    initial,
+    lib,
+    new,
+    receive,
+    refuse_unknown,
+    sized,
+    text,
+)
 from meron._values import CODECS as CODECS_BY_NAME
 from meron._values import UNIT_STATES
 from meron.device import device_array, stream_pointer
+from meron.dlpack import ReducedTensor
 from meron.dtypes import CODES, NUMPY, Array, as_flag, as_source, require_shape
 from meron.future import Future
 from meron.gather import Gather
@@ -286,6 +299,23 @@ class Unit(UnitMethods, Owner):
         view = new("meron_view *")
         call(lib.meron_reduced_view, view, param._handle)
         return self._reduced.lend(view, (view.count,), keep, f"unit.reduced({param.name!r})")
+
+    def reduced_dlpack(self, param: Param) -> ReducedTensor:
+        """The same for `torch.from_dlpack`, `numpy.from_dlpack` and their kin: flat and writable.
+
+        What they return lends the gradient: until it is gone, `consume`, `discard`, `destroy` and a
+        step of Meron's optimizer raise StateError. It needs DLPack 1.0, as NumPy 2.1 and later have
+        it. Raises as `reduced`.
+        """
+        self.reduced(param)  # raises here, rather than in the consumer
+
+        def lend() -> Any:
+            self._context._require_open()
+            return receive(
+                "struct DLManagedTensorVersioned **", lib.meron_reduced_dlpack, param._handle
+            )
+
+        return ReducedTensor(lend, param)
 
     def discard(self) -> None:
         """Throws the reduced gradient away, with the codec's feedback.

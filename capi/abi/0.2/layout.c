@@ -261,7 +261,7 @@ HAS_TYPE(((meron_param_info *)0)->shard_offset, uint64_t, "meron_param_info.shar
 IS(offsetof(meron_param_info, shard_count) == 160, "meron_param_info.shard_count was at offset 160");
 HAS_TYPE(((meron_param_info *)0)->shard_count, uint64_t, "meron_param_info.shard_count was a uint64_t");
 
-IS(sizeof(meron_unit_info) >= 64, "sizeof(meron_unit_info) was 64 and may only grow");
+IS(sizeof(meron_unit_info) >= 72, "sizeof(meron_unit_info) was 72 and may only grow");
 IS(offsetof(meron_unit_info, struct_size) == 0, "meron_unit_info.struct_size was at offset 0");
 HAS_TYPE(((meron_unit_info *)0)->struct_size, uint32_t, "meron_unit_info.struct_size was a uint32_t");
 IS(offsetof(meron_unit_info, state) == 4, "meron_unit_info.state was at offset 4");
@@ -284,6 +284,8 @@ IS(offsetof(meron_unit_info, gradient_error) == 48, "meron_unit_info.gradient_er
 HAS_TYPE(((meron_unit_info *)0)->gradient_error, double, "meron_unit_info.gradient_error was a double");
 IS(offsetof(meron_unit_info, gradient_worst_block) == 56, "meron_unit_info.gradient_worst_block was at offset 56");
 HAS_TYPE(((meron_unit_info *)0)->gradient_worst_block, double, "meron_unit_info.gradient_worst_block was a double");
+IS(offsetof(meron_unit_info, params) == 64, "meron_unit_info.params was at offset 64");
+HAS_TYPE(((meron_unit_info *)0)->params, uint64_t, "meron_unit_info.params was a uint64_t");
 
 IS(sizeof(meron_optimizer_options) >= 80, "sizeof(meron_optimizer_options) was 80 and may only grow");
 IS(offsetof(meron_optimizer_options, struct_size) == 0, "meron_optimizer_options.struct_size was at offset 0");
@@ -698,6 +700,8 @@ HAS_TYPE((meron_dtype)0, int32_t, "meron_dtype was int32_t");
 IS(MERON_F32 == 0, "MERON_F32 was 0");
 IS(MERON_BF16 == 1, "MERON_BF16 was 1");
 IS(MERON_F16 == 2, "MERON_F16 was 2");
+IS(MERON_F64 == 3, "MERON_F64 was 3");
+IS(MERON_I64 == 4, "MERON_I64 was 4");
 
 HAS_TYPE((meron_log_level)0, int32_t, "meron_log_level was int32_t");
 IS(MERON_LOG_ERROR == 0, "MERON_LOG_ERROR was 0");
@@ -707,6 +711,8 @@ IS(MERON_LOG_INFO == 2, "MERON_LOG_INFO was 2");
 HAS_TYPE((meron_reduce_op)0, int32_t, "meron_reduce_op was int32_t");
 IS(MERON_REDUCE_OP_SUM == 0, "MERON_REDUCE_OP_SUM was 0");
 IS(MERON_REDUCE_OP_MEAN == 1, "MERON_REDUCE_OP_MEAN was 1");
+IS(MERON_REDUCE_OP_MAX == 2, "MERON_REDUCE_OP_MAX was 2");
+IS(MERON_REDUCE_OP_MIN == 3, "MERON_REDUCE_OP_MIN was 3");
 
 HAS_TYPE((meron_codec)0, int32_t, "meron_codec was int32_t");
 IS(MERON_CODEC_NONE == 0, "MERON_CODEC_NONE was 0");
@@ -793,6 +799,7 @@ HAS_TYPE(&meron_context_close, meron_status (*)(meron_context, meron_error **), 
 HAS_TYPE(&meron_context_rank, meron_status (*)(int32_t *, meron_context, meron_error **), "meron_context_rank was meron_status (*)(int32_t *, meron_context, meron_error **)");
 HAS_TYPE(&meron_context_world_size, meron_status (*)(int32_t *, meron_context, meron_error **), "meron_context_world_size was meron_status (*)(int32_t *, meron_context, meron_error **)");
 HAS_TYPE(&meron_context_transport, meron_status (*)(const char **, meron_context, meron_error **), "meron_context_transport was meron_status (*)(const char **, meron_context, meron_error **)");
+HAS_TYPE(&meron_context_plan_json, meron_status (*)(char **, meron_context, meron_error **), "meron_context_plan_json was meron_status (*)(char **, meron_context, meron_error **)");
 HAS_TYPE(&meron_context_progress, meron_status (*)(meron_context, meron_error **), "meron_context_progress was meron_status (*)(meron_context, meron_error **)");
 HAS_TYPE(&meron_context_stats, meron_status (*)(meron_stats *, meron_context, meron_error **), "meron_context_stats was meron_status (*)(meron_stats *, meron_context, meron_error **)");
 HAS_TYPE(&meron_context_predict, meron_status (*)(meron_prediction *, meron_context, const meron_workload *, meron_error **), "meron_context_predict was meron_status (*)(meron_prediction *, meron_context, const meron_workload *, meron_error **)");
@@ -815,6 +822,8 @@ HAS_TYPE(&meron_param_release, meron_status (*)(meron_param, meron_error **), "m
 HAS_TYPE(&meron_unit_create, meron_status (*)(meron_unit *, meron_context, const char *, const meron_param *, size_t, meron_error **), "meron_unit_create was meron_status (*)(meron_unit *, meron_context, const char *, const meron_param *, size_t, meron_error **)");
 HAS_TYPE(&meron_unit_destroy, meron_status (*)(meron_unit, meron_error **), "meron_unit_destroy was meron_status (*)(meron_unit, meron_error **)");
 HAS_TYPE(&meron_unit_get_info, meron_status (*)(meron_unit_info *, meron_unit, meron_error **), "meron_unit_get_info was meron_status (*)(meron_unit_info *, meron_unit, meron_error **)");
+HAS_TYPE(&meron_unit_name, meron_status (*)(const char **, meron_unit, meron_error **), "meron_unit_name was meron_status (*)(const char **, meron_unit, meron_error **)");
+HAS_TYPE(&meron_unit_param, meron_status (*)(meron_param *, meron_unit, uint64_t, meron_error **), "meron_unit_param was meron_status (*)(meron_param *, meron_unit, uint64_t, meron_error **)");
 HAS_TYPE(&meron_unit_release, meron_status (*)(meron_unit, meron_error **), "meron_unit_release was meron_status (*)(meron_unit, meron_error **)");
 HAS_TYPE(&meron_update_begin, meron_status (*)(meron_future *, const meron_unit *, size_t, meron_error **), "meron_update_begin was meron_status (*)(meron_future *, const meron_unit *, size_t, meron_error **)");
 HAS_TYPE(&meron_update_view, meron_status (*)(meron_view *, meron_future, meron_param, meron_error **), "meron_update_view was meron_status (*)(meron_view *, meron_future, meron_param, meron_error **)");
@@ -880,6 +889,8 @@ HAS_TYPE(&meron_reduce_options_init, meron_status (*)(meron_reduce_options *, si
 HAS_TYPE(&meron_reduce_begin, meron_status (*)(meron_future *, meron_unit, const meron_source *, size_t, const meron_reduce_options *, meron_error **), "meron_reduce_begin was meron_status (*)(meron_future *, meron_unit, const meron_source *, size_t, const meron_reduce_options *, meron_error **)");
 HAS_TYPE(&meron_reduce_wait, meron_status (*)(const meron_unit *, size_t, int64_t, meron_error **), "meron_reduce_wait was meron_status (*)(const meron_unit *, size_t, int64_t, meron_error **)");
 HAS_TYPE(&meron_reduced_view, meron_status (*)(meron_view *, meron_param, meron_error **), "meron_reduced_view was meron_status (*)(meron_view *, meron_param, meron_error **)");
+HAS_TYPE(&meron_reduced_dlpack, meron_status (*)(struct DLManagedTensorVersioned **, meron_param, meron_error **), "meron_reduced_dlpack was meron_status (*)(struct DLManagedTensorVersioned **, meron_param, meron_error **)");
+HAS_TYPE(&meron_gradient_clip, meron_status (*)(double *, const meron_unit *, size_t, double, meron_error **), "meron_gradient_clip was meron_status (*)(double *, const meron_unit *, size_t, double, meron_error **)");
 HAS_TYPE(&meron_reduce_finish_begin, meron_status (*)(meron_future *, meron_unit, const meron_reduce_options *, meron_error **), "meron_reduce_finish_begin was meron_status (*)(meron_future *, meron_unit, const meron_reduce_options *, meron_error **)");
 HAS_TYPE(&meron_reduce_consume, meron_status (*)(meron_unit, meron_error **), "meron_reduce_consume was meron_status (*)(meron_unit, meron_error **)");
 HAS_TYPE(&meron_reduce_discard, meron_status (*)(meron_unit, meron_error **), "meron_reduce_discard was meron_status (*)(meron_unit, meron_error **)");

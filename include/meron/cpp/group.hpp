@@ -15,6 +15,23 @@
 namespace meron {
 inline namespace v1 {
 
+namespace detail {
+
+// The dtype of an all-reduce of T: that of a tensor, or one of numbers that only all_reduce takes.
+template <class T>
+constexpr DType number_of() {
+  using Value = std::remove_cv_t<T>;
+  if constexpr (std::is_same_v<Value, double>) {
+    return DType::f64;
+  } else if constexpr (std::is_integral_v<Value> && std::is_signed_v<Value> && sizeof(Value) == 8) {
+    return DType::i64;
+  } else {
+    return dtype_of<Value>;
+  }
+}
+
+}  // namespace detail
+
 // A handle of a group of ranks. The group itself lives as long as the context.
 //
 // The memory that broadcast and all_reduce work on must stay valid until the operation has ended:
@@ -38,12 +55,13 @@ class Group : public Handle<meron_group, meron_group_release>, public detail::Gr
     broadcast_begin(Span<std::remove_pointer_t<decltype(data.data())>>(data), root).wait();
   }
 
-  // In place, in f32 and in rank order: the same bits on every rank. For small arrays.
+  // In place and in rank order: the same bits on every rank. Of f32, bf16, f16, double or int64_t.
+  // Sums of 16 bits are in f32. For small arrays.
   template <class T>
   [[nodiscard]] Future all_reduce_begin(Span<T> data, ReduceOp op) const {
     static_assert(!std::is_const_v<T>);
     return Future(detail::receive(meron_all_reduce_begin, handle(), static_cast<void*>(data.data()),
-                                  data.size(), static_cast<meron_dtype>(dtype_of<T>),
+                                  data.size(), static_cast<meron_dtype>(detail::number_of<T>()),
                                   static_cast<meron_reduce_op>(op)));
   }
   template <class Range>

@@ -25,6 +25,10 @@ class ContextMethods {
   // The name of the transport in use: "self", "local", "shm", or that of a custom one. Never
   // blocks. Throws MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
   const char* transport() const { return detail::receive(meron_context_transport, raw()); }
+  // The plan that the context was opened with, as JSON that meron_plan_parse reads back to an
+  // equal plan; "zero3" if it was opened without one. Never blocks. Throws MERON_E_ARGUMENT,
+  // MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+  String plan_json() const { return String(detail::receive(meron_context_plan_json, raw())); }
   // Advances every operation of this context that can advance, without waiting. Waits do the
   // same; a trainer that computes for long between begin and wait may call it in between. Never
   // blocks on peers; computes. Throws MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE,
@@ -93,6 +97,9 @@ class ParamMethods {};
 template <class Self>
 class UnitMethods {
  public:
+  // The unit's name. Never blocks. Throws MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE,
+  // MERON_E_FORKED.
+  const char* name() const { return detail::receive(meron_unit_name, raw()); }
   // Declares the reduced gradient of a unit as used by an optimizer of the trainer's own. If
   // the codec has feedback, the next gradient makes up for what was lost of this one. Blocks
   // only while another thread of this rank begins an operation. Throws MERON_E_STATE (there is

@@ -51,6 +51,16 @@ class Unit : public Handle<meron_unit, meron_unit_release>, public detail::UnitM
     return detail::receive_info<meron_unit_info>(meron_unit_get_info, handle());
   }
 
+  // Its params, in the order in which they were given, with handles of their own.
+  std::vector<Param> params() const {
+    std::vector<Param> found;
+    const uint64_t count = info().params;
+    for (uint64_t i = 0; i < count; ++i) {
+      found.emplace_back(detail::receive(meron_unit_param, handle(), i));
+    }
+    return found;
+  }
+
   // Releases the memory and the names of the unit and its params, whose handles become stale.
   // Collective over their group; no rank creates units or groups meanwhile. Blocks until every rank
   // has called it and no rank uses the unit, at most the deadline. Throws MERON_E_STATE if the unit

@@ -93,6 +93,21 @@ inline void wait_reductions(const UnitList& units) {
 inline View reduced(const Param& param) {
   return View(detail::receive(meron_reduced_view, param.handle()));
 }
+// The same as a DLPack tensor (1.x) of one dimension, which the caller deletes by its deleter; until
+// then a step, consume, discard and destroy of the unit throw MERON_E_STATE.
+[[nodiscard]] inline DLManagedTensorVersioned* reduced_dlpack(const Param& param) {
+  return detail::receive(meron_reduced_dlpack, param.handle());
+}
+
+// The exact global 2-norm of the units' reduced gradients, which are scaled to at most `max_norm`,
+// for an optimizer of your own: the bits of a step with max_norm. 0 only measures. Collective over
+// the units' group; blocks until every rank has called it, at most the deadline. Throws
+// MERON_E_NONFINITE on all ranks, with param, element and rank, if a gradient is NaN or infinite:
+// all gradients are as before then.
+inline double clip_gradients(const UnitList& units, double max_norm) {
+  return detail::receive(meron_gradient_clip, units.data(), units.size(), max_norm);
+}
+
 // Throws the reduced gradient of a unit away, with the codec's feedback; or the accumulation,
 // before its boundary: then all ranks must do the same. After a step of your own optimizer, call
 // Unit::consume instead.

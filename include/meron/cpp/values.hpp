@@ -19,11 +19,14 @@ enum class LogLevel : meron_log_level {
   info = MERON_LOG_INFO,
 };
 
-// Element types. Sizes in bytes: 4, 2, 2.
+// Element types. Sizes in bytes: 4, 2, 2, 8, 8.
 enum class DType : meron_dtype {
   f32 = MERON_F32,
   bf16 = MERON_BF16,
   f16 = MERON_F16,
+  // Of meron_all_reduce_begin alone, as the next one.
+  f64 = MERON_F64,
+  i64 = MERON_I64,
 };
 
 // The operation that combines values.
@@ -32,6 +35,10 @@ enum class ReduceOp : meron_reduce_op {
   sum = MERON_REDUCE_OP_SUM,
   // Their sum, divided by the number of ranks.
   mean = MERON_REDUCE_OP_MEAN,
+  // The largest of them, of an all-reduce alone.
+  max = MERON_REDUCE_OP_MAX,
+  // The smallest of them, of an all-reduce alone.
+  min = MERON_REDUCE_OP_MIN,
 };
 
 // A state of an optimizer.

@@ -56,6 +56,50 @@ def test_all_reduce_of_half_precision() -> None:
     ranks.threads(2, body)
 
 
+def test_all_reduce_of_numbers_that_no_tensor_has() -> None:
+    def body(ctx: meron.Context) -> None:
+        count = np.array([2**52 + ctx.rank], np.int64)
+        assert ctx.world.all_reduce(count.copy())[0] == 3 * 2**52 + 3
+        assert ctx.world.all_reduce(count.copy(), "max")[0] == 2**52 + 2
+        wide = np.full(3, 0.1, np.float64)
+        assert (ctx.world.all_reduce(wide.copy()) == 0.1 + 0.1 + 0.1).all()
+        assert (ctx.world.all_reduce(wide * ctx.rank, "min") == 0).all()
+        assert (ctx.world.all_reduce(wide * ctx.rank, "mean") == (0.1 + 0.2) / 3).all()
+
+    ranks.threads(3, body)
+
+
+def test_all_reduce_keeps_nan() -> None:
+    def body(ctx: meron.Context) -> None:
+        for dtype in (np.float16, np.float32, np.float64):
+            for op in ("max", "min"):
+                array = np.array([np.nan if ctx.rank == 1 else 1.0, ctx.rank], dtype)
+                ctx.world.all_reduce(array, op)
+                assert np.isnan(array[0])
+                assert array[1] == (2 if op == "max" else 0)
+
+    ranks.threads(3, body)
+
+
+def test_all_reduce_names_what_it_does_not_take() -> None:
+    with meron.open(transport="self") as ctx:
+        with pytest.raises(meron.ArgumentError, match="mean of i64"):
+            ctx.world.all_reduce(np.zeros(3, np.int64), "mean")
+        with pytest.raises(meron.ArgumentError, match="int32"):
+            ctx.world.all_reduce(np.zeros(3, np.int32))
+        with pytest.raises(meron.ArgumentError, match="sum, mean, max, min"):
+            ctx.world.all_reduce(np.zeros(3), "product")
+
+
+def test_ranks_that_reduce_other_types_are_named() -> None:
+    def body(ctx: meron.Context) -> None:
+        array = np.zeros(3, np.float64 if ctx.rank == 0 else np.int64)
+        with pytest.raises(meron.MismatchError, match="i64 sum" if ctx.rank == 0 else "f64 sum"):
+            ctx.world.all_reduce(array)
+
+    ranks.threads(2, body)
+
+
 def test_groups() -> None:
     def body(ctx: meron.Context) -> None:
         group = ctx.group([2, 0])

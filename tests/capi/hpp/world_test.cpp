@@ -53,6 +53,43 @@ TEST(World, TrainsOnThreeRanks) {
   EXPECT_NEAR(9.75F, values[0][10], 1e-5);
 }
 
+TEST(World, ClipsGradientsAndNamesTheParamsOfAUnit) {
+  run_ranks(2, [&](Context& context) {
+    const Param weight = context.param("weight", {12});
+    const Param bias = context.param("bias", {4});
+    const Unit unit = context.unit("unit", {weight, bias});
+    EXPECT_STREQ("unit", unit.name());
+    const std::vector<Param> params = unit.params();
+    ASSERT_EQ(2U, params.size());
+    EXPECT_EQ("bias", params[1].name());
+    EXPECT_EQ(12U, params[0].size());
+    for (const Param* param : {&weight, &bias}) {
+      for (float& x : gradient(*param, GradientStart::overwrite).as<float>()) x = 1;
+    }
+    reduce_begin(unit).wait();
+    EXPECT_EQ(4.0, clip_gradients(unit, 2));
+    EXPECT_NEAR(0.5F, reduced(bias).as<const float>()[0], 1e-6);
+    EXPECT_NEAR(2.0, clip_gradients(unit, 0), 1e-6);
+    discard(unit);
+    const String plan = context.plan_json();
+    EXPECT_THAT(std::string(plan.c_str()), HasSubstr("gradient"));
+  });
+}
+
+TEST(World, ReducesNumbersThatNoTensorHas) {
+  run_ranks(3, [&](Context& context) {
+    std::array<double, 2> wide = {0.1 * context.rank(), -0.1 * context.rank()};
+    context.world().all_reduce(wide, ReduceOp::max);
+    EXPECT_EQ(0.2, wide[0]);
+    EXPECT_EQ(0.0, wide[1]);
+    std::array<int64_t, 1> count = {(int64_t{1} << 40) + context.rank()};
+    context.world().all_reduce(count);
+    EXPECT_EQ(3 * (int64_t{1} << 40) + 3, count[0]);
+    context.world().all_reduce(count, ReduceOp::min);
+    EXPECT_EQ(3 * (int64_t{1} << 40) + 3, count[0]);
+  });
+}
+
 // The destructor of an update that an exception ends publishes no half of its values.
 TEST(World, AnExceptionAfterAWriteBreaksTheGroup) {
   run_ranks(2, [&](Context& context) {

@@ -74,10 +74,19 @@ TEST_F(BadInput, PointersAndSizes) {
 
 TEST_F(BadInput, DtypesAndEnums) {
   expect(registered("never", {1}, 7), MERON_E_ARGUMENT, {"dtype", "7"});
+  expect(registered("never", {1}, MERON_F64), MERON_E_ARGUMENT, {"f64", "all-reduce", "f32"});
+  expect(registered("never", {1}, MERON_I64), MERON_E_ARGUMENT, {"i64", "all-reduce", "f32"});
+  meron_reduce_options options = MERON_REDUCE_OPTIONS_INIT;
+  options.op = MERON_REDUCE_OP_MAX;
+  expect(FAILURE_OF(meron_reduce_finish_begin, nullptr, objects_.a->units[0], &options),
+         MERON_E_ARGUMENT, {"options.op is max", "all-reduce"});
   float data[1] = {};
   meron_future future{};
   expect(FAILURE_OF(meron_all_reduce_begin, &future, objects_.a->world, data, 1, MERON_F32, 9),
          MERON_E_ARGUMENT, {"op", "9"});
+  expect(FAILURE_OF(meron_all_reduce_begin, &future, objects_.a->world, data, 0, MERON_I64,
+                    MERON_REDUCE_OP_MEAN),
+         MERON_E_ARGUMENT, {"mean of i64", "divide"});
 }
 
 TEST_F(BadInput, Shapes) {

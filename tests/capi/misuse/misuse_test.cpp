@@ -138,7 +138,7 @@ TEST(Misuse, OfFunctionsThatCannotFail) {
   for (const meron_status status : {1000, -1, -99, -299, -499, INT32_MIN, INT32_MAX}) {
     EXPECT_STREQ("MERON_E_UNKNOWN", meron_status_name(status));
   }
-  for (const meron_dtype dtype : {-1, 3, INT32_MIN, INT32_MAX}) {
+  for (const meron_dtype dtype : {-1, 5, INT32_MIN, INT32_MAX}) {
     EXPECT_EQ(0u, meron_dtype_size(dtype));
   }
 }

@@ -11,6 +11,8 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct Outs {
+  double norm = 0;
+  DLManagedTensorVersioned* tensor = nullptr;
   meron_group group{};
   meron_param param{};
   meron_unit unit{};
@@ -104,14 +106,37 @@ std::vector<Misuse> misuses_of_values() {
       {"meron_all_reduce_begin: unknown dtype",
        {MERON_E_ARGUMENT},
        [](Objects& o, Random& random) {
+         const std::vector<meron_dtype> dtypes = {-1, 5, 255, INT32_MIN, INT32_MAX};
          return FAILURE_OF(meron_all_reduce_begin, &out.future, o.a->world, memory, 4,
-                           bad_enum(random), MERON_REDUCE_OP_SUM);
+                           random.pick(dtypes), MERON_REDUCE_OP_SUM);
        }},
       {"meron_all_reduce_begin: unknown operation",
        {MERON_E_ARGUMENT},
        [](Objects& o, Random& random) {
+         const std::vector<meron_reduce_op> ops = {-1, 4, 255, INT32_MIN, INT32_MAX};
          return FAILURE_OF(meron_all_reduce_begin, &out.future, o.a->world, memory, 4, MERON_F32,
-                           bad_enum(random));
+                           random.pick(ops));
+       }},
+      ALWAYS("mean of integers", MERON_E_ARGUMENT, meron_all_reduce_begin, &out.future, o.a->world,
+             memory, 4, MERON_I64, MERON_REDUCE_OP_MEAN),
+      {"meron_gradient_clip: impossible max_norm",
+       {MERON_E_ARGUMENT},
+       [](Objects& o, Random& random) {
+         const std::vector<double> values = {-1.0, kNan, kInfinity, -kInfinity};
+         return FAILURE_OF(meron_gradient_clip, &out.norm, &o.a->units[0], 1, random.pick(values));
+       }},
+      ALWAYS("no units", MERON_E_ARGUMENT, meron_gradient_clip, &out.norm, &o.a->units[0], 0, 1.0),
+      ALWAYS("no reduced gradient", MERON_E_STATE, meron_gradient_clip, &out.norm, &o.a->units[0],
+             1, 1.0),
+      ALWAYS("absurd count", MERON_E_HANDLE, meron_gradient_clip, &out.norm, &out.unit,
+             SIZE_MAX / 16, 1.0),
+      ALWAYS("no reduced gradient", MERON_E_STATE, meron_reduced_dlpack, &out.tensor,
+             o.a->params[0]),
+      {"meron_unit_param: no such index",
+       {MERON_E_ARGUMENT},
+       [](Objects& o, Random& random) {
+         const std::vector<uint64_t> indices = {1u << 20, UINT64_MAX, INT64_MAX};
+         return FAILURE_OF(meron_unit_param, &out.param, o.a->units[0], random.pick(indices));
        }},
       ALWAYS("more elements than memory", MERON_E_ARGUMENT, meron_all_reduce_begin, &out.future,
              o.a->world, memory, SIZE_MAX, MERON_F32, MERON_REDUCE_OP_SUM),

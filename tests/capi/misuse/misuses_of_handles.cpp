@@ -49,6 +49,7 @@ struct Outs {
   meron_optimizer_group optimizer_group = sized<meron_optimizer_group>();
   uint32_t group_number = 0;
   uint64_t steps = 0;
+  double norm = 0;
   meron_schedule_info schedule_info = sized<meron_schedule_info>();
   meron_future io_request{};
   meron_io_buffer io_buffer{};
@@ -70,6 +71,7 @@ std::vector<Place> context_places() {
       PLACE(context, meron_context_transport, &out.name, it),
       PLACE(context, meron_context_progress, it),
       PLACE(context, meron_context_stats, &out.stats, it),
+      PLACE(context, meron_context_plan_json, &out.text, it),
       PLACE(context, meron_context_predict, &out.prediction, it, nullptr),
       PLACE(context, meron_context_flight_record, &out.text, it),
       PLACE(context, meron_context_world, &out.group, it),
@@ -124,6 +126,7 @@ std::vector<Place> param_places() {
       PLACE(param, meron_update_write, o.update, it, memory, 6, MERON_F32),
       PLACE(param, meron_gradient_view, &out.view, it, 0),
       PLACE(param, meron_reduced_view, &out.view, it),
+      PLACE(param, meron_reduced_dlpack, &out.dlpack, it),
       PLACE(param, meron_schedule_view, &out.view, o.schedule, it),
       PLACE(param, meron_optimizer_state_view, &out.view, o.a->optimizer, it,
             MERON_OPTIMIZER_STATE_EXP_AVG),
@@ -152,6 +155,8 @@ std::vector<Place> param_places() {
 std::vector<Place> unit_places() {
   return {
       PLACE(unit, meron_unit_get_info, &out.unit_info, it),
+      PLACE(unit, meron_unit_name, &out.name, it),
+      PLACE(unit, meron_unit_param, &out.param, it, 0),
       PLACE(unit, meron_unit_release, it),
       PLACE(unit, meron_unit_destroy, it),
       PLACE(unit, meron_update_begin, &out.update, &it, 1),
@@ -164,6 +169,7 @@ std::vector<Place> unit_places() {
       PLACE(unit, meron_reduce_begin, &out.future, it, nullptr, 0, nullptr),
       PLACE(unit, meron_reduce_finish_begin, &out.future, it, nullptr),
       PLACE(unit, meron_reduce_wait, &it, 1, 0),
+      PLACE(unit, meron_gradient_clip, &out.norm, &it, 1, 1.0),
       PLACE(unit, meron_reduce_consume, it),
       PLACE(unit, meron_reduce_discard, it),
       PLACE(unit, meron_reduce_scale_feedback, it, 1.0),
@@ -292,6 +298,10 @@ std::vector<Misuse> misuses_of_handles() {
   all.push_back(foreign("meron_reduce_wait", {MERON_E_HANDLE}, [](Objects& o) {
     const meron_unit both[] = {o.a->units[0], o.b->units[0]};
     return FAILURE_OF(meron_reduce_wait, both, 2, 0);
+  }));
+  all.push_back(foreign("meron_gradient_clip", {MERON_E_HANDLE}, [](Objects& o) {
+    const meron_unit both[] = {o.a->units[0], o.b->units[0]};
+    return FAILURE_OF(meron_gradient_clip, &out.norm, both, 2, 1.0);
   }));
   all.push_back(foreign("meron_optimizer_create", refused, [](Objects& o) {
     const meron_unit both[] = {o.half_unit, o.b->units[0]};

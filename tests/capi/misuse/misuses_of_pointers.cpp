@@ -6,6 +6,7 @@ namespace meron::test {
 namespace {
 
 struct Outs {
+  double norm = 0;
   meron_context context{};
   meron_group group{};
   meron_plan plan{};
@@ -87,6 +88,7 @@ std::vector<Misuse> misuses_of_pointers() {
       NULL_POINTER(meron_context_world_size, nullptr, o.a->context),
       NULL_POINTER(meron_context_transport, nullptr, o.a->context),
       NULL_POINTER(meron_context_stats, nullptr, o.a->context),
+      NULL_POINTER(meron_context_plan_json, nullptr, o.a->context),
       NULL_POINTER(meron_context_predict, nullptr, o.a->context, nullptr),
       NULL_POINTER(meron_context_flight_record, nullptr, o.a->context),
       NULL_POINTER(meron_context_world, nullptr, o.a->context),
@@ -109,6 +111,8 @@ std::vector<Misuse> misuses_of_pointers() {
       NULL_POINTER(meron_unit_create, &out.unit, o.a->context, nullptr, &o.loose, 1),
       NULL_POINTER(meron_unit_create, &out.unit, o.a->context, "never", nullptr, 1),
       NULL_POINTER(meron_unit_get_info, nullptr, o.a->units[0]),
+      NULL_POINTER(meron_unit_name, nullptr, o.a->units[0]),
+      NULL_POINTER(meron_unit_param, nullptr, o.a->units[0], 0),
       NULL_POINTER(meron_update_begin, nullptr, &o.a->units[0], 1),
       NULL_POINTER(meron_update_begin, &out.update, nullptr, 1),
       NULL_POINTER(meron_update_view, nullptr, o.update, o.half),
@@ -120,7 +124,10 @@ std::vector<Misuse> misuses_of_pointers() {
       NULL_POINTER(meron_gradient_view, nullptr, o.a->params[0], 0),
       NULL_POINTER(meron_reduce_begin, &out.future, o.a->units[0], nullptr, 2, nullptr),
       NULL_POINTER(meron_reduce_wait, nullptr, 1, 0),
+      NULL_POINTER(meron_gradient_clip, nullptr, &o.a->units[0], 1, 1.0),
+      NULL_POINTER(meron_gradient_clip, &out.norm, nullptr, 1, 1.0),
       NULL_POINTER(meron_reduced_view, nullptr, o.a->params[0]),
+      NULL_POINTER(meron_reduced_dlpack, nullptr, o.a->params[0]),
       NULL_POINTER(meron_schedule_create, nullptr, &o.a->units[0], 1, nullptr),
       NULL_POINTER(meron_schedule_create, &out.schedule, nullptr, 1, nullptr),
       NULL_POINTER(meron_schedule_view, nullptr, o.schedule, o.frozen),

@@ -7,6 +7,14 @@ namespace {
 
 void call_function(Session& session, const Statement& statement) {
   const std::string& function = statement.get("function");
+  if (function == "meron_context_plan_json") {
+    char* out = nullptr;
+    call(meron_context_plan_json, &out, session.current().handle);
+    const std::string text = out;
+    meron_string_free(out);
+    check_has(text, statement);
+    return;
+  }
   if (function == "meron_plan_json") {
     char* out = nullptr;
     call(meron_plan_json, &out, session.find<Plan>(statement.name).handle);

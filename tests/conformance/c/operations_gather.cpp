@@ -153,6 +153,23 @@ void dlpack(Session& session, const Statement& statement) {
   session.keep(statement.name, std::move(owned));
 }
 
+void reduced_dlpack(Session& session, const Statement& statement) {
+  const meron_param param = session.find<Param>(statement.get("param")).handle;
+  DLManagedTensorVersioned* out = nullptr;
+  call(meron_reduced_dlpack, &out, param);
+  auto owned = std::make_unique<Dlpack>(out);
+  const meron_param_info info = info_of(param);
+  const DLTensor& tensor = out->dl_tensor;
+  check(tensor.device.device_type == 1, "not on the CPU");
+  check(tensor.ndim == 1 && tensor.shape[0] == static_cast<int64_t>(info.shard_count),
+        "another shape");
+  check(tensor.dtype.code == 2 && tensor.dtype.bits == 32, "not f32");
+  check(out->flags == 0, "read-only");
+  session.check_data(statement, MERON_F32, static_cast<char*>(tensor.data) + tensor.byte_offset,
+                     info.shard_count, info.shard_offset);
+  session.keep(statement.name, std::move(owned));
+}
+
 }  // namespace
 
 Operations gather_operations() {
@@ -162,7 +179,8 @@ Operations gather_operations() {
           {"release_on_stream", release_on_stream},
           {"full", full},
           {"overwrite", overwrite},
-          {"dlpack", dlpack}};
+          {"dlpack", dlpack},
+          {"reduced_dlpack", reduced_dlpack}};
 }
 
 }  // namespace conformance

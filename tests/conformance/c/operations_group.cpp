@@ -61,14 +61,21 @@ void broadcast(Session& session, const Statement& statement) {
   session.check_data(statement, dtype, data.data(), count);
 }
 
+meron_reduce_op op_of(const std::string& name) {
+  if (name == "sum") return MERON_REDUCE_OP_SUM;
+  if (name == "mean") return MERON_REDUCE_OP_MEAN;
+  if (name == "max") return MERON_REDUCE_OP_MAX;
+  if (name == "min") return MERON_REDUCE_OP_MIN;
+  throw Malformed{"unknown op '" + name + "'"};
+}
+
 void all_reduce(Session& session, const Statement& statement) {
   const meron_dtype dtype = dtype_of(statement.get("dtype"));
   const auto count = static_cast<uint64_t>(to_integer(statement.get("count")));
   std::vector<std::byte> data = stored(session.values(statement.get("with")), dtype, count);
   meron_future future{};
   call(meron_all_reduce_begin, &future, session.group(statement.name).handle,
-       static_cast<void*>(data.data()), count, dtype,
-       meron_reduce_op{statement.get("op") == "mean" ? MERON_REDUCE_OP_MEAN : MERON_REDUCE_OP_SUM});
+       static_cast<void*>(data.data()), count, dtype, op_of(statement.get("op")));
   finish(future);
   session.check_data(statement, dtype, data.data(), count);
 }

@@ -27,6 +27,8 @@ void library(Session&, const Statement&) {
   check(meron_dtype_size(MERON_F32) == 4, "the size of f32");
   check(meron_dtype_size(MERON_BF16) == 2, "the size of bf16");
   check(meron_dtype_size(MERON_F16) == 2, "the size of f16");
+  check(meron_dtype_size(MERON_F64) == 8, "the size of f64");
+  check(meron_dtype_size(MERON_I64) == 8, "the size of i64");
   check_equal("0", meron_status_name(MERON_OK), "MERON_OK");
   check_equal("-100", meron_status_name(-100), "MERON_E_ARGUMENT");
   check_equal("-300", meron_status_name(-300), "MERON_E_TIMEOUT");

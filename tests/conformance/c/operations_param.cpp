@@ -82,6 +82,22 @@ void check_error(const Statement& statement, const std::string& name, double err
   }
 }
 
+// The names of the unit and of its params.
+void check_members(meron_unit unit, uint64_t count, const Statement& statement) {
+  const char* name = nullptr;
+  call(meron_unit_name, &name, unit);
+  check_equal("the name", std::string(name), statement.get("name", name));
+  std::string params;
+  for (uint64_t i = 0; i < count; ++i) {
+    meron_param param{};
+    call(meron_unit_param, &param, unit, i);
+    call(meron_param_name, &name, param);
+    params += (i == 0 ? "" : ",") + std::string(name);
+    call(meron_param_release, param);
+  }
+  check_equal("the params", params, statement.get("params", params));
+}
+
 void unit_is(Session& session, const Statement& statement) {
   meron_unit_info info{};
   info.struct_size = sizeof info;
@@ -97,6 +113,7 @@ void unit_is(Session& session, const Statement& statement) {
   const std::string param = kCodecs[info.param_codec], gradient = kCodecs[info.gradient_codec];
   check_equal("param_codec", param, statement.get("param_codec", param));
   check_equal("gradient_codec", gradient, statement.get("gradient_codec", gradient));
+  check_members(session.find<Unit>(statement.name).handle, info.params, statement);
   check_error(statement, "param_error", info.param_error, info.param_worst_block);
   check_error(statement, "gradient_error", info.gradient_error, info.gradient_worst_block);
 }

@@ -98,6 +98,13 @@ void reduced(Session& session, const Statement& statement) {
   session.check_data(statement, view.dtype, view.data, view.count, view.offset);
 }
 
+void clip(Session& session, const Statement& statement) {
+  const std::vector<meron_unit> units = session.units(statement);
+  double norm = 0;
+  call(meron_gradient_clip, &norm, units.data(), units.size(), statement.number("max_norm", 0));
+  check_equal("the norm", norm, statement.number("is", norm));
+}
+
 void destroy(Session& session, const Statement& statement) {
   call(meron_unit_destroy, session.find<Unit>(statement.name).handle);
 }
@@ -303,6 +310,7 @@ Operations training_operations() {
           {"reduce_finish", reduce_finish},
           {"reduce_wait", reduce_wait},
           {"reduced", reduced},
+          {"clip", clip},
           {"discard", discard},
           {"destroy", destroy},
           {"optimizer", optimizer},

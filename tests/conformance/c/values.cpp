@@ -93,16 +93,23 @@ meron_dtype dtype_of(const std::string& name) {
   if (name == "f32") return MERON_F32;
   if (name == "bf16") return MERON_BF16;
   if (name == "f16") return MERON_F16;
+  if (name == "f64") return MERON_F64;
+  if (name == "i64") return MERON_I64;
   throw Malformed{"unknown dtype '" + name + "'"};
 }
 
 std::string name_of(meron_dtype dtype) {
-  return dtype == MERON_F32 ? "f32" : dtype == MERON_BF16 ? "bf16" : "f16";
+  static const char* const kNames[] = {"f32", "bf16", "f16", "f64", "i64"};
+  return kNames[dtype];
 }
 
 void store(meron_dtype dtype, void* data, uint64_t index, double value) {
   if (dtype == MERON_F32) {
     static_cast<float*>(data)[index] = static_cast<float>(value);
+  } else if (dtype == MERON_F64) {
+    static_cast<double*>(data)[index] = value;
+  } else if (dtype == MERON_I64) {
+    static_cast<int64_t*>(data)[index] = static_cast<int64_t>(value);
   } else {
     static_cast<uint16_t*>(data)[index] = dtype == MERON_BF16 ? to_bf16(value) : to_f16(value);
   }
@@ -113,6 +120,8 @@ void store(meron_dtype dtype, void* data, uint64_t index, double value) {
 
 double load(meron_dtype dtype, const void* data, uint64_t index) {
   if (dtype == MERON_F32) return static_cast<double>(static_cast<const float*>(data)[index]);
+  if (dtype == MERON_F64) return static_cast<const double*>(data)[index];
+  if (dtype == MERON_I64) return static_cast<double>(static_cast<const int64_t*>(data)[index]);
   const uint16_t bits = static_cast<const uint16_t*>(data)[index];
   return dtype == MERON_BF16 ? from_bf16(bits) : from_f16(bits);
 }

@@ -37,6 +37,13 @@ final class Gradients {
                 session.values.checkData(statement, view.bytes(), view.dtype(), view.offset());
                 return true;
             }
+            case "clip": {
+                final double norm = session.context().clipGradients(
+                        statement.number("max_norm", 0), session.units(statement));
+                Values.equal("the norm", norm, statement.number("is", norm));
+                return true;
+            }
+            case "reduced_dlpack": reducedDlpack(session, statement); return true;
             case "discard": session.find(Unit.class, name).discard(); return true;
             default: return false;
         }
@@ -93,6 +100,17 @@ final class Gradients {
             return;
         }
         Operations.finishOrKeep(session, statement, future);
+    }
+
+    private static void reducedDlpack(Session session, Table.Statement statement) {
+        final Param param = session.find(Param.class, statement.wanted("param"));
+        final DlpackTensor tensor = param.reducedDlpack();
+        session.keep(statement.name, tensor);
+        Values.equal("the dtype", tensor.dtype(), Dtype.F32);
+        Values.equal("the shape", java.util.Arrays.toString(tensor.shape()),
+                "[" + param.shardCount() + "]");
+        session.values.checkData(
+                statement, tensor.view().bytes(), tensor.dtype(), param.shardOffset());
     }
 
     private static void reduceWait(Session session, Table.Statement statement) {

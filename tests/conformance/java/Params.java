@@ -81,6 +81,9 @@ final class Params {
     }
 
     private static void unitIs(Unit unit, Table.Statement statement) {
+        expect(statement, "name", unit.name());
+        expect(statement, "params", java.util.Arrays.stream(unit.params()).map(Param::name)
+                .collect(java.util.stream.Collectors.joining(",")));
         expect(statement, "state", unit.state().name().toLowerCase());
         expect(statement, "version", unit.version());
         expect(statement, "leases", unit.leases());

@@ -89,6 +89,11 @@ final class Values {
 
     static void put(ByteBuffer to, double[] values, Dtype dtype) {
         for (int k = 0; k < values.length; ++k) {
+            if (dtype.bytes() == 8) {
+                if (dtype == Dtype.F64) to.putDouble(8 * k, values[k]);
+                else to.putLong(8 * k, (long) values[k]);
+                continue;
+            }
             final float value = (float) values[k];
             if (dtype == Dtype.F32) {
                 to.putFloat(4 * k, value);
@@ -111,7 +116,9 @@ final class Values {
     static double[] get(ByteBuffer from, Dtype dtype) {
         final double[] out = new double[from.limit() / dtype.bytes()];
         for (int k = 0; k < out.length; ++k) {
-            out[k] = dtype == Dtype.F32 ? from.getFloat(4 * k) : wide(from.getShort(2 * k), dtype);
+            out[k] = dtype == Dtype.F64 ? from.getDouble(8 * k)
+                    : dtype == Dtype.I64 ? (double) from.getLong(8 * k)
+                    : dtype == Dtype.F32 ? from.getFloat(4 * k) : wide(from.getShort(2 * k), dtype);
         }
         return out;
     }

@@ -13,6 +13,7 @@ given(statement; kinds...) = Dict{Symbol,Any}(
 
 const OF_GROUPS = String["meron_barrier_begin"]
 const CALLS = Dict{String,Function}(
+    "meron_context_plan_json" => (it, s) -> Meron.plan_json(it),
     "meron_plan_json" => (it, s) -> Meron.json(it),
     "meron_plan_table" => (it, s) -> Meron.table(it),
     "meron_barrier_begin" => (it, s) -> Meron.barrier_begin(it),

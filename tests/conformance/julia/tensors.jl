@@ -38,7 +38,11 @@ operation("unit") do session, statement
 end
 
 operation("unit_is") do session, statement
-    known = info(find(session, Unit, statement.name))
+    unit = find(session, Unit, statement.name)
+    check_equal("the name", unit.name, get(statement, "name", unit.name))
+    names = join((param.name for param in unit.params), ',')
+    check_equal("the params", names, get(statement, "params", names))
+    known = info(unit)
     for key in (:state, :version, :leases, :reduced, :param_codec, :gradient_codec)
         value = known[key]
         found = string(value isa Bool ? Int(value) : value)
@@ -237,6 +241,24 @@ operation("reduced") do session, statement
     array = reduced(unit_of(session, param), param)
     check_equal("the dtype", eltype(array), Float32)
     check_data(session.place, statement, array, first(shard_range(param)) - 1)
+end
+
+operation("clip") do session, statement
+    norm = clip_gradients!(units_of(session, statement), number(statement, "max_norm", 0.0))
+    check_equal("the norm", norm, number(statement, "is", norm))
+end
+
+operation("reduced_dlpack") do session, statement
+    param = find(session, Param, wanted(statement, "param"))
+    tensor = Meron.dlpack(unit_of(session, param), param)
+    known = unsafe_load(Ptr{VersionedTensor}(pointer(tensor)))
+    check_equal("the dtype", DLPACK_CODES[(Int(known.code), Int(known.bits))], Float32)
+    check_equal("the dimensions", Int(known.ndim), 1)
+    check_equal("the size", unsafe_load(known.shape, 1), length(shard_range(param)))
+    array = unsafe_wrap(
+        Array, Ptr{Float32}(known.data + known.byte_offset), (length(shard_range(param)),))
+    check_data(session.place, statement, array, first(shard_range(param)) - 1)
+    keep!(session, statement.name, tensor)
 end
 
 operation("discard") do session, statement

@@ -19,7 +19,8 @@ function check_has(text, statement)
     end
 end
 
-const DTYPES = Dict("f32" => Float32, "bf16" => BFloat16, "f16" => Float16)
+const DTYPES = Dict("f32" => Float32, "bf16" => BFloat16, "f16" => Float16,
+    "f64" => Float64, "i64" => Int64)
 const DTYPE_NAMES = Dict(type => name for (name, type) in DTYPES)
 
 # C's shape is Julia's size reversed.

@@ -91,5 +91,22 @@ def reduced(session: Session, statement: Statement) -> None:
 
 
 @operation
+def clip(session: Session, statement: Statement) -> None:
+    max_norm = number(statement, "max_norm", 0)
+    norm = session.context().clip_gradients(session.units(statement), max_norm)
+    check_equal("the norm", norm, number(statement, "is", norm))
+
+
+@operation
+def reduced_dlpack(session: Session, statement: Statement) -> None:
+    param = session.find(meron.Param, statement.get("param"))
+    array = np.from_dlpack(session.unit_of(param).reduced_dlpack(param))
+    check_equal("the dtype", array.dtype, np.dtype(np.float32))
+    check_equal("the shape", array.shape, (len(param.shard_range),))
+    session.place.check_data(statement, array, param.shard_range.start)
+    session.keep(statement.name, array)
+
+
+@operation
 def discard(session: Session, statement: Statement) -> None:
     session.find(meron.Unit, statement.name).discard()

@@ -60,7 +60,11 @@ def unit(session: Session, statement: Statement) -> None:
 
 @operation
 def unit_is(session: Session, statement: Statement) -> None:
-    info = session.find(meron.Unit, statement.name).info()
+    unit = session.find(meron.Unit, statement.name)
+    check_equal("the name", unit.name, statement.get("name") or unit.name)
+    names = ",".join(param.name for param in unit.params)
+    check_equal("the params", names, statement.get("params") or names)
+    info = unit.info()
     for key in ("state", "version", "leases", "reduced", "param_codec", "gradient_codec"):
         value = getattr(info, key)
         found = str(int(value)) if isinstance(value, bool) else str(value)

@@ -4,7 +4,7 @@
 #include <thread>
 #include <vector>
 
-#include "collective/collective.h"
+#include "collective/all_reduce.h"
 #include "tests/unit/call_log/two_ranks.h"
 
 namespace meron {
@@ -46,8 +46,8 @@ TEST(AllReduceTest, SumsInRankOrderAcrossChunks) {
     }
     ranks[rank] = std::thread([&, rank] {
       AllReduceOperation sum(*two.channels[rank], deadline,
-                             reinterpret_cast<std::byte*>(values[rank].data()), kCount, DType::f32,
-                             false);
+                             reinterpret_cast<std::byte*>(values[rank].data()), kCount,
+                             NumberType::f32, ReduceOp::sum);
       while (!*sum.advance()) std::this_thread::yield();
     });
   }

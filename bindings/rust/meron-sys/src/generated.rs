@@ -89,7 +89,7 @@ pub const MERON_E_CLOSED: meron_status = -401;
 /// A defect of Meron: please report it
 pub const MERON_E_INTERNAL: meron_status = -402;
 
-/// Element types. Sizes in bytes: 4, 2, 2.
+/// Element types. Sizes in bytes: 4, 2, 2, 8, 8.
 pub type meron_dtype = i32;
 /// A value of meron_dtype.
 pub const MERON_F32: meron_dtype = 0;
@@ -97,6 +97,10 @@ pub const MERON_F32: meron_dtype = 0;
 pub const MERON_BF16: meron_dtype = 1;
 /// A value of meron_dtype.
 pub const MERON_F16: meron_dtype = 2;
+/// Of meron_all_reduce_begin alone, as the next one
+pub const MERON_F64: meron_dtype = 3;
+/// A value of meron_dtype.
+pub const MERON_I64: meron_dtype = 4;
 
 /// The error object: the caller who receives it owns it, and frees it by meron_error_free.
 /// Functions that can fail take an optional `meron_error **` last. A failure sets \*err to a
@@ -538,6 +542,10 @@ pub type meron_reduce_op = i32;
 pub const MERON_REDUCE_OP_SUM: meron_reduce_op = 0;
 /// A value of meron_reduce_op.
 pub const MERON_REDUCE_OP_MEAN: meron_reduce_op = 1;
+/// Of meron_all_reduce_begin alone, as the next one
+pub const MERON_REDUCE_OP_MAX: meron_reduce_op = 2;
+/// A value of meron_reduce_op.
+pub const MERON_REDUCE_OP_MIN: meron_reduce_op = 3;
 
 /// A named tensor. A value; 0 is null.
 #[repr(C)]
@@ -615,6 +623,14 @@ pub struct meron_view {
     pub reserved_1: u64,
     /// See the struct.
     pub reserved_2: u64,
+}
+
+/// DLPack 1.x's exchange struct (<https://dmlc.github.io/dlpack>); its header is the caller's
+/// to include.
+#[repr(C)]
+pub struct DLManagedTensorVersioned {
+    _data: [u8; 0],
+    _marker: PhantomData<(*mut u8, PhantomPinned)>,
 }
 
 /// Information about a param.
@@ -702,6 +718,8 @@ pub struct meron_unit_info {
     pub gradient_error: f64,
     /// See the struct.
     pub gradient_worst_block: f64,
+    /// Number of its params: see meron_unit_param
+    pub params: u64,
 }
 
 /// Initial value of a [`meron_unit_info`].
@@ -717,6 +735,7 @@ pub const MERON_UNIT_INFO_INIT: meron_unit_info = meron_unit_info {
     param_worst_block: 0.0,
     gradient_error: 0.0,
     gradient_worst_block: 0.0,
+    params: 0,
 };
 
 /// States and update rule for some units. A value; 0 is null.
@@ -1295,14 +1314,6 @@ pub const MERON_GATHER_OPTIONS_INIT: meron_gather_options = meron_gather_options
     reserved_0: 0,
     stream: ptr::null_mut(),
 };
-
-/// DLPack 1.x's exchange struct (<https://dmlc.github.io/dlpack>); its header is the caller's
-/// to include.
-#[repr(C)]
-pub struct DLManagedTensorVersioned {
-    _data: [u8; 0],
-    _marker: PhantomData<(*mut u8, PhantomPinned)>,
-}
 
 /// A queue to the kernel for reads and writes of files, and the threads that serve it. A
 /// value; 0 is null.
@@ -2062,6 +2073,23 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
+    /// The plan that the context was opened with, as JSON that meron_plan_parse reads back to an
+    /// equal plan; "zero3" if it was opened without one.
+    ///
+    /// **Ownership**: the caller frees \*out with meron_string_free.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: as meron_context_rank.
+    #[must_use]
+    pub fn meron_context_plan_json(
+        out: *mut *mut c_char,
+        context: meron_context,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
     /// Advances every operation of this context that can advance, without waiting. Waits do the
     /// same; a trainer that computes for long between begin and wait may call it in between.
     ///
@@ -2264,9 +2292,16 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Begins an all-reduce of `count` elements in place. Sums are in f32, in rank order, so that
-    /// every rank gets the same bits in every run. For small arrays (losses, metrics): every rank
-    /// reads all peers' values. For gradients, use meron_reduce_begin.
+    /// Begins an all-reduce of `count` elements in place. Values are combined in rank order, so
+    /// that every rank gets the same bits in every run. For small arrays (losses, metrics,
+    /// counts): every rank reads all peers' values. For gradients, use meron_reduce_begin.
+    ///
+    /// - `data`: memory of the host.
+    /// - `dtype`: any; equal on all ranks, like `count` and `op`: ranks that differ get
+    ///   MERON_E_MISMATCH, which names both calls.
+    /// - `op`: sum and mean are computed in f32, those of f64 in f64. A sum of i64 wraps around, as
+    ///   in NCCL; its mean is an error. max and min are NaN if a rank's value is NaN, as in
+    ///   PyTorch.
     ///
     /// **Ownership**: `data` must stay valid until the future has ended.
     ///
@@ -2434,6 +2469,42 @@ extern "C" {
     pub fn meron_unit_get_info(
         out: *mut meron_unit_info,
         unit: meron_unit,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// The unit's name.
+    ///
+    /// **Ownership**: borrowed from the unit, until it is destroyed or the context is closed.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: as meron_unit_get_info.
+    #[must_use]
+    pub fn meron_unit_name(
+        out: *mut *const c_char,
+        unit: meron_unit,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// A param of the unit, for meron_param_get_info and meron_param_name.
+    ///
+    /// - `out`: receives a new handle of the param.
+    /// - `index`: 0 to meron_unit_info.params - 1, in the order of meron_unit_create.
+    ///
+    /// **Ownership**: the caller releases \*out.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: as meron_unit_get_info; MERON_E_ARGUMENT also for another index.
+    #[must_use]
+    pub fn meron_unit_param(
+        out: *mut meron_param,
+        unit: meron_unit,
+        index: u64,
         err: *mut *mut meron_error,
     ) -> meron_status;
 
@@ -3786,6 +3857,62 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
+    /// The same as a DLPack tensor (version 1.x, of the CPU): one dimension, the param's
+    /// shard_count elements of f32, writable. The gradient is lent until its deleter is called:
+    /// until then a step, meron_reduce_consume, meron_reduce_discard and meron_unit_destroy of
+    /// the unit return MERON_E_STATE.
+    ///
+    /// **Ownership**: the caller calls (\*out)-\>deleter(\*out) once, on any thread; until then the
+    /// memory stays valid, also after the context was closed.
+    ///
+    /// **Blocks**: only while another thread of this rank begins an operation; the deleter never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: as meron_reduced_view; MERON_E_STATE also while a step uses the gradient.
+    #[must_use]
+    pub fn meron_reduced_dlpack(
+        out: *mut *mut DLManagedTensorVersioned,
+        param: meron_param,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Computes the global 2-norm of the reduced gradients of some units, and scales them to at
+    /// most `max_norm`, for an optimizer of the trainer's own: as torch.nn.utils.clip_grad_norm_.
+    /// The norm is exact, so that it has the same bits for every number of ranks and every plan.
+    /// Norm and scaled gradients have the bits with which a step of Meron's optimizer with
+    /// `max_norm` works. Collective over the units' group, with equal units and max_norm.
+    ///
+    /// - `out`: receives the norm before scaling, equal on all ranks.
+    /// - `units`: `count` units of one group, each with a reduced gradient. Units whose params are
+    ///   all frozen are passed over.
+    /// - `max_norm`: gradients are multiplied, in f32, by max_norm / (norm + 1e-6) if that is below
+    ///   1; 0: they are only measured.
+    ///
+    /// **Ownership**: none. Views of meron_reduced_view stay valid, and must not be written
+    /// meanwhile; until the call has ended, a new one is MERON_E_STATE. On a device, gradients
+    /// travel to the host: see meron_reduced_view.
+    ///
+    /// **Blocks**: until every rank has called it, at most the deadline.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_NONFINITE on all ranks (a gradient is NaN or infinite: the message has
+    /// param, element and rank; no gradient is changed, so meron_reduce_discard them),
+    /// MERON_E_ARGUMENT (no unit, no unit that trains, a negative or infinite max_norm),
+    /// MERON_E_DUPLICATE (a unit twice), MERON_E_STATE (names the unit that is not reduced, or is
+    /// in use by a step), MERON_E_CANCELLED (should_stop: the gradients are scaled once all peers
+    /// have called it), MERON_E_NO_MEMORY (the call may be made again), MERON_E_DEVICE,
+    /// MERON_E_MISMATCH, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+    #[must_use]
+    pub fn meron_gradient_clip(
+        out: *mut f64,
+        units: *const meron_unit,
+        count: usize,
+        max_norm: f64,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
     /// Ends an accumulation without another micro-batch: all of them had boundary 0, and the
     /// result has the same bits as if the last one had boundary 1. Under a plan that shards
     /// gradients, no bytes move and the sum is scaled; under a plan that keeps full gradients,
@@ -4074,7 +4201,7 @@ const _: () = assert!(size_of::<meron_view>() == 56);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_param_info>() == 168);
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_unit_info>() == 64);
+const _: () = assert!(size_of::<meron_unit_info>() == 72);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_optimizer>() == 8);
 #[cfg(target_pointer_width = "64")]
@@ -4179,7 +4306,7 @@ mod layout {
             144, shard_offset: 152, shard_count: 160);
         check!(meron_unit_info, struct_size: 0, state: 4, version: 8, leases: 16, reduced: 20,
             param_codec: 24, gradient_codec: 28, param_error: 32, param_worst_block: 40,
-            gradient_error: 48, gradient_worst_block: 56);
+            gradient_error: 48, gradient_worst_block: 56, params: 64);
         check!(meron_optimizer, id: 0);
         check!(meron_optimizer_options, struct_size: 0, kind: 4, learning_rate: 8, beta1: 16, beta2:
             24, epsilon: 32, weight_decay: 40, max_norm: 48, dampening: 56, nesterov: 64,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use meron_sys as sys;
 
+use crate::borrow::InUse;
 use crate::dtype::{Dtype, Element};
 use crate::error::{Error, Result};
 use crate::home::Open;
@@ -72,6 +73,8 @@ pub struct DlpackTensor {
     dtype: Dtype,
     /// Dropped after the tensor.
     open: Option<Arc<Open>>,
+    /// Of a reduced gradient: nothing else of this program has it meanwhile.
+    in_use: Option<Arc<InUse>>,
 }
 
 // SAFETY: a tensor is a slice that is only read, and its deleter may be called from any thread (DLPack's
@@ -86,9 +89,11 @@ impl DlpackTensor {
     pub(crate) unsafe fn of_context(
         raw: *mut sys::DLManagedTensorVersioned,
         open: Arc<Open>,
+        in_use: Option<Arc<InUse>>,
     ) -> Result<DlpackTensor> {
         let mut tensor = DlpackTensor::take(raw as *mut ManagedTensor, true)?;
         tensor.open = Some(open);
+        tensor.in_use = in_use;
         Ok(tensor)
     }
 
@@ -113,7 +118,7 @@ impl DlpackTensor {
         let raw = NonNull::new(raw)
             .ok_or_else(|| Error::argument("tensor", "the tensor is NULL", "pass a valid one"))?;
         // From here on dropping it calls the deleter.
-        let mut tensor = DlpackTensor { raw, dtype: Dtype::F32, open: None };
+        let mut tensor = DlpackTensor { raw, dtype: Dtype::F32, open: None, in_use: None };
         let managed = raw.as_ref();
         if managed.major != 1 {
             return Err(unsupported(
@@ -167,7 +172,12 @@ impl DlpackTensor {
                 flags: managed.flags,
                 tensor: managed.tensor,
             },
-            inner: DlpackTensor { raw, dtype: Dtype::F32, open: Some(open) },
+            inner: DlpackTensor {
+                raw,
+                dtype: Dtype::F32,
+                open: Some(open),
+                in_use: this.in_use.take(),
+            },
         });
         // `managed` is the first member of a #[repr(C)] struct: both have one address.
         Box::into_raw(export) as *mut ManagedTensor

@@ -164,6 +164,29 @@ impl Element for F16 {
     const DTYPE: Dtype = Dtype::F16;
 }
 
+/// Numbers that [`Group::all_reduce`](crate::Group::all_reduce) combines: elements of tensors, `f64` and
+/// `i64`.
+pub trait Number: Plain {
+    #[doc(hidden)]
+    const CODE: i32;
+}
+
+macro_rules! number {
+    ($($kind:ty = $code:expr),*) => {
+        $(impl Number for $kind {
+            const CODE: i32 = $code;
+        })*
+    };
+}
+
+number!(
+    f32 = sys::MERON_F32,
+    Bf16 = sys::MERON_BF16,
+    F16 = sys::MERON_F16,
+    f64 = sys::MERON_F64,
+    i64 = sys::MERON_I64
+);
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,6 +7,7 @@ use meron_sys as sys;
 
 use crate::borrow::{InUse, Use};
 use crate::call::receive;
+use crate::dlpack::DlpackTensor;
 use crate::error::{Error, Result};
 use crate::home::Open;
 use crate::operation::Operation;
@@ -102,8 +103,8 @@ impl<'u> Gradients<'u> {
 /// Dropping it keeps them, for [`Optimizer::step`](crate::Optimizer::step) or a later look.
 pub struct Reduced<'u> {
     unit: &'u Unit,
-    _in_use: InUse,
-    _open: Arc<Open>,
+    in_use: Arc<InUse>,
+    open: Arc<Open>,
 }
 
 impl<'u> Reduced<'u> {
@@ -111,7 +112,7 @@ impl<'u> Reduced<'u> {
         let open = unit.shared().open()?;
         let in_use = InUse::begin(unit.state(), Use::Gradient)?;
         unit.state().require_no_step()?;
-        Ok(Reduced { unit, _in_use: in_use, _open: open })
+        Ok(Reduced { unit, in_use: Arc::new(in_use), open })
     }
 
     /// The part of a param's reduced gradient.
@@ -134,14 +135,32 @@ impl<'u> Reduced<'u> {
     /// As Gradients::place.
     fn part<'a>(&self, param: &Param) -> Result<ViewMut<'a>> {
         self.unit.state().require(param.as_raw().id, param.name())?;
-        // SAFETY: `_in_use` keeps this process from beginning another gradient, a step or a discard; peers
-        // never touch these sums; `_open` keeps the mapping.
+        // SAFETY: `in_use` keeps this process from beginning another gradient, a step or a discard; peers
+        // never touch these sums; `open` keeps the mapping.
         unsafe {
             let raw = receive(std::mem::zeroed(), |out, err| {
                 sys::meron_reduced_view(out, param.as_raw(), err)
             })?;
             ViewMut::new(raw)
         }
+    }
+
+    /// The parts of several params as DLPack tensors of one dimension, writable, for other libraries. The
+    /// unit's gradient stays in use until all of them were deleted. Errors as [`views`](Reduced::views).
+    pub fn into_dlpack(self, params: &[&Param]) -> Result<Vec<DlpackTensor>> {
+        require_distinct(params)?;
+        let lend = |param: &&Param| {
+            self.unit.state().require(param.as_raw().id, param.name())?;
+            // SAFETY: `out` is valid during the call, and what it receives is ours. As in `part`: the tensor
+            // has `in_use` and `open`.
+            unsafe {
+                let raw = receive(std::ptr::null_mut(), |out, err| {
+                    sys::meron_reduced_dlpack(out, param.as_raw(), err)
+                })?;
+                DlpackTensor::of_context(raw, self.open.clone(), Some(self.in_use.clone()))
+            }
+        };
+        params.iter().map(lend).collect()
     }
 
     /// Declares them as used by an optimizer of your own.

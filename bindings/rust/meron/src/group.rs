@@ -10,7 +10,7 @@ use std::sync::Arc;
 use meron_sys as sys;
 
 use crate::call::{c_string, check};
-use crate::dtype::{Element, Plain};
+use crate::dtype::{Number, Plain};
 use crate::error::Result;
 use crate::handle::Owned;
 use crate::home::{ForCall, Shared};
@@ -89,18 +89,20 @@ impl Group {
         Ok(())
     }
 
-    /// Begins to combine arrays of all ranks, element by element. Sums are in f32 and in rank order, so
-    /// that every rank gets the same bits in every run. Made for small arrays (losses, metrics).
+    /// Begins to combine arrays of all ranks, element by element, in rank order, so that every rank gets
+    /// the same bits in every run. Sums of 16-bit elements are in f32; a sum of `i64` wraps around, and a
+    /// mean of it is an [`Argument`](crate::ErrorKind::Argument) error. Made for small arrays (losses,
+    /// metrics, counts).
     ///
     /// The operation owns the array, as with [`broadcast_begin`](Group::broadcast_begin).
-    pub fn all_reduce_begin<T: Element>(
+    pub fn all_reduce_begin<T: Number>(
         &self,
         mut array: Vec<T>,
         op: ReduceOp,
     ) -> Result<Transfer<T>> {
         let handle = self.for_call()?;
         let data = array.as_mut_ptr() as *mut c_void;
-        let (count, dtype) = (array.len(), T::DTYPE.code());
+        let (count, dtype) = (array.len(), T::CODE);
         // SAFETY: as in `broadcast_begin`.
         let begun = begin(&self.shared, |out, err| unsafe {
             sys::meron_all_reduce_begin(out, handle, data, count, dtype, op.code(), err)
@@ -110,7 +112,7 @@ impl Group {
 
     /// Combines values of all ranks in place, by way of a copy. Blocks as
     /// [`Operation::wait`](crate::Operation::wait); when that fails, the values are as before.
-    pub fn all_reduce<T: Element>(&self, values: &mut [T], op: ReduceOp) -> Result<()> {
+    pub fn all_reduce<T: Number>(&self, values: &mut [T], op: ReduceOp) -> Result<()> {
         values.copy_from_slice(&self.all_reduce_begin(values.to_vec(), op)?.wait()?);
         Ok(())
     }

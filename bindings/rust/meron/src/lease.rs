@@ -79,7 +79,7 @@ impl Lease {
             let raw = receive(ptr::null_mut(), |out, err| {
                 sys::meron_gather_dlpack(out, self.handle.raw(), param.as_raw(), err)
             })?;
-            DlpackTensor::of_context(raw, self.open.clone())
+            DlpackTensor::of_context(raw, self.open.clone(), None)
         }
     }
     /// Gives the leases back, and says how that went.

@@ -107,7 +107,7 @@ pub use checkpoint_options::{ExportOptions, LoadOptions, SaveOptions, WriteOptio
 pub use context::Context;
 pub use device::{DeviceAllocator, Stream};
 pub use dlpack::DlpackTensor;
-pub use dtype::{Bf16, Dtype, Element, Plain, F16};
+pub use dtype::{Bf16, Dtype, Element, Number, Plain, F16};
 pub use error::{Error, Result};
 pub use error_kind::ErrorKind;
 pub use gather::{Gather, PendingGather};

@@ -10,6 +10,20 @@ use crate::operation::begin;
 use crate::{Context, Group, Io, Operation, Optimizer, Plan, Result, Schedule, Unit};
 
 impl Context {
+    /// The plan that the context was opened with, as JSON that meron_plan_parse reads back to an
+    /// equal plan; "zero3" if it was opened without one.
+    ///
+    /// Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Argument`, `ErrorKind::Handle`, `ErrorKind::Stale`, `ErrorKind::Forked`.
+    pub fn plan_json(&self) -> Result<String> {
+        let handle = self.for_call()?;
+        // SAFETY: a wrong handle gives an error; texts live during the call.
+        receive_text(|out, err| unsafe { sys::meron_context_plan_json(out, handle, err) })
+    }
+
     /// The flight recorder: the last operations (up to 1,024) of every rank of the world, as
     /// JSON. Works on a broken group too.
     ///

@@ -7,7 +7,7 @@ use std::time::Duration;
 use meron_sys as sys;
 
 use crate::borrow::{InUse, Use};
-use crate::call::{call, check, nanoseconds, NO_TIMEOUT};
+use crate::call::{call, check, nanoseconds, receive, NO_TIMEOUT};
 use crate::context::Context;
 use crate::device::Memory;
 use crate::dtype::{Dtype, Element};
@@ -165,6 +165,30 @@ impl Unit {
 }
 
 impl Context {
+    /// Returns the exact global 2-norm of the units' reduced gradients, and scales these to a norm of at
+    /// most `max_norm`; 0 only measures. For an optimizer of the program's own: norm and gradients have the
+    /// bits with which an [`Optimizer`](crate::Optimizer) with `max_norm` works. Collective over the units'
+    /// group.
+    ///
+    /// Blocks until every rank has called it, at most the deadline.
+    ///
+    /// # Errors
+    ///
+    /// [`NonFinite`](crate::ErrorKind::NonFinite) on all ranks if a gradient is NaN or infinite, with its
+    /// param, element and rank: no gradient was changed. [`State`](crate::ErrorKind::State) for a unit that
+    /// is not reduced or in use, [`Argument`](crate::ErrorKind::Argument) for no unit or a `max_norm` that
+    /// is negative or infinite.
+    pub fn clip_gradients(&self, units: &[&Unit], max_norm: f64) -> Result<f64> {
+        let states: Vec<_> = units.iter().map(|unit| unit.state().clone()).collect();
+        let _uses = InUse::begin_all(&states, Use::Gradient)?;
+        let handles = raw_units(units);
+        let (first, count) = (table(&handles), handles.len());
+        // SAFETY: the handles are only read, during the call; no other code has the gradients.
+        receive(0.0, |out, err| unsafe {
+            sys::meron_gradient_clip(out, first, count, max_norm, err)
+        })
+    }
+
     /// Waits until the last reduction and the last end of an accumulation of each of these units
     /// have ended, also if their [`Operation`](crate::Operation)s were dropped. One call for many
     /// units, also of several groups; a unit with no reduction counts as done.

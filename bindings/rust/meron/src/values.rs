@@ -48,6 +48,10 @@ pub enum ReduceOp {
     /// Their sum, divided by the number of ranks.
     #[default]
     Mean,
+    /// The largest of them, of an all-reduce alone.
+    Max,
+    /// The smallest of them, of an all-reduce alone.
+    Min,
 }
 
 #[allow(dead_code)]
@@ -56,13 +60,17 @@ impl ReduceOp {
         match self {
             ReduceOp::Sum => sys::MERON_REDUCE_OP_SUM,
             ReduceOp::Mean => sys::MERON_REDUCE_OP_MEAN,
+            ReduceOp::Max => sys::MERON_REDUCE_OP_MAX,
+            ReduceOp::Min => sys::MERON_REDUCE_OP_MIN,
         }
     }
 
     pub(crate) fn of(code: sys::meron_reduce_op) -> ReduceOp {
         match code {
             sys::MERON_REDUCE_OP_SUM => ReduceOp::Sum,
-            _ => ReduceOp::Mean,
+            sys::MERON_REDUCE_OP_MEAN => ReduceOp::Mean,
+            sys::MERON_REDUCE_OP_MAX => ReduceOp::Max,
+            _ => ReduceOp::Min,
         }
     }
 }

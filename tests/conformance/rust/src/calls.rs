@@ -16,6 +16,7 @@ pub fn execute(session: &mut Session, s: &Statement) -> Done {
     }
     let name = s.object.clone().unwrap_or_else(|| session.current.clone());
     match (s.require("function")?, session.object(&name)?) {
+        ("meron_context_plan_json", Object::Context(it)) => has(&it.plan_json()?, s),
         ("meron_plan_json", Object::Plan(it)) => has(&it.to_json()?, s),
         ("meron_plan_table", Object::Plan(it)) => has(&it.to_table()?, s),
         ("meron_reduce_consume", Object::Unit(it)) => Ok(it.consume()?),

@@ -28,6 +28,12 @@ pub fn execute(session: &mut Session, s: &Statement) -> Done {
         }
         "reduce_wait" => reduce_wait(session, s),
         "reduced" => reduced(session, s),
+        "clip" => {
+            let units = session.units(&s.list("units"))?;
+            let norm = session.context()?.clip_gradients(&units, s.number("max_norm", 0.0)?)?;
+            check(norm == s.number("is", norm)?, format!("the norm is {norm}"))
+        }
+        "reduced_dlpack" => reduced_dlpack(session, s),
         "discard" => Ok(session.unit(s.object()?)?.discard_reduced()?),
         _ => optimizers::execute(session, s),
     }
@@ -126,6 +132,20 @@ fn reduce_wait(session: &mut Session, s: &Statement) -> Done {
         None => context.wait_reductions(&units).map(|()| true)?,
     };
     check_ended(s, done)
+}
+
+fn reduced_dlpack(session: &mut Session, s: &Statement) -> Done {
+    let (rank, ranks) = (session.setup.rank, session.setup.ranks);
+    let param = session.param(s.require("param")?)?;
+    let unit = session.unit_of.get(&param.as_raw().id).ok_or_else(|| wrong("no unit"))?;
+    let mut tensors = session.unit(unit)?.reduced()?.into_dlpack(&[param])?;
+    let tensor = tensors.remove(0);
+    let owned = param.shard_range()?;
+    check(tensor.shape() == [(owned.end - owned.start) as i64], "another shape")?;
+    let values = Buffer::F32(tensor.as_slice()?.to_vec());
+    compare(&values, s, owned.start, rank, ranks)?;
+    session.put(s.object()?, Object::Dlpack(Some(tensor)));
+    Ok(())
 }
 
 fn reduced(session: &mut Session, s: &Statement) -> Done {

@@ -4,7 +4,7 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use meron::{Buffer, Group, ReduceOp};
+use meron::{Buffer, Group, Number, ReduceOp};
 
 use crate::checking::compare;
 use crate::failure::{check, wrong, Done, Failure};
@@ -64,12 +64,19 @@ pub fn reduce_op(s: &Statement, otherwise: ReduceOp) -> Result<ReduceOp, Failure
         None => Ok(otherwise),
         Some("sum") => Ok(ReduceOp::Sum),
         Some("mean") => Ok(ReduceOp::Mean),
+        Some("max") => Ok(ReduceOp::Max),
+        Some("min") => Ok(ReduceOp::Min),
         Some(other) => Err(wrong(format!("{other} is no way to reduce"))),
     }
 }
 
 pub fn collective(session: &mut Session, s: &Statement) -> Done {
     let (rank, ranks) = (session.setup.rank, session.setup.ranks);
+    match s.require("dtype")? {
+        "f64" => return reduce_numbers(session, s, |value| value, |value| value),
+        "i64" => return reduce_numbers(session, s, |value| value as i64, |value| value as f64),
+        _ => {}
+    }
     let dtype = dtype_of(s.require("dtype")?)?;
     let count = s.number("count", 0)?;
     let array = Values::parse(s.require("with")?, rank, ranks)?.make(dtype, 0, count)?;
@@ -92,4 +99,27 @@ pub fn collective(session: &mut Session, s: &Statement) -> Done {
         })
     })?;
     compare(&ended, s, 0, rank, ranks)
+}
+
+/// An all-reduce of numbers that no tensor has.
+fn reduce_numbers<T: Number>(
+    session: &mut Session,
+    s: &Statement,
+    narrow: fn(f64) -> T,
+    wide: fn(T) -> f64,
+) -> Done {
+    let (rank, ranks) = (session.setup.rank, session.setup.ranks);
+    let count: u64 = s.number("count", 0)?;
+    let given = Values::parse(s.require("with")?, rank, ranks)?;
+    let array: Vec<T> = (0..count).map(|k| narrow(given.at(k))).collect();
+    let op = reduce_op(s, ReduceOp::Sum)?;
+    let ended =
+        with_group(session, s, |group| Ok(group.all_reduce_begin(array, op)?.wait()?))?;
+    let wanted = Values::parse(s.require("is")?, rank, ranks)?;
+    for (k, found) in ended.into_iter().map(wide).enumerate() {
+        let expected = wanted.at(k as u64);
+        let same = found == expected || (found.is_nan() && expected.is_nan());
+        check(same, format!("element {k} is {found} instead of {expected}"))?;
+    }
+    Ok(())
 }

@@ -105,7 +105,9 @@ fn unit(session: &mut Session, s: &Statement) -> Done {
 }
 
 fn unit_is(session: &mut Session, s: &Statement) -> Done {
-    let info = session.unit(s.object()?)?.info()?;
+    let unit = session.unit(s.object()?)?;
+    check(s.get("name").unwrap_or(unit.name()) == unit.name(), unit.name().to_string())?;
+    let info = unit.info()?;
     let state = match info.activity {
         Activity::Partitioned => "partitioned",
         Activity::Gathering => "gathering",

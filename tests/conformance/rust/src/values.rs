@@ -49,7 +49,7 @@ impl Values {
         Ok(Values { terms: terms.collect::<Result<_, _>>()? })
     }
 
-    fn at(&self, i: u64) -> f64 {
+    pub fn at(&self, i: u64) -> f64 {
         let sum = |s: i64, ranks: i64| (0..ranks).map(|r| value(i, s + r)).sum::<f64>();
         let term = |term: &Term| {
             term.factor

@@ -349,6 +349,24 @@ public final class Context extends ContextMethods {
                 + (closed() ? "closed" : transport) + "]";
     }
 
+    /**
+     * The exact global 2-norm of the units' reduced gradients, which are scaled to at most maxNorm; 0 only
+     * measures. For an optimizer of the trainer's own: norm and gradients have the bits with which an
+     * optimizer of Meron's with maxNorm works. Collective over the units' group; blocks until every rank
+     * has called it, at most the deadline. Throws NONFINITE on all ranks if a gradient is NaN or infinite,
+     * with its param, element and rank: no gradient was changed. STATE for a unit that is not reduced,
+     * ARGUMENT, DUPLICATE, -3xx.
+     */
+    public double clipGradients(double maxNorm, Unit... units) {
+        requireOpen();
+        try {
+            return Abi.meron_gradient_clip(handles(units), maxNorm);
+        } finally {
+            Reference.reachabilityFence(this);
+            Reference.reachabilityFence(units);
+        }
+    }
+
     private boolean reductionsEnded(long timeout, Unit... units) {
         requireOpen();
         try {

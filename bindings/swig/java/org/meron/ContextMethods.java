@@ -11,6 +11,19 @@ abstract class ContextMethods extends Handle {
     }
 
     /**
+     * The plan that the context was opened with, as JSON that meron_plan_parse reads back to an
+     * equal plan; "zero3" if it was opened without one.
+     *
+     * <p>Never blocks.
+     *
+     * <p>Throws ARGUMENT, HANDLE, STALE, FORKED.
+     */
+    public String planJson() {
+        requireOpen();
+        return call(handle -> Abi.meron_context_plan_json(handle));
+    }
+
+    /**
      * The flight recorder: the last operations (up to 1,024) of every rank of the world, as
      * JSON. Works on a broken group too.
      *

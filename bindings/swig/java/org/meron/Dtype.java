@@ -8,7 +8,11 @@ public enum Dtype {
     /** bfloat16: the upper half of an F32, in a short. */
     BF16(2),
     /** IEEE half precision, in a short. */
-    F16(2);
+    F16(2),
+    /** 64 bits: Java's double. Of Group.allReduce alone. */
+    F64(8),
+    /** 64 bits: Java's long. Of Group.allReduce alone. */
+    I64(8);
 
     private final int bytes;
 

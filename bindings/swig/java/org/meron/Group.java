@@ -57,7 +57,8 @@ public final class Group extends GroupMethods {
 
     /**
      * Begins an all-reduce in place of the elements from position to limit of a direct buffer. Every
-     * rank gets the same bits. Made for small arrays: gradients go by Unit.reduce.
+     * rank gets the same bits. MAX and MIN are NaN if a rank's value is; a MEAN of I64 throws ARGUMENT.
+     * Made for small arrays: gradients go by Unit.reduce.
      */
     public Future allReduce(Buffer data, Dtype dtype, ReduceOp op) {
         requireOpen();
@@ -73,6 +74,31 @@ public final class Group extends GroupMethods {
             summed.await();
         }
         copy.get(values);
+    }
+
+    /** All-reduces an array of doubles in place, and waits. Sums are in f64. */
+    public void allReduce(double[] values, ReduceOp op) {
+        final ByteBuffer copy = bytes(values.length);
+        copy.asDoubleBuffer().put(values);
+        try (Future summed = allReduce(copy, Dtype.F64, op)) {
+            summed.await();
+        }
+        copy.asDoubleBuffer().get(values);
+    }
+
+    /** All-reduces an array of integers in place, and waits. A sum that overflows wraps around. */
+    public void allReduce(long[] values, ReduceOp op) {
+        final ByteBuffer copy = bytes(values.length);
+        copy.asLongBuffer().put(values);
+        try (Future summed = allReduce(copy, Dtype.I64, op)) {
+            summed.await();
+        }
+        copy.asLongBuffer().get(values);
+    }
+
+    private static ByteBuffer bytes(int numbers) {
+        return ByteBuffer.allocateDirect(Math.multiplyExact(numbers, 8))
+                .order(ByteOrder.nativeOrder());
     }
 
     /** A direct copy of an array. */

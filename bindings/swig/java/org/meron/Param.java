@@ -103,6 +103,16 @@ public final class Param extends ParamMethods {
                 context, this, loan(Unit::reducedLoan), Abi.meron_reduced_view(handle)));
     }
 
+    /**
+     * The same as a DLPack tensor for native libraries of this process, of one dimension. It lends the
+     * gradient until it is closed: until then a step, Unit.consume, Unit.discard and Unit.destroy throw
+     * STATE. Errors as reduced.
+     */
+    public DlpackTensor reducedDlpack() {
+        requireOpen();
+        return call(handle -> DlpackTensor.take(Abi.meron_reduced_dlpack(handle)));
+    }
+
     @Override
     public String toString() {
         return "Param[" + name + ": " + dtype + " " + java.util.Arrays.toString(shape) + "]";

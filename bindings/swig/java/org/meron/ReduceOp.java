@@ -7,7 +7,11 @@ public enum ReduceOp {
     /** Their sum. */
     SUM,
     /** Their sum, divided by the number of ranks. */
-    MEAN;
+    MEAN,
+    /** The largest of them, of an all-reduce alone. */
+    MAX,
+    /** The smallest of them, of an all-reduce alone. */
+    MIN;
 
     /** The number, as in the headers. */
     public int code() {

@@ -19,6 +19,18 @@ abstract class UnitMethods extends Handle {
     }
 
     /**
+     * The unit's name.
+     *
+     * <p>Never blocks.
+     *
+     * <p>Throws ARGUMENT, HANDLE, STALE, FORKED.
+     */
+    public String name() {
+        requireOpen();
+        return call(handle -> Abi.meron_unit_name(handle));
+    }
+
+    /**
      * Declares the reduced gradient of a unit as used by an optimizer of the trainer's own. If
      * the codec has feedback, the next gradient makes up for what was lost of this one.
      *

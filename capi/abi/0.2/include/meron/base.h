@@ -97,12 +97,14 @@ enum {
   MERON_E_INTERNAL = -402, /* a defect of Meron: please report it */
 };
 
-/* Element types. Sizes in bytes: 4, 2, 2. */
+/* Element types. Sizes in bytes: 4, 2, 2, 8, 8. */
 typedef int32_t meron_dtype;
 enum {
   MERON_F32 = 0,
   MERON_BF16 = 1,
   MERON_F16 = 2,
+  MERON_F64 = 3, /* of meron_all_reduce_begin alone, as the next one */
+  MERON_I64 = 4,
 };
 
 /*

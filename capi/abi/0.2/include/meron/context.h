@@ -184,6 +184,15 @@ MERON_API MERON_NODISCARD meron_status meron_context_transport(const char **out,
                                                                meron_error **err);
 
 /**
+ * The plan that the context was opened with, as JSON that meron_plan_parse reads back to an equal
+ * plan; "zero3" if it was opened without one.
+ * Ownership: the caller frees *out with meron_string_free. Blocks: never. Threads: any. Errors: as
+ * meron_context_rank.
+ */
+MERON_API MERON_NODISCARD meron_status meron_context_plan_json(char **out, meron_context context,
+                                                               meron_error **err);
+
+/**
  * Advances every operation of this context that can advance, without waiting. Waits do the same;
  * a trainer that computes for long between begin and wait may call it in between.
  * Blocks: never on peers; computes. Threads: any. Errors: as meron_future_wait.

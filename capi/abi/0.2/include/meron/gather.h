@@ -120,10 +120,6 @@ MERON_API MERON_NODISCARD meron_status meron_gather_wait_stream(meron_future gat
 MERON_API MERON_NODISCARD meron_status meron_gather_view(meron_view *out, meron_future gather,
                                                          meron_param param, meron_error **err);
 
-/* DLPack 1.x's exchange struct (https://dmlc.github.io/dlpack); its header is the caller's to
- * include. */
-struct DLManagedTensorVersioned;
-
 /**
  * The same as a DLPack tensor (version 1.x; of the CPU or of a CUDA device), with a separate lease
  * that its deleter releases. Its flags are read-only for MERON_GATHER_VIEW; a consumer that ignores

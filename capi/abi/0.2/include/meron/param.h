@@ -73,6 +73,10 @@ typedef struct {
   uint64_t reserved_2;
 } meron_view;
 
+/* DLPack 1.x's exchange struct (https://dmlc.github.io/dlpack); its header is the caller's to
+ * include. */
+struct DLManagedTensorVersioned;
+
 /**
  * Registers a param. Collective over its group: all ranks register the same params in the same
  * order; a difference is reported with both descriptions.
@@ -192,11 +196,12 @@ typedef struct {
   double param_worst_block;
   double gradient_error;
   double gradient_worst_block;
+  uint64_t params; /* number of its params: see meron_unit_param */
 } meron_unit_info;
 
 /* A meron_unit_info for the library to fill. */
 #define MERON_UNIT_INFO_INIT \
-  { (uint32_t)sizeof(meron_unit_info), 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0 }
+  { (uint32_t)sizeof(meron_unit_info), 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, 0 }
 
 /**
  * Reads the information about a unit.
@@ -206,6 +211,24 @@ typedef struct {
  */
 MERON_API MERON_NODISCARD meron_status meron_unit_get_info(meron_unit_info *out, meron_unit unit,
                                                            meron_error **err);
+
+/**
+ * The unit's name.
+ * Ownership: borrowed from the unit, until it is destroyed or the context is closed. Blocks: never.
+ * Threads: any. Errors: as meron_unit_get_info.
+ */
+MERON_API MERON_NODISCARD meron_status meron_unit_name(const char **out, meron_unit unit,
+                                                       meron_error **err);
+
+/**
+ * A param of the unit, for meron_param_get_info and meron_param_name.
+ * @param out    receives a new handle of the param.
+ * @param index  0 to meron_unit_info.params - 1, in the order of meron_unit_create.
+ * Ownership: the caller releases *out. Blocks: never. Threads: any. Errors: as
+ * meron_unit_get_info; MERON_E_ARGUMENT also for another index.
+ */
+MERON_API MERON_NODISCARD meron_status meron_unit_param(meron_param *out, meron_unit unit,
+                                                        uint64_t index, meron_error **err);
 
 /**
  * Releases the handle. Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE,
