@@ -25,7 +25,6 @@ import plain
 import values
 from model import Api, CType, Enumerator, ErrorKind, Param
 
-
 # Last words of functions that callbacks may always call.
 FOR_CALLBACKS = ("_init", "_release")
 
