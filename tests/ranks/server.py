@@ -86,7 +86,7 @@ def import_all(names: list[str]) -> None:
 
 
 def start_second(connection: socket.socket, modules: list[str]) -> socket.socket | None:
-    """Forks a starter that imports the modules. Returns None without modules, or without memory."""
+    """Forks a starter that imports the modules. Returns None if none is named, or memory lacks."""
     if not modules:
         return None
     ours, theirs = socket.socketpair()
