@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Generated from capi/api.json by tools/generate/generate.py: do not edit.
+import org.meron.Context;
 import org.meron.Io;
 import org.meron.Optimizer;
 import org.meron.Plan;
@@ -15,6 +16,12 @@ final class Calls {
         if (!statement.operation.equals("call")) return false;
         final String name = statement.name.isEmpty() ? session.currentName : statement.name;
         switch (statement.wanted("function")) {
+            case "meron_context_event_fd":
+                equal(session.find(Context.class, name).eventFd(), statement);
+                return true;
+            case "meron_checkpoint_cancel_save":
+                session.find(Context.class, name).cancelSave();
+                return true;
             case "meron_plan_json":
                 Values.has(session.find(Plan.class, name).json(), statement);
                 return true;
@@ -42,5 +49,9 @@ final class Calls {
             default:
                 throw new Table.Malformed("there is no call of " + statement.get("function"));
         }
+    }
+
+    private static void equal(double found, Table.Statement statement) {
+        Values.equal("the result", found, statement.number("is", found));
     }
 }

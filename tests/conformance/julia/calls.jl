@@ -13,6 +13,8 @@ given(statement; kinds...) = Dict{Symbol,Any}(
 
 const OF_GROUPS = String["meron_barrier_begin"]
 const CALLS = Dict{String,Function}(
+    "meron_context_event_fd" => (it, s) -> Meron.event_fd(it),
+    "meron_checkpoint_cancel_save" => (it, s) -> Meron.cancel_save(it),
     "meron_plan_json" => (it, s) -> Meron.json(it),
     "meron_plan_table" => (it, s) -> Meron.table(it),
     "meron_barrier_begin" => (it, s) -> Meron.barrier_begin(it),
