@@ -194,7 +194,17 @@ meron_status meron_context_plan_json(char** out, meron_context context, meron_er
 meron_status meron_context_progress(meron_context context, meron_error** err) {
   return guard("context_progress", err, [&](int& rank) -> Status {
     MERON_ASSIGN(const auto holder, get<ContextHolder>(context, rank));
+    holder->context->clear_event();
     return holder->context->progress();
+  });
+}
+
+meron_status meron_context_event_fd(int32_t* out, meron_context context, meron_error** err) {
+  return guard("context_event_fd", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_ASSIGN(const auto holder, get<ContextHolder>(context, rank));
+    MERON_ASSIGN(*out, holder->context->event_descriptor());
+    return Ok{};
   });
 }
 

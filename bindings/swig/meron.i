@@ -24,6 +24,8 @@
   X(meron_future_wait) \
   X(meron_future_poll) \
   X(meron_future_release) \
+  X(meron_future_finish) \
+  X(meron_future_wait_any) \
   X(meron_plan_preset) \
   X(meron_plan_parse) \
   X(meron_plan_json) \
@@ -41,6 +43,7 @@
   X(meron_context_transport) \
   X(meron_context_plan_json) \
   X(meron_context_progress) \
+  X(meron_context_event_fd) \
   X(meron_context_stats) \
   X(meron_context_predict) \
   X(meron_context_flight_record) \
@@ -93,12 +96,15 @@
   X(meron_checkpoint_save_options_init) \
   X(meron_checkpoint_save_begin) \
   X(meron_checkpoint_wait_copied) \
+  X(meron_checkpoint_cancel_save) \
   X(meron_checkpoint_get_progress) \
   X(meron_checkpoint_write_options_init) \
   X(meron_checkpoint_write) \
   X(meron_checkpoint_load_options_init) \
   X(meron_checkpoint_load) \
   X(meron_checkpoint_open) \
+  X(meron_checkpoint_list) \
+  X(meron_checkpoint_remove) \
   X(meron_checkpoint_get_info) \
   X(meron_checkpoint_text) \
   X(meron_checkpoint_read) \
@@ -485,6 +491,7 @@ struct meron_checkpoint_save_options {
   const char *mapping; /**< NULL, or a JSON object: "PARAM": "NAME" in the files, for states too; "" leaves the param out */
   uint32_t per_node; /**< 1: each node has its own folder, such as one on a local disk. Ranks of a node pass the same */
   uint32_t reserved_0; /**< must be 0 */
+  uint64_t unit_count;
 };
 
 /** Progress of a save. */
@@ -517,6 +524,7 @@ struct meron_checkpoint_load_options {
   const char *claimed; /**< NULL, or names of values that the caller reads itself, a line each */
   uint32_t per_node; /**< 1: each node has its own folder: one rank per node reads the node's files, and sends each rank its shards */
   uint32_t reserved_0; /**< must be 0 */
+  uint64_t unit_count;
 };
 
 /** Information about a checkpoint. */
@@ -693,6 +701,8 @@ class meron_source_list {
 
 %newobject meron_swig::meron_system_info;
 %feature("nothread", "0") meron_swig::meron_future_wait;
+%feature("nothread", "0") meron_swig::meron_future_finish;
+%feature("nothread", "0") meron_swig::meron_future_wait_any;
 %newobject meron_swig::meron_plan_json;
 %newobject meron_swig::meron_plan_table;
 %newobject meron_swig::meron_plan_predict;
@@ -723,6 +733,9 @@ class meron_source_list {
 %feature("nothread", "0") meron_swig::meron_checkpoint_write;
 %feature("nothread", "0") meron_swig::meron_checkpoint_load;
 %feature("nothread", "0") meron_swig::meron_checkpoint_open;
+%newobject meron_swig::meron_checkpoint_list;
+%feature("nothread", "0") meron_swig::meron_checkpoint_list;
+%feature("nothread", "0") meron_swig::meron_checkpoint_remove;
 %feature("nothread", "0") meron_swig::meron_checkpoint_read;
 %feature("nothread", "0") meron_swig::meron_checkpoint_export;
 %feature("nothread", "0") meron_swig::meron_gather_begin;
@@ -834,6 +847,37 @@ inline int32_t meron_future_poll(int64_t future) {
 inline int32_t meron_future_release(int64_t future) {
   error_slot error;
   return error.check(api().meron_future_release(::meron_future{static_cast<uint64_t>(future)}, error));
+}
+
+/**
+ * Waits for a future, then releases it: meron_future_wait and meron_future_release in one. Whatever
+ * the wait returns, also an error, the future is released, with one exception: if timeout_ns passed
+ * first, it returns MERON_IN_PROGRESS and the future stays. An operation whose wait should_stop
+ * ended (MERON_E_CANCELLED) continues without its future, and may use its memory until the close.
+ * Ownership: takes the future, unless it returns MERON_IN_PROGRESS. Blocks: as meron_future_wait.
+ * Threads: any. Errors: as meron_future_wait, MERON_E_HANDLE also for an update, which
+ * meron_update_publish ends; after MERON_E_ARGUMENT and MERON_E_HANDLE the future stays.
+ */
+inline int32_t meron_future_finish(int64_t future, int64_t timeout_ns) {
+  error_slot error;
+  return error.check(api().meron_future_finish(::meron_future{static_cast<uint64_t>(future)}, static_cast<int64_t>(timeout_ns), error));
+}
+
+/**
+ * Waits until one of several futures has ended, well or with an error, and says which: the first
+ * such one of the array. It returns no error of an operation: meron_future_finish, wait or poll of
+ * that future returns it, and then does not wait. Local: other ranks may wait for other futures.
+ * finished. Returns MERON_IN_PROGRESS if timeout_ns passed first. Ownership: all futures stay the
+ * caller's. Blocks: as meron_future_wait. Threads: any. Errors: MERON_E_ARGUMENT (NULL, another
+ * negative timeout), MERON_E_HANDLE (all futures are null, one belongs to another context, or one
+ * is a transfer of io.h, which belongs to none), MERON_E_STALE, MERON_E_CANCELLED (should_stop),
+ * MERON_E_CLOSED, MERON_E_FORKED.
+ */
+inline int64_t meron_future_wait_any(int64_array futures, int64_t timeout_ns) {
+  size_t out = 0;
+  error_slot error;
+  error.check(api().meron_future_wait_any(&out, reinterpret_cast<const ::meron_future *>(futures.items), futures.count, static_cast<int64_t>(timeout_ns), error));
+  return static_cast<int64_t>(out);
 }
 
 /**
@@ -1044,12 +1088,34 @@ inline char *meron_context_plan_json(int64_t context) {
 
 /**
  * Advances every operation of this context that can advance, without waiting. Waits do the same; a
- * trainer that computes for long between begin and wait may call it in between. Blocks: never on
- * peers; computes. Threads: any. Errors: as meron_future_wait.
+ * trainer that computes for long between begin and wait may call it in between. Clears the
+ * descriptor of meron_context_event_fd first. Blocks: never on peers; computes. Threads: any.
+ * Errors: as meron_future_wait.
  */
 inline int32_t meron_context_progress(int64_t context) {
   error_slot error;
   return error.check(api().meron_context_progress(::meron_context{static_cast<uint64_t>(context)}, error));
+}
+
+/**
+ * A descriptor for event loops (epoll, poll, asyncio, tokio): it becomes readable when a future of
+ * the context may have advanced. A thread of the engine writes to it when a peer has done
+ * something, and at least 50 times a second while an operation is pending; it advances no
+ * operation. In the loop, call meron_context_progress, which clears the descriptor, or read its 8
+ * bytes; then poll the futures. Clear it before the polls: what comes later makes it readable
+ * again. Poll a future once after its begin, too: if it has ended by then, no sign follows. Futures
+ * of io.h are of no context and have none. Ownership: the context's: do not close it. The close of
+ * the context makes it readable and closes it: take it out of the loop before. A child after fork
+ * shares it with its parent: it must neither read nor watch it. Blocks: never. Threads: any; all
+ * watchers share one count, so one loop should watch it. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE,
+ * MERON_E_STALE, MERON_E_CLOSED, MERON_E_FORKED, MERON_E_NO_MEMORY (no thread), MERON_E_IO (no
+ * descriptor is left).
+ */
+inline int32_t meron_context_event_fd(int64_t context) {
+  int32_t out = 0;
+  error_slot error;
+  error.check(api().meron_context_event_fd(&out, ::meron_context{static_cast<uint64_t>(context)}, error));
+  return static_cast<int32_t>(out);
 }
 
 /**
@@ -1688,32 +1754,33 @@ inline ::meron_checkpoint_save_options meron_checkpoint_save_options_init() {
 }
 
 /**
- * Begins to save the states of all units, as they are now, as `name` in `folder`. Collective over
- * the world. A thread of the engine copies them into bounded memory and writes: gathers, forward
- * and backward continue meanwhile. A step or an update of a unit waits until the unit is copied,
- * and so does a reduction with a codec that keeps feedback; writes of states, offloads, reloads,
- * new optimizers and the destruction of units wait until all units are. Views of states must not be
- * written before that. The counts of steps and the numbers of optimizer groups are those of the
- * call. After a failure on any rank (a full disk) the future returns the error on all ranks, and
- * the error names that rank. If some rank has not waited for the future, the next save returns the
- * error again, and begins nothing. Existing checkpoints stay, and training can continue. One save
- * at a time: the next save, and a load, wait for the previous one. Closing the context waits for it
- * too. A cancelled wait for the future does not affect the save. A rank that makes no progress for
- * twice the context's timeout breaks the group (MERON_E_TIMEOUT); a slow rank does not, nor do
- * steps that wait for it. With `per_node` a node's folder has the files of its ranks, and the
- * manifest of all (docs/checkpoint-format.md): the checkpoint exists after every node has renamed
- * its folder; a name that only some nodes have, because a host died meanwhile, is free. Ownership:
- * texts and arrays are copied; the memory at a tensor's `data` must not change until
- * meron_checkpoint_wait_copied; the caller releases *out. Blocks: as meron_barrier_begin; also
- * until the previous save has ended, without a deadline. Threads: any. Errors: MERON_E_ARGUMENT,
- * MERON_E_STATE (a step is pending, a unit is updated, a gradient waits for a step, states are
- * offloaded), MERON_E_UNSUPPORTED (a unit of some ranks only), MERON_E_HANDLE, MERON_E_STALE, -3xx.
- * From the future: MERON_E_ARGUMENT (an invalid name, `extra` is no JSON object, tensors do not fit
- * each other), MERON_E_DUPLICATE (the name is taken), MERON_E_STATE (another process saves that
- * name), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_TIMEOUT,
- * MERON_E_CLOSED, -3xx.
+ * Begins to save the states of all units, or of those in the options, as they are now, as `name` in
+ * `folder`. Collective over the world. A thread of the engine copies them into bounded memory and
+ * writes: gathers, forward and backward continue meanwhile. A step or an update of a unit waits
+ * until the unit is copied, and so does a reduction with a codec that keeps feedback; writes of
+ * states, offloads, reloads, new optimizers and the destruction of units wait until all units are.
+ * Views of states must not be written before that. The counts of steps and the numbers of optimizer
+ * groups are those of the call. After a failure on any rank (a full disk) the future returns the
+ * error on all ranks, and the error names that rank. If some rank has not waited for the future,
+ * the next save returns the error again, and begins nothing. Existing checkpoints stay, and
+ * training can continue. One save at a time: the next save, and a load, wait for the previous one.
+ * Closing the context waits for it too. A cancelled wait for the future does not affect the save. A
+ * rank that makes no progress for twice the context's timeout breaks the group (MERON_E_TIMEOUT); a
+ * slow rank does not, nor do steps that wait for it. With `per_node` a node's folder has the files
+ * of its ranks, and the manifest of all (docs/checkpoint-format.md): the checkpoint exists after
+ * every node has renamed its folder; a name that only some nodes have, because a host died
+ * meanwhile, is free. meron_checkpoint_cancel_save cancels it. Ownership: texts and arrays are
+ * copied; the memory at a tensor's `data` must not change until meron_checkpoint_wait_copied; the
+ * caller releases *out. Blocks: as meron_barrier_begin; also until the previous save has ended,
+ * without a deadline. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is pending, a
+ * unit is updated, a gradient waits for a step, states are offloaded), MERON_E_UNSUPPORTED (a unit
+ * of some ranks only), MERON_E_HANDLE, MERON_E_STALE, -3xx. From the future: MERON_E_ARGUMENT (an
+ * invalid name, `extra` is no JSON object, tensors do not fit each other), MERON_E_DUPLICATE (the
+ * name is taken), MERON_E_STATE (another process saves that name), MERON_E_NO_SPACE, MERON_E_IO,
+ * MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_TIMEOUT, MERON_E_CANCELLED
+ * (meron_checkpoint_cancel_save), MERON_E_CLOSED, -3xx.
  */
-inline int64_t meron_checkpoint_save_begin(int64_t context, const char *folder, const char *name, int32_t values_only, int32_t skip_frozen, int32_t overwrite, int64_t step, int64_t keep, const char *extra, int64_array optimizers, const checkpoint_tensors *tensors, const char *mapping, int32_t per_node) {
+inline int64_t meron_checkpoint_save_begin(int64_t context, const char *folder, const char *name, int32_t values_only, int32_t skip_frozen, int32_t overwrite, int64_t step, int64_t keep, const char *extra, int64_array optimizers, const checkpoint_tensors *tensors, const char *mapping, int32_t per_node, int64_array units) {
   ::meron_checkpoint_save_options options = initial(api().meron_checkpoint_save_options_init);
   options.values_only = unsigned_of<uint32_t>(values_only, "values_only", options.values_only);
   options.skip_frozen = unsigned_of<uint32_t>(skip_frozen, "skip_frozen", options.skip_frozen);
@@ -1727,6 +1794,8 @@ inline int64_t meron_checkpoint_save_begin(int64_t context, const char *folder, 
   options.tensor_count = tensors ? tensors->size() : 0;
   options.mapping = mapping;
   options.per_node = unsigned_of<uint32_t>(per_node, "per_node", options.per_node);
+  options.units = reinterpret_cast<const ::meron_unit *>(units.items);
+  options.unit_count = units.count;
   ::meron_future out = {};
   error_slot error;
   error.check(api().meron_checkpoint_save_begin(&out, ::meron_context{static_cast<uint64_t>(context)}, folder, name, &options, error));
@@ -1742,6 +1811,21 @@ inline int64_t meron_checkpoint_save_begin(int64_t context, const char *folder, 
 inline int32_t meron_checkpoint_wait_copied(int64_t context, int64_t timeout_ns) {
   error_slot error;
   return error.check(api().meron_checkpoint_wait_copied(::meron_context{static_cast<uint64_t>(context)}, static_cast<int64_t>(timeout_ns), error));
+}
+
+/**
+ * Cancels the pending save. Any rank may do so, without the others: all of them stop writing, and
+ * the save's future ends on each with MERON_E_CANCELLED, whose peer is a rank that cancelled. If
+ * all ranks have written their files by then, the save succeeds instead, on all of them. A
+ * cancelled save leaves no files, also with `overwrite` and `keep`: earlier checkpoints stay as
+ * they were. If a process is killed meanwhile, a hidden directory may remain (.saving-...), which
+ * the next save removes. The next save does not report the cancelled one. It begins nothing and
+ * waits for nothing: wait for the future. Returns MERON_OK also if no save is pending. Blocks:
+ * never. Threads: any. Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_CLOSED, MERON_E_FORKED.
+ */
+inline int32_t meron_checkpoint_cancel_save(int64_t context) {
+  error_slot error;
+  return error.check(api().meron_checkpoint_cancel_save(::meron_context{static_cast<uint64_t>(context)}, error));
 }
 
 /**
@@ -1790,22 +1874,23 @@ inline ::meron_checkpoint_load_options meron_checkpoint_load_options_init() {
 }
 
 /**
- * Loads a checkpoint into all units: values, masters, states, counts of steps and hyperparameters
- * of the optimizers' groups. Collective over the world. Before anything changes, all ranks have
- * compared names, shapes and optimizers, and opened the files; such an error changes nothing. A
- * later error is an error on all ranks and breaks the group, because states are of two checkpoints.
- * When it ends on one rank, no rank reads the files any more. With `per_node` the newest checkpoint
- * is the newest that has all its files in the nodes' folders together; the numbers of nodes and
- * ranks may differ from those at the save, and a node may have the files of several. Ownership: the
- * caller releases *out. Blocks: on the drive and on all ranks; other threads of this rank that
- * begin an operation wait. A rank that makes no progress for twice the context's timeout ends the
- * load (MERON_E_TIMEOUT, which names it); raise the timeout for such slow drives. Threads: any.
- * Errors: MERON_E_NOT_FOUND, MERON_E_CORRUPT (names tensor, file and offset), MERON_E_VERSION (of a
- * newer version), MERON_E_ARGUMENT (it does not fit: the message lists missing, unexpected and
- * different shapes), MERON_E_STATE and MERON_E_UNSUPPORTED as meron_checkpoint_save_begin,
- * MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_AUTH (a link), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * Loads a checkpoint into all units, or those in the options: values, masters, states, counts of
+ * steps and hyperparameters of the optimizers' groups. Collective over the world. Before anything
+ * changes, all ranks have compared names, shapes and optimizers, and opened the files; such an
+ * error changes nothing. A later error is an error on all ranks and breaks the group, because
+ * states are of two checkpoints. When it ends on one rank, no rank reads the files any more. With
+ * `per_node` the newest checkpoint is the newest that has all its files in the nodes' folders
+ * together; the numbers of nodes and ranks may differ from those at the save, and a node may have
+ * the files of several. Ownership: the caller releases *out. Blocks: on the drive and on all ranks;
+ * other threads of this rank that begin an operation wait. A rank that makes no progress for twice
+ * the context's timeout ends the load (MERON_E_TIMEOUT, which names it); raise the timeout for such
+ * slow drives. Threads: any. Errors: MERON_E_NOT_FOUND, MERON_E_CORRUPT (names tensor, file and
+ * offset), MERON_E_VERSION (of a newer version), MERON_E_ARGUMENT (it does not fit: the message
+ * lists missing, unexpected and different shapes), MERON_E_STATE and MERON_E_UNSUPPORTED as
+ * meron_checkpoint_save_begin, MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_AUTH (a link),
+ * MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
-inline int64_t meron_checkpoint_load(int64_t context, const char *folder, const char *name, int32_t lenient, int32_t values_only, int32_t rank0_only, int64_array optimizers, const char *mapping, const char *claimed, int32_t per_node) {
+inline int64_t meron_checkpoint_load(int64_t context, const char *folder, const char *name, int32_t lenient, int32_t values_only, int32_t rank0_only, int64_array optimizers, const char *mapping, const char *claimed, int32_t per_node, int64_array units) {
   ::meron_checkpoint_load_options options = initial(api().meron_checkpoint_load_options_init);
   options.lenient = unsigned_of<uint32_t>(lenient, "lenient", options.lenient);
   options.values_only = unsigned_of<uint32_t>(values_only, "values_only", options.values_only);
@@ -1815,6 +1900,8 @@ inline int64_t meron_checkpoint_load(int64_t context, const char *folder, const 
   options.mapping = mapping;
   options.claimed = claimed;
   options.per_node = unsigned_of<uint32_t>(per_node, "per_node", options.per_node);
+  options.units = reinterpret_cast<const ::meron_unit *>(units.items);
+  options.unit_count = units.count;
   ::meron_checkpoint out = {};
   error_slot error;
   error.check(api().meron_checkpoint_load(&out, ::meron_context{static_cast<uint64_t>(context)}, folder, name, &options, error));
@@ -1832,6 +1919,36 @@ inline int64_t meron_checkpoint_open(const char *folder, const char *name) {
   error_slot error;
   error.check(api().meron_checkpoint_open(&out, folder, name, error));
   return static_cast<int64_t>(out.id);
+}
+
+/**
+ * Lists the complete checkpoints in a folder. Incomplete and damaged ones, links, and everything
+ * that is no checkpoint are left out. Ownership: the caller frees *out with meron_string_free.
+ * Blocks: on the drive. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_NOT_FOUND (no such folder),
+ * MERON_E_IO, MERON_E_NO_MEMORY.
+ */
+inline char *meron_checkpoint_list(const char *folder) {
+  char *out = nullptr;
+  error_slot error;
+  error.check(api().meron_checkpoint_list(&out, folder, error));
+  return out;
+}
+
+/**
+ * Removes a checkpoint, complete or not, with all that is in its directory. It loses its name
+ * first: if the process is killed or the host loses power, the checkpoint is there as before or
+ * gone, and the next save removes what remains. Any one process may call it, beside a job that
+ * saves to the folder; ranks need not agree. If each node has its own folder, remove it in each.
+ * Blocks: on the drive; at most half a minute while a save begins or ends in the folder. Threads:
+ * any. Errors: MERON_E_ARGUMENT (an invalid name; it is no checkpoint, and stays),
+ * MERON_E_NOT_FOUND, MERON_E_AUTH (a link), MERON_E_STATE (a save of that name is pending, or a
+ * process reads the checkpoint or has not released a meron_checkpoint of it; file systems without
+ * locks, such as some over a network, cannot tell), MERON_E_PARSE, MERON_E_CORRUPT and
+ * MERON_E_VERSION (its manifest cannot be read: remove it by hand), MERON_E_IO, MERON_E_TIMEOUT.
+ */
+inline int32_t meron_checkpoint_remove(const char *folder, const char *name) {
+  error_slot error;
+  return error.check(api().meron_checkpoint_remove(folder, name, error));
 }
 
 /**

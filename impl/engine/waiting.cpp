@@ -9,7 +9,9 @@
 
 #include "base/callback.h"
 #include "engine/context.h"
+#include "engine/event_thread.h"
 #include "engine/save_operation.h"
+#include "engine/save_thread.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -261,6 +263,54 @@ Result<bool> Context::wait_whole(const std::shared_ptr<GatherOperation>& gather,
     submit(held, copies);
   }
   return wait(copies, timeout_ns <= 0 ? timeout_ns : user.remaining());
+}
+
+// ---- Several operations, and event loops
+// ----------------------------------------------------------
+
+Result<bool> Context::look_until(const std::function<Result<bool>()>& look, int64_t timeout_ns) {
+  expect_unheld("a wait");
+  const Deadline user = timeout_ns < 0 ? Deadline::never() : Deadline::after(timeout_ns);
+  while (true) {
+    {
+      // What rings after this look ends the sleep.
+      Transport::Sleeper sleeper(*transport_);
+      MERON_ASSIGN(const bool found, look());
+      if (found) return true;
+      if (user.passed()) return false;
+      if (!closing_.begun.load()) sleeper.sleep(std::min(kSleepNs, user.remaining()));
+    }
+    transport_->pump();
+    if (asks_to_stop(now_ns())) {
+      return Error(MERON_E_CANCELLED, "should_stop asked the wait to end",
+                   "the operations go on: wait again, or abort the group");
+    }
+  }
+}
+
+Result<int> Context::event_descriptor() {
+  auto held = lock();
+  MERON_TRY(check_open());
+  if (closing_.begun.load()) {
+    return Error(MERON_E_CLOSED, "the context is being closed", "open another one");
+  }
+  if (!events_) {
+    MERON_ASSIGN(events_, EventThread::start(*this));
+    events_->begun();  // of what is under way already
+  }
+  return events_->descriptor();
+}
+
+void Context::clear_event() {
+  auto held = lock();
+  if (events_) events_->clear();
+}
+
+bool Context::some_under_way() {
+  const Lock held(*this, Lock::Quietly{});
+  const auto& all = pending_.all();
+  return std::any_of(all.begin(), all.end(), [](const auto& each) { return !each->ended(); }) ||
+         (threads_.saves && threads_.saves->under_way());
 }
 
 }  // namespace meron

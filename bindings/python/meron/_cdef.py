@@ -71,6 +71,9 @@ typedef struct { uint64_t id; } meron_future;
 meron_status meron_future_wait(meron_future future, int64_t timeout_ns, meron_error **err);
 meron_status meron_future_poll(meron_future future, meron_error **err);
 meron_status meron_future_release(meron_future future, meron_error **err);
+meron_status meron_future_finish(meron_future future, int64_t timeout_ns, meron_error **err);
+meron_status meron_future_wait_any(size_t *out, const meron_future *futures, size_t count, int64_t
+    timeout_ns, meron_error **err);
 typedef struct { uint64_t id; } meron_plan;
 meron_status meron_plan_preset(meron_plan *out, const char *name, meron_error **err);
 meron_status meron_plan_parse(meron_plan *out, const char *json, size_t bytes, meron_error **err);
@@ -166,6 +169,7 @@ meron_status meron_context_world_size(int32_t *out, meron_context context, meron
 meron_status meron_context_transport(const char **out, meron_context context, meron_error **err);
 meron_status meron_context_plan_json(char **out, meron_context context, meron_error **err);
 meron_status meron_context_progress(meron_context context, meron_error **err);
+meron_status meron_context_event_fd(int32_t *out, meron_context context, meron_error **err);
 typedef struct {
   uint32_t struct_size;
   uint32_t reserved_0;
@@ -434,6 +438,8 @@ typedef struct {
   const char *mapping;
   uint32_t per_node;
   uint32_t reserved_0;
+  const meron_unit *units;
+  uint64_t unit_count;
 } meron_checkpoint_save_options;
 meron_status meron_checkpoint_save_options_init(meron_checkpoint_save_options *options, size_t
     struct_size, meron_error **err);
@@ -441,6 +447,7 @@ meron_status meron_checkpoint_save_begin(meron_future *out, meron_context contex
     *folder, const char *name, const meron_checkpoint_save_options *options, meron_error **err);
 meron_status meron_checkpoint_wait_copied(meron_context context, int64_t timeout_ns, meron_error
     **err);
+meron_status meron_checkpoint_cancel_save(meron_context context, meron_error **err);
 typedef struct {
   uint32_t struct_size;
   uint32_t saving;
@@ -474,6 +481,8 @@ typedef struct {
   const char *claimed;
   uint32_t per_node;
   uint32_t reserved_0;
+  const meron_unit *units;
+  uint64_t unit_count;
 } meron_checkpoint_load_options;
 meron_status meron_checkpoint_load_options_init(meron_checkpoint_load_options *options, size_t
     struct_size, meron_error **err);
@@ -481,6 +490,8 @@ meron_status meron_checkpoint_load(meron_checkpoint *out, meron_context context,
     const char *name, const meron_checkpoint_load_options *options, meron_error **err);
 meron_status meron_checkpoint_open(meron_checkpoint *out, const char *folder, const char *name,
     meron_error **err);
+meron_status meron_checkpoint_list(char **out, const char *folder, meron_error **err);
+meron_status meron_checkpoint_remove(const char *folder, const char *name, meron_error **err);
 typedef struct {
   uint32_t struct_size;
   uint32_t world;

@@ -12,6 +12,7 @@ import org.meron.Gather;
 import org.meron.Group;
 import org.meron.Meron;
 import org.meron.Param;
+import org.meron.Pending;
 import org.meron.Plan;
 import org.meron.Prediction;
 import org.meron.ReduceOp;
@@ -104,6 +105,8 @@ final class Operations {
             case "broadcast":
             case "all_reduce": collective(session, statement); return true;
             case "wait": wait(session, statement); return true;
+            case "wait_any": waitAny(session, statement); return true;
+            case "finish": finish(session, statement); return true;
             case "poll": poll(session, statement); return true;
             case "release": session.held(name).release(); return true;
             case "sleep": Thread.sleep(Math.round(1000 * statement.number("s", 0))); return true;
@@ -271,6 +274,27 @@ final class Operations {
             if (item instanceof Gather) ((Gather) item).await();
             else ((Future) item).await();
             ended(statement, true);
+        }
+    }
+
+    private static void waitAny(Session session, Table.Statement statement) {
+        final List<String> names = statement.list("futures");
+        final Pending[] pending = new Pending[names.size()];
+        for (int i = 0; i < pending.length; ++i) {
+            pending[i] = (Pending) session.held(names.get(i)).item;
+        }
+        final String limit = statement.get("timeout");
+        final int found = limit == null ? Pending.awaitAny(pending)
+                : Pending.awaitAny(seconds(Double.parseDouble(limit)), pending);
+        ended(statement, found >= 0);
+        if (statement.get("is") != null) {
+            Values.equal("the index", found, (int) statement.number("is", 0));
+        }
+    }
+
+    private static void finish(Session session, Table.Statement statement) throws Exception {
+        try (AutoCloseable item = session.held(statement.name).item) {
+            ((Pending) item).await();
         }
     }
 

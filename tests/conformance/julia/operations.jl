@@ -230,6 +230,22 @@ operation("wait") do session, statement
     check_ended(statement, wait(held(session, statement.name).item; timeout = timeout_of(statement)))
 end
 
+operation("wait_any") do session, statement
+    futures = [held(session, name).item for name in parts(statement, "futures")]
+    found = wait_any(futures; timeout = timeout_of(statement))
+    check_ended(statement, found !== nothing)
+    has(statement, "is") && check_equal("the index", found, whole(statement, "is", 0) + 1)
+end
+
+operation("finish") do session, statement
+    future = held(session, statement.name).item
+    try
+        wait(future)
+    finally
+        release(future)
+    end
+end
+
 operation("poll") do session, statement
     item = held(session, statement.name).item
     ended = isready(item)

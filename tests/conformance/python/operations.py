@@ -308,6 +308,24 @@ def wait(session: Session, statement: Statement) -> None:
 
 
 @operation
+def wait_any(session: Session, statement: Statement) -> None:
+    futures = [session.held(name).item for name in statement.list("futures")]
+    found = meron.wait_any(futures, timeout_of(statement))
+    check_ended(statement, found is not None)
+    if statement.get("is") is not None:
+        check_equal("the index", found, int(number(statement, "is", 0)))
+
+
+@operation
+def finish(session: Session, statement: Statement) -> None:
+    future = session.held(statement.name).item
+    try:
+        future.wait()
+    finally:
+        future.release()
+
+
+@operation
 def poll(session: Session, statement: Statement) -> None:
     item = session.held(statement.name).item
     ask = item.ready if isinstance(item, meron.Gather) else item.done

@@ -17,7 +17,7 @@ use crate::params;
 use crate::plans::{plan, plan_predict};
 use crate::session::{Object, Session};
 use crate::table::Statement;
-use crate::waiting::{finish, poll, release, wait};
+use crate::waiting::{finish, finish_one, poll, release, wait, wait_any};
 
 pub fn execute(session: &mut Session, s: &Statement) -> Done {
     match s.operation.as_str() {
@@ -79,6 +79,8 @@ pub fn execute(session: &mut Session, s: &Statement) -> Done {
         }
         "broadcast" | "all_reduce" => collective(session, s),
         "wait" => wait(session, s),
+        "wait_any" => wait_any(session, s),
+        "finish" => finish_one(session, s),
         "poll" => poll(session, s),
         "release" => release(session, s.object()?),
         "sleep" => {

@@ -129,9 +129,9 @@
  * The rule of callbacks, functions of yours that the library calls: log, should_stop (context.h),
  * and those of a device allocator and of a transport. In them you may call what only reads: infos,
  * counters, names, texts, errors, plans, and views of operations that have ended. You may also call
- * meron_future_poll, all releases, meron_io_close and meron_group_abort; in log and should_stop
- * also meron_context_close. Each other function returns MERON_E_STATE there. No lock of the library
- * is held around a callback.
+ * meron_future_poll, all releases, meron_io_close, meron_group_abort and
+ * meron_checkpoint_cancel_save; in log and should_stop also meron_context_close. Each other
+ * function returns MERON_E_STATE there. No lock of the library is held around a callback.
  *
  * ## Words of the other headers
  *
