@@ -34,10 +34,6 @@
  *     static void check(meron_status status) {
  *       if (status != MERON_OK) puts(meron_error_message(error)), exit(1);
  *     }
- *     static void finish(meron_future future) {
- *       check(meron_future_wait(future, MERON_TIMEOUT_DEFAULT, &error));
- *       check(meron_future_release(future, &error));
- *     }
  *
  *     int main(void) {
  *       meron_context context;
@@ -73,9 +69,9 @@
  *         mean = ((const float *)full.data)[0];
  *         check(meron_future_release(gather, &error));  // from here on `full` must not be read
  *         check(meron_reduce_begin(&reduction, unit, NULL, 0, NULL, &error));
- *         finish(reduction);
+ *         check(meron_future_finish(reduction, MERON_TIMEOUT_DEFAULT, &error));
  *         check(meron_optimizer_step_begin(&stepping, optimizer, &error));
- *         finish(stepping);
+ *         check(meron_future_finish(stepping, MERON_TIMEOUT_DEFAULT, &error));
  *       }
  *       if (rank == 0) printf("mean %.4f\n", mean);
  *       check(meron_context_close(context, &error));  // frees all that was made from it
