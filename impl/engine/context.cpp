@@ -103,11 +103,11 @@ void Context::take_back_in_turn(const Turn& /*turn*/) {
 
 // In the calling thread's turn.
 void Context::release_due_in_turn(const Held& /*held*/) {
-  for (const auto& release : releases_in_turn_.take()) release();
+  for (Release& release : releases_in_turn_.take()) release();
 }
 
 void Context::take_back(Held& /*held*/) {
-  for (const auto& release : releases_.take()) release();
+  for (Release& release : releases_.take()) release();
 }
 
 Context::~Context() {

@@ -10,11 +10,12 @@
 using meron::test::armed;
 using meron::test::counted;
 using meron::test::fails_at;
+using meron::test::spared;
 
 namespace {
 
 bool fails() {
-  if (!armed.load(std::memory_order_relaxed)) return false;
+  if (!armed.load(std::memory_order_relaxed) || spared) return false;
   if (counted.fetch_add(1) + 1 != fails_at.load(std::memory_order_relaxed)) return false;
   errno = ENOMEM;
   return true;

@@ -3,8 +3,9 @@
 // keeps or forgets their operations. A release succeeds all the same, and the list stays whole.
 #include <atomic>
 #include <limits>
-#include <mutex>
+#include <optional>
 #include <thread>
+#include <vector>
 
 #include "tests/fault/failing_allocator.h"
 #include "tests/fault/job.h"
@@ -15,6 +16,7 @@ namespace {
 
 constexpr int kGood = 0, kBad = 1, kAlarmSeconds = 60;
 constexpr size_t kFailures = 2;  // steps that fail
+constexpr int kAhead = 1100;     // calls; a rank may be 1,024 ahead
 
 // Results of one run, in memory that the child shares with the test.
 struct Seen {
@@ -36,6 +38,11 @@ class Log {
 
  private:
   std::atomic<size_t> lines_{0};
+};
+
+struct Case {
+  int64_t number;  // of the allocation that fails; 0: none
+  bool busy;       // another thread is in the middle of a call
 };
 
 struct Futures {
@@ -65,7 +72,7 @@ void begin_steps(Session& session, meron_future (&steps)[kFailures]) {
 }
 
 // The second rank: its steps fail, and its barrier follows when `go` is set.
-void follow(Session& session, const std::atomic<bool>& go) {
+void follow(Session& session, bool busy, const std::atomic<bool>& go) {
   meron_future steps[kFailures] = {};
   begin_steps(session, steps);
   for (const meron_future step : steps) {
@@ -74,6 +81,7 @@ void follow(Session& session, const std::atomic<bool>& go) {
   }
   while (!go.load()) sleep_ns(kMilli);
   session.barrier();
+  for (int i = 0; busy && i < kAhead; ++i) session.barrier();
   session.barrier();
   session.close();
 }
@@ -85,27 +93,52 @@ void end_steps(const Futures& futures) {
   }
 }
 
+// Another thread of the leading rank, in a begin that waits for the second one: it is further ahead
+// than the ranks may be. Releases are queued meanwhile.
+class Busy {
+ public:
+  explicit Busy(Session& session)
+      : thread_([&session] {
+          spared = true;
+          std::vector<meron_future> barriers(kAhead);
+          for (meron_future& each : barriers) MUST(meron_barrier_begin, &each, session.world);
+          for (const meron_future each : barriers) session.wait(each);
+        }) {
+    sleep_ns(300 * kMilli);
+  }
+  ~Busy() { thread_.join(); }
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+
+ private:
+  std::thread thread_;
+};
+
 // Allocation `number` fails, of the releases and of the calls that look at what was left.
-int lead(Session& session, std::atomic<bool>& go, int64_t number, const Log& log, Seen& seen) {
+int lead(Session& session, const Case& each, std::atomic<bool>& go, const Log& log, Seen& seen) {
   Futures futures{};
   begin_steps(session, futures.steps);
   MUST(meron_barrier_begin, &futures.barrier, session.world);
   end_steps(futures);
+  std::optional<Busy> busy;
+  if (each.busy) busy.emplace(session);
 
   counted.store(0);
-  fails_at.store(number);
+  fails_at.store(each.number);
   armed.store(true);
   // One that has not ended stands between two that have.
   const meron_status first = meron_future_release(futures.steps[0], nullptr);
   const meron_status second = meron_future_release(futures.barrier, nullptr);
   const meron_status third = meron_future_release(futures.steps[1], nullptr);
   seen.in_releases = counted.load();
-  const meron_status looked = meron_context_progress(session.context, nullptr);
+  const meron_status looked =
+      each.busy ? MERON_OK : meron_context_progress(session.context, nullptr);
   armed.store(false);
   seen.in_all = counted.load();
   fails_at.store(0);
 
   go.store(true);
+  busy.reset();
   session.barrier();
   session.close();
   seen.lines = log.lines();
@@ -118,7 +151,7 @@ int lead(Session& session, std::atomic<bool>& go, int64_t number, const Log& log
   return good ? kGood : kBad;
 }
 
-int run(int64_t number, Seen& seen) {
+int run(const Case& each, Seen& seen) {
   alarm(kAlarmSeconds);
   Log log;
   Open open;
@@ -133,9 +166,9 @@ int run(int64_t number, Seen& seen) {
     try {
       Session session(open, number_of);
       if (number_of == 0) {
-        ended = lead(session, go, number, log, seen);
+        ended = lead(session, each, go, log, seen);
       } else {
-        follow(session, go);
+        follow(session, each.busy, go);
       }
     } catch (const CallFailed& failed) {
       armed.store(false);
@@ -152,19 +185,28 @@ int run(int64_t number, Seen& seen) {
 TEST(LeftOperations, AreKeptOrLoggedWhicheverAllocationFails) {
   Shared<Seen> shared(1);
   Seen& seen = shared[0];
-  ASSERT_EQ(kGood, run_in_child([&] { return run(0, seen); })) << seen.failed;
+  ASSERT_EQ(kGood, run_in_child([&] { return run({0, false}, seen); })) << seen.failed;
   ASSERT_EQ(kFailures, seen.lines);
   ASSERT_LT(seen.in_releases, seen.in_all);
   const int64_t all = seen.in_all, in_releases = seen.in_releases;
   for (int64_t number = 1; number <= all; ++number) {
     seen = {};
-    const int ended = run_in_child([&] { return run(number, seen); });
+    const int ended = run_in_child([&] { return run({number, false}, seen); });
     SCOPED_TRACE(number);
     ASSERT_EQ(kGood, ended) << seen.failed << (ended >= 1000 ? "a signal ended the process" : "");
     // A release without memory may lose one line. Every other failure is logged once.
     EXPECT_LE(seen.lines, kFailures);
     EXPECT_GE(seen.lines, number <= in_releases ? kFailures - 1 : kFailures);
   }
+}
+
+// The thread that has the turn runs them later. Until then they take no memory.
+TEST(LeftOperations, AreQueuedWithoutAnAllocation) {
+  Shared<Seen> shared(1);
+  Seen& seen = shared[0];
+  ASSERT_EQ(kGood, run_in_child([&] { return run({1, true}, seen); })) << seen.failed;
+  EXPECT_EQ(0, seen.in_releases);
+  EXPECT_EQ(kFailures, seen.lines);
 }
 
 }  // namespace
