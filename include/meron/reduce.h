@@ -160,11 +160,12 @@ MERON_API MERON_NODISCARD meron_status meron_reduced_dlpack(struct DLManagedTens
  * the call has ended, a new one is MERON_E_STATE. On a device, gradients travel to the host: see
  * meron_reduced_view. Blocks: until every rank has called it, at most the deadline. Threads: any.
  * Errors: MERON_E_NONFINITE on all ranks (a gradient is NaN or infinite: the message has param,
- * element and rank; no gradient is changed, so meron_reduce_discard them), MERON_E_ARGUMENT (no
- * unit, no unit that trains, a negative or infinite max_norm), MERON_E_DUPLICATE (a unit twice),
- * MERON_E_STATE (names the unit that is not reduced, or is in use by a step), MERON_E_CANCELLED
- * (should_stop: the gradients are scaled once all peers have called it), MERON_E_NO_MEMORY (the
- * call may be made again), MERON_E_DEVICE, MERON_E_MISMATCH, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * element and rank, of a gradient on a device unit and rank; no gradient is changed, so
+ * meron_reduce_discard them), MERON_E_ARGUMENT (no unit, no unit that trains, a negative or
+ * infinite max_norm), MERON_E_DUPLICATE (a unit twice), MERON_E_STATE (names the unit that is not
+ * reduced, or is in use by a step), MERON_E_CANCELLED (should_stop: the gradients are scaled once
+ * all peers have called it), MERON_E_NO_MEMORY (the call may be made again), MERON_E_DEVICE,
+ * MERON_E_MISMATCH, MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
 MERON_API MERON_NODISCARD meron_status meron_gradient_clip(double *out, const meron_unit *units,
                                                            size_t count, double max_norm,

@@ -140,3 +140,24 @@ def test_a_step_waits_for_lent_gradients() -> None:
 def test_the_plan_of_a_context_can_be_asked() -> None:
     with meron.open(transport="self", plan="zero2") as ctx:
         assert meron.Plan.parse(ctx.plan_json()) == meron.Plan.preset("zero2")
+
+
+def test_gradients_on_a_device_have_the_bits_of_a_step() -> None:
+    tiers = {name: {"tier": "device"} for name in ("param", "gradient", "optimizer")}
+    plan = meron.Plan.parse({"preset": "zero3", **tiers})
+    with meron.open(transport="self", device="emulated", plan=plan) as ctx:
+        (own, w), (engine, v) = unit_of(ctx, "own"), unit_of(ctx, "engine")
+        optimizer = ctx.sgd([engine], lr=0.5, max_norm=2.0)
+        for unit, param in ((own, w), (engine, v)):
+            reduced_with(unit, param, gradient(0))
+        assert ctx.clip_gradients([own], 2.0) > 2.0
+        clipped = own.reduced(w).copy()
+        optimizer.step()
+        with engine.gather(mode="copy") as full:
+            np.testing.assert_array_equal(full[v].reshape(-1), -(clipped * np.float32(0.5)))
+        own.discard()
+        values = gradient(0)
+        values[1, 1] = np.inf
+        reduced_with(own, w, values)
+        with pytest.raises(meron.NonFiniteError, match="unit 'own'"):
+            ctx.clip_gradients([own], 2.0)

@@ -25,7 +25,8 @@ OPTIONS = [name for name in STRUCTS if f"{name}_init" in FUNCTIONS]
 # Not called by name: _native.initial makes their names from the struct's.
 BY_PATTERN = {f"{name}_init" for name in OPTIONS}
 # Python gives the defaults of each rule, and starts from a group that exists.
-NOT_USED = {"meron_optimizer_group_init"}
+# A unit keeps its name and params.
+NOT_USED = {"meron_optimizer_group_init", "meron_unit_name", "meron_unit_param"}
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS - NOT_USED))
@@ -77,7 +78,7 @@ def test_initial_values_are_those_of_the_macro(name: str) -> None:
 @pytest.mark.parametrize(
     ("enum", "table"),
     [
-        ("meron_dtype", dtypes.NAMES),
+        ("meron_dtype", dtypes.NAMES | {code: name for name, code in dtypes.NUMBERS.items()}),
         ("meron_reduce_op", {value: name for name, value in group.OPERATIONS.items()}),
         ("meron_unit_state", unit.STATES),
         ("meron_codec", unit.CODECS),

@@ -4,6 +4,7 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import org.meron.DlpackTensor;
 import org.meron.Dtype;
 import org.meron.Future;
 import org.meron.Gather;

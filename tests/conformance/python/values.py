@@ -16,7 +16,7 @@ from table import Malformed, Statement
 Array = npt.NDArray[Any]
 
 
-NUMBERS = {"f64": np.float64, "i64": np.int64}  # of an all-reduce alone
+NUMBERS: dict[str, Any] = {"f64": np.float64, "i64": np.int64}  # of an all-reduce alone
 
 
 class CheckFailed(Exception):

@@ -4066,12 +4066,12 @@ extern "C" {
     /// **Threads**: any.
     ///
     /// **Errors**: MERON_E_NONFINITE on all ranks (a gradient is NaN or infinite: the message has
-    /// param, element and rank; no gradient is changed, so meron_reduce_discard them),
-    /// MERON_E_ARGUMENT (no unit, no unit that trains, a negative or infinite max_norm),
-    /// MERON_E_DUPLICATE (a unit twice), MERON_E_STATE (names the unit that is not reduced, or is
-    /// in use by a step), MERON_E_CANCELLED (should_stop: the gradients are scaled once all peers
-    /// have called it), MERON_E_NO_MEMORY (the call may be made again), MERON_E_DEVICE,
-    /// MERON_E_MISMATCH, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+    /// param, element and rank, of a gradient on a device unit and rank; no gradient is changed,
+    /// so meron_reduce_discard them), MERON_E_ARGUMENT (no unit, no unit that trains, a negative
+    /// or infinite max_norm), MERON_E_DUPLICATE (a unit twice), MERON_E_STATE (names the unit
+    /// that is not reduced, or is in use by a step), MERON_E_CANCELLED (should_stop: the
+    /// gradients are scaled once all peers have called it), MERON_E_NO_MEMORY (the call may be
+    /// made again), MERON_E_DEVICE, MERON_E_MISMATCH, MERON_E_HANDLE, MERON_E_STALE, -3xx.
     #[must_use]
     pub fn meron_gradient_clip(
         out: *mut f64,
