@@ -19,15 +19,16 @@ constexpr std::string_view kLooks[] = {
     "schedule_get_info", "schedule_view", "system_info", "unit_get_info", "unit_name", "unit_param",
     "update_poll", "update_view",
     // A plan is data of its own.
-    "plan_json", "plan_model_from_safetensors", "plan_parse", "plan_predict", "plan_preset",
-    "plan_rank_cluster", "plan_table"};
+    "plan_json", "plan_parse", "plan_predict", "plan_preset", "plan_table"};
 
 // Releases only queue what has to wait. An abort ends waits.
 constexpr std::string_view kReleases[] = {
-    "checkpoint_release", "future_release",    "gather_release",    "gather_release_on_stream",
-    "group_abort",        "group_release",     "io_buffer_release", "io_close",
-    "io_request_release", "optimizer_release", "param_release",     "plan_release",
-    "schedule_release",   "unit_release",      "update_release"};
+    "checkpoint_cancel_save", "checkpoint_release",       "future_release",
+    "gather_release",         "gather_release_on_stream", "group_abort",
+    "group_release",          "io_buffer_release",        "io_close",
+    "io_request_release",     "optimizer_release",        "param_release",
+    "plan_release",           "schedule_release",         "unit_release",
+    "update_release"};
 
 // An allocator or a transport may be called by a thread that a close waits for.
 constexpr std::string_view kClose = "context_close";

@@ -36,6 +36,29 @@ Result<std::vector<std::shared_ptr<Optimizer>>> optimizers_of(const Context& con
   return out;
 }
 
+Result<std::vector<std::shared_ptr<Unit>>> units_of(const Context& context, const meron_unit* units,
+                                                    uint64_t count) {
+  std::vector<std::shared_ptr<Unit>> out;
+  if (count == 0) return out;
+  MERON_TRY(need(units, "options.units"));
+  for (uint64_t i = 0; i < count; ++i) {
+    MERON_ASSIGN(const auto holder, get<UnitHolder>(units[i]));
+    if (holder->context.get() != &context) {
+      return Error(MERON_E_HANDLE, "a unit belongs to another context",
+                   "give those of this context")
+          .on("options.units");
+    }
+    if (std::find(out.begin(), out.end(), holder->value) != out.end()) {
+      return Error(MERON_E_DUPLICATE,
+                   "unit '" + std::string(holder->value->name()) + "' is given twice",
+                   "give each once")
+          .on("options.units");
+    }
+    out.push_back(holder->value);
+  }
+  return out;
+}
+
 Status check_flag(const char* name, uint32_t value) {
   return value <= 1 ? Status(Ok{}) : Status(unknown_enum(name, value));
 }
@@ -85,8 +108,10 @@ meron_status meron_checkpoint_save_begin(meron_future* out, meron_context contex
     MERON_TRY(check_flag("options.per_node", given.per_node));
     if (given.reserved_0 != 0) return unknown_enum("options.reserved_0", given.reserved_0);
     MERON_ASSIGN(const auto holder, get<ContextHolder>(context, rank));
-    MERON_ASSIGN(const auto optimizers,
+    SavedObjects what;
+    MERON_ASSIGN(what.optimizers,
                  optimizers_of(*holder->context, given.optimizers, given.optimizer_count));
+    MERON_ASSIGN(what.units, units_of(*holder->context, given.units, given.unit_count));
     SaveOptions saving;
     saving.tensors = read_tensors(given.tensors, given.tensor_count, rank);
     saving.target.root = folder;
@@ -100,7 +125,7 @@ meron_status meron_checkpoint_save_begin(meron_future* out, meron_context contex
     if (given.extra != nullptr) saving.extra = given.extra;
     if (given.mapping != nullptr) saving.mapping = given.mapping;
     MERON_ASSIGN(auto handle, NewHandle<FutureHolder>::make(holder->context));
-    MERON_ASSIGN(auto save, holder->context->begin_save(optimizers, std::move(saving)));
+    MERON_ASSIGN(auto save, holder->context->begin_save(what, std::move(saving)));
     handle.issue(out, std::move(save));
     return Ok{};
   });
@@ -126,8 +151,10 @@ meron_status meron_checkpoint_load(meron_checkpoint* out, meron_context context,
           .on("options.per_node");
     }
     MERON_ASSIGN(const auto holder, get<ContextHolder>(context, rank));
-    MERON_ASSIGN(const auto optimizers,
+    SavedObjects what;
+    MERON_ASSIGN(what.optimizers,
                  optimizers_of(*holder->context, given.optimizers, given.optimizer_count));
+    MERON_ASSIGN(what.units, units_of(*holder->context, given.units, given.unit_count));
     const LoadOptions loading{.root = folder,
                               .name = name == nullptr ? std::string() : std::string(name),
                               .strict = given.lenient == 0,
@@ -136,7 +163,7 @@ meron_status meron_checkpoint_load(meron_checkpoint* out, meron_context context,
                               .per_node = given.per_node == 1,
                               .mapping = given.mapping == nullptr ? "" : given.mapping,
                               .claimed = given.claimed == nullptr ? "" : given.claimed};
-    MERON_ASSIGN(LoadReport report, holder->context->load_checkpoint(optimizers, loading));
+    MERON_ASSIGN(LoadReport report, holder->context->load_checkpoint(what, loading));
     return put<CheckpointHolder>(out, nullptr,
                                  std::make_shared<OpenedCheckpoint>(std::move(report)));
   });

@@ -54,6 +54,23 @@ meron_status meron_checkpoint_open(meron_checkpoint* out, const char* folder, co
   });
 }
 
+meron_status meron_checkpoint_list(char** out, const char* folder, meron_error** err) {
+  return guard("checkpoint_list", err, [&]() -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_TRY(need(folder, "folder"));
+    MERON_ASSIGN(const std::string list, list_checkpoints(folder));
+    return hand_out(out, list);
+  });
+}
+
+meron_status meron_checkpoint_remove(const char* folder, const char* name, meron_error** err) {
+  return guard("checkpoint_remove", err, [&]() -> Status {
+    MERON_TRY(need(folder, "folder"));
+    MERON_TRY(need(name, "name"));
+    return checkpoint::remove_checkpoint(folder, name);
+  });
+}
+
 meron_status meron_checkpoint_read(void* data, uint64_t bytes, meron_checkpoint checkpoint,
                                    const char* kind, const char* name, uint64_t begin,
                                    uint64_t count, meron_error** err) {
@@ -72,6 +89,13 @@ meron_status meron_checkpoint_wait_copied(meron_context context, int64_t timeout
     MERON_TRY(check_timeout(timeout_ns));
     MERON_ASSIGN(const auto holder, get<ContextHolder>(context, rank));
     return progress_status(holder->context->wait_copied(timeout_ns));
+  });
+}
+
+meron_status meron_checkpoint_cancel_save(meron_context context, meron_error** err) {
+  return guard("checkpoint_cancel_save", err, [&](int& rank) -> Status {
+    MERON_ASSIGN(const auto holder, get<ContextHolder>(context, rank));
+    return holder->context->cancel_save();
   });
 }
 

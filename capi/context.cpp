@@ -194,7 +194,17 @@ meron_status meron_context_plan_json(char** out, meron_context context, meron_er
 meron_status meron_context_progress(meron_context context, meron_error** err) {
   return guard("context_progress", err, [&](int& rank) -> Status {
     MERON_ASSIGN(const auto holder, get<ContextHolder>(context, rank));
+    holder->context->clear_event();
     return holder->context->progress();
+  });
+}
+
+meron_status meron_context_event_fd(int32_t* out, meron_context context, meron_error** err) {
+  return guard("context_event_fd", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_ASSIGN(const auto holder, get<ContextHolder>(context, rank));
+    MERON_ASSIGN(*out, holder->context->event_descriptor());
+    return Ok{};
   });
 }
 
@@ -219,7 +229,7 @@ meron_status meron_context_stats(meron_stats* out, meron_context context, meron_
     stats.peak_bytes = arena.total_peak();
     stats.arena_pages_bytes = arena.file().allocated_bytes();
     stats.inter_node_gather_bytes = own.counters.inter_node_gather.load();
-    stats.inter_node_reduce_bytes = own.counters.inter_node_reduced.load();
+    stats.inter_node_reduce_bytes = own.counters.inter_node_reduce.load();
     stats.nvme_read_bytes = own.counters.nvme.read.load();
     stats.nvme_written_bytes = own.counters.nvme.written.load();
     stats.nvme_bytes = own.counters.nvme.held.load();
@@ -252,8 +262,8 @@ meron_status meron_context_predict(meron_prediction* out, meron_context context,
     result.gather_copied_bytes = own.links.gather_copied;
     result.reduce_bytes = own.links.reduce;
     result.secondary_partition_bytes = own.memory.secondary_partition;
-    result.inter_node_gather_bytes = own.links.remote_gather;
-    result.inter_node_reduce_bytes = own.links.remote_reduce;
+    result.inter_node_gather_bytes = own.links.inter_node_gather;
+    result.inter_node_reduce_bytes = own.links.inter_node_reduce;
     result.nvme_read_bytes = own.nvme.read;
     result.nvme_written_bytes = own.nvme.written;
     result.nvme_bytes = own.nvme.total();

@@ -14,8 +14,8 @@ Result<DLManagedTensorVersioned*> export_dlpack(const std::shared_ptr<Context>& 
                                                 const std::shared_ptr<GatherOperation>& gather,
                                                 const std::shared_ptr<Param>& param);
 
-// This rank's shard of a reduced gradient, writable, of the host. It counts as a loan of the gradient until
-// its deleter is called. The caller holds the turn and the lock.
+// This rank's shard of a reduced gradient, writable, of the host. It counts as a loan of the
+// gradient until its deleter is called. The caller holds the turn and the lock.
 Result<DLManagedTensorVersioned*> export_reduced(const std::shared_ptr<Context>& context,
                                                  const std::shared_ptr<Param>& param,
                                                  const Context::ReducedGradient& reduced);

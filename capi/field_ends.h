@@ -100,7 +100,7 @@ struct FieldEnds<meron_checkpoint_tensor> {
 template <>
 struct FieldEnds<meron_checkpoint_save_options> {
   static constexpr std::array<uint32_t, 1> kEnds = {
-      MERON_FIELD_END(meron_checkpoint_save_options, reserved_0)};
+      MERON_FIELD_END(meron_checkpoint_save_options, unit_count)};
 };
 
 template <>
@@ -118,7 +118,7 @@ struct FieldEnds<meron_checkpoint_write_options> {
 template <>
 struct FieldEnds<meron_checkpoint_load_options> {
   static constexpr std::array<uint32_t, 1> kEnds = {
-      MERON_FIELD_END(meron_checkpoint_load_options, reserved_0)};
+      MERON_FIELD_END(meron_checkpoint_load_options, unit_count)};
 };
 
 template <>

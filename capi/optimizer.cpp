@@ -122,14 +122,6 @@ Result<OptimizerState> translate_state(meron_optimizer_state state) {
 
 extern "C" {
 
-meron_status meron_optimizer_options_init(meron_optimizer_options* options, size_t struct_size,
-                                          meron_error** err) {
-  return guard("optimizer_options_init", err, [&]() -> Status {
-    const meron_optimizer_options initial = MERON_OPTIMIZER_OPTIONS_INIT;
-    return init_options(options, struct_size, initial);
-  });
-}
-
 meron_status meron_optimizer_rule_init(meron_optimizer_options* options, size_t struct_size,
                                        meron_optimizer_kind kind, meron_error** err) {
   return guard("optimizer_rule_init", err, [&]() -> Status {

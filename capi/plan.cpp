@@ -68,38 +68,6 @@ meron_status meron_plan_predict(char** out, meron_plan plan, const char* model, 
   });
 }
 
-meron_status meron_plan_rank_cluster(char** out, const char* model, size_t model_bytes,
-                                     const char* cluster, size_t cluster_bytes,
-                                     const meron_workload* workload, uint32_t tokens,
-                                     double compute_seconds, uint32_t table, meron_error** err) {
-  return guard("plan_rank_cluster", err, [&]() -> Status {
-    MERON_TRY(need(out, "out"));
-    MERON_TRY(need(model, "model"));
-    MERON_TRY(need(cluster, "cluster"));
-    const meron_workload defaults = MERON_WORKLOAD_INIT;
-    MERON_ASSIGN(const meron_workload given, read_options(workload, defaults, "workload"));
-    MERON_ASSIGN(const ModelDesc desc, parse_model(std::string_view(model, model_bytes)));
-    MERON_ASSIGN(const Cluster machines, parse_cluster(std::string_view(cluster, cluster_bytes)));
-    MERON_ASSIGN(const Ranking ranking,
-                 rank_strategies(desc, machines,
-                                 {given.micro_batches, given.gathers_per_micro_batch, tokens,
-                                  compute_seconds}));
-    return hand_out(out, table != 0 ? to_table(ranking) : to_json(ranking));
-  });
-}
-
-meron_status meron_plan_model_from_safetensors(char** out, const void* header, size_t bytes,
-                                               uint64_t file_bytes, meron_error** err) {
-  return guard("plan_model_from_safetensors", err, [&]() -> Status {
-    MERON_TRY(need(out, "out"));
-    MERON_TRY(need(header, "header"));
-    MERON_ASSIGN(const ModelDesc model,
-                 model_from_safetensors(std::string_view(static_cast<const char*>(header), bytes),
-                                        file_bytes));
-    return hand_out(out, to_json(model, 2));
-  });
-}
-
 meron_status meron_plan_release(meron_plan plan, meron_error** err) {
   return guard("plan_release", err, [&]() -> Status {
     MERON_TRY(take<PlanHolder>(plan));

@@ -143,10 +143,11 @@ function(meron_set_test_properties_ name labels default_labels timeout default_t
   endif()
   # First what takes longest, so that nothing else is waited for in the end.
   set(cost 0)
-  if("slow" IN_LIST labels)
-    set(cost 100)
-  elseif(name IN_LIST MERON_NOT_QUICK)
+  if(name IN_LIST MERON_NOT_QUICK AND NOT "slow" IN_LIST labels)
     list(APPEND labels slow)
+  endif()
+  if("slow" IN_LIST labels OR name IN_LIST MERON_LONG)
+    set(cost 100)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${timeout} COST ${cost}
                                           RUN_SERIAL ${serial} SKIP_RETURN_CODE 77)

@@ -24,14 +24,14 @@
   X(meron_future_wait) \
   X(meron_future_poll) \
   X(meron_future_release) \
+  X(meron_future_finish) \
+  X(meron_future_wait_any) \
   X(meron_plan_preset) \
   X(meron_plan_parse) \
   X(meron_plan_json) \
   X(meron_plan_table) \
   X(meron_workload_init) \
   X(meron_plan_predict) \
-  X(meron_plan_rank_cluster) \
-  X(meron_plan_model_from_safetensors) \
   X(meron_plan_release) \
   X(meron_transport_init) \
   X(meron_allocator_init) \
@@ -43,6 +43,7 @@
   X(meron_context_transport) \
   X(meron_context_plan_json) \
   X(meron_context_progress) \
+  X(meron_context_event_fd) \
   X(meron_context_stats) \
   X(meron_context_predict) \
   X(meron_context_flight_record) \
@@ -71,7 +72,6 @@
   X(meron_update_view) \
   X(meron_update_write) \
   X(meron_update_publish) \
-  X(meron_optimizer_options_init) \
   X(meron_optimizer_rule_init) \
   X(meron_optimizer_create) \
   X(meron_optimizer_set_learning_rate) \
@@ -96,12 +96,15 @@
   X(meron_checkpoint_save_options_init) \
   X(meron_checkpoint_save_begin) \
   X(meron_checkpoint_wait_copied) \
+  X(meron_checkpoint_cancel_save) \
   X(meron_checkpoint_get_progress) \
   X(meron_checkpoint_write_options_init) \
   X(meron_checkpoint_write) \
   X(meron_checkpoint_load_options_init) \
   X(meron_checkpoint_load) \
   X(meron_checkpoint_open) \
+  X(meron_checkpoint_list) \
+  X(meron_checkpoint_remove) \
   X(meron_checkpoint_get_info) \
   X(meron_checkpoint_text) \
   X(meron_checkpoint_read) \
@@ -488,6 +491,7 @@ struct meron_checkpoint_save_options {
   const char *mapping; /**< NULL, or a JSON object: "PARAM": "NAME" in the files, for states too; "" leaves the param out */
   uint32_t per_node; /**< 1: each node has its own folder, such as one on a local disk. Ranks of a node pass the same */
   uint32_t reserved_0; /**< must be 0 */
+  uint64_t unit_count;
 };
 
 /** Progress of a save. */
@@ -520,6 +524,7 @@ struct meron_checkpoint_load_options {
   const char *claimed; /**< NULL, or names of values that the caller reads itself, a line each */
   uint32_t per_node; /**< 1: each node has its own folder: one rank per node reads the node's files, and sends each rank its shards */
   uint32_t reserved_0; /**< must be 0 */
+  uint64_t unit_count;
 };
 
 /** Information about a checkpoint. */
@@ -696,11 +701,11 @@ class meron_source_list {
 
 %newobject meron_swig::meron_system_info;
 %feature("nothread", "0") meron_swig::meron_future_wait;
+%feature("nothread", "0") meron_swig::meron_future_finish;
+%feature("nothread", "0") meron_swig::meron_future_wait_any;
 %newobject meron_swig::meron_plan_json;
 %newobject meron_swig::meron_plan_table;
 %newobject meron_swig::meron_plan_predict;
-%newobject meron_swig::meron_plan_rank_cluster;
-%newobject meron_swig::meron_plan_model_from_safetensors;
 %feature("nothread", "0") meron_swig::meron_context_open;
 %feature("nothread", "0") meron_swig::meron_context_close;
 %newobject meron_swig::meron_context_plan_json;
@@ -728,6 +733,9 @@ class meron_source_list {
 %feature("nothread", "0") meron_swig::meron_checkpoint_write;
 %feature("nothread", "0") meron_swig::meron_checkpoint_load;
 %feature("nothread", "0") meron_swig::meron_checkpoint_open;
+%newobject meron_swig::meron_checkpoint_list;
+%feature("nothread", "0") meron_swig::meron_checkpoint_list;
+%feature("nothread", "0") meron_swig::meron_checkpoint_remove;
 %feature("nothread", "0") meron_swig::meron_checkpoint_read;
 %feature("nothread", "0") meron_swig::meron_checkpoint_export;
 %feature("nothread", "0") meron_swig::meron_gather_begin;
@@ -842,6 +850,37 @@ inline int32_t meron_future_release(int64_t future) {
 }
 
 /**
+ * Waits for a future, then releases it: meron_future_wait and meron_future_release in one. Whatever
+ * the wait returns, also an error, the future is released, with one exception: if timeout_ns passed
+ * first, it returns MERON_IN_PROGRESS and the future stays. An operation whose wait should_stop
+ * ended (MERON_E_CANCELLED) continues without its future, and may use its memory until the close.
+ * Ownership: takes the future, unless it returns MERON_IN_PROGRESS. Blocks: as meron_future_wait.
+ * Threads: any. Errors: as meron_future_wait, MERON_E_HANDLE also for an update, which
+ * meron_update_publish ends; after MERON_E_ARGUMENT and MERON_E_HANDLE the future stays.
+ */
+inline int32_t meron_future_finish(int64_t future, int64_t timeout_ns) {
+  error_slot error;
+  return error.check(api().meron_future_finish(::meron_future{static_cast<uint64_t>(future)}, static_cast<int64_t>(timeout_ns), error));
+}
+
+/**
+ * Waits until one of several futures has ended, well or with an error, and says which: the first
+ * such one of the array. It returns no error of an operation: meron_future_finish, wait or poll of
+ * that future returns it, and then does not wait. Local: other ranks may wait for other futures.
+ * finished. Returns MERON_IN_PROGRESS if timeout_ns passed first. Ownership: all futures stay the
+ * caller's. Blocks: as meron_future_wait. Threads: any. Errors: MERON_E_ARGUMENT (NULL, another
+ * negative timeout), MERON_E_HANDLE (all futures are null, one belongs to another context, or one
+ * is a transfer of io.h, which belongs to none), MERON_E_STALE, MERON_E_CANCELLED (should_stop),
+ * MERON_E_CLOSED, MERON_E_FORKED.
+ */
+inline int64_t meron_future_wait_any(int64_array futures, int64_t timeout_ns) {
+  size_t out = 0;
+  error_slot error;
+  error.check(api().meron_future_wait_any(&out, reinterpret_cast<const ::meron_future *>(futures.items), futures.count, static_cast<int64_t>(timeout_ns), error));
+  return static_cast<int64_t>(out);
+}
+
+/**
  * Creates one of the named plans: "zero0" (everything replicated, as in DDP), "zero1" (optimizer
  * states sharded), "zero2" (gradients too), "zero3" (parameters too); for several nodes "mics(4)"
  * (zero3 within groups of 4 ranks, gradients synchronized between the groups at the accumulation
@@ -918,40 +957,6 @@ inline char *meron_plan_predict(int64_t plan, const char *model, int32_t ranks, 
   char *out = nullptr;
   error_slot error;
   error.check(api().meron_plan_predict(&out, ::meron_plan{static_cast<uint64_t>(plan)}, model, length_of(model), &workload, unsigned_of<uint32_t>(table, "table"), error));
-  return out;
-}
-
-/**
- * Estimates the cost per step of every known strategy on a cluster, and ranks the strategies: bytes
- * and time on the links between nodes and inside a node, time of a step with perfect overlap and
- * with none, memory per device and if it fits, and the reasons for the first rank in sentences.
- * Times are computed from predicted bytes, as docs/plan.md describes; nothing is measured.
- * Ownership: the caller frees *out with meron_string_free. Blocks: never. Threads: any. Errors:
- * MERON_E_PARSE (line and key), MERON_E_ARGUMENT.
- */
-inline char *meron_plan_rank_cluster(const char *model, const char *cluster, int32_t ranks, int32_t micro_batches, int32_t gathers_per_micro_batch, int32_t ranks_per_node, int32_t optimizer_states, int32_t tokens, double compute_seconds, int32_t table) {
-  ::meron_workload workload = initial(api().meron_workload_init);
-  workload.ranks = unsigned_of<uint32_t>(ranks, "ranks", workload.ranks);
-  workload.micro_batches = unsigned_of<uint32_t>(micro_batches, "micro_batches", workload.micro_batches);
-  workload.gathers_per_micro_batch = unsigned_of<uint32_t>(gathers_per_micro_batch, "gathers_per_micro_batch", workload.gathers_per_micro_batch);
-  workload.ranks_per_node = unsigned_of<uint32_t>(ranks_per_node, "ranks_per_node", workload.ranks_per_node);
-  workload.optimizer_states = unsigned_of<uint32_t>(optimizer_states, "optimizer_states", workload.optimizer_states);
-  char *out = nullptr;
-  error_slot error;
-  error.check(api().meron_plan_rank_cluster(&out, model, length_of(model), cluster, length_of(cluster), &workload, unsigned_of<uint32_t>(tokens, "tokens"), compute_seconds, unsigned_of<uint32_t>(table, "table"), error));
-  return out;
-}
-
-/**
- * Turns the header of a safetensors file into the model JSON that meron_plan_predict reads; tensors
- * are grouped into units by layer. Ownership: the caller frees *out with meron_string_free. Blocks:
- * never. Threads: any. Errors: MERON_E_PARSE, MERON_E_ARGUMENT, MERON_E_UNSUPPORTED (a dtype that
- * Meron does not have).
- */
-inline char *meron_plan_model_from_safetensors(readable_memory header, int64_t file_bytes) {
-  char *out = nullptr;
-  error_slot error;
-  error.check(api().meron_plan_model_from_safetensors(&out, header.data, header.bytes, unsigned_of<uint64_t>(file_bytes, "file_bytes"), error));
   return out;
 }
 
@@ -1083,12 +1088,34 @@ inline char *meron_context_plan_json(int64_t context) {
 
 /**
  * Advances every operation of this context that can advance, without waiting. Waits do the same; a
- * trainer that computes for long between begin and wait may call it in between. Blocks: never on
- * peers; computes. Threads: any. Errors: as meron_future_wait.
+ * trainer that computes for long between begin and wait may call it in between. Clears the
+ * descriptor of meron_context_event_fd first. Blocks: never on peers; computes. Threads: any.
+ * Errors: as meron_future_wait.
  */
 inline int32_t meron_context_progress(int64_t context) {
   error_slot error;
   return error.check(api().meron_context_progress(::meron_context{static_cast<uint64_t>(context)}, error));
+}
+
+/**
+ * A descriptor for event loops (epoll, poll, asyncio, tokio): it becomes readable when a future of
+ * the context may have advanced. A thread of the engine writes to it when a peer has done
+ * something, and at least 50 times a second while an operation is pending; it advances no
+ * operation. In the loop, call meron_context_progress, which clears the descriptor, or read its 8
+ * bytes; then poll the futures. Clear it before the polls: what comes later makes it readable
+ * again. Poll a future once after its begin, too: if it has ended by then, no sign follows. Futures
+ * of io.h are of no context and have none. Ownership: the context's: do not close it. The close of
+ * the context makes it readable and closes it: take it out of the loop before. A child after fork
+ * shares it with its parent: it must neither read nor watch it. Blocks: never. Threads: any; all
+ * watchers share one count, so one loop should watch it. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE,
+ * MERON_E_STALE, MERON_E_CLOSED, MERON_E_FORKED, MERON_E_NO_MEMORY (no thread), MERON_E_IO (no
+ * descriptor is left).
+ */
+inline int32_t meron_context_event_fd(int64_t context) {
+  int32_t out = 0;
+  error_slot error;
+  error.check(api().meron_context_event_fd(&out, ::meron_context{static_cast<uint64_t>(context)}, error));
+  return static_cast<int32_t>(out);
 }
 
 /**
@@ -1435,14 +1462,6 @@ inline int32_t meron_update_publish(int64_t update) {
 }
 
 /**
- * Fills the first `struct_size` bytes of *options with the initial value, which is AdamW's (for
- * languages without macros). Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
- */
-inline ::meron_optimizer_options meron_optimizer_options_init() {
-  return initial(api().meron_optimizer_options_init);
-}
-
-/**
  * Fills the first `struct_size` bytes of *options with the defaults of a rule, as its INIT macro
  * does (for languages without macros). Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
  */
@@ -1462,7 +1481,7 @@ inline ::meron_optimizer_options meron_optimizer_rule_init(int32_t kind) {
  * MERON_E_STALE, -3xx.
  */
 inline int64_t meron_optimizer_create(int64_array units, int32_t kind, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay, double max_norm, double dampening, int32_t nesterov, int32_t defaults_of, double lr_decay) {
-  ::meron_optimizer_options options = initial(api().meron_optimizer_options_init);
+  ::meron_optimizer_options options = MERON_OPTIMIZER_OPTIONS_INIT;
   options.kind = static_cast<meron_optimizer_kind>(kind);
   options.learning_rate = learning_rate;
   options.beta1 = beta1;
@@ -1735,32 +1754,33 @@ inline ::meron_checkpoint_save_options meron_checkpoint_save_options_init() {
 }
 
 /**
- * Begins to save the states of all units, as they are now, as `name` in `folder`. Collective over
- * the world. A thread of the engine copies them into bounded memory and writes: gathers, forward
- * and backward continue meanwhile. A step or an update of a unit waits until the unit is copied,
- * and so does a reduction with a codec that keeps feedback; writes of states, offloads, reloads,
- * new optimizers and the destruction of units wait until all units are. Views of states must not be
- * written before that. The counts of steps and the numbers of optimizer groups are those of the
- * call. After a failure on any rank (a full disk) the future returns the error on all ranks, and
- * the error names that rank. If some rank has not waited for the future, the next save returns the
- * error again, and begins nothing. Existing checkpoints stay, and training can continue. One save
- * at a time: the next save, and a load, wait for the previous one. Closing the context waits for it
- * too. A cancelled wait for the future does not affect the save. A rank that makes no progress for
- * twice the context's timeout breaks the group (MERON_E_TIMEOUT); a slow rank does not, nor do
- * steps that wait for it. With `per_node` a node's folder has the files of its ranks, and the
- * manifest of all (docs/checkpoint-format.md): the checkpoint exists after every node has renamed
- * its folder; a name that only some nodes have, because a host died meanwhile, is free. Ownership:
- * texts and arrays are copied; the memory at a tensor's `data` must not change until
- * meron_checkpoint_wait_copied; the caller releases *out. Blocks: as meron_barrier_begin; also
- * until the previous save has ended, without a deadline. Threads: any. Errors: MERON_E_ARGUMENT,
- * MERON_E_STATE (a step is pending, a unit is updated, a gradient waits for a step, states are
- * offloaded), MERON_E_UNSUPPORTED (a unit of some ranks only), MERON_E_HANDLE, MERON_E_STALE, -3xx.
- * From the future: MERON_E_ARGUMENT (an invalid name, `extra` is no JSON object, tensors do not fit
- * each other), MERON_E_DUPLICATE (the name is taken), MERON_E_STATE (another process saves that
- * name), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_TIMEOUT,
- * MERON_E_CLOSED, -3xx.
+ * Begins to save the states of all units, or of those in the options, as they are now, as `name` in
+ * `folder`. Collective over the world. A thread of the engine copies them into bounded memory and
+ * writes: gathers, forward and backward continue meanwhile. A step or an update of a unit waits
+ * until the unit is copied, and so does a reduction with a codec that keeps feedback; writes of
+ * states, offloads, reloads, new optimizers and the destruction of units wait until all units are.
+ * Views of states must not be written before that. The counts of steps and the numbers of optimizer
+ * groups are those of the call. After a failure on any rank (a full disk) the future returns the
+ * error on all ranks, and the error names that rank. If some rank has not waited for the future,
+ * the next save returns the error again, and begins nothing. Existing checkpoints stay, and
+ * training can continue. One save at a time: the next save, and a load, wait for the previous one.
+ * Closing the context waits for it too. A cancelled wait for the future does not affect the save. A
+ * rank that makes no progress for twice the context's timeout breaks the group (MERON_E_TIMEOUT); a
+ * slow rank does not, nor do steps that wait for it. With `per_node` a node's folder has the files
+ * of its ranks, and the manifest of all (docs/checkpoint-format.md): the checkpoint exists after
+ * every node has renamed its folder; a name that only some nodes have, because a host died
+ * meanwhile, is free. meron_checkpoint_cancel_save cancels it. Ownership: texts and arrays are
+ * copied; the memory at a tensor's `data` must not change until meron_checkpoint_wait_copied; the
+ * caller releases *out. Blocks: as meron_barrier_begin; also until the previous save has ended,
+ * without a deadline. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is pending, a
+ * unit is updated, a gradient waits for a step, states are offloaded), MERON_E_UNSUPPORTED (a unit
+ * of some ranks only), MERON_E_HANDLE, MERON_E_STALE, -3xx. From the future: MERON_E_ARGUMENT (an
+ * invalid name, `extra` is no JSON object, tensors do not fit each other), MERON_E_DUPLICATE (the
+ * name is taken), MERON_E_STATE (another process saves that name), MERON_E_NO_SPACE, MERON_E_IO,
+ * MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_TIMEOUT, MERON_E_CANCELLED
+ * (meron_checkpoint_cancel_save), MERON_E_CLOSED, -3xx.
  */
-inline int64_t meron_checkpoint_save_begin(int64_t context, const char *folder, const char *name, int32_t values_only, int32_t skip_frozen, int32_t overwrite, int64_t step, int64_t keep, const char *extra, int64_array optimizers, const checkpoint_tensors *tensors, const char *mapping, int32_t per_node) {
+inline int64_t meron_checkpoint_save_begin(int64_t context, const char *folder, const char *name, int32_t values_only, int32_t skip_frozen, int32_t overwrite, int64_t step, int64_t keep, const char *extra, int64_array optimizers, const checkpoint_tensors *tensors, const char *mapping, int32_t per_node, int64_array units) {
   ::meron_checkpoint_save_options options = initial(api().meron_checkpoint_save_options_init);
   options.values_only = unsigned_of<uint32_t>(values_only, "values_only", options.values_only);
   options.skip_frozen = unsigned_of<uint32_t>(skip_frozen, "skip_frozen", options.skip_frozen);
@@ -1774,6 +1794,8 @@ inline int64_t meron_checkpoint_save_begin(int64_t context, const char *folder, 
   options.tensor_count = tensors ? tensors->size() : 0;
   options.mapping = mapping;
   options.per_node = unsigned_of<uint32_t>(per_node, "per_node", options.per_node);
+  options.units = reinterpret_cast<const ::meron_unit *>(units.items);
+  options.unit_count = units.count;
   ::meron_future out = {};
   error_slot error;
   error.check(api().meron_checkpoint_save_begin(&out, ::meron_context{static_cast<uint64_t>(context)}, folder, name, &options, error));
@@ -1789,6 +1811,21 @@ inline int64_t meron_checkpoint_save_begin(int64_t context, const char *folder, 
 inline int32_t meron_checkpoint_wait_copied(int64_t context, int64_t timeout_ns) {
   error_slot error;
   return error.check(api().meron_checkpoint_wait_copied(::meron_context{static_cast<uint64_t>(context)}, static_cast<int64_t>(timeout_ns), error));
+}
+
+/**
+ * Cancels the pending save. Any rank may do so, without the others: all of them stop writing, and
+ * the save's future ends on each with MERON_E_CANCELLED, whose peer is a rank that cancelled. If
+ * all ranks have written their files by then, the save succeeds instead, on all of them. A
+ * cancelled save leaves no files, also with `overwrite` and `keep`: earlier checkpoints stay as
+ * they were. If a process is killed meanwhile, a hidden directory may remain (.saving-...), which
+ * the next save removes. The next save does not report the cancelled one. It begins nothing and
+ * waits for nothing: wait for the future. Returns MERON_OK also if no save is pending. Blocks:
+ * never. Threads: any. Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_CLOSED, MERON_E_FORKED.
+ */
+inline int32_t meron_checkpoint_cancel_save(int64_t context) {
+  error_slot error;
+  return error.check(api().meron_checkpoint_cancel_save(::meron_context{static_cast<uint64_t>(context)}, error));
 }
 
 /**
@@ -1837,22 +1874,23 @@ inline ::meron_checkpoint_load_options meron_checkpoint_load_options_init() {
 }
 
 /**
- * Loads a checkpoint into all units: values, masters, states, counts of steps and hyperparameters
- * of the optimizers' groups. Collective over the world. Before anything changes, all ranks have
- * compared names, shapes and optimizers, and opened the files; such an error changes nothing. A
- * later error is an error on all ranks and breaks the group, because states are of two checkpoints.
- * When it ends on one rank, no rank reads the files any more. With `per_node` the newest checkpoint
- * is the newest that has all its files in the nodes' folders together; the numbers of nodes and
- * ranks may differ from those at the save, and a node may have the files of several. Ownership: the
- * caller releases *out. Blocks: on the drive and on all ranks; other threads of this rank that
- * begin an operation wait. A rank that makes no progress for twice the context's timeout ends the
- * load (MERON_E_TIMEOUT, which names it); raise the timeout for such slow drives. Threads: any.
- * Errors: MERON_E_NOT_FOUND, MERON_E_CORRUPT (names tensor, file and offset), MERON_E_VERSION (of a
- * newer version), MERON_E_ARGUMENT (it does not fit: the message lists missing, unexpected and
- * different shapes), MERON_E_STATE and MERON_E_UNSUPPORTED as meron_checkpoint_save_begin,
- * MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_AUTH (a link), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * Loads a checkpoint into all units, or those in the options: values, masters, states, counts of
+ * steps and hyperparameters of the optimizers' groups. Collective over the world. Before anything
+ * changes, all ranks have compared names, shapes and optimizers, and opened the files; such an
+ * error changes nothing. A later error is an error on all ranks and breaks the group, because
+ * states are of two checkpoints. When it ends on one rank, no rank reads the files any more. With
+ * `per_node` the newest checkpoint is the newest that has all its files in the nodes' folders
+ * together; the numbers of nodes and ranks may differ from those at the save, and a node may have
+ * the files of several. Ownership: the caller releases *out. Blocks: on the drive and on all ranks;
+ * other threads of this rank that begin an operation wait. A rank that makes no progress for twice
+ * the context's timeout ends the load (MERON_E_TIMEOUT, which names it); raise the timeout for such
+ * slow drives. Threads: any. Errors: MERON_E_NOT_FOUND, MERON_E_CORRUPT (names tensor, file and
+ * offset), MERON_E_VERSION (of a newer version), MERON_E_ARGUMENT (it does not fit: the message
+ * lists missing, unexpected and different shapes), MERON_E_STATE and MERON_E_UNSUPPORTED as
+ * meron_checkpoint_save_begin, MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_AUTH (a link),
+ * MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
-inline int64_t meron_checkpoint_load(int64_t context, const char *folder, const char *name, int32_t lenient, int32_t values_only, int32_t rank0_only, int64_array optimizers, const char *mapping, const char *claimed, int32_t per_node) {
+inline int64_t meron_checkpoint_load(int64_t context, const char *folder, const char *name, int32_t lenient, int32_t values_only, int32_t rank0_only, int64_array optimizers, const char *mapping, const char *claimed, int32_t per_node, int64_array units) {
   ::meron_checkpoint_load_options options = initial(api().meron_checkpoint_load_options_init);
   options.lenient = unsigned_of<uint32_t>(lenient, "lenient", options.lenient);
   options.values_only = unsigned_of<uint32_t>(values_only, "values_only", options.values_only);
@@ -1862,6 +1900,8 @@ inline int64_t meron_checkpoint_load(int64_t context, const char *folder, const 
   options.mapping = mapping;
   options.claimed = claimed;
   options.per_node = unsigned_of<uint32_t>(per_node, "per_node", options.per_node);
+  options.units = reinterpret_cast<const ::meron_unit *>(units.items);
+  options.unit_count = units.count;
   ::meron_checkpoint out = {};
   error_slot error;
   error.check(api().meron_checkpoint_load(&out, ::meron_context{static_cast<uint64_t>(context)}, folder, name, &options, error));
@@ -1879,6 +1919,36 @@ inline int64_t meron_checkpoint_open(const char *folder, const char *name) {
   error_slot error;
   error.check(api().meron_checkpoint_open(&out, folder, name, error));
   return static_cast<int64_t>(out.id);
+}
+
+/**
+ * Lists the complete checkpoints in a folder. Incomplete and damaged ones, links, and everything
+ * that is no checkpoint are left out. Ownership: the caller frees *out with meron_string_free.
+ * Blocks: on the drive. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_NOT_FOUND (no such folder),
+ * MERON_E_IO, MERON_E_NO_MEMORY.
+ */
+inline char *meron_checkpoint_list(const char *folder) {
+  char *out = nullptr;
+  error_slot error;
+  error.check(api().meron_checkpoint_list(&out, folder, error));
+  return out;
+}
+
+/**
+ * Removes a checkpoint, complete or not, with all that is in its directory. It loses its name
+ * first: if the process is killed or the host loses power, the checkpoint is there as before or
+ * gone, and the next save removes what remains. Any one process may call it, beside a job that
+ * saves to the folder; ranks need not agree. If each node has its own folder, remove it in each.
+ * Blocks: on the drive; at most half a minute while a save begins or ends in the folder. Threads:
+ * any. Errors: MERON_E_ARGUMENT (an invalid name; it is no checkpoint, and stays),
+ * MERON_E_NOT_FOUND, MERON_E_AUTH (a link), MERON_E_STATE (a save of that name is pending, or a
+ * process reads the checkpoint or has not released a meron_checkpoint of it; file systems without
+ * locks, such as some over a network, cannot tell), MERON_E_PARSE, MERON_E_CORRUPT and
+ * MERON_E_VERSION (its manifest cannot be read: remove it by hand), MERON_E_IO, MERON_E_TIMEOUT.
+ */
+inline int32_t meron_checkpoint_remove(const char *folder, const char *name) {
+  error_slot error;
+  return error.check(api().meron_checkpoint_remove(folder, name, error));
 }
 
 /**

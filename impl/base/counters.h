@@ -27,7 +27,7 @@ struct Counters {
   std::atomic<uint64_t> reduced{0};        // bytes of gradients read from peers
   // Of these, as on the wire, from ranks that share no memory with this one.
   std::atomic<uint64_t> inter_node_gather{0};
-  std::atomic<uint64_t> inter_node_reduced{0};
+  std::atomic<uint64_t> inter_node_reduce{0};
   std::atomic<uint64_t> collective{0};  // bytes read from peers by broadcast and all-reduce
   Nvme nvme;
   Device device;

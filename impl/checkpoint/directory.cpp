@@ -154,6 +154,7 @@ Entry entry_of(const std::string& name, const Checkpoint& checkpoint) {
   const Manifest& manifest = checkpoint.manifest;
   Entry entry{.name = name,
               .step = manifest.step,
+              .world = manifest.origin.world,
               .created = manifest.origin.created,
               .whole_state = manifest.complete,
               .id = manifest.id,

@@ -70,6 +70,7 @@ Result<std::vector<uint32_t>> nodes_there(const std::string& path, const Manifes
 struct Entry {
   std::string name;
   uint64_t step = 0;
+  uint32_t world = 0;                      // ranks that saved it
   std::string created = {};                // Manifest::created
   uint64_t bytes = 0;                      // of its files
   bool whole_state = true;                 // Manifest::complete

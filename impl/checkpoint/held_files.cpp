@@ -6,6 +6,7 @@
 
 #include "checkpoint/file_steps.h"
 #include "os/file.h"
+#include "os/file_lock.h"
 
 namespace meron::checkpoint {
 namespace {
@@ -16,7 +17,8 @@ std::atomic<size_t> held_in_process{0};
 
 Result<std::shared_ptr<HeldFiles>> HeldFiles::open(const std::string& directory) {
   MERON_ASSIGN(UniqueFd fd, open_directory(directory));
-  return std::shared_ptr<HeldFiles>(new HeldFiles(directory, std::move(fd)));
+  UniqueFd shared = share_directory(fd.get());
+  return std::shared_ptr<HeldFiles>(new HeldFiles(directory, std::move(fd), std::move(shared)));
 }
 
 HeldFiles::~HeldFiles() {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The directory of a checkpoint and files of it, held open. Another process may give the path to
-// another checkpoint, or remove this one. Held files stay readable. The error for any other file
-// says that the checkpoint was replaced, and not that it is damaged.
+// The directory of a checkpoint and files of it, held open. remove_checkpoint() refuses it
+// meanwhile. Another process may give the path to another checkpoint, or remove this one. Held
+// files stay readable. The error for any other file says that the checkpoint was replaced, and not
+// that it is damaged.
 #pragma once
 
 #include <cstddef>
@@ -42,12 +43,13 @@ class HeldFiles {
   Status hold(const std::string& name);
 
  private:
-  HeldFiles(std::string path, UniqueFd directory)
-      : path_(std::move(path)), directory_(std::move(directory)) {}
+  HeldFiles(std::string path, UniqueFd directory, UniqueFd shared)
+      : path_(std::move(path)), directory_(std::move(directory)), shared_(std::move(shared)) {}
   Result<BeneathFile> open_file(const std::string& name) const;
 
   const std::string path_;
   const UniqueFd directory_;
+  const UniqueFd shared_;  // the lock
   mutable std::mutex mutex_;
   std::map<std::string, BeneathFile> held_;  // guarded by mutex_
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string_view>
@@ -14,6 +15,7 @@
 #include "base/no_memory.h"
 #include "engine/agreement.h"
 #include "engine/context.h"
+#include "engine/event_thread.h"
 #include "engine/save_thread.h"
 #include "gradient/gradient.h"
 #include "plan/plan_json.h"
@@ -99,11 +101,35 @@ class EngineExchange final : public Exchange {
   const int64_t patience_ns_;
 };
 
-Result<std::vector<UnitState>> Context::saved_states(
-    Held& /*held*/, const std::vector<std::shared_ptr<Optimizer>>& optimizers) const {
+namespace {
+
+bool concerns(const SavedObjects& what, const std::shared_ptr<Unit>& unit) {
+  const auto& units = what.units;
+  return units.empty() || std::find(units.begin(), units.end(), unit) != units.end();
+}
+
+Error left_out_error(const Unit& unit) {
+  return Error(MERON_E_ARGUMENT,
+               fmt::format("an optimizer has unit '{}', which is not among the given units",
+                           unit.name()),
+               "add the unit, or leave the optimizer out")
+      .on(unit.name());
+}
+
+}  // namespace
+
+Result<std::vector<UnitState>> Context::saved_states(Held& /*held*/,
+                                                     const SavedObjects& what) const {
+  const auto& optimizers = what.optimizers;
   std::vector<UnitState> states;
-  for (const auto& optimizer : optimizers) MERON_TRY(optimizer->check_idle());
+  for (const auto& optimizer : optimizers) {
+    MERON_TRY(optimizer->check_idle());
+    for (const auto& unit : optimizer->units()) {
+      if (!concerns(what, unit)) return left_out_error(*unit);
+    }
+  }
   for (const auto& unit : units_) {
+    if (!concerns(what, unit)) continue;
     if (unit->destroying) return destroyed_error(*unit);
     if (&unit->channel() != groups_.front().channel.get()) {
       return Error(MERON_E_UNSUPPORTED,
@@ -254,11 +280,13 @@ Status Context::tell_failure(SaveOperation& save) {
   return *save.error();
 }
 
-Result<std::shared_ptr<Operation>> Context::begin_save(
-    const std::vector<std::shared_ptr<Optimizer>>& optimizers, SaveOptions options) {
+Result<std::shared_ptr<Operation>> Context::begin_save(const SavedObjects& what,
+                                                       SaveOptions options) {
+  const auto& optimizers = what.optimizers;
   const auto names = SavedNames::parse(options.mapping);
   MERON_ASSIGN([[maybe_unused]] const Turn turn, turn_between_saves());
   std::vector<UnitState> states;
+  std::vector<std::shared_ptr<Unit>> units;
   std::shared_ptr<SaveOperation> before;
   {
     auto held = lock();
@@ -266,7 +294,10 @@ Result<std::shared_ptr<Operation>> Context::begin_save(
     MERON_TRY(world().usable());
     MERON_TRY(await_room(held, world()));
     MERON_TRY(check_window_settled());
-    MERON_ASSIGN(states, saved_states(held, optimizers));
+    MERON_ASSIGN(states, saved_states(held, what));
+    std::copy_if(units_.begin(), units_.end(), std::back_inserter(units),
+                 [&](const auto& unit) { return concerns(what, unit); });
+    options.what.some_units = units.size() < units_.size();
     uint64_t detail = hash_of_place(options.target.root, options.target.per_node);
     detail = hash_combine(detail, options.step);
     detail = hash_combine(detail, options.what.values_only ? 1 : 0);
@@ -293,7 +324,9 @@ Result<std::shared_ptr<Operation>> Context::begin_save(
     MERON_TRY(post(world(), {CallKind::save, options.target.name, 0, detail}));
     if (!names.ok()) return names.error();  // the same text on all ranks
     options.what.names = *names;
-    if (threads_.saves->last() && threads_.saves->last()->error()) before = threads_.saves->last();
+    const auto& last = threads_.saves->last();
+    // All ranks know of a cancelled one, which was intended.
+    if (last && last->error() && last->error()->code() != MERON_E_CANCELLED) before = last;
     options.plan = to_json(rank_->plan, -1);
     options.timeout_ns = rank_->timeout_ns;
     options.run = run_history_;
@@ -315,15 +348,16 @@ Result<std::shared_ptr<Operation>> Context::begin_save(
       threads_.saves->use(std::move(*channel));
     }
     auto save = std::make_shared<SaveOperation>(threads_.saves->channel(), std::move(options),
-                                                optimizers, units_, std::move(states));
+                                                optimizers, std::move(units), std::move(states));
     threads_.saves->begin(save);
+    if (events_) events_->begun();
     return std::shared_ptr<Operation>(std::move(save));
   });
 }
 
-Result<LoadReport> Context::load_checkpoint(
-    const std::vector<std::shared_ptr<Optimizer>>& optimizers, const LoadOptions& options) {
-  const auto names = SourceNames::parse(options.mapping, options.claimed);
+Result<LoadReport> Context::load_checkpoint(const SavedObjects& what, const LoadOptions& options) {
+  const auto& optimizers = what.optimizers;
+  auto names = SourceNames::parse(options.mapping, options.claimed);
   MERON_ASSIGN([[maybe_unused]] const Turn turn, turn_between_saves());
   std::vector<UnitState> states;
   {
@@ -331,7 +365,11 @@ Result<LoadReport> Context::load_checkpoint(
     MERON_TRY(check_open());
     MERON_TRY(world().usable());
     MERON_TRY(await_room(held, world()));
-    MERON_ASSIGN(states, saved_states(held, optimizers));
+    MERON_ASSIGN(states, saved_states(held, what));
+    for (const auto& unit : units_) {
+      if (!names.ok() || concerns(what, unit)) continue;
+      for (const auto& param : unit->params()) names->left_out.insert(param->desc.name);
+    }
     uint64_t detail = hash_of_place(options.root, options.per_node);
     detail = hash_combine(detail, options.strict ? 1 : 0);
     detail = hash_combine(detail, options.values_only ? 1 : 0);
@@ -388,10 +426,12 @@ Result<LoadReport> Context::load_checkpoint(
   from.id = report.checkpoint.manifest.id;
   from.step = report.checkpoint.manifest.step;
   auto held = lock();
-  if (options.values_only) {
+  if (options.values_only || !names->left_out.empty()) {
     if (!report.checkpoint.foreign) run_history_->values = std::move(from);
   } else {
     *run_history_ = {.last = std::move(from), .loaded = true};
+  }
+  if (!options.values_only) {
     for (size_t i = 0; i < optimizers.size(); ++i) {
       const checkpoint::Manifest& manifest = report.checkpoint.manifest;
       restore(manifest, manifest.optimizers[i], *names, *optimizers[i]);
@@ -409,7 +449,7 @@ Status Context::export_model(ExportOptions options) {
     MERON_TRY(check_open());
     MERON_TRY(world().usable());
     MERON_TRY(await_room(held, world()));
-    MERON_ASSIGN(states, saved_states(held, {}));
+    MERON_ASSIGN(states, saved_states(held, SavedObjects{}));
     uint64_t detail =
         hash_combine(hash_text(options.folder), SavedNames::hash_of(names, options.mapping));
     detail = hash_combine(detail, options.dtype ? static_cast<uint64_t>(*options.dtype) + 1 : 0);

@@ -10,6 +10,7 @@
 #include "base/callback.h"
 #include "base/handles.h"
 #include "engine/device_watch.h"
+#include "engine/event_thread.h"
 #include "engine/progress_thread.h"
 #include "engine/save_thread.h"
 #include "kernels/highway/chosen_target.h"
@@ -102,11 +103,11 @@ void Context::take_back_in_turn(const Turn& /*turn*/) {
 
 // In the calling thread's turn.
 void Context::release_due_in_turn(const Held& /*held*/) {
-  for (const auto& release : releases_in_turn_.take()) release();
+  for (Release& release : releases_in_turn_.take()) release();
 }
 
 void Context::take_back(Held& /*held*/) {
-  for (const auto& release : releases_.take()) release();
+  for (Release& release : releases_.take()) release();
 }
 
 Context::~Context() {
@@ -142,8 +143,10 @@ void Context::close() {
   std::unique_ptr<SaveThread> saves;
   std::unique_ptr<ProgressThread> progress;
   std::unique_ptr<DeviceWatch> watch;
+  std::unique_ptr<EventThread> events;  // ended at the return: a loop then finds the context closed
   {
     auto held = lock();
+    events = std::move(events_);
     progress = std::move(threads_.progress);
     watch = std::move(threads_.devices);
     saves = std::move(threads_.saves);

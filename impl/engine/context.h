@@ -54,11 +54,18 @@
 namespace meron {
 
 class DeviceWatch;
+class EventThread;
 class ProgressThread;
 class SaveOperation;
 class SaveThread;
 struct ViewMemory;
 class UnitSchedule;
+
+// The objects that a save or a load concerns.
+struct SavedObjects {
+  std::vector<std::shared_ptr<Unit>> units = {};  // empty: all
+  std::vector<std::shared_ptr<Optimizer>> optimizers = {};
+};
 
 class Context : public std::enable_shared_from_this<Context> {
  public:
@@ -198,13 +205,13 @@ class Context : public std::enable_shared_from_this<Context> {
   // Checkpoints: collective over the world; they take the turn and the lock themselves. See
   // saving/saver.h and saving/loader.h. begin_save() returns while the save runs (save_thread.h).
   // The others block until all ranks have ended, with or without an error.
-  Result<std::shared_ptr<Operation>> begin_save(
-      const std::vector<std::shared_ptr<Optimizer>>& optimizers, SaveOptions options);
-  Result<LoadReport> load_checkpoint(const std::vector<std::shared_ptr<Optimizer>>& optimizers,
-                                     const LoadOptions& options);
+  Result<std::shared_ptr<Operation>> begin_save(const SavedObjects& what, SaveOptions options);
+  Result<LoadReport> load_checkpoint(const SavedObjects& what, const LoadOptions& options);
   Status export_model(ExportOptions options);
   // The turn, once no save is under way, or once none copies states any more.
   Result<Turn> turn_between_saves(), turn_when_copied();
+  // Of the save under way, if there is one. It ends with MERON_E_CANCELLED on all ranks, or well.
+  Status cancel_save();
   // False: not within the time. The watch of the last save; null: there was none.
   Result<bool> wait_copied(int64_t timeout_ns);
   Status wait_feedback_copied(Held& held, const Unit& unit);
@@ -250,6 +257,17 @@ class Context : public std::enable_shared_from_this<Context> {
   // Advances it once. Returns true if it has ended well, or its error.
   Result<bool> look(Held& held, Operation& operation);
   Status progress();
+
+  // For waits for several operations, and event loops.
+  // Calls `look` until it returns true or fails: true or its error; false if `timeout_ns` passed
+  // first. Sleeps meanwhile until a peer has done something. `timeout_ns` < 0: without bound.
+  Result<bool> look_until(const std::function<Result<bool>()>& look, int64_t timeout_ns);
+  // The descriptor of event_thread.h, which is the context's own. clear_event() makes it unreadable
+  // until something may have advanced again.
+  Result<int> event_descriptor();
+  void clear_event();
+  // True if an operation or a save has not ended. Takes the lock; for a thread of the engine's.
+  bool some_under_way();
   // Waits the short time until no thread advances the operation.
   void await_still(const Operation& operation);
   // Threads that wait, and so drive what is under way.
@@ -271,10 +289,10 @@ class Context : public std::enable_shared_from_this<Context> {
   void end_saves();
   Status tell_failure(SaveOperation& save);
   Result<std::unique_ptr<Channel>> make_save_channel();
-  // The units of all ranks, with their optimizers. MERON_E_STATE where states cannot be copied now,
-  // MERON_E_UNSUPPORTED where a unit is of some ranks only.
-  Result<std::vector<UnitState>> saved_states(
-      Held& held, const std::vector<std::shared_ptr<Optimizer>>& optimizers) const;
+  // The units of all ranks, with their optimizers, in the order in which they were made.
+  // MERON_E_STATE where states cannot be copied now, MERON_E_UNSUPPORTED where a unit is of some
+  // ranks only, MERON_E_ARGUMENT for an optimizer with a unit that is left out.
+  Result<std::vector<UnitState>> saved_states(Held& held, const SavedObjects& what) const;
   std::vector<int> nodes_by_rank() const;
   explicit Context(OpenOptions options);
   Status start();
@@ -366,6 +384,8 @@ class Context : public std::enable_shared_from_this<Context> {
   // Lines for the log: these failures.
   std::vector<std::string> take_unseen();
   bool some_unseen() const { return !failures_.left.empty() || failures_.unseen.some(); }
+  // Asks the trainer about ten times a second. Called without the lock.
+  bool asks_to_stop(int64_t now);
   // Breaks the group of an operation that waits for dead, departed or late members.
   void check_peers(Held& held, Operation& target);
   std::vector<int> missing_of(const Held& held, const Operation& operation) const;
@@ -393,7 +413,7 @@ class Context : public std::enable_shared_from_this<Context> {
     CallbackCount callbacks;
   };
   Closing closing_;
-  std::atomic<int64_t> next_stop_check_{0};
+  std::atomic<int64_t> next_stop_check_{0};  // of all waits of this context
   std::atomic<uint64_t> control_bytes_{0};
   uint32_t optimizer_states_ = kMaxStates;  // that the last optimizer's rule keeps
 
@@ -443,6 +463,8 @@ class Context : public std::enable_shared_from_this<Context> {
   Releases releases_, releases_in_turn_;
   // Used by one save or load at a time: these wait for each other.
   const std::shared_ptr<RunHistory> run_history_ = std::make_shared<RunHistory>();
+  // Null until its descriptor is asked for. Ended before anything above is destroyed.
+  std::unique_ptr<EventThread> events_;
 };
 
 }  // namespace meron

@@ -10,6 +10,7 @@
 #include "base/status_name.h"          // IWYU pragma: export
 #include "call_log/flight_record.h"    // IWYU pragma: export
 #include "engine/blame.h"              // IWYU pragma: export
+#include "engine/checkpoint_folder.h"  // IWYU pragma: export
 #include "engine/context.h"            // IWYU pragma: export
 #include "engine/opened_checkpoint.h"  // IWYU pragma: export
 #include "engine/system_info.h"        // IWYU pragma: export
@@ -19,7 +20,6 @@
 #include "plan/model_desc.h"           // IWYU pragma: export
 #include "plan/plan_json.h"            // IWYU pragma: export
 #include "plan/predict.h"              // IWYU pragma: export
-#include "plan/step_time.h"            // IWYU pragma: export
 #include "plan/table.h"                // IWYU pragma: export
 #include "saving/given.h"              // IWYU pragma: export
 #include "saving/write.h"              // IWYU pragma: export

@@ -162,7 +162,7 @@ void Context::tell_of_mesh() {
                     plan.mesh.shard == Mesh::kNode ? ", being on one node" : ""));
   }
   for (const std::string& loss : codec_losses(plan)) options_.log(LogLevel::warning, loss);
-  if (copies_on_host(plan) && transport_->link() == nullptr) {
+  if (secondary_on_host(plan) && transport_->link() == nullptr) {
     options_.log(LogLevel::info,
                  fmt::format("plan '{}': all ranks share one node's memory, so the secondary "
                              "partition takes no memory and saves no transfer",

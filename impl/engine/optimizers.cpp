@@ -201,8 +201,8 @@ Result<RankPrediction> Context::predict(Held& /*held*/, Workload workload) {
     total.links.gather_mapped += own.links.gather_mapped;
     total.links.gather_copied += own.links.gather_copied;
     total.links.reduce += own.links.reduce;
-    total.links.remote_gather += own.links.remote_gather;
-    total.links.remote_reduce += own.links.remote_reduce;
+    total.links.inter_node_gather += own.links.inter_node_gather;
+    total.links.inter_node_reduce += own.links.inter_node_reduce;
   }
   return total;
 }

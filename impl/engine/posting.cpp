@@ -10,6 +10,7 @@
 
 #include "call_log/flight_record.h"
 #include "engine/context.h"
+#include "engine/event_thread.h"
 #include "os/file.h"
 
 namespace meron {
@@ -23,6 +24,7 @@ constexpr int64_t kRoomSleepNs = 5 * kNanosPerMilli;
 // await_room() has been called.
 Result<uint64_t> Context::post(Channel& channel, const Call& call) {
   auto posted = channel.post(call);
+  if (events_) events_->begun();
   if (!posted.ok()) {
     record_failure(posted.error());
     if (!channel.status().ok()) failures_.unseen.saw_broken_group();

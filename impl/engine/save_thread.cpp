@@ -23,6 +23,10 @@ constexpr int64_t kInspectNs = 20 * kNanosPerMilli;
 // Period at which this rank shows its peers progress.
 constexpr int64_t kSignNs = 50 * kNanosPerMilli;
 
+// Of the word of progress.
+constexpr int kSignBits = 32;
+constexpr uint64_t kSigns = (uint64_t{1} << kSignBits) - 1;
+
 Error abandoned_error(const SaveOperation& save) {
   return Error(MERON_E_CLOSED, "the context was closed while it saved",
                "wait for the save before the context is closed")
@@ -71,8 +75,8 @@ class SaveThread::Peers final : public Exchange {
     if (now - signed_ns_ < kSignNs) return;
     signed_ns_ = now;
     Context::Lock held(context_, Context::Lock::Quietly{});
-    std::atomic<uint64_t>& word = thread_.progress_word();
-    channel_.announce(word, word.load(std::memory_order_relaxed) + 1);
+    thread_.give_sign();
+    if (thread_.cancelled_by() >= 0) save_.options.watch->cancelled.store(true);
   }
 
  private:
@@ -186,6 +190,37 @@ void SaveThread::begin(std::shared_ptr<SaveOperation> save) {
   wake_.notify_one();
 }
 
+void SaveThread::give_sign() {
+  const uint64_t word = progress_word().load(std::memory_order_relaxed);
+  channel_->announce(progress_word(), (word & ~kSigns) | ((word + 1) & kSigns));
+}
+
+void SaveThread::cancel() {
+  if (!under_way()) return;
+  const uint64_t signs = progress_word().load(std::memory_order_relaxed) & kSigns;
+  channel_->announce(progress_word(), begun_ << kSignBits | signs);
+  last_->options.watch->cancelled.store(true);
+  context_.transport_->ring();
+}
+
+int SaveThread::cancelled_by() const {
+  for (int m = 0; m < channel_->size(); ++m) {
+    const uint64_t word = channel_->member(m).norm_step[0].load(std::memory_order_seq_cst);
+    if (word >> kSignBits == begun_) return m;
+  }
+  return -1;
+}
+
+// The same on all ranks, whichever rank gave up its files first.
+Error SaveThread::cancelled_error(const SaveOperation& save, int member) const {
+  const int rank = channel_->members().world_rank(member);
+  return Error(MERON_E_CANCELLED, fmt::format("rank {} cancelled the save", rank),
+               "save again when you need one; earlier checkpoints are as they were")
+      .on(save.options.target.name)
+      .during("checkpoint_save")
+      .blaming(rank);
+}
+
 int64_t SaveThread::patience_ns() const {
   return 2 * context_.rank_->timeout_ns;
 }
@@ -230,8 +265,11 @@ void SaveThread::run() {
     Context::Lock held(context_, Context::Lock::Quietly{});
     end_holds(*save);
     save->agreement = nullptr;
+    const int cancelled = cancelled_by();
     if (status.ok()) {
       save->finish();
+    } else if (cancelled >= 0 && status.error().code() == MERON_E_CANCELLED) {
+      save->finish(cancelled_error(*save, cancelled));
     } else {
       save->finish(std::move(status).error());
     }

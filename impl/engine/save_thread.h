@@ -41,17 +41,24 @@ class SaveThread {
   // The last one begun; null: none.
   const std::shared_ptr<SaveOperation>& last() const { return last_; }
   bool under_way() const { return last_ != nullptr && !last_->ended(); }
+  // Ends the save under way on all ranks, unless all have written their files.
+  void cancel();
   // True if some rank still copies states and has made progress lately: it is late, not dead.
   bool some_rank_copies(int64_t now);
 
  private:
   class Peers;
-  // Words in which ranks see how far this one is.
+  // Words in which ranks see how far this one is. That of progress has signs in its lower half, and
+  // in the upper one the number of the last save that the rank has cancelled.
   std::atomic<uint64_t>& progress_word() { return channel_->own().norm_step[0]; }
   std::atomic<uint64_t>& copied_word() { return channel_->own().norm_step[1]; }
   void run();
   Status perform(SaveOperation& save, Peers& peers);
   void end_holds(SaveOperation& save);
+  void give_sign();
+  // The first member that has cancelled the save that was begun last; -1: none.
+  int cancelled_by() const;
+  Error cancelled_error(const SaveOperation& save, int member) const;
   // Longest time without a sign of progress. A drive's own timeout ends a transfer before.
   int64_t patience_ns() const;
 

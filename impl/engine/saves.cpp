@@ -64,6 +64,13 @@ Result<bool> Context::wait_copied(int64_t timeout_ns) {
   return true;
 }
 
+Status Context::cancel_save() {
+  auto held = lock();
+  MERON_TRY(check_open());
+  if (threads_.saves) threads_.saves->cancel();
+  return Ok{};
+}
+
 // A reduction on the device changes what its codec has lost, and none may begin on some ranks only:
 // their streams would wait for the others until the deadline.
 Status Context::wait_feedback_copied(Held& held, const Unit& unit) {
@@ -98,7 +105,8 @@ void Context::end_saves() {
   if (ended.ok()) return;
   {
     auto held = lock();
-    if (save->delivered()) return;
+    const bool cancelled = save->error() && save->error()->code() == MERON_E_CANCELLED;
+    if (save->delivered() || cancelled) return;
     save->set_delivered();
   }
   const ErrorInfo& info = ended.error().info();

@@ -9,7 +9,9 @@
 
 #include "base/callback.h"
 #include "engine/context.h"
+#include "engine/event_thread.h"
 #include "engine/save_operation.h"
+#include "engine/save_thread.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -165,7 +167,8 @@ Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t 
   const int64_t begun = now;
   const Deadline user = timeout_ns < 0 ? Deadline::never() : Deadline::after(timeout_ns);
   const Deadline deadline = target.deadline();
-  int64_t next_stop_check = begun + kStopCheckNs;
+  // Short waits that follow each other count as one: see asks_to_stop().
+  if (begun - next_stop_check_.load() > kStopCheckNs) next_stop_check_.store(begun + kStopCheckNs);
   while (true) {
     if (now - begun < kSpinNs && transport_->may_spin()) {
       relax();
@@ -182,23 +185,26 @@ Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t 
       const int64_t left = deadline.passed() ? kSleepNs : deadline.remaining();
       sleeper.sleep(std::min({kSleepNs, user.remaining(), left}));
     }
+    if (asks_to_stop(now)) {
+      return Error(MERON_E_CANCELLED, "should_stop asked the wait to end",
+                   "the operation goes on: wait again, or abort the group")
+          .during(target.describe());
+    }
     if (user.passed()) {
       MERON_ASSIGN(ended, look(deadline.passed()));
       break;
-    }
-    if (options_.should_stop && now >= next_stop_check) {
-      next_stop_check = now + kStopCheckNs;
-      if (options_.should_stop()) {
-        return Error(MERON_E_CANCELLED, "should_stop asked the wait to end",
-                     "the operation goes on: wait again, or abort the group")
-            .during(target.describe());
-      }
     }
     tell();
   }
   tell();
   add(rank_->counters.wait_ns, static_cast<uint64_t>(now_ns() - begun));
   return ended;
+}
+
+bool Context::asks_to_stop(int64_t now) {
+  if (!options_.should_stop || now < next_stop_check_.load()) return false;
+  next_stop_check_.store(now + kStopCheckNs);
+  return options_.should_stop();
 }
 
 void Context::note_delivered(Operation& operation, const Error& error) {
@@ -257,6 +263,54 @@ Result<bool> Context::wait_whole(const std::shared_ptr<GatherOperation>& gather,
     submit(held, copies);
   }
   return wait(copies, timeout_ns <= 0 ? timeout_ns : user.remaining());
+}
+
+// ---- Several operations, and event loops
+// ----------------------------------------------------------
+
+Result<bool> Context::look_until(const std::function<Result<bool>()>& look, int64_t timeout_ns) {
+  expect_unheld("a wait");
+  const Deadline user = timeout_ns < 0 ? Deadline::never() : Deadline::after(timeout_ns);
+  while (true) {
+    {
+      // What rings after this look ends the sleep.
+      Transport::Sleeper sleeper(*transport_);
+      MERON_ASSIGN(const bool found, look());
+      if (found) return true;
+      if (user.passed()) return false;
+      if (!closing_.begun.load()) sleeper.sleep(std::min(kSleepNs, user.remaining()));
+    }
+    transport_->pump();
+    if (asks_to_stop(now_ns())) {
+      return Error(MERON_E_CANCELLED, "should_stop asked the wait to end",
+                   "the operations go on: wait again, or abort the group");
+    }
+  }
+}
+
+Result<int> Context::event_descriptor() {
+  auto held = lock();
+  MERON_TRY(check_open());
+  if (closing_.begun.load()) {
+    return Error(MERON_E_CLOSED, "the context is being closed", "open another one");
+  }
+  if (!events_) {
+    MERON_ASSIGN(events_, EventThread::start(*this));
+    events_->begun();  // of what is under way already
+  }
+  return events_->descriptor();
+}
+
+void Context::clear_event() {
+  auto held = lock();
+  if (events_) events_->clear();
+}
+
+bool Context::some_under_way() {
+  const Lock held(*this, Lock::Quietly{});
+  const auto& all = pending_.all();
+  return std::any_of(all.begin(), all.end(), [](const auto& each) { return !each->ended(); }) ||
+         (threads_.saves && threads_.saves->under_way());
 }
 
 }  // namespace meron

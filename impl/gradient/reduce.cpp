@@ -320,7 +320,7 @@ ExchangeStep ReduceOperation::step_along(Step step, Channel& axis,
 void ReduceOperation::count(const Channel& axis, int member, uint64_t bytes) const {
   Counters& counters = unit_->rank().counters;
   add(counters.reduced, bytes);
-  if (!axis.is_local(member)) add(counters.inter_node_reduced, bytes);
+  if (!axis.is_local(member)) add(counters.inter_node_reduce, bytes);
 }
 
 std::vector<const void*> ReduceOperation::inputs(const Channel& axis, size_t flat,

@@ -24,20 +24,52 @@ Result<FileLock> FileLock::attempt(const std::string& path, bool make) {
     return system_error("cannot open the lock file", errno,
                         "check the path, and that it may be written")
         .on(path);
+  MERON_TRY(lock.take());
+  return lock;
+}
+
+Result<FileLock> FileLock::attempt_directory(const std::string& path) {
+  FileLock lock;
+  lock.path_ = path;
+  lock.owner_pid_ = process_id();
+  lock.fd_.reset(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!lock.fd_.valid()) {
+    return system_error("cannot open the directory", errno, "check the path").on(path);
+  }
+  MERON_TRY(lock.take());
+  return lock;
+}
+
+Status FileLock::take() {
   int result = 0;
   do {
-    result = ::flock(lock.fd_.get(), LOCK_EX | LOCK_NB);
+    result = ::flock(fd_.get(), LOCK_EX | LOCK_NB);
   } while (result != 0 && errno == EINTR);
+  // NFS takes an exclusive lock only of what is open for writing, and no directory is.
+  const bool cannot = errno == ENOLCK || errno == ENOSYS || errno == EOPNOTSUPP ||
+                      errno == EINVAL || errno == EBADF;
   if (result == 0) {
-    lock.state_ = State::held;
+    state_ = State::held;
   } else if (errno == EWOULDBLOCK) {
-    lock.state_ = State::busy;
-  } else if (errno == ENOLCK || errno == ENOSYS || errno == EOPNOTSUPP || errno == EINVAL) {
-    lock.state_ = State::unsupported;
+    state_ = State::busy;
+  } else if (cannot) {
+    state_ = State::unsupported;
   } else {
-    return system_error("cannot lock the file", errno).on(path);
+    return system_error("cannot lock the file", errno).on(path_);
   }
-  return lock;
+  return Ok{};
+}
+
+UniqueFd share_directory(int directory) {
+  // A descriptor that only names a directory cannot be locked.
+  UniqueFd fd(::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.valid()) return fd;
+  int result = 0;
+  do {
+    result = ::flock(fd.get(), LOCK_SH | LOCK_NB);
+  } while (result != 0 && errno == EINTR);
+  if (result != 0) fd.reset();
+  return fd;
 }
 
 FileLock& FileLock::operator=(FileLock&& other) noexcept {

@@ -26,6 +26,9 @@ class FileLock {
   FileLock() = default;
   // Never waits. Makes the file where `make`, else a missing one is MERON_E_NOT_FOUND.
   static Result<FileLock> attempt(const std::string& path, bool make);
+  // The same of a directory, against those who hold it by share_directory(). It is not followed
+  // where it is a link.
+  static Result<FileLock> attempt_directory(const std::string& path);
   FileLock(FileLock&& other) noexcept { *this = std::move(other); }
   FileLock& operator=(FileLock&& other) noexcept;
   ~FileLock() { release(); }
@@ -37,10 +40,17 @@ class FileLock {
   Status write(std::string_view content) const;
 
  private:
+  Status take();
+
   UniqueFd fd_;
   std::string path_;
   State state_ = State::none;
   int32_t owner_pid_ = 0;
 };
+
+// Keeps attempt_directory() from succeeding as long as the returned descriptor is open. It is
+// invalid if the directory cannot be read, another holds it, or the file system has no locks. Never
+// waits.
+UniqueFd share_directory(int directory);
 
 }  // namespace meron

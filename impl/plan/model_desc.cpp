@@ -7,18 +7,12 @@
 #include <unordered_set>
 #include <utility>
 
+#include "plan/dtype_words.h"
 #include "plan/json_out.h"
 #include "plan/json_text.h"
-#include "plan/model_config.h"
 #include "plan/text.h"
 
 namespace meron {
-namespace {
-
-constexpr uint32_t kMaxModelDepth = 8;
-
-}  // namespace
-
 Result<DType> read_dtype(JsonValue value) {
   MERON_ASSIGN(const std::string_view text, value.string());
   constexpr std::array kDTypes = {DType::f32, DType::bf16, DType::f16};
@@ -135,12 +129,13 @@ Result<ModelDesc> parse_model(std::string_view json) {
     return read_units(*root.find("units"));
   }
   if (root.find("parameters")) return read_size(root);
-  if (root.find("model_type")) return model_from_config(root);
+  if (const auto config = root.find("model_type")) {
+    return config->key_error("the text is the config.json of a Hugging Face model",
+                             "let `meron plan --model FILE` read it, or list units and tensors");
+  }
   MERON_TRY(root.object({"units", "parameters", "layers", "dtype"}));
-  return root.error(
-      MERON_E_PARSE, "neither \"units\" nor \"parameters\" is given",
-      "list the units and their tensors, or give parameters, layers and dtype, or the "
-      "config.json of a Hugging Face model, which has \"model_type\"");
+  return root.error(MERON_E_PARSE, "neither \"units\" nor \"parameters\" is given",
+                    "list the units and their tensors, or give parameters, layers and dtype");
 }
 
 std::string to_json(const ModelDesc& model, int indent) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a prediction must know of a model: its units and their flats. Built from a parameter count,
-// from JSON text, or from the header of a safetensors file. No I/O: the caller reads the bytes.
+// What a prediction must know of a model: its units and their flats. Built from a parameter count
+// or from JSON text. No I/O: the caller reads the bytes.
 #pragma once
 
 #include <cstddef>
@@ -30,6 +30,7 @@ struct ModelDesc {
 
 inline constexpr uint32_t kMaxLayers = 100'000;
 inline constexpr size_t kMaxModelText = size_t{256} << 20;    // bytes
+inline constexpr uint32_t kMaxModelDepth = 8;                 // of nested values
 inline constexpr size_t kMaxSafetensorsHeader = 100'000'000;  // bytes, as the format says
 inline constexpr size_t kSafetensorsLengthBytes = 8;
 
@@ -39,7 +40,6 @@ Result<ModelDesc> model_from_size(uint64_t parameters, uint32_t layers, DType dt
 
 // Strict, with line and key in errors. Either
 //   { "parameters": 7000000000, "layers": 32, "dtype": "bf16" }
-// or a Hugging Face config.json (model_config.h has the families), whose other keys are ignored,
 // or, with unique unit names and tensor names that are unique in the model,
 //   { "units": [ { "name": "block.0", "tensors": [
 //       { "name": "block.0.w", "shape": [512, 128], "dtype": "bf16", "trainable": true } ] } ] }
@@ -50,15 +50,7 @@ Result<ModelDesc> parse_model(std::string_view json);
 // header: each flat is one tensor of its padded size. indent < 0: one line.
 std::string to_json(const ModelDesc& model, int indent = 2);
 
-// From the first 8 bytes of a safetensors file, how many bytes to read from its begin for
-// model_from_safetensors(): length field and header.
+// From the first 8 bytes of a safetensors file, the bytes of its length field and header.
 Result<uint64_t> safetensors_head_bytes(std::string_view first, uint64_t file_size);
-
-// `head` begins at the file's first byte and holds at least safetensors_head_bytes() bytes; what
-// follows is ignored. Everything is trainable. Tensors form units by layer: a name whose dotted
-// path has a number belongs to the path up to the first number ("model.layers.3.mlp.w" to
-// "model.layers.3"), any other to its parent ("lm_head.weight" to "lm_head", "scale" to "scale").
-// Units, and the tensors in them, keep their order in the file.
-Result<ModelDesc> model_from_safetensors(std::string_view head, uint64_t file_size);
 
 }  // namespace meron

@@ -91,8 +91,8 @@ struct LinkPrediction {
   // that is not sharded also reads the others' sums: (n - sub) * 4.
   uint64_t reduce = 0;
   // Of these, bytes on the wire from remote ranks.
-  uint64_t remote_gather = 0;
-  uint64_t remote_reduce = 0;
+  uint64_t inter_node_gather = 0;
+  uint64_t inter_node_reduce = 0;
 
   bool operator==(const LinkPrediction&) const = default;
 };

@@ -134,7 +134,7 @@ class FlatCost {
       cost[kParam] = footprint(wire_bytes(frozen_codec(), held, size_));
     } else if (stored_ && plan_.param.tier == Tier::device) {
       cost[kDeviceParam] = device_value_bytes(plan_, n, rank_, mesh_, size_) +
-                           device_copy_bytes(plan_, n, rank_, mesh_, size_);
+                           device_secondary_bytes(plan_, n, rank_, mesh_, size_);
       if (mirrored(plan_)) cost[kParam] = held * size_;
     } else if (stored_) {
       cost[kNvmeParam] =
@@ -160,7 +160,7 @@ class FlatCost {
                                 ? shards * size_
                                 : staged(Axis::shard_wire, mesh_.shards, position,
                                          [&](uint64_t j) { return param_wire(shard_size(j)); });
-    cost[kRemoteGather] += gathers * shard_wire;
+    cost[kInterNodeGather] += gathers * shard_wire;
     if (replicas() && world_param) {
       const Wide elements = shard_cost_->remote_elements[replica_];
       // The secondary partition stays valid until the values change. Frozen ones never do.
@@ -168,13 +168,13 @@ class FlatCost {
           !plan_.param.secondary_partition ? gathers : Wide{flat_.trainable ? 1u : 0u};
       not_mapped += elements;
       cost[kCopied] += times * elements * size_;
-      cost[kRemoteGather] += times * shard_cost_->remote_param_wire[replica_];
-      if (copies_on_host(plan_)) cost[kSecondaryPartition] = elements * size_;
+      cost[kInterNodeGather] += times * shard_cost_->remote_param_wire[replica_];
+      if (secondary_on_host(plan_)) cost[kSecondaryPartition] = elements * size_;
     }
     if (flat_.trainable && replicas() && !world_param && world_optimizer) {
       cost[kCopied] += Wide{shard_ - sub_shard_} * size_;
       // Each replica stages what remote replicas have updated.
-      cost[kRemoteGather] += shard_cost_->all_remote_wire[replica_];
+      cost[kInterNodeGather] += shard_cost_->all_remote_wire[replica_];
     }
     cost[kMapped] = gathers * (Wide{n - held} - not_mapped) * size_;
   }
@@ -183,14 +183,14 @@ class FlatCost {
   void add_refresh_of_unsharded(Tally& cost) {
     if (over_all(plan_.optimizer, mesh_) && replicas()) {
       cost[kCopied] = Wide{flat_.elements - sub_shard_} * size_;
-      cost[kRemoteGather] = staged(Axis::world_refresh, mesh_.ranks(), rank_, [&](uint64_t m) {
+      cost[kInterNodeGather] = staged(Axis::world_refresh, mesh_.ranks(), rank_, [&](uint64_t m) {
         return part_range(flat_.elements, m, mesh_).size() * size_;
       });
       return;
     }
     cost[kCopied] = Wide{flat_.elements - shard_} * size_;
-    cost[kRemoteGather] = staged(Axis::shard_refresh, mesh_.shards, rank_ % mesh_.shards,
-                                 [&](uint64_t j) { return shard_size(j) * size_; });
+    cost[kInterNodeGather] = staged(Axis::shard_refresh, mesh_.shards, rank_ % mesh_.shards,
+                                    [&](uint64_t j) { return shard_size(j) * size_; });
   }
 
   void add_gradients(Tally& cost) const {
@@ -216,10 +216,10 @@ class FlatCost {
 
     const Wide reductions = sharded ? load_.micro_batches : 1;
     cost[kReduce] = reductions * (mesh_.shards - 1) * (shard_ * gsize);
-    cost[kRemoteReduce] = reductions * remote_shards() * (shard_ * gsize);
+    cost[kInterNodeReduce] = reductions * remote_shards() * (shard_ * gsize);
     if (!is_sharded(plan_.optimizer)) {
       cost[kReduce] += (n - sub_shard_) * sizeof(float);
-      cost[kRemoteReduce] += remote_sums();
+      cost[kInterNodeReduce] += remote_sums();
     }
     if (!replicas()) return;
     if (plan_.gradient.codec.feedback && plan_.gradient.tier != Tier::device) {
@@ -230,10 +230,10 @@ class FlatCost {
                           ? sub_shard_ * gsize
                           : sum_wire(sub_shard_);
     cost[kReduce] += exchanges * (mesh_.replicas - 1) * wire;
-    cost[kRemoteReduce] += exchanges * shard_cost_->remote_replicas(local_replicas()) * wire;
+    cost[kInterNodeReduce] += exchanges * shard_cost_->remote_replicas(local_replicas()) * wire;
     if (over_all(plan_.optimizer, mesh_)) return;
     cost[kReduce] += shard_cost_->other_sum_wire[replica_];
-    cost[kRemoteReduce] += shard_cost_->remote_sum_wire[replica_];
+    cost[kInterNodeReduce] += shard_cost_->remote_sum_wire[replica_];
   }
 
   void add_states(Tally& cost) const {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/human_bytes.h"
+#include "plan/codec_losses.h"
 #include "plan/columns.h"
 #include "plan/json_out.h"
 #include "plan/plan_json.h"
@@ -36,8 +37,8 @@ JsonOut rank_json(const RankPrediction& rank) {
   const JsonOut shm = JsonOut::object({{"gather_mapped", bytes_json(rank.links.gather_mapped)},
                                        {"gather_copied", bytes_json(rank.links.gather_copied)},
                                        {"reduce", bytes_json(rank.links.reduce)}});
-  const JsonOut between = JsonOut::object({{"gather", bytes_json(rank.links.remote_gather)},
-                                           {"reduce", bytes_json(rank.links.remote_reduce)}});
+  const JsonOut between = JsonOut::object({{"gather", bytes_json(rank.links.inter_node_gather)},
+                                           {"reduce", bytes_json(rank.links.inter_node_reduce)}});
   const JsonOut drive = JsonOut::object(
       {{"read", bytes_json(rank.nvme.read)}, {"written", bytes_json(rank.nvme.written)}});
   return JsonOut::object(
@@ -59,8 +60,8 @@ Cells link_cells(const RankPrediction& rank) {
 }
 
 Cells remote_cells(const RankPrediction& rank) {
-  return {human_bytes(rank.links.remote_gather), human_bytes(rank.links.remote_reduce),
-          human_bytes(rank.links.remote_gather + rank.links.remote_reduce)};
+  return {human_bytes(rank.links.inter_node_gather), human_bytes(rank.links.inter_node_reduce),
+          human_bytes(rank.links.inter_node_gather + rank.links.inter_node_reduce)};
 }
 
 Cells nvme_cells(const RankPrediction& rank) {
@@ -93,6 +94,12 @@ std::string per_rank(const Prediction& prediction, Cells head,
   return in_columns(rows, 1);
 }
 
+// What a run with this plan logs. One replica uses no codec.
+std::vector<std::string> warnings_of(const Prediction& prediction) {
+  if (prediction.mesh.replicas == 1) return {};
+  return codec_losses(prediction.plan);
+}
+
 std::string plural(uint64_t count, std::string_view noun, std::string_view ending = "s") {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : ending);
 }
@@ -120,6 +127,11 @@ std::string to_json(const Prediction& prediction, int indent) {
                        {"peak", JsonOut::object({{"host", bytes_json(prediction.peak_host)}})},
                        {"total", rank_json(prediction.total)},
                        {"ranks", ranks}});
+  if (const auto losses = warnings_of(prediction); !losses.empty()) {
+    JsonOut warnings = JsonOut::array();
+    for (const std::string& loss : losses) warnings.push(loss);
+    out.add("warnings", warnings);
+  }
   if (prediction.plan.nvme.rates.known()) {
     const NvmeTime time = nvme_time(prediction);
     out.add("nvme_seconds", JsonOut::object({{"states", time.states},
@@ -168,6 +180,7 @@ std::string to_table(const Prediction& prediction) {
       }
     }
   }
+  for (const std::string& warning : warnings_of(prediction)) out += fmt::format("\n{}.\n", warning);
   return out;
 }
 

@@ -7,7 +7,7 @@
 #include <charconv>
 #include <utility>
 
-#include "plan/candidate_plans.h"
+#include "plan/hybrids.h"
 #include "plan/predict.h"
 #include "plan/text.h"
 

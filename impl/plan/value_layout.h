@@ -19,7 +19,7 @@ constexpr bool stored_away(const Plan& plan, const FlatDesc& flat) {
   return plan.param.tier != Tier::host && (flat.trainable || !plan.param.frozen_int8);
 }
 // True if secondary partitions (hpZ) are on the host. For values on the device they are there too.
-constexpr bool copies_on_host(const Plan& plan) {
+constexpr bool secondary_on_host(const Plan& plan) {
   return plan.param.secondary_partition && plan.param.tier == Tier::host;
 }
 // True if values on the device have a copy on the host, because the host updates them.
@@ -38,8 +38,8 @@ constexpr uint64_t device_value_bytes(const Plan& plan, uint64_t elements, uint6
   return std::max(shard, sub_shard * mesh.replicas) * size;
 }
 // The same of its secondary partition (hpZ), which is the full shard; 0 if the plan has none.
-constexpr uint64_t device_copy_bytes(const Plan& plan, uint64_t elements, uint64_t rank,
-                                     const MeshShape& mesh, uint64_t size) {
+constexpr uint64_t device_secondary_bytes(const Plan& plan, uint64_t elements, uint64_t rank,
+                                          const MeshShape& mesh, uint64_t size) {
   if (!plan.param.secondary_partition || mesh.replicas == 1) return 0;
   const uint64_t shard = shard_elements(elements, mesh.shards);
   const uint64_t sub_shard = shard_elements(row_range(elements, rank, mesh).size(), mesh.replicas);

@@ -41,6 +41,7 @@ class SaveLayout {
   struct Options {
     bool values_only = false;
     bool skip_frozen = false;
+    bool some_units = false;  // some are left out
     SavedNames names = {};
   };
   // The units of all ranks, which are those of the world, and the caller's tensors, by rank:

@@ -73,16 +73,16 @@ const checkpoint::Tensor* Matching::find(std::string_view kind, std::string_view
   return found == tensors_.end() ? nullptr : found->second;
 }
 
-std::vector<std::string> Matching::names_of(const Param& param) const {
-  const auto mapped = names_.mapping.find(param.desc.name);
+std::vector<std::string> Matching::names_of(const std::string& param) const {
+  const auto mapped = names_.mapping.find(param);
   if (mapped != names_.mapping.end()) return mapped->second;
-  return {param.desc.name};
+  return {param};
 }
 
 std::vector<SourceTensor> Matching::find_all(std::string_view kind, const Param& param) const {
   std::vector<SourceTensor> out;
   uint64_t first = 0;
-  for (const std::string& name : names_of(param)) {
+  for (const std::string& name : names_of(param.desc.name)) {
     const checkpoint::Tensor* const tensor = find(kind, name);
     if (tensor == nullptr) return {};
     out.push_back({tensor, first});
@@ -107,7 +107,7 @@ void Matching::match(const Param& param, StateKind kind,
   if (sources.empty()) {
     differences_.missing.push_back(words);
     if (kind != StateKind::values || !names_.mapping.contains(param.desc.name)) return;
-    for (const std::string& name : names_of(param)) {
+    for (const std::string& name : names_of(param.desc.name)) {
       if (find("values", name) != nullptr) continue;
       differences_.unmapped.push_back(fmt::format("{} (to {})", param.desc.name, name));
     }
@@ -153,12 +153,12 @@ Matching::Matching(const checkpoint::Manifest& manifest, std::span<const UnitSta
 
 void Matching::note_rest(const checkpoint::Manifest& manifest, std::span<const UnitState> units,
                          std::vector<const checkpoint::Tensor*> used) {
-  std::set<std::string, std::less<>> params, sources;
+  std::set<std::string, std::less<>> params = names_.left_out, sources;
   for (const UnitState& unit : units) {
-    for (const auto& param : unit.unit().params()) {
-      params.insert(param->desc.name);
-      for (const std::string& name : names_of(*param)) sources.insert(name);
-    }
+    for (const auto& param : unit.unit().params()) params.insert(param->desc.name);
+  }
+  for (const std::string& param : params) {
+    for (const std::string& name : names_of(param)) sources.insert(name);
   }
   for (const auto& [param, tensors] : names_.mapping) {
     if (!params.contains(param)) differences_.unknown.push_back(param);

@@ -59,7 +59,8 @@ class Matching {
 
  private:
   const checkpoint::Tensor* find(std::string_view kind, std::string_view name) const;
-  std::vector<std::string> names_of(const Param& param) const;
+  // Of the tensors that make a param.
+  std::vector<std::string> names_of(const std::string& param) const;
   // All tensors of a param, or none.
   std::vector<SourceTensor> find_all(std::string_view kind, const Param& param) const;
   std::vector<SourceTensor> choose(const Param& param, StateKind kind) const;

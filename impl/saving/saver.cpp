@@ -192,7 +192,8 @@ Result<checkpoint::Manifest> manifest_of(const SaveLayout& layout, const World& 
   if (!nodes.empty()) manifest.origin.nodes = *std::max_element(nodes.begin(), nodes.end()) + 1;
   manifest.origin.plan = options.plan;
   manifest.block_bytes = block;
-  manifest.complete = !options.what.values_only && !options.what.skip_frozen;
+  manifest.complete =
+      !options.what.values_only && !options.what.skip_frozen && !options.what.some_units;
   manifest.optimizers =
       options.what.values_only ? std::vector<checkpoint::Optimizer>() : options.optimizers;
   for (const checkpoint::Optimizer& optimizer : manifest.optimizers) {
@@ -211,6 +212,12 @@ Result<checkpoint::Manifest> manifest_of(const SaveLayout& layout, const World& 
     used[file.rank] += blocks;
   }
   return manifest;
+}
+
+Status check_not_cancelled(const SaveOptions& options) {
+  if (!options.watch->cancelled.load()) return Ok{};
+  return Error(MERON_E_CANCELLED, "the save was cancelled", "save again when you need one")
+      .on(options.target.name);
 }
 
 // True if `entries` have a checkpoint of a later step in the line of `last`.
@@ -281,7 +288,7 @@ Status save(Exchange& exchange, std::span<const UnitState> units, const SaveOpti
                        [&] { at_end.now(); });
   });
   at_end.now();
-  MERON_TRY(agree(exchange, written.ok() ? Status(Ok{}) : Status(written.error())));
+  MERON_TRY(agree(exchange, written.ok() ? check_not_cancelled(options) : Status(written.error())));
 
   const uint64_t stride = world->most_blocks(block);
   std::vector<uint32_t> own_checksums(*written),

@@ -23,10 +23,12 @@ namespace meron {
 
 // The progress of a rank's save, for other threads.
 struct SaveWatch {
-  std::atomic<uint64_t> total{0};      // bytes of its files; 0: not known yet
-  std::atomic<uint64_t> copied{0};     // of these, copied from the units and the caller's tensors
-  std::atomic<uint64_t> written{0};    // of them, in the files
-  std::atomic<bool> cancelled{false};  // if set, this rank's save fails soon
+  std::atomic<uint64_t> total{0};    // bytes of its files; 0: not known yet
+  std::atomic<uint64_t> copied{0};   // of these, copied from the units and the caller's tensors
+  std::atomic<uint64_t> written{0};  // of them, in the files
+  // If set, this rank's save fails soon, with MERON_E_CANCELLED, and so does that of all ranks. Has
+  // no effect once all have written.
+  std::atomic<bool> cancelled{false};
 };
 
 // The directory that a save makes, and what it does to those beside it.

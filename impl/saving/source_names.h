@@ -18,6 +18,8 @@ struct SourceNames {
   // By param: the tensors that make it, one after the other along the first dimension.
   std::map<std::string, std::vector<std::string>, std::less<>> mapping = {};
   std::set<std::string, std::less<>> claimed = {};  // values that the caller reads itself
+  // Params of units that the load leaves out: their tensors are neither read nor unexpected.
+  std::set<std::string, std::less<>> left_out = {};
 
   // `mapping`: a JSON object, "PARAM": "TENSOR" or "PARAM": ["TENSOR", ...]; `claimed`: a name per
   // line. Either may be empty. MERON_E_PARSE names the line and the key.

@@ -23,14 +23,14 @@ Result<std::unique_ptr<ShardOnDevice>> ShardOnDevice::create(Rank& rank, std::by
 }
 
 ShardOnDevice::~ShardOnDevice() {
-  rank_.counters.device.held.fetch_sub(room_ + copy_room_);
+  rank_.counters.device.held.fetch_sub(room_ + secondary_room_);
 }
 
-Status ShardOnDevice::hold_copy(uint64_t room, const std::string& name) {
+Status ShardOnDevice::hold_secondary(uint64_t room, const std::string& name) {
   if (room == 0) return Ok{};
   DeviceSide& side = *rank_.device;
-  MERON_ASSIGN(copy_, side.device().allocate(room, side.up(), name));
-  copy_room_ = room;
+  MERON_ASSIGN(secondary_, side.device().allocate(room, side.up(), name));
+  secondary_room_ = room;
   add(rank_.counters.device.held, room);
   return Ok{};
 }

@@ -49,11 +49,11 @@ class ShardOnDevice final : public Shard {
   }
   // Takes `room` bytes more, if any, for the secondary partition of these values. The gather of the
   // values writes it, on DeviceSide::up(). MERON_E_NO_MEMORY.
-  Status hold_copy(uint64_t room, const std::string& name);
-  std::byte* copy() const { return copy_.data(); }  // null: there is none
-  uint64_t copy_room() const { return copy_room_; }
+  Status hold_secondary(uint64_t room, const std::string& name);
+  std::byte* secondary() const { return secondary_.data(); }  // null: there is none
+  uint64_t secondary_room() const { return secondary_room_; }
   // The version of the values that it was last asked to have: the same on all ranks.
-  std::optional<uint64_t> copy_version;
+  std::optional<uint64_t> secondary_version;
   // The device's have changed by themselves: the host's memory does not have them any more.
   void note_changed() { here_ = false; }
 
@@ -72,8 +72,8 @@ class ShardOnDevice final : public Shard {
   std::byte* const host_;
   const uint64_t bytes_;
   const bool mirrored_;
-  DeviceMemory memory_, copy_;
-  uint64_t room_ = 0, copy_room_ = 0;              // as requested
+  DeviceMemory memory_, secondary_;
+  uint64_t room_ = 0, secondary_room_ = 0;         // as requested
   std::vector<DeviceRegistration> registrations_;  // destroyed before the memory
   DeviceEvent copied_;
   bool reading_ = false, writing_ = false;  // what copied_ is the end of

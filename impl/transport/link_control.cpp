@@ -133,18 +133,18 @@ void Link::say_bye(int rank) {
 // True if a rank of this node stays, and a remote rank may still speak to it by way of this one.
 bool Link::is_relay() const {
   if (window_ == nullptr) return false;
-  bool mates = false, speakers = false;
+  bool locals = false, speakers = false;
   for (int r = 0; r < world_size_; ++r) {
     if (r == rank_ || departed(r)) continue;
     const Peer& peer = *peers_[static_cast<size_t>(r)];
     if (nodes_[static_cast<size_t>(r)] == nodes_[static_cast<size_t>(rank_)]) {
-      mates = true;
+      locals = true;
     } else {
       speakers =
           speakers || (!peer.control.bye_received && !peer.gives_nothing && !peer.gone.load());
     }
   }
-  return mates && speakers;
+  return locals && speakers;
 }
 
 // Whole records, as many as a message holds.

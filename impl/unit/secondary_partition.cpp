@@ -21,11 +21,11 @@ Unit::Ranges Unit::parts_of(const Flat& flat) const {
 }
 
 bool Unit::keeps_parts() const {
-  return copies_on_host(rank_.plan) || !over_all(rank_.plan.param, axes_.mesh);
+  return secondary_on_host(rank_.plan) || !over_all(rank_.plan.param, axes_.mesh);
 }
 
 bool Unit::drops_parts() const {
-  return !copies_on_host(rank_.plan) && over_all(rank_.plan.param, axes_.mesh);
+  return !secondary_on_host(rank_.plan) && over_all(rank_.plan.param, axes_.mesh);
 }
 
 bool Unit::has_parts() const {

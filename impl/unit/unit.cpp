@@ -146,14 +146,14 @@ Status Unit::store_away(Flat& flat) {
   MERON_ASSIGN(auto shard,
                ShardOnDevice::create(rank_, here, bytes, room, mirrored(rank_.plan), what));
   if (axes_.devices != nullptr) {
-    MERON_TRY(
-        shard->hold_copy(device_copy_bytes(rank_.plan, flat.desc.elements,
-                                           static_cast<uint64_t>(axes_.index()), axes_.mesh, size),
-                         fmt::format("the secondary partition of unit '{}'", name_)));
+    MERON_TRY(shard->hold_secondary(
+        device_secondary_bytes(rank_.plan, flat.desc.elements, static_cast<uint64_t>(axes_.index()),
+                               axes_.mesh, size),
+        fmt::format("the secondary partition of unit '{}'", name_)));
     MERON_ASSIGN(auto values, axes_.devices->register_values(shard->data(), shard->room()));
     shard->keep(std::move(values));
-    if (std::byte* const copy = shard->copy(); copy != nullptr) {
-      MERON_ASSIGN(auto copies, axes_.devices->register_values(copy, shard->copy_room()));
+    if (std::byte* const secondary = shard->secondary(); secondary != nullptr) {
+      MERON_ASSIGN(auto copies, axes_.devices->register_values(secondary, shard->secondary_room()));
       shard->keep(std::move(copies));
     }
   }

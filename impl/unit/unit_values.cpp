@@ -84,7 +84,7 @@ Unit::Ranges Unit::staged_ranges() const {
 
 Status Unit::hold_staged() {
   const Busy busy(*this);
-  if (copies_on_host(rank_.plan)) MERON_TRY(hold_secondary());
+  if (secondary_on_host(rank_.plan)) MERON_TRY(hold_secondary());
   if (holds_staged_) return Ok{};
   // Releases other units' memory before this one takes more.
   settle_waiting(rank_);

@@ -118,7 +118,7 @@ Status GatherByDevices::reserve() {
         MERON_TRY(take(rows.emplace_back(), std::max(row, mesh.replicas * flat.on_device->room())));
       }
       slots.emplace_back();
-      if (!flat.coded() || flat.on_device->copy_version == flat.version) continue;
+      if (!flat.coded() || flat.on_device->secondary_version == flat.version) continue;
       MERON_TRY(take(slots.back(), mesh.replicas * encoded_stride(*unit, flat)));
     }
   }
@@ -165,9 +165,9 @@ void GatherByDevices::add_parts(size_t number, std::vector<DeviceGroup::Part>& p
     const Flat& flat = units_[number]->flats()[f];
     std::byte* const row = row_of(number, f);
     if (row == flat.on_device->data()) continue;
-    if (row == flat.on_device->copy()) {
-      if (flat.on_device->copy_version == flat.version) continue;
-      flat.on_device->copy_version = flat.version;
+    if (row == flat.on_device->secondary()) {
+      if (flat.on_device->secondary_version == flat.version) continue;
+      flat.on_device->secondary_version = flat.version;
     }
     const uint64_t size = size_of(flat.desc.dtype);
     for (const auto& [offset, bytes] : unit.parts_of(flat)) {
@@ -191,7 +191,7 @@ void GatherByDevices::add_parts(size_t number, std::vector<DeviceGroup::Part>& p
 std::byte* GatherByDevices::row_of(size_t unit, size_t flat) const {
   if (!rows_[unit].empty()) return rows_[unit][flat].data();
   const ShardOnDevice& values = *units_[unit]->flats()[flat].on_device;
-  return values.copy() != nullptr ? values.copy() : values.data();
+  return values.secondary() != nullptr ? values.secondary() : values.data();
 }
 
 Status GatherByDevices::launch(const DeviceGroup::Call& call, size_t& leased) {

@@ -194,10 +194,30 @@ MERON_API MERON_NODISCARD meron_status meron_context_plan_json(char **out, meron
 
 /**
  * Advances every operation of this context that can advance, without waiting. Waits do the same;
- * a trainer that computes for long between begin and wait may call it in between.
+ * a trainer that computes for long between begin and wait may call it in between. Clears the
+ * descriptor of meron_context_event_fd first.
  * Blocks: never on peers; computes. Threads: any. Errors: as meron_future_wait.
  */
 MERON_API MERON_NODISCARD meron_status meron_context_progress(meron_context context,
+                                                              meron_error **err);
+
+/**
+ * A descriptor for event loops (epoll, poll, asyncio, tokio): it becomes readable when a future of
+ * the context may have advanced. A thread of the engine writes to it when a peer has done
+ * something, and at least 50 times a second while an operation is pending; it advances no
+ * operation. In the loop, call meron_context_progress, which clears the descriptor, or read its 8
+ * bytes; then poll the futures. Clear it before the polls: what comes later makes it readable
+ * again. Poll a future once after its begin, too: if it has ended by then, no sign follows. Futures
+ * of io.h are of no context and have none.
+ * @param out  receives the descriptor, an eventfd (Linux): nonblocking, closed on exec, the same at
+ *             each call. Watch it for reading, level-triggered or edge-triggered; write nothing.
+ * Ownership: the context's: do not close it. The close of the context makes it readable and closes
+ * it: take it out of the loop before. A child after fork shares it with its parent: it must neither
+ * read nor watch it. Blocks: never. Threads: any; all watchers share one count, so one loop should
+ * watch it. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_CLOSED,
+ * MERON_E_FORKED, MERON_E_NO_MEMORY (no thread), MERON_E_IO (no descriptor is left).
+ */
+MERON_API MERON_NODISCARD meron_status meron_context_event_fd(int32_t *out, meron_context context,
                                                               meron_error **err);
 
 /* Counters since the context was opened, and the memory in use now, in bytes. */

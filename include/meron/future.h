@@ -3,8 +3,8 @@
  * meron/future.h: pending operations.
  *
  * Every operation that begins in one call and ends later is a future: a gather, an update, a
- * reduction, a step, a barrier, a save, a read of a file. The three functions here wait for, poll
- * and release all of them. Functions for one kind (the views of a gather, for example) are declared
+ * reduction, a step, a barrier, a save, a read of a file. The functions here wait for, poll and
+ * release all of them. Functions for one kind (the views of a gather, for example) are declared
  * beside its begin, and return MERON_E_HANDLE for a future of another kind.
  */
 #ifndef MERON_FUTURE_H
@@ -51,6 +51,40 @@ MERON_API MERON_NODISCARD meron_status meron_future_poll(meron_future future, me
  * MERON_E_STALE, MERON_E_FORKED.
  */
 MERON_API meron_status meron_future_release(meron_future future, meron_error **err);
+
+/**
+ * Waits for a future, then releases it: meron_future_wait and meron_future_release in one. Whatever
+ * the wait returns, also an error, the future is released, with one exception: if timeout_ns passed
+ * first, it returns MERON_IN_PROGRESS and the future stays. An operation whose wait should_stop
+ * ended (MERON_E_CANCELLED) continues without its future, and may use its memory until the close.
+ * @param timeout_ns  as in meron_future_wait.
+ * Ownership: takes the future, unless it returns MERON_IN_PROGRESS. Blocks: as meron_future_wait.
+ * Threads: any. Errors: as meron_future_wait, MERON_E_HANDLE also for an update, which
+ * meron_update_publish ends; after MERON_E_ARGUMENT and MERON_E_HANDLE the future stays.
+ */
+MERON_API MERON_NODISCARD meron_status meron_future_finish(meron_future future, int64_t timeout_ns,
+                                                           meron_error **err);
+
+/**
+ * Waits until one of several futures has ended, well or with an error, and says which: the first
+ * such one of the array. It returns no error of an operation: meron_future_finish, wait or poll of
+ * that future returns it, and then does not wait. Local: other ranks may wait for other futures.
+ * @param out         receives the index of a future that has ended; `count` if none has.
+ * @param futures     of one context. Null ones are skipped: set a future to null once it is
+ * finished.
+ * @param count       futures in the array.
+ * @param timeout_ns  nanoseconds; MERON_TIMEOUT_DEFAULT: as long as the operations' own deadlines;
+ *                    0: looks once.
+ * Returns MERON_IN_PROGRESS if timeout_ns passed first. Ownership: all futures stay the caller's.
+ * Blocks: as meron_future_wait. Threads: any. Errors: MERON_E_ARGUMENT (NULL, another negative
+ * timeout), MERON_E_HANDLE (all futures are null, one belongs to another context, or one is a
+ * transfer of io.h, which belongs to none), MERON_E_STALE, MERON_E_CANCELLED (should_stop),
+ * MERON_E_CLOSED, MERON_E_FORKED.
+ */
+MERON_API MERON_NODISCARD meron_status meron_future_wait_any(size_t *out,
+                                                             const meron_future *futures,
+                                                             size_t count, int64_t timeout_ns,
+                                                             meron_error **err);
 
 MERON_END_DECLS
 

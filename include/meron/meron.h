@@ -1,24 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * meron/meron.h: all of Meron's public C interface. This page explains it from the beginning; the
- * other headers are its reference.
+ * meron/meron.h: all that a trainer needs of Meron's public C interface. This page explains it from
+ * the beginning; the other headers are its reference. (backend.h is for those who write a device.)
  *
  * Meron trains a model that is too large for one process or one device. Several processes, the
  * ranks, train it together, and each keeps a part of every tensor, its shard. A full tensor exists
  * only while a layer computes with it (ZeRO: Rajbhandari et al., arXiv 1910.02054).
  *
- * ## Five ideas
+ * ## Six ideas
  *
- *   - Context: this rank's engine. To open it connects the ranks.
- *   - Unit: params that are gathered and reduced together, usually those of one layer.
+ *   - Context: this rank's engine. Opening it connects this rank to the others.
+ *   - Param: a tensor that is trained. Those of one layer are a unit, and are gathered and reduced
+ *     together.
  *   - Gather: makes the full values of a unit readable on this rank, until it is released.
- *   - Reduce: averages the gradients of a unit over the ranks. Each rank gets its shard of them.
+ *   - Gradient: each rank writes its own, of its own data, for the full tensors.
+ *   - Reduce: averages the gradients of a unit over the ranks. Each rank keeps its shard of them.
  *   - Step: an optimizer changes the shards. The next gather gets the new values.
+ *
+ * A function whose name ends in begin returns a future: a handle to wait for, and to release.
  *
  * ## A program
  *
- * It moves 1,000 numbers towards 3, and prints "loss 0.0000". Compile it with -lmeron, and run it
- * as one process (./fit) or as several (meron run -n 4 -- ./fit). The result is the same.
+ * Each rank has one sample of its own: 1 on rank 0, 3 on rank 1, 5 on rank 2 and so on. The program
+ * moves 1,000 numbers from 0 to the mean of all samples, and rank 0 prints it. As one process
+ * (./fit) it prints "mean 1.0000", as four (meron run -n 4 -- ./fit) "mean 4.0000". `meron run`
+ * tells the ranks of each other by variables of the environment; without it there is one rank.
  *
  *     #include <meron/meron.h>
  *     #include <stdio.h>
@@ -28,106 +34,114 @@
  *     static void check(meron_status status) {
  *       if (status != MERON_OK) puts(meron_error_message(error)), exit(1);
  *     }
- *     static void finish(meron_future future) {
- *       check(meron_future_wait(future, MERON_TIMEOUT_DEFAULT, &error));
- *       check(meron_future_release(future, &error));
- *     }
  *
  *     int main(void) {
  *       meron_context context;
- *       check(meron_context_open(&context, NULL, &error));
+ *       int32_t rank;
+ *       check(meron_context_open(&context, NULL, &error));  // NULL: the default options
+ *       check(meron_context_rank(&rank, context, &error));
+ *       const float sample = (float)(2 * rank + 1);
  *
  *       const int64_t shape[] = {1000};
- *       meron_param_desc desc = MERON_PARAM_DESC_INIT;
+ *       meron_param_desc desc = MERON_PARAM_DESC_INIT;  // f32
  *       desc.name = "weight", desc.shape = shape, desc.dims = 1;
  *       meron_param weight;
- *       meron_unit unit;
+ *       meron_unit unit;  // here of one param
  *       check(meron_param_register(&weight, context, &desc, &error));
  *       check(meron_unit_create(&unit, context, "layer", &weight, 1, &error));
  *
  *       meron_optimizer_options options = MERON_OPTIMIZER_SGD_INIT;
  *       options.learning_rate = 0.1;
- *       meron_optimizer optimizer;
+ *       meron_optimizer optimizer;  // of one unit
  *       check(meron_optimizer_create(&optimizer, &unit, 1, &options, &error));
  *
- *       double loss = 0;
+ *       float mean = 0;
  *       for (int step = 0; step < 100; ++step) {
- *         meron_future gather, reduction, update;
+ *         meron_future gather, reduction, stepping;
  *         meron_view full, gradient;
  *         check(meron_gather_begin(&gather, &unit, 1, NULL, &error));
  *         check(meron_future_wait(gather, MERON_TIMEOUT_DEFAULT, &error));
  *         check(meron_gather_view(&full, gather, weight, &error));
- *         check(meron_gradient_view(&gradient, weight, MERON_GRADIENT_OVERWRITE, &error));
- *         loss = 0;
+ *         check(meron_gradient_view(&gradient, weight, 0, &error));  // zeros, to add to
  *         for (int i = 0; i < 1000; ++i) {
- *           const float distance = ((const float *)full.data)[i] - 3;
- *           ((float *)gradient.data)[i] = 2 * distance;
- *           loss += distance * distance;
+ *           ((float *)gradient.data)[i] += 2 * (((const float *)full.data)[i] - sample);
  *         }
- *         check(meron_future_release(gather, &error));
+ *         mean = ((const float *)full.data)[0];
+ *         check(meron_future_release(gather, &error));  // from here on `full` must not be read
  *         check(meron_reduce_begin(&reduction, unit, NULL, 0, NULL, &error));
- *         finish(reduction);
- *         check(meron_optimizer_step_begin(&update, optimizer, &error));
- *         finish(update);
+ *         check(meron_future_finish(reduction, MERON_TIMEOUT_DEFAULT, &error));
+ *         check(meron_optimizer_step_begin(&stepping, optimizer, &error));
+ *         check(meron_future_finish(stepping, MERON_TIMEOUT_DEFAULT, &error));
  *       }
- *       printf("loss %.4f\n", loss);
- *       return meron_context_close(context, NULL);
+ *       if (rank == 0) printf("mean %.4f\n", mean);
+ *       check(meron_context_close(context, &error));  // frees all that was made from it
+ *       return 0;
  *     }
+ *
+ * A larger model has a unit per layer. Forward gathers each before its layer runs and releases it
+ * after, and backward does so again, in the other order. Backward also writes each unit's gradients
+ * and begins their reduction. Before the step, meron_reduce_wait waits for all reductions. Several
+ * gathers may be alive at a time.
  *
  * ## Further
  *
- *   - A trainer overlaps communication with computation: it begins the next layer's gather before
- *     this layer computes, or lets a schedule do so (schedule.h). It saves, and resumes at any
- *     number of ranks (checkpoint.h). examples/02_language_model is one.
- *   - A strategy is a plan (plan.h). It says which states are sharded, where they are kept and how
- *     they are sent. The program stays as it is.
- *   - Initial values: an update (param.h) writes the values of a unit, and so does a checkpoint.
- *   - An optimizer of one's own gets this rank's part of the gradients from meron_reduced_view
- *     (reduce.h).
- *   - Some of the ranks: group.h. Another network: transport.h. A device: backend.h.
- *   - Files past the page cache, also without a context: io.h.
+ *   - Overlap: begin the next layer's gather before this layer computes, or let a schedule do so
+ *     (schedule.h). examples/02_language_model is a whole trainer.
+ *   - Several micro-batches per step, and gradients in memory of your own: reduce.h.
+ *   - Initial values: an update (param.h) writes them, each rank its shard. They are zero before.
+ *   - Checkpoints are saved beside the training, and loaded at any number of ranks (checkpoint.h).
+ *   - A plan (plan.h) says what is sharded, where it is kept and how it is sent. It is one of the
+ *     options of a context. The rest of the program stays as it is.
+ *   - An optimizer of your own gets this rank's shard of the gradients from meron_reduced_view.
+ *   - Ranks on several hosts, and ranks that are threads: context.h. Groups of ranks: group.h.
+ *   - Views are in memory of the host unless a context is opened with a device (context.h).
+ *   - Reading and writing files without the page cache, also without a context: io.h.
  *
  * ## Rules
  *
- *   - Handles are values. A stale, null, foreign or wrong handle gives an error, never a crash.
- *   - Out parameters come first, `meron_error **err` comes last and may be NULL (see base.h).
+ *   - Handles are values. A null or stale handle, or one of another kind or context, gives an
+ *     error, never a crash. Views are addresses: they end with what they were asked of.
+ *   - Out parameters come first. `meron_error **err` comes last and may be NULL. A call that fails
+ *     puts a new object there, which the caller frees (see base.h).
  *   - Collective: each rank of the group makes the same calls in the same order. If one differs,
- *     all get MERON_E_MISMATCH, and the error says which call differs in what.
- *   - A begin does not wait for its operation to end; the calls that wait, poll or progress advance
- *     it. A begin waits only if this rank is 1,024 calls ahead of a peer, while another thread of
- *     this rank begins an operation, and for what its "Blocks" names.
- *   - A wait for peers has a deadline, the context's timeout_ns. An error of class -3xx breaks the
- *     group on all of its ranks. Some waits have no deadline. meron_checkpoint_wait_copied,
- *     meron_context_close, the next save, a load and an export wait for a pending save to end.
- *     meron_unit_destroy and meron_optimizer_create wait until it has copied. The waits of io.h
- *     last as long as transfers progress. meron_context_close also waits for running callbacks.
- *   - Calls are safe from any thread, but for what their "Threads" excludes: one thread at a time
+ *     all get MERON_E_MISMATCH, and the error names the call and the argument.
+ *   - A begin returns before its operation has ended. An operation advances within calls that wait,
+ *     poll or progress; between hosts also on a thread of the library. A begin can still wait in
+ *     three cases: this rank is 1,024 calls ahead of a peer, another thread of this rank is in the
+ *     middle of a begin, or the "Blocks" of the function names a case.
+ *   - A wait for peers ends at a deadline, the context's timeout_ns. An error of class -3xx breaks
+ *     the group on all of its ranks: close the context, start again, and load a checkpoint.
+ *   - These waits have no deadline. meron_checkpoint_wait_copied, meron_context_close, the next
+ *     save, a load and an export wait until a pending save has ended. meron_unit_destroy and
+ *     meron_optimizer_create wait until it no longer reads the states. The waits of io.h last as
+ *     long as transfers progress. meron_context_close also waits for running callbacks, except for
+ *     the one that it is called from.
+ *   - Any thread may call any function, except where its "Threads" forbids it: one thread at a time
  *     enters a schedule's units, destroys a unit, or reads a checkpoint, and some calls on an
  *     optimizer must not be made during its step.
  *   - Nothing here installs a signal handler or listens on a port.
  *   - After fork, the child gets MERON_E_FORKED.
  *
- * The rule of callbacks: log, should_stop, and the functions of a device allocator and of a
- * transport, may only look and release. They may read infos, counters, names, texts, errors, plans
- * and views of ended operations. They may call meron_future_poll, all releases, meron_io_close and
- * meron_group_abort; log and should_stop also meron_context_close. Each other function returns
- * MERON_E_STATE there. No lock of the library is held around a callback.
+ * The rule of callbacks, functions of yours that the library calls: log, should_stop (context.h),
+ * and those of a device allocator and of a transport. In them you may call what only reads: infos,
+ * counters, names, texts, errors, plans, and views of operations that have ended. You may also call
+ * meron_future_poll, all releases, meron_io_close, meron_group_abort and
+ * meron_checkpoint_cancel_save; in log and should_stop also meron_context_close. Each other
+ * function returns MERON_E_STATE there. No lock of the library is held around a callback.
  *
- * ## Words
+ * ## Words of the other headers
  *
  *   - Bucket: the memory in which a rank collects the gradient of a unit before it is reduced.
- *   - Flat: the params of one dtype of a unit, one after another. It is cut into shards.
+ *   - Flat: those params of a unit that have one dtype, one after another. It is cut into shards.
  *   - Frozen: said of a param without a gradient and without optimizer states.
- *   - Future: the handle of something that was begun. Wait for it, then release it.
  *   - Group: some ranks, or all (the world), whose calls are collective.
  *   - Lease: what a gather holds. While it lives, the values in its views do not change.
  *   - Master: the f32 copy of a param of 16 bits, which the optimizer changes.
  *   - Micro-batch: one forward and backward pass. A step takes the gradients of one or more.
- *   - Plan: which of params, gradients and states are sharded, and where they are kept.
- *   - Publish: makes the values of an update, or of a step, those that the next gather gets.
+ *   - Publish: gives the values of an update, or of a step, to the gathers that follow.
  *   - Rank: one of the processes (or threads) that train together, numbered from 0.
- *   - Replica: a full copy. Under MiCS each small group of ranks holds one.
- *   - Shard: the part of a tensor that one rank keeps.
+ *   - Replica: a full copy of the states. Under MiCS each small group of ranks holds one.
+ *   - State: a number that an optimizer keeps of an element, such as the average of its gradients.
  *   - Tier: where something is kept, that is on the device, in memory of the host, or on NVMe.
  *   - View: address, shape and dtype of memory of the library that is lent to the caller.
  */

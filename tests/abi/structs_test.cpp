@@ -294,7 +294,11 @@ TEST_F(OfSize, InitFunctionsFillAsFarAsTheStructReaches) {
   initializes<meron_reduce_options>(MERON_REDUCE_OPTIONS_INIT, meron_reduce_options_init);
   initializes<meron_transport>(MERON_TRANSPORT_INIT, meron_transport_init);
   initializes<meron_allocator>(MERON_ALLOCATOR_INIT, meron_allocator_init);
-  initializes<meron_optimizer_options>(MERON_OPTIMIZER_OPTIONS_INIT, meron_optimizer_options_init);
+  initializes<meron_optimizer_options>(
+      MERON_OPTIMIZER_LION_INIT,
+      [](meron_optimizer_options* options, size_t size, meron_error** err) {
+        return meron_optimizer_rule_init(options, size, MERON_OPTIMIZER_LION, err);
+      });
   initializes<meron_optimizer_group>(MERON_OPTIMIZER_GROUP_INIT, meron_optimizer_group_init);
   initializes<meron_schedule_options>(MERON_SCHEDULE_OPTIONS_INIT, meron_schedule_options_init);
 }

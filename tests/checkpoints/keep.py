@@ -35,7 +35,7 @@ def keep(version: str, name: str) -> None:
         )
         return bits(context, model, case)
 
-    found = ranks.threads(2, body, plan=case.plan)
+    found: list[dict[str, str]] = ranks.threads(2, body, plan=case.plan)
     assert found[0] == found[1]
     (folder / "expected.json").write_text(json.dumps(found[0], indent=1, sort_keys=True) + "\n")
     (folder / ".saving.lock").unlink()

@@ -72,7 +72,7 @@ def test_a_kept_checkpoint_is_read_without_a_context(version: str, name: str) ->
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_save_beside_a_kept_checkpoint_leaves_it(version: str, tmp_path: Path) -> None:
-    """A folder that an earlier version wrote goes on with this one."""
+    """This version adds to a folder that an earlier one wrote."""
     case: Case = CASES["adamw"]
     folder = tmp_path / "run"
     shutil.copytree(folder_of(version, "adamw"), folder)

@@ -39,7 +39,6 @@ STATUSES_ELSEWHERE = {
 # Functions that no case can use: name -> the test that does.
 FUNCTIONS_ELSEWHERE = {
     "meron_allocator_init": "tests/capi/misuse/misuses_of_structs.cpp",
-    "meron_optimizer_options_init": "tests/capi/misuse/misuses_of_structs.cpp",
     "meron_transport_init": "tests/capi/misuse/misuses_of_structs.cpp",
 }
 # Functions that create objects, beside the operation with the object's name.

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/cluster.h"
-#include "plan/step_time.h"
 #include "plan_fuzz.h"
+#include "tools/meron/planning/cluster.h"
+#include "tools/meron/planning/step_time.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace meron;
+  using namespace meron::planning;
   const Result<Cluster> cluster = parse_cluster({reinterpret_cast<const char*>(data), size});
   if (!cluster) {
     require_good_error(cluster);

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The input is a header without its length field, so that the search is about the JSON. How much
 // data follows is taken from the header's own largest offset, else hardly any input would pass.
-#include "plan/model_desc.h"
 #include "plan_fuzz.h"
 #include "safetensors_input.h"
+#include "tools/meron/planning/safetensors_model.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace meron;
+  using planning::model_from_safetensors;
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   // As a whole file, length field included.
   if (const Result<ModelDesc> raw = model_from_safetensors(input, size); !raw) {

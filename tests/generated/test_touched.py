@@ -48,6 +48,7 @@ GENERATED = {
     "bindings/julia/src/methods.jl": "function entries(plan::Plan)",
     "bindings/swig/meron.i": "meron_plan_entries",
     "bindings/swig/java/org/meron/PlanMethods.java": "public int entries()",
+    "tests/capi/contract/functions.h": "FUNCTION(meron_plan_entries),",
     "tests/conformance/c/calls.cpp": "meron_plan_entries",
     "tests/conformance/python/calls.py": "it.entries()",
     "tests/conformance/rust/src/calls.rs": "it.entries()",

@@ -27,6 +27,7 @@ __all__ = ["RanksFailed", "call", "launch", "program", "threads"]
 T = TypeVar("T")
 DEADLINE = 120.0  # seconds; pytest.ini may set another as ranks_deadline
 preloads: list[str] = []
+plain_preloads: list[str] = []
 deadline_of_pool = DEADLINE
 # Title and text of each part for the report of the test that runs.
 noted: list[tuple[str, str]] = []
@@ -39,7 +40,7 @@ class RanksFailed(AssertionError):
 @functools.cache
 def pool() -> Pool:
     """The processes of this pytest session, which start when they are first used."""
-    return Pool(preloads, deadline_of_pool)
+    return Pool(preloads, plain_preloads, deadline_of_pool)
 
 
 def close() -> None:
@@ -105,13 +106,13 @@ def program(
 ) -> subprocess.CompletedProcess[str]:
     """Runs a Python program with its arguments on `count` ranks, forked as those of tests are.
 
-    This saves the seconds that importing PyTorch takes. The exit code is the first that is not 0.
-    Each line on stderr names its rank.
+    This saves the seconds that importing PyTorch takes, and those of the interpreter's end. The
+    exit code is the first that is not 0. Each line on stderr names its rank.
     """
     words = [str(path), *map(str, arguments)]
     called = Call("ranks", "run_program", (words,))
-    endings = pool().run(count, called, environment=environment, exits=True)
-    codes = [ending.code or int(ending.outcome.status == "failed") for ending in endings]
+    endings = pool().run(count, called, environment=environment)
+    codes = [ending.code or (1 if why(ending) else ending.outcome.value) for ending in endings]
     errors = [
         f"[rank{ending.rank}]: {line}" if count > 1 else line
         for ending in endings

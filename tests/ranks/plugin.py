@@ -35,12 +35,14 @@ class World:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("ranks_preload", "modules that processes import before they fork ranks", "args")
+    parser.addini("ranks_preload_plain", "such modules that read variables of the system", "args")
     parser.addini("ranks_deadline", "seconds that a test may take on its ranks", default="120")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARK)
     ranks.preloads[:] = config.getini("ranks_preload")
+    ranks.plain_preloads[:] = config.getini("ranks_preload_plain")
     ranks.deadline_of_pool = float(config.getini("ranks_deadline"))
 
 

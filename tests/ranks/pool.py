@@ -112,10 +112,12 @@ class Remote:
 class Pool:
     """Starters by rank, and the homes that they forked. Used by one thread."""
 
-    def __init__(self, preloads: list[str], deadline: float) -> None:
+    def __init__(self, preloads: list[str], plain: list[str], deadline: float) -> None:
         self.preloads = preloads
+        self.plain = plain
         self.deadline = deadline
         self.starters: list[tuple[subprocess.Popen[bytes], socket.socket]] = []
+        self.began = variables()  # with which each starter begins
         self.remotes: dict[Home, Remote] = {}
 
     def close(self) -> None:
@@ -142,19 +144,17 @@ class Pool:
         *,
         environment: Mapping[str, str] | None = None,
         deadline: float | None = None,
-        exits: bool = False,
     ) -> list[Ending]:
         """Calls a function on each rank. Returns how it ended, by rank.
 
         Args:
             environment: variables that differ from those of this process.
             deadline: seconds; the pool's own if None.
-            exits: end as a program does, by finalizing the interpreter.
         """
         try:
             remotes = self.open(world_size, call.module, dict(environment or {}))
             with tempfile.TemporaryDirectory(prefix="ranks-") as folder:
-                cases = cases_of(call, world_size, Path(folder), exits)
+                cases = cases_of(call, world_size, Path(folder))
                 if not any(remote.refusal for remote in remotes):
                     self.run_cases(remotes, cases, self.deadline if deadline is None else deadline)
                 endings = [ending_of(*pair) for pair in zip(remotes, cases, strict=True)]
@@ -168,13 +168,13 @@ class Pool:
 
     def open(self, world_size: int, module: str, changes: dict[str, str]) -> list[Remote]:
         """Returns the homes of the module, and forks those that do not exist."""
-        base = {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"}
+        base = {**variables(), **changes}
         for other in [other for other in self.remotes if other.module != module]:
             self.discard(self.remotes[other])  # its module's tests are over
         remotes = []
         for rank in range(world_size):
-            own = {**base, **changes, **environment_of(rank, world_size)}
-            home = Home(rank, world_size, module, tuple(sys.path), own)
+            own = {**base, **environment_of(rank, world_size)}
+            home = Home(rank, world_size, module, tuple(sys.path), base == self.began, own)
             remotes.append(self.remotes.get(home) or self.fork(home))
         for remote in remotes:
             if not remote.imported:
@@ -183,16 +183,34 @@ class Pool:
 
     def fork(self, home: Home) -> Remote:
         while len(self.starters) <= home.rank:
-            self.starters.append(start(self.preloads))
+            self.starters.append(self.start())
         ours, theirs = socket.socketpair()
         with theirs:
             try:
                 send(self.starters[home.rank][1], home, (theirs.fileno(),))
             except OSError:  # something has killed the starter
-                self.starters[home.rank] = start(self.preloads)
+                self.starters[home.rank] = self.start()
                 send(self.starters[home.rank][1], home, (theirs.fileno(),))
         remote = self.remotes[home] = Remote(home, ours)
         return remote
+
+    def start(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        ours, theirs = socket.socketpair()
+        environment = {**self.began, "OMP_NUM_THREADS": "1"}
+        environment.pop("PYTHONHASHSEED", None)
+        package = str(Path(__file__).resolve().parents[1])
+        environment["PYTHONPATH"] = os.pathsep.join([package, environment.get("PYTHONPATH", "")])
+        modules = [" ".join(imported(names)) for names in (self.preloads, self.plain)]
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-B", "-c", STARTER, str(theirs.fileno()), *modules],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # Ctrl-C is for pytest, which ends all of them
+                env=environment,
+            )
+        return process, ours
 
     def discard(self, remote: Remote) -> None:
         remote.connection.close()
@@ -222,34 +240,25 @@ class Pool:
                 asked = True
 
 
-def cases_of(call: Call, world_size: int, folder: Path, exits: bool) -> list[Case]:
+def cases_of(call: Call, world_size: int, folder: Path) -> list[Case]:
     """The call on each rank, as a job of its own."""
     job = {"MERON_JOB": f"test-{secrets.token_hex(8)}", "MERON_TOKEN": secrets.token_hex(32)}
     directory = os.getcwd()  # a fixture may have changed it
 
     def case(rank: int) -> Case:
         output, errors, outcome = (str(folder / f"{rank}.{kind}") for kind in KINDS)
-        return Case(call, job, directory, output, errors, outcome, exits)
+        return Case(call, job, directory, output, errors, outcome)
 
     return [case(rank) for rank in range(world_size)]
 
 
-def start(preloads: list[str]) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    ours, theirs = socket.socketpair()
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    environment.pop("PYTHONHASHSEED", None)
-    package = str(Path(__file__).resolve().parents[1])
-    environment["PYTHONPATH"] = os.pathsep.join([package, environment.get("PYTHONPATH", "")])
-    with theirs:
-        process = subprocess.Popen(
-            [sys.executable, "-B", "-c", STARTER, str(theirs.fileno()), *preloads],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
-            start_new_session=True,  # Ctrl-C is for pytest, which ends all of them
-            env=environment,
-        )
-    return process, ours
+def variables() -> dict[str, str]:
+    return {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"}
+
+
+def imported(names: list[str]) -> list[str]:
+    """Returns the modules that a file of tests has imported: only then does a rank need them."""
+    return [name for name in names if name in sys.modules]
 
 
 def environment_of(rank: int, world_size: int) -> dict[str, str]:

@@ -20,6 +20,7 @@ class Home:
     world_size: int
     module: str
     path: tuple[str, ...]  # sys.path
+    plain: bool  # it has the variables with which the starter began
     environment: dict[str, str] = field(hash=False)
 
 
@@ -43,7 +44,6 @@ class Case:
     output: str  # file for stdout
     errors: str  # file for stderr
     outcome: str  # file for the pickled Outcome
-    exits: bool  # end as a program does, by finalizing the interpreter
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,9 @@ It imports what `ranks_preload` names (PyTorch takes 2 s of a processor), starts
 never a rank itself. For each module with cases it forks a home, which imports the module as this
 rank of a world of this size. The home forks each case, which has its own process and context.
 Each of these ends when its parent does.
+
+Homes that have the variables of pytest come from a second starter, a child of the first that has
+also imported `ranks_preload_plain`: modules that may read variables when they are imported.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ import sys
 import threading
 import time
 import traceback
+import weakref
 from typing import Any, NoReturn
 
 import pytest
@@ -42,45 +46,93 @@ from ranks.protocol import (
 
 # The pool sends it to a rank that is late: the rank prints the stack of each thread to stderr.
 STACK_SIGNAL = signal.SIGRTMAX - 1
+# Of modules that the starter has imported. Those of torch.library alone take 0.03 s of each case.
+FINALIZERS: list[weakref.finalize[Any, Any]] = []
 
 
 def main() -> None:
-    """Serves the socket on the file descriptor argv[1]; argv[2:] are modules to import first."""
-    descriptor, *preloads = sys.argv[1:]
-    plugin = Starter(socket.socket(fileno=int(descriptor)), preloads)
+    """Serves the socket on the file descriptor argv[1]. The other arguments name the modules that
+    the starter and the second one import first."""
+    descriptor, preloads, plain = sys.argv[1:]
+    plugin = Starter(socket.socket(fileno=int(descriptor)), preloads.split(), plain.split())
     # Within pytest, so that the modules of tests are imported with its assertions.
     sys.exit(pytest.main(["--noconftest", "-p", "no:cacheprovider"], plugins=[plugin]))
 
 
 class Starter:
-    def __init__(self, connection: socket.socket, preloads: list[str]) -> None:
+    def __init__(self, connection: socket.socket, preloads: list[str], plain: list[str]) -> None:
         self.connection = connection
         self.preloads = preloads
+        self.plain = plain
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_cmdline_main(self) -> int:
         end_with_parent()
-        for name in self.preloads:
-            # A module that is not installed fails the tests that import it, in their words.
-            with contextlib.suppress(ImportError):
-                importlib.import_module(name)
+        import_all(self.preloads)
         if "torch" in sys.modules:
             import torch
 
             torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)  # imports the rest of it
+        FINALIZERS.extend(weakref.finalize._registry)  # type: ignore[attr-defined]
         freeze()
-        while True:
-            try:
-                home, descriptor = receive_with_fd(self.connection)
-            except EOFError:
-                reap_homes(patience=1.0)
-                os._exit(0)  # without the seconds that PyTorch's end would take
-            reap_homes()
-            connection = socket.socket(fileno=descriptor)
-            if fork(connection) == 0:
-                self.connection.close()
-                serve(home, connection)
+        serve_homes(self.connection, start_second(self.connection, self.plain))
+
+
+def import_all(names: list[str]) -> None:
+    for name in names:
+        # A module that is not installed fails the tests that import it, in their words.
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
+def start_second(connection: socket.socket, modules: list[str]) -> socket.socket | None:
+    """Forks a starter that imports the modules. Returns None if none is named, or memory lacks."""
+    if not modules:
+        return None
+    ours, theirs = socket.socketpair()
+    try:
+        pid = os.fork()
+    except OSError:
+        return None
+    if pid != 0:
+        theirs.close()
+        return ours
+    connection.close()
+    ours.close()
+    end_with_parent()
+    import_all(modules)
+    freeze()
+    serve_homes(theirs, None)
+
+
+def serve_homes(connection: socket.socket, second: socket.socket | None) -> NoReturn:
+    """Forks the homes that pytest asks for, or has the second starter fork them."""
+    while True:
+        try:
+            home, descriptor = receive_with_fd(connection)
+        except EOFError:
+            if second is not None:
+                second.close()
+            reap_homes(patience=1.0)
+            os._exit(0)  # without the seconds that PyTorch's end would take
+        reap_homes()
+        own = socket.socket(fileno=descriptor)
+        if not (home.plain and hand_on(second, home, descriptor)) and fork(own) == 0:
             connection.close()
+            if second is not None:
+                second.close()
+            serve(home, own)
+        own.close()
+
+
+def hand_on(second: socket.socket | None, home: Home, descriptor: int) -> bool:
+    if second is None:
+        return False
+    try:
+        send(second, home, (descriptor,))
+    except OSError:  # something has killed it
+        return False
+    return True
 
 
 def reap_homes(patience: float = 0.0) -> None:
@@ -138,9 +190,9 @@ def run_case(case: Case, module: Any, home: Home) -> NoReturn:
     outcome = outcome_of(case, module, home)
     write_outcome(case, outcome)
     code = int(outcome.status == "failed")
-    if case.exits:
-        sys.exit(code or outcome.value)
-    # As at the end of a program, without freeing each object of the modules that were imported.
+    # As at the end of a program, without taking apart the modules that were imported.
+    for finalizer in FINALIZERS:
+        finalizer.atexit = False
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stdout.flush()

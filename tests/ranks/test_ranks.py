@@ -22,7 +22,13 @@ import pytest
 import ranks
 RANK = int(os.environ.get("MERON_RANK", "-1"))
 """
-INI = "[pytest]\naddopts = -p ranks.plugin\nranks_preload = json no_such_module\n"
+INI = """
+[pytest]
+addopts = -p ranks.plugin
+pythonpath = .
+ranks_preload = json no_such_module
+ranks_preload_plain = reader
+"""
 
 
 def command(folder: Path, source: str, *options: str) -> list[str]:
@@ -290,6 +296,33 @@ def test_b():
     assert SEEN is None
 """
     assert "2 passed" in run(tmp_path, source)
+
+
+def test_variables_are_set_before_what_reads_them_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "reader.py").write_text("import os\nSEEN = os.environ.get('MINE')\n")
+    source = """
+import reader
+@pytest.mark.ranks(2, environment={"MINE": "1"})
+def test_a():
+    assert reader.SEEN == "1"
+@pytest.mark.ranks(2)
+def test_b():
+    assert reader.SEEN is None
+"""
+    assert "2 passed" in run(tmp_path, source)
+
+
+def test_what_a_case_leaves_for_its_end_is_done(tmp_path: Path) -> None:
+    source = """
+import weakref
+class Mine: pass
+mine = Mine()
+@pytest.mark.ranks(1)
+def test_a(tmp_path):
+    weakref.finalize(mine, (tmp_path.parent / "done").touch)
+"""
+    assert "1 passed" in run(tmp_path, source, f"--basetemp={tmp_path / 'base'}")
+    assert (tmp_path / "base" / "done").exists()
 
 
 def test_runs_for_each_mark_and_names_it(tmp_path: Path) -> None:

@@ -303,6 +303,26 @@ def test_a_plan_may_be_a_file(tmp_path):
     assert prediction["plan"] != predict(*SIZE, "--plan", "zero2", "-n", "2")["plan"]
 
 
+def test_codecs_that_cost_accuracy_are_warned_of_as_in_a_run(tmp_path):
+    path = tmp_path / "plan.json"
+    path.write_text('{"preset": "mics(2)", "gradient": {"codec": "int4"}}')
+    words = (*SIZE, "--plan", str(path), "--ranks-per-node", "2")
+    text = meron("plan", *words, "-n", "4").stdout
+    assert "gradients travel in int4" in text
+    assert "48 %" in text
+    (warning,) = predict(*words, "-n", "4")["warnings"]
+    assert warning in text
+    # One replica uses no codec, and a run does not warn either.
+    assert "warnings" not in predict(*words, "-n", "2")
+    assert "int4" not in meron("plan", *words, "-n", "2").stdout
+
+
+def test_presets_have_no_warnings():
+    for name in ("zero3", "zeropp(2)"):
+        prediction = predict(*SIZE, "--plan", name, "-n", "4", "--ranks-per-node", "2")
+        assert "warnings" not in prediction
+
+
 # ---- Bad input ----------------------------------------------------------------------------------
 
 

@@ -23,6 +23,7 @@ import notes
 from emitters import (
     cffi,
     conformance,
+    contract,
     errors,
     fields,
     java_options,
@@ -51,6 +52,7 @@ EMITTERS = (
     java_options,
     rules,
     conformance,
+    contract,
 )
 # Folders in which every file is generated: what is there besides is left over.
 GENERATED_FOLDERS = ("docs/reference",)

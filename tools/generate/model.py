@@ -174,6 +174,7 @@ class Function:
     since: str = ""  # the version that has it first
     # A plain call's name as a method, by language; without those that have it by hand (plain.py).
     method: dict[str, str] = field(default_factory=dict)
+    callback: bool = False  # whether callbacks may call it
 
 
 @dataclass

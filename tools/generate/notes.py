@@ -8,9 +8,10 @@ errors     by status, where it is not made of the status' name: `kind`, and of P
 enums, options, records, rules
            structs and enums that languages have as types of their own (values.py). A rule's numbers
            are those of its INIT macro
-functions  by name: `since`; `nullable`, the pointers for which NULL has a meaning; and `method`,
-           which makes it a method of its handle in every language (plain.py): the names that are
-           not the function's own, by language, null where the method is by hand
+functions  by name: `since`; `nullable`, the pointers for which NULL has a meaning; `callback`, true
+           if callbacks may call it, as they may all _init and _release; and `method`, which makes
+           it a method of its handle in every language (plain.py): the names that are not the
+           function's own, by language, null where the method is by hand
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from typing import Any
 import plain
 import values
 from model import Api, CType, Enumerator, ErrorKind, Param
+
+# Last words of functions that callbacks may always call.
+FOR_CALLBACKS = ("_init", "_release")
 
 
 class AnnotationError(Exception):
@@ -46,6 +50,7 @@ def apply(api: Api, path: Path) -> None:
         for param in function.params:
             param.nullable = param.role == "error" or param.name in note.get("nullable", [])
             param.memory = notes["memory"].get(kind_of(param), "")
+        function.callback = note.get("callback", function.name.endswith(FOR_CALLBACKS))
         if "method" in note:
             function.method = plain.names_of(function, api, note["method"])
     api.errors = [error_of(value, notes["errors"]) for value in statuses(api) if value.value < 0]

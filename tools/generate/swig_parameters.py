@@ -60,6 +60,7 @@ class Parameters:
         self.enums = {enum.name for enum in api.enums}
         self.structs = {struct.name: struct for struct in api.structs}
         self.callbacks = {callback.name for callback in api.callbacks}
+        self.functions = {function.name for function in api.functions}
         self.listed: dict[str, Struct] = {}  # taken by count
 
     def slots(
@@ -152,7 +153,9 @@ class Parameters:
         """An options struct as its fields, over its initial value."""
         if struct.init is None:
             raise Unsupported(f"{struct.name} has no initial value")
-        before(f"  ::{struct.name} {name} = initial(api().{struct.name}_init);\n")
+        init = f"{struct.name}_init"
+        initial = f"initial(api().{init})" if init in self.functions else struct.init.macro
+        before(f"  ::{struct.name} {name} = {initial};\n")
         fields = [(field.name, field.type) for field in struct.fields]
         for slot in self.slots(fields, before, nested=name):
             for field, value in slot.values.items():

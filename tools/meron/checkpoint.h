@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "checkpoint/directory.h"
 #include "checkpoint/manifest.h"
+#include "tools/meron/engine_error.h"
 
 namespace meron::tools {
 
@@ -71,20 +72,6 @@ int prune_checkpoints(const PruneWords& words);
 int import_checkpoint(const std::vector<std::string>& words);
 
 // ---- Shared ----
-
-// As people read it: "values-00000-of-00002.safetensors: the file has 3 bytes. Copy it anew."
-std::string sentence_of(const Error& error);
-// Throws a Failure of that sentence.
-[[noreturn]] void fail(const Error& error);
-
-template <class T>
-T must(Result<T>&& result) {
-  if (!result.ok()) fail(result.error());
-  return std::move(result).value();
-}
-inline void must(const Status& status) {
-  if (!status.ok()) fail(status.error());
-}
 
 // Says on stderr which incomplete ones it passed over.
 checkpoint::Checkpoint open_checkpoint(const Which& which);

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cctype>
 #include <chrono>
 #include <cstdio>
 
@@ -17,23 +16,7 @@ namespace {
 
 constexpr int64_t kShowEveryNs = 200'000'000;
 
-std::string capital(std::string text) {
-  if (!text.empty()) text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
-  return text;
-}
-
 }  // namespace
-
-std::string sentence_of(const Error& error) {
-  const ErrorInfo& info = error.info();
-  std::string text = info.subject.empty() ? info.what : info.subject + ": " + info.what;
-  if (!info.advice.empty()) text += ". " + capital(info.advice);
-  return text;
-}
-
-void fail(const Error& error) {
-  throw Failure(sentence_of(error));
-}
 
 checkpoint::Checkpoint open_checkpoint(const Which& which) {
   checkpoint::Checkpoint found = must(checkpoint::open_source(which.path, which.name));

@@ -11,12 +11,13 @@
 #include <charconv>
 #include <cmath>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "meron/plan.h"
+#include "tools/meron/engine_error.h"
 #include "tools/meron/failure.h"
+#include "tools/meron/planning/model_config.h"
+#include "tools/meron/planning/safetensors_model.h"
 #include "tools/meron/unique_fd.h"
 
 namespace meron::tools {
@@ -132,13 +133,7 @@ std::string model_of_one_file(const std::string& path) {
                               length, file.size));
   }
   const std::string head = read_head(file, path, kLengthField + length);
-  char* model = nullptr;
-  LibraryError error;
-  error.check(
-      meron_plan_model_from_safetensors(&model, head.data(), head.size(), file.size, error.out()),
-      path);
-  const std::unique_ptr<char, void (*)(char*)> owner(model, meron_string_free);
-  return model;
+  return to_json(must(planning::model_from_safetensors(head, file.size), path), -1);
 }
 
 // The files that an index names, each once, in the order of their names.
@@ -192,6 +187,11 @@ std::string model_of_index(const std::string& path) {
 }
 
 }  // namespace
+
+std::string model_of_json(const std::string& path) {
+  const std::string text = read_text(path, "a model in JSON");
+  return to_json(must(planning::parse_model_or_config(text), path), -1);
+}
 
 std::string model_of_safetensors(const std::string& path) {
   return path.ends_with(".json") ? model_of_index(path) : model_of_one_file(path);

@@ -12,6 +12,9 @@ uint64_t parse_count(const std::string& text);
 
 std::string model_of_size(uint64_t parameters, int64_t layers, const std::string& dtype);
 
+// A model in JSON, or the config.json of a Hugging Face model.
+std::string model_of_json(const std::string& path);
+
 // Reads the header only, however large the file is. Of a model in several files `path` is the index
 // (model.safetensors.index.json), which names those beside it.
 std::string model_of_safetensors(const std::string& path);

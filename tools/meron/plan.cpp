@@ -15,11 +15,13 @@
 #include "base/human_bytes.h"
 #include "meron/plan.h"
 #include "tools/meron/commands.h"
+#include "tools/meron/engine_error.h"
 #include "tools/meron/failure.h"
 #include "tools/meron/model_source.h"
 #include "tools/meron/picture.h"
 #include "tools/meron/plan_fit.h"
 #include "tools/meron/plan_help.h"
+#include "tools/meron/planning/step_time.h"
 #include "tools/meron/text.h"
 
 namespace meron::tools {
@@ -128,7 +130,7 @@ std::string read_model(const PlanOptions& options) {
                   kUsageError);
   }
   if (!options.safetensors.empty()) return model_of_safetensors(options.safetensors);
-  if (!options.model.empty()) return read_text(options.model, "a model in JSON");
+  if (!options.model.empty()) return model_of_json(options.model);
   if (options.layers == 0) throw Failure("--parameters needs --layers too", kUsageError);
   return model_of_size(parse_count(options.parameters), options.layers, options.dtype);
 }
@@ -226,14 +228,14 @@ Comparison compare(const std::string& model, const meron_workload& workload) {
 std::string rank_cluster(const PlanOptions& options, const std::string& model,
                          const std::string& cluster, bool as_table) {
   const meron_workload workload = read_workload(options);
-  const uint32_t tokens = options.tokens == 0 ? 0 : at_least_one("--tokens", options.tokens);
-  char* text = nullptr;
-  LibraryError error;
-  error.check(meron_plan_rank_cluster(&text, model.data(), model.size(), cluster.data(),
-                                      cluster.size(), &workload, tokens, options.compute_seconds,
-                                      as_table ? 1 : 0, error.out()));
-  const std::unique_ptr<char, void (*)(char*)> owner(text, meron_string_free);
-  return text;
+  const planning::ClusterLoad load = {
+      .micro_batches = workload.micro_batches,
+      .gathers_per_micro_batch = workload.gathers_per_micro_batch,
+      .tokens = options.tokens == 0 ? 0 : at_least_one("--tokens", options.tokens),
+      .compute_seconds = options.compute_seconds};
+  const planning::Ranking ranking = must(planning::rank_strategies(
+      must(parse_model(model)), must(planning::parse_cluster(cluster)), load));
+  return as_table ? to_table(ranking) : to_json(ranking);
 }
 
 int compare_on_cluster(const PlanOptions& options, const CLI::App& app) {

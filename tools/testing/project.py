@@ -16,7 +16,7 @@ PRESETS = ("release", *SANITIZERS)
 CHANGED_PRESETS = ("dev", "release")
 CORES = len(os.sched_getaffinity(0))
 # Most tests wait most of their time: for ranks, for drives, for deadlines.
-TESTS_AT_A_TIME = CORES + (CORES + 1) // 2
+TESTS_AT_A_TIME = 2 * CORES
 
 
 def known_presets() -> list[str]:

@@ -67,12 +67,13 @@ export TensorView, BFloat16, ParamTree
 export gather, gather_begin, update, write!, part, release, info, shard_range
 export gradient_view, reduce!, reduce_begin!, reduce_finish!, reduce_finish_begin!, reduced, discard!
 export destroy!
-export wait_reductions, clip_gradients!
+export wait_reductions, wait_any, clip_gradients!
 export wait_stream, release_on_stream!
 export Schedule, start_pass!, enter!, leave!, reset!
 export Io, read_begin!, write_begin
 export Checkpoint, CheckpointTensor, save_checkpoint, save_checkpoint_begin, wait_copied, save_progress
 export load_checkpoint!, open_checkpoint, write_checkpoint, export_model
+export list_checkpoints, remove_checkpoint
 export step!, step_begin!
 export add_optimizer_group!, optimizer_group, set_optimizer_group!, state_view, read_state, write_state!
 export skip!, param_steps, set_param_steps!

@@ -157,6 +157,33 @@ function open_checkpoint(folder, name = nothing)
 end
 
 """
+    list_checkpoints(folder)
+
+The complete checkpoints in a folder, newest first: the text of a JSON array of objects with "name",
+"step", "world" (ranks that saved it), "bytes" (of its files), "created" and "whole" (false if params,
+states or units were left out).
+
+Blocks on the drive. Throws `MERON_E_NOT_FOUND` (no such folder), `MERON_E_IO`.
+"""
+list_checkpoints(folder) = take_string(LibMeron.meron_checkpoint_list, text(folder, "the folder"))
+
+"""
+    remove_checkpoint(folder, name)
+
+Removes a checkpoint, complete or not, with all that is in its directory. It loses its name first: if
+the process is killed, it is there as before or gone. Any one process may call it.
+
+Blocks on the drive. Throws `MERON_E_ARGUMENT` (it is no checkpoint, and stays), `MERON_E_NOT_FOUND`,
+`MERON_E_AUTH` (a link), `MERON_E_STATE` (a save of that name is pending, or a process has it open),
+`MERON_E_IO`.
+"""
+function remove_checkpoint(folder, name)
+    folder_, name_ = text(folder, "the folder"), text(name, "the name of a checkpoint")
+    @check LibMeron.meron_checkpoint_remove(folder_, name_)
+    return
+end
+
+"""
     write_checkpoint(folder, name, tensors; step = 0, extra = nothing, optimizers = nothing,
                      overwrite = false)
 

@@ -52,7 +52,7 @@ function Base.wait(future::Future; timeout = nothing)
     raw(future)
     future.ended && return true
     return settle(future) do operation
-        await(operation, future.context, nanoseconds(timeout))
+        await(operation, nanoseconds(timeout))
     end
 end
 
@@ -65,7 +65,38 @@ Whether it has ended well; never waits for peers. Throws the error if it failed.
 function Base.isready(future::Future)
     raw(future)
     future.ended && return true
-    return settle(operation -> await(operation, future.context, Int64(0)), future)
+    return settle(operation -> await(operation, Int64(0)), future)
+end
+
+# Some operations, for await(): it waits for any. The library stores the place of one that has ended.
+struct AnyOf
+    futures::Vector{LibMeron.meron_future}
+    place::Base.RefValue{Csize_t}
+end
+
+wait_operation(any::AnyOf, slice, error) = LibMeron.meron_future_wait_any(
+    any.place, any.futures, length(any.futures), slice, error)
+poll_operation(any::AnyOf, error) = wait_operation(any, 0, error)
+
+"""
+    wait_any(futures; timeout = nothing)
+
+Waits until one of some futures and gathers of a context has ended, well or with an error. Returns
+the index of the first such one: `wait` of it then returns, or throws its error, at once. Returns
+`nothing` after `timeout` seconds.
+
+Other tasks of the thread run meanwhile. Ctrl-C ends the wait, not the operations.
+
+Throws a `MeronError`: `MERON_E_HANDLE` (there are none, or they belong to different contexts),
+`MERON_E_STALE`, `MERON_E_CANCELLED` (`should_stop`).
+"""
+function wait_any(futures; timeout = nothing)
+    some = collect(futures)
+    any = AnyOf(LibMeron.meron_future[raw(future) for future in some], Ref{Csize_t}())
+    GC.@preserve some begin
+        await(any, nanoseconds(timeout)) || return nothing
+    end
+    return Int(any.place[]) + 1
 end
 
 # An operation that has ended, well or not, uses its memory no more.

@@ -167,7 +167,7 @@ pairs_of(list) = list
 @inline function Base.wait(full::Gather; timeout = nothing)
     operation = raw(full)
     full.ready && return true
-    ended = await(operation, full.context, nanoseconds(timeout))
+    ended = await(operation, nanoseconds(timeout))
     ended && note_full(full)
     return ended
 end
@@ -175,7 +175,7 @@ end
 function Base.isready(full::Gather)
     operation = raw(full)
     full.ready && return true
-    ended = await(operation, full.context, Int64(0))
+    ended = await(operation, Int64(0))
     ended && note_full(full)
     return ended
 end
@@ -202,7 +202,7 @@ no device, or the stream is another one's), `MERON_E_STATE` (the stream is being
 graph), `MERON_E_NO_MEMORY` (the device has no room) and `MERON_E_DEVICE`.
 """
 wait_stream(full::Gather, stream = C_NULL; timeout = nothing) =
-    await(Joining(raw(full), stream_pointer(stream)), full.context, nanoseconds(timeout))
+    await(Joining(raw(full), stream_pointer(stream)), nanoseconds(timeout))
 
 """
     release_on_stream!(full, stream = C_NULL)

@@ -559,6 +559,8 @@ struct meron_checkpoint_save_options
     mapping::Ptr{UInt8} # NULL, or a JSON object: "PARAM": "NAME" in the files, for states too; "" leaves the param out
     per_node::UInt32 # 1: each node has its own folder, such as one on a local disk. Ranks of a node pass the same
     reserved_0::UInt32 # must be 0
+    units::Ptr{meron_unit} # whose states are saved, the same on all ranks, in any order; NULL: of all units. They have all units of `optimizers` and all params of `mapping`. Other units may be updated meanwhile
+    unit_count::UInt64
 end
 
 """
@@ -599,6 +601,8 @@ struct meron_checkpoint_load_options
     claimed::Ptr{UInt8} # NULL, or names of values that the caller reads itself, a line each
     per_node::UInt32 # 1: each node has its own folder: one rank per node reads the node's files, and sends each rank its shards
     reserved_0::UInt32 # must be 0
+    units::Ptr{meron_unit} # that are loaded, the same on all ranks, in any order; NULL: all. They have all units of `optimizers`. Other units stay as they are, and their tensors in the checkpoint are not unexpected
+    unit_count::UInt64
 end
 
 """
@@ -841,14 +845,14 @@ mutable struct Functions
     meron_future_wait::Ptr{Cvoid}
     meron_future_poll::Ptr{Cvoid}
     meron_future_release::Ptr{Cvoid}
+    meron_future_finish::Ptr{Cvoid}
+    meron_future_wait_any::Ptr{Cvoid}
     meron_plan_preset::Ptr{Cvoid}
     meron_plan_parse::Ptr{Cvoid}
     meron_plan_json::Ptr{Cvoid}
     meron_plan_table::Ptr{Cvoid}
     meron_workload_init::Ptr{Cvoid}
     meron_plan_predict::Ptr{Cvoid}
-    meron_plan_rank_cluster::Ptr{Cvoid}
-    meron_plan_model_from_safetensors::Ptr{Cvoid}
     meron_plan_release::Ptr{Cvoid}
     meron_transport_init::Ptr{Cvoid}
     meron_allocator_init::Ptr{Cvoid}
@@ -860,6 +864,7 @@ mutable struct Functions
     meron_context_transport::Ptr{Cvoid}
     meron_context_plan_json::Ptr{Cvoid}
     meron_context_progress::Ptr{Cvoid}
+    meron_context_event_fd::Ptr{Cvoid}
     meron_context_stats::Ptr{Cvoid}
     meron_context_predict::Ptr{Cvoid}
     meron_context_flight_record::Ptr{Cvoid}
@@ -888,7 +893,6 @@ mutable struct Functions
     meron_update_view::Ptr{Cvoid}
     meron_update_write::Ptr{Cvoid}
     meron_update_publish::Ptr{Cvoid}
-    meron_optimizer_options_init::Ptr{Cvoid}
     meron_optimizer_rule_init::Ptr{Cvoid}
     meron_optimizer_create::Ptr{Cvoid}
     meron_optimizer_set_learning_rate::Ptr{Cvoid}
@@ -913,12 +917,15 @@ mutable struct Functions
     meron_checkpoint_save_options_init::Ptr{Cvoid}
     meron_checkpoint_save_begin::Ptr{Cvoid}
     meron_checkpoint_wait_copied::Ptr{Cvoid}
+    meron_checkpoint_cancel_save::Ptr{Cvoid}
     meron_checkpoint_get_progress::Ptr{Cvoid}
     meron_checkpoint_write_options_init::Ptr{Cvoid}
     meron_checkpoint_write::Ptr{Cvoid}
     meron_checkpoint_load_options_init::Ptr{Cvoid}
     meron_checkpoint_load::Ptr{Cvoid}
     meron_checkpoint_open::Ptr{Cvoid}
+    meron_checkpoint_list::Ptr{Cvoid}
+    meron_checkpoint_remove::Ptr{Cvoid}
     meron_checkpoint_get_info::Ptr{Cvoid}
     meron_checkpoint_text::Ptr{Cvoid}
     meron_checkpoint_read::Ptr{Cvoid}
@@ -977,7 +984,8 @@ mutable struct Functions
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
-        C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL)
+        C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
+        C_NULL)
 end
 const functions = Functions()
 
@@ -1238,6 +1246,55 @@ Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
         future, err)
 
 """
+    meron_future_finish(future, timeout_ns, err)
+
+Waits for a future, then releases it: meron_future_wait and meron_future_release in one.
+Whatever the wait returns, also an error, the future is released, with one exception: if
+timeout_ns passed first, it returns MERON_IN_PROGRESS and the future stays. An operation whose
+wait should_stop ended (MERON_E_CANCELLED) continues without its future, and may use its memory
+until the close.
+
+- `timeout_ns`: as in meron_future_wait.
+
+Ownership: takes the future, unless it returns MERON_IN_PROGRESS.
+Blocks: as meron_future_wait.
+Threads: any.
+Errors: as meron_future_wait, MERON_E_HANDLE also for an update, which meron_update_publish
+ends; after MERON_E_ARGUMENT and MERON_E_HANDLE the future stays.
+"""
+@inline meron_future_finish(future, timeout_ns, err) = @blocking_ccall(
+        functions.meron_future_finish, meron_status, (meron_future, Int64,
+        Ptr{Ptr{meron_error}}), future, timeout_ns, err)
+
+"""
+    meron_future_wait_any(out, futures, count, timeout_ns, err)
+
+Waits until one of several futures has ended, well or with an error, and says which: the first
+such one of the array. It returns no error of an operation: meron_future_finish, wait or poll of
+that future returns it, and then does not wait. Local: other ranks may wait for other futures.
+finished. Returns MERON_IN_PROGRESS if timeout_ns passed first.
+
+- `out`: receives the index of a future that has ended; `count` if none has.
+
+- `futures`: of one context. Null ones are skipped: set a future to null once it is
+
+- `count`: futures in the array.
+
+- `timeout_ns`: nanoseconds; MERON_TIMEOUT_DEFAULT: as long as the operations' own deadlines; 0:
+looks once.
+
+Ownership: all futures stay the caller's.
+Blocks: as meron_future_wait.
+Threads: any.
+Errors: MERON_E_ARGUMENT (NULL, another negative timeout), MERON_E_HANDLE (all futures are null,
+one belongs to another context, or one is a transfer of io.h, which belongs to none),
+MERON_E_STALE, MERON_E_CANCELLED (should_stop), MERON_E_CLOSED, MERON_E_FORKED.
+"""
+@inline meron_future_wait_any(out, futures, count, timeout_ns, err) = @blocking_ccall(
+        functions.meron_future_wait_any, meron_status, (Ptr{Csize_t}, Ptr{meron_future},
+        Csize_t, Int64, Ptr{Ptr{meron_error}}), out, futures, count, timeout_ns, err)
+
+"""
     meron_plan_preset(out, name, err)
 
 Creates one of the named plans: "zero0" (everything replicated, as in DDP), "zero1" (optimizer
@@ -1343,63 +1400,6 @@ Errors: MERON_E_PARSE, MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
         functions.meron_plan_predict, meron_status, (Ptr{Ptr{UInt8}}, meron_plan, Ptr{UInt8},
         Csize_t, Ptr{meron_workload}, UInt32, Ptr{Ptr{meron_error}}), out, plan, model, bytes,
         workload, table, err)
-
-"""
-    meron_plan_rank_cluster(out, model, model_bytes, cluster, cluster_bytes, workload, tokens, compute_seconds, table, err)
-
-Estimates the cost per step of every known strategy on a cluster, and ranks the strategies:
-bytes and time on the links between nodes and inside a node, time of a step with perfect overlap
-and with none, memory per device and if it fits, and the reasons for the first rank in
-sentences. Times are computed from predicted bytes, as docs/plan.md describes; nothing is
-measured.
-
-- `out`: receives the text.
-
-- `model`: JSON of `model_bytes` bytes, as for meron_plan_predict.
-
-- `cluster`: JSON of `cluster_bytes` bytes: nodes, devices and their speeds; docs/plan.md has
-every key.
-
-- `workload`: the workload of a step; NULL: the initial value. The cluster's ranks and
-ranks_per_node replace its values.
-
-- `tokens`: per device and micro-batch: computation then takes 6 * elements * tokens operations
-at the cluster's "device.flops"; 0: not given.
-
-- `compute_seconds`: time of computation per micro-batch, instead of `tokens`; 0 with 0 tokens:
-no time.
-
-- `table`: 0: JSON, the best first; 1: tables for people.
-
-Ownership: the caller frees *out with meron_string_free.
-Blocks: never.
-Threads: any.
-Errors: MERON_E_PARSE (line and key), MERON_E_ARGUMENT.
-"""
-@inline meron_plan_rank_cluster(out, model, model_bytes, cluster, cluster_bytes, workload, tokens, compute_seconds, table, err) = ccall(
-        functions.meron_plan_rank_cluster, meron_status, (Ptr{Ptr{UInt8}}, Ptr{UInt8}, Csize_t,
-        Ptr{UInt8}, Csize_t, Ptr{meron_workload}, UInt32, Float64, UInt32,
-        Ptr{Ptr{meron_error}}), out, model, model_bytes, cluster, cluster_bytes, workload,
-        tokens, compute_seconds, table, err)
-
-"""
-    meron_plan_model_from_safetensors(out, header, bytes, file_bytes, err)
-
-Turns the header of a safetensors file into the model JSON that meron_plan_predict reads;
-tensors are grouped into units by layer.
-
-- `header`: the first `bytes` bytes of the file: 8 bytes of length, then the header.
-
-- `file_bytes`: the size of the file, to check offsets.
-
-Ownership: the caller frees *out with meron_string_free.
-Blocks: never.
-Threads: any.
-Errors: MERON_E_PARSE, MERON_E_ARGUMENT, MERON_E_UNSUPPORTED (a dtype that Meron does not have).
-"""
-@inline meron_plan_model_from_safetensors(out, header, bytes, file_bytes, err) = ccall(
-        functions.meron_plan_model_from_safetensors, meron_status, (Ptr{Ptr{UInt8}}, Ptr{Cvoid},
-        Csize_t, UInt64, Ptr{Ptr{meron_error}}), out, header, bytes, file_bytes, err)
 
 """
     meron_plan_release(plan, err)
@@ -1558,7 +1558,8 @@ Errors: as meron_context_rank.
     meron_context_progress(context, err)
 
 Advances every operation of this context that can advance, without waiting. Waits do the same; a
-trainer that computes for long between begin and wait may call it in between.
+trainer that computes for long between begin and wait may call it in between. Clears the
+descriptor of meron_context_event_fd first.
 
 Blocks: never on peers; computes.
 Threads: any.
@@ -1567,6 +1568,32 @@ Errors: as meron_future_wait.
 @inline meron_context_progress(context, err) = ccall(
         functions.meron_context_progress, meron_status, (meron_context, Ptr{Ptr{meron_error}}),
         context, err)
+
+"""
+    meron_context_event_fd(out, context, err)
+
+A descriptor for event loops (epoll, poll, asyncio, tokio): it becomes readable when a future of
+the context may have advanced. A thread of the engine writes to it when a peer has done
+something, and at least 50 times a second while an operation is pending; it advances no
+operation. In the loop, call meron_context_progress, which clears the descriptor, or read its 8
+bytes; then poll the futures. Clear it before the polls: what comes later makes it readable
+again. Poll a future once after its begin, too: if it has ended by then, no sign follows.
+Futures of io.h are of no context and have none.
+
+- `out`: receives the descriptor, an eventfd (Linux): nonblocking, closed on exec, the same at
+each call. Watch it for reading, level-triggered or edge-triggered; write nothing.
+
+Ownership: the context's: do not close it. The close of the context makes it readable and closes
+it: take it out of the loop before. A child after fork shares it with its parent: it must
+neither read nor watch it.
+Blocks: never.
+Threads: any; all watchers share one count, so one loop should watch it.
+Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_CLOSED, MERON_E_FORKED,
+MERON_E_NO_MEMORY (no thread), MERON_E_IO (no descriptor is left).
+"""
+@inline meron_context_event_fd(out, context, err) = ccall(
+        functions.meron_context_event_fd, meron_status, (Ptr{Int32}, meron_context,
+        Ptr{Ptr{meron_error}}), out, context, err)
 
 """
     meron_context_stats(out, context, err)
@@ -2029,20 +2056,6 @@ Errors: MERON_E_STATE (not waited for), MERON_E_HANDLE, MERON_E_STALE, -3xx.
         update, err)
 
 """
-    meron_optimizer_options_init(options, struct_size, err)
-
-Fills the first `struct_size` bytes of *options with the initial value, which is AdamW's (for
-languages without macros).
-
-Blocks: never.
-Threads: any.
-Errors: MERON_E_ARGUMENT.
-"""
-@inline meron_optimizer_options_init(options, struct_size, err) = ccall(
-        functions.meron_optimizer_options_init, meron_status, (Ptr{meron_optimizer_options},
-        Csize_t, Ptr{Ptr{meron_error}}), options, struct_size, err)
-
-"""
     meron_optimizer_rule_init(options, struct_size, kind, err)
 
 Fills the first `struct_size` bytes of *options with the defaults of a rule, as its INIT macro
@@ -2429,21 +2442,22 @@ Errors: MERON_E_ARGUMENT.
 """
     meron_checkpoint_save_begin(out, context, folder, name, options, err)
 
-Begins to save the states of all units, as they are now, as `name` in `folder`. Collective over
-the world. A thread of the engine copies them into bounded memory and writes: gathers, forward
-and backward continue meanwhile. A step or an update of a unit waits until the unit is copied,
-and so does a reduction with a codec that keeps feedback; writes of states, offloads, reloads,
-new optimizers and the destruction of units wait until all units are. Views of states must not
-be written before that. The counts of steps and the numbers of optimizer groups are those of the
-call. After a failure on any rank (a full disk) the future returns the error on all ranks, and
-the error names that rank. If some rank has not waited for the future, the next save returns the
-error again, and begins nothing. Existing checkpoints stay, and training can continue. One save
-at a time: the next save, and a load, wait for the previous one. Closing the context waits for
-it too. A cancelled wait for the future does not affect the save. A rank that makes no progress
-for twice the context's timeout breaks the group (MERON_E_TIMEOUT); a slow rank does not, nor do
-steps that wait for it. With `per_node` a node's folder has the files of its ranks, and the
-manifest of all (docs/checkpoint-format.md): the checkpoint exists after every node has renamed
-its folder; a name that only some nodes have, because a host died meanwhile, is free.
+Begins to save the states of all units, or of those in the options, as they are now, as `name`
+in `folder`. Collective over the world. A thread of the engine copies them into bounded memory
+and writes: gathers, forward and backward continue meanwhile. A step or an update of a unit
+waits until the unit is copied, and so does a reduction with a codec that keeps feedback; writes
+of states, offloads, reloads, new optimizers and the destruction of units wait until all units
+are. Views of states must not be written before that. The counts of steps and the numbers of
+optimizer groups are those of the call. After a failure on any rank (a full disk) the future
+returns the error on all ranks, and the error names that rank. If some rank has not waited for
+the future, the next save returns the error again, and begins nothing. Existing checkpoints
+stay, and training can continue. One save at a time: the next save, and a load, wait for the
+previous one. Closing the context waits for it too. A cancelled wait for the future does not
+affect the save. A rank that makes no progress for twice the context's timeout breaks the group
+(MERON_E_TIMEOUT); a slow rank does not, nor do steps that wait for it. With `per_node` a node's
+folder has the files of its ranks, and the manifest of all (docs/checkpoint-format.md): the
+checkpoint exists after every node has renamed its folder; a name that only some nodes have,
+because a host died meanwhile, is free. meron_checkpoint_cancel_save cancels it.
 
 - `out`: receives the future.
 
@@ -2463,7 +2477,8 @@ for a step, states are offloaded), MERON_E_UNSUPPORTED (a unit of some ranks onl
 MERON_E_HANDLE, MERON_E_STALE, -3xx. From the future: MERON_E_ARGUMENT (an invalid name, `extra`
 is no JSON object, tensors do not fit each other), MERON_E_DUPLICATE (the name is taken),
 MERON_E_STATE (another process saves that name), MERON_E_NO_SPACE, MERON_E_IO,
-MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_TIMEOUT, MERON_E_CLOSED, -3xx.
+MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_TIMEOUT, MERON_E_CANCELLED
+(meron_checkpoint_cancel_save), MERON_E_CLOSED, -3xx.
 """
 @inline meron_checkpoint_save_begin(out, context, folder, name, options, err) = @blocking_ccall(
         functions.meron_checkpoint_save_begin, meron_status, (Ptr{meron_future}, meron_context,
@@ -2486,6 +2501,25 @@ Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
 @inline meron_checkpoint_wait_copied(context, timeout_ns, err) = @blocking_ccall(
         functions.meron_checkpoint_wait_copied, meron_status, (meron_context, Int64,
         Ptr{Ptr{meron_error}}), context, timeout_ns, err)
+
+"""
+    meron_checkpoint_cancel_save(context, err)
+
+Cancels the pending save. Any rank may do so, without the others: all of them stop writing, and
+the save's future ends on each with MERON_E_CANCELLED, whose peer is a rank that cancelled. If
+all ranks have written their files by then, the save succeeds instead, on all of them. A
+cancelled save leaves no files, also with `overwrite` and `keep`: earlier checkpoints stay as
+they were. If a process is killed meanwhile, a hidden directory may remain (.saving-...), which
+the next save removes. The next save does not report the cancelled one. It begins nothing and
+waits for nothing: wait for the future. Returns MERON_OK also if no save is pending.
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_CLOSED, MERON_E_FORKED.
+"""
+@inline meron_checkpoint_cancel_save(context, err) = ccall(
+        functions.meron_checkpoint_cancel_save, meron_status, (meron_context,
+        Ptr{Ptr{meron_error}}), context, err)
 
 """
     meron_checkpoint_get_progress(out, context, err)
@@ -2553,14 +2587,14 @@ Errors: MERON_E_ARGUMENT.
 """
     meron_checkpoint_load(out, context, folder, name, options, err)
 
-Loads a checkpoint into all units: values, masters, states, counts of steps and hyperparameters
-of the optimizers' groups. Collective over the world. Before anything changes, all ranks have
-compared names, shapes and optimizers, and opened the files; such an error changes nothing. A
-later error is an error on all ranks and breaks the group, because states are of two
-checkpoints. When it ends on one rank, no rank reads the files any more. With `per_node` the
-newest checkpoint is the newest that has all its files in the nodes' folders together; the
-numbers of nodes and ranks may differ from those at the save, and a node may have the files of
-several.
+Loads a checkpoint into all units, or those in the options: values, masters, states, counts of
+steps and hyperparameters of the optimizers' groups. Collective over the world. Before anything
+changes, all ranks have compared names, shapes and optimizers, and opened the files; such an
+error changes nothing. A later error is an error on all ranks and breaks the group, because
+states are of two checkpoints. When it ends on one rank, no rank reads the files any more. With
+`per_node` the newest checkpoint is the newest that has all its files in the nodes' folders
+together; the numbers of nodes and ranks may differ from those at the save, and a node may have
+the files of several.
 
 - `out`: receives the loaded checkpoint.
 
@@ -2605,6 +2639,52 @@ MERON_E_AUTH (a link), MERON_E_IO, MERON_E_NO_MEMORY.
 @inline meron_checkpoint_open(out, folder, name, err) = @blocking_ccall(
         functions.meron_checkpoint_open, meron_status, (Ptr{meron_checkpoint}, Ptr{UInt8},
         Ptr{UInt8}, Ptr{Ptr{meron_error}}), out, folder, name, err)
+
+"""
+    meron_checkpoint_list(out, folder, err)
+
+Lists the complete checkpoints in a folder. Incomplete and damaged ones, links, and everything
+that is no checkpoint are left out.
+
+- `out`: receives JSON: an array of objects, the newest first, in the order in which a load
+chooses. Each has "name", "step" (the caller's count), "world" (ranks that saved it), "bytes"
+(of its files), "created" (UTC, such as "2026-11-28T19:00:00Z"), and "whole": false if params,
+states or units were left out.
+
+- `folder`: a directory of checkpoints.
+
+Ownership: the caller frees *out with meron_string_free.
+Blocks: on the drive.
+Threads: any.
+Errors: MERON_E_ARGUMENT, MERON_E_NOT_FOUND (no such folder), MERON_E_IO, MERON_E_NO_MEMORY.
+"""
+@inline meron_checkpoint_list(out, folder, err) = @blocking_ccall(
+        functions.meron_checkpoint_list, meron_status, (Ptr{Ptr{UInt8}}, Ptr{UInt8},
+        Ptr{Ptr{meron_error}}), out, folder, err)
+
+"""
+    meron_checkpoint_remove(folder, name, err)
+
+Removes a checkpoint, complete or not, with all that is in its directory. It loses its name
+first: if the process is killed or the host loses power, the checkpoint is there as before or
+gone, and the next save removes what remains. Any one process may call it, beside a job that
+saves to the folder; ranks need not agree. If each node has its own folder, remove it in each.
+
+- `folder`: a directory of checkpoints.
+
+- `name`: of the checkpoint. It may be the newest: a load then takes the one before.
+
+Blocks: on the drive; at most half a minute while a save begins or ends in the folder.
+Threads: any.
+Errors: MERON_E_ARGUMENT (an invalid name; it is no checkpoint, and stays), MERON_E_NOT_FOUND,
+MERON_E_AUTH (a link), MERON_E_STATE (a save of that name is pending, or a process reads the
+checkpoint or has not released a meron_checkpoint of it; file systems without locks, such as
+some over a network, cannot tell), MERON_E_PARSE, MERON_E_CORRUPT and MERON_E_VERSION (its
+manifest cannot be read: remove it by hand), MERON_E_IO, MERON_E_TIMEOUT.
+"""
+@inline meron_checkpoint_remove(folder, name, err) = @blocking_ccall(
+        functions.meron_checkpoint_remove, meron_status, (Ptr{UInt8}, Ptr{UInt8},
+        Ptr{Ptr{meron_error}}), folder, name, err)
 
 """
     meron_checkpoint_get_info(out, checkpoint, err)

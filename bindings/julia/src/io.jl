@@ -216,7 +216,7 @@ function Base.wait(request::IoRequest; timeout = nothing)
     operation = raw(request)
     request.ended && return true
     try
-        request.ended = await(operation, nothing, nanoseconds(timeout))
+        request.ended = await(operation, nanoseconds(timeout))
     catch error
         # After these errors it has ended, and nothing uses the memory any more.
         error isa MeronError && error.status in IO_ENDED && end_flight(operation.id)
@@ -227,7 +227,7 @@ function Base.wait(request::IoRequest; timeout = nothing)
 end
 function Base.wait(io::Io; timeout = nothing)
     operation = raw(io)
-    await(operation, nothing, nanoseconds(timeout)) || return false
+    await(operation, nanoseconds(timeout)) || return false
     sweep()
     tell(operation.id)
     return true

@@ -17,6 +17,26 @@ function plan_json(context::Context)
 end
 
 """
+    Meron.event_fd(context)
+
+A descriptor for event loops (epoll, poll, asyncio, tokio): it becomes readable when a future of
+the context may have advanced. A thread of the engine writes to it when a peer has done
+something, and at least 50 times a second while an operation is pending; it advances no
+operation. In the loop, call meron_context_progress, which clears the descriptor, or read its 8
+bytes; then poll the futures. Clear it before the polls: what comes later makes it readable
+again. Poll a future once after its begin, too: if it has ended by then, no sign follows.
+Futures of io.h are of no context and have none.
+
+Never blocks.
+
+Throws `MERON_E_ARGUMENT`, `MERON_E_HANDLE`, `MERON_E_STALE`, `MERON_E_CLOSED`,
+`MERON_E_FORKED`, `MERON_E_NO_MEMORY` (no thread), `MERON_E_IO` (no descriptor is left).
+"""
+function event_fd(context::Context)
+    return receive(Int32, LibMeron.meron_context_event_fd, raw(context))
+end
+
+"""
     Meron.flight_record(context)
 
 The flight recorder: the last operations (up to 1,024) of every rank of the world, as JSON.
@@ -28,6 +48,26 @@ Throws `MERON_E_ARGUMENT`, `MERON_E_HANDLE`, `MERON_E_STALE`, `MERON_E_FORKED`.
 """
 function flight_record(context::Context)
     return take_string(LibMeron.meron_context_flight_record, raw(context))
+end
+
+"""
+    Meron.cancel_save(context)
+
+Cancels the pending save. Any rank may do so, without the others: all of them stop writing, and
+the save's future ends on each with `MERON_E_CANCELLED`, whose peer is a rank that cancelled. If
+all ranks have written their files by then, the save succeeds instead, on all of them. A
+cancelled save leaves no files, also with `overwrite` and `keep`: earlier checkpoints stay as
+they were. If a process is killed meanwhile, a hidden directory may remain (.saving-...), which
+the next save removes. The next save does not report the cancelled one. It begins nothing and
+waits for nothing: wait for the future. Returns MERON_OK also if no save is pending.
+
+Never blocks.
+
+Throws `MERON_E_HANDLE`, `MERON_E_STALE`, `MERON_E_CLOSED`, `MERON_E_FORKED`.
+"""
+function cancel_save(context::Context)
+    @check LibMeron.meron_checkpoint_cancel_save(raw(context))
+    return
 end
 
 """

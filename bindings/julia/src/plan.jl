@@ -86,49 +86,6 @@ workload_of(
     optimizer_states = optimizer_states,
 )
 
-"""
-    Meron.rank_cluster(model, cluster; micro_batches = 1, gathers_per_micro_batch = 2, tokens = 0,
-                       compute_seconds = 0, table = false)
-
-Estimates what every known strategy costs per step on a cluster and ranks them, the best first, as
-JSON text, or as tables for people.
-
-- `model`: JSON text, as for `Meron.predict`.
-- `cluster`: JSON text: nodes, devices and their speeds, as docs/plan.md describes them.
-- `tokens`: per device and micro-batch, for the time of computation; or `compute_seconds`, what it
-  takes per micro-batch.
-
-Throws `MERON_E_PARSE`, `MERON_E_ARGUMENT`. Never blocks.
-"""
-function rank_cluster(
-    model, cluster; micro_batches = 1, gathers_per_micro_batch = 2, tokens = 0, compute_seconds = 0,
-    table = false)
-    words = json_text(model)
-    machines = json_text(cluster)
-    workload = Ref(workload_of(1, micro_batches, gathers_per_micro_batch))
-    return take_string(
-        LibMeron.meron_plan_rank_cluster, words, sizeof(words), machines, sizeof(machines),
-        workload, tokens, compute_seconds, table)
-end
-
-"""
-    Meron.safetensors_model(path)
-
-The model that a safetensors file holds, as JSON text for `Meron.predict`; tensors are grouped by
-layer. Reads the file's header only. Throws a `SystemError`, `MERON_E_PARSE`, or
-`MERON_E_UNSUPPORTED` for a dtype that Meron does not have.
-"""
-function safetensors_model(path)
-    ispath(path) && !isfile(path) && throw(SystemError("opening file $path: it is no regular file", Libc.EINVAL))
-    bytes = filesize(path)
-    head = Base.open(path) do file
-        length_ = read(file, 8)
-        count = length(length_) == 8 ? ltoh(reinterpret(UInt64, length_)[1]) : UInt64(0)
-        vcat(length_, read(file, Int(min(count, UInt64(bytes)))))
-    end
-    return take_string(LibMeron.meron_plan_model_from_safetensors, head, length(head), bytes)
-end
-
 as_plan(plan::Plan) = plan
 as_plan(plan::AbstractString) =
     startswith(lstrip(plan), '{') ? parse_plan(plan) : Plan(plan)

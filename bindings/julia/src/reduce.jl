@@ -122,7 +122,7 @@ Other tasks of the thread run meanwhile. Throws what `wait` throws, `MERON_E_ARG
 """
 function wait_reductions(units; timeout = nothing)
     list = collect(Unit, units)
-    return GC.@preserve list await(handles_of(list), context_of(list), nanoseconds(timeout))
+    return GC.@preserve list await(handles_of(list), nanoseconds(timeout))
 end
 
 # Arrays to keep meanwhile, and what the library takes.

@@ -6,6 +6,14 @@ list_of_optimizers(optimizers) = optimizers
 raw_optimizers(optimizers) =
     LibMeron.meron_optimizer[raw(each) for each in list_of_optimizers(optimizers)]
 
+# `nothing`: all. The library would take an empty list for all.
+function raw_units(units)
+    units === nothing && return LibMeron.meron_unit[]
+    some = units isa Unit ? (units,) : collect(units)
+    isempty(some) && throw(argument_error("no units are given: give some, or nothing for all"))
+    return LibMeron.meron_unit[raw(each) for each in some]
+end
+
 """
     save_checkpoint(ctx, folder, name, optimizers = (); options...)
 
@@ -17,7 +25,8 @@ save_checkpoint(context::Context, folder, name, optimizers = (); options...) =
 """
     save_checkpoint_begin(ctx, folder, name, optimizers = (); step = 0, keep = 0, extra = nothing,
                           tensors = (), mapping = nothing, values_only = false,
-                          skip_frozen = false, overwrite = false, per_node = false)
+                          skip_frozen = false, overwrite = false, per_node = false,
+                          units = nothing)
 
 Begins to save the states of all units, as they are now, as `name` in `folder`; a `Future`. Collective
 over the world.
@@ -44,6 +53,10 @@ Existing checkpoints stay, and training can continue. Do not write to views of s
 - `overwrite`: replaces a checkpoint of that name.
 - `per_node`: each node has a folder of its own, such as one on a local disk; ranks of a node give the
   same.
+- `units`: the units that are saved, the same on all ranks; `nothing`: all. They have all units of the
+  optimizers and all params of the mapping.
+
+`Meron.cancel_save(ctx)` cancels it: the future then throws `MERON_E_CANCELLED`.
 
 Throws `MERON_E_ARGUMENT` (a name that will not do, `extra` is no JSON object), `MERON_E_DUPLICATE` (the
 name is taken), `MERON_E_STATE` (a step is under way, a gradient waits for a step),
@@ -53,9 +66,10 @@ save before has ended.
 function save_checkpoint_begin(
     context::Context, folder, name, optimizers = (); step = 0, keep = 0, extra = nothing,
     tensors = (), mapping = nothing, values_only = false, skip_frozen = false, overwrite = false,
-    per_node = false)
+    per_node = false, units = nothing)
     alive = Any[]
     handle, handles = raw(context), raw_optimizers(optimizers)
+    chosen = raw_units(units)
     table, count = raw_tensors(tensors, alive)
     options = Ref(changed(
         initial(LibMeron.meron_checkpoint_save_options, LibMeron.meron_checkpoint_save_options_init);
@@ -63,7 +77,8 @@ function save_checkpoint_begin(
         overwrite = overwrite, per_node = per_node, extra = pointer_of(extra, "extra", alive),
         mapping = pointer_of(mapping, "mapping", alive),
         optimizers = table_of(handles, alive), optimizer_count = length(handles),
-        tensors = table, tensor_count = count))
+        tensors = table, tensor_count = count, units = table_of(chosen, alive),
+        unit_count = length(chosen)))
     folder_, name_ = text(folder, "the folder"), text(name, "the name of a checkpoint")
     return begin_operation(context, alive) do out
         @check LibMeron.meron_checkpoint_save_begin(out, handle, folder_, name_, options)
@@ -98,7 +113,7 @@ end
 """
     load_checkpoint!(ctx, folder, name = nothing, optimizers = (); strict = true,
                      values_only = false, rank0_only = false, per_node = false, mapping = nothing,
-                     claimed = ())
+                     claimed = (), units = nothing)
 
 Loads a checkpoint into all units, whatever world and plan saved it: values, masters, states, counts of
 steps and the numbers of groups of the optimizers; a `Checkpoint`. Collective over the world.
@@ -117,6 +132,8 @@ error after that breaks the group.
 - `mapping`: where params have other names in the files: the text of a JSON object, `"PARAM": "TENSOR"`,
   or `"PARAM": ["TENSOR", ...]`, one after the other along C's first dimension.
 - `claimed`: names of values that the program reads itself.
+- `units`: the units that are loaded, the same on all ranks; `nothing`: all. They have all units of the
+  optimizers. Others stay as they are.
 
 Blocks on the drive and on all ranks. Throws `MERON_E_NOT_FOUND`, `MERON_E_CORRUPT` (names tensor, file
 and offset), `MERON_E_VERSION` (of a newer one), `MERON_E_ARGUMENT` (what does not fit is listed),
@@ -124,16 +141,18 @@ and offset), `MERON_E_VERSION` (of a newer one), `MERON_E_ARGUMENT` (what does n
 """
 function load_checkpoint!(
     context::Context, folder, name = nothing, optimizers = (); strict = true, values_only = false,
-    rank0_only = false, per_node = false, mapping = nothing, claimed = ())
+    rank0_only = false, per_node = false, mapping = nothing, claimed = (), units = nothing)
     checkpoint, alive = Checkpoint(), Any[]
     handle, handles = raw(context), raw_optimizers(optimizers)
+    chosen = raw_units(units)
     lines = isempty(claimed) ? nothing : join(claimed, '\n')
     options = Ref(changed(
         initial(LibMeron.meron_checkpoint_load_options, LibMeron.meron_checkpoint_load_options_init);
         lenient = !strict, values_only = values_only, rank0_only = rank0_only, per_node = per_node,
         optimizers = table_of(handles, alive), optimizer_count = length(handles),
         mapping = pointer_of(mapping, "mapping", alive),
-        claimed = pointer_of(lines, "claimed", alive)))
+        claimed = pointer_of(lines, "claimed", alive), units = table_of(chosen, alive),
+        unit_count = length(chosen)))
     folder_ = text(folder, "the folder")
     GC.@preserve checkpoint alive @check LibMeron.meron_checkpoint_load(
         out_pointer(checkpoint, LibMeron.meron_checkpoint), handle, folder_,

@@ -125,7 +125,7 @@ Throws `MERON_E_STATE` (the unit, or a prefetched one, is being updated), `MERON
 function enter!(schedule::Schedule, unit; timeout = nothing)
     place = place_of(schedule, unit)
     use = Entering(raw(schedule), place)
-    await(use, schedule.context, nanoseconds(timeout)) || return false
+    await(use, nanoseconds(timeout)) || return false
     schedule.uses[place+1] += 1
     return true
 end

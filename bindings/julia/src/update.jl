@@ -63,7 +63,7 @@ function update_begin(units)
     GC.@preserve writing @check LibMeron.meron_update_begin(
         out_pointer(writing, LibMeron.meron_future), handles, length(handles))
     try
-        await(raw(writing), writing.context, nanoseconds(nothing))
+        await(raw(writing), nanoseconds(nothing))
     catch
         release(writing)
         rethrow()

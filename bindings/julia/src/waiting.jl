@@ -27,12 +27,12 @@ wait_operation(units::Vector{LibMeron.meron_unit}, slice, error) =
 
 # Waits until an operation has ended: true; or until `timeout` nanoseconds have passed: false. A
 # negative timeout is the operation's own deadline.
-@inline function await(operation, context::Union{Context,Nothing}, timeout::Int64)
+@inline function await(operation, timeout::Int64)
     (@check poll_operation(operation)) == LibMeron.MERON_OK && return true
-    return timeout == 0 ? false : await_in_slices(operation, context, timeout)
+    return timeout == 0 ? false : await_in_slices(operation, timeout)
 end
 
-@noinline function await_in_slices(operation, context::Union{Context,Nothing}, timeout::Int64)
+@noinline function await_in_slices(operation, timeout::Int64)
     begun = time_ns()
     due = timeout < 0 ? typemax(UInt64) : begun + timeout
     next_stop, slice = begun + STOP_EVERY, FIRST_SLICE
@@ -40,30 +40,19 @@ end
         before = time_ns()
         yield()
         now = time_ns()
-        if now >= next_stop
-            next_stop = now + STOP_EVERY
-            context === nothing || stop_if_asked(context.callbacks::Callbacks)
-            sweep()
-        end
         this_slice = 0
         if now - before < ALONE_BELOW
             this_slice = slice
             slice = min(2 * slice, LONGEST_SLICE)
+        end
+        if now >= next_stop
+            next_stop = now + STOP_EVERY
+            this_slice = max(this_slice, FIRST_SLICE) # within a wait the library asks should_stop
+            sweep()
         end
         limit = due <= now ? 0 : min(this_slice, due - now)
         status = @check wait_operation(operation, limit % Int64)
         status == LibMeron.MERON_OK && return true
         time_ns() >= due && return false
     end
-end
-
-# Slices are too short for the library to ask by itself. Exceptions of should_stop pass through.
-function stop_if_asked(callbacks::Callbacks)
-    callbacks.should_stop === nothing && return
-    callbacks.should_stop()::Bool || return
-    throw(own_error(
-        LibMeron.MERON_E_CANCELLED,
-        "should_stop asked the wait to end";
-        advice = "The operation goes on: wait again, or abort the group",
-    ))
 end

@@ -67,7 +67,7 @@ end
         world = ctx.world
         @test status_of(() -> allreduce!(view(matrix, 1:2, :), world)) == "MERON_E_ARGUMENT"
         @test status_of(() -> allreduce!(transpose(matrix), world)) == "MERON_E_ARGUMENT"
-        @test status_of(() -> allreduce!(rand(4), world)) == "MERON_E_ARGUMENT" # Float64
+        @test status_of(() -> allreduce!(rand(Int32, 4), world)) == "MERON_E_ARGUMENT" # Int32
         @test status_of(() -> allreduce!(1:4, world)) == "MERON_E_ARGUMENT"
         @test status_of(() -> allreduce!(3.0f0, world)) == "MERON_E_ARGUMENT"
         @test status_of(() -> bcast!(["text"], world)) == "MERON_E_ARGUMENT"

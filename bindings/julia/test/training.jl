@@ -219,11 +219,11 @@ end
     files = [joinpath(folder, name) for name in readdir(folder) if name != "generated.jl"]
     source = join(map(file -> read(file, String), files))
     unused(name) = !occursin(Regex("\\b$name\\b"), source)
-    # sizeof; an allocator is not offered; options of a rule have its own init function, and groups start from one of the
-    # optimizer; tensors lie in an array; and blocking transfers are begun and waited for, so that other tasks run.
+    # sizeof; an allocator is not offered; groups start from one of the optimizer; tensors are in an array; and
+    # transfers are begun and waited for, so that other tasks run.
     @test filter(unused, collect(fieldnames(LibMeron.Functions))) ==
-          [:meron_dtype_size, :meron_allocator_init, :meron_optimizer_options_init,
-           :meron_optimizer_group_init, :meron_checkpoint_tensor_init, :meron_io_read, :meron_io_write]
+          [:meron_dtype_size, :meron_allocator_init, :meron_optimizer_group_init,
+           :meron_checkpoint_tensor_init, :meron_io_read, :meron_io_write]
 end
 
 @testset "what is public is documented" begin

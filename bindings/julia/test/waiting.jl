@@ -26,7 +26,14 @@ end
 
 struct Enough2 <: Exception end
 answer = Ref{Any}(false)
-stop() = answer[] === :throw ? throw(Enough2()) : answer[]::Bool
+asked = Ref(0)
+barrier_of_stop = Ref{Any}(nothing) # a function
+function stop()
+    asked[] += 1
+    answer[] === :throw && throw(Enough2())
+    answer[] === :begin && barrier_of_stop[]()
+    return answer[] === true
+end
 
 with_a_silent_peer(; should_stop = stop) do ctx
     future = barrier_begin(ctx.world)
@@ -50,7 +57,21 @@ with_a_silent_peer(; should_stop = stop) do ctx
     @test status_of(() -> wait(future)) == "MERON_E_CANCELLED"
     answer[] = :throw
     @test_throws Enough2 wait(future)
+    # It may only look, and release: a collective that it began would be another rank's next one.
+    barrier_of_stop[] = () -> barrier_begin(ctx.world)
+    answer[] = :begin
+    @test status_of(() -> wait(future)) == "MERON_E_STATE"
     answer[] = false
+    # Also while another task keeps the thread busy, and wait only asks the library.
+    asked[] = 0
+    busy = @async for _ in 1:50
+        until = time_ns() + 10_000_000
+        while time_ns() < until end
+        yield()
+    end
+    @test wait(future; timeout = 0.6) == false
+    wait(busy)
+    @test asked[] >= 3
     @test wait(future; timeout = 0.01) == false
 
     # An InterruptException reaches a task that waits; the memory of what is under way stays.

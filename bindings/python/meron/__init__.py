@@ -25,7 +25,9 @@ from meron._values import SaveProgress, ScheduleInfo
 from meron.checkpoint import (
     Checkpoint,
     CheckpointTensor,
+    list_checkpoints,
     open_checkpoint,
+    remove_checkpoint,
     write_checkpoint,
 )
 from meron.context import Context
@@ -69,13 +71,14 @@ from meron.gather import Gather
 from meron.group import Group
 from meron.optimizer import Optimizer, OptimizerGroup
 from meron.param import Param
-from meron.plan import Plan, rank_cluster, rank_cluster_table, safetensors_model
+from meron.plan import Plan
 from meron.schedule import Schedule
 from meron.stats import Prediction, Stats
 from meron.system import system_info, version
 from meron.transport import CustomTransport
 from meron.unit import Unit, UnitInfo
 from meron.update import Update
+from meron.waiting import wait_any
 
 __version__ = version
 
@@ -139,14 +142,14 @@ __all__ = [
     "from_float32",
     "io",
     "library_path",
+    "list_checkpoints",
     "open",
     "open_checkpoint",
-    "rank_cluster",
-    "rank_cluster_table",
-    "safetensors_model",
+    "remove_checkpoint",
     "status_name",
     "system_info",
     "to_float32",
     "version",
+    "wait_any",
     "write_checkpoint",
 ]

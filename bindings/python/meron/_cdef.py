@@ -71,6 +71,9 @@ typedef struct { uint64_t id; } meron_future;
 meron_status meron_future_wait(meron_future future, int64_t timeout_ns, meron_error **err);
 meron_status meron_future_poll(meron_future future, meron_error **err);
 meron_status meron_future_release(meron_future future, meron_error **err);
+meron_status meron_future_finish(meron_future future, int64_t timeout_ns, meron_error **err);
+meron_status meron_future_wait_any(size_t *out, const meron_future *futures, size_t count, int64_t
+    timeout_ns, meron_error **err);
 typedef struct { uint64_t id; } meron_plan;
 meron_status meron_plan_preset(meron_plan *out, const char *name, meron_error **err);
 meron_status meron_plan_parse(meron_plan *out, const char *json, size_t bytes, meron_error **err);
@@ -88,11 +91,6 @@ typedef struct {
 meron_status meron_workload_init(meron_workload *workload, size_t struct_size, meron_error **err);
 meron_status meron_plan_predict(char **out, meron_plan plan, const char *model, size_t bytes, const
     meron_workload *workload, uint32_t table, meron_error **err);
-meron_status meron_plan_rank_cluster(char **out, const char *model, size_t model_bytes, const char
-    *cluster, size_t cluster_bytes, const meron_workload *workload, uint32_t tokens, double
-    compute_seconds, uint32_t table, meron_error **err);
-meron_status meron_plan_model_from_safetensors(char **out, const void *header, size_t bytes,
-    uint64_t file_bytes, meron_error **err);
 meron_status meron_plan_release(meron_plan plan, meron_error **err);
 typedef meron_status (*meron_send_fn)(void *user, uint64_t *request, int32_t peer, uint64_t tag,
     const void *data, uint64_t bytes);
@@ -171,6 +169,7 @@ meron_status meron_context_world_size(int32_t *out, meron_context context, meron
 meron_status meron_context_transport(const char **out, meron_context context, meron_error **err);
 meron_status meron_context_plan_json(char **out, meron_context context, meron_error **err);
 meron_status meron_context_progress(meron_context context, meron_error **err);
+meron_status meron_context_event_fd(int32_t *out, meron_context context, meron_error **err);
 typedef struct {
   uint32_t struct_size;
   uint32_t reserved_0;
@@ -345,8 +344,6 @@ typedef struct {
   uint32_t defaults_of;
   double lr_decay;
 } meron_optimizer_options;
-meron_status meron_optimizer_options_init(meron_optimizer_options *options, size_t struct_size,
-    meron_error **err);
 meron_status meron_optimizer_rule_init(meron_optimizer_options *options, size_t struct_size,
     meron_optimizer_kind kind, meron_error **err);
 meron_status meron_optimizer_create(meron_optimizer *out, const meron_unit *units, size_t count,
@@ -441,6 +438,8 @@ typedef struct {
   const char *mapping;
   uint32_t per_node;
   uint32_t reserved_0;
+  const meron_unit *units;
+  uint64_t unit_count;
 } meron_checkpoint_save_options;
 meron_status meron_checkpoint_save_options_init(meron_checkpoint_save_options *options, size_t
     struct_size, meron_error **err);
@@ -448,6 +447,7 @@ meron_status meron_checkpoint_save_begin(meron_future *out, meron_context contex
     *folder, const char *name, const meron_checkpoint_save_options *options, meron_error **err);
 meron_status meron_checkpoint_wait_copied(meron_context context, int64_t timeout_ns, meron_error
     **err);
+meron_status meron_checkpoint_cancel_save(meron_context context, meron_error **err);
 typedef struct {
   uint32_t struct_size;
   uint32_t saving;
@@ -481,6 +481,8 @@ typedef struct {
   const char *claimed;
   uint32_t per_node;
   uint32_t reserved_0;
+  const meron_unit *units;
+  uint64_t unit_count;
 } meron_checkpoint_load_options;
 meron_status meron_checkpoint_load_options_init(meron_checkpoint_load_options *options, size_t
     struct_size, meron_error **err);
@@ -488,6 +490,8 @@ meron_status meron_checkpoint_load(meron_checkpoint *out, meron_context context,
     const char *name, const meron_checkpoint_load_options *options, meron_error **err);
 meron_status meron_checkpoint_open(meron_checkpoint *out, const char *folder, const char *name,
     meron_error **err);
+meron_status meron_checkpoint_list(char **out, const char *folder, meron_error **err);
+meron_status meron_checkpoint_remove(const char *folder, const char *name, meron_error **err);
 typedef struct {
   uint32_t struct_size;
   uint32_t world;

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from meron._native import Handled, call, lib, take_string
+from meron._native import Handled, call, lib, receive, take_string
 from meron.future import Future, begin
 
 
@@ -20,6 +20,38 @@ class ContextMethods(Handled):
         Raises ArgumentError, HandleError, StaleError, ForkedError.
         """
         return take_string(lib.meron_context_plan_json, self._for_call())
+
+    def event_fd(self) -> int:
+        """A descriptor for event loops (epoll, poll, asyncio, tokio): it becomes readable when a
+        future of the context may have advanced. A thread of the engine writes to it when a peer
+        has done something, and at least 50 times a second while an operation is pending; it
+        advances no operation. In the loop, call meron_context_progress, which clears the
+        descriptor, or read its 8 bytes; then poll the futures. Clear it before the polls: what
+        comes later makes it readable again. Poll a future once after its begin, too: if it has
+        ended by then, no sign follows. Futures of io.h are of no context and have none.
+
+        Never blocks.
+
+        Raises ArgumentError, HandleError, StaleError, ClosedError, ForkedError,
+        OutOfMemoryError (no thread), InputOutputError (no descriptor is left).
+        """
+        return int(receive("int32_t *", lib.meron_context_event_fd, self._for_call()))
+
+    def cancel_save(self) -> None:
+        """Cancels the pending save. Any rank may do so, without the others: all of them stop
+        writing, and the save's future ends on each with CancelledError, whose peer is a rank
+        that cancelled. If all ranks have written their files by then, the save succeeds
+        instead, on all of them. A cancelled save leaves no files, also with `overwrite` and
+        `keep`: earlier checkpoints stay as they were. If a process is killed meanwhile, a
+        hidden directory may remain (.saving-...), which the next save removes. The next save
+        does not report the cancelled one. It begins nothing and waits for nothing: wait for the
+        future. Returns MERON_OK also if no save is pending.
+
+        Never blocks.
+
+        Raises HandleError, StaleError, ClosedError, ForkedError.
+        """
+        call(lib.meron_checkpoint_cancel_save, self._for_call())
 
 
 class PlanMethods(Handled):

@@ -21,6 +21,7 @@ from meron.checkpoint import (
 from meron.dtypes import CODES, dtype_name
 from meron.future import Future
 from meron.optimizer import Optimizer
+from meron.unit import Unit
 
 
 class Saving(BaseContext):
@@ -41,6 +42,7 @@ class Saving(BaseContext):
         skip_frozen: bool = False,
         per_node: bool = False,
         mapping: Mapping[str, str] | None = None,
+        units: Iterable[Unit] | None = None,
     ) -> None:
         """Saves as `save_begin` does, and waits for the end."""
         self.save_begin(
@@ -56,6 +58,7 @@ class Saving(BaseContext):
             skip_frozen=skip_frozen,
             per_node=per_node,
             mapping=mapping,
+            units=units,
         ).wait()
 
     def save_begin(
@@ -73,6 +76,7 @@ class Saving(BaseContext):
         skip_frozen: bool = False,
         per_node: bool = False,
         mapping: Mapping[str, str] | None = None,
+        units: Iterable[Unit] | None = None,
     ) -> Future:
         """Begins to save the states of all units, as they are now.
 
@@ -97,6 +101,10 @@ class Saving(BaseContext):
             per_node: each node has a folder of its own, such as one on a local disk; ranks of a
                 node give the same.
             mapping: {param: name in the files}, where it differs; "" leaves the param out.
+            units: that are saved, the same on all ranks; None: all. They have all units of the
+                optimizers and all params of the mapping.
+
+        `cancel_save` cancels it: the future then raises CancelledError.
 
         Raises ArgumentError, DuplicateError (the name is taken), StateError (a step is under way, a
         gradient waits for its step, an array of `Optimizer.state` that may write is alive),
@@ -108,6 +116,7 @@ class Saving(BaseContext):
             extra,
             tensors,
             mapping,
+            units,
             alive,
             step=step,
             keep=keep,
@@ -153,6 +162,7 @@ class Saving(BaseContext):
         per_node: bool = False,
         mapping: Mapping[str, str | list[str]] | None = None,
         claimed: Iterable[str] = (),
+        units: Iterable[Unit] | None = None,
     ) -> Checkpoint:
         """Loads a checkpoint into all units, whatever world and plan saved it.
 
@@ -173,6 +183,8 @@ class Saving(BaseContext):
             mapping: where a param has another name in the files: {param: tensor}, or {param:
                 [tensors]}, one after the other along the first dimension.
             claimed: values of the files that the caller reads itself (buffers).
+            units: that are loaded, the same on all ranks; None: all. They have all units of the
+                optimizers. Others stay as they are.
 
         Raises NotFoundError, CorruptError (names tensor, file and offset), ArgumentError (what does
         not fit is listed), VersionError, StateError as `save` (also for a state that may only be
@@ -183,6 +195,7 @@ class Saving(BaseContext):
             optimizers,
             mapping,
             claimed,
+            units,
             alive,
             lenient=int(not strict),
             values_only=int(values_only),

@@ -18,9 +18,23 @@ import numpy as np
 
 from meron import errors
 from meron._methods import CheckpointMethods
-from meron._native import NULL, Owner, call, ffi, initial, lib, new, receive, sized, string, text
+from meron._native import (
+    NULL,
+    Owner,
+    call,
+    ffi,
+    initial,
+    lib,
+    new,
+    receive,
+    sized,
+    string,
+    take_json,
+    text,
+)
 from meron.dtypes import BITS, bfloat16, require_no_references
 from meron.optimizer import Optimizer
+from meron.unit import Unit, unit_table
 
 logger = logging.getLogger("meron")
 
@@ -200,6 +214,32 @@ def open_checkpoint(folder: str | os.PathLike[str], name: str | None = None) -> 
     return opened
 
 
+def list_checkpoints(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """The complete checkpoints in a folder, newest first, in the order in which a load chooses.
+
+    Returns:
+        A dict for each: "name", "step", "world" (ranks that saved it), "bytes" (of its files),
+        "created" (UTC, as text), and "whole" (False if params, states or units were left out).
+
+    Blocks on the drive. Raises NotFoundError (no such folder), InputOutputError.
+    """
+    found: list[dict[str, Any]] = take_json(lib.meron_checkpoint_list, os.fsencode(folder))
+    return found
+
+
+def remove_checkpoint(folder: str | os.PathLike[str], name: str) -> None:
+    """Removes a checkpoint, complete or not, with all that is in its directory.
+
+    It loses its name first: if the process is killed, it is there as before or gone. Any one
+    process may call it, beside a job that saves to the folder; ranks need not agree.
+
+    Blocks on the drive. Raises ArgumentError (it is no checkpoint, and stays), NotFoundError,
+    AuthError (a link), StateError (a save of that name is pending, or a process has the checkpoint
+    open, such as by a `Checkpoint` that was not released), InputOutputError.
+    """
+    call(lib.meron_checkpoint_remove, os.fsencode(folder), text(name, "name"))
+
+
 def write_checkpoint(
     folder: str | os.PathLike[str],
     name: str,
@@ -233,6 +273,7 @@ def save_options(
     extra: Mapping[str, Any] | None,
     tensors: Iterable[CheckpointTensor],
     mapping: Mapping[str, str] | None,
+    units: Iterable[Unit] | None,
     alive: list[Any],
     **numbers: int,
 ) -> Any:
@@ -242,6 +283,7 @@ def save_options(
     options.extra = json_text(extra, "extra", alive)
     set_optimizers(options, optimizers, alive)
     set_tensors(options, tensors, alive)
+    set_units(options, units, alive)
     return options
 
 
@@ -249,6 +291,7 @@ def load_options(
     optimizers: Iterable[Optimizer],
     mapping: Mapping[str, Any] | None,
     claimed: Iterable[str],
+    units: Iterable[Unit] | None,
     alive: list[Any],
     **numbers: int,
 ) -> Any:
@@ -258,6 +301,7 @@ def load_options(
     names = [text(name, "claimed") for name in claimed]
     options.claimed = kept(new("char[]", b"\n".join(names)), alive) if names else NULL
     set_optimizers(options, optimizers, alive)
+    set_units(options, units, alive)
     return options
 
 
@@ -317,6 +361,17 @@ def set_optimizers(options: Any, optimizers: Iterable[Optimizer], alive: list[An
     handles = [optimizer._handle for optimizer in optimizers]
     options.optimizers = kept(new("meron_optimizer[]", handles), alive)
     options.optimizer_count = len(handles)
+
+
+def set_units(options: Any, units: Iterable[Unit] | None, alive: list[Any]) -> None:
+    """None: all of them. An empty list is refused: the library would take it for all."""
+    if units is None:
+        return
+    table, count = unit_table(units)
+    if not count:
+        raise errors.argument("no units are given. Give some, or None for all", "units")
+    options.units = kept(table, alive)
+    options.unit_count = count
 
 
 def set_tensors(options: Any, tensors: Iterable[CheckpointTensor], alive: list[Any]) -> None:

@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Any, Union
 
 from meron import errors
-from meron._files import open_regular
 from meron._methods import PlanMethods
-from meron._native import Owner, ffi, initial, lib, take_json, take_string, text
+from meron._native import Owner, initial, lib, take_string, text
 
 Json = Union[str, bytes, "dict[str, Any]"]
 
@@ -136,82 +134,7 @@ def workload_of(
     return workload
 
 
-def rank_cluster(
-    model: Json,
-    cluster: Json,
-    micro_batches: int = 1,
-    gathers_per_micro_batch: int = 2,
-    tokens: int = 0,
-    compute_seconds: float = 0.0,
-) -> Any:
-    """Estimates what every known strategy costs per step on a cluster, and ranks them.
-
-    Args:
-        model: as for `Plan.predict`.
-        cluster: nodes, devices and their speeds, as docs/plan.md describes them.
-        micro_batches: per optimizer step.
-        gathers_per_micro_batch: of every unit; 2 are forward and backward.
-        tokens: per device and micro-batch, for the time of computation.
-        compute_seconds: what computation takes per micro-batch, instead of `tokens`.
-
-    Returns:
-        The library's JSON as dicts and lists, "strategies" with the best first. Raises ParseError
-        or ArgumentError.
-    """
-    text = _rank(model, cluster, micro_batches, gathers_per_micro_batch, tokens, compute_seconds, 0)
-    return json.loads(text)
-
-
-def rank_cluster_table(
-    model: Json,
-    cluster: Json,
-    micro_batches: int = 1,
-    gathers_per_micro_batch: int = 2,
-    tokens: int = 0,
-    compute_seconds: float = 0.0,
-) -> str:
-    """The same as tables for people."""
-    return _rank(model, cluster, micro_batches, gathers_per_micro_batch, tokens, compute_seconds, 1)
-
-
-def _rank(
-    model: Json, cluster: Json, batches: int, gathers: int, tokens: int, seconds: float, table: int
-) -> str:
-    workload = workload_of(batches, gathers)
-    of_model, of_cluster = json_bytes(model), json_bytes(cluster)
-    if not 0 <= tokens < 1 << 32:
-        raise errors.argument(f"tokens are from 0 to 4294967295, not {tokens}")
-    return take_string(
-        lib.meron_plan_rank_cluster,
-        of_model,
-        len(of_model),
-        of_cluster,
-        len(of_cluster),
-        workload,
-        tokens,
-        seconds,
-        table,
-    )
-
-
 def json_bytes(source: Json) -> bytes:
     if isinstance(source, bytes):
         return source
     return (source if isinstance(source, str) else json.dumps(source)).encode("utf-8", "replace")
-
-
-def safetensors_model(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The model that a safetensors file holds, for `Plan.predict`; tensors are grouped by layer.
-
-    Reads the file's header only. Raises OSError, ParseError, or UnsupportedError for a dtype that
-    Meron does not have.
-    """
-    with open_regular(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        head = file.read(8)
-        length = int.from_bytes(head, "little") if len(head) == 8 else 0
-        head += file.read(min(length, size))
-    model: dict[str, Any] = take_json(
-        lib.meron_plan_model_from_safetensors, ffi.from_buffer(head), len(head), size
-    )
-    return model

@@ -147,7 +147,7 @@ static void train(meron_context context) {
   OK(meron_optimizer_get_info(&info, optimizer, &error));
   CHECK(info.steps == 1 && info.learning_rate == 0.125);
   CHECK(fabs(info.norm - 0.5 * sqrt((double)COUNT)) < 1e-9);
-  OK(meron_optimizer_state_view(&moment, optimizer, weight, MERON_STATE_EXP_AVG, &error));
+  OK(meron_optimizer_state_view(&moment, optimizer, weight, MERON_OPTIMIZER_STATE_EXP_AVG, &error));
   CHECK(fabsf(((const float*)moment.data)[0] - 0.05f) < 1e-6f);
 
   meron_future gather = {0};
@@ -182,7 +182,7 @@ static void look(meron_context context) {
   OK(meron_group_rank(&rank, world, &error));
   OK(meron_group_size(&size, world, &error));
   CHECK(rank == 0 && size == 1);
-  OK(meron_all_reduce_begin(&future, world, &loss, 1, MERON_F32, MERON_MEAN, &error));
+  OK(meron_all_reduce_begin(&future, world, &loss, 1, MERON_F32, MERON_REDUCE_OP_MEAN, &error));
   OK(meron_future_wait(future, 0, &error));
   OK(meron_future_release(future, &error));
   CHECK(loss == 3.0f);

@@ -371,7 +371,7 @@ HAS_TYPE(((meron_checkpoint_tensor *)0)->count, uint64_t, "meron_checkpoint_tens
 IS(offsetof(meron_checkpoint_tensor, data) == 56, "meron_checkpoint_tensor.data was at offset 56");
 HAS_TYPE(((meron_checkpoint_tensor *)0)->data, const void *, "meron_checkpoint_tensor.data was a const void *");
 
-IS(sizeof(meron_checkpoint_save_options) >= 88, "sizeof(meron_checkpoint_save_options) was 88 and may only grow");
+IS(sizeof(meron_checkpoint_save_options) >= 104, "sizeof(meron_checkpoint_save_options) was 104 and may only grow");
 IS(offsetof(meron_checkpoint_save_options, struct_size) == 0, "meron_checkpoint_save_options.struct_size was at offset 0");
 HAS_TYPE(((meron_checkpoint_save_options *)0)->struct_size, uint32_t, "meron_checkpoint_save_options.struct_size was a uint32_t");
 IS(offsetof(meron_checkpoint_save_options, values_only) == 4, "meron_checkpoint_save_options.values_only was at offset 4");
@@ -400,6 +400,10 @@ IS(offsetof(meron_checkpoint_save_options, per_node) == 80, "meron_checkpoint_sa
 HAS_TYPE(((meron_checkpoint_save_options *)0)->per_node, uint32_t, "meron_checkpoint_save_options.per_node was a uint32_t");
 IS(offsetof(meron_checkpoint_save_options, reserved_0) == 84, "meron_checkpoint_save_options.reserved_0 was at offset 84");
 HAS_TYPE(((meron_checkpoint_save_options *)0)->reserved_0, uint32_t, "meron_checkpoint_save_options.reserved_0 was a uint32_t");
+IS(offsetof(meron_checkpoint_save_options, units) == 88, "meron_checkpoint_save_options.units was at offset 88");
+HAS_TYPE(((meron_checkpoint_save_options *)0)->units, const meron_unit *, "meron_checkpoint_save_options.units was a const meron_unit *");
+IS(offsetof(meron_checkpoint_save_options, unit_count) == 96, "meron_checkpoint_save_options.unit_count was at offset 96");
+HAS_TYPE(((meron_checkpoint_save_options *)0)->unit_count, uint64_t, "meron_checkpoint_save_options.unit_count was a uint64_t");
 
 IS(sizeof(meron_checkpoint_progress) >= 32, "sizeof(meron_checkpoint_progress) was 32 and may only grow");
 IS(offsetof(meron_checkpoint_progress, struct_size) == 0, "meron_checkpoint_progress.struct_size was at offset 0");
@@ -429,7 +433,7 @@ HAS_TYPE(((meron_checkpoint_write_options *)0)->tensors, const meron_checkpoint_
 IS(offsetof(meron_checkpoint_write_options, tensor_count) == 40, "meron_checkpoint_write_options.tensor_count was at offset 40");
 HAS_TYPE(((meron_checkpoint_write_options *)0)->tensor_count, uint64_t, "meron_checkpoint_write_options.tensor_count was a uint64_t");
 
-IS(sizeof(meron_checkpoint_load_options) >= 56, "sizeof(meron_checkpoint_load_options) was 56 and may only grow");
+IS(sizeof(meron_checkpoint_load_options) >= 72, "sizeof(meron_checkpoint_load_options) was 72 and may only grow");
 IS(offsetof(meron_checkpoint_load_options, struct_size) == 0, "meron_checkpoint_load_options.struct_size was at offset 0");
 HAS_TYPE(((meron_checkpoint_load_options *)0)->struct_size, uint32_t, "meron_checkpoint_load_options.struct_size was a uint32_t");
 IS(offsetof(meron_checkpoint_load_options, lenient) == 4, "meron_checkpoint_load_options.lenient was at offset 4");
@@ -450,6 +454,10 @@ IS(offsetof(meron_checkpoint_load_options, per_node) == 48, "meron_checkpoint_lo
 HAS_TYPE(((meron_checkpoint_load_options *)0)->per_node, uint32_t, "meron_checkpoint_load_options.per_node was a uint32_t");
 IS(offsetof(meron_checkpoint_load_options, reserved_0) == 52, "meron_checkpoint_load_options.reserved_0 was at offset 52");
 HAS_TYPE(((meron_checkpoint_load_options *)0)->reserved_0, uint32_t, "meron_checkpoint_load_options.reserved_0 was a uint32_t");
+IS(offsetof(meron_checkpoint_load_options, units) == 56, "meron_checkpoint_load_options.units was at offset 56");
+HAS_TYPE(((meron_checkpoint_load_options *)0)->units, const meron_unit *, "meron_checkpoint_load_options.units was a const meron_unit *");
+IS(offsetof(meron_checkpoint_load_options, unit_count) == 64, "meron_checkpoint_load_options.unit_count was at offset 64");
+HAS_TYPE(((meron_checkpoint_load_options *)0)->unit_count, uint64_t, "meron_checkpoint_load_options.unit_count was a uint64_t");
 
 IS(sizeof(meron_checkpoint_info) >= 56, "sizeof(meron_checkpoint_info) was 56 and may only grow");
 IS(offsetof(meron_checkpoint_info, struct_size) == 0, "meron_checkpoint_info.struct_size was at offset 0");
@@ -784,14 +792,14 @@ HAS_TYPE(&meron_dtype_size, size_t (*)(meron_dtype), "meron_dtype_size was size_
 HAS_TYPE(&meron_future_wait, meron_status (*)(meron_future, int64_t, meron_error **), "meron_future_wait was meron_status (*)(meron_future, int64_t, meron_error **)");
 HAS_TYPE(&meron_future_poll, meron_status (*)(meron_future, meron_error **), "meron_future_poll was meron_status (*)(meron_future, meron_error **)");
 HAS_TYPE(&meron_future_release, meron_status (*)(meron_future, meron_error **), "meron_future_release was meron_status (*)(meron_future, meron_error **)");
+HAS_TYPE(&meron_future_finish, meron_status (*)(meron_future, int64_t, meron_error **), "meron_future_finish was meron_status (*)(meron_future, int64_t, meron_error **)");
+HAS_TYPE(&meron_future_wait_any, meron_status (*)(size_t *, const meron_future *, size_t, int64_t, meron_error **), "meron_future_wait_any was meron_status (*)(size_t *, const meron_future *, size_t, int64_t, meron_error **)");
 HAS_TYPE(&meron_plan_preset, meron_status (*)(meron_plan *, const char *, meron_error **), "meron_plan_preset was meron_status (*)(meron_plan *, const char *, meron_error **)");
 HAS_TYPE(&meron_plan_parse, meron_status (*)(meron_plan *, const char *, size_t, meron_error **), "meron_plan_parse was meron_status (*)(meron_plan *, const char *, size_t, meron_error **)");
 HAS_TYPE(&meron_plan_json, meron_status (*)(char **, meron_plan, meron_error **), "meron_plan_json was meron_status (*)(char **, meron_plan, meron_error **)");
 HAS_TYPE(&meron_plan_table, meron_status (*)(char **, meron_plan, meron_error **), "meron_plan_table was meron_status (*)(char **, meron_plan, meron_error **)");
 HAS_TYPE(&meron_workload_init, meron_status (*)(meron_workload *, size_t, meron_error **), "meron_workload_init was meron_status (*)(meron_workload *, size_t, meron_error **)");
 HAS_TYPE(&meron_plan_predict, meron_status (*)(char **, meron_plan, const char *, size_t, const meron_workload *, uint32_t, meron_error **), "meron_plan_predict was meron_status (*)(char **, meron_plan, const char *, size_t, const meron_workload *, uint32_t, meron_error **)");
-HAS_TYPE(&meron_plan_rank_cluster, meron_status (*)(char **, const char *, size_t, const char *, size_t, const meron_workload *, uint32_t, double, uint32_t, meron_error **), "meron_plan_rank_cluster was meron_status (*)(char **, const char *, size_t, const char *, size_t, const meron_workload *, uint32_t, double, uint32_t, meron_error **)");
-HAS_TYPE(&meron_plan_model_from_safetensors, meron_status (*)(char **, const void *, size_t, uint64_t, meron_error **), "meron_plan_model_from_safetensors was meron_status (*)(char **, const void *, size_t, uint64_t, meron_error **)");
 HAS_TYPE(&meron_plan_release, meron_status (*)(meron_plan, meron_error **), "meron_plan_release was meron_status (*)(meron_plan, meron_error **)");
 HAS_TYPE(&meron_transport_init, meron_status (*)(meron_transport *, size_t, meron_error **), "meron_transport_init was meron_status (*)(meron_transport *, size_t, meron_error **)");
 HAS_TYPE(&meron_allocator_init, meron_status (*)(meron_allocator *, size_t, meron_error **), "meron_allocator_init was meron_status (*)(meron_allocator *, size_t, meron_error **)");
@@ -803,6 +811,7 @@ HAS_TYPE(&meron_context_world_size, meron_status (*)(int32_t *, meron_context, m
 HAS_TYPE(&meron_context_transport, meron_status (*)(const char **, meron_context, meron_error **), "meron_context_transport was meron_status (*)(const char **, meron_context, meron_error **)");
 HAS_TYPE(&meron_context_plan_json, meron_status (*)(char **, meron_context, meron_error **), "meron_context_plan_json was meron_status (*)(char **, meron_context, meron_error **)");
 HAS_TYPE(&meron_context_progress, meron_status (*)(meron_context, meron_error **), "meron_context_progress was meron_status (*)(meron_context, meron_error **)");
+HAS_TYPE(&meron_context_event_fd, meron_status (*)(int32_t *, meron_context, meron_error **), "meron_context_event_fd was meron_status (*)(int32_t *, meron_context, meron_error **)");
 HAS_TYPE(&meron_context_stats, meron_status (*)(meron_stats *, meron_context, meron_error **), "meron_context_stats was meron_status (*)(meron_stats *, meron_context, meron_error **)");
 HAS_TYPE(&meron_context_predict, meron_status (*)(meron_prediction *, meron_context, const meron_workload *, meron_error **), "meron_context_predict was meron_status (*)(meron_prediction *, meron_context, const meron_workload *, meron_error **)");
 HAS_TYPE(&meron_context_flight_record, meron_status (*)(char **, meron_context, meron_error **), "meron_context_flight_record was meron_status (*)(char **, meron_context, meron_error **)");
@@ -831,7 +840,6 @@ HAS_TYPE(&meron_update_begin, meron_status (*)(meron_future *, const meron_unit 
 HAS_TYPE(&meron_update_view, meron_status (*)(meron_view *, meron_future, meron_param, meron_error **), "meron_update_view was meron_status (*)(meron_view *, meron_future, meron_param, meron_error **)");
 HAS_TYPE(&meron_update_write, meron_status (*)(meron_future, meron_param, const void *, uint64_t, meron_dtype, meron_error **), "meron_update_write was meron_status (*)(meron_future, meron_param, const void *, uint64_t, meron_dtype, meron_error **)");
 HAS_TYPE(&meron_update_publish, meron_status (*)(meron_future, meron_error **), "meron_update_publish was meron_status (*)(meron_future, meron_error **)");
-HAS_TYPE(&meron_optimizer_options_init, meron_status (*)(meron_optimizer_options *, size_t, meron_error **), "meron_optimizer_options_init was meron_status (*)(meron_optimizer_options *, size_t, meron_error **)");
 HAS_TYPE(&meron_optimizer_rule_init, meron_status (*)(meron_optimizer_options *, size_t, meron_optimizer_kind, meron_error **), "meron_optimizer_rule_init was meron_status (*)(meron_optimizer_options *, size_t, meron_optimizer_kind, meron_error **)");
 HAS_TYPE(&meron_optimizer_create, meron_status (*)(meron_optimizer *, const meron_unit *, size_t, const meron_optimizer_options *, meron_error **), "meron_optimizer_create was meron_status (*)(meron_optimizer *, const meron_unit *, size_t, const meron_optimizer_options *, meron_error **)");
 HAS_TYPE(&meron_optimizer_set_learning_rate, meron_status (*)(meron_optimizer, double, meron_error **), "meron_optimizer_set_learning_rate was meron_status (*)(meron_optimizer, double, meron_error **)");
@@ -856,12 +864,15 @@ HAS_TYPE(&meron_checkpoint_tensor_init, meron_status (*)(meron_checkpoint_tensor
 HAS_TYPE(&meron_checkpoint_save_options_init, meron_status (*)(meron_checkpoint_save_options *, size_t, meron_error **), "meron_checkpoint_save_options_init was meron_status (*)(meron_checkpoint_save_options *, size_t, meron_error **)");
 HAS_TYPE(&meron_checkpoint_save_begin, meron_status (*)(meron_future *, meron_context, const char *, const char *, const meron_checkpoint_save_options *, meron_error **), "meron_checkpoint_save_begin was meron_status (*)(meron_future *, meron_context, const char *, const char *, const meron_checkpoint_save_options *, meron_error **)");
 HAS_TYPE(&meron_checkpoint_wait_copied, meron_status (*)(meron_context, int64_t, meron_error **), "meron_checkpoint_wait_copied was meron_status (*)(meron_context, int64_t, meron_error **)");
+HAS_TYPE(&meron_checkpoint_cancel_save, meron_status (*)(meron_context, meron_error **), "meron_checkpoint_cancel_save was meron_status (*)(meron_context, meron_error **)");
 HAS_TYPE(&meron_checkpoint_get_progress, meron_status (*)(meron_checkpoint_progress *, meron_context, meron_error **), "meron_checkpoint_get_progress was meron_status (*)(meron_checkpoint_progress *, meron_context, meron_error **)");
 HAS_TYPE(&meron_checkpoint_write_options_init, meron_status (*)(meron_checkpoint_write_options *, size_t, meron_error **), "meron_checkpoint_write_options_init was meron_status (*)(meron_checkpoint_write_options *, size_t, meron_error **)");
 HAS_TYPE(&meron_checkpoint_write, meron_status (*)(const char *, const char *, const meron_checkpoint_write_options *, meron_error **), "meron_checkpoint_write was meron_status (*)(const char *, const char *, const meron_checkpoint_write_options *, meron_error **)");
 HAS_TYPE(&meron_checkpoint_load_options_init, meron_status (*)(meron_checkpoint_load_options *, size_t, meron_error **), "meron_checkpoint_load_options_init was meron_status (*)(meron_checkpoint_load_options *, size_t, meron_error **)");
 HAS_TYPE(&meron_checkpoint_load, meron_status (*)(meron_checkpoint *, meron_context, const char *, const char *, const meron_checkpoint_load_options *, meron_error **), "meron_checkpoint_load was meron_status (*)(meron_checkpoint *, meron_context, const char *, const char *, const meron_checkpoint_load_options *, meron_error **)");
 HAS_TYPE(&meron_checkpoint_open, meron_status (*)(meron_checkpoint *, const char *, const char *, meron_error **), "meron_checkpoint_open was meron_status (*)(meron_checkpoint *, const char *, const char *, meron_error **)");
+HAS_TYPE(&meron_checkpoint_list, meron_status (*)(char **, const char *, meron_error **), "meron_checkpoint_list was meron_status (*)(char **, const char *, meron_error **)");
+HAS_TYPE(&meron_checkpoint_remove, meron_status (*)(const char *, const char *, meron_error **), "meron_checkpoint_remove was meron_status (*)(const char *, const char *, meron_error **)");
 HAS_TYPE(&meron_checkpoint_get_info, meron_status (*)(meron_checkpoint_info *, meron_checkpoint, meron_error **), "meron_checkpoint_get_info was meron_status (*)(meron_checkpoint_info *, meron_checkpoint, meron_error **)");
 HAS_TYPE(&meron_checkpoint_text, meron_status (*)(const char **, meron_checkpoint, meron_checkpoint_text_kind, meron_error **), "meron_checkpoint_text was meron_status (*)(const char **, meron_checkpoint, meron_checkpoint_text_kind, meron_error **)");
 HAS_TYPE(&meron_checkpoint_read, meron_status (*)(void *, uint64_t, meron_checkpoint, const char *, const char *, uint64_t, uint64_t, meron_error **), "meron_checkpoint_read was meron_status (*)(void *, uint64_t, meron_checkpoint, const char *, const char *, uint64_t, uint64_t, meron_error **)");

@@ -238,8 +238,8 @@ double train(struct trainer* t, float* losses) {
     meron_future summed;
     float* const recent = losses + (known - first);
     const long count = step - known;
-    check(meron_all_reduce_begin(&summed, t->world, recent, (size_t)count, MERON_F32, MERON_REDUCE_OP_SUM,
-                                 &err));
+    check(meron_all_reduce_begin(&summed, t->world, recent, (size_t)count, MERON_F32,
+                                 MERON_REDUCE_OP_SUM, &err));
     finish(summed);
     float mean = 0.0f;
     for (long s = 0; s < count; ++s) {

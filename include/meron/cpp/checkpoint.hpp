@@ -148,6 +148,8 @@ struct SaveOptions {
                              // too; "" leaves the param out
   // The caller's own; all ranks together pass each element of a tensor once.
   Span<const CheckpointTensor> tensors;
+  std::vector<meron_unit> units;  // handles of the units that are saved, the same on all ranks;
+                                  // empty: all
 };
 
 // Begins to save the current states of all units as `name` in `folder`. All ranks see the folder,
@@ -179,6 +181,8 @@ struct SaveOptions {
   raw.optimizer_count = optimizers.size();
   raw.tensors = tensors.data();
   raw.tensor_count = tensors.size();
+  raw.units = options.units.data();
+  raw.unit_count = options.units.size();
   return Future(detail::receive(meron_checkpoint_save_begin, context.handle(), folder.c_str(),
                                 name.c_str(),
                                 static_cast<const meron_checkpoint_save_options*>(&raw)));
@@ -290,6 +294,8 @@ struct LoadOptions {
   std::string mapping;       // empty, or a JSON object: "PARAM": "TENSOR", or "PARAM": ["TENSOR",
                              // ...], one after the other along the first dimension
   std::string claimed;       // empty, or names of values that the caller reads itself, a line each
+  std::vector<meron_unit> units;  // handles of the units that are loaded, the same on all ranks;
+                                  // empty: all. Others stay as they are
 };
 
 // Loads a checkpoint of any world and plan into all units: values, masters, states, counts of steps
@@ -314,6 +320,8 @@ struct LoadOptions {
   raw.claimed = detail::optional_text(options.claimed);
   raw.optimizers = optimizers.data();
   raw.optimizer_count = optimizers.size();
+  raw.units = options.units.data();
+  raw.unit_count = options.units.size();
   return Checkpoint(detail::receive(meron_checkpoint_load, context.handle(), folder.c_str(),
                                     name.c_str(),
                                     static_cast<const meron_checkpoint_load_options*>(&raw)));
@@ -325,6 +333,20 @@ struct LoadOptions {
 // MERON_E_AUTH (a link), MERON_E_IO.
 [[nodiscard]] inline Checkpoint open_checkpoint(Text folder, Text name = nullptr) {
   return Checkpoint(detail::receive(meron_checkpoint_open, folder.c_str(), name.c_str()));
+}
+
+// The complete checkpoints in a folder, newest first, as a JSON array of objects with "name",
+// "step", "world", "bytes", "created" and "whole". Blocks on the drive. Throws MERON_E_NOT_FOUND,
+// MERON_E_IO.
+[[nodiscard]] inline String list_checkpoints(Text folder) {
+  return String(detail::receive(meron_checkpoint_list, folder.c_str()));
+}
+
+// Removes a checkpoint, which is complete or gone at each moment. Blocks on the drive. Throws
+// MERON_E_ARGUMENT (it is no checkpoint), MERON_E_NOT_FOUND, MERON_E_AUTH (a link), MERON_E_STATE
+// (it is being saved, or open), MERON_E_IO.
+inline void remove_checkpoint(Text folder, Text name) {
+  detail::call(meron_checkpoint_remove, folder.c_str(), name.c_str());
 }
 
 // ---- Export of weights --------------------------------------------------------------------------

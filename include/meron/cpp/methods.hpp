@@ -30,17 +30,37 @@ class ContextMethods {
   // MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
   String plan_json() const { return String(detail::receive(meron_context_plan_json, raw())); }
   // Advances every operation of this context that can advance, without waiting. Waits do the
-  // same; a trainer that computes for long between begin and wait may call it in between. Never
-  // blocks on peers; computes. Throws MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE,
-  // MERON_E_CANCELLED, MERON_E_TIMEOUT, MERON_E_PEER_DEAD, MERON_E_PEER_CLOSED,
-  // MERON_E_MISMATCH, MERON_E_ABORTED, MERON_E_FORKED.
+  // same; a trainer that computes for long between begin and wait may call it in between.
+  // Clears the descriptor of `event_fd` first. Never blocks on peers; computes. Throws
+  // MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_CANCELLED, MERON_E_TIMEOUT,
+  // MERON_E_PEER_DEAD, MERON_E_PEER_CLOSED, MERON_E_MISMATCH, MERON_E_ABORTED, MERON_E_FORKED.
   void progress() const { detail::call(meron_context_progress, raw()); }
+  // A descriptor for event loops (epoll, poll, asyncio, tokio): it becomes readable when a
+  // future of the context may have advanced. A thread of the engine writes to it when a peer
+  // has done something, and at least 50 times a second while an operation is pending; it
+  // advances no operation. In the loop, call `progress`, which clears the descriptor, or read
+  // its 8 bytes; then poll the futures. Clear it before the polls: what comes later makes it
+  // readable again. Poll a future once after its begin, too: if it has ended by then, no sign
+  // follows. Futures of io.h are of no context and have none. Never blocks. Throws
+  // MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_CLOSED, MERON_E_FORKED,
+  // MERON_E_NO_MEMORY (no thread), MERON_E_IO (no descriptor is left).
+  int32_t event_fd() const { return detail::receive(meron_context_event_fd, raw()); }
   // The flight recorder: the last operations (up to 1,024) of every rank of the world, as JSON.
   // Works on a broken group too. Never blocks. Throws MERON_E_ARGUMENT, MERON_E_HANDLE,
   // MERON_E_STALE, MERON_E_FORKED.
   String flight_record() const {
     return String(detail::receive(meron_context_flight_record, raw()));
   }
+  // Cancels the pending save. Any rank may do so, without the others: all of them stop writing,
+  // and the save's future ends on each with MERON_E_CANCELLED, whose peer is a rank that
+  // cancelled. If all ranks have written their files by then, the save succeeds instead, on all
+  // of them. A cancelled save leaves no files, also with `overwrite` and `keep`: earlier
+  // checkpoints stay as they were. If a process is killed meanwhile, a hidden directory may
+  // remain (.saving-...), which the next save removes. The next save does not report the
+  // cancelled one. It begins nothing and waits for nothing: wait for the future. Returns
+  // MERON_OK also if no save is pending. Never blocks. Throws MERON_E_HANDLE, MERON_E_STALE,
+  // MERON_E_CLOSED, MERON_E_FORKED.
+  void cancel_save() const { detail::call(meron_checkpoint_cancel_save, raw()); }
 
  private:
   meron_context raw() const noexcept { return static_cast<const Self*>(this)->handle(); }

@@ -42,26 +42,6 @@ class Plan : public Handle<meron_plan, meron_plan_release>, public detail::PlanM
   }
 };
 
-// Estimates the cost of every known strategy on a cluster and ranks the strategies, the best first.
-// `model` and `cluster` are JSON as meron_plan_rank_cluster reads it; computation per micro-batch
-// is given in tokens per device or in seconds.
-inline String rank_cluster(std::string_view model, std::string_view cluster,
-                           const Workload& workload = {}, uint32_t tokens = 0,
-                           double compute_seconds = 0.0, Form form = Form::json) {
-  const meron_workload raw = workload.raw();
-  return String(detail::receive(meron_plan_rank_cluster, model.data(), model.size(), cluster.data(),
-                                cluster.size(), &raw, tokens, compute_seconds,
-                                static_cast<uint32_t>(form)));
-}
-
-// The header of a safetensors file (its first bytes: 8 of length, then the header) as the model
-// JSON that Plan::predict reads. `file_bytes` is the size of the file.
-inline String model_from_safetensors(std::string_view header, uint64_t file_bytes) {
-  return String(detail::receive(meron_plan_model_from_safetensors,
-                                static_cast<const void*>(header.data()), header.size(),
-                                file_bytes));
-}
-
 }  // namespace v1
 }  // namespace meron
 

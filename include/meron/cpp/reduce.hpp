@@ -93,8 +93,8 @@ inline void wait_reductions(const UnitList& units) {
 inline View reduced(const Param& param) {
   return View(detail::receive(meron_reduced_view, param.handle()));
 }
-// The same as a DLPack tensor (1.x) of one dimension, which the caller deletes by its deleter; until
-// then a step, consume, discard and destroy of the unit throw MERON_E_STATE.
+// The same as a DLPack tensor (1.x) of one dimension, which the caller deletes by its deleter;
+// until then a step, consume, discard and destroy of the unit throw MERON_E_STATE.
 [[nodiscard]] inline DLManagedTensorVersioned* reduced_dlpack(const Param& param) {
   return detail::receive(meron_reduced_dlpack, param.handle());
 }

@@ -26,12 +26,7 @@ OPTIONS = [name for name in STRUCTS if f"{name}_init" in FUNCTIONS]
 BY_PATTERN = {f"{name}_init" for name in OPTIONS}
 # Python gives the defaults of each rule, and starts from a group that exists.
 # A unit keeps its name and params.
-NOT_USED = {
-    "meron_optimizer_options_init",
-    "meron_optimizer_group_init",
-    "meron_unit_name",
-    "meron_unit_param",
-}
+NOT_USED = {"meron_optimizer_group_init", "meron_unit_name", "meron_unit_param"}
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS - NOT_USED))

@@ -2,9 +2,6 @@
 from __future__ import annotations
 
 import json
-import os
-import struct
-from pathlib import Path
 
 import pytest
 
@@ -100,41 +97,3 @@ def test_bad_predictions() -> None:
             plan.predict(model, ranks)
     with pytest.raises(meron.ParseError):
         plan.predict("{", 2)
-
-
-def safetensors(path: Path, header: object, body: int) -> Path:
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(body))
-    return path
-
-
-def test_a_model_from_safetensors(tmp_path: Path) -> None:
-    header = {
-        "layers.0.w": {"dtype": "BF16", "shape": [4, 2], "data_offsets": [0, 16]},
-        "layers.1.w": {"dtype": "BF16", "shape": [4, 2], "data_offsets": [16, 32]},
-    }
-    model = meron.safetensors_model(safetensors(tmp_path / "a.safetensors", header, 32))
-    assert [unit["name"] for unit in model["units"]] == ["layers.0", "layers.1"]
-    assert meron.Plan.preset("zero3").predict(model, 2)
-
-
-def test_bad_safetensors(tmp_path: Path) -> None:
-    entry = {"dtype": "F64", "shape": [2], "data_offsets": [0, 16]}
-    with pytest.raises(meron.UnsupportedError, match="F64"):
-        meron.safetensors_model(safetensors(tmp_path / "f64", {"w": entry}, 16))
-    short = {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}
-    with pytest.raises((meron.ParseError, meron.ArgumentError)):
-        meron.safetensors_model(safetensors(tmp_path / "short", {"w": short}, 8))
-    for content in (b"", b"abc", bytes(8), b"\xff" * 8, b"\xff" * 100):
-        (tmp_path / "bad").write_bytes(content)
-        with pytest.raises((meron.ParseError, meron.ArgumentError)):
-            meron.safetensors_model(tmp_path / "bad")
-    with pytest.raises(FileNotFoundError):
-        meron.safetensors_model(tmp_path / "none")
-
-
-def test_a_pipe_is_no_safetensors_file(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    with pytest.raises(OSError, match="no regular file"):
-        meron.safetensors_model(pipe)

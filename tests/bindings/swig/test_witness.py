@@ -86,7 +86,7 @@ def by_swig(rank: int, ranks: int, plan: str, job: str) -> bytes:
     swig.meron_future_wait(update, swig.MERON_TIMEOUT_DEFAULT)
     swig.meron_update_write(update, weight, initial(), swig.MERON_F32)
     swig.meron_update_publish(update)
-    defaults = swig.meron_optimizer_options_init()
+    defaults = swig.meron_optimizer_rule_init(swig.MERON_OPTIMIZER_ADAMW)
     optimizer = swig.meron_optimizer_create(
         [unit], swig.MERON_OPTIMIZER_ADAMW, defaults.learning_rate, defaults.beta1, defaults.beta2,
         defaults.epsilon, defaults.weight_decay, 1.0, 0.0, 0, defaults.defaults_of,

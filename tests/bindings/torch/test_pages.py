@@ -14,6 +14,9 @@ from pathlib import Path
 import pytest
 import ranks
 
+import meron.torch
+import meron.zero  # noqa: F401  so that the ranks begin with it
+
 ROOT = Path(__file__).resolve().parents[3]
 FOLDERS = ("docs", "bindings/python", "examples")
 PAGES = sorted(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))

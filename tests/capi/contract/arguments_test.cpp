@@ -74,9 +74,11 @@ TEST(Arguments, TimeoutsBelowTheDefaultAreRefusedEverywhere) {
     io_options.timeout_ns = timeout_ns;
     meron_context context{};
     meron_io io{};
+    size_t place = 0;
     std::vector<CallFailed> failures = {
         FAILURE_OF(meron_future_wait, barrier, timeout_ns),
         FAILURE_OF(meron_future_wait, objects.gather, timeout_ns),
+        FAILURE_OF(meron_future_wait_any, &place, &objects.gather, 1, timeout_ns),
         FAILURE_OF(meron_future_wait, objects.update, timeout_ns),
         FAILURE_OF(meron_future_wait, objects.io_request, timeout_ns),
         FAILURE_OF(meron_reduce_wait, objects.a->units.data(), 1, timeout_ns),

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
 // Every function of the ABI that can fail, to be called with zeros, and whether a callback may.
 #pragma once
 
@@ -22,15 +23,15 @@ meron_status with_zeros(meron_status (*function)(A...), meron_error** err) {
   std::get<sizeof...(A) - 1>(arguments) = err;
   return std::apply(function, arguments);
 }
-#define FUNCTION(name)                                              \
-  {                                                                 \
-#name, [](meron_error * *err) { return with_zeros(name, err); } \
-  }
+// clang-format off
+#define FUNCTION(name) {#name, [](meron_error** err) { return with_zeros(name, err); }}
+// clang-format on
 
 // Functions that look and release.
 inline std::vector<Function> allowed_functions() {
   return {
       FUNCTION(meron_allocator_init),
+      FUNCTION(meron_checkpoint_cancel_save),
       FUNCTION(meron_checkpoint_export_options_init),
       FUNCTION(meron_checkpoint_get_info),
       FUNCTION(meron_checkpoint_get_progress),
@@ -51,7 +52,7 @@ inline std::vector<Function> allowed_functions() {
       FUNCTION(meron_context_world_size),
       FUNCTION(meron_future_poll),
       FUNCTION(meron_future_release),
-      FUNCTION(meron_future_wait),  // without a timeout
+      FUNCTION(meron_future_wait),
       FUNCTION(meron_gather_dlpack),
       FUNCTION(meron_gather_options_init),
       FUNCTION(meron_gather_release_on_stream),
@@ -67,24 +68,21 @@ inline std::vector<Function> allowed_functions() {
       FUNCTION(meron_io_describe),
       FUNCTION(meron_io_get_info),
       FUNCTION(meron_io_options_init),
-      FUNCTION(meron_optimizer_get_info),
       FUNCTION(meron_optimizer_get_group),
-      FUNCTION(meron_optimizer_options_init),
+      FUNCTION(meron_optimizer_get_info),
+      FUNCTION(meron_optimizer_group_init),
       FUNCTION(meron_optimizer_param_steps),
       FUNCTION(meron_optimizer_release),
       FUNCTION(meron_optimizer_rule_init),
       FUNCTION(meron_optimizer_state_view),
       FUNCTION(meron_param_desc_init),
       FUNCTION(meron_param_get_info),
-      FUNCTION(meron_optimizer_group_init),
       FUNCTION(meron_param_name),
       FUNCTION(meron_param_release),
       FUNCTION(meron_plan_json),
-      FUNCTION(meron_plan_model_from_safetensors),
       FUNCTION(meron_plan_parse),
       FUNCTION(meron_plan_predict),
       FUNCTION(meron_plan_preset),
-      FUNCTION(meron_plan_rank_cluster),
       FUNCTION(meron_plan_release),
       FUNCTION(meron_plan_table),
       FUNCTION(meron_reduce_options_init),
@@ -110,14 +108,19 @@ inline std::vector<Function> refused_functions() {
       FUNCTION(meron_barrier_begin),
       FUNCTION(meron_broadcast_begin),
       FUNCTION(meron_checkpoint_export),
+      FUNCTION(meron_checkpoint_list),
       FUNCTION(meron_checkpoint_load),
       FUNCTION(meron_checkpoint_open),
       FUNCTION(meron_checkpoint_read),
+      FUNCTION(meron_checkpoint_remove),
       FUNCTION(meron_checkpoint_save_begin),
       FUNCTION(meron_checkpoint_wait_copied),
       FUNCTION(meron_checkpoint_write),
+      FUNCTION(meron_context_event_fd),
       FUNCTION(meron_context_open),
       FUNCTION(meron_context_progress),
+      FUNCTION(meron_future_finish),
+      FUNCTION(meron_future_wait_any),
       FUNCTION(meron_gather_begin),
       FUNCTION(meron_gather_wait_stream),
       FUNCTION(meron_gradient_clip),
@@ -135,9 +138,9 @@ inline std::vector<Function> refused_functions() {
       FUNCTION(meron_optimizer_offload),
       FUNCTION(meron_optimizer_read_state),
       FUNCTION(meron_optimizer_reload),
+      FUNCTION(meron_optimizer_set_group),
       FUNCTION(meron_optimizer_set_learning_rate),
       FUNCTION(meron_optimizer_set_max_norm),
-      FUNCTION(meron_optimizer_set_group),
       FUNCTION(meron_optimizer_set_param_steps),
       FUNCTION(meron_optimizer_set_skipped),
       FUNCTION(meron_optimizer_set_steps),
@@ -152,12 +155,12 @@ inline std::vector<Function> refused_functions() {
       FUNCTION(meron_reduce_wait),
       FUNCTION(meron_reduced_dlpack),
       FUNCTION(meron_reduced_view),
-      FUNCTION(meron_schedule_start_pass),
       FUNCTION(meron_schedule_create),
       FUNCTION(meron_schedule_drop),
       FUNCTION(meron_schedule_enter),
       FUNCTION(meron_schedule_leave),
       FUNCTION(meron_schedule_reset),
+      FUNCTION(meron_schedule_start_pass),
       FUNCTION(meron_unit_create),
       FUNCTION(meron_unit_destroy),
       FUNCTION(meron_update_begin),
@@ -175,11 +178,23 @@ inline Function close_function() {
 
 // They return no status, or read an error.
 inline std::vector<std::string> functions_that_cannot_fail() {
-  return {"meron_error_code",    "meron_error_message",  "meron_error_operation",
-          "meron_error_subject", "meron_error_advice",   "meron_error_rank",
-          "meron_error_peer",    "meron_error_free",     "meron_status_name",
-          "meron_version",       "meron_version_string", "meron_string_free",
-          "meron_dtype_size"};
+  // clang-format off
+  return {
+      "meron_dtype_size",
+      "meron_error_advice",
+      "meron_error_code",
+      "meron_error_free",
+      "meron_error_message",
+      "meron_error_operation",
+      "meron_error_peer",
+      "meron_error_rank",
+      "meron_error_subject",
+      "meron_status_name",
+      "meron_string_free",
+      "meron_version",
+      "meron_version_string",
+  };
+  // clang-format on
 }
 
 }  // namespace meron::test

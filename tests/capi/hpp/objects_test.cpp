@@ -108,7 +108,7 @@ TEST(Use, AScheduleKeepsWhatIsSmall) {
   const Param weight = context.param("weight", {4, 6});
   const Unit unit = context.unit("layer", weight);
   const Schedule used = schedule(unit);
-  used.begin();
+  used.start_pass();
   used.enter(0);
   ASSERT_TRUE(used.enter_for(0, std::chrono::seconds(1)));
   EXPECT_EQ(24U, used.view(weight).as<const float>().size());

@@ -11,6 +11,7 @@ using Statuses = std::vector<meron_status>;
 meron_future future;
 meron_checkpoint made;
 const char* text;
+char* list;
 
 Misuse misuse(const std::string& name, Statuses expected,
               std::function<CallFailed(Objects&)> call) {
@@ -108,6 +109,34 @@ std::vector<Misuse> misuses_of_saves() {
                  it.optimizers = twice;
                  it.optimizer_count = 2;
                }),
+      bad_save("no units where some are counted", {MERON_E_ARGUMENT},
+               [](Objects&, meron_checkpoint_save_options& it) { it.unit_count = 1; }),
+      bad_save("unit of another context", {MERON_E_HANDLE},
+               [](Objects& o, meron_checkpoint_save_options& it) {
+                 it.units = &o.a->units[0];
+                 it.unit_count = 1;
+               }),
+      bad_save("unit that is an optimizer", {MERON_E_HANDLE},
+               [](Objects& o, meron_checkpoint_save_options& it) {
+                 static meron_unit wrong;
+                 wrong.id = o.b->optimizer.id;
+                 it.units = &wrong;
+                 it.unit_count = 1;
+               }),
+      bad_save("unit twice", {MERON_E_DUPLICATE},
+               [](Objects& o, meron_checkpoint_save_options& it) {
+                 static meron_unit twice[2];
+                 twice[0] = twice[1] = o.b->units[0];
+                 it.units = twice;
+                 it.unit_count = 2;
+               }),
+      bad_save("optimizer with a unit that is left out", {MERON_E_ARGUMENT},
+               [](Objects& o, meron_checkpoint_save_options& it) {
+                 it.units = &o.b->units[0];
+                 it.unit_count = 1;
+                 it.optimizers = &o.b->optimizer;
+                 it.optimizer_count = 1;
+               }),
       misuse("meron_checkpoint_save_begin: a unit is updated", {MERON_E_STATE},
              [](Objects& o) {
                return FAILURE_OF(meron_checkpoint_save_begin, &future, o.a->context,
@@ -141,6 +170,38 @@ std::vector<Misuse> misuses_of_loads() {
       bad_load(
           "optimizer of another context", {MERON_E_HANDLE}, "good",
           [](Objects& o, meron_checkpoint_load_options& it) { it.optimizers = &o.a->optimizer; }),
+      bad_load("no units where some are counted", {MERON_E_ARGUMENT}, "good",
+               [](Objects&, meron_checkpoint_load_options& it) { it.unit_count = 1; }),
+      bad_load("unit of another context", {MERON_E_HANDLE}, "good",
+               [](Objects& o, meron_checkpoint_load_options& it) {
+                 it.units = &o.a->units[0];
+                 it.unit_count = 1;
+               }),
+      bad_load("unit twice", {MERON_E_DUPLICATE}, "good",
+               [](Objects& o, meron_checkpoint_load_options& it) {
+                 static meron_unit twice[2];
+                 twice[0] = twice[1] = o.b->units[0];
+                 it.units = twice;
+                 it.unit_count = 2;
+               }),
+      bad_load("optimizer with a unit that is left out", {MERON_E_ARGUMENT}, "good",
+               [](Objects& o, meron_checkpoint_load_options& it) {
+                 it.units = &o.b->units[0];
+                 it.unit_count = 1;
+               }),
+      misuse("meron_checkpoint_list: no such folder", {MERON_E_NOT_FOUND},
+             [](Objects&) { return FAILURE_OF(meron_checkpoint_list, &list, "/never/there"); }),
+      misuse("meron_checkpoint_remove: no such checkpoint", {MERON_E_NOT_FOUND},
+             [](Objects& o) {
+               return FAILURE_OF(meron_checkpoint_remove, o.folder.c_str(), "never");
+             }),
+      misuse("meron_checkpoint_remove: a path", {MERON_E_ARGUMENT},
+             [](Objects& o) {
+               return FAILURE_OF(meron_checkpoint_remove, o.folder.c_str(), "../good");
+             }),
+      misuse(
+          "meron_checkpoint_remove: it is open", {MERON_E_STATE},
+          [](Objects& o) { return FAILURE_OF(meron_checkpoint_remove, o.folder.c_str(), "good"); }),
       misuse("meron_checkpoint_load: no such folder", {MERON_E_NOT_FOUND},
              [](Objects& o) {
                return FAILURE_OF(meron_checkpoint_load, &made, o.b->context, "/never/there",

@@ -48,6 +48,7 @@ struct Outs {
   meron_optimizer_info optimizer_info = sized<meron_optimizer_info>();
   meron_optimizer_group optimizer_group = sized<meron_optimizer_group>();
   uint32_t group_number = 0;
+  size_t index = 0;
   uint64_t steps = 0;
   double norm = 0;
   meron_schedule_info schedule_info = sized<meron_schedule_info>();
@@ -70,6 +71,7 @@ std::vector<Place> context_places() {
       PLACE(context, meron_context_world_size, &out.number, it),
       PLACE(context, meron_context_transport, &out.name, it),
       PLACE(context, meron_context_progress, it),
+      PLACE(context, meron_context_event_fd, &out.number, it),
       PLACE(context, meron_context_stats, &out.stats, it),
       PLACE(context, meron_context_plan_json, &out.text, it),
       PLACE(context, meron_context_predict, &out.prediction, it, nullptr),
@@ -187,6 +189,15 @@ std::vector<Place> operation_places() {
       PLACE(future, meron_future_wait, it, 0),
       PLACE(future, meron_future_poll, it),
       PLACE(future, meron_future_release, it),
+      PLACE(future, meron_future_finish, it, 0),
+      PLACE(future, meron_future_wait_any, &out.index, &it, 1, 0),
+      {"meron_future_finish (update)", Kind::future,
+       [](Objects& o, uint64_t) { return FAILURE_OF(meron_future_finish, o.update, -1); }},
+      {"meron_future_wait_any (io)", Kind::future,
+       [](Objects& o, uint64_t) {
+         const meron_future both[] = {o.future, o.io_request};
+         return FAILURE_OF(meron_future_wait_any, &out.index, both, 2, 0);
+       }},
       PLACE(update, meron_update_view, &out.view, it, o.half),
       PLACE(update, meron_update_write, it, o.half, memory, 6, MERON_F32),
       PLACE(update, meron_update_publish, it),
@@ -250,6 +261,7 @@ std::vector<Place> checkpoint_places() {
       PLACE(context, meron_checkpoint_export, it, o.folder.c_str(), nullptr),
       PLACE(context, meron_checkpoint_wait_copied, it, 0),
       PLACE(context, meron_checkpoint_get_progress, &out.progress, it),
+      PLACE(context, meron_checkpoint_cancel_save, it),
       PLACE(checkpoint, meron_checkpoint_get_info, &out.checkpoint_info, it),
       PLACE(checkpoint, meron_checkpoint_text, &out.name, it, MERON_CHECKPOINT_TEXT_PATH),
       PLACE(checkpoint, meron_checkpoint_read, memory, 4, it, nullptr, "u0.a", 0, 1),
@@ -302,6 +314,14 @@ std::vector<Misuse> misuses_of_handles() {
   all.push_back(foreign("meron_gradient_clip", {MERON_E_HANDLE}, [](Objects& o) {
     const meron_unit both[] = {o.a->units[0], o.b->units[0]};
     return FAILURE_OF(meron_gradient_clip, &out.norm, both, 2, 1.0);
+  }));
+  all.push_back(foreign("meron_future_wait_any", {MERON_E_HANDLE}, [](Objects& o) {
+    meron_future other{};
+    MUST(meron_barrier_begin, &other, o.b->world);
+    const meron_future both[] = {o.future, other};
+    const CallFailed failed = FAILURE_OF(meron_future_wait_any, &out.index, both, 2, 0);
+    o.b->wait(other);
+    return failed;
   }));
   all.push_back(foreign("meron_optimizer_create", refused, [](Objects& o) {
     const meron_unit both[] = {o.half_unit, o.b->units[0]};

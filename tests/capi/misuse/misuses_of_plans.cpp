@@ -10,7 +10,6 @@ struct Outs {
   char* text = nullptr;
 };
 Outs out;
-unsigned char nothing;
 const char kModel[] = R"({"parameters": 100, "layers": 2, "dtype": "f32"})";
 
 const std::vector<std::string>& bad_plans() {
@@ -76,23 +75,6 @@ std::vector<Misuse> misuses_of_plans() {
          (random.below(2) == 0 ? workload.ranks : workload.micro_batches) = 0;
          return FAILURE_OF(meron_plan_predict, &out.text, o.plan, kModel, sizeof(kModel) - 1,
                            &workload, 0);
-       }},
-      {"meron_plan_rank_cluster: not a cluster",
-       {MERON_E_PARSE},
-       [](Objects&, Random& random) {
-         const std::vector<std::string> clusters = {"", "{}", "[1]", R"({"nodes": 0})",
-                                                    R"({"nodes": 1, "devices_per_node": "2"})"};
-         const std::string& text = random.pick(clusters);
-         return FAILURE_OF(meron_plan_rank_cluster, &out.text, kModel, sizeof(kModel) - 1,
-                           text.data(), text.size(), nullptr, 0, 0.0, 0);
-       }},
-      {"meron_plan_model_from_safetensors: garbage",
-       {MERON_E_PARSE, MERON_E_ARGUMENT, MERON_E_UNSUPPORTED},
-       [](Objects&, Random& random) {
-         std::vector<unsigned char> bytes(random.below(40));
-         for (unsigned char& byte : bytes) byte = static_cast<unsigned char>(random.below(256));
-         return FAILURE_OF(meron_plan_model_from_safetensors, &out.text,
-                           bytes.empty() ? &nothing : bytes.data(), bytes.size(), random.engine());
        }},
   };
 }

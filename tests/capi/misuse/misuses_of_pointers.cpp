@@ -20,6 +20,7 @@ struct Outs {
   meron_checkpoint checkpoint{};
   meron_view view{};
   uint32_t number = 0;
+  size_t index = 0;
   char* text = nullptr;
 };
 Outs out;
@@ -48,13 +49,8 @@ std::vector<Misuse> misuses_of_pointers() {
       NULL_POINTER(meron_plan_table, nullptr, o.plan),
       NULL_POINTER(meron_plan_predict, nullptr, o.plan, kModel, sizeof(kModel) - 1, nullptr, 0),
       NULL_POINTER(meron_plan_predict, &out.text, o.plan, nullptr, 3, nullptr, 0),
-      NULL_POINTER(meron_plan_rank_cluster, nullptr, kModel, sizeof(kModel) - 1, "{}", 2, nullptr,
-                   0, 0.0, 0),
-      NULL_POINTER(meron_plan_rank_cluster, &out.text, nullptr, 3, "{}", 2, nullptr, 0, 0.0, 0),
-      NULL_POINTER(meron_plan_rank_cluster, &out.text, kModel, sizeof(kModel) - 1, nullptr, 3,
-                   nullptr, 0, 0.0, 0),
-      NULL_POINTER(meron_plan_model_from_safetensors, nullptr, memory, 16, 16),
-      NULL_POINTER(meron_plan_model_from_safetensors, &out.text, nullptr, 16, 16),
+      NULL_POINTER(meron_future_wait_any, nullptr, &o.future, 1, 0),
+      NULL_POINTER(meron_future_wait_any, &out.index, nullptr, 1, 0),
       NULL_POINTER(meron_workload_init, nullptr, sizeof(meron_workload)),
       NULL_POINTER(meron_context_options_init, nullptr, sizeof(meron_context_options)),
       NULL_POINTER(meron_transport_init, nullptr, sizeof(meron_transport)),
@@ -63,7 +59,6 @@ std::vector<Misuse> misuses_of_pointers() {
       NULL_POINTER(meron_gather_options_init, nullptr, sizeof(meron_gather_options)),
       NULL_POINTER(meron_reduce_options_init, nullptr, sizeof(meron_reduce_options)),
       NULL_POINTER(meron_schedule_options_init, nullptr, sizeof(meron_schedule_options)),
-      NULL_POINTER(meron_optimizer_options_init, nullptr, sizeof(meron_optimizer_options)),
       NULL_POINTER(meron_optimizer_rule_init, nullptr, sizeof(meron_optimizer_options),
                    MERON_OPTIMIZER_SGD),
       NULL_POINTER(meron_optimizer_group_init, nullptr, sizeof(meron_optimizer_group)),
@@ -84,6 +79,10 @@ std::vector<Misuse> misuses_of_pointers() {
       NULL_POINTER(meron_checkpoint_write, "f", nullptr, nullptr),
       NULL_POINTER(meron_checkpoint_load, nullptr, o.b->context, "f", nullptr, nullptr),
       NULL_POINTER(meron_checkpoint_load, &out.checkpoint, o.b->context, nullptr, "n", nullptr),
+      NULL_POINTER(meron_checkpoint_list, nullptr, "f"),
+      NULL_POINTER(meron_checkpoint_list, &out.text, nullptr),
+      NULL_POINTER(meron_checkpoint_remove, nullptr, "n"),
+      NULL_POINTER(meron_checkpoint_remove, "f", nullptr),
       NULL_POINTER(meron_checkpoint_open, nullptr, "f", nullptr),
       NULL_POINTER(meron_checkpoint_open, &out.checkpoint, nullptr, nullptr),
       NULL_POINTER(meron_checkpoint_get_info, nullptr, o.checkpoint),
@@ -100,6 +99,7 @@ std::vector<Misuse> misuses_of_pointers() {
       NULL_POINTER(meron_context_predict, nullptr, o.a->context, nullptr),
       NULL_POINTER(meron_context_flight_record, nullptr, o.a->context),
       NULL_POINTER(meron_context_world, nullptr, o.a->context),
+      NULL_POINTER(meron_context_event_fd, nullptr, o.a->context),
       NULL_POINTER(meron_group_create, nullptr, o.a->context, &o.a->rank, 1),
       NULL_POINTER(meron_group_create, &out.group, o.a->context, nullptr, 1),
       NULL_POINTER(meron_group_rank, nullptr, o.a->world),

@@ -85,7 +85,6 @@ std::vector<Misuse> misuses_of_structs() {
       BAD_INIT(meron_gather_options, meron_gather_options_init),
       BAD_INIT(meron_reduce_options, meron_reduce_options_init),
       BAD_INIT(meron_schedule_options, meron_schedule_options_init),
-      BAD_INIT(meron_optimizer_options, meron_optimizer_options_init),
       bad_init<meron_optimizer_options>("meron_optimizer_rule_init",
                                         [](meron_optimizer_options* options, size_t size) {
                                           return FAILURE_OF(meron_optimizer_rule_init, options,
@@ -192,12 +191,6 @@ std::vector<Misuse> misuses_of_structs() {
                                [](Objects& o, const meron_workload* workload) {
                                  return FAILURE_OF(meron_plan_predict, &out.text, o.plan, kModel,
                                                    sizeof(kModel) - 1, workload, 0);
-                               }),
-      bad_size<meron_workload>("meron_plan_rank_cluster", MERON_WORKLOAD_INIT,
-                               [](Objects&, const meron_workload* workload) {
-                                 return FAILURE_OF(meron_plan_rank_cluster, &out.text, kModel,
-                                                   sizeof(kModel) - 1, "{}", 2, workload, 0, 0.0,
-                                                   0);
                                }),
       bad_size<meron_workload>("meron_context_predict", MERON_WORKLOAD_INIT,
                                [](Objects& o, const meron_workload* workload) {

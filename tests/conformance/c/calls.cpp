@@ -15,6 +15,17 @@ void call_function(Session& session, const Statement& statement) {
     check_has(text, statement);
     return;
   }
+  if (function == "meron_context_event_fd") {
+    int32_t out = 0;
+    call(meron_context_event_fd, &out, session.current().handle);
+    const auto seen = static_cast<double>(out);
+    check_equal("the result", seen, statement.number("is", seen));
+    return;
+  }
+  if (function == "meron_checkpoint_cancel_save") {
+    call(meron_checkpoint_cancel_save, session.current().handle);
+    return;
+  }
   if (function == "meron_plan_json") {
     char* out = nullptr;
     call(meron_plan_json, &out, session.find<Plan>(statement.name).handle);

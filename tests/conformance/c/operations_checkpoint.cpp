@@ -58,6 +58,15 @@ std::vector<meron_optimizer> optimizers_of(Session& session, const Statement& st
   return handles;
 }
 
+std::vector<meron_unit> units_of(Session& session, const Statement& statement) {
+  std::vector<meron_unit> handles;
+  if (!statement.has("units")) return handles;
+  for (const std::string& each : statement.list("units")) {
+    handles.push_back(session.find<Unit>(each).handle);
+  }
+  return handles;
+}
+
 const char* safetensors_name(meron_dtype dtype) {
   return dtype == MERON_F32 ? "F32" : dtype == MERON_BF16 ? "BF16" : "F16";
 }
@@ -102,6 +111,7 @@ std::unique_ptr<Given> given_of(Session& session, const Statement& statement) {
 
 void save_checkpoint(Session& session, const Statement& statement) {
   const std::vector<meron_optimizer> optimizers = optimizers_of(session, statement);
+  const std::vector<meron_unit> units = units_of(session, statement);
   const OptionalText extra(statement, "extra"), mapping(statement, "mapping");
   auto given = given_of(session, statement);
   meron_checkpoint_save_options options{};
@@ -118,6 +128,8 @@ void save_checkpoint(Session& session, const Statement& statement) {
   options.optimizer_count = optimizers.size();
   options.tensors = &given->raw;
   options.tensor_count = given->count;
+  options.units = units.data();
+  options.unit_count = units.size();
   meron_future future{};
   call(meron_checkpoint_save_begin, &future, session.current().handle,
        use_folder(session, statement).c_str(), statement.name.c_str(),
@@ -156,6 +168,7 @@ std::string claimed_of(const Statement& statement) {
 
 void load_checkpoint(Session& session, const Statement& statement) {
   const std::vector<meron_optimizer> optimizers = optimizers_of(session, statement);
+  const std::vector<meron_unit> units = units_of(session, statement);
   const OptionalText name(statement, "checkpoint"), mapping(statement, "mapping");
   const std::string claimed = claimed_of(statement);
   meron_checkpoint_load_options options{};
@@ -168,6 +181,8 @@ void load_checkpoint(Session& session, const Statement& statement) {
   options.claimed = claimed.empty() ? nullptr : claimed.c_str();
   options.optimizers = optimizers.data();
   options.optimizer_count = optimizers.size();
+  options.units = units.data();
+  options.unit_count = units.size();
   meron_checkpoint made{};
   call(meron_checkpoint_load, &made, session.current().handle,
        use_folder(session, statement).c_str(), name.get(),
@@ -224,6 +239,21 @@ void checkpoint_read(Session& session, const Statement& statement) {
   session.check_data(statement, dtype, data.data(), count, begin);
 }
 
+void checkpoint_list(Session& session, const Statement& statement) {
+  char* text = nullptr;
+  call(meron_checkpoint_list, &text, use_folder(session, statement).c_str());
+  const std::string list = text;
+  meron_string_free(text);
+  check_has(list, statement);
+  double count = 0;
+  for (size_t at = 0; (at = list.find("\"step\"", at)) != list.npos; ++at) ++count;
+  check_equal("the number of checkpoints", count, statement.number("count", count));
+}
+
+void checkpoint_remove(Session& session, const Statement& statement) {
+  call(meron_checkpoint_remove, use_folder(session, statement).c_str(), statement.name.c_str());
+}
+
 void checkpoint_write(Session& session, const Statement& statement) {
   const OptionalText extra(statement, "extra");
   const auto given = given_of(session, statement);
@@ -267,6 +297,8 @@ Operations checkpoint_operations() {
           {"checkpoint_is", checkpoint_is},
           {"checkpoint_text", checkpoint_text},
           {"checkpoint_read", checkpoint_read},
+          {"checkpoint_list", checkpoint_list},
+          {"checkpoint_remove", checkpoint_remove},
           {"checkpoint_write", checkpoint_write},
           {"export_model", export_model}};
 }

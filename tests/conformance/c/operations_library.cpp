@@ -75,39 +75,11 @@ void plan_predict(Session& session, const Statement& statement) {
             statement);
 }
 
-void rank_cluster(Session&, const Statement& statement) {
-  meron_workload workload = MERON_WORKLOAD_INIT;
-  workload.micro_batches = static_cast<uint32_t>(statement.number("micro_batches", 1));
-  workload.gathers_per_micro_batch = static_cast<uint32_t>(statement.number("gathers", 2));
-  const std::string& model = statement.get("model");
-  const std::string& cluster = statement.get("cluster");
-  check_has(
-      text_of(meron_plan_rank_cluster, model.data(), model.size(), cluster.data(), cluster.size(),
-              &workload, static_cast<uint32_t>(statement.number("tokens", 0)),
-              statement.number("seconds", 0), static_cast<uint32_t>(statement.number("table", 0))),
-      statement);
-}
-
-void safetensors(Session&, const Statement& statement) {
-  const std::string& header = statement.get("header");
-  auto length =
-      static_cast<uint64_t>(statement.number("length", static_cast<double>(header.size())));
-  std::string file;
-  for (int byte = 0; byte < 8; ++byte, length >>= 8) file += static_cast<char>(length & 255);
-  file += header;
-  const auto data = static_cast<uint64_t>(statement.number("data", 0));
-  check_has(text_of(meron_plan_model_from_safetensors, static_cast<const void*>(file.data()),
-                    file.size(), file.size() + data),
-            statement);
-}
-
 }  // namespace
 
 Operations library_operations() {
-  return {
-      {"library", library},           {"system", system},          {"plan", plan},
-      {"plan_json", plan_json},       {"plan_same", plan_same},    {"plan_predict", plan_predict},
-      {"rank_cluster", rank_cluster}, {"safetensors", safetensors}};
+  return {{"library", library},     {"system", system},       {"plan", plan},
+          {"plan_json", plan_json}, {"plan_same", plan_same}, {"plan_predict", plan_predict}};
 }
 
 }  // namespace conformance

@@ -92,7 +92,8 @@ void check_members(meron_unit unit, uint64_t count, const Statement& statement) 
     meron_param param{};
     call(meron_unit_param, &param, unit, i);
     call(meron_param_name, &name, param);
-    params += (i == 0 ? "" : ",") + std::string(name);
+    if (i != 0) params += ',';
+    params += name;
     call(meron_param_release, param);
   }
   check_equal("the params", params, statement.get("params", params));

@@ -19,6 +19,12 @@ final class Calls {
             case "meron_context_plan_json":
                 Values.has(session.find(Context.class, name).planJson(), statement);
                 return true;
+            case "meron_context_event_fd":
+                equal(session.find(Context.class, name).eventFd(), statement);
+                return true;
+            case "meron_checkpoint_cancel_save":
+                session.find(Context.class, name).cancelSave();
+                return true;
             case "meron_plan_json":
                 Values.has(session.find(Plan.class, name).json(), statement);
                 return true;
@@ -46,5 +52,9 @@ final class Calls {
             default:
                 throw new Table.Malformed("there is no call of " + statement.get("function"));
         }
+    }
+
+    private static void equal(double found, Table.Statement statement) {
+        Values.equal("the result", found, statement.number("is", found));
     }
 }

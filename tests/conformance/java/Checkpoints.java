@@ -14,6 +14,7 @@ import org.meron.LoadOptions;
 import org.meron.Optimizer;
 import org.meron.SaveOptions;
 import org.meron.SaveProgress;
+import org.meron.Unit;
 import org.meron.WriteOptions;
 
 /** The operations on checkpoints. */
@@ -36,6 +37,10 @@ final class Checkpoints {
                 Values.has(text(found(session, statement), statement.wanted("text")), statement);
                 return true;
             case "checkpoint_read": read(session, statement); return true;
+            case "checkpoint_list": list(session, statement); return true;
+            case "checkpoint_remove":
+                Checkpoint.remove(folder(session, statement), statement.name);
+                return true;
             case "checkpoint_write": write(session, statement); return true;
             case "export_model": export(session, statement); return true;
             default: return false;
@@ -64,6 +69,12 @@ final class Checkpoints {
             out.add(session.find(Optimizer.class, name));
         }
         return out.toArray(new Optimizer[0]);
+    }
+
+    private static Unit[] units(Session session, Table.Statement statement) {
+        final List<Unit> out = new ArrayList<>();
+        for (String name : statement.list("units")) out.add(session.find(Unit.class, name));
+        return out.toArray(new Unit[0]);
     }
 
     /** The tensor that `tensor=` gives: this rank's part of it, or nothing. */
@@ -95,6 +106,7 @@ final class Checkpoints {
                 .perNode(flag(statement, "per_node"))
                 .overwrite(flag(statement, "overwrite"))
                 .tensors(given(session, statement));
+        if (statement.get("units") != null) options.units(units(session, statement));
         final Future future = session.context().save(folder(session, statement), statement.name,
                 options, optimizers(session, statement));
         if (statement.get("future") != null) {
@@ -137,6 +149,7 @@ final class Checkpoints {
                 .perNode(flag(statement, "per_node"))
                 .mapping(statement.get("mapping"))
                 .claimed(statement.list("claimed").toArray(new String[0]));
+        if (statement.get("units") != null) options.units(units(session, statement));
         session.keep(statement.name, session.context().load(folder(session, statement),
                 statement.get("checkpoint"), options, optimizers(session, statement)));
     }
@@ -173,6 +186,12 @@ final class Checkpoints {
         final ByteBuffer into = session.values.buffer("fill:0", dtype, count);
         found(session, statement).read(kind, statement.wanted("tensor"), begin, count, into);
         session.values.checkData(statement, into, dtype, begin);
+    }
+
+    private static void list(Session session, Table.Statement statement) throws IOException {
+        final String list = Checkpoint.list(folder(session, statement));
+        Values.has(list, statement);
+        expect(statement, "count", list.split("\"step\"", -1).length - 1);
     }
 
     private static void write(Session session, Table.Statement statement) throws IOException {

@@ -12,6 +12,7 @@ import org.meron.Gather;
 import org.meron.Group;
 import org.meron.Meron;
 import org.meron.Param;
+import org.meron.Pending;
 import org.meron.Plan;
 import org.meron.Prediction;
 import org.meron.ReduceOp;
@@ -48,14 +49,6 @@ final class Operations {
                         (int) statement.number("states", 2), statement.number("table", 0) == 1),
                         statement);
                 return true;
-            case "rank_cluster":
-                Values.has(Plan.rankCluster(statement.wanted("model"), statement.wanted("cluster"),
-                        (int) statement.number("micro_batches", 1),
-                        (int) statement.number("gathers", 2), (int) statement.number("tokens", 0),
-                        statement.number("seconds", 0), statement.number("table", 0) == 1),
-                        statement);
-                return true;
-            case "safetensors": safetensors(statement); return true;
             case "open": open(session, statement); return true;
             case "open_version": openVersion(session, statement); return true;
             case "use": session.currentName = name; return true;
@@ -112,6 +105,8 @@ final class Operations {
             case "broadcast":
             case "all_reduce": collective(session, statement); return true;
             case "wait": wait(session, statement); return true;
+            case "wait_any": waitAny(session, statement); return true;
+            case "finish": finish(session, statement); return true;
             case "poll": poll(session, statement); return true;
             case "release": session.held(name).release(); return true;
             case "sleep": Thread.sleep(Math.round(1000 * statement.number("s", 0))); return true;
@@ -163,15 +158,6 @@ final class Operations {
         try (Plan again = Plan.parse(plan.json())) {
             Values.equal("the plan read back", again.json(), plan.json());
         }
-    }
-
-    private static void safetensors(Table.Statement statement) {
-        final byte[] header = statement.wanted("header").getBytes(StandardCharsets.UTF_8);
-        final ByteBuffer file =
-                ByteBuffer.allocateDirect(8 + header.length).order(ByteOrder.LITTLE_ENDIAN);
-        file.putLong((long) statement.number("length", header.length)).put(header).flip();
-        final long bytes = 8 + header.length + (long) statement.number("data", 0);
-        Values.has(Plan.modelFromSafetensors(file, bytes), statement);
     }
 
     private static void open(Session session, Table.Statement statement) {
@@ -288,6 +274,27 @@ final class Operations {
             if (item instanceof Gather) ((Gather) item).await();
             else ((Future) item).await();
             ended(statement, true);
+        }
+    }
+
+    private static void waitAny(Session session, Table.Statement statement) {
+        final List<String> names = statement.list("futures");
+        final Pending[] pending = new Pending[names.size()];
+        for (int i = 0; i < pending.length; ++i) {
+            pending[i] = (Pending) session.held(names.get(i)).item;
+        }
+        final String limit = statement.get("timeout");
+        final int found = limit == null ? Pending.awaitAny(pending)
+                : Pending.awaitAny(seconds(Double.parseDouble(limit)), pending);
+        ended(statement, found >= 0);
+        if (statement.get("is") != null) {
+            Values.equal("the index", found, (int) statement.number("is", 0));
+        }
+    }
+
+    private static void finish(Session session, Table.Statement statement) throws Exception {
+        try (AutoCloseable item = session.held(statement.name).item) {
+            ((Pending) item).await();
         }
     }
 

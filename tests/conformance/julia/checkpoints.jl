@@ -15,6 +15,8 @@ flags(statement, names...) = [name => get(statement, String(name), "0") == "1" f
 optional(statement, key) = has(statement, key) ? wanted(statement, key) : nothing
 optimizers_of(session, statement) =
     [find(session, Optimizer, name) for name in parts(statement, "optimizers")]
+units_of(session, statement) = has(statement, "units") ?
+    [find(session, Unit, name) for name in parts(statement, "units")] : nothing
 checkpoint_of(session, statement) = find(session, Checkpoint, statement.name)
 
 # The tensor that `tensor=` gives: this rank's part of it, or nothing.
@@ -37,6 +39,7 @@ operation("save") do session, statement
         optimizers_of(session, statement); step = whole(statement, "step", 0),
         keep = whole(statement, "keep", 0), extra = optional(statement, "extra"),
         tensors = given_of(session, statement), mapping = optional(statement, "mapping"),
+        units = units_of(session, statement),
         flags(statement, :values_only, :skip_frozen, :overwrite, :per_node)...)
     finish_or_keep(session, statement, future)
 end
@@ -62,6 +65,7 @@ operation("load") do session, statement
         context(session), folder_of(session, statement), optional(statement, "checkpoint"),
         optimizers_of(session, statement); strict = get(statement, "lenient", "0") != "1",
         mapping = optional(statement, "mapping"), claimed = parts(statement, "claimed"),
+        units = units_of(session, statement),
         flags(statement, :values_only, :rank0_only, :per_node)...)
     keep!(session, statement.name, loaded)
 end
@@ -95,6 +99,18 @@ operation("checkpoint_read") do session, statement
         checkpoint_of(session, statement), wanted(statement, "tensor"), array;
         kind = get(statement, "kind", "values"), first = from + 1)
     check_data(session.place, statement, array, from)
+end
+
+operation("checkpoint_list") do session, statement
+    list = list_checkpoints(folder_of(session, statement))
+    check_has(list, statement)
+    count = length(collect(eachmatch(r"\"step\"", list)))
+    has(statement, "count") &&
+        check_equal("the number of checkpoints", count, whole(statement, "count", 0))
+end
+
+operation("checkpoint_remove") do session, statement
+    remove_checkpoint(folder_of(session, statement), statement.name)
 end
 
 operation("checkpoint_write") do session, statement

@@ -73,28 +73,6 @@ operation("plan_predict") do session, statement
         statement)
 end
 
-operation("rank_cluster") do session, statement
-    check_has(
-        Meron.rank_cluster(
-            wanted(statement, "model"), wanted(statement, "cluster");
-            micro_batches = whole(statement, "micro_batches", 1),
-            gathers_per_micro_batch = whole(statement, "gathers", 2),
-            tokens = whole(statement, "tokens", 0),
-            compute_seconds = parse(Float64, get(statement, "seconds", "0")),
-            table = get(statement, "table", "0") == "1"),
-        statement)
-end
-
-operation("safetensors") do session, statement
-    header = wanted(statement, "header")
-    length_ = UInt64(whole(statement, "length", sizeof(header)))
-    mktemp() do path, file
-        write(file, htol(length_), header, zeros(UInt8, whole(statement, "data", 0)))
-        close(file)
-        check_has(Meron.safetensors_model(path), statement)
-    end
-end
-
 # ---- Contexts --------------------------------------------------------------------------------------
 
 operation("open") do session, statement
@@ -250,6 +228,22 @@ timeout_of(statement) = has(statement, "timeout") ? number(statement, "timeout",
 
 operation("wait") do session, statement
     check_ended(statement, wait(held(session, statement.name).item; timeout = timeout_of(statement)))
+end
+
+operation("wait_any") do session, statement
+    futures = [held(session, name).item for name in parts(statement, "futures")]
+    found = wait_any(futures; timeout = timeout_of(statement))
+    check_ended(statement, found !== nothing)
+    has(statement, "is") && check_equal("the index", found, whole(statement, "is", 0) + 1)
+end
+
+operation("finish") do session, statement
+    future = held(session, statement.name).item
+    try
+        wait(future)
+    finally
+        release(future)
+    end
 end
 
 operation("poll") do session, statement

@@ -26,6 +26,8 @@ def given(statement: Statement, **kinds: Callable[[str], Any]) -> dict[str, Any]
 OF_GROUPS = {"meron_barrier_begin"}
 CALLS: dict[str, Callable[[Any, Statement], Any]] = {
     "meron_context_plan_json": lambda it, s: it.plan_json(),
+    "meron_context_event_fd": lambda it, s: it.event_fd(),
+    "meron_checkpoint_cancel_save": lambda it, s: it.cancel_save(),
     "meron_plan_json": lambda it, s: it.json(),
     "meron_plan_table": lambda it, s: it.table(),
     "meron_barrier_begin": lambda it, s: it.barrier_begin(),

@@ -49,6 +49,11 @@ def optimizers_of(session: Session, statement: Statement) -> list[meron.Optimize
     return [session.find(meron.Optimizer, name) for name in statement.list("optimizers")]
 
 
+def units_of(session: Session, statement: Statement) -> list[meron.Unit] | None:
+    names = statement.list("units")
+    return [session.find(meron.Unit, name) for name in names] if names else None
+
+
 def given_of(session: Session, statement: Statement) -> list[meron.CheckpointTensor]:
     """The tensor that `tensor=` gives: this rank's part of it, or nothing."""
     name, rank, world = statement.get("tensor"), session.setup.rank, session.setup.world
@@ -74,6 +79,7 @@ def save(session: Session, statement: Statement) -> None:
         extra=json_of(statement, "extra"),
         mapping=json_of(statement, "mapping"),
         tensors=given_of(session, statement),
+        units=units_of(session, statement),
         **flags_of(statement, *FLAGS),
     )
     finish_or_keep(session, statement, future)
@@ -106,6 +112,7 @@ def load(session: Session, statement: Statement) -> None:
         strict=statement.get("lenient") != "1",
         mapping=json_of(statement, "mapping"),
         claimed=statement.list("claimed"),
+        units=units_of(session, statement),
         **flags_of(statement, "values_only", "rank0_only", "per_node"),
     )
     session.keep(statement.name, loaded)
@@ -153,6 +160,19 @@ def checkpoint_read(session: Session, statement: Statement) -> None:
     name = wanted(statement, "tensor")
     checkpoint.read_into(data, name, begin=begin, count=count, **options)
     session.place.check_data(statement, data, begin)
+
+
+@operation
+def checkpoint_list(session: Session, statement: Statement) -> None:
+    found = meron.list_checkpoints(folder_of(session, statement))
+    check_has(json.dumps(found), statement)
+    if statement.get("count") is not None:
+        check_equal("the number of checkpoints", len(found), whole(statement, "count"))
+
+
+@operation
+def checkpoint_remove(session: Session, statement: Statement) -> None:
+    meron.remove_checkpoint(folder_of(session, statement), statement.name)
 
 
 @operation

@@ -6,10 +6,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import mailbox
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import meron
@@ -114,31 +112,6 @@ def plan_predict(session: Session, statement: Statement) -> None:
         int(number(statement, "states", 2)),
     )
     check_has(result if as_table else json.dumps(result), statement)
-
-
-@operation
-def rank_cluster(session: Session, statement: Statement) -> None:
-    as_table = statement.get("table") == "1"
-    result = (meron.rank_cluster_table if as_table else meron.rank_cluster)(
-        wanted(statement, "model"),
-        wanted(statement, "cluster"),
-        int(number(statement, "micro_batches", 1)),
-        int(number(statement, "gathers", 2)),
-        int(number(statement, "tokens", 0)),
-        number(statement, "seconds", 0),
-    )
-    check_has(result if as_table else json.dumps(result), statement)
-
-
-@operation
-def safetensors(session: Session, statement: Statement) -> None:
-    header = wanted(statement, "header").encode()
-    length = int(number(statement, "length", len(header)))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.safetensors"
-        data = bytes(int(number(statement, "data", 0)))
-        path.write_bytes(length.to_bytes(8, "little") + header + data)
-        check_has(json.dumps(meron.safetensors_model(path)), statement)
 
 
 # ---- Contexts ------------------------------------------------------------------------------------
@@ -332,6 +305,24 @@ def check_ended(statement: Statement, ended: bool) -> None:
 @operation
 def wait(session: Session, statement: Statement) -> None:
     check_ended(statement, session.held(statement.name).item.wait(timeout_of(statement)))
+
+
+@operation
+def wait_any(session: Session, statement: Statement) -> None:
+    futures = [session.held(name).item for name in statement.list("futures")]
+    found = meron.wait_any(futures, timeout_of(statement))
+    check_ended(statement, found is not None)
+    if statement.get("is") is not None:
+        check_equal("the index", found, int(number(statement, "is", 0)))
+
+
+@operation
+def finish(session: Session, statement: Statement) -> None:
+    future = session.held(statement.name).item
+    try:
+        future.wait()
+    finally:
+        future.release()
 
 
 @operation

@@ -23,6 +23,7 @@ struct Trial {
   int64_t after_ns = 0;
   uint64_t keep = 0;
   bool overwrite = false;  // each save replaces the one before, under one name
+  bool cancels = false;    // a rank first cancels each save
 };
 
 Trial draw(Random& random) {
@@ -40,6 +41,7 @@ Trial draw(Random& random) {
   trial.after_ns = random.below(15'000) * 1000;
   trial.keep = static_cast<uint64_t>(random.below(3));
   trial.overwrite = random.below(4) == 0;
+  trial.cancels = random.below(3) == 0;
   return trial;
 }
 
@@ -58,7 +60,11 @@ void save_steps(const Trial& trial, const Open& open, const SavedModel& model,
   report.numbers[0] = 1;  // it saves from here on
   for (uint64_t step = first; step < first + kSaves; ++step) {
     session.fill(step);
-    session.save(folder, name_of(trial, step), step, trial.keep, trial.overwrite);
+    const std::string name = name_of(trial, step);
+    const bool saved =
+        trial.cancels && session.save_unless_cancelled(folder, name, step, trial.keep,
+                                                       trial.overwrite, rank == trial.victim);
+    if (!saved) session.save(folder, name, step, trial.keep, trial.overwrite);
     report.mark = static_cast<int>(step);
   }
   session.close();

@@ -9,14 +9,18 @@ namespace {
 constexpr uint64_t kDisk = 48 << 20;
 constexpr int kTrialsOfADisk = 10;
 
-// In a rank: saves until a call fails; marks each that was reported as saved.
+// In a rank: saves until a call fails, and cancels some of the saves first. Marks each save that
+// was reported as saved.
 void save_for_ever(const Open& open, const SavedModel& model, const std::string& folder,
                    uint64_t first, bool overwrite, int rank, Report& report) {
   SteppedSession session(open, rank, model);
   report.numbers[0] = 1;
   for (uint64_t step = first;; ++step) {
     session.fill(step);
-    session.save(folder, overwrite ? "last" : step_name(step), step, 2, overwrite);
+    const std::string name = overwrite ? "last" : step_name(step);
+    const bool saved =
+        step % 2 == 0 && session.save_unless_cancelled(folder, name, step, 2, overwrite, rank == 0);
+    if (!saved) session.save(folder, name, step, 2, overwrite);
     report.mark = static_cast<int>(step);
   }
 }

@@ -62,21 +62,20 @@ class SteppedSession : public Session {
 
   void save(const std::string& folder, const std::string& name, uint64_t step, uint64_t keep = 0,
             bool overwrite = false) {
-    const std::string extra = extra_of(step);
-    meron_checkpoint_save_options options = MERON_CHECKPOINT_SAVE_OPTIONS_INIT;
-    options.step = step;
-    options.keep = keep;
-    options.overwrite = overwrite ? 1 : 0;
-    options.extra = extra.c_str();
-    options.optimizers = &optimizer;
-    options.optimizer_count = 1;
-    meron_future future{};
-    MUST(meron_checkpoint_save_begin, &future, context, folder.c_str(), name.c_str(), &options);
+    wait_for_save(begin_save(folder, name, step, keep, overwrite));
+  }
+
+  // The same, and this rank cancels it if `cancels`. False if it was cancelled, by any rank.
+  bool save_unless_cancelled(const std::string& folder, const std::string& name, uint64_t step,
+                             uint64_t keep, bool overwrite, bool cancels) {
+    const meron_future save = begin_save(folder, name, step, keep, overwrite);
+    if (cancels) MUST(meron_checkpoint_cancel_save, context);
     try {
-      wait(future);
-    } catch (const CallFailed&) {
-      (void)meron_future_release(future, nullptr);
-      throw;
+      wait_for_save(save);
+      return true;
+    } catch (const CallFailed& failed) {
+      if (failed.status != MERON_E_CANCELLED) throw;
+      return false;
     }
   }
 
@@ -132,6 +131,28 @@ class SteppedSession : public Session {
   }
 
  private:
+  meron_future begin_save(const std::string& folder, const std::string& name, uint64_t step,
+                          uint64_t keep, bool overwrite) {
+    const std::string extra = extra_of(step);
+    meron_checkpoint_save_options options = MERON_CHECKPOINT_SAVE_OPTIONS_INIT;
+    options.step = step;
+    options.keep = keep;
+    options.overwrite = overwrite ? 1 : 0;
+    options.extra = extra.c_str();
+    options.optimizers = &optimizer;
+    options.optimizer_count = 1;
+    meron_future future{};
+    MUST(meron_checkpoint_save_begin, &future, context, folder.c_str(), name.c_str(), &options);
+    return future;
+  }
+  void wait_for_save(meron_future save) {
+    try {
+      wait(save);
+    } catch (const CallFailed&) {
+      (void)meron_future_release(save, nullptr);
+      throw;
+    }
+  }
   static constexpr int kUnits = 2;
 
   meron_param add(const std::string& name, const std::vector<int64_t>& shape, meron_dtype dtype) {

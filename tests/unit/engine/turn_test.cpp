@@ -142,7 +142,7 @@ TEST(ReleasesTest, AreTakenOnce) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_TRUE(releases.some());
-  for (const auto& release : releases.take()) release();
+  for (Release& release : releases.take()) release();
   EXPECT_EQ(200, released);
   EXPECT_FALSE(releases.some());
   EXPECT_TRUE(releases.take().empty());

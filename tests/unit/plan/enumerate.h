@@ -178,14 +178,14 @@ class Enumerator {
       const bool valid = plan_.param.secondary_partition && (frozen_ || gather > 0);
       links.gather_mapped += (n_ - own - sub_shards - shards) * size_;
       links.gather_copied += (valid ? shards : shards + sub_shards) * size_;
-      links.remote_gather += valid ? shards_wire : shards_wire + sub_shards_wire;
+      links.inter_node_gather += valid ? shards_wire : shards_wire + sub_shards_wire;
     }
     if (!frozen_ && plan_.param.sharding == Sharding::shard &&
         plan_.optimizer.sharding == Sharding::world) {
       for (const uint64_t owner : replica_axis()) {
         if (owner == rank_) continue;
         links.gather_copied += sub_shard(owner) * size_;
-        if (!local(owner, rank_)) links.remote_gather += param_wire(sub_shard(owner));
+        if (!local(owner, rank_)) links.inter_node_gather += param_wire(sub_shard(owner));
       }
     }
   }
@@ -201,7 +201,7 @@ class Enumerator {
       }
     }
     for (const uint64_t owner : staged(axis)) {
-      out_.links.remote_gather += (sub_shards ? sub_shard(owner) : shard(owner)) * size_;
+      out_.links.inter_node_gather += (sub_shards ? sub_shard(owner) : shard(owner)) * size_;
     }
   }
 
@@ -250,7 +250,7 @@ class Enumerator {
   }
   void take(uint64_t peer, uint64_t bytes, LinkPrediction& links) const {
     links.reduce += bytes;
-    if (!local(peer, rank_)) links.remote_reduce += bytes;
+    if (!local(peer, rank_)) links.inter_node_reduce += bytes;
   }
 
   // The shard's sum if gradients are sharded over replicas; with a codec its sub-shards, each

@@ -68,8 +68,8 @@ void expect_enumerated(const Prediction& got, const ModelDesc& model) {
     ASSERT_EQ(rank.links.gather_mapped, expected.links.gather_mapped) << said(got, r);
     ASSERT_EQ(rank.links.gather_copied, expected.links.gather_copied) << said(got, r);
     ASSERT_EQ(rank.links.reduce, expected.links.reduce) << said(got, r);
-    ASSERT_EQ(rank.links.remote_gather, expected.links.remote_gather) << said(got, r);
-    ASSERT_EQ(rank.links.remote_reduce, expected.links.remote_reduce) << said(got, r);
+    ASSERT_EQ(rank.links.inter_node_gather, expected.links.inter_node_gather) << said(got, r);
+    ASSERT_EQ(rank.links.inter_node_reduce, expected.links.inter_node_reduce) << said(got, r);
     ASSERT_EQ(rank, expected) << said(got, r);
   }
 }
@@ -156,9 +156,9 @@ TEST(PredictMeshByHand, HpzBringsInOnceAStep) {
     EXPECT_EQ(rank.memory.moments, 2u * 4096);
     EXPECT_EQ(rank.links.gather_mapped, 6u * 1024 * 4);
     EXPECT_EQ(rank.links.gather_copied, 512u * 4);
-    EXPECT_EQ(rank.links.remote_gather, 512u * 4);
+    EXPECT_EQ(rank.links.inter_node_gather, 512u * 4);
     EXPECT_EQ(rank.links.reduce, 3u * (1024 + 512) * 4);
-    EXPECT_EQ(rank.links.remote_reduce, 3u * 512 * 4);
+    EXPECT_EQ(rank.links.inter_node_reduce, 3u * 512 * 4);
   }
 }
 
@@ -172,8 +172,8 @@ TEST(PredictMeshByHand, ZeroppTravelsEncoded) {
     EXPECT_EQ(rank.memory.secondary_partition, 512u * 4);
     EXPECT_EQ(rank.memory.gradient_buckets, 2u * (8192 + 4096 + 4096));
     EXPECT_EQ(rank.memory.feedback, 4096u);
-    EXPECT_EQ(rank.links.remote_gather, 2u * (256 + 4));
-    EXPECT_EQ(rank.links.remote_reduce, 2u * (128 + 4));
+    EXPECT_EQ(rank.links.inter_node_gather, 2u * (256 + 4));
+    EXPECT_EQ(rank.links.inter_node_reduce, 2u * (128 + 4));
     EXPECT_EQ(rank.links.reduce, 1024u * 4 + 2 * (128 + 4));
   }
 }
@@ -186,10 +186,11 @@ TEST(PredictMeshByHand, MicsLeavesItsGroupAtTheBoundaryOnly) {
   for (const RankPrediction& rank : got->ranks) {
     EXPECT_EQ(rank.memory.param, 1024u * 4);
     EXPECT_EQ(rank.memory.secondary_partition, 0u);
-    EXPECT_EQ(rank.links.remote_gather, 0u);
+    EXPECT_EQ(rank.links.inter_node_gather, 0u);
     EXPECT_EQ(rank.links.gather_copied, 0u);
     EXPECT_EQ(rank.links.gather_mapped, 10u * 1024 * 4);
-    EXPECT_EQ(rank.links.remote_reduce, (512u + 512) * 4);  // its part of the other's, and its sum
+    EXPECT_EQ(rank.links.inter_node_reduce,
+              (512u + 512) * 4);  // its part of the other's, and its sum
     EXPECT_EQ(rank.links.reduce, 5u * 1024 * 4 + (512 + 512) * 4);
   }
 }
@@ -204,7 +205,8 @@ TEST(PredictMeshByHand, ANodeBringsInEachByteOnce) {
     ASSERT_TRUE(got.ok());
     for (uint32_t first = 0; first < 8; first += node) {
       uint64_t bytes = 0;
-      for (uint32_t r = first; r < first + node; ++r) bytes += got->ranks[r].links.remote_gather;
+      for (uint32_t r = first; r < first + node; ++r)
+        bytes += got->ranks[r].links.inter_node_gather;
       EXPECT_EQ(bytes, (kElements - kElements / 8 * node) * 4);
     }
   }
@@ -216,8 +218,8 @@ TEST(PredictMeshByHand, OnOneNodeNothingIsInterNode) {
       const Result<Prediction> got =
           predict(*preset(name), flat_of(5000), {.ranks = 4, .node = node});
       ASSERT_TRUE(got.ok()) << name;
-      EXPECT_EQ(got->total.links.remote_gather, 0u) << name;
-      EXPECT_EQ(got->total.links.remote_reduce, 0u) << name;
+      EXPECT_EQ(got->total.links.inter_node_gather, 0u) << name;
+      EXPECT_EQ(got->total.links.inter_node_reduce, 0u) << name;
       EXPECT_EQ(got->total.memory.secondary_partition, 0u) << name;
     }
   }
@@ -231,7 +233,7 @@ TEST(PredictMeshByHand, FrozenFlatsAreNotRefreshed) {
   const Result<Prediction> got = predict(plan, frozen, {.ranks = 4, .node = 2});
   ASSERT_TRUE(got.ok());
   EXPECT_EQ(got->total.links.gather_copied, 0u);
-  EXPECT_EQ(got->total.links.remote_gather, 0u);
+  EXPECT_EQ(got->total.links.inter_node_gather, 0u);
 }
 
 TEST(PredictMeshByHand, FrozenFlatsAreCopiedOnce) {
@@ -240,7 +242,7 @@ TEST(PredictMeshByHand, FrozenFlatsAreCopiedOnce) {
   ASSERT_TRUE(got.ok());
   EXPECT_EQ(got->total.memory.secondary_partition, 4u * 512 * 4);
   EXPECT_EQ(got->total.links.gather_copied, 0u);
-  EXPECT_EQ(got->total.links.remote_gather, 0u);
+  EXPECT_EQ(got->total.links.inter_node_gather, 0u);
 }
 
 // Values without a base for a difference need space for 16 bits; everything else is as without the
@@ -299,8 +301,8 @@ TEST(PredictMeshPrint, JsonHasWhatGoesBetweenNodes) {
     const auto& inter_node = json["ranks"][r]["links"]["between_nodes"];
     EXPECT_EQ(memory["secondary_partition"]["bytes"], got->ranks[r].memory.secondary_partition);
     EXPECT_EQ(memory["feedback"]["bytes"], got->ranks[r].memory.feedback);
-    EXPECT_EQ(inter_node["gather"]["bytes"], got->ranks[r].links.remote_gather);
-    EXPECT_EQ(inter_node["reduce"]["bytes"], got->ranks[r].links.remote_reduce);
+    EXPECT_EQ(inter_node["gather"]["bytes"], got->ranks[r].links.inter_node_gather);
+    EXPECT_EQ(inter_node["reduce"]["bytes"], got->ranks[r].links.inter_node_reduce);
   }
   const auto alone = nlohmann::json::parse(to_json(*predict(*preset("zero3"), {}, {.ranks = 3})));
   EXPECT_EQ(alone["workload"]["ranks_per_node"], 3);

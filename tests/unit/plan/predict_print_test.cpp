@@ -115,5 +115,21 @@ TEST(PredictPrint, TableFoldsEqualRanks) {
             "all          34.4 KiB             0 B  17.2 KiB\n");
 }
 
+// As a run of it logs them: where there is one replica, no codec is used.
+TEST(PredictPrint, WarnsOfCodecsThatCostAccuracy) {
+  const Plan plan = *parse_plan(R"j({"preset": "mics(2)", "gradient": {"codec": "int4"}})j");
+  const Result<Prediction> two = predict(plan, one_flat(1000), {.ranks = 4, .node = 2});
+  ASSERT_TRUE(two.ok());
+  const auto warnings = nlohmann::json::parse(to_json(*two)).at("warnings");
+  ASSERT_EQ(warnings.size(), 1u);
+  const auto text = warnings[0].get<std::string>();
+  EXPECT_NE(text.find("gradients travel in int4"), std::string::npos) << text;
+  EXPECT_NE(to_table(*two).find(text), std::string::npos);
+
+  const Result<Prediction> one = predict(plan, one_flat(1000), {.ranks = 2, .node = 2});
+  ASSERT_TRUE(one.ok());
+  EXPECT_FALSE(nlohmann::json::parse(to_json(*one)).contains("warnings"));
+}
+
 }  // namespace
 }  // namespace meron

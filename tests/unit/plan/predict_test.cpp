@@ -202,7 +202,7 @@ TEST(PredictByHand, SecondaryPartitionOnTheDevice) {
   EXPECT_EQ(got->ranks[0].device.param, 2u * (2560 + 5120));
   EXPECT_EQ(got->ranks[0].memory.secondary_partition, 0u);
   // From the other group once a step, however many gathers there are.
-  EXPECT_EQ(got->ranks[0].links.remote_gather, 2u * 2560);
+  EXPECT_EQ(got->ranks[0].links.inter_node_gather, 2u * 2560);
 }
 
 TEST(PredictByHand, TimeOnNvme) {

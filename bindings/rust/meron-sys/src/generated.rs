@@ -1050,6 +1050,12 @@ pub struct meron_checkpoint_save_options {
     pub per_node: u32,
     /// Must be 0
     pub reserved_0: u32,
+    /// Whose states are saved, the same on all ranks, in any order; NULL: of all units. They have
+    /// all units of `optimizers` and all params of `mapping`. Other units may be updated
+    /// meanwhile
+    pub units: *const meron_unit,
+    /// See the struct.
+    pub unit_count: u64,
 }
 
 /// Initial value of a [`meron_checkpoint_save_options`].
@@ -1068,6 +1074,8 @@ pub const MERON_CHECKPOINT_SAVE_OPTIONS_INIT: meron_checkpoint_save_options = me
     mapping: ptr::null(),
     per_node: 0,
     reserved_0: 0,
+    units: ptr::null(),
+    unit_count: 0,
 };
 
 /// Progress of a save.
@@ -1152,6 +1160,12 @@ pub struct meron_checkpoint_load_options {
     pub per_node: u32,
     /// Must be 0
     pub reserved_0: u32,
+    /// That are loaded, the same on all ranks, in any order; NULL: all. They have all units of
+    /// `optimizers`. Other units stay as they are, and their tensors in the checkpoint are not
+    /// unexpected
+    pub units: *const meron_unit,
+    /// See the struct.
+    pub unit_count: u64,
 }
 
 /// Initial value of a [`meron_checkpoint_load_options`].
@@ -1166,6 +1180,8 @@ pub const MERON_CHECKPOINT_LOAD_OPTIONS_INIT: meron_checkpoint_load_options = me
     claimed: ptr::null(),
     per_node: 0,
     reserved_0: 0,
+    units: ptr::null(),
+    unit_count: 0,
 };
 
 /// Information about a checkpoint.
@@ -1809,6 +1825,58 @@ extern "C" {
     /// **Errors**: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
     pub fn meron_future_release(future: meron_future, err: *mut *mut meron_error) -> meron_status;
 
+    /// Waits for a future, then releases it: meron_future_wait and meron_future_release in one.
+    /// Whatever the wait returns, also an error, the future is released, with one exception: if
+    /// timeout_ns passed first, it returns MERON_IN_PROGRESS and the future stays. An operation
+    /// whose wait should_stop ended (MERON_E_CANCELLED) continues without its future, and may use
+    /// its memory until the close.
+    ///
+    /// - `timeout_ns`: as in meron_future_wait.
+    ///
+    /// **Ownership**: takes the future, unless it returns MERON_IN_PROGRESS.
+    ///
+    /// **Blocks**: as meron_future_wait.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: as meron_future_wait, MERON_E_HANDLE also for an update, which
+    /// meron_update_publish ends; after MERON_E_ARGUMENT and MERON_E_HANDLE the future stays.
+    #[must_use]
+    pub fn meron_future_finish(
+        future: meron_future,
+        timeout_ns: i64,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Waits until one of several futures has ended, well or with an error, and says which: the
+    /// first such one of the array. It returns no error of an operation: meron_future_finish,
+    /// wait or poll of that future returns it, and then does not wait. Local: other ranks may
+    /// wait for other futures. finished. Returns MERON_IN_PROGRESS if timeout_ns passed first.
+    ///
+    /// - `out`: receives the index of a future that has ended; `count` if none has.
+    /// - `futures`: of one context. Null ones are skipped: set a future to null once it is
+    /// - `count`: futures in the array.
+    /// - `timeout_ns`: nanoseconds; MERON_TIMEOUT_DEFAULT: as long as the operations' own deadlines;
+    ///   0: looks once.
+    ///
+    /// **Ownership**: all futures stay the caller's.
+    ///
+    /// **Blocks**: as meron_future_wait.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT (NULL, another negative timeout), MERON_E_HANDLE (all futures are
+    /// null, one belongs to another context, or one is a transfer of io.h, which belongs to
+    /// none), MERON_E_STALE, MERON_E_CANCELLED (should_stop), MERON_E_CLOSED, MERON_E_FORKED.
+    #[must_use]
+    pub fn meron_future_wait_any(
+        out: *mut usize,
+        futures: *const meron_future,
+        count: usize,
+        timeout_ns: i64,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
     /// Creates one of the named plans: "zero0" (everything replicated, as in DDP), "zero1"
     /// (optimizer states sharded), "zero2" (gradients too), "zero3" (parameters too); for several
     /// nodes "mics(4)" (zero3 within groups of 4 ranks, gradients synchronized between the groups
@@ -1926,68 +1994,6 @@ extern "C" {
         bytes: usize,
         workload: *const meron_workload,
         table: u32,
-        err: *mut *mut meron_error,
-    ) -> meron_status;
-
-    /// Estimates the cost per step of every known strategy on a cluster, and ranks the
-    /// strategies: bytes and time on the links between nodes and inside a node, time of a step
-    /// with perfect overlap and with none, memory per device and if it fits, and the reasons for
-    /// the first rank in sentences. Times are computed from predicted bytes, as docs/plan.md
-    /// describes; nothing is measured.
-    ///
-    /// - `out`: receives the text.
-    /// - `model`: JSON of `model_bytes` bytes, as for meron_plan_predict.
-    /// - `cluster`: JSON of `cluster_bytes` bytes: nodes, devices and their speeds; docs/plan.md has
-    ///   every key.
-    /// - `workload`: the workload of a step; NULL: the initial value. The cluster's ranks and
-    ///   ranks_per_node replace its values.
-    /// - `tokens`: per device and micro-batch: computation then takes 6 \* elements \* tokens
-    ///   operations at the cluster's "device.flops"; 0: not given.
-    /// - `compute_seconds`: time of computation per micro-batch, instead of `tokens`; 0 with 0
-    ///   tokens: no time.
-    /// - `table`: 0: JSON, the best first; 1: tables for people.
-    ///
-    /// **Ownership**: the caller frees \*out with meron_string_free.
-    ///
-    /// **Blocks**: never.
-    ///
-    /// **Threads**: any.
-    ///
-    /// **Errors**: MERON_E_PARSE (line and key), MERON_E_ARGUMENT.
-    #[must_use]
-    pub fn meron_plan_rank_cluster(
-        out: *mut *mut c_char,
-        model: *const c_char,
-        model_bytes: usize,
-        cluster: *const c_char,
-        cluster_bytes: usize,
-        workload: *const meron_workload,
-        tokens: u32,
-        compute_seconds: f64,
-        table: u32,
-        err: *mut *mut meron_error,
-    ) -> meron_status;
-
-    /// Turns the header of a safetensors file into the model JSON that meron_plan_predict reads;
-    /// tensors are grouped into units by layer.
-    ///
-    /// - `header`: the first `bytes` bytes of the file: 8 bytes of length, then the header.
-    /// - `file_bytes`: the size of the file, to check offsets.
-    ///
-    /// **Ownership**: the caller frees \*out with meron_string_free.
-    ///
-    /// **Blocks**: never.
-    ///
-    /// **Threads**: any.
-    ///
-    /// **Errors**: MERON_E_PARSE, MERON_E_ARGUMENT, MERON_E_UNSUPPORTED (a dtype that Meron does not
-    /// have).
-    #[must_use]
-    pub fn meron_plan_model_from_safetensors(
-        out: *mut *mut c_char,
-        header: *const c_void,
-        bytes: usize,
-        file_bytes: u64,
         err: *mut *mut meron_error,
     ) -> meron_status;
 
@@ -2154,6 +2160,7 @@ extern "C" {
 
     /// Advances every operation of this context that can advance, without waiting. Waits do the
     /// same; a trainer that computes for long between begin and wait may call it in between.
+    /// Clears the descriptor of meron_context_event_fd first.
     ///
     /// **Blocks**: never on peers; computes.
     ///
@@ -2162,6 +2169,34 @@ extern "C" {
     /// **Errors**: as meron_future_wait.
     #[must_use]
     pub fn meron_context_progress(
+        context: meron_context,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// A descriptor for event loops (epoll, poll, asyncio, tokio): it becomes readable when a
+    /// future of the context may have advanced. A thread of the engine writes to it when a peer
+    /// has done something, and at least 50 times a second while an operation is pending; it
+    /// advances no operation. In the loop, call meron_context_progress, which clears the
+    /// descriptor, or read its 8 bytes; then poll the futures. Clear it before the polls: what
+    /// comes later makes it readable again. Poll a future once after its begin, too: if it has
+    /// ended by then, no sign follows. Futures of io.h are of no context and have none.
+    ///
+    /// - `out`: receives the descriptor, an eventfd (Linux): nonblocking, closed on exec, the same at
+    ///   each call. Watch it for reading, level-triggered or edge-triggered; write nothing.
+    ///
+    /// **Ownership**: the context's: do not close it. The close of the context makes it readable and
+    /// closes it: take it out of the loop before. A child after fork shares it with its parent:
+    /// it must neither read nor watch it.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any; all watchers share one count, so one loop should watch it.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_CLOSED, MERON_E_FORKED,
+    /// MERON_E_NO_MEMORY (no thread), MERON_E_IO (no descriptor is left).
+    #[must_use]
+    pub fn meron_context_event_fd(
+        out: *mut i32,
         context: meron_context,
         err: *mut *mut meron_error,
     ) -> meron_status;
@@ -2658,21 +2693,6 @@ extern "C" {
     #[must_use]
     pub fn meron_update_publish(update: meron_future, err: *mut *mut meron_error) -> meron_status;
 
-    /// Fills the first `struct_size` bytes of \*options with the initial value, which is AdamW's
-    /// (for languages without macros).
-    ///
-    /// **Blocks**: never.
-    ///
-    /// **Threads**: any.
-    ///
-    /// **Errors**: MERON_E_ARGUMENT.
-    #[must_use]
-    pub fn meron_optimizer_options_init(
-        options: *mut meron_optimizer_options,
-        struct_size: usize,
-        err: *mut *mut meron_error,
-    ) -> meron_status;
-
     /// Fills the first `struct_size` bytes of \*options with the defaults of a rule, as its INIT
     /// macro does (for languages without macros).
     ///
@@ -3098,23 +3118,23 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Begins to save the states of all units, as they are now, as `name` in `folder`. Collective
-    /// over the world. A thread of the engine copies them into bounded memory and writes:
-    /// gathers, forward and backward continue meanwhile. A step or an update of a unit waits
-    /// until the unit is copied, and so does a reduction with a codec that keeps feedback; writes
-    /// of states, offloads, reloads, new optimizers and the destruction of units wait until all
-    /// units are. Views of states must not be written before that. The counts of steps and the
-    /// numbers of optimizer groups are those of the call. After a failure on any rank (a full
-    /// disk) the future returns the error on all ranks, and the error names that rank. If some
-    /// rank has not waited for the future, the next save returns the error again, and begins
-    /// nothing. Existing checkpoints stay, and training can continue. One save at a time: the
-    /// next save, and a load, wait for the previous one. Closing the context waits for it too. A
-    /// cancelled wait for the future does not affect the save. A rank that makes no progress for
-    /// twice the context's timeout breaks the group (MERON_E_TIMEOUT); a slow rank does not, nor
-    /// do steps that wait for it. With `per_node` a node's folder has the files of its ranks, and
-    /// the manifest of all (docs/checkpoint-format.md): the checkpoint exists after every node
-    /// has renamed its folder; a name that only some nodes have, because a host died meanwhile,
-    /// is free.
+    /// Begins to save the states of all units, or of those in the options, as they are now, as
+    /// `name` in `folder`. Collective over the world. A thread of the engine copies them into
+    /// bounded memory and writes: gathers, forward and backward continue meanwhile. A step or an
+    /// update of a unit waits until the unit is copied, and so does a reduction with a codec that
+    /// keeps feedback; writes of states, offloads, reloads, new optimizers and the destruction of
+    /// units wait until all units are. Views of states must not be written before that. The
+    /// counts of steps and the numbers of optimizer groups are those of the call. After a failure
+    /// on any rank (a full disk) the future returns the error on all ranks, and the error names
+    /// that rank. If some rank has not waited for the future, the next save returns the error
+    /// again, and begins nothing. Existing checkpoints stay, and training can continue. One save
+    /// at a time: the next save, and a load, wait for the previous one. Closing the context waits
+    /// for it too. A cancelled wait for the future does not affect the save. A rank that makes no
+    /// progress for twice the context's timeout breaks the group (MERON_E_TIMEOUT); a slow rank
+    /// does not, nor do steps that wait for it. With `per_node` a node's folder has the files of
+    /// its ranks, and the manifest of all (docs/checkpoint-format.md): the checkpoint exists
+    /// after every node has renamed its folder; a name that only some nodes have, because a host
+    /// died meanwhile, is free. meron_checkpoint_cancel_save cancels it.
     ///
     /// - `out`: receives the future.
     /// - `folder`: a directory that all ranks see; created if it does not exist. With `per_node`, a
@@ -3135,7 +3155,8 @@ extern "C" {
     /// MERON_E_HANDLE, MERON_E_STALE, -3xx. From the future: MERON_E_ARGUMENT (an invalid name,
     /// `extra` is no JSON object, tensors do not fit each other), MERON_E_DUPLICATE (the name is
     /// taken), MERON_E_STATE (another process saves that name), MERON_E_NO_SPACE, MERON_E_IO,
-    /// MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_TIMEOUT, MERON_E_CLOSED, -3xx.
+    /// MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_TIMEOUT, MERON_E_CANCELLED
+    /// (meron_checkpoint_cancel_save), MERON_E_CLOSED, -3xx.
     #[must_use]
     pub fn meron_checkpoint_save_begin(
         out: *mut meron_future,
@@ -3161,6 +3182,26 @@ extern "C" {
     pub fn meron_checkpoint_wait_copied(
         context: meron_context,
         timeout_ns: i64,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Cancels the pending save. Any rank may do so, without the others: all of them stop
+    /// writing, and the save's future ends on each with MERON_E_CANCELLED, whose peer is a rank
+    /// that cancelled. If all ranks have written their files by then, the save succeeds instead,
+    /// on all of them. A cancelled save leaves no files, also with `overwrite` and `keep`:
+    /// earlier checkpoints stay as they were. If a process is killed meanwhile, a hidden
+    /// directory may remain (.saving-...), which the next save removes. The next save does not
+    /// report the cancelled one. It begins nothing and waits for nothing: wait for the future.
+    /// Returns MERON_OK also if no save is pending.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE, MERON_E_CLOSED, MERON_E_FORKED.
+    #[must_use]
+    pub fn meron_checkpoint_cancel_save(
+        context: meron_context,
         err: *mut *mut meron_error,
     ) -> meron_status;
 
@@ -3232,14 +3273,14 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Loads a checkpoint into all units: values, masters, states, counts of steps and
-    /// hyperparameters of the optimizers' groups. Collective over the world. Before anything
-    /// changes, all ranks have compared names, shapes and optimizers, and opened the files; such
-    /// an error changes nothing. A later error is an error on all ranks and breaks the group,
-    /// because states are of two checkpoints. When it ends on one rank, no rank reads the files
-    /// any more. With `per_node` the newest checkpoint is the newest that has all its files in
-    /// the nodes' folders together; the numbers of nodes and ranks may differ from those at the
-    /// save, and a node may have the files of several.
+    /// Loads a checkpoint into all units, or those in the options: values, masters, states,
+    /// counts of steps and hyperparameters of the optimizers' groups. Collective over the world.
+    /// Before anything changes, all ranks have compared names, shapes and optimizers, and opened
+    /// the files; such an error changes nothing. A later error is an error on all ranks and
+    /// breaks the group, because states are of two checkpoints. When it ends on one rank, no rank
+    /// reads the files any more. With `per_node` the newest checkpoint is the newest that has all
+    /// its files in the nodes' folders together; the numbers of nodes and ranks may differ from
+    /// those at the save, and a node may have the files of several.
     ///
     /// - `out`: receives the loaded checkpoint.
     /// - `folder`: of checkpoints, or one of them; or a model as Hugging Face publishes it, a
@@ -3288,6 +3329,56 @@ extern "C" {
     #[must_use]
     pub fn meron_checkpoint_open(
         out: *mut meron_checkpoint,
+        folder: *const c_char,
+        name: *const c_char,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Lists the complete checkpoints in a folder. Incomplete and damaged ones, links, and
+    /// everything that is no checkpoint are left out.
+    ///
+    /// - `out`: receives JSON: an array of objects, the newest first, in the order in which a load
+    ///   chooses. Each has "name", "step" (the caller's count), "world" (ranks that saved it),
+    ///   "bytes" (of its files), "created" (UTC, such as "2026-11-28T19:00:00Z"), and "whole":
+    ///   false if params, states or units were left out.
+    /// - `folder`: a directory of checkpoints.
+    ///
+    /// **Ownership**: the caller frees \*out with meron_string_free.
+    ///
+    /// **Blocks**: on the drive.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_NOT_FOUND (no such folder), MERON_E_IO,
+    /// MERON_E_NO_MEMORY.
+    #[must_use]
+    pub fn meron_checkpoint_list(
+        out: *mut *mut c_char,
+        folder: *const c_char,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Removes a checkpoint, complete or not, with all that is in its directory. It loses its
+    /// name first: if the process is killed or the host loses power, the checkpoint is there as
+    /// before or gone, and the next save removes what remains. Any one process may call it,
+    /// beside a job that saves to the folder; ranks need not agree. If each node has its own
+    /// folder, remove it in each.
+    ///
+    /// - `folder`: a directory of checkpoints.
+    /// - `name`: of the checkpoint. It may be the newest: a load then takes the one before.
+    ///
+    /// **Blocks**: on the drive; at most half a minute while a save begins or ends in the folder.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT (an invalid name; it is no checkpoint, and stays),
+    /// MERON_E_NOT_FOUND, MERON_E_AUTH (a link), MERON_E_STATE (a save of that name is pending,
+    /// or a process reads the checkpoint or has not released a meron_checkpoint of it; file
+    /// systems without locks, such as some over a network, cannot tell), MERON_E_PARSE,
+    /// MERON_E_CORRUPT and MERON_E_VERSION (its manifest cannot be read: remove it by hand),
+    /// MERON_E_IO, MERON_E_TIMEOUT.
+    #[must_use]
+    pub fn meron_checkpoint_remove(
         folder: *const c_char,
         name: *const c_char,
         err: *mut *mut meron_error,
@@ -4292,13 +4383,13 @@ const _: () = assert!(size_of::<meron_checkpoint>() == 8);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_checkpoint_tensor>() == 64);
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_checkpoint_save_options>() == 88);
+const _: () = assert!(size_of::<meron_checkpoint_save_options>() == 104);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_checkpoint_progress>() == 32);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_checkpoint_write_options>() == 48);
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_checkpoint_load_options>() == 56);
+const _: () = assert!(size_of::<meron_checkpoint_load_options>() == 72);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_checkpoint_info>() == 56);
 #[cfg(target_pointer_width = "64")]
@@ -4397,14 +4488,15 @@ mod layout {
             shape: 32, begin: 40, count: 48, data: 56);
         check!(meron_checkpoint_save_options, struct_size: 0, values_only: 4, skip_frozen: 8,
             overwrite: 12, step: 16, keep: 24, extra: 32, optimizers: 40, optimizer_count: 48,
-            tensors: 56, tensor_count: 64, mapping: 72, per_node: 80, reserved_0: 84);
+            tensors: 56, tensor_count: 64, mapping: 72, per_node: 80, reserved_0: 84, units: 88,
+            unit_count: 96);
         check!(meron_checkpoint_progress, struct_size: 0, saving: 4, total: 8, copied: 16, written:
             24);
         check!(meron_checkpoint_write_options, struct_size: 0, overwrite: 4, step: 8, extra: 16,
             optimizers: 24, tensors: 32, tensor_count: 40);
         check!(meron_checkpoint_load_options, struct_size: 0, lenient: 4, values_only: 8,
             rank0_only: 12, optimizers: 16, optimizer_count: 24, mapping: 32, claimed: 40, per_node:
-            48, reserved_0: 52);
+            48, reserved_0: 52, units: 56, unit_count: 64);
         check!(meron_checkpoint_info, struct_size: 0, world: 4, step: 8, bytes: 16, tensors: 24,
             bytes_read: 32, missing: 40, unexpected: 48);
         check!(meron_checkpoint_export_options, struct_size: 0, dtype: 4, keep_dtype: 8, overwrite:

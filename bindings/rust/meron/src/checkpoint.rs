@@ -11,7 +11,7 @@ use std::ptr;
 
 use meron_sys as sys;
 
-use crate::call::{c_string, check, receive, sized};
+use crate::call::{c_string, check, receive, receive_text, sized};
 use crate::checkpoint_options::WriteOptions;
 use crate::error::Result;
 use crate::handle::Owned;
@@ -186,6 +186,41 @@ pub fn open_checkpoint(folder: impl AsRef<Path>, name: Option<&str>) -> Result<C
         sys::meron_checkpoint_open(out, folder.as_ptr(), pointer(&name), err)
     })?;
     Ok(Checkpoint::new(handle))
+}
+
+/// The complete checkpoints in a folder, newest first: the text of a JSON array of objects with `"name"`,
+/// `"step"`, `"world"` (ranks that saved it), `"bytes"` (of its files), `"created"` and `"whole"` (false
+/// if params, states or units were left out).
+///
+/// Blocks on the drive.
+///
+/// # Errors
+///
+/// [`NotFound`](crate::ErrorKind::NotFound) (no such folder), [`Io`](crate::ErrorKind::Io).
+pub fn list_checkpoints(folder: impl AsRef<Path>) -> Result<String> {
+    require_version()?;
+    let folder = c_path(folder.as_ref())?;
+    // SAFETY: the text is only read, during the call.
+    receive_text(|out, err| unsafe { sys::meron_checkpoint_list(out, folder.as_ptr(), err) })
+}
+
+/// Removes a checkpoint, complete or not, with all that is in its directory. It loses its name first:
+/// if the process is killed, it is there as before or gone. Any one process may call it.
+///
+/// Blocks on the drive.
+///
+/// # Errors
+///
+/// [`Argument`](crate::ErrorKind::Argument) (it is no checkpoint, and stays),
+/// [`NotFound`](crate::ErrorKind::NotFound), [`Auth`](crate::ErrorKind::Auth) (a link),
+/// [`State`](crate::ErrorKind::State) (a save of that name is pending, or a process has it open),
+/// [`Io`](crate::ErrorKind::Io).
+pub fn remove_checkpoint(folder: impl AsRef<Path>, name: &str) -> Result<()> {
+    require_version()?;
+    let folder = c_path(folder.as_ref())?;
+    let name = c_string(name, "the name of a checkpoint")?;
+    // SAFETY: the texts are only read, during the call.
+    check(|err| unsafe { sys::meron_checkpoint_remove(folder.as_ptr(), name.as_ptr(), err) })
 }
 
 /// Writes tensors as a checkpoint of one rank, without a context. Elements are read once and in order.

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is saved, loaded, written and exported.
 
+use meron_sys as sys;
+
 use crate::dtype::Dtype;
 use crate::saved_tensor::CheckpointTensor;
+use crate::unit::Unit;
 
 /// Options of a save: its content, and the fate of other checkpoints. By default it saves
 /// everything, and other checkpoints stay.
@@ -24,6 +27,7 @@ pub struct SaveOptions {
     pub(crate) overwrite: bool,
     pub(crate) mapping: Option<String>,
     pub(crate) tensors: Vec<CheckpointTensor<'static>>,
+    pub(crate) units: Option<Vec<sys::meron_unit>>,
 }
 
 impl SaveOptions {
@@ -87,6 +91,13 @@ impl SaveOptions {
         self.tensors.push(tensor);
         self
     }
+
+    /// Saves these units alone, the same on all ranks; by default all. They have all units of the
+    /// optimizers and all params of the mapping.
+    pub fn units(mut self, units: &[&Unit]) -> SaveOptions {
+        self.units = Some(units.iter().map(|unit| unit.as_raw()).collect());
+        self
+    }
 }
 
 /// What is loaded. By default all of it, and it must fit.
@@ -99,6 +110,7 @@ pub struct LoadOptions {
     pub(crate) per_node: bool,
     pub(crate) mapping: Option<String>,
     pub(crate) claimed: Option<String>,
+    pub(crate) units: Option<Vec<sys::meron_unit>>,
 }
 
 impl LoadOptions {
@@ -145,6 +157,13 @@ impl LoadOptions {
     /// they are not unexpected.
     pub fn claimed(mut self, names: &[&str]) -> LoadOptions {
         self.claimed = Some(names.join("\n"));
+        self
+    }
+
+    /// Loads these units alone, the same on all ranks; by default all. They have all units of the
+    /// optimizers. Others stay as they are.
+    pub fn units(mut self, units: &[&Unit]) -> LoadOptions {
+        self.units = Some(units.iter().map(|unit| unit.as_raw()).collect());
         self
     }
 }

@@ -85,6 +85,7 @@ mod operation;
 mod optimizer;
 mod options;
 mod param;
+mod pending;
 mod plan;
 mod raw_future;
 mod reduce;
@@ -102,7 +103,9 @@ mod values;
 mod view;
 
 pub use buffer::Buffer;
-pub use checkpoint::{open_checkpoint, write_checkpoint, Checkpoint};
+pub use checkpoint::{
+    list_checkpoints, open_checkpoint, remove_checkpoint, write_checkpoint, Checkpoint,
+};
 pub use checkpoint_options::{ExportOptions, LoadOptions, SaveOptions, WriteOptions};
 pub use context::Context;
 pub use device::{DeviceAllocator, Stream};
@@ -122,7 +125,8 @@ pub use operation::{Operation, Transfer};
 pub use optimizer::{Optimizer, States};
 pub use options::ContextOptions;
 pub use param::{Param, ParamDesc};
-pub use plan::{model_from_safetensors, rank_cluster, rank_cluster_table, Computation, Plan};
+pub use pending::{wait_any, Pending};
+pub use plan::Plan;
 pub use reduce::Source;
 pub use saved_tensor::{CheckpointTensor, SavedElement};
 pub use schedule::{Entered, Schedule};

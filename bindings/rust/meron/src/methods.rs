@@ -24,6 +24,27 @@ impl Context {
         receive_text(|out, err| unsafe { sys::meron_context_plan_json(out, handle, err) })
     }
 
+    /// A descriptor for event loops (epoll, poll, asyncio, tokio): it becomes readable when a
+    /// future of the context may have advanced. A thread of the engine writes to it when a peer
+    /// has done something, and at least 50 times a second while an operation is pending; it
+    /// advances no operation. In the loop, call meron_context_progress, which clears the
+    /// descriptor, or read its 8 bytes; then poll the futures. Clear it before the polls: what
+    /// comes later makes it readable again. Poll a future once after its begin, too: if it has
+    /// ended by then, no sign follows. Futures of io.h are of no context and have none.
+    ///
+    /// Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Argument`, `ErrorKind::Handle`, `ErrorKind::Stale`, `ErrorKind::Closed`,
+    /// `ErrorKind::Forked`, `ErrorKind::NoMemory` (no thread), `ErrorKind::Io` (no descriptor is
+    /// left).
+    pub fn event_fd(&self) -> Result<i32> {
+        let handle = self.for_call()?;
+        // SAFETY: a wrong handle gives an error; texts live during the call.
+        receive(0, |out, err| unsafe { sys::meron_context_event_fd(out, handle, err) })
+    }
+
     /// The flight recorder: the last operations (up to 1,024) of every rank of the world, as
     /// JSON. Works on a broken group too.
     ///
@@ -36,6 +57,26 @@ impl Context {
         let handle = self.for_call()?;
         // SAFETY: a wrong handle gives an error; texts live during the call.
         receive_text(|out, err| unsafe { sys::meron_context_flight_record(out, handle, err) })
+    }
+
+    /// Cancels the pending save. Any rank may do so, without the others: all of them stop
+    /// writing, and the save's future ends on each with `ErrorKind::Cancelled`, whose peer is a
+    /// rank that cancelled. If all ranks have written their files by then, the save succeeds
+    /// instead, on all of them. A cancelled save leaves no files, also with `overwrite` and
+    /// `keep`: earlier checkpoints stay as they were. If a process is killed meanwhile, a hidden
+    /// directory may remain (.saving-...), which the next save removes. The next save does not
+    /// report the cancelled one. It begins nothing and waits for nothing: wait for the future.
+    /// Returns MERON_OK also if no save is pending.
+    ///
+    /// Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Handle`, `ErrorKind::Stale`, `ErrorKind::Closed`, `ErrorKind::Forked`.
+    pub fn cancel_save(&self) -> Result<()> {
+        let handle = self.for_call()?;
+        // SAFETY: a wrong handle gives an error; texts live during the call.
+        check(|err| unsafe { sys::meron_checkpoint_cancel_save(handle, err) })
     }
 }
 

@@ -43,7 +43,9 @@ impl RawFuture {
     /// concern the operation itself (a stale handle of a context that another thread is closing).
     pub fn may_use_memory(&self) -> bool {
         let status = self.status();
-        status == sys::MERON_IN_PROGRESS || (status < 0 && !ends_operation(ErrorKind::of(status)))
+        let cancelled = status == sys::MERON_E_CANCELLED; // no poll is ended by should_stop
+        status == sys::MERON_IN_PROGRESS
+            || (status < 0 && !cancelled && !ends_operation(ErrorKind::of(status)))
     }
 
     /// Whether it is still under way, as far as this can be known.

@@ -12,13 +12,24 @@ use crate::checkpoint::{optional, pointer, Checkpoint};
 use crate::checkpoint_options::{ExportOptions, LoadOptions, SaveOptions};
 use crate::context::Context;
 use crate::copied::wait_copied;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::group::table;
 use crate::io::c_path;
 use crate::operation::Operation;
 use crate::optimizer::Optimizer;
 use crate::saved_tensor::{owners, RawTensors};
 use crate::values::SaveProgress;
+
+/// The units of an option; none of them stands for all.
+fn chosen(units: &Option<Vec<sys::meron_unit>>) -> Result<&[sys::meron_unit]> {
+    match units {
+        Some(units) if units.is_empty() => {
+            Err(Error::argument("units", "no units are given", "give some, or leave them out"))
+        }
+        Some(units) => Ok(units),
+        None => Ok(&[]),
+    }
+}
 
 /// Checkpoints: the states of all units, saved and loaded by all ranks together.
 ///
@@ -84,6 +95,7 @@ impl Context {
         let extra = optional(options.extra.as_deref(), "extra")?;
         let mapping = optional(options.mapping.as_deref(), "mapping")?;
         let tensors = RawTensors::new(&options.tensors)?;
+        let units = chosen(&options.units)?;
         let handles: Vec<_> = optimizers.iter().map(|optimizer| optimizer.as_raw()).collect();
         let raw = sys::meron_checkpoint_save_options {
             values_only: options.values_only.into(),
@@ -98,6 +110,8 @@ impl Context {
             optimizer_count: handles.len() as u64,
             tensors: tensors.first(),
             tensor_count: tensors.count(),
+            units: table(units),
+            unit_count: units.len() as u64,
             ..sys::MERON_CHECKPOINT_SAVE_OPTIONS_INIT
         };
         // SAFETY: texts and tables are copied during the call; the elements of tensors are kept below.
@@ -177,6 +191,7 @@ impl Context {
         let name = optional(name, "the name of a checkpoint")?;
         let mapping = optional(options.mapping.as_deref(), "mapping")?;
         let claimed = optional(options.claimed.as_deref(), "claimed")?;
+        let units = chosen(&options.units)?;
         let handles: Vec<_> = optimizers.iter().map(|optimizer| optimizer.as_raw()).collect();
         let raw = sys::meron_checkpoint_load_options {
             lenient: options.lenient.into(),
@@ -187,6 +202,8 @@ impl Context {
             optimizer_count: handles.len() as u64,
             mapping: pointer(&mapping),
             claimed: pointer(&claimed),
+            units: table(units),
+            unit_count: units.len() as u64,
             ..sys::MERON_CHECKPOINT_LOAD_OPTIONS_INIT
         };
         // SAFETY: texts and tables are only read, during the call.

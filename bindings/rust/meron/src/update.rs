@@ -26,6 +26,11 @@ use crate::view::ViewMut;
 pub struct PendingUpdate(Update);
 
 impl PendingUpdate {
+    /// The handle of the C interface, for calls of `meron-sys`.
+    pub fn as_raw(&self) -> sys::meron_future {
+        self.0.as_raw()
+    }
+
     pub(crate) fn begin(shared: &Arc<Shared>, units: &[&Unit]) -> Result<PendingUpdate> {
         let open = home_of(units).unwrap_or(shared).open()?;
         let states: Vec<_> = units.iter().map(|unit| unit.state().clone()).collect();

@@ -51,7 +51,6 @@ public final class NumbersTest {
             refused("ranks", () -> plan.predict(model, -1, 1, 1, false));
             refused("micro_batches", () -> plan.predict(model, 2, -1, 1, false));
         }
-        refused("tokens", () -> Plan.rankCluster(model, "{}", 1, 1, -1, 0, false));
         try (Context context = Suite.alone("zero3");
                 Unit unit = context.unit("u", context.param("w", Dtype.F32, 8));
                 Optimizer optimizer = context.adamw(unit);

@@ -229,7 +229,7 @@ class WithoutTorch:
         self.optimizer = make([self.unit], max_norm=max_norm, **first)
         self.groups = groups_of(model, second)
         rest = [self.params[param] for param in self.groups[1]["params"]]
-        self.optimizer.add_param_group(rest, **numbers_of(second))
+        self.optimizer.add_group(rest, **numbers_of(second))
         # Torch's schedulers require an optimizer of torch.
         self.schedule = schedule_of(make_plain(rule, model))
 

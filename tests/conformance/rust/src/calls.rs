@@ -3,7 +3,7 @@
 //! The operation `call`. `../README.md` defines it.
 
 use crate::checking::has;
-use crate::failure::{wrong, Done};
+use crate::failure::{check, wrong, Done};
 use crate::groups::with_group;
 use crate::session::{Object, Session};
 use crate::table::Statement;
@@ -17,6 +17,11 @@ pub fn execute(session: &mut Session, s: &Statement) -> Done {
     let name = s.object.clone().unwrap_or_else(|| session.current.clone());
     match (s.require("function")?, session.object(&name)?) {
         ("meron_context_plan_json", Object::Context(it)) => has(&it.plan_json()?, s),
+        ("meron_context_event_fd", Object::Context(it)) => {
+            let result = it.event_fd()?;
+            check(s.number("is", result)? == result, format!("it is {result}"))
+        }
+        ("meron_checkpoint_cancel_save", Object::Context(it)) => Ok(it.cancel_save()?),
         ("meron_plan_json", Object::Plan(it)) => has(&it.to_json()?, s),
         ("meron_plan_table", Object::Plan(it)) => has(&it.to_table()?, s),
         ("meron_reduce_consume", Object::Unit(it)) => Ok(it.consume()?),

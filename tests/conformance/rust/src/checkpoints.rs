@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use meron::{
-    open_checkpoint, write_checkpoint, Buffer, Checkpoint, CheckpointTensor, Dtype, ExportOptions,
-    LoadOptions, SaveOptions, WriteOptions,
+    list_checkpoints, open_checkpoint, remove_checkpoint, write_checkpoint, Buffer, Checkpoint,
+    CheckpointTensor, Dtype, ExportOptions, LoadOptions, SaveOptions, WriteOptions,
 };
 
 use crate::checking::{compare, has};
@@ -30,6 +30,8 @@ pub fn execute(session: &mut Session, s: &Statement) -> Done {
         "checkpoint_is" => checkpoint_is(session, s),
         "checkpoint_text" => checkpoint_text(session, s),
         "checkpoint_read" => checkpoint_read(session, s),
+        "checkpoint_list" => checkpoint_list(session, s),
+        "checkpoint_remove" => Ok(remove_checkpoint(folder(session, s)?, s.object()?)?),
         "checkpoint_write" => checkpoint_write(session, s),
         "export_model" => export_model(session, s),
         other => Err(wrong(format!("there is no operation {other}"))),
@@ -100,6 +102,9 @@ fn save(session: &mut Session, s: &Statement) -> Done {
     if let Some(tensor) = given(session, s)? {
         options = options.tensor(tensor);
     }
+    if s.get("units").is_some() {
+        options = options.units(&session.units(&s.list("units"))?);
+    }
     let (context, optimizers) = session.context_and_optimizers(&s.list("optimizers"))?;
     let optimizers: Vec<_> = optimizers.iter().map(|optimizer| &**optimizer).collect();
     let begun = context.save_begin(path, s.object()?, &optimizers, &options)?;
@@ -152,6 +157,9 @@ fn load(session: &mut Session, s: &Statement) -> Done {
     }
     if s.get("claimed").is_some() {
         options = options.claimed(&s.list("claimed"));
+    }
+    if s.get("units").is_some() {
+        options = options.units(&session.units(&s.list("units"))?);
     }
     let (context, mut optimizers) = session.context_and_optimizers(&s.list("optimizers"))?;
     let loaded = context.load(path, s.get("checkpoint"), &mut optimizers, &options)?;
@@ -216,6 +224,14 @@ fn checkpoint_read(session: &mut Session, s: &Statement) -> Done {
         }
     };
     compare(&seen, s, begin, rank, ranks)
+}
+
+fn checkpoint_list(session: &mut Session, s: &Statement) -> Done {
+    let list = list_checkpoints(folder(session, s)?)?;
+    has(&list, s)?;
+    let count = list.matches("\"step\"").count();
+    let wanted = s.number("count", count)?;
+    check(count == wanted, format!("there are {count} checkpoints instead of {wanted}"))
 }
 
 fn checkpoint_write(session: &mut Session, s: &Statement) -> Done {

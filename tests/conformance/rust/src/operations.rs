@@ -14,10 +14,10 @@ use crate::contexts::{counted, open, open_version, predicted};
 use crate::failure::{check, raw, status_name, wrong, Done};
 use crate::groups::{collective, group, group_is, group_status, with_group};
 use crate::params;
-use crate::plans::{plan, plan_predict, rank_cluster, safetensors};
+use crate::plans::{plan, plan_predict};
 use crate::session::{Object, Session};
 use crate::table::Statement;
-use crate::waiting::{finish, poll, release, wait};
+use crate::waiting::{finish, finish_one, poll, release, wait, wait_any};
 
 pub fn execute(session: &mut Session, s: &Statement) -> Done {
     match s.operation.as_str() {
@@ -35,8 +35,6 @@ pub fn execute(session: &mut Session, s: &Statement) -> Done {
             check(json == session.plan(s.require("other")?)?.to_json()?, "the plans differ")
         }
         "plan_predict" => plan_predict(session, s),
-        "rank_cluster" => rank_cluster(s),
-        "safetensors" => safetensors(s),
         "open" => open(session, s),
         "open_version" => open_version(s),
         "use" => {
@@ -81,6 +79,8 @@ pub fn execute(session: &mut Session, s: &Statement) -> Done {
         }
         "broadcast" | "all_reduce" => collective(session, s),
         "wait" => wait(session, s),
+        "wait_any" => wait_any(session, s),
+        "finish" => finish_one(session, s),
         "poll" => poll(session, s),
         "release" => release(session, s.object()?),
         "sleep" => {

@@ -116,7 +116,7 @@ impl Session {
         found.map(|(_, object)| object).ok_or_else(|| wrong(format!("there is no {name}")))
     }
 
-    fn get(&self, name: &str) -> Result<&Object, Failure> {
+    pub fn get(&self, name: &str) -> Result<&Object, Failure> {
         let found = self.objects.iter().rev().find(|(each, _)| each == name);
         found.map(|(_, object)| object).ok_or_else(|| wrong(format!("there is no {name}")))
     }

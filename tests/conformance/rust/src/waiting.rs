@@ -5,7 +5,7 @@ use std::ptr;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use meron::{sys, Operation};
+use meron::{sys, Operation, Pending};
 
 use crate::failure::{check, raw, wrong, Done, Failure};
 use crate::session::{Begun, Full, Object, Session};
@@ -64,6 +64,31 @@ pub fn check_ended(s: &Statement, done: bool) -> Done {
 pub fn wait(session: &mut Session, s: &Statement) -> Done {
     let done = ended(session.object(s.object()?)?, timeout_of(s)?)?;
     check_ended(s, done)
+}
+
+pub fn wait_any(session: &mut Session, s: &Statement) -> Done {
+    let timeout = timeout_of(s)?;
+    let names = s.list("futures");
+    let mut pending: Vec<&dyn Pending> = Vec::new();
+    for name in &names {
+        match session.get(name)? {
+            Object::Future(operation) => pending.push(operation),
+            Object::Gather(Full::Pending(gather), _) => pending.push(gather),
+            _ => return Err(wrong("that cannot be waited for")),
+        }
+    }
+    let found = meron::wait_any(&pending, timeout)?;
+    check_ended(s, found.is_some())?;
+    let wanted = s.number("is", found.unwrap_or(names.len()))?;
+    check(found == Some(wanted) || s.get("is").is_none(), format!("the index is {found:?}"))
+}
+
+pub fn finish_one(session: &mut Session, s: &Statement) -> Done {
+    let name = s.object()?;
+    let waited = ended(session.object(name)?, None);
+    let released = release(session, name);
+    waited?;
+    released
 }
 
 pub fn poll(session: &mut Session, s: &Statement) -> Done {

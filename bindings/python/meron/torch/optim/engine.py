@@ -249,7 +249,7 @@ class EngineOptimizer(torch.optim.Optimizer):
     def _add_to_engine(self, group: dict[str, Any]) -> None:
         handles = [unit.handles[i] for unit, i in self._trainable(group)]
         numbers = self.numbers(group)
-        self.engine.add_param_group(handles, **numbers)
+        self.engine.add_group(handles, **numbers)
         self._set_numbers.append(numbers)
 
     def release(self) -> None:

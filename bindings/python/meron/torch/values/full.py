@@ -27,7 +27,7 @@ def full_param(param: torch.Tensor) -> torch.Tensor:
     if i in unit.unmade:
         unit.require_values()
     unit.sharding.finish_step()
-    with unit.unit.gather(place="host") as gather:
+    with unit.unit.gather(tier="host") as gather:
         whole = tensor_of(gather_view(gather, unit.handles[i]), unit.handles[i].shape, None)
         return whole.clone()
 
@@ -69,7 +69,7 @@ def own_values(unit: ShardedUnit) -> list[torch.Tensor]:
     unit.sharding.finish_step()
     found = {i: own_part(unit, i) for i in range(len(unit.handles)) if has_own(unit, i)}
     if len(found) < len(unit.handles):
-        with unit.unit.gather(place="host") as gather:
+        with unit.unit.gather(tier="host") as gather:
             for i, handle in enumerate(unit.handles):
                 if i not in found:
                     own = unit.shard_range(i)

@@ -37,6 +37,26 @@ public final class Checkpoint extends CheckpointMethods {
     }
 
     /**
+     * The complete checkpoints in a folder, newest first: the text of a JSON array of objects with
+     * "name", "step", "world" (ranks that saved it), "bytes" (of its files), "created" and "whole"
+     * (false if params, states or units were left out). Blocks on the drive. Throws NOT_FOUND (no such
+     * folder), IO.
+     */
+    public static String list(Path folder) {
+        return Abi.meron_checkpoint_list(folder.toString());
+    }
+
+    /**
+     * Removes a checkpoint, complete or not, with all that is in its directory. It loses its name first:
+     * if the process is killed, it is there as before or gone. Any one process may call it. Blocks on
+     * the drive. Throws ARGUMENT (it is no checkpoint, and stays), NOT_FOUND, AUTH (a link), STATE (a
+     * save of that name is pending, or a process has it open), IO.
+     */
+    public static void remove(Path folder, String name) {
+        Abi.meron_checkpoint_remove(folder.toString(), name);
+    }
+
+    /**
      * Writes tensors as a checkpoint of one rank, without a context. Buffers are read once and in order.
      * Blocks on the drive. Throws ARGUMENT, DUPLICATE (the name is taken), STATE, NO_SPACE, IO.
      */

@@ -240,7 +240,8 @@ public final class Context extends ContextMethods {
             final long future = call(handle -> Abi.meron_checkpoint_save_begin(handle,
                     folder.toString(), name, options.valuesOnly ? 1 : 0, options.skipFrozen ? 1 : 0,
                     options.overwrite ? 1 : 0, options.step, options.keep, options.extra,
-                    handles(optimizers), table, options.mapping, options.perNode ? 1 : 0));
+                    handles(optimizers), table, options.mapping, options.perNode ? 1 : 0,
+                    handles(options.units)));
             return new Future(this, future, options.tensors.length == 0 ? null : options.tensors);
         } finally {
             table.delete();
@@ -295,7 +296,7 @@ public final class Context extends ContextMethods {
             return new Checkpoint(call(handle -> Abi.meron_checkpoint_load(handle,
                     folder.toString(), name, options.lenient ? 1 : 0, options.valuesOnly ? 1 : 0,
                     options.rank0Only ? 1 : 0, handles(optimizers), options.mapping,
-                    options.claimed, options.perNode ? 1 : 0)));
+                    options.claimed, options.perNode ? 1 : 0, handles(options.units))));
         } finally {
             Reference.reachabilityFence(optimizers);
         }

@@ -9,7 +9,7 @@ import org.meron.abi.Abi;
  * of the context. Closing it does not stop it, because the ranks must stay in step; memory that it
  * still uses is kept until it has ended.
  */
-public final class Future extends Handle {
+public final class Future extends Handle implements Pending {
     private static final class Ending extends Release {
         private final Lifetime lifetime;
         volatile Object memory;
@@ -49,11 +49,13 @@ public final class Future extends Handle {
      * Waits until the operation has ended. Throws TIMEOUT, PEER_DEAD, PEER_CLOSED, MISMATCH, ABORTED;
      * NONFINITE (a step); CANCELLED when this thread is interrupted or should_stop says so.
      */
+    @Override
     public void await() {
         look(Abi.MERON_TIMEOUT_DEFAULT);
     }
 
     /** Waits at most `timeout`. Returns false after the timeout; the operation continues. */
+    @Override
     public boolean await(Duration timeout) {
         return look(nanoseconds(timeout));
     }
@@ -70,6 +72,11 @@ public final class Future extends Handle {
         } finally {
             close();
         }
+    }
+
+    @Override
+    void requireOpen() {
+        context.requireOpen();
     }
 
     private boolean look(long timeout) {

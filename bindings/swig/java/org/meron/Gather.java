@@ -11,7 +11,7 @@ import org.meron.abi.meron_destination_list;
  * A gather of units, which are leased from its end until close. Views and their buffers keep a gather
  * alive that is not closed, and with it the lease: close it, in a try statement, before the next step.
  */
-public final class Gather extends Handle {
+public final class Gather extends Handle implements Pending {
     /** Destinations must stay as long as the library may write them. */
     private static final class Ending extends Release {
         private final Map<Param, ? extends Buffer> destinations;
@@ -63,11 +63,13 @@ public final class Gather extends Handle {
     }
 
     /** Waits until the tensors are full. Errors as Future.await. */
+    @Override
     public void await() {
         look(Abi.MERON_TIMEOUT_DEFAULT);
     }
 
     /** Waits at most `timeout`; false when that passed first. */
+    @Override
     public boolean await(Duration timeout) {
         return look(Future.nanoseconds(timeout));
     }
@@ -164,6 +166,11 @@ public final class Gather extends Handle {
     private <T> T settled(T shown) {
         if (!full && context.hasDevice() && context.reachable()) await();
         return shown;
+    }
+
+    @Override
+    void requireOpen() {
+        context.requireOpen();
     }
 
     private boolean look(long timeout) {

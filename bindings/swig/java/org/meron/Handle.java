@@ -6,6 +6,7 @@ import java.lang.ref.Reference;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.LongConsumer;
 import java.util.function.LongFunction;
+import org.meron.abi.Abi;
 
 /**
  * A handle of the library. {@link #close} releases it; doing so twice is fine. An object that is
@@ -95,6 +96,21 @@ abstract class Handle implements AutoCloseable {
     final MeronException stale() {
         return new MeronException(Status.STALE,
                 "this " + getClass().getSimpleName() + " was closed: make another one");
+    }
+
+    static int awaitAny(long timeout, Pending... operations) {
+        final long[] handles = new long[operations.length];
+        for (int i = 0; i < handles.length; ++i) {
+            final Handle pending = (Handle) operations[i];
+            pending.requireOpen();
+            handles[i] = pending.handle();
+        }
+        try {
+            final int found = (int) Abi.meron_future_wait_any(handles, timeout);
+            return found == handles.length ? -1 : found;
+        } finally {
+            Reference.reachabilityFence(operations);
+        }
     }
 
     static long[] handles(Handle... objects) {

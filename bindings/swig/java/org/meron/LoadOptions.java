@@ -9,6 +9,7 @@ public final class LoadOptions {
     boolean perNode;
     String mapping;
     String claimed;
+    Unit[] units = {};
 
     /** Everything is loaded, and must fit. */
     public LoadOptions() {}
@@ -53,5 +54,22 @@ public final class LoadOptions {
     public LoadOptions claimed(String... names) {
         claimed = names.length == 0 ? null : String.join("\n", names);
         return this;
+    }
+
+    /**
+     * The units that are loaded, the same on all ranks; by default all. They have all units of the
+     * optimizers. Others stay as they are. Throws ARGUMENT if there are none.
+     */
+    public LoadOptions units(Unit... values) {
+        units = some(values);
+        return this;
+    }
+
+    /** The library would take an empty list for all. */
+    static Unit[] some(Unit... values) {
+        if (values.length == 0) {
+            throw new MeronException(Status.ARGUMENT, "no units are given: leave them out for all");
+        }
+        return values.clone();
     }
 }

@@ -58,29 +58,4 @@ public final class Plan extends PlanMethods {
         return call(handle -> Abi.meron_plan_predict(handle, model, ranks, microBatches,
                 gathersPerMicroBatch, ranksPerNode, optimizerStates, table ? 1 : 0));
     }
-
-    /**
-     * Estimates the cost per step of every known strategy on a cluster, and ranks the strategies.
-     *
-     * @param model          JSON, as for predict
-     * @param cluster        JSON: nodes, devices and their speeds, as docs/plan.md describes them
-     * @param tokens         per device and micro-batch, for the time of computation; 0: not given
-     * @param computeSeconds time of computation per micro-batch, instead of tokens; 0: not given
-     * @param table          true: tables for people, else JSON
-     */
-    public static String rankCluster(String model, String cluster, int microBatches,
-            int gathersPerMicroBatch, int tokens, double computeSeconds, boolean table) {
-        return Abi.meron_plan_rank_cluster(model, cluster, 1, microBatches, gathersPerMicroBatch, 0,
-                ADAMW_STATES, tokens, computeSeconds, table ? 1 : 0);
-    }
-
-    /**
-     * Turns the header of a safetensors file into the model that predict reads.
-     *
-     * @param header    a direct buffer of the file's first bytes: 8 bytes of length, then the header
-     * @param fileBytes the size of the whole file
-     */
-    public static String modelFromSafetensors(Buffer header, long fileBytes) {
-        return Abi.meron_plan_model_from_safetensors(header, fileBytes);
-    }
 }

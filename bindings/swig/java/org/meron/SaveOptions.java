@@ -12,6 +12,7 @@ public final class SaveOptions {
     boolean overwrite;
     String mapping;
     CheckpointTensor[] tensors = {};
+    Unit[] units = {};
 
     /** Everything is saved, and nothing happens to others. */
     public SaveOptions() {}
@@ -76,6 +77,15 @@ public final class SaveOptions {
      */
     public SaveOptions tensors(CheckpointTensor... values) {
         tensors = values.clone();
+        return this;
+    }
+
+    /**
+     * The units that are saved, the same on all ranks; by default all. They have all units of the
+     * optimizers and all params of the mapping. Throws ARGUMENT if there are none.
+     */
+    public SaveOptions units(Unit... values) {
+        units = LoadOptions.some(values);
         return this;
     }
 }

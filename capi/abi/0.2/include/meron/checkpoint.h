@@ -73,13 +73,17 @@ typedef struct {
   uint32_t per_node;   /* 1: each node has its own folder, such as one on a local disk. Ranks of a
                           node pass the same */
   uint32_t reserved_0; /* must be 0 */
+  const meron_unit *units; /* whose states are saved, the same on all ranks, in any order; NULL: of
+                              all units. They have all units of `optimizers` and all params of
+                              `mapping`. Other units may be updated meanwhile */
+  uint64_t unit_count;
 } meron_checkpoint_save_options;
 
 /* Initial value of a meron_checkpoint_save_options. */
 #define MERON_CHECKPOINT_SAVE_OPTIONS_INIT                                                        \
   {                                                                                               \
     (uint32_t)sizeof(meron_checkpoint_save_options), 0, 0, 0, 0, 0, NULL, NULL, 0, NULL, 0, NULL, \
-        0, 0                                                                                      \
+        0, 0, NULL, 0                                                                             \
   }
 
 /**
@@ -91,21 +95,22 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_save_options_init(
     meron_checkpoint_save_options *options, size_t struct_size, meron_error **err);
 
 /**
- * Begins to save the states of all units, as they are now, as `name` in `folder`. Collective over
- * the world. A thread of the engine copies them into bounded memory and writes: gathers, forward
- * and backward continue meanwhile. A step or an update of a unit waits until the unit is copied,
- * and so does a reduction with a codec that keeps feedback; writes of states, offloads, reloads,
- * new optimizers and the destruction of units wait until all units are. Views of states must not be
- * written before that. The counts of steps and the numbers of optimizer groups are those of the
- * call. After a failure on any rank (a full disk) the future returns the error on all ranks, and
- * the error names that rank. If some rank has not waited for the future, the next save returns the
- * error again, and begins nothing. Existing checkpoints stay, and training can continue. One save
- * at a time: the next save, and a load, wait for the previous one. Closing the context waits for it
- * too. A cancelled wait for the future does not affect the save. A rank that makes no progress for
- * twice the context's timeout breaks the group (MERON_E_TIMEOUT); a slow rank does not, nor do
- * steps that wait for it. With `per_node` a node's folder has the files of its ranks, and the
- * manifest of all (docs/checkpoint-format.md): the checkpoint exists after every node has renamed
- * its folder; a name that only some nodes have, because a host died meanwhile, is free.
+ * Begins to save the states of all units, or of those in the options, as they are now, as `name` in
+ * `folder`. Collective over the world. A thread of the engine copies them into bounded memory and
+ * writes: gathers, forward and backward continue meanwhile. A step or an update of a unit waits
+ * until the unit is copied, and so does a reduction with a codec that keeps feedback; writes of
+ * states, offloads, reloads, new optimizers and the destruction of units wait until all units are.
+ * Views of states must not be written before that. The counts of steps and the numbers of
+ * optimizer groups are those of the call. After a failure on any rank (a full disk) the future
+ * returns the error on all ranks, and the error names that rank. If some rank has not waited for
+ * the future, the next save returns the error again, and begins nothing. Existing checkpoints stay,
+ * and training can continue. One save at a time: the next save, and a load, wait for the previous
+ * one. Closing the context waits for it too. A cancelled wait for the future does not affect the
+ * save. A rank that makes no progress for twice the context's timeout breaks the group
+ * (MERON_E_TIMEOUT); a slow rank does not, nor do steps that wait for it. With `per_node` a node's
+ * folder has the files of its ranks, and the manifest of all (docs/checkpoint-format.md): the
+ * checkpoint exists after every node has renamed its folder; a name that only some nodes have,
+ * because a host died meanwhile, is free. meron_checkpoint_cancel_save cancels it.
  * @param out      receives the future.
  * @param folder   a directory that all ranks see; created if it does not exist. With `per_node`, a
  *                 directory that all ranks of the node see.
@@ -119,7 +124,7 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_save_options_init(
  * From the future: MERON_E_ARGUMENT (an invalid name, `extra` is no JSON object, tensors do not fit
  * each other), MERON_E_DUPLICATE (the name is taken), MERON_E_STATE (another process saves that
  * name), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_TIMEOUT,
- * MERON_E_CLOSED, -3xx.
+ * MERON_E_CANCELLED (meron_checkpoint_cancel_save), MERON_E_CLOSED, -3xx.
  */
 MERON_API MERON_NODISCARD meron_status meron_checkpoint_save_begin(
     meron_future *out, meron_context context, const char *folder, const char *name,
@@ -134,6 +139,19 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_save_begin(
  */
 MERON_API MERON_NODISCARD meron_status meron_checkpoint_wait_copied(meron_context context,
                                                                     int64_t timeout_ns,
+                                                                    meron_error **err);
+
+/**
+ * Cancels the pending save. Any rank may do so, without the others: all of them stop writing, and
+ * the save's future ends on each with MERON_E_CANCELLED, whose peer is a rank that cancelled. If
+ * all ranks have written their files by then, the save succeeds instead, on all of them. A
+ * cancelled save leaves no files, also with `overwrite` and `keep`: earlier checkpoints stay as
+ * they were. If a process is killed meanwhile, a hidden directory may remain (.saving-...), which
+ * the next save removes. The next save does not report the cancelled one. It begins nothing and
+ * waits for nothing: wait for the future. Returns MERON_OK also if no save is pending. Blocks:
+ * never. Threads: any. Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_CLOSED, MERON_E_FORKED.
+ */
+MERON_API MERON_NODISCARD meron_status meron_checkpoint_cancel_save(meron_context context,
                                                                     meron_error **err);
 
 /* Progress of a save. */
@@ -210,11 +228,15 @@ typedef struct {
   uint32_t per_node;   /* 1: each node has its own folder: one rank per node reads the node's files,
                           and sends each rank its shards */
   uint32_t reserved_0; /* must be 0 */
+  const meron_unit *units; /* that are loaded, the same on all ranks, in any order; NULL: all. They
+                              have all units of `optimizers`. Other units stay as they are, and
+                              their tensors in the checkpoint are not unexpected */
+  uint64_t unit_count;
 } meron_checkpoint_load_options;
 
 /* Initial value of a meron_checkpoint_load_options. */
 #define MERON_CHECKPOINT_LOAD_OPTIONS_INIT \
-  { (uint32_t)sizeof(meron_checkpoint_load_options), 0, 0, 0, NULL, 0, NULL, NULL, 0, 0 }
+  { (uint32_t)sizeof(meron_checkpoint_load_options), 0, 0, 0, NULL, 0, NULL, NULL, 0, 0, NULL, 0 }
 
 /**
  * Fills the first `struct_size` bytes of *options with the initial value (for languages without
@@ -225,13 +247,14 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_load_options_init(
     meron_checkpoint_load_options *options, size_t struct_size, meron_error **err);
 
 /**
- * Loads a checkpoint into all units: values, masters, states, counts of steps and hyperparameters
- * of the optimizers' groups. Collective over the world. Before anything changes, all ranks have
- * compared names, shapes and optimizers, and opened the files; such an error changes nothing. A
- * later error is an error on all ranks and breaks the group, because states are of two checkpoints.
- * When it ends on one rank, no rank reads the files any more. With `per_node` the newest checkpoint
- * is the newest that has all its files in the nodes' folders together; the numbers of nodes and
- * ranks may differ from those at the save, and a node may have the files of several.
+ * Loads a checkpoint into all units, or those in the options: values, masters, states, counts of
+ * steps and hyperparameters of the optimizers' groups. Collective over the world. Before anything
+ * changes, all ranks have compared names, shapes and optimizers, and opened the files; such an
+ * error changes nothing. A later error is an error on all ranks and breaks the group, because
+ * states are of two checkpoints. When it ends on one rank, no rank reads the files any more. With
+ * `per_node` the newest checkpoint is the newest that has all its files in the nodes' folders
+ * together; the numbers of nodes and ranks may differ from those at the save, and a node may have
+ * the files of several.
  * @param out      receives the loaded checkpoint.
  * @param folder   of checkpoints, or one of them; or a model as Hugging Face publishes it, a
  *                 directory or one file, with `values_only`.
@@ -264,6 +287,38 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_load(
 MERON_API MERON_NODISCARD meron_status meron_checkpoint_open(meron_checkpoint *out,
                                                              const char *folder, const char *name,
                                                              meron_error **err);
+
+/**
+ * Lists the complete checkpoints in a folder. Incomplete and damaged ones, links, and everything
+ * that is no checkpoint are left out.
+ * @param out     receives JSON: an array of objects, the newest first, in the order in which a load
+ *                chooses. Each has "name", "step" (the caller's count), "world" (ranks that saved
+ *                it), "bytes" (of its files), "created" (UTC, such as "2026-11-28T19:00:00Z"), and
+ *                "whole": false if params, states or units were left out.
+ * @param folder  a directory of checkpoints.
+ * Ownership: the caller frees *out with meron_string_free. Blocks: on the drive. Threads: any.
+ * Errors: MERON_E_ARGUMENT, MERON_E_NOT_FOUND (no such folder), MERON_E_IO, MERON_E_NO_MEMORY.
+ */
+MERON_API MERON_NODISCARD meron_status meron_checkpoint_list(char **out, const char *folder,
+                                                             meron_error **err);
+
+/**
+ * Removes a checkpoint, complete or not, with all that is in its directory. It loses its name
+ * first: if the process is killed or the host loses power, the checkpoint is there as before or
+ * gone, and the next save removes what remains. Any one process may call it, beside a job that
+ * saves to the folder; ranks need not agree. If each node has its own folder, remove it in each.
+ * @param folder  a directory of checkpoints.
+ * @param name    of the checkpoint. It may be the newest: a load then takes the one before.
+ * Blocks: on the drive; at most half a minute while a save begins or ends in the folder. Threads:
+ * any. Errors: MERON_E_ARGUMENT (an invalid name; it is no checkpoint, and stays),
+ * MERON_E_NOT_FOUND, MERON_E_AUTH (a link), MERON_E_STATE (a save of that name is pending, or a
+ * process reads the checkpoint or has not released a meron_checkpoint of it; file systems without
+ * locks, such as some over a network, cannot tell), MERON_E_PARSE, MERON_E_CORRUPT and
+ * MERON_E_VERSION (its manifest cannot be read: remove it by hand), MERON_E_IO,
+ * MERON_E_TIMEOUT.
+ */
+MERON_API MERON_NODISCARD meron_status meron_checkpoint_remove(const char *folder, const char *name,
+                                                               meron_error **err);
 
 /* Information about a checkpoint. */
 typedef struct {

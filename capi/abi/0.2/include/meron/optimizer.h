@@ -89,14 +89,6 @@ typedef struct {
   }
 
 /**
- * Fills the first `struct_size` bytes of *options with the initial value, which is AdamW's (for
- * languages without macros).
- * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
- */
-MERON_API MERON_NODISCARD meron_status meron_optimizer_options_init(
-    meron_optimizer_options *options, size_t struct_size, meron_error **err);
-
-/**
  * Fills the first `struct_size` bytes of *options with the defaults of a rule, as its INIT macro
  * does (for languages without macros).
  * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.

@@ -98,41 +98,6 @@ MERON_API MERON_NODISCARD meron_status meron_plan_predict(char **out, meron_plan
                                                           uint32_t table, meron_error **err);
 
 /**
- * Estimates the cost per step of every known strategy on a cluster, and ranks the strategies: bytes
- * and time on the links between nodes and inside a node, time of a step with perfect overlap and
- * with none, memory per device and if it fits, and the reasons for the first rank in sentences.
- * Times are computed from predicted bytes, as docs/plan.md describes; nothing is measured.
- * @param out       receives the text.
- * @param model     JSON of `model_bytes` bytes, as for meron_plan_predict.
- * @param cluster   JSON of `cluster_bytes` bytes: nodes, devices and their speeds; docs/plan.md has
- *                  every key.
- * @param workload  the workload of a step; NULL: the initial value. The cluster's ranks and
- *                  ranks_per_node replace its values.
- * @param tokens    per device and micro-batch: computation then takes 6 * elements * tokens
- *                  operations at the cluster's "device.flops"; 0: not given.
- * @param compute_seconds  time of computation per micro-batch, instead of `tokens`; 0 with 0
- *                  tokens: no time.
- * @param table     0: JSON, the best first; 1: tables for people.
- * Ownership: the caller frees *out with meron_string_free. Blocks: never. Threads: any.
- * Errors: MERON_E_PARSE (line and key), MERON_E_ARGUMENT.
- */
-MERON_API MERON_NODISCARD meron_status
-meron_plan_rank_cluster(char **out, const char *model, size_t model_bytes, const char *cluster,
-                        size_t cluster_bytes, const meron_workload *workload, uint32_t tokens,
-                        double compute_seconds, uint32_t table, meron_error **err);
-
-/**
- * Turns the header of a safetensors file into the model JSON that meron_plan_predict reads; tensors
- * are grouped into units by layer.
- * @param header       the first `bytes` bytes of the file: 8 bytes of length, then the header.
- * @param file_bytes   the size of the file, to check offsets.
- * Ownership: the caller frees *out with meron_string_free. Blocks: never. Threads: any. Errors:
- * MERON_E_PARSE, MERON_E_ARGUMENT, MERON_E_UNSUPPORTED (a dtype that Meron does not have).
- */
-MERON_API MERON_NODISCARD meron_status meron_plan_model_from_safetensors(
-    char **out, const void *header, size_t bytes, uint64_t file_bytes, meron_error **err);
-
-/**
  * Releases a plan. A context that was opened with it keeps it.
  * Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
  */

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/candidate_plans.h"
-
-#include <fmt/format.h>
+#include "plan/hybrids.h"
 
 #include <array>
-#include <string_view>
 
 #include "plan/plan_json.h"
 
@@ -34,41 +31,26 @@ constexpr std::array<std::string_view, 8> kHybrids = {
         "gradient": {"codec": {"kind": "int4", "feedback": {"beta": 0.8, "reset": 1024}}},
         "optimizer": {"sharding": "replica x shard"}})"};
 
-// Every size that divides a node, then two, four, ... nodes.
-std::vector<uint32_t> shard_sizes(const Cluster& cluster) {
-  std::vector<uint32_t> sizes;
-  const uint32_t node = cluster.devices_per_node;
-  for (uint32_t size = 2; size <= node; ++size) {
-    if (node % size == 0 && size < cluster.devices()) sizes.push_back(size);
-  }
-  for (uint32_t nodes = 2; nodes < cluster.nodes && cluster.nodes % nodes == 0; nodes *= 2) {
-    sizes.push_back(nodes * node);
-  }
-  return sizes;
+// The text of the key "name", which is the first of each table.
+constexpr std::string_view name_in(std::string_view table) {
+  constexpr std::string_view kKey = R"({"name": ")";
+  table.remove_prefix(kKey.size());
+  return table.substr(0, table.find('"'));
 }
 
 }  // namespace
 
-std::optional<Result<Plan>> hybrid(std::string_view name) {
-  for (const std::string_view table : kHybrids) {
-    // The key "name" is the first of each.
-    if (table.starts_with(fmt::format(R"({{"name": "{}",)", name))) return parse_plan(table);
-  }
-  return std::nullopt;
+std::vector<std::string_view> hybrid_names() {
+  std::vector<std::string_view> names;
+  for (const std::string_view table : kHybrids) names.push_back(name_in(table));
+  return names;
 }
 
-std::vector<Plan> strategies_for(const Cluster& cluster) {
-  std::vector<Plan> plans;
-  // A test checks that every table parses.
-  const auto add = [&](Result<Plan> plan) {
-    if (plan) plans.push_back(*std::move(plan));
-  };
-  for (const char* name : {"zero0", "zero1", "zero2", "zero3"}) add(preset(name));
-  for (const uint32_t size : shard_sizes(cluster)) add(preset(fmt::format("mics({})", size)));
-  for (const char* name : {"hpz", "zeropp"}) add(preset(name));
-  if (cluster.nodes == 1) return plans;  // a mesh of nodes has no replicas then
-  for (const std::string_view hybrid : kHybrids) add(parse_plan(hybrid));
-  return plans;
+std::optional<Result<Plan>> hybrid(std::string_view name) {
+  for (const std::string_view table : kHybrids) {
+    if (name_in(table) == name) return parse_plan(table);
+  }
+  return std::nullopt;
 }
 
 }  // namespace meron

@@ -8,10 +8,10 @@
 
 #include "base/human_bytes.h"
 #include "plan/quantity.h"
-#include "plan/step_time.h"
 #include "plan/text.h"
+#include "tools/meron/planning/step_time.h"
 
-namespace meron {
+namespace meron::planning {
 namespace {
 
 constexpr double kAsGood = 0.005;  // of a step: a difference that means nothing
@@ -177,4 +177,4 @@ std::vector<std::string> explain(const Ranking& ranking) {
   return out;
 }
 
-}  // namespace meron
+}  // namespace meron::planning

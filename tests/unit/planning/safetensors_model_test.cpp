@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "expect_error.h"
-#include "plan/model_desc.h"
+#include "tests/unit/plan/expect_error.h"
+#include "tools/meron/planning/safetensors_model.h"
 
-namespace meron {
+namespace meron::planning {
 namespace {
 
 std::string length_field(uint64_t length) {
@@ -177,4 +177,4 @@ TEST(Safetensors, DeepNestingEndsAtTheFirstWrongBracket) {
 }
 
 }  // namespace
-}  // namespace meron
+}  // namespace meron::planning

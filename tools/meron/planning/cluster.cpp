@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/cluster.h"
+#include "tools/meron/planning/cluster.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include "plan/quantity.h"
 #include "plan/text.h"
 
-namespace meron {
+namespace meron::planning {
 namespace {
 
 constexpr uint32_t kMaxClusterDepth = 4;
@@ -161,4 +161,4 @@ std::string to_json(const Cluster& cluster, int indent) {
   return out.dump(indent);
 }
 
-}  // namespace meron
+}  // namespace meron::planning

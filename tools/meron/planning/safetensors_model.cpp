@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model from the header of a safetensors file.
+#include "tools/meron/planning/safetensors_model.h"
+
 #include <algorithm>
 #include <array>
 #include <unordered_map>
 #include <utility>
 
-#include "plan/model_desc.h"
 #include "plan/safetensors_header.h"
 
-namespace meron {
+namespace meron::planning {
 namespace {
 
 // The dtypes of a model's tensors; dtype_of() knows the same.
@@ -67,4 +67,4 @@ Result<ModelDesc> model_from_safetensors(std::string_view head, uint64_t file_si
   return model;
 }
 
-}  // namespace meron
+}  // namespace meron::planning

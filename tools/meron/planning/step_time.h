@@ -20,10 +20,10 @@
 #include <vector>
 
 #include "base/result.h"
-#include "plan/cluster.h"
 #include "plan/predict.h"
+#include "tools/meron/planning/cluster.h"
 
-namespace meron {
+namespace meron::planning {
 
 struct ClusterLoad {
   uint32_t micro_batches = 1;            // per optimizer step
@@ -99,4 +99,4 @@ std::vector<std::string> explain(const Ranking& ranking);
 std::string to_json(const Ranking& ranking, int indent = 2);
 std::string to_table(const Ranking& ranking);
 
-}  // namespace meron
+}  // namespace meron::planning

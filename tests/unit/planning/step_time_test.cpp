@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/step_time.h"
+#include "tools/meron/planning/step_time.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "expect_error.h"
-#include "plan/candidate_plans.h"
 #include "plan/plan_json.h"
+#include "tests/unit/plan/expect_error.h"
+#include "tools/meron/planning/candidate_plans.h"
 
-namespace meron {
+namespace meron::planning {
 namespace {
 
 using testing::HasSubstr;
@@ -310,4 +310,4 @@ TEST(Ranking, AnEmptyModelTakesNoTime) {
 }
 
 }  // namespace
-}  // namespace meron
+}  // namespace meron::planning

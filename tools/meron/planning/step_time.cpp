@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/step_time.h"
+#include "tools/meron/planning/step_time.h"
 
 #include <fmt/format.h>
 
@@ -7,10 +7,10 @@
 #include <cmath>
 #include <utility>
 
-#include "plan/candidate_plans.h"
 #include "plan/predict_flat.h"
+#include "tools/meron/planning/candidate_plans.h"
 
-namespace meron {
+namespace meron::planning {
 namespace {
 
 constexpr uint64_t kUpdateBytes = 28;   // gradient, moments and value of f32: 16 read, 12 written
@@ -110,7 +110,7 @@ uint64_t copied_from_local(const Plan& plan, const MeshShape& mesh, const LinkPr
                            : is_sharded(plan.optimizer);
   if (!refresh) return 0;
   if (plan.param.codec.kind == CodecKind::none) {
-    return links.gather_copied - links.remote_gather;
+    return links.gather_copied - links.inter_node_gather;
   }
   // Remote bytes are counted as encoded: take the share of the local replicas.
   return static_cast<uint64_t>(Wide{links.gather_copied} * (at.local_replicas - 1) /
@@ -158,10 +158,10 @@ void add_traffic(const Prediction& prediction, const Cluster& cluster, const Pha
     uint64_t node = 0;
     for (size_t r = first; r < first + cluster.devices_per_node; ++r) {
       const LinkPrediction& links = prediction.ranks[r].links;
-      node += links.remote_gather + links.remote_reduce;
+      node += links.inter_node_gather + links.inter_node_reduce;
       const uint64_t mapped = cluster.in_place ? 0 : links.gather_mapped;
       const uint64_t local = mapped + copied_from_local(out.plan, out.mesh, links, at);
-      busiest_device = std::max(busiest_device, local + links.reduce - links.remote_reduce);
+      busiest_device = std::max(busiest_device, local + links.reduce - links.inter_node_reduce);
       out.copied = std::max(out.copied, 2 * (mapped + links.gather_copied + links.reduce));
     }
     busiest_node = std::max(busiest_node, node);
@@ -235,4 +235,4 @@ Result<Ranking> rank_strategies(const ModelDesc& model, const Cluster& cluster,
   return ranking;
 }
 
-}  // namespace meron
+}  // namespace meron::planning

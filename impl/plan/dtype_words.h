@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The config.json of a Hugging Face model, from which the shapes of its tensors follow. Internal to
-// this folder.
+// Names of element types in texts about models.
 #pragma once
 
 #include <array>
 #include <string_view>
 
 #include "base/dtype.h"
+#include "base/result.h"
 #include "plan/json_text.h"
-#include "plan/model_desc.h"
 
 namespace meron {
 
@@ -26,10 +25,5 @@ inline constexpr std::array kDTypeWords = {
 
 // One of the words above; the error names the three of Meron.
 Result<DType> read_dtype(JsonValue value);
-
-// `config` is an object with the key "model_type". Knows llama, mistral, mixtral, qwen2, qwen3,
-// gpt2 and gpt_neox. Units are named as the tensors in the model's safetensors files are; tied
-// heads are no tensors of their own.
-Result<ModelDesc> model_from_config(JsonValue config);
 
 }  // namespace meron

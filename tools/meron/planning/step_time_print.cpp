@@ -7,9 +7,9 @@
 #include "plan/json_out.h"
 #include "plan/plan_json.h"
 #include "plan/quantity.h"
-#include "plan/step_time.h"
+#include "tools/meron/planning/step_time.h"
 
-namespace meron {
+namespace meron::planning {
 namespace {
 
 JsonOut seconds(double value) {
@@ -180,4 +180,4 @@ std::string to_table(const Ranking& ranking) {
   return out;
 }
 
-}  // namespace meron
+}  // namespace meron::planning

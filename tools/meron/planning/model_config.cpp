@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/model_config.h"
+#include "tools/meron/planning/model_config.h"
 
 #include <fmt/format.h>
 
@@ -7,9 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "plan/dtype_words.h"
+#include "plan/json_text.h"
 #include "plan/text.h"
 
-namespace meron {
+namespace meron::planning {
 namespace {
 
 constexpr uint64_t kMostHidden = uint64_t{1} << 24;
@@ -211,8 +213,6 @@ Result<ModelDesc> gpt_neox(JsonValue config) {
   return model.take();
 }
 
-}  // namespace
-
 Result<ModelDesc> model_from_config(JsonValue config) {
   MERON_ASSIGN(const JsonValue type, config.require("model_type"));
   MERON_ASSIGN(const std::string_view name, type.string());
@@ -228,4 +228,15 @@ Result<ModelDesc> model_from_config(JsonValue config) {
                     "others by their safetensors file, or by their size and number of layers");
 }
 
-}  // namespace meron
+}  // namespace
+
+Result<ModelDesc> parse_model_or_config(std::string_view json) {
+  MERON_ASSIGN(const JsonText text,
+               JsonText::parse(json, "model", {.bytes = kMaxModelText, .depth = kMaxModelDepth}));
+  const JsonValue root = text.root();
+  const bool is_model = root.find("units") || root.find("parameters");
+  if (is_model || !root.find("model_type")) return parse_model(json);
+  return model_from_config(root);
+}
+
+}  // namespace meron::planning

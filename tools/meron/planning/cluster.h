@@ -11,7 +11,7 @@
 
 #include "base/result.h"
 
-namespace meron {
+namespace meron::planning {
 
 inline constexpr size_t kMaxClusterText = size_t{1} << 20;  // bytes
 inline constexpr uint32_t kMaxClusterDevices = 65'536;
@@ -65,4 +65,4 @@ Result<Cluster> parse_cluster(std::string_view json);
 // Text that parse_cluster() reads back to an equal cluster. indent < 0: one line.
 std::string to_json(const Cluster& cluster, int indent = 2);
 
-}  // namespace meron
+}  // namespace meron::planning

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/cluster.h"
+#include "tools/meron/planning/cluster.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "expect_error.h"
+#include "tests/unit/plan/expect_error.h"
 
-namespace meron {
+namespace meron::planning {
 namespace {
 
 constexpr const char* kWhole = R"({
@@ -113,4 +113,4 @@ TEST(ClusterJson, LinksAreWantedWhereThereAreSome) {
 }
 
 }  // namespace
-}  // namespace meron
+}  // namespace meron::planning

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+package org.meron;
+
+import java.time.Duration;
+import org.meron.abi.Abi;
+
+/** An operation that was begun: a Future or a Gather. */
+public interface Pending {
+    /** Waits until it has ended. Throws its error. */
+    void await();
+
+    /** Waits at most `timeout`. Returns false after the timeout; the operation continues. */
+    boolean await(Duration timeout);
+
+    /**
+     * Waits until one of several operations of a context has ended, well or with an error.
+     *
+     * @param operations futures and gathers
+     * @return the index of the first one that has ended: its await() then returns, or throws its error,
+     *     at once
+     * @throws MeronException HANDLE (there are none, or they belong to different contexts), STALE,
+     *     CLOSED; CANCELLED when this thread is interrupted or should_stop says so.
+     */
+    static int awaitAny(Pending... operations) {
+        return Handle.awaitAny(Abi.MERON_TIMEOUT_DEFAULT, operations);
+    }
+
+    /** The same for at most `timeout`; -1 after that. */
+    static int awaitAny(Duration timeout, Pending... operations) {
+        return Handle.awaitAny(Future.nanoseconds(timeout), operations);
+    }
+}
