@@ -130,6 +130,7 @@ def test_trains_two_models_under_different_plans() -> None:
     same(other, plain)
 
 
+@pytest.mark.ranks(1, 2, environment={"IMPORTS": "anew"})  # else meron.zero may be imported
 def test_takes_the_plan_from_a_deepspeed_config() -> None:
     config = {
         "train_micro_batch_size_per_gpu": 4,
