@@ -175,7 +175,7 @@ meron_status meron_optimizer_set_learning_rate(meron_optimizer optimizer, double
 
 meron_status meron_optimizer_group_init(meron_optimizer_group* group, size_t struct_size,
                                         meron_error** err) {
-  return guard("param_group_init", err, [&]() -> Status {
+  return guard("optimizer_group_init", err, [&]() -> Status {
     const meron_optimizer_group initial = MERON_OPTIMIZER_GROUP_INIT;
     return init_options(group, struct_size, initial);
   });

@@ -23,7 +23,7 @@ NAMES = {"learning_rate": "lr", "epsilon": "eps"}
 
 def in_c(rule: str) -> dict[str, Any]:
     """The numbers of a rule's INIT macro, by their names in Python."""
-    macro = f"MERON_{rule.upper()}_INIT"
+    macro = f"MERON_OPTIMIZER_{rule.upper()}_INIT"
     values = next(init["values"] for init in OPTIONS["inits"] if init["macro"] == macro)
     named = {NAMES.get(name, name): value for name, value in values.items()}
     named["betas"] = (named.pop("beta1"), named.pop("beta2"))
