@@ -335,7 +335,7 @@ USERS = {
     "fmt": "impl/os/file.cpp",
     "nlohmann": "impl/plan/json_text.cpp",
     "CLI": "tools/meron/main.cpp",
-    "gtest": "tests/unit/plan/cluster_test.cpp",
+    "gtest": "tests/unit/plan/plan_test.cpp",
 }
 OF_THE_SYSTEM = re.compile(r"/usr/(local/)?include/(hwy|liburing|fmt|nlohmann|CLI|gtest|gmock)\b")
 

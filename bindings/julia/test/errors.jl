@@ -72,7 +72,7 @@ end
         @test status_of(() -> allreduce!(3.0f0, world)) == "MERON_E_ARGUMENT"
         @test status_of(() -> bcast!(["text"], world)) == "MERON_E_ARGUMENT"
         @test status_of(() -> bcast!(matrix, world; root = 4)) == "MERON_E_ARGUMENT"
-        @test status_of(() -> allreduce!(matrix, world; op = :max)) == "MERON_E_ARGUMENT"
+        @test status_of(() -> allreduce!(matrix, world; op = :product)) == "MERON_E_ARGUMENT"
         # Whole columns lie side by side.
         @test allreduce!(view(matrix, :, 2:3), world) == matrix[:, 2:3]
 

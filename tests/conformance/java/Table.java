@@ -88,10 +88,11 @@ final class Table {
 
     private Table() {}
 
-    /** A decimal number, nan or inf. */
+    /** A decimal number, nan, inf or -inf. */
     static double decimal(String text) {
         if (text.equals("nan")) return Double.NaN;
         if (text.equals("inf")) return Double.POSITIVE_INFINITY;
+        if (text.equals("-inf")) return Double.NEGATIVE_INFINITY;
         return Double.parseDouble(text);
     }
 
