@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kSignNs = 20 * kNanosPerMilli;
 constexpr int64_t kUnannouncedNs = kNanosPerMilli;
 // Shortest time between two signs, so that busy peers do not occupy a core of this rank.
-constexpr int64_t kPauseNs = 100'000;
+constexpr int64_t kSignPauseNs = 100'000;
 
 void sleep_for(int64_t ns) {
   std::this_thread::sleep_for(std::chrono::nanoseconds(ns));
@@ -86,7 +86,7 @@ void EventThread::watch() {
   event_.signal();
   while (!stop_.load() && context_.some_under_way()) {
     if (rings) {
-      sleep_for(kPauseNs);
+      sleep_for(kSignPauseNs);
       sleeper->sleep(longest);
       sleeper.emplace(transport);
     } else {

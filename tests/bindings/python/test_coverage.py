@@ -25,8 +25,13 @@ OPTIONS = [name for name in STRUCTS if f"{name}_init" in FUNCTIONS]
 # Not called by name: _native.initial makes their names from the struct's.
 BY_PATTERN = {f"{name}_init" for name in OPTIONS}
 # Python gives the defaults of each rule, and starts from a group that exists.
-# A unit keeps its name and params.
-NOT_USED = {"meron_optimizer_group_init", "meron_unit_name", "meron_unit_param"}
+# A unit keeps its name and params. A wait releases what it has waited for.
+NOT_USED = {
+    "meron_future_finish",
+    "meron_optimizer_group_init",
+    "meron_unit_name",
+    "meron_unit_param",
+}
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS - NOT_USED))

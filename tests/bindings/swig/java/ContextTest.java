@@ -96,21 +96,21 @@ public final class ContextTest {
             final String name = field.getName();
             if (name.startsWith("MERON_E_")) {
                 Suite.equal(value, Status.valueOf(name.substring(8)).code());
-            } else if (name.startsWith("MERON_STATE_")) {
-                Suite.equal(value, Optimizer.State.valueOf(name.substring(12)).ordinal());
-            } else if (name.startsWith("MERON_UNIT_")) {
-                Suite.equal(value, Unit.State.valueOf(name.substring(11)).ordinal());
+            } else if (name.startsWith("MERON_OPTIMIZER_STATE_")) {
+                Suite.equal(value, Optimizer.State.valueOf(name.substring(22)).ordinal());
+            } else if (name.startsWith("MERON_UNIT_STATE_")) {
+                Suite.equal(value, Unit.State.valueOf(name.substring(17)).ordinal());
             } else if (name.startsWith("MERON_GATHER_")) {
                 Suite.equal(value, GatherMode.valueOf(name.substring(13)).code());
-            } else if (name.matches("MERON_(F32|BF16|F16)")) {
+            } else if (name.matches("MERON_(F32|BF16|F16|F64|I64)")) {
                 Suite.equal(value, Dtype.valueOf(name.substring(6)).code());
-            } else if (name.matches("MERON_(SUM|MEAN)")) {
-                Suite.equal(value, ReduceOp.valueOf(name.substring(6)).code());
+            } else if (name.startsWith("MERON_REDUCE_OP_")) {
+                Suite.equal(value, ReduceOp.valueOf(name.substring(16)).code());
             } else {
                 continue;
             }
             ++compared;
         }
-        Suite.equal(Status.values().length - 1 + 3 + 4 + 3 + 3 + 2, compared);
+        Suite.equal(Status.values().length - 1 + 3 + 4 + 3 + 5 + 4, compared);
     }
 }
