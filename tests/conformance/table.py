@@ -8,7 +8,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 TRANSPORTS = ("self", "local", "shm", "custom")
-NEEDS = ("dlpack", "callbacks", "raw")
+NEEDS = ("dlpack", "callbacks", "raw", "loans")
 
 
 class Malformed(Exception):

@@ -15,7 +15,7 @@ import org.meron.abi.Abi;
 public final class Runner {
     private static final FileOutputStream OUT = new FileOutputStream(FileDescriptor.out);
     /** Words of `needs` that this runner has. */
-    private static final Set<String> HAS = Set.of("callbacks", "dlpack", "raw");
+    private static final Set<String> HAS = Set.of("callbacks", "dlpack", "loans", "raw");
     private static final AtomicBoolean failed = new AtomicBoolean();
 
     private static String transport;

@@ -105,6 +105,12 @@ fn run_rank(setup: &Setup, cases: &[Case], only: Option<&str>) -> bool {
             if setup.rank == 0 {
                 say(&format!("# {title}"));
             }
+            if let Some(word) = &case.lacking {
+                if setup.rank == 0 {
+                    say(&format!("ok {title} # SKIP needs {word}"));
+                }
+                continue;
+            }
             match run_case(setup, case, plan) {
                 Err(what) => {
                     well = false;

@@ -10,8 +10,13 @@ pub struct Case {
     ranks: Vec<i32>,
     pub plans: Vec<String>,
     transports: Vec<String>,
+    /// The word of `needs` that this runner lacks.
+    pub lacking: Option<String>,
     pub statements: Vec<Statement>,
 }
+
+/// The crate lends the gradients of a unit together.
+const LACKS: &str = "loans";
 
 pub struct Statement {
     pub line: usize,
@@ -82,6 +87,7 @@ pub fn parse(text: &str) -> Result<Vec<Case>, String> {
                 ranks: vec![1, 2, 3],
                 plans: vec!["zero3".to_string()],
                 transports: ["self", "local", "shm", "custom"].map(String::from).to_vec(),
+                lacking: None,
                 statements: Vec::new(),
             });
             continue;
@@ -93,7 +99,7 @@ pub fn parse(text: &str) -> Result<Vec<Case>, String> {
             }
             "plans" => case.plans = rest,
             "transports" => case.transports = rest,
-            "needs" => {} // this runner supports everything
+            "needs" => case.lacking = rest.into_iter().find(|word| word == LACKS),
             _ => {
                 let mut object = None;
                 let mut arguments = Vec::new();
