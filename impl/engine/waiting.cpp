@@ -273,7 +273,7 @@ Result<bool> Context::look_until(const std::function<Result<bool>()>& look, int6
   const Deadline user = timeout_ns < 0 ? Deadline::never() : Deadline::after(timeout_ns);
   while (true) {
     {
-      // What rings after this look ends the sleep.
+      // A ring after this look ends the sleep.
       Transport::Sleeper sleeper(*transport_);
       MERON_ASSIGN(const bool found, look());
       if (found) return true;

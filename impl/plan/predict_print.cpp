@@ -94,7 +94,7 @@ std::string per_rank(const Prediction& prediction, Cells head,
   return in_columns(rows, 1);
 }
 
-// What a run with this plan logs. One replica uses no codec.
+// A run with this plan logs these. One replica uses no codec.
 std::vector<std::string> warnings_of(const Prediction& prediction) {
   if (prediction.mesh.replicas == 1) return {};
   return codec_losses(prediction.plan);

@@ -303,8 +303,8 @@ class Unit(UnitMethods, Owner):
     def reduced_dlpack(self, param: Param) -> ReducedTensor:
         """The same for `torch.from_dlpack`, `numpy.from_dlpack` and their kin: flat and writable.
 
-        What they return lends the gradient: until it is gone, `consume`, `discard`, `destroy` and a
-        step of Meron's optimizer raise StateError. It needs DLPack 1.0, as NumPy 2.1 and later have
+        The gradient is lent while an array of it lives: `consume`, `discard`, `destroy` and a step
+        of Meron's optimizer raise StateError until then. It needs DLPack 1.0, as NumPy 2.1 and later have
         it. Raises as `reduced`.
         """
         self.reduced(param)  # raises here, rather than in the consumer

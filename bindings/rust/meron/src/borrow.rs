@@ -178,7 +178,7 @@ impl StateUseCounts {
         }
     }
 
-    /// What is in the way, and what to do.
+    /// The use that forbids this one, and advice; `None` if it may begin.
     fn in_the_way_of(self, to: StateUse) -> Option<(&'static str, &'static str)> {
         let shown = matches!(to, StateUse::Shown);
         if self.loaded > 0 {
