@@ -9,11 +9,10 @@
 #include <atomic>
 #include <cerrno>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <thread>
 
-#include "tests/fault/rank.h"
+#include "tests/capi/contract/two_ranks.h"
 
 namespace meron::test {
 namespace {
@@ -42,35 +41,7 @@ meron_status run_loop(const Session& session, int fd, meron_future future) {
   return status;
 }
 
-// Rank 0 of two that are threads. Rank 1 runs `peer`.
-class Events : public testing::Test {
- protected:
-  Events() {
-    open.transport = "local";
-    open.token = fresh_token();
-  }
-  ~Events() override {
-    done = true;
-    if (thread_.joinable()) thread_.join();
-  }
-  Session& start(std::function<void(Session&)> peer) {
-    thread_ = std::thread([this, peer = std::move(peer)] {
-      Session other(open, 1);
-      peer(other);
-      while (!done) sleep_ns(kMilli);
-      (void)meron_context_close(other.context, nullptr);
-    });
-    session_ = std::make_unique<Session>(open, 0);
-    return *session_;
-  }
-
-  Open open;
-  std::atomic<bool> go{false}, done{false};
-
- private:
-  std::thread thread_;
-  std::unique_ptr<Session> session_;
-};
+using Events = TwoRanks;
 
 TEST_F(Events, ALoopSeesEachBarrierThatAPeerJoins) {
   Session& session = start([this](Session& other) {

@@ -3,13 +3,10 @@
 // futures has ended.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <functional>
 #include <limits>
-#include <memory>
 #include <thread>
 
-#include "tests/fault/rank.h"
+#include "tests/capi/contract/two_ranks.h"
 
 namespace meron::test {
 namespace {
@@ -36,39 +33,6 @@ meron_future failing_step(Session& session) {
   MUST(meron_optimizer_step_begin, &step, session.optimizer);
   return step;
 }
-
-// Two ranks as threads. Rank 1 runs `peer`, step by step.
-class TwoRanks : public testing::Test {
- protected:
-  TwoRanks() {
-    open.transport = "local";
-    open.token = fresh_token();
-  }
-  ~TwoRanks() override {
-    if (thread_.joinable()) thread_.join();
-  }
-  // The session of rank 0.
-  Session& start(std::function<void(Session&)> peer) {
-    thread_ = std::thread([this, peer = std::move(peer)] {
-      Session other(open, 1);
-      peer(other);
-      while (!done) sleep_ns(kMilli);
-      (void)meron_context_close(other.context, nullptr);
-    });
-    session_ = std::make_unique<Session>(open, 0);
-    return *session_;
-  }
-  void await_go() const {
-    while (!go) sleep_ns(kMilli);
-  }
-
-  Open open;
-  std::atomic<bool> go{false}, done{false};
-
- private:
-  std::thread thread_;
-  std::unique_ptr<Session> session_;
-};
 
 // ---- meron_future_finish
 // -------------------------------------------------------------------------
