@@ -304,8 +304,8 @@ class Unit(UnitMethods, Owner):
         """The same for `torch.from_dlpack`, `numpy.from_dlpack` and their kin: flat and writable.
 
         The gradient is lent while an array of it lives: `consume`, `discard`, `destroy` and a step
-        of Meron's optimizer raise StateError until then. It needs DLPack 1.0, as NumPy 2.1 and later have
-        it. Raises as `reduced`.
+        of Meron's optimizer raise StateError until then. It needs DLPack 1.0, which NumPy has from
+        2.1 on. Raises as `reduced`.
         """
         self.reduced(param)  # raises here, rather than in the consumer
 
