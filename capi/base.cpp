@@ -80,6 +80,12 @@ Result<Units> get_units(const meron_unit* units, size_t count) {
   return result;
 }
 
+Error missing(const char* name) {
+  return Error(MERON_E_ARGUMENT, fmt::format("{} is NULL", name),
+               fmt::format("pass a valid pointer as {}", name))
+      .on(name);
+}
+
 Error wrong_timeout(int64_t timeout_ns) {
   return Error(MERON_E_ARGUMENT, fmt::format("the timeout is {} ns", timeout_ns),
                "give 0 or more, or -1 for the default")

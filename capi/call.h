@@ -75,11 +75,10 @@ meron_status guard(const char* operation, meron_error** err, Body&& body) noexce
   }
 }
 
+Error missing(const char* name);
 inline Status need(const void* pointer, const char* name) {
   if (pointer != nullptr) return Ok{};
-  return Error(MERON_E_ARGUMENT, std::string(name) + " is NULL",
-               std::string("pass a valid pointer as ") + name)
-      .on(name);
+  return missing(name);
 }
 
 inline Error unknown_enum(const char* name, int64_t value) {

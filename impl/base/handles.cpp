@@ -68,6 +68,21 @@ Error HandleTable::gone(Kind kind) {
                "do not use a handle after its release");
 }
 
+Error HandleTable::no_handle(uint64_t id, Kind kind, bool issued) {
+  const std::string advice =
+      fmt::format("pass the {} that its create function handed out", name_of(kind));
+  if (id == 0) return Error(MERON_E_HANDLE, fmt::format("the {} is null", name_of(kind)), advice);
+  const std::string_view given = name_of(kind_of(id));
+  if (given.empty() || !issued) {
+    return Error(MERON_E_HANDLE,
+                 fmt::format("{:#018x} is no handle that this process handed out", id), advice);
+  }
+  return Error(MERON_E_HANDLE,
+               fmt::format("the handle is {} where {} is needed", with_article(given),
+                           with_article(name_of(kind))),
+               "look at the order of the arguments");
+}
+
 HandleTable::Slot& HandleTable::slot_at(uint32_t index) {
   return chunks_[index / kChunk].load(std::memory_order_acquire)[index % kChunk];
 }
@@ -121,23 +136,9 @@ Result<uint64_t> HandleTable::insert(std::shared_ptr<Object> object) {
 }
 
 Result<HandleTable::Slot*> HandleTable::locate(uint64_t id, Kind kind) {
-  if (id == 0) {
-    return Error(MERON_E_HANDLE, fmt::format("the {} is null", name_of(kind)),
-                 fmt::format("pass the {} that its create function handed out", name_of(kind)));
-  }
-  const std::string_view given = name_of(kind_of(id));
-  if (given.empty() || slot_of(id) >= used_.load(std::memory_order_acquire)) {
-    return Error(MERON_E_HANDLE,
-                 fmt::format("{:#018x} is no handle that this process handed out", id),
-                 fmt::format("pass the {} that its create function handed out", name_of(kind)));
-  }
-  if (kind_of(id) != kind) {
-    return Error(MERON_E_HANDLE,
-                 fmt::format("the handle is {} where {} is needed", with_article(given),
-                             with_article(name_of(kind))),
-                 "look at the order of the arguments");
-  }
-  return &slot_at(slot_of(id));
+  const bool issued = slot_of(id) < used_.load(std::memory_order_acquire);
+  if (issued && kind_of(id) == kind) return &slot_at(slot_of(id));
+  return no_handle(id, kind, issued);
 }
 
 Result<std::shared_ptr<Object>> HandleTable::find(uint64_t id, Kind kind) {

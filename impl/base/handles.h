@@ -108,6 +108,8 @@ class HandleTable {
   // The slot, if such an id can exist at all.
   Result<Slot*> locate(uint64_t id, Kind kind);
   static Error gone(Kind kind);
+  // Why `id` is no handle of that kind. `issued`: its slot was used at some time.
+  static Error no_handle(uint64_t id, Kind kind, bool issued);
   Slot& slot_at(uint32_t index);
   void free(uint32_t index) noexcept;
 

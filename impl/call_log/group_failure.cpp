@@ -35,11 +35,10 @@ Error GroupFailure::report(const Error& error) {
   return this->error();
 }
 
-Status GroupFailure::usable(const char* what) const {
-  const uint32_t finder = header_->failed.load(std::memory_order_seq_cst);
-  if (finder == 0) return Ok{};
+Error GroupFailure::unusable(const char* what) const {
   Error failure = error();
   ErrorInfo& info = failure.info();
+  const uint32_t finder = header_->failed.load(std::memory_order_seq_cst);
   const uint32_t step = blocks_[finder - 1].failure.steps;
   const std::string since =
       step == 0 ? std::string() : fmt::format(" since optimizer step {}", step);

@@ -25,7 +25,10 @@ class GroupFailure {
   }
   // The same for a call that begins now, so for which the failure is an old one: the error says so.
   // `what` is that of the group, in messages.
-  Status usable(const char* what) const;
+  Status usable(const char* what) const {
+    if (header_->failed.load(std::memory_order_seq_cst) == 0) return Ok{};
+    return unusable(what);
+  }
   // Breaks the group, unless it is broken already. Returns the error that holds. Under the
   // context's lock.
   Error report(const Error& error);
@@ -34,6 +37,7 @@ class GroupFailure {
 
  private:
   Error error() const;
+  Error unusable(const char* what) const;
 
   Transport& transport_;
   const Members& members_;

@@ -228,7 +228,8 @@ Result<std::shared_ptr<GatherOperation>> Context::gather(Held& held,
                                                          std::vector<GatherTarget> targets,
                                                          ViewTier tier) {
   MERON_TRY(check_units(units));
-  MERON_TRY(await_room(held, GatherOperation::channel_for(units)));
+  Channel& channel = GatherOperation::channel_for(units);
+  MERON_TRY(await_room(held, channel));
   for (const auto& unit : units) {
     if (unit->state() == ValueState::updating || unit->stepping) {
       return Error(MERON_E_STATE, fmt::format("unit '{}' is being updated", unit->name()),
@@ -236,7 +237,6 @@ Result<std::shared_ptr<GatherOperation>> Context::gather(Held& held,
           .on(unit->name());
     }
   }
-  Channel& channel = GatherOperation::channel_for(units);
   MERON_ASSIGN(auto gather,
                GatherOperation::prepare(std::move(units), mode, std::move(targets), channel, tier));
   // A device gather is collective, so all ranks want the values on the device, or none does.

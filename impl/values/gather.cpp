@@ -148,7 +148,12 @@ Result<bool> GatherOperation::move() {
   if (!all) return false;
   if (released_) return true;
   // From here on, a failure concerns only this rank: peers have all they need from it.
-  Result<bool> done = view_on_device_ ? lease_device() : copy_targets();
+  Result<bool> done = true;  // a view on the host needs no copy
+  if (view_on_device_) {
+    done = lease_device();
+  } else if (!targets_.empty()) {
+    done = copy_targets();
+  }
   if (!done.ok()) {
     MERON_TRY(release_now({}));
     return std::move(done).error();
