@@ -314,14 +314,14 @@ struct meron_context_options {
   int32_t rank; /**< -1: from the environment (meron run, torchrun, Slurm, Open MPI, PMI) */
   int32_t world_size; /**< -1: from the environment; without one: 1 */
   const char *transport; /**< "self", "local", "shm", "mpi", "custom", "cluster"; NULL or "auto": custom if that is given, self for one rank, mpi under mpirun if neither a token nor MERON_STORE is given, else shm. "cluster": ranks of a node share memory, and `custom` connects the nodes; "mpi": MPI connects them */
-  const char *job; /**< local: ranks of one process with an equal job meet; NULL: "default". In the directory MERON_STORE: the job's name among others'; NULL: MERON_JOB, or the launcher's name */
-  const char *token; /**< shm: 64 hexadecimal digits, the same on all ranks; NULL: from the descriptor MERON_TOKEN_FD or from the variable MERON_TOKEN; if there is none, ranks meet in the directory that MERON_STORE names */
-  int64_t timeout_ns; /**< deadline of every operation; 0 or -1: 600 s */
+  const char *job; /**< local: ranks of one process with an equal job meet; NULL: "default". In a directory MERON_STORE: the job's name among others'; NULL: MERON_JOB, or the launcher's name */
+  const char *token; /**< shm: 64 hexadecimal digits, the same on all ranks; NULL: from the descriptor MERON_TOKEN_FD or from the variable MERON_TOKEN; if there is none, ranks meet in the directory that the variable MERON_STORE names */
+  int64_t timeout_ns; /**< deadline of every operation (see future.h); 0 or -1: 600 s */
   uint64_t host_memory_limit; /**< bytes that this rank may allocate; 0: only the host's limit */
   uint64_t arena_reserve; /**< bytes of address space, twice per window; 0: the host's memory */
   uint32_t threads; /**< for compute on this rank; 0: cores / ranks on this host */
   uint32_t reserved_0; /**< must be 0 */
-  const char *device; /**< that this rank computes on: "cuda" (the calling thread's current one), "cuda:1"; "emulated": memory of the host and threads, for tests without a device. NULL or "": the host. Views are then in the device's memory, and gradients may be */
+  const char *device; /**< that this rank computes on: "cuda" (the calling thread's current one), "cuda:1"; "emulated": memory of the host and threads, for tests without a device. NULL or "": the host. Views of gathers, and of schedules that ask for it, are then in the device's memory, and meron_source.data may be. All other views stay in the host's: of gradients, updates and states */
 };
 
 /** Counters since the context was opened, and the memory in use now, in bytes. */
@@ -840,9 +840,9 @@ inline int32_t meron_future_poll(int64_t future) {
  * gather or update is cancelled (see meron_gather_begin, meron_update_begin). If it fails, or has
  * failed, and no wait or poll returned the error, that is logged once at level MERON_LOG_ERROR, by
  * the next call that waits or by meron_context_close; the failure of a save is reported by the next
- * save instead. If the group is broken, one line is logged at the close, and none if another call
- * returned the error. Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE,
- * MERON_E_STALE, MERON_E_FORKED.
+ * save instead, or logged by the close. If the group is broken, one line is logged at the close,
+ * and none if another call returned the error. Blocks: never. Threads: any, also a finalizer's.
+ * Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 inline int32_t meron_future_release(int64_t future) {
   error_slot error;
@@ -1032,7 +1032,10 @@ inline int64_t meron_context_open(int32_t header_version, int32_t rank, int32_t 
  * callbacks that run on other threads. If a callback closes a context, it waits for no callback,
  * and the pointers are used until that callback has returned. Local: it does not wait for peers,
  * but first for a pending save of a checkpoint. If should_stop ends that wait, the save is
- * abandoned and leaves no checkpoint. Peers that still need this rank get MERON_E_PEER_CLOSED.
+ * abandoned and leaves no checkpoint. If the last save has failed and no wait returned its error,
+ * the log has it. Peers that still need this rank get MERON_E_PEER_CLOSED: for operations that it
+ * has not begun, or that it has begun and not waited for. Once it has waited for all that it began,
+ * it may close without a barrier. Another context may be opened afterwards in the same process.
  * Blocks: on such a save and on such callbacks, without a deadline; else at most until calls of
  * other threads on this context have ended (5 s). Threads: any. Errors: MERON_E_HANDLE,
  * MERON_E_STALE (closed already), MERON_E_STATE (from an allocator or a transport), MERON_E_FORKED.
@@ -1176,7 +1179,7 @@ inline int64_t meron_context_world(int64_t context) {
  * have called it, because it connects their devices. Threads: any. Errors: MERON_E_ARGUMENT (a rank
  * beyond the world or twice), MERON_E_UNSUPPORTED (more than 64 groups), MERON_E_VERSION (libraries
  * of collectives that differ), MERON_E_NO_MEMORY, -3xx. A lack of memory on one rank breaks the
- * world: the error names the rank on all ranks.
+ * world, with MERON_E_NO_MEMORY on all ranks: the error names the rank.
  */
 inline int64_t meron_group_create(int64_t context, int32_array ranks) {
   ::meron_group out = {};
@@ -1207,8 +1210,9 @@ inline int32_t meron_group_size(int64_t group) {
 }
 
 /**
- * MERON_OK while the group works, else the sticky error that broke it. Blocks: never; checks if
- * peers are alive. Threads: any. Errors: -3xx, as meron_group_rank.
+ * MERON_OK while the group works, else the error that broke it, of any class. So it decides, after
+ * an error of another call, if the program can continue. Blocks: never; checks if peers are alive.
+ * Threads: any. Errors: the one that broke the group, -3xx, as meron_group_rank.
  */
 inline int32_t meron_group_status(int64_t group) {
   error_slot error;

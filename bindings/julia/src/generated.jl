@@ -37,10 +37,17 @@ const MERON_TIMEOUT_DEFAULT = -1
 
 """
 Status of a call. 0 is success. A positive value is not an error ("not yet"). Negative values
-are errors, grouped by the extent of the damage: -1xx the call alone: the context and its groups
-are untouched and usable; -2xx a resource of this process or host was missing: nothing was
-changed; -3xx the group is broken: every further call on it gives the same code on every rank,
-and says since when; -4xx the whole context is unusable.
+are errors, grouped by their cause: -1xx the call: its arguments, its handles, or its place in
+the order of calls; -2xx a resource of this process or host: memory, a file, a drive, a device;
+-3xx another rank, or its lateness; -4xx the whole context is unusable.  The class does not tell
+if the group is broken: call meron_group_status. A broken group gives every further call, on
+every rank, the code that broke it, and says since when. After an error of -1xx or -2xx nothing
+was changed, and the group works. It breaks if the ranks have begun something together that this
+rank cannot end: it lacks memory for a unit or an optimizer, or a drive, a device or memory
+fails it in a step, an update, a reduction or a gather (but see meron_gather_begin). After an
+error of -3xx the group is broken, unless other ranks have no part in it: it is one of
+meron_context_open, of a function without a context, of a drive or folder that does not answer
+(MERON_E_TIMEOUT), or of a checkpoint's files (MERON_E_AUTH, MERON_E_VERSION).
 """
 const meron_status = Int32
 const MERON_OK = meron_status(0)
@@ -53,7 +60,7 @@ const MERON_E_DUPLICATE = meron_status(-104) # a name or an object given twice
 const MERON_E_UNSUPPORTED = meron_status(-105) # valid, but this build or this plan does not offer it
 const MERON_E_PARSE = meron_status(-106) # text that does not parse; the message has line and key
 const MERON_E_NONFINITE = meron_status(-107) # gradients hold NaN or infinity, or a step makes a value infinite
-const MERON_E_CANCELLED = meron_status(-108) # should_stop ended a wait, or the object was released
+const MERON_E_CANCELLED = meron_status(-108) # should_stop ended a wait, or a rank cancelled the save
 const MERON_E_NO_MEMORY = meron_status(-200) # no memory, or the context's limit is reached; the message has the figures
 const MERON_E_IO = meron_status(-201) # a file, a socket or a mapping failed
 const MERON_E_NOT_FOUND = meron_status(-202) # a file or a key does not exist
@@ -65,10 +72,10 @@ const MERON_E_PEER_DEAD = meron_status(-301) # a rank's process is gone: the err
 const MERON_E_PEER_CLOSED = meron_status(-302) # a rank, the error's peer, closed its context too early
 const MERON_E_MISMATCH = meron_status(-303) # ranks made different calls: the message has both
 const MERON_E_ABORTED = meron_status(-304) # a rank called meron_group_abort, or cancelled an update
-const MERON_E_AUTH = meron_status(-305) # the token is missing or wrong, or the peer is another user
-const MERON_E_VERSION = meron_status(-306) # a rank, or the caller's headers, are of another version
+const MERON_E_AUTH = meron_status(-305) # a wrong token, a peer of another user, or a link in a checkpoint
+const MERON_E_VERSION = meron_status(-306) # a rank, the caller's headers or a file are of another version
 const MERON_E_FORKED = meron_status(-400) # this process is a fork of the one that opened the context
-const MERON_E_CLOSED = meron_status(-401) # the context was closed
+const MERON_E_CLOSED = meron_status(-401) # closed by another thread during the call; then MERON_E_STALE
 const MERON_E_INTERNAL = meron_status(-402) # a defect of Meron: please report it
 
 """
@@ -210,9 +217,9 @@ const meron_log_fn = Ptr{Cvoid}
 
 """
 A pointer to a function (user::Ptr{Cvoid}) -> Int32. Called about ten times a second while a
-call waits. A non-zero result ends the wait with MERON_E_CANCELLED; the operation continues. It
-may only look and release: see the rule of callbacks in meron/meron.h. `user` is used until
-meron_context_close has returned.
+call waits. A non-zero result ends the wait with MERON_E_CANCELLED: nothing was begun, or the
+operation continues. It may only look and release: see the rule of callbacks in meron/meron.h.
+`user` is used until meron_context_close has returned.
 """
 const meron_should_stop_fn = Ptr{Cvoid}
 
@@ -252,9 +259,9 @@ struct meron_context_options
     rank::Int32 # -1: from the environment (meron run, torchrun, Slurm, Open MPI, PMI)
     world_size::Int32 # -1: from the environment; without one: 1
     transport::Ptr{UInt8} # "self", "local", "shm", "mpi", "custom", "cluster"; NULL or "auto": custom if that is given, self for one rank, mpi under mpirun if neither a token nor MERON_STORE is given, else shm. "cluster": ranks of a node share memory, and `custom` connects the nodes; "mpi": MPI connects them
-    job::Ptr{UInt8} # local: ranks of one process with an equal job meet; NULL: "default". In the directory MERON_STORE: the job's name among others'; NULL: MERON_JOB, or the launcher's name
-    token::Ptr{UInt8} # shm: 64 hexadecimal digits, the same on all ranks; NULL: from the descriptor MERON_TOKEN_FD or from the variable MERON_TOKEN; if there is none, ranks meet in the directory that MERON_STORE names
-    timeout_ns::Int64 # deadline of every operation; 0 or -1: 600 s
+    job::Ptr{UInt8} # local: ranks of one process with an equal job meet; NULL: "default". In a directory MERON_STORE: the job's name among others'; NULL: MERON_JOB, or the launcher's name
+    token::Ptr{UInt8} # shm: 64 hexadecimal digits, the same on all ranks; NULL: from the descriptor MERON_TOKEN_FD or from the variable MERON_TOKEN; if there is none, ranks meet in the directory that the variable MERON_STORE names
+    timeout_ns::Int64 # deadline of every operation (see future.h); 0 or -1: 600 s
     host_memory_limit::UInt64 # bytes that this rank may allocate; 0: only the host's limit
     arena_reserve::UInt64 # bytes of address space, twice per window; 0: the host's memory
     threads::UInt32 # for compute on this rank; 0: cores / ranks on this host
@@ -265,7 +272,7 @@ struct meron_context_options
     should_stop::meron_should_stop_fn # NULL: waits end by completion or deadline only
     should_stop_user::Ptr{Cvoid}
     custom::Ptr{meron_transport} # transport "custom" and "cluster"; read while the context opens; else NULL
-    device::Ptr{UInt8} # that this rank computes on: "cuda" (the calling thread's current one), "cuda:1"; "emulated": memory of the host and threads, for tests without a device. NULL or "": the host. Views are then in the device's memory, and gradients may be
+    device::Ptr{UInt8} # that this rank computes on: "cuda" (the calling thread's current one), "cuda:1"; "emulated": memory of the host and threads, for tests without a device. NULL or "": the host. Views of gathers, and of schedules that ask for it, are then in the device's memory, and meron_source.data may be. All other views stay in the host's: of gradients, updates and states
     allocator::Ptr{meron_allocator} # of the device's memory; read while the context opens, its `user` is used until the context and all its objects are gone; NULL: a pool of Meron's own
 end
 
@@ -321,7 +328,7 @@ struct meron_prediction
 end
 
 """
-A group. A value; 0 is null, and stands for the world if a group is optional.
+A group. A value; 0 is null, which only meron_param_desc takes, for the world.
 """
 struct meron_group
     id::UInt64
@@ -1198,8 +1205,8 @@ Errors: none.
 Waits for a future. Returns MERON_IN_PROGRESS if timeout_ns passed first; the operation
 continues.
 
-- `timeout_ns`: nanoseconds; MERON_TIMEOUT_DEFAULT: until the operation's own deadline; 0: as
-meron_future_poll.
+- `timeout_ns`: nanoseconds; MERON_TIMEOUT_DEFAULT: until the operation's own deadline (see the
+top of future.h); 0: as meron_future_poll.
 
 Blocks: on peers, a device's copies or a drive, at most the deadline; advances other operations
 of the context meanwhile.
@@ -1234,8 +1241,8 @@ Releases a future. A pending operation continues, so that the ranks stay in step
 gather or update is cancelled (see meron_gather_begin, meron_update_begin). If it fails, or has
 failed, and no wait or poll returned the error, that is logged once at level MERON_LOG_ERROR, by
 the next call that waits or by meron_context_close; the failure of a save is reported by the
-next save instead. If the group is broken, one line is logged at the close, and none if another
-call returned the error.
+next save instead, or logged by the close. If the group is broken, one line is logged at the
+close, and none if another call returned the error.
 
 Blocks: never.
 Threads: any, also a finalizer's.
@@ -1487,7 +1494,11 @@ DLPack tensors stay readable. Nothing uses log_user and should_stop_user afterwa
 for callbacks that run on other threads. If a callback closes a context, it waits for no
 callback, and the pointers are used until that callback has returned. Local: it does not wait
 for peers, but first for a pending save of a checkpoint. If should_stop ends that wait, the save
-is abandoned and leaves no checkpoint. Peers that still need this rank get MERON_E_PEER_CLOSED.
+is abandoned and leaves no checkpoint. If the last save has failed and no wait returned its
+error, the log has it. Peers that still need this rank get MERON_E_PEER_CLOSED: for operations
+that it has not begun, or that it has begun and not waited for. Once it has waited for all that
+it began, it may close without a barrier. Another context may be opened afterwards in the same
+process.
 
 Blocks: on such a save and on such callbacks, without a deadline; else at most until calls of
 other threads on this context have ended (5 s).
@@ -1670,7 +1681,8 @@ of the group have called it, because it connects their devices.
 Threads: any.
 Errors: MERON_E_ARGUMENT (a rank beyond the world or twice), MERON_E_UNSUPPORTED (more than 64
 groups), MERON_E_VERSION (libraries of collectives that differ), MERON_E_NO_MEMORY, -3xx. A lack
-of memory on one rank breaks the world: the error names the rank on all ranks.
+of memory on one rank breaks the world, with MERON_E_NO_MEMORY on all ranks: the error names the
+rank.
 """
 @inline meron_group_create(out, context, ranks, count, err) = @blocking_ccall(
         functions.meron_group_create, meron_status, (Ptr{meron_group}, meron_context,
@@ -1705,11 +1717,12 @@ Errors: as meron_group_rank.
 """
     meron_group_status(group, err)
 
-MERON_OK while the group works, else the sticky error that broke it.
+MERON_OK while the group works, else the error that broke it, of any class. So it decides, after
+an error of another call, if the program can continue.
 
 Blocks: never; checks if peers are alive.
 Threads: any.
-Errors: -3xx, as meron_group_rank.
+Errors: the one that broke the group, -3xx, as meron_group_rank.
 """
 @inline meron_group_status(group, err) = ccall(
         functions.meron_group_status, meron_status, (meron_group, Ptr{Ptr{meron_error}}), group,

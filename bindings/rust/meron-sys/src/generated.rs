@@ -27,12 +27,21 @@ pub const MERON_RANK_NONE: i32 = -1;
 pub const MERON_TIMEOUT_DEFAULT: i32 = -1;
 
 /// Status of a call. 0 is success. A positive value is not an error ("not yet"). Negative
-/// values are errors, grouped by the extent of the damage:
-/// \-1xx the call alone: the context and its groups are untouched and usable;
-/// \-2xx a resource of this process or host was missing: nothing was changed;
-/// \-3xx the group is broken: every further call on it gives the same code on every rank, and
-/// says since when;
+/// values are errors, grouped by their cause:
+/// \-1xx the call: its arguments, its handles, or its place in the order of calls;
+/// \-2xx a resource of this process or host: memory, a file, a drive, a device;
+/// \-3xx another rank, or its lateness;
 /// \-4xx the whole context is unusable.
+///
+/// The class does not tell if the group is broken: call meron_group_status. A broken group
+/// gives every further call, on every rank, the code that broke it, and says since when.
+/// After an error of -1xx or -2xx nothing was changed, and the group works. It breaks if the
+/// ranks have begun something together that this rank cannot end: it lacks memory for a unit
+/// or an optimizer, or a drive, a device or memory fails it in a step, an update, a reduction
+/// or a gather (but see meron_gather_begin). After an error of -3xx the group is broken,
+/// unless other ranks have no part in it: it is one of meron_context_open, of a function
+/// without a context, of a drive or folder that does not answer (MERON_E_TIMEOUT), or of a
+/// checkpoint's files (MERON_E_AUTH, MERON_E_VERSION).
 pub type meron_status = i32;
 /// A value of meron_status.
 pub const MERON_OK: meron_status = 0;
@@ -54,7 +63,7 @@ pub const MERON_E_UNSUPPORTED: meron_status = -105;
 pub const MERON_E_PARSE: meron_status = -106;
 /// Gradients hold NaN or infinity, or a step makes a value infinite
 pub const MERON_E_NONFINITE: meron_status = -107;
-/// should_stop ended a wait, or the object was released
+/// should_stop ended a wait, or a rank cancelled the save
 pub const MERON_E_CANCELLED: meron_status = -108;
 /// No memory, or the context's limit is reached; the message has the figures
 pub const MERON_E_NO_MEMORY: meron_status = -200;
@@ -78,13 +87,13 @@ pub const MERON_E_PEER_CLOSED: meron_status = -302;
 pub const MERON_E_MISMATCH: meron_status = -303;
 /// A rank called meron_group_abort, or cancelled an update
 pub const MERON_E_ABORTED: meron_status = -304;
-/// The token is missing or wrong, or the peer is another user
+/// A wrong token, a peer of another user, or a link in a checkpoint
 pub const MERON_E_AUTH: meron_status = -305;
-/// A rank, or the caller's headers, are of another version
+/// A rank, the caller's headers or a file are of another version
 pub const MERON_E_VERSION: meron_status = -306;
 /// This process is a fork of the one that opened the context
 pub const MERON_E_FORKED: meron_status = -400;
-/// The context was closed
+/// Closed by another thread during the call; then MERON_E_STALE
 pub const MERON_E_CLOSED: meron_status = -401;
 /// A defect of Meron: please report it
 pub const MERON_E_INTERNAL: meron_status = -402;
@@ -267,8 +276,9 @@ pub type meron_log_fn =
     Option<unsafe extern "C" fn(user: *mut c_void, level: meron_log_level, message: *const c_char, length: usize)>;
 
 /// Called about ten times a second while a call waits. A non-zero result ends the wait with
-/// MERON_E_CANCELLED; the operation continues. It may only look and release: see the rule of
-/// callbacks in meron/meron.h. `user` is used until meron_context_close has returned.
+/// MERON_E_CANCELLED: nothing was begun, or the operation continues. It may only look and
+/// release: see the rule of callbacks in meron/meron.h. `user` is used until
+/// meron_context_close has returned.
 pub type meron_should_stop_fn =
     Option<unsafe extern "C" fn(user: *mut c_void) -> i32>;
 
@@ -326,14 +336,14 @@ pub struct meron_context_options {
     /// else shm. "cluster": ranks of a node share memory, and `custom` connects the nodes; "mpi":
     /// MPI connects them
     pub transport: *const c_char,
-    /// Local: ranks of one process with an equal job meet; NULL: "default". In the directory
+    /// Local: ranks of one process with an equal job meet; NULL: "default". In a directory
     /// MERON_STORE: the job's name among others'; NULL: MERON_JOB, or the launcher's name
     pub job: *const c_char,
     /// Shm: 64 hexadecimal digits, the same on all ranks; NULL: from the descriptor
     /// MERON_TOKEN_FD or from the variable MERON_TOKEN; if there is none, ranks meet in the
-    /// directory that MERON_STORE names
+    /// directory that the variable MERON_STORE names
     pub token: *const c_char,
-    /// Deadline of every operation; 0 or -1: 600 s
+    /// Deadline of every operation (see future.h); 0 or -1: 600 s
     pub timeout_ns: i64,
     /// Bytes that this rank may allocate; 0: only the host's limit
     pub host_memory_limit: u64,
@@ -357,7 +367,9 @@ pub struct meron_context_options {
     pub custom: *const meron_transport,
     /// That this rank computes on: "cuda" (the calling thread's current one), "cuda:1";
     /// "emulated": memory of the host and threads, for tests without a device. NULL or "": the
-    /// host. Views are then in the device's memory, and gradients may be
+    /// host. Views of gathers, and of schedules that ask for it, are then in the device's memory,
+    /// and meron_source.data may be. All other views stay in the host's: of gradients, updates
+    /// and states
     pub device: *const c_char,
     /// Of the device's memory; read while the context opens, its `user` is used until the context
     /// and all its objects are gone; NULL: a pool of Meron's own
@@ -528,7 +540,7 @@ pub const MERON_PREDICTION_INIT: meron_prediction = meron_prediction {
     device_bytes: 0,
 };
 
-/// A group. A value; 0 is null, and stands for the world if a group is optional.
+/// A group. A value; 0 is null, which only meron_param_desc takes, for the world.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct meron_group {
@@ -1781,8 +1793,8 @@ extern "C" {
     /// Waits for a future. Returns MERON_IN_PROGRESS if timeout_ns passed first; the operation
     /// continues.
     ///
-    /// - `timeout_ns`: nanoseconds; MERON_TIMEOUT_DEFAULT: until the operation's own deadline; 0: as
-    ///   meron_future_poll.
+    /// - `timeout_ns`: nanoseconds; MERON_TIMEOUT_DEFAULT: until the operation's own deadline (see
+    ///   the top of future.h); 0: as meron_future_poll.
     ///
     /// **Blocks**: on peers, a device's copies or a drive, at most the deadline; advances other
     /// operations of the context meanwhile.
@@ -1815,8 +1827,8 @@ extern "C" {
     /// pending gather or update is cancelled (see meron_gather_begin, meron_update_begin). If it
     /// fails, or has failed, and no wait or poll returned the error, that is logged once at level
     /// MERON_LOG_ERROR, by the next call that waits or by meron_context_close; the failure of a
-    /// save is reported by the next save instead. If the group is broken, one line is logged at
-    /// the close, and none if another call returned the error.
+    /// save is reported by the next save instead, or logged by the close. If the group is broken,
+    /// one line is logged at the close, and none if another call returned the error.
     ///
     /// **Blocks**: never.
     ///
@@ -2082,8 +2094,11 @@ extern "C" {
     /// afterwards: it waits for callbacks that run on other threads. If a callback closes a
     /// context, it waits for no callback, and the pointers are used until that callback has
     /// returned. Local: it does not wait for peers, but first for a pending save of a checkpoint.
-    /// If should_stop ends that wait, the save is abandoned and leaves no checkpoint. Peers that
-    /// still need this rank get MERON_E_PEER_CLOSED.
+    /// If should_stop ends that wait, the save is abandoned and leaves no checkpoint. If the last
+    /// save has failed and no wait returned its error, the log has it. Peers that still need this
+    /// rank get MERON_E_PEER_CLOSED: for operations that it has not begun, or that it has begun
+    /// and not waited for. Once it has waited for all that it began, it may close without a
+    /// barrier. Another context may be opened afterwards in the same process.
     ///
     /// **Blocks**: on such a save and on such callbacks, without a deadline; else at most until calls
     /// of other threads on this context have ended (5 s).
@@ -2283,8 +2298,8 @@ extern "C" {
     ///
     /// **Errors**: MERON_E_ARGUMENT (a rank beyond the world or twice), MERON_E_UNSUPPORTED (more
     /// than 64 groups), MERON_E_VERSION (libraries of collectives that differ),
-    /// MERON_E_NO_MEMORY, -3xx. A lack of memory on one rank breaks the world: the error names
-    /// the rank on all ranks.
+    /// MERON_E_NO_MEMORY, -3xx. A lack of memory on one rank breaks the world, with
+    /// MERON_E_NO_MEMORY on all ranks: the error names the rank.
     #[must_use]
     pub fn meron_group_create(
         out: *mut meron_group,
@@ -2322,13 +2337,14 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// MERON_OK while the group works, else the sticky error that broke it.
+    /// MERON_OK while the group works, else the error that broke it, of any class. So it decides,
+    /// after an error of another call, if the program can continue.
     ///
     /// **Blocks**: never; checks if peers are alive.
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: -3xx, as meron_group_rank.
+    /// **Errors**: the one that broke the group, -3xx, as meron_group_rank.
     #[must_use]
     pub fn meron_group_status(group: meron_group, err: *mut *mut meron_error) -> meron_status;
 
