@@ -601,10 +601,10 @@ struct meron_io_buffer_info {
 /** Options of a reduction. */
 struct meron_reduce_options {
   uint32_t struct_size; /**< sizeof(meron_reduce_options) */
-  meron_reduce_op op; /**< MERON_REDUCE_OP_MEAN divides by the group's size */
+  meron_reduce_op op; /**< MERON_REDUCE_OP_MEAN divides by the group's size, once, as `divisor` */
   uint32_t boundary; /**< 1: last micro-batch before the step; 0: more follow */
   uint32_t reserved_0; /**< must be 0 */
-  double divisor; /**< additional divisor of the sum, e.g. the number of micro-batches, times the loss scale. With a codec that has feedback, give the same one for each micro-batch of an accumulation: what was lost of the accumulation before is scaled by the change, so that it counts as much as it did */
+  double divisor; /**< additional divisor of the sum, e.g. the number of micro-batches, times the loss scale. The complete sum is divided once, as the call with `boundary` 1 says; in each call all ranks pass the same. With a codec that has feedback, give the same one for each micro-batch of an accumulation: what was lost of the accumulation before is scaled by the change, so that it counts as much as it did */
 };
 
 /** Options of a schedule: limits in elements, and the memory of views. Start from MERON_SCHEDULE_OPTIONS_INIT: limits that are all 0 would prefetch nothing. */
@@ -1344,7 +1344,7 @@ inline int32_t meron_param_release(int64_t param) {
  * context is closed, because peers may read it. Blocks: as meron_barrier_begin. Threads: any.
  * Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param twice, or in a unit already, or the name),
  * MERON_E_NO_MEMORY (figures), -3xx. In a group of several ranks, a lack of memory on one of them
- * breaks the group: the error names the rank on all of them.
+ * breaks the group, with MERON_E_NO_MEMORY on all of them: the error names the rank.
  */
 inline int64_t meron_unit_create(int64_t context, const char *name, int64_array params) {
   ::meron_unit out = {};
@@ -1357,13 +1357,13 @@ inline int64_t meron_unit_create(int64_t context, const char *name, int64_array 
  * Destroys a unit and its params: releases their memory on the host, on the device and on the
  * drive, and their names. Collective over the unit's group: all ranks call it, and no rank creates
  * units or groups meanwhile. All handles of the unit and of its params become stale; views of its
- * values and gradients must not be read any more. Ownership: none. Blocks: until every rank has
- * called it and no rank uses the unit any more, at most the deadline. Threads: any, one unit at a
- * time. Errors: MERON_E_STATE, before this rank notifies its peers and before anything has changed
- * (the unit is gathered, updated, reduced or stepped, or it belongs to a schedule or an optimizer:
- * release these first; another thread destroys a unit), MERON_E_CANCELLED (should_stop: call again
- * to continue), MERON_E_HANDLE, MERON_E_STALE (also the second time), -3xx (names a rank that does
- * not call).
+ * values and gradients must not be read any more. Ownership: none. Blocks: while a save copies
+ * states, without a deadline; then until every rank has called it and no rank uses the unit any
+ * more, at most the deadline. Threads: any, one unit at a time. Errors: MERON_E_STATE, before this
+ * rank notifies its peers and before anything has changed (the unit is gathered, updated, reduced
+ * or stepped, or it belongs to a schedule or an optimizer: release these first; another thread
+ * destroys a unit), MERON_E_CANCELLED (should_stop: call again to continue), MERON_E_HANDLE,
+ * MERON_E_STALE (also the second time), -3xx (names a rank that does not call).
  */
 inline int32_t meron_unit_destroy(int64_t unit) {
   error_slot error;
@@ -1421,7 +1421,8 @@ inline int32_t meron_unit_release(int64_t unit) {
  * published unchanged; otherwise the group breaks with MERON_E_ABORTED on every rank, because
  * partly written values must not be published and peers continue the update. Blocks: as
  * meron_barrier_begin. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a unit is leased here
- * or being updated), MERON_E_DUPLICATE, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * or being updated, a step is pending, or a master is offloaded), MERON_E_DUPLICATE,
+ * MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
 inline int64_t meron_update_begin(int64_array units) {
   ::meron_future out = {};
@@ -1432,9 +1433,10 @@ inline int64_t meron_update_begin(int64_array units) {
 
 /**
  * The shard of `param` that this rank updates (the full tensor if the plan replicates the optimizer
- * states), in the param's dtype, writable. Ownership: borrowed until meron_update_publish. Blocks:
- * never. Threads: any. Errors: MERON_E_ARGUMENT (the param is in none of the units), MERON_E_STATE
- * (no call has waited for the update), MERON_E_HANDLE, MERON_E_STALE.
+ * states), in the param's dtype, writable, in memory of the host. If the param has a master, the
+ * publication copies all of the view into it. Ownership: borrowed until meron_update_publish.
+ * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (the param is in none of the units),
+ * MERON_E_STATE (no call has waited for the update), MERON_E_HANDLE, MERON_E_STALE.
  */
 inline ::meron_view meron_update_view(int64_t update, int64_t param) {
   ::meron_view out = {};
@@ -2050,8 +2052,8 @@ inline ::meron_gather_options meron_gather_options_init() {
  * gather, and makes views invalid: on a device the caller must first wait for all work that uses
  * them (or see meron_gather_release_on_stream). Blocks: as meron_barrier_begin. Threads: any.
  * Errors: MERON_E_ARGUMENT (also a destination on another device), MERON_E_DUPLICATE (a unit
- * twice), MERON_E_STATE (a unit is being updated here), MERON_E_NO_MEMORY (a copy), MERON_E_DEVICE,
- * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
+ * twice), MERON_E_STATE (a unit is being updated here, or a step is pending), MERON_E_NO_MEMORY (a
+ * copy), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
  */
 inline int64_t meron_gather_begin(int64_array units, int32_t mode, const meron_destination_list *destinations, int32_t tier, int64_t stream) {
   ::meron_gather_options options = initial(api().meron_gather_options_init);
@@ -2307,15 +2309,17 @@ inline int32_t meron_io_buffer_release(int64_t buffer) {
 }
 
 /**
- * The memory in this rank's bucket for the gradient of `param`, writable: the trainer adds to it.
- * It is zero at the start of an accumulation (unless MERON_GRADIENT_OVERWRITE is given); under a
- * plan that keeps full gradients it contains the sum of the micro-batches so far. Its dtype is the
- * plan's gradient dtype; with "auto", the default, and full gradients of a 16-bit param it is f32
- * from the second micro-batch on. Ownership: borrowed until meron_reduce_begin of the unit. Blocks:
- * on peers that still read the bucket's last contents, at most the deadline. The unit's first
- * gradient allocates the memory of gradients, which meron_unit_create has only counted. Threads:
- * any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (frozen, not in a unit, the gradient is reduced and
- * not used, or all buckets are being filled), MERON_E_NO_MEMORY (nothing has changed: the call may
+ * The memory in this rank's bucket for the gradient of `param`, writable, in memory of the host:
+ * the trainer adds to it. Under a plan that shards gradients it is zero at the start of each
+ * micro-batch. Under one that keeps them full it is zero at the start of an accumulation, and later
+ * has the sum of the micro-batches so far: always add then. Its dtype is the plan's gradient dtype.
+ * With "auto", the default, that is the param's own; full gradients of a 16-bit param are f32 from
+ * the second micro-batch on. Ownership: borrowed until meron_reduce_begin of the unit. Blocks: on
+ * peers that still read the bucket's last contents, at most the deadline. The unit's first gradient
+ * allocates the memory of gradients, which meron_unit_create has only counted. Threads: any.
+ * Errors: MERON_E_ARGUMENT, MERON_E_STATE (frozen, not in a unit, the gradient is reduced and not
+ * used, or all buckets are being filled), MERON_E_UNSUPPORTED (the gradient is summed on the
+ * device: pass sources to meron_reduce_begin), MERON_E_NO_MEMORY (nothing has changed: the call may
  * be made again), MERON_E_HANDLE, MERON_E_STALE, MERON_E_CANCELLED (no bucket is taken), -3xx, also
  * of another group if its reduction keeps the buckets.
  */
@@ -2339,11 +2343,12 @@ inline ::meron_reduce_options meron_reduce_options_init() {
  * Under a plan that keeps full gradients, a call with boundary 0 only accumulates: no
  * communication. Ownership: the caller releases *out; sources on the host are read during the call,
  * those on the device until the reduction has ended: do not change these before a wait for the
- * future, or meron_reduce_wait, has returned. Blocks: as meron_barrier_begin; when sources are
- * given, also as meron_gradient_view. Threads: any. Errors: MERON_E_ARGUMENT (a wrong count, a
- * param of another unit, a source on another device), MERON_E_DEVICE, MERON_E_DUPLICATE,
- * MERON_E_STATE (reduced already and not used, or all params frozen), MERON_E_HANDLE,
- * MERON_E_STALE, -3xx; and as meron_gradient_view.
+ * future, or meron_reduce_wait, has returned. Blocks: as meron_barrier_begin; from another state
+ * than filling, also as meron_gradient_view; if a device has the codec's feedback, also while a
+ * save copies states. Threads: any. Errors: MERON_E_ARGUMENT (a wrong count, a param of another
+ * unit, a source on another device), MERON_E_DEVICE, MERON_E_DUPLICATE, MERON_E_STATE (reduced
+ * already and not used, or all params frozen), MERON_E_HANDLE, MERON_E_STALE, -3xx; and as
+ * meron_gradient_view.
  */
 inline int64_t meron_reduce_begin(int64_t unit, const meron_source_list *sources, int32_t op, int32_t boundary, double divisor, int64_t stream) {
   ::meron_reduce_options options = initial(api().meron_reduce_options_init);
@@ -2369,12 +2374,13 @@ inline int32_t meron_reduce_wait(int64_array units, int64_t timeout_ns) {
 }
 
 /**
- * The reduced gradient of the shard of `param` that this rank updates, f32, writable. It is for
- * trainers with their own optimizer, or for changes: a step of Meron's optimizer computes norm,
- * clipping and its test for NaN and infinity from the current content. Ownership: borrowed until
- * the next gradient of the unit is begun, a step, or meron_reduce_discard. Blocks: only while
- * another thread of this rank begins an operation. Threads: any. Errors: MERON_E_STATE (no boundary
- * reduction has ended), MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+ * The reduced gradient of the shard of `param` that this rank updates, f32, writable, in memory of
+ * the host: a sum on the device is copied there, and back by a step. It is for trainers with their
+ * own optimizer, or for changes: a step of Meron's optimizer computes norm, clipping and its test
+ * for NaN and infinity from the current content. Ownership: borrowed until the next gradient of the
+ * unit is begun, a step, or meron_reduce_discard. Blocks: only while another thread of this rank
+ * begins an operation, and while a device copies the sum. Threads: any. Errors: MERON_E_STATE (no
+ * boundary reduction has ended), MERON_E_DEVICE, MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
  */
 inline ::meron_view meron_reduced_view(int64_t param) {
   ::meron_view out = {};
@@ -2388,9 +2394,9 @@ inline ::meron_view meron_reduced_view(int64_t param) {
  * elements of f32, writable. The gradient is lent until its deleter is called: until then a step,
  * meron_reduce_consume, meron_reduce_discard and meron_unit_destroy of the unit return
  * MERON_E_STATE. Ownership: the caller calls (*out)->deleter(*out) once, on any thread; until then
- * the memory stays valid, also after the context was closed. Blocks: only while another thread of
- * this rank begins an operation; the deleter never. Threads: any. Errors: as meron_reduced_view;
- * MERON_E_STATE also while a step uses the gradient.
+ * the memory stays valid, also after the context was closed. Blocks: as meron_reduced_view; the
+ * deleter never. Threads: any. Errors: as meron_reduced_view; MERON_E_STATE also while a step uses
+ * the gradient.
  */
 inline int64_t meron_reduced_dlpack(int64_t param) {
   struct DLManagedTensorVersioned *out = nullptr;
@@ -2428,11 +2434,10 @@ inline double meron_gradient_clip(int64_array units, double max_norm) {
  * the same bits as if the last one had boundary 1. Under a plan that shards gradients, no bytes
  * move and the sum is scaled; under a plan that keeps full gradients, the accumulated gradient is
  * reduced. A rank without a gradient contributes zeros. Collective over the unit's group.
- * Ownership: the caller releases *out. Blocks: as meron_barrier_begin; under a plan that keeps full
- * gradients, also as meron_gradient_view. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE
- * (the gradient is written but not passed to meron_reduce_begin, or reduced and not used, or all
- * params are frozen), MERON_E_NO_MEMORY (as meron_gradient_view), MERON_E_HANDLE, MERON_E_STALE,
- * -3xx.
+ * Ownership: the caller releases *out. Blocks: as meron_barrier_begin; if the end moves gradients,
+ * also as meron_reduce_begin. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (the gradient
+ * is written but not passed to meron_reduce_begin, or reduced and not used, or all params are
+ * frozen), MERON_E_NO_MEMORY (as meron_gradient_view), MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
 inline int64_t meron_reduce_finish_begin(int64_t unit, int32_t op, int32_t boundary, double divisor, int64_t stream) {
   ::meron_reduce_options options = initial(api().meron_reduce_options_init);

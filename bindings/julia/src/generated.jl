@@ -770,7 +770,7 @@ struct meron_source
 end
 
 """
-Flags of meron_gradient_view. the caller writes every element: skip the zeroing
+Flags of meron_gradient_view. the caller writes all of the view: skip the zeroing
 """
 const MERON_GRADIENT_OVERWRITE = 1
 
@@ -779,10 +779,10 @@ Options of a reduction.
 """
 struct meron_reduce_options
     struct_size::UInt32 # sizeof(meron_reduce_options)
-    op::meron_reduce_op # MERON_REDUCE_OP_MEAN divides by the group's size
+    op::meron_reduce_op # MERON_REDUCE_OP_MEAN divides by the group's size, once, as `divisor`
     boundary::UInt32 # 1: last micro-batch before the step; 0: more follow
     reserved_0::UInt32 # must be 0
-    divisor::Float64 # additional divisor of the sum, e.g. the number of micro-batches, times the loss scale. With a codec that has feedback, give the same one for each micro-batch of an accumulation: what was lost of the accumulation before is scaled by the change, so that it counts as much as it did
+    divisor::Float64 # additional divisor of the sum, e.g. the number of micro-batches, times the loss scale. The complete sum is divided once, as the call with `boundary` 1 says; in each call all ranks pass the same. With a codec that has feedback, give the same one for each micro-batch of an accumulation: what was lost of the accumulation before is scaled by the change, so that it counts as much as it did
     stream::Ptr{Cvoid} # sources on the device are read after the work that is queued on this stream so far; NULL: its default stream
 end
 
@@ -1907,7 +1907,7 @@ Blocks: as meron_barrier_begin.
 Threads: any.
 Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param twice, or in a unit already, or the name),
 MERON_E_NO_MEMORY (figures), -3xx. In a group of several ranks, a lack of memory on one of them
-breaks the group: the error names the rank on all of them.
+breaks the group, with MERON_E_NO_MEMORY on all of them: the error names the rank.
 """
 @inline meron_unit_create(out, context, name, params, count, err) = @blocking_ccall(
         functions.meron_unit_create, meron_status, (Ptr{meron_unit}, meron_context, Ptr{UInt8},
@@ -1923,7 +1923,8 @@ units or groups meanwhile. All handles of the unit and of its params become stal
 values and gradients must not be read any more.
 
 Ownership: none.
-Blocks: until every rank has called it and no rank uses the unit any more, at most the deadline.
+Blocks: while a save copies states, without a deadline; then until every rank has called it and
+no rank uses the unit any more, at most the deadline.
 Threads: any, one unit at a time.
 Errors: MERON_E_STATE, before this rank notifies its peers and before anything has changed (the
 unit is gathered, updated, reduced or stepped, or it belongs to a schedule or an optimizer:
@@ -2012,8 +2013,8 @@ MERON_E_ABORTED on every rank, because partly written values must not be publish
 continue the update.
 Blocks: as meron_barrier_begin.
 Threads: any.
-Errors: MERON_E_ARGUMENT, MERON_E_STATE (a unit is leased here or being updated),
-MERON_E_DUPLICATE, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+Errors: MERON_E_ARGUMENT, MERON_E_STATE (a unit is leased here or being updated, a step is
+pending, or a master is offloaded), MERON_E_DUPLICATE, MERON_E_HANDLE, MERON_E_STALE, -3xx.
 """
 @inline meron_update_begin(out, units, count, err) = @blocking_ccall(
         functions.meron_update_begin, meron_status, (Ptr{meron_future}, Ptr{meron_unit},
@@ -2023,7 +2024,8 @@ MERON_E_DUPLICATE, MERON_E_HANDLE, MERON_E_STALE, -3xx.
     meron_update_view(out, update, param, err)
 
 The shard of `param` that this rank updates (the full tensor if the plan replicates the
-optimizer states), in the param's dtype, writable.
+optimizer states), in the param's dtype, writable, in memory of the host. If the param has a
+master, the publication copies all of the view into it.
 
 Ownership: borrowed until meron_update_publish.
 Blocks: never.
@@ -2846,8 +2848,8 @@ meron_gather_release_on_stream).
 Blocks: as meron_barrier_begin.
 Threads: any.
 Errors: MERON_E_ARGUMENT (also a destination on another device), MERON_E_DUPLICATE (a unit
-twice), MERON_E_STATE (a unit is being updated here), MERON_E_NO_MEMORY (a copy),
-MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
+twice), MERON_E_STATE (a unit is being updated here, or a step is pending), MERON_E_NO_MEMORY (a
+copy), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
 """
 @inline meron_gather_begin(out, units, count, options, err) = @blocking_ccall(
         functions.meron_gather_begin, meron_status, (Ptr{meron_future}, Ptr{meron_unit},
@@ -3185,22 +3187,25 @@ Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
 """
     meron_gradient_view(out, param, flags, err)
 
-The memory in this rank's bucket for the gradient of `param`, writable: the trainer adds to it.
-It is zero at the start of an accumulation (unless MERON_GRADIENT_OVERWRITE is given); under a
-plan that keeps full gradients it contains the sum of the micro-batches so far. Its dtype is the
-plan's gradient dtype; with "auto", the default, and full gradients of a 16-bit param it is f32
-from the second micro-batch on.
+The memory in this rank's bucket for the gradient of `param`, writable, in memory of the host:
+the trainer adds to it. Under a plan that shards gradients it is zero at the start of each
+micro-batch. Under one that keeps them full it is zero at the start of an accumulation, and
+later has the sum of the micro-batches so far: always add then. Its dtype is the plan's gradient
+dtype. With "auto", the default, that is the param's own; full gradients of a 16-bit param are
+f32 from the second micro-batch on.
 
-- `flags`: 0 or MERON_GRADIENT_OVERWRITE; the first call for the unit in a micro-batch counts.
+- `flags`: 0, or MERON_GRADIENT_OVERWRITE if the view would be zero: it is not cleared, and may
+have old values. The first call for the param in a micro-batch counts.
 
 Ownership: borrowed until meron_reduce_begin of the unit.
 Blocks: on peers that still read the bucket's last contents, at most the deadline. The unit's
 first gradient allocates the memory of gradients, which meron_unit_create has only counted.
 Threads: any.
 Errors: MERON_E_ARGUMENT, MERON_E_STATE (frozen, not in a unit, the gradient is reduced and not
-used, or all buckets are being filled), MERON_E_NO_MEMORY (nothing has changed: the call may be
-made again), MERON_E_HANDLE, MERON_E_STALE, MERON_E_CANCELLED (no bucket is taken), -3xx, also
-of another group if its reduction keeps the buckets.
+used, or all buckets are being filled), MERON_E_UNSUPPORTED (the gradient is summed on the
+device: pass sources to meron_reduce_begin), MERON_E_NO_MEMORY (nothing has changed: the call
+may be made again), MERON_E_HANDLE, MERON_E_STALE, MERON_E_CANCELLED (no bucket is taken), -3xx,
+also of another group if its reduction keeps the buckets.
 """
 @inline meron_gradient_view(out, param, flags, err) = @blocking_ccall(
         functions.meron_gradient_view, meron_status, (Ptr{meron_view}, meron_param, UInt64,
@@ -3239,7 +3244,8 @@ params without one count as zero.
 Ownership: the caller releases *out; sources on the host are read during the call, those on the
 device until the reduction has ended: do not change these before a wait for the future, or
 meron_reduce_wait, has returned.
-Blocks: as meron_barrier_begin; when sources are given, also as meron_gradient_view.
+Blocks: as meron_barrier_begin; from another state than filling, also as meron_gradient_view; if
+a device has the codec's feedback, also while a save copies states.
 Threads: any.
 Errors: MERON_E_ARGUMENT (a wrong count, a param of another unit, a source on another device),
 MERON_E_DEVICE, MERON_E_DUPLICATE, MERON_E_STATE (reduced already and not used, or all params
@@ -3273,16 +3279,18 @@ contexts).
 """
     meron_reduced_view(out, param, err)
 
-The reduced gradient of the shard of `param` that this rank updates, f32, writable. It is for
-trainers with their own optimizer, or for changes: a step of Meron's optimizer computes norm,
-clipping and its test for NaN and infinity from the current content.
+The reduced gradient of the shard of `param` that this rank updates, f32, writable, in memory of
+the host: a sum on the device is copied there, and back by a step. It is for trainers with their
+own optimizer, or for changes: a step of Meron's optimizer computes norm, clipping and its test
+for NaN and infinity from the current content.
 
 Ownership: borrowed until the next gradient of the unit is begun, a step, or
 meron_reduce_discard.
-Blocks: only while another thread of this rank begins an operation.
+Blocks: only while another thread of this rank begins an operation, and while a device copies
+the sum.
 Threads: any.
-Errors: MERON_E_STATE (no boundary reduction has ended), MERON_E_ARGUMENT, MERON_E_HANDLE,
-MERON_E_STALE.
+Errors: MERON_E_STATE (no boundary reduction has ended), MERON_E_DEVICE, MERON_E_ARGUMENT,
+MERON_E_HANDLE, MERON_E_STALE.
 """
 @inline meron_reduced_view(out, param, err) = @blocking_ccall(
         functions.meron_reduced_view, meron_status, (Ptr{meron_view}, meron_param,
@@ -3298,7 +3306,7 @@ MERON_E_STATE.
 
 Ownership: the caller calls (*out)->deleter(*out) once, on any thread; until then the memory
 stays valid, also after the context was closed.
-Blocks: only while another thread of this rank begins an operation; the deleter never.
+Blocks: as meron_reduced_view; the deleter never.
 Threads: any.
 Errors: as meron_reduced_view; MERON_E_STATE also while a step uses the gradient.
 """
@@ -3354,8 +3362,7 @@ reduced.
 - `options`: op and divisor; boundary must be 1. NULL for a mean.
 
 Ownership: the caller releases *out.
-Blocks: as meron_barrier_begin; under a plan that keeps full gradients, also as
-meron_gradient_view.
+Blocks: as meron_barrier_begin; if the end moves gradients, also as meron_reduce_begin.
 Threads: any.
 Errors: MERON_E_ARGUMENT, MERON_E_STATE (the gradient is written but not passed to
 meron_reduce_begin, or reduced and not used, or all params are frozen), MERON_E_NO_MEMORY (as

@@ -131,10 +131,11 @@ struct ReduceOptions {
   ReduceOp op = ReduceOp::mean;
   // True for the last micro-batch before the step.
   bool boundary = true;
-  // Additional divisor of the sum, e.g. the number of micro-batches, times the loss scale. With
-  // a codec that has feedback, give the same one for each micro-batch of an accumulation: what
-  // was lost of the accumulation before is scaled by the change, so that it counts as much as
-  // it did.
+  // Additional divisor of the sum, e.g. the number of micro-batches, times the loss scale. The
+  // complete sum is divided once, as the call with `boundary` 1 says; in each call all ranks
+  // pass the same. With a codec that has feedback, give the same one for each micro-batch of an
+  // accumulation: what was lost of the accumulation before is scaled by the change, so that it
+  // counts as much as it did.
   double divisor = 1.0;
   // Sources on the device are read after the queued work of this stream; by default the
   // device's default stream.

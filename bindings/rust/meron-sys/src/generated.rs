@@ -1500,7 +1500,7 @@ pub struct meron_source {
     pub reserved_0: u32,
 }
 
-/// Flags of meron_gradient_view. the caller writes every element: skip the zeroing
+/// Flags of meron_gradient_view. the caller writes all of the view: skip the zeroing
 pub const MERON_GRADIENT_OVERWRITE: u32 = 1;
 
 /// Options of a reduction.
@@ -1509,16 +1509,17 @@ pub const MERON_GRADIENT_OVERWRITE: u32 = 1;
 pub struct meron_reduce_options {
     /// sizeof(meron_reduce_options)
     pub struct_size: u32,
-    /// MERON_REDUCE_OP_MEAN divides by the group's size
+    /// MERON_REDUCE_OP_MEAN divides by the group's size, once, as `divisor`
     pub op: meron_reduce_op,
     /// 1: last micro-batch before the step; 0: more follow
     pub boundary: u32,
     /// Must be 0
     pub reserved_0: u32,
-    /// Additional divisor of the sum, e.g. the number of micro-batches, times the loss scale.
-    /// With a codec that has feedback, give the same one for each micro-batch of an accumulation:
-    /// what was lost of the accumulation before is scaled by the change, so that it counts as
-    /// much as it did
+    /// Additional divisor of the sum, e.g. the number of micro-batches, times the loss scale. The
+    /// complete sum is divided once, as the call with `boundary` 1 says; in each call all ranks
+    /// pass the same. With a codec that has feedback, give the same one for each micro-batch of
+    /// an accumulation: what was lost of the accumulation before is scaled by the change, so that
+    /// it counts as much as it did
     pub divisor: f64,
     /// Sources on the device are read after the work that is queued on this stream so far; NULL:
     /// its default stream
@@ -2538,7 +2539,8 @@ extern "C" {
     ///
     /// **Errors**: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param twice, or in a unit already, or the
     /// name), MERON_E_NO_MEMORY (figures), -3xx. In a group of several ranks, a lack of memory on
-    /// one of them breaks the group: the error names the rank on all of them.
+    /// one of them breaks the group, with MERON_E_NO_MEMORY on all of them: the error names the
+    /// rank.
     #[must_use]
     pub fn meron_unit_create(
         out: *mut meron_unit,
@@ -2556,8 +2558,8 @@ extern "C" {
     ///
     /// **Ownership**: none.
     ///
-    /// **Blocks**: until every rank has called it and no rank uses the unit any more, at most the
-    /// deadline.
+    /// **Blocks**: while a save copies states, without a deadline; then until every rank has called
+    /// it and no rank uses the unit any more, at most the deadline.
     ///
     /// **Threads**: any, one unit at a time.
     ///
@@ -2646,8 +2648,9 @@ extern "C" {
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (a unit is leased here or being updated),
-    /// MERON_E_DUPLICATE, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (a unit is leased here or being updated, a step is
+    /// pending, or a master is offloaded), MERON_E_DUPLICATE, MERON_E_HANDLE, MERON_E_STALE,
+    /// \-3xx.
     #[must_use]
     pub fn meron_update_begin(
         out: *mut meron_future,
@@ -2657,7 +2660,8 @@ extern "C" {
     ) -> meron_status;
 
     /// The shard of `param` that this rank updates (the full tensor if the plan replicates the
-    /// optimizer states), in the param's dtype, writable.
+    /// optimizer states), in the param's dtype, writable, in memory of the host. If the param has
+    /// a master, the publication copies all of the view into it.
     ///
     /// **Ownership**: borrowed until meron_update_publish.
     ///
@@ -3555,8 +3559,9 @@ extern "C" {
     /// **Threads**: any.
     ///
     /// **Errors**: MERON_E_ARGUMENT (also a destination on another device), MERON_E_DUPLICATE (a unit
-    /// twice), MERON_E_STATE (a unit is being updated here), MERON_E_NO_MEMORY (a copy),
-    /// MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
+    /// twice), MERON_E_STATE (a unit is being updated here, or a step is pending),
+    /// MERON_E_NO_MEMORY (a copy), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED,
+    /// \-3xx.
     #[must_use]
     pub fn meron_gather_begin(
         out: *mut meron_future,
@@ -3925,13 +3930,15 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// The memory in this rank's bucket for the gradient of `param`, writable: the trainer adds
-    /// to it. It is zero at the start of an accumulation (unless MERON_GRADIENT_OVERWRITE is
-    /// given); under a plan that keeps full gradients it contains the sum of the micro-batches so
-    /// far. Its dtype is the plan's gradient dtype; with "auto", the default, and full gradients
-    /// of a 16-bit param it is f32 from the second micro-batch on.
+    /// The memory in this rank's bucket for the gradient of `param`, writable, in memory of the
+    /// host: the trainer adds to it. Under a plan that shards gradients it is zero at the start
+    /// of each micro-batch. Under one that keeps them full it is zero at the start of an
+    /// accumulation, and later has the sum of the micro-batches so far: always add then. Its
+    /// dtype is the plan's gradient dtype. With "auto", the default, that is the param's own;
+    /// full gradients of a 16-bit param are f32 from the second micro-batch on.
     ///
-    /// - `flags`: 0 or MERON_GRADIENT_OVERWRITE; the first call for the unit in a micro-batch counts.
+    /// - `flags`: 0, or MERON_GRADIENT_OVERWRITE if the view would be zero: it is not cleared, and
+    ///   may have old values. The first call for the param in a micro-batch counts.
     ///
     /// **Ownership**: borrowed until meron_reduce_begin of the unit.
     ///
@@ -3942,9 +3949,10 @@ extern "C" {
     /// **Threads**: any.
     ///
     /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (frozen, not in a unit, the gradient is reduced
-    /// and not used, or all buckets are being filled), MERON_E_NO_MEMORY (nothing has changed:
-    /// the call may be made again), MERON_E_HANDLE, MERON_E_STALE, MERON_E_CANCELLED (no bucket
-    /// is taken), -3xx, also of another group if its reduction keeps the buckets.
+    /// and not used, or all buckets are being filled), MERON_E_UNSUPPORTED (the gradient is
+    /// summed on the device: pass sources to meron_reduce_begin), MERON_E_NO_MEMORY (nothing has
+    /// changed: the call may be made again), MERON_E_HANDLE, MERON_E_STALE, MERON_E_CANCELLED (no
+    /// bucket is taken), -3xx, also of another group if its reduction keeps the buckets.
     #[must_use]
     pub fn meron_gradient_view(
         out: *mut meron_view,
@@ -3983,7 +3991,9 @@ extern "C" {
     /// on the device until the reduction has ended: do not change these before a wait for the
     /// future, or meron_reduce_wait, has returned.
     ///
-    /// **Blocks**: as meron_barrier_begin; when sources are given, also as meron_gradient_view.
+    /// **Blocks**: as meron_barrier_begin; from another state than filling, also as
+    /// meron_gradient_view; if a device has the codec's feedback, also while a save copies
+    /// states.
     ///
     /// **Threads**: any.
     ///
@@ -4021,19 +4031,21 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// The reduced gradient of the shard of `param` that this rank updates, f32, writable. It is
-    /// for trainers with their own optimizer, or for changes: a step of Meron's optimizer
-    /// computes norm, clipping and its test for NaN and infinity from the current content.
+    /// The reduced gradient of the shard of `param` that this rank updates, f32, writable, in
+    /// memory of the host: a sum on the device is copied there, and back by a step. It is for
+    /// trainers with their own optimizer, or for changes: a step of Meron's optimizer computes
+    /// norm, clipping and its test for NaN and infinity from the current content.
     ///
     /// **Ownership**: borrowed until the next gradient of the unit is begun, a step, or
     /// meron_reduce_discard.
     ///
-    /// **Blocks**: only while another thread of this rank begins an operation.
+    /// **Blocks**: only while another thread of this rank begins an operation, and while a device
+    /// copies the sum.
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: MERON_E_STATE (no boundary reduction has ended), MERON_E_ARGUMENT, MERON_E_HANDLE,
-    /// MERON_E_STALE.
+    /// **Errors**: MERON_E_STATE (no boundary reduction has ended), MERON_E_DEVICE, MERON_E_ARGUMENT,
+    /// MERON_E_HANDLE, MERON_E_STALE.
     #[must_use]
     pub fn meron_reduced_view(
         out: *mut meron_view,
@@ -4049,7 +4061,7 @@ extern "C" {
     /// **Ownership**: the caller calls (\*out)-\>deleter(\*out) once, on any thread; until then the
     /// memory stays valid, also after the context was closed.
     ///
-    /// **Blocks**: only while another thread of this rank begins an operation; the deleter never.
+    /// **Blocks**: as meron_reduced_view; the deleter never.
     ///
     /// **Threads**: any.
     ///
@@ -4109,8 +4121,7 @@ extern "C" {
     ///
     /// **Ownership**: the caller releases \*out.
     ///
-    /// **Blocks**: as meron_barrier_begin; under a plan that keeps full gradients, also as
-    /// meron_gradient_view.
+    /// **Blocks**: as meron_barrier_begin; if the end moves gradients, also as meron_reduce_begin.
     ///
     /// **Threads**: any.
     ///

@@ -433,10 +433,11 @@ pub struct ReduceOptions {
     pub op: ReduceOp,
     /// True for the last micro-batch before the step.
     pub boundary: bool,
-    /// Additional divisor of the sum, e.g. the number of micro-batches, times the loss scale.
-    /// With a codec that has feedback, give the same one for each micro-batch of an accumulation:
-    /// what was lost of the accumulation before is scaled by the change, so that it counts as
-    /// much as it did.
+    /// Additional divisor of the sum, e.g. the number of micro-batches, times the loss scale. The
+    /// complete sum is divided once, as the call with `boundary` 1 says; in each call all ranks
+    /// pass the same. With a codec that has feedback, give the same one for each micro-batch of
+    /// an accumulation: what was lost of the accumulation before is scaled by the change, so that
+    /// it counts as much as it did.
     pub divisor: f64,
     /// Sources on the device are read after the queued work of this stream; by default the
     /// device's default stream.
@@ -469,10 +470,11 @@ impl ReduceOptions {
         self
     }
 
-    /// Additional divisor of the sum, e.g. the number of micro-batches, times the loss scale.
-    /// With a codec that has feedback, give the same one for each micro-batch of an accumulation:
-    /// what was lost of the accumulation before is scaled by the change, so that it counts as
-    /// much as it did.
+    /// Additional divisor of the sum, e.g. the number of micro-batches, times the loss scale. The
+    /// complete sum is divided once, as the call with `boundary` 1 says; in each call all ranks
+    /// pass the same. With a codec that has feedback, give the same one for each micro-batch of
+    /// an accumulation: what was lost of the accumulation before is scaled by the change, so that
+    /// it counts as much as it did.
     #[must_use]
     pub fn divisor(mut self, value: f64) -> ReduceOptions {
         self.divisor = value;
