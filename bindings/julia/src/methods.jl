@@ -197,8 +197,8 @@ export set_max_norm!
 """
     set_max_norm!(optimizer, max_norm)
 
-Sets the largest 2-norm of all gradients of the next steps, which scale them to it; 0 does not
-clip. The same on all ranks (it is part of the step's fingerprint).
+Sets max_norm of the next steps: larger gradients are scaled down to it, smaller ones stay; 0
+does not clip. The same on all ranks (it is part of the step's fingerprint).
 
 Never blocks.
 
@@ -236,7 +236,7 @@ end
 
 Restores the states that meron_optimizer_offload moved, bit for bit.
 
-Blocks on this rank's drive; never on peers.
+Blocks as meron_optimizer_offload.
 
 Throws `MERON_E_STATE` (they are not offloaded), `MERON_E_NO_MEMORY`, `MERON_E_IO`,
 `MERON_E_CORRUPT` (the drive returned other bytes), `MERON_E_TIMEOUT`, `MERON_E_HANDLE`,

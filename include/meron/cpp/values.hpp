@@ -226,7 +226,8 @@ struct AdamW {
   double epsilon = 1e-08;
   // 0 or more.
   double weight_decay = 0.01;
-  // Gradients are scaled to at most this global 2-norm; 0: no clipping.
+  // Gradients are scaled to at most this 2-norm, of all gradients of the optimizer together, as
+  // meron_gradient_clip does; 0: no clipping.
   double max_norm = 0.0;
 
   meron_optimizer_options raw() const noexcept {
@@ -253,7 +254,8 @@ struct Adam {
   double epsilon = 1e-08;
   // 0 or more.
   double weight_decay = 0.0;
-  // Gradients are scaled to at most this global 2-norm; 0: no clipping.
+  // Gradients are scaled to at most this 2-norm, of all gradients of the optimizer together, as
+  // meron_gradient_clip does; 0: no clipping.
   double max_norm = 0.0;
 
   meron_optimizer_options raw() const noexcept {
@@ -277,7 +279,8 @@ struct Adagrad {
   double epsilon = 1e-10;
   // 0 or more.
   double weight_decay = 0.0;
-  // Gradients are scaled to at most this global 2-norm; 0: no clipping.
+  // Gradients are scaled to at most this 2-norm, of all gradients of the optimizer together, as
+  // meron_gradient_clip does; 0: no clipping.
   double max_norm = 0.0;
   // 0 or more: the rate of step t is lr / (1 + (t - 1) lr_decay).
   double lr_decay = 0.0;
@@ -303,7 +306,8 @@ struct Lion {
   double beta2 = 0.99;
   // 0 or more.
   double weight_decay = 0.0;
-  // Gradients are scaled to at most this global 2-norm; 0: no clipping.
+  // Gradients are scaled to at most this 2-norm, of all gradients of the optimizer together, as
+  // meron_gradient_clip does; 0: no clipping.
   double max_norm = 0.0;
 
   meron_optimizer_options raw() const noexcept {
@@ -330,7 +334,8 @@ struct Sgd {
   bool nesterov = false;
   // 0 or more.
   double weight_decay = 0.0;
-  // Gradients are scaled to at most this global 2-norm; 0: no clipping.
+  // Gradients are scaled to at most this 2-norm, of all gradients of the optimizer together, as
+  // meron_gradient_clip does; 0: no clipping.
   double max_norm = 0.0;
 
   meron_optimizer_options raw() const noexcept {

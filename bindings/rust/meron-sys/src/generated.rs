@@ -791,7 +791,8 @@ pub struct meron_optimizer_options {
     pub epsilon: f64,
     /// \>= 0
     pub weight_decay: f64,
-    /// Gradients are scaled to at most this global 2-norm; 0: no clipping
+    /// Gradients are scaled to at most this 2-norm, of all gradients of the optimizer together,
+    /// as meron_gradient_clip does; 0: no clipping
     pub max_norm: f64,
     /// SGD: 0 \<= dampening \< 1; else 0
     pub dampening: f64,
@@ -943,9 +944,10 @@ pub struct meron_optimizer_info {
     pub struct_size: u32,
     /// 0
     pub reserved_0: u32,
-    /// Taken so far, counted from meron_optimizer_set_steps
+    /// Taken so far, with those of meron_optimizer_set_steps and of a loaded checkpoint; without
+    /// steps that ended in MERON_E_NONFINITE
     pub steps: u64,
-    /// Global 2-norm of the last step's gradients, before clipping
+    /// 2-norm of all gradients of the last step, before clipping
     pub norm: f64,
     /// Of group 0
     pub learning_rate: f64,
@@ -2731,22 +2733,27 @@ extern "C" {
 
     /// Creates an optimizer and its states (zero) for the trainable params of some units: the
     /// states of the rule, in the plan's dtype and on its tier, and an f32 master copy if the
-    /// params have 16 bits. States on tier nvme are written once here, so that steps only
-    /// overwrite existing data; if that takes long, the log reports the progress. Collective over
-    /// the units' group.
+    /// params have 16 bits. A master begins with the param's value at this call, and later
+    /// updates write it too, so initial values may be written before or after. States on tier
+    /// nvme are written once here, so that steps only overwrite existing data; if that takes
+    /// long, the log reports the progress. Collective over the units' group.
     ///
+    /// - `units`: `count` units of one group. Units whose params are all frozen are passed over, here
+    ///   and in the steps; a step needs the gradients of all others.
     /// - `options`: NULL for AdamW with its defaults; else a struct from the INIT macro of its kind.
     ///
     /// **Ownership**: the caller releases \*out.
     ///
-    /// **Blocks**: as meron_barrier_begin; also on this rank's drive if states are on nvme.
+    /// **Blocks**: as meron_barrier_begin; while a save copies states, without a deadline; also on
+    /// this rank's drive if states are on nvme.
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: MERON_E_ARGUMENT (a value out of range, no trainable param, an unusable folder of
-    /// tier nvme), MERON_E_DUPLICATE (a unit twice, or in an optimizer already),
-    /// MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_HANDLE,
-    /// MERON_E_STALE, -3xx.
+    /// **Errors**: MERON_E_ARGUMENT (a value out of range, no unit with a trainable param),
+    /// MERON_E_DUPLICATE (a unit twice, or in an optimizer already), MERON_E_STATE (a unit is
+    /// updated), MERON_E_HANDLE, MERON_E_STALE, -3xx. If this rank cannot hold the states, that
+    /// breaks a group of several ranks: MERON_E_NO_MEMORY, and of tier nvme MERON_E_ARGUMENT (an
+    /// unusable folder), MERON_E_NOT_FOUND, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_TIMEOUT.
     #[must_use]
     pub fn meron_optimizer_create(
         out: *mut meron_optimizer,
@@ -2771,8 +2778,8 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Sets the largest 2-norm of all gradients of the next steps, which scale them to it; 0 does
-    /// not clip. The same on all ranks (it is part of the step's fingerprint).
+    /// Sets max_norm of the next steps: larger gradients are scaled down to it, smaller ones
+    /// stay; 0 does not clip. The same on all ranks (it is part of the step's fingerprint).
     ///
     /// **Blocks**: never.
     ///
@@ -2862,28 +2869,32 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Begins a step: global gradient norm (exact, so equal for every number of ranks), clipping,
-    /// update of this rank's shards, publication of the next version. Needs the reduced gradient
-    /// of every unit, and no lease on any of them on this rank. Collective over the units' group.
-    /// States on tier nvme are read, updated and written at the same time, piece by piece;
-    /// nothing is written before the norm is known to be finite.
+    /// Begins a step: norm of all gradients of this optimizer (exact, so equal for every number
+    /// of ranks), clipping, update of this rank's shards, publication of the next version. Needs
+    /// the reduced gradient of every unit, and no lease on any of them on this rank: release
+    /// gathers before, also pending ones, and drop schedules. A gather may begin again when the
+    /// step has ended here. Collective over the units' group. States on tier nvme are read,
+    /// updated and written at the same time, piece by piece; nothing is written before the norm
+    /// is known to be finite.
     ///
     /// - `out`: receives the future.
     ///
     /// **Ownership**: the caller releases \*out.
     ///
-    /// **Blocks**: as meron_barrier_begin.
+    /// **Blocks**: as meron_barrier_begin; the future waits for a save that copies the states.
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: MERON_E_STATE (names the unit that is leased or not reduced), MERON_E_HANDLE,
-    /// MERON_E_STALE, -3xx; from the wait: MERON_E_NONFINITE on all ranks if the norm is not
-    /// finite, or if the step would make a state infinite or a value too large for its dtype:
-    /// nothing was changed, and the gradients are discarded (states on tier nvme: the group is
-    /// broken if their sums overflow over several steps; on tier device only gradients are looked
-    /// at before the step, and a later step whose norm is not finite names a value of f16 that
-    /// became infinite); MERON_E_IO and MERON_E_CORRUPT if a drive failed or returned other bytes
-    /// than were written: the group is broken, so continue from a checkpoint.
+    /// **Errors**: MERON_E_STATE (names the unit that is leased or not reduced; a step is pending;
+    /// states are offloaded), MERON_E_HANDLE, MERON_E_STALE, -3xx. From the wait:
+    /// MERON_E_NONFINITE on all ranks if the norm is not finite, or if the step would make a
+    /// state infinite or a value too large for its dtype. Nothing was changed, the step does not
+    /// count, and the gradients are discarded, so that training can continue. Two tiers differ.
+    /// On nvme, an overflow that several steps have added up to is found only while it is
+    /// written: then this error breaks the group. On device, only gradients are looked at before
+    /// the step: a later step whose norm is not finite names a value of f16 that became infinite.
+    /// MERON_E_IO and MERON_E_CORRUPT if a drive failed or returned other bytes than were
+    /// written: these break the group, so continue from a checkpoint.
     #[must_use]
     pub fn meron_optimizer_step_begin(
         out: *mut meron_future,
@@ -2992,19 +3003,21 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// This rank's shard of a state of `param`, if the state is in memory in f32. Writable,
-    /// except for a master that is the param itself: that is mapped read-only (write it through
-    /// an update).
+    /// This rank's shard of a state of `param`, if the state is in memory of the host in f32.
+    /// Writable, except for a master that is the param itself: that is mapped read-only (write it
+    /// through an update).
     ///
-    /// **Ownership**: borrowed until the next step or meron_optimizer_release.
+    /// **Ownership**: borrowed until the next step, meron_optimizer_offload or
+    /// meron_optimizer_release.
     ///
     /// **Blocks**: never.
     ///
     /// **Threads**: any, not during a step.
     ///
     /// **Errors**: MERON_E_ARGUMENT (not a param of this optimizer, a state that the rule does not
-    /// keep), MERON_E_UNSUPPORTED (it is on nvme, or in 16 or 8 bits: use
-    /// meron_optimizer_read_state), MERON_E_HANDLE, MERON_E_STALE.
+    /// keep), MERON_E_STATE (the states are offloaded), MERON_E_UNSUPPORTED (it is on nvme or a
+    /// device, or in 16 or 8 bits: use meron_optimizer_read_state), MERON_E_HANDLE,
+    /// MERON_E_STALE.
     #[must_use]
     pub fn meron_optimizer_state_view(
         out: *mut meron_view,
@@ -3019,12 +3032,14 @@ extern "C" {
     /// - `out`: `count` floats.
     /// - `count`: the param's shard_count (meron_param_get_info).
     ///
-    /// **Blocks**: on this rank's drive if states are on nvme.
+    /// **Blocks**: while another thread of this rank begins an operation; if states are on nvme, on
+    /// this rank's drive, and while a save copies states, without a deadline.
     ///
     /// **Threads**: any, not during a step.
     ///
     /// **Errors**: MERON_E_ARGUMENT (as meron_optimizer_state_view, or another count), MERON_E_STATE
-    /// (a step is pending), MERON_E_IO, MERON_E_CORRUPT, MERON_E_HANDLE, MERON_E_STALE.
+    /// (a step is pending, the states are offloaded), MERON_E_IO, MERON_E_CORRUPT,
+    /// MERON_E_HANDLE, MERON_E_STALE.
     #[must_use]
     pub fn meron_optimizer_read_state(
         out: *mut f32,
@@ -3041,7 +3056,7 @@ extern "C" {
     /// - `data`: `count` floats, only read.
     /// - `count`: the param's shard_count.
     ///
-    /// **Blocks**: as meron_optimizer_read_state.
+    /// **Blocks**: as meron_optimizer_read_state, and while a save copies states of any tier.
     ///
     /// **Threads**: any, not during a step.
     ///
@@ -3059,20 +3074,21 @@ extern "C" {
 
     /// Moves this rank's states in memory, including the f32 master, to this rank's file on a
     /// drive, and frees their memory, for a phase that needs it for something else, like
-    /// DeepSpeed's offload_states. Values stay usable; until meron_optimizer_reload the optimizer
-    /// cannot step, and calls that would change its master (an update) fail.
+    /// DeepSpeed's offload_states. Values stay usable. Until meron_optimizer_reload, steps,
+    /// updates, saves, loads and reads and writes of states return MERON_E_STATE.
     ///
     /// - `folder`: on a drive; NULL for the plan's nvme.path, or for the folder that already has this
     ///   rank's file.
     ///
     /// **Blocks**: on this rank's drive, and meanwhile other calls of this rank that begin an
-    /// operation; never on peers.
+    /// operation; while a save copies states, without a deadline; never on peers.
     ///
     /// **Threads**: any. An error changes nothing.
     ///
     /// **Errors**: MERON_E_ARGUMENT (no folder, an unusable one), MERON_E_STATE (a step is pending,
-    /// they are offloaded already), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NOT_FOUND,
-    /// MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
+    /// they are offloaded already), MERON_E_UNSUPPORTED (they are on tier device),
+    /// MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NOT_FOUND, MERON_E_TIMEOUT, MERON_E_HANDLE,
+    /// MERON_E_STALE.
     #[must_use]
     pub fn meron_optimizer_offload(
         optimizer: meron_optimizer,
@@ -3082,7 +3098,7 @@ extern "C" {
 
     /// Restores the states that meron_optimizer_offload moved, bit for bit.
     ///
-    /// **Blocks**: on this rank's drive; never on peers.
+    /// **Blocks**: as meron_optimizer_offload.
     ///
     /// **Threads**: any. After an error they are still offloaded.
     ///

@@ -210,8 +210,8 @@ impl Optimizer {
         check(|err| unsafe { sys::meron_optimizer_set_learning_rate(handle, learning_rate, err) })
     }
 
-    /// Sets the largest 2-norm of all gradients of the next steps, which scale them to it; 0 does
-    /// not clip. The same on all ranks (it is part of the step's fingerprint).
+    /// Sets max_norm of the next steps: larger gradients are scaled down to it, smaller ones
+    /// stay; 0 does not clip. The same on all ranks (it is part of the step's fingerprint).
     ///
     /// Never blocks.
     ///

@@ -881,9 +881,10 @@ impl ScheduleInfo {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct OptimizerInfo {
-    /// Taken so far, counted from meron_optimizer_set_steps.
+    /// Taken so far, with those of meron_optimizer_set_steps and of a loaded checkpoint; without
+    /// steps that ended in MERON_E_NONFINITE.
     pub steps: u64,
-    /// Global 2-norm of the last step's gradients, before clipping.
+    /// 2-norm of all gradients of the last step, before clipping.
     pub norm: f64,
     /// Of group 0.
     pub learning_rate: f64,
@@ -1036,7 +1037,8 @@ pub struct AdamW {
     pub epsilon: f64,
     /// 0 or more.
     pub weight_decay: f64,
-    /// Gradients are scaled to at most this global 2-norm; 0: no clipping.
+    /// Gradients are scaled to at most this 2-norm, of all gradients of the optimizer together,
+    /// as meron_gradient_clip does; 0: no clipping.
     pub max_norm: f64,
 }
 
@@ -1089,7 +1091,8 @@ impl AdamW {
         self
     }
 
-    /// Gradients are scaled to at most this global 2-norm; 0: no clipping.
+    /// Gradients are scaled to at most this 2-norm, of all gradients of the optimizer together,
+    /// as meron_gradient_clip does; 0: no clipping.
     #[must_use]
     pub fn max_norm(mut self, value: f64) -> AdamW {
         self.max_norm = value;
@@ -1123,7 +1126,8 @@ pub struct Adam {
     pub epsilon: f64,
     /// 0 or more.
     pub weight_decay: f64,
-    /// Gradients are scaled to at most this global 2-norm; 0: no clipping.
+    /// Gradients are scaled to at most this 2-norm, of all gradients of the optimizer together,
+    /// as meron_gradient_clip does; 0: no clipping.
     pub max_norm: f64,
 }
 
@@ -1176,7 +1180,8 @@ impl Adam {
         self
     }
 
-    /// Gradients are scaled to at most this global 2-norm; 0: no clipping.
+    /// Gradients are scaled to at most this 2-norm, of all gradients of the optimizer together,
+    /// as meron_gradient_clip does; 0: no clipping.
     #[must_use]
     pub fn max_norm(mut self, value: f64) -> Adam {
         self.max_norm = value;
@@ -1207,7 +1212,8 @@ pub struct Adagrad {
     pub epsilon: f64,
     /// 0 or more.
     pub weight_decay: f64,
-    /// Gradients are scaled to at most this global 2-norm; 0: no clipping.
+    /// Gradients are scaled to at most this 2-norm, of all gradients of the optimizer together,
+    /// as meron_gradient_clip does; 0: no clipping.
     pub max_norm: f64,
     /// 0 or more: the rate of step t is lr / (1 + (t - 1) lr_decay).
     pub lr_decay: f64,
@@ -1247,7 +1253,8 @@ impl Adagrad {
         self
     }
 
-    /// Gradients are scaled to at most this global 2-norm; 0: no clipping.
+    /// Gradients are scaled to at most this 2-norm, of all gradients of the optimizer together,
+    /// as meron_gradient_clip does; 0: no clipping.
     #[must_use]
     pub fn max_norm(mut self, value: f64) -> Adagrad {
         self.max_norm = value;
@@ -1285,7 +1292,8 @@ pub struct Lion {
     pub beta2: f64,
     /// 0 or more.
     pub weight_decay: f64,
-    /// Gradients are scaled to at most this global 2-norm; 0: no clipping.
+    /// Gradients are scaled to at most this 2-norm, of all gradients of the optimizer together,
+    /// as meron_gradient_clip does; 0: no clipping.
     pub max_norm: f64,
 }
 
@@ -1330,7 +1338,8 @@ impl Lion {
         self
     }
 
-    /// Gradients are scaled to at most this global 2-norm; 0: no clipping.
+    /// Gradients are scaled to at most this 2-norm, of all gradients of the optimizer together,
+    /// as meron_gradient_clip does; 0: no clipping.
     #[must_use]
     pub fn max_norm(mut self, value: f64) -> Lion {
         self.max_norm = value;
@@ -1364,7 +1373,8 @@ pub struct Sgd {
     pub nesterov: bool,
     /// 0 or more.
     pub weight_decay: f64,
-    /// Gradients are scaled to at most this global 2-norm; 0: no clipping.
+    /// Gradients are scaled to at most this 2-norm, of all gradients of the optimizer together,
+    /// as meron_gradient_clip does; 0: no clipping.
     pub max_norm: f64,
 }
 
@@ -1417,7 +1427,8 @@ impl Sgd {
         self
     }
 
-    /// Gradients are scaled to at most this global 2-norm; 0: no clipping.
+    /// Gradients are scaled to at most this 2-norm, of all gradients of the optimizer together,
+    /// as meron_gradient_clip does; 0: no clipping.
     #[must_use]
     pub fn max_norm(mut self, value: f64) -> Sgd {
         self.max_norm = value;
