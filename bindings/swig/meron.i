@@ -471,7 +471,7 @@ struct meron_checkpoint_tensor {
   uint32_t struct_size; /**< sizeof(meron_checkpoint_tensor) */
   uint32_t dims; /**< 0: a scalar; at most MERON_MAX_DIMS */
   const char *name; /**< 1 to 512 bytes of UTF-8 */
-  const char *kind; /**< NULL: "extra". As docs/checkpoint-format.md lists them: "values" for a buffer, "exp_avg", "state.KEY" for a state of an optimizer */
+  const char *kind; /**< NULL: "extra". As docs/checkpoint-format.md lists them: "values" for a buffer, "exp_avg", "state.KEY" for a state of an optimizer. A load ignores "extra" and "state.KEY". A value that is no param must be claimed there, or is unexpected */
   const char *dtype; /**< as safetensors names it: "F32", "BF16", "I64", ... */
   uint64_t begin; /**< first element in `data` */
   uint64_t count; /**< elements in `data` */
@@ -484,8 +484,8 @@ struct meron_checkpoint_save_options {
   uint32_t skip_frozen; /**< 1: no frozen params */
   uint32_t overwrite; /**< 1: replaces a checkpoint of that name */
   uint64_t step; /**< the caller's count: of a line, the newest checkpoint has the highest */
-  uint64_t keep; /**< complete checkpoints of the line that stay in the folder; 0: all */
-  const char *extra; /**< NULL, or the caller's own state: the text of a JSON object, of rank 0 */
+  uint64_t keep; /**< complete checkpoints of the line that stay in the folder, with this one; the newest with all states stays, too. 0: all */
+  const char *extra; /**< NULL, or the caller's own state: the text of a JSON object. That of rank 0 is saved */
   uint64_t optimizer_count;
   uint64_t tensor_count;
   const char *mapping; /**< NULL, or a JSON object: "PARAM": "NAME" in the files, for states too; "" leaves the param out */
@@ -521,7 +521,7 @@ struct meron_checkpoint_load_options {
   uint32_t rank0_only; /**< 1: only rank 0 sees the files, and sends each rank its shards */
   uint64_t optimizer_count;
   const char *mapping; /**< NULL, or a JSON object: "PARAM": "TENSOR", or "PARAM": ["TENSOR", ...], one after the other along the first dimension; others by their name */
-  const char *claimed; /**< NULL, or names of values that the caller reads itself, a line each */
+  const char *claimed; /**< NULL, or names of tensors of kind "values" that are no params, with line breaks between them: they must exist, and the caller reads them */
   uint32_t per_node; /**< 1: each node has its own folder: one rank per node reads the node's files, and sends each rank its shards */
   uint32_t reserved_0; /**< must be 0 */
   uint64_t unit_count;
@@ -542,8 +542,8 @@ struct meron_checkpoint_info {
 /** Options of an export. */
 struct meron_checkpoint_export_options {
   uint32_t struct_size; /**< sizeof(meron_checkpoint_export_options) */
-  meron_dtype dtype; /**< of the floating-point values in the files */
-  uint32_t keep_dtype; /**< 1: each param's own instead */
+  meron_dtype dtype; /**< of the floating-point values in the files, if keep_dtype is 0 */
+  uint32_t keep_dtype; /**< 1, the initial value: each param's own dtype; `dtype` is ignored */
   uint32_t overwrite; /**< 1: replaces an existing model */
   uint64_t max_file_bytes; /**< of a file's tensors: the next file begins before they would exceed it, and a larger tensor has its own file; 0: 5 GB */
   const char *mapping; /**< NULL, or a JSON object: "PARAM": "NAME" in the files; "" leaves the param out */
@@ -1772,29 +1772,37 @@ inline ::meron_checkpoint_save_options meron_checkpoint_save_options_init() {
 /**
  * Begins to save the states of all units, or of those in the options, as they are now, as `name` in
  * `folder`. Collective over the world. A thread of the engine copies them into bounded memory and
- * writes: gathers, forward and backward continue meanwhile. A step or an update of a unit waits
- * until the unit is copied, and so does a reduction with a codec that keeps feedback; writes of
- * states, offloads, reloads, new optimizers and the destruction of units wait until all units are.
- * Views of states must not be written before that. The counts of steps and the numbers of optimizer
- * groups are those of the call. After a failure on any rank (a full disk) the future returns the
- * error on all ranks, and the error names that rank. If some rank has not waited for the future,
- * the next save returns the error again, and begins nothing. Existing checkpoints stay, and
- * training can continue. One save at a time: the next save, and a load, wait for the previous one.
- * Closing the context waits for it too. A cancelled wait for the future does not affect the save. A
- * rank that makes no progress for twice the context's timeout breaks the group (MERON_E_TIMEOUT); a
- * slow rank does not, nor do steps that wait for it. With `per_node` a node's folder has the files
- * of its ranks, and the manifest of all (docs/checkpoint-format.md): the checkpoint exists after
- * every node has renamed its folder; a name that only some nodes have, because a host died
- * meanwhile, is free. meron_checkpoint_cancel_save cancels it. Ownership: texts and arrays are
- * copied; the memory at a tensor's `data` must not change until meron_checkpoint_wait_copied; the
- * caller releases *out. Blocks: as meron_barrier_begin; also until the previous save has ended,
- * without a deadline. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is pending, a
- * unit is updated, a gradient waits for a step, states are offloaded), MERON_E_UNSUPPORTED (a unit
- * of some ranks only), MERON_E_HANDLE, MERON_E_STALE, -3xx. From the future: MERON_E_ARGUMENT (an
- * invalid name, `extra` is no JSON object, tensors do not fit each other), MERON_E_DUPLICATE (the
- * name is taken), MERON_E_STATE (another process saves that name), MERON_E_NO_SPACE, MERON_E_IO,
- * MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_TIMEOUT, MERON_E_CANCELLED
- * (meron_checkpoint_cancel_save), MERON_E_CLOSED, -3xx.
+ * writes: gathers, forward and backward continue meanwhile. The save completes without a wait, also
+ * if its future is released and the program only computes. (Over a custom transport between ranks
+ * it progresses within calls on the context.) The futures of a step or an update of a unit wait
+ * until the unit is copied, and so does a reduction with a codec that keeps feedback. Until all
+ * units are copied, these calls wait: meron_optimizer_create, meron_optimizer_write_state,
+ * meron_optimizer_read_state of tier nvme, meron_optimizer_offload, meron_optimizer_reload and
+ * meron_unit_destroy. Views of states must not be written before that. The counts of steps and the
+ * hyperparameters are those of the call. After a failure on any rank (a full disk) the future
+ * returns the error on all ranks, and the error names that rank. If some rank has not waited for
+ * the future, the begin of the next save returns the error once more, on all ranks, and begins
+ * nothing; the save after that is a new one. A failure of the last save that no wait returned is
+ * logged by meron_context_close. Existing checkpoints stay, and training can continue. One save at
+ * a time: the next save, and a load, wait for the previous one. Closing the context waits for it
+ * too. A cancelled wait for the future does not affect the save. A rank that makes no progress for
+ * twice the context's timeout breaks the group (MERON_E_TIMEOUT); a slow rank does not, nor do
+ * steps that wait for it. With `per_node` a node's folder has the files of its ranks, and the
+ * manifest of all (docs/checkpoint-format.md): the checkpoint exists after every node has renamed
+ * its folder; a name that only some nodes have, because a host died meanwhile, is free. A killed
+ * save never takes its name: what it leaves is hidden, and the next save removes it.
+ * meron_checkpoint_cancel_save cancels a save. Ownership: texts and arrays are copied; the memory
+ * at a tensor's `data` must not change until meron_checkpoint_wait_copied; the caller releases
+ * *out. Blocks: as meron_barrier_begin; also until the previous save has ended, without a deadline.
+ * Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (an optimizer or a unit twice),
+ * MERON_E_PARSE (`mapping`), MERON_E_STATE (a unit is gathered, also by a schedule that keeps it,
+ * or updated; a step is pending; a gradient is in another state than empty, so that no part of an
+ * accumulation is saved; states are offloaded), MERON_E_UNSUPPORTED (a unit of some ranks only),
+ * MERON_E_HANDLE, MERON_E_STALE, -3xx, and any of the previous save. From the future:
+ * MERON_E_ARGUMENT (an invalid name, `mapping`, tensors that do not fit each other), MERON_E_PARSE
+ * (`extra` is no JSON object), MERON_E_DUPLICATE (the name is taken), MERON_E_STATE (another
+ * process saves that name), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_NOT_FOUND,
+ * MERON_E_TIMEOUT, MERON_E_CANCELLED (meron_checkpoint_cancel_save), MERON_E_CLOSED, -3xx.
  */
 inline int64_t meron_checkpoint_save_begin(int64_t context, const char *folder, const char *name, int32_t values_only, int32_t skip_frozen, int32_t overwrite, int64_t step, int64_t keep, const char *extra, int64_array optimizers, const checkpoint_tensors *tensors, const char *mapping, int32_t per_node, int64_array units) {
   ::meron_checkpoint_save_options options = initial(api().meron_checkpoint_save_options_init);
@@ -1866,8 +1874,8 @@ inline ::meron_checkpoint_write_options meron_checkpoint_write_options_init() {
 /**
  * Writes tensors as a checkpoint of one rank, for importers of other formats. `data` is read once
  * and in order, so it may be mapped files. Ownership: everything is only read, during the call.
- * Blocks: on the drive. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE, MERON_E_STATE,
- * MERON_E_NO_SPACE, MERON_E_IO.
+ * Blocks: on the drive. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_PARSE (`extra`,
+ * `optimizers`), MERON_E_DUPLICATE, MERON_E_STATE, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_TIMEOUT.
  */
 inline int32_t meron_checkpoint_write(const char *folder, const char *name, int32_t overwrite, int64_t step, const char *extra, const char *optimizers, const checkpoint_tensors *tensors) {
   ::meron_checkpoint_write_options options = initial(api().meron_checkpoint_write_options_init);
@@ -1890,21 +1898,25 @@ inline ::meron_checkpoint_load_options meron_checkpoint_load_options_init() {
 }
 
 /**
- * Loads a checkpoint into all units, or those in the options: values, masters, states, counts of
- * steps and hyperparameters of the optimizers' groups. Collective over the world. Before anything
- * changes, all ranks have compared names, shapes and optimizers, and opened the files; such an
- * error changes nothing. A later error is an error on all ranks and breaks the group, because
+ * Loads a checkpoint into all units, or those in the options, and into their optimizers: see the
+ * top of checkpoint.h. Collective over the world. Before anything changes, all ranks have compared
+ * names, shapes and optimizers, and opened the files: such an error is one on all ranks and changes
+ * nothing, so that a program can begin anew after MERON_E_NOT_FOUND. A later error, also a wait
+ * that should_stop ended (MERON_E_ABORTED), is an error on all ranks and breaks the group, because
  * states are of two checkpoints. When it ends on one rank, no rank reads the files any more. With
  * `per_node` the newest checkpoint is the newest that has all its files in the nodes' folders
  * together; the numbers of nodes and ranks may differ from those at the save, and a node may have
- * the files of several. Ownership: the caller releases *out. Blocks: on the drive and on all ranks;
- * other threads of this rank that begin an operation wait. A rank that makes no progress for twice
- * the context's timeout ends the load (MERON_E_TIMEOUT, which names it); raise the timeout for such
- * slow drives. Threads: any. Errors: MERON_E_NOT_FOUND, MERON_E_CORRUPT (names tensor, file and
- * offset), MERON_E_VERSION (of a newer version), MERON_E_ARGUMENT (it does not fit: the message
- * lists missing, unexpected and different shapes), MERON_E_STATE and MERON_E_UNSUPPORTED as
- * meron_checkpoint_save_begin, MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_AUTH (a link),
- * MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * the files of several. Ownership: the caller releases *out. Blocks: until a pending save has
+ * ended, without a deadline; on the drive and on all ranks; other threads of this rank that begin
+ * an operation wait. A rank that makes no progress for twice the context's timeout ends the load
+ * (MERON_E_TIMEOUT, which names it); raise the timeout for such slow drives. Threads: any. Errors:
+ * MERON_E_NOT_FOUND (the folder or the name does not exist, or no checkpoint in it is complete),
+ * MERON_E_CORRUPT (names tensor, file and offset), MERON_E_PARSE (`mapping`, a manifest),
+ * MERON_E_VERSION (of a newer version), MERON_E_ARGUMENT (it does not fit: the message lists
+ * missing, unexpected and different shapes), MERON_E_DUPLICATE, MERON_E_STATE and
+ * MERON_E_UNSUPPORTED as meron_checkpoint_save_begin, MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_AUTH
+ * (its manifest is a symbolic link; links of a Hugging Face model are followed), MERON_E_HANDLE,
+ * MERON_E_STALE, -3xx.
  */
 inline int64_t meron_checkpoint_load(int64_t context, const char *folder, const char *name, int32_t lenient, int32_t values_only, int32_t rank0_only, int64_array optimizers, const char *mapping, const char *claimed, int32_t per_node, int64_array units) {
   ::meron_checkpoint_load_options options = initial(api().meron_checkpoint_load_options_init);
@@ -1928,7 +1940,7 @@ inline int64_t meron_checkpoint_load(int64_t context, const char *folder, const 
  * Opens a checkpoint, or a model as Hugging Face publishes it, to inspect it and to read tensors.
  * Ownership: the caller releases *out. Blocks: on the drive. Threads: any. Errors:
  * MERON_E_NOT_FOUND, MERON_E_CORRUPT, MERON_E_PARSE, MERON_E_VERSION, MERON_E_ARGUMENT,
- * MERON_E_AUTH (a link), MERON_E_IO, MERON_E_NO_MEMORY.
+ * MERON_E_AUTH (its manifest is a symbolic link), MERON_E_IO, MERON_E_NO_MEMORY.
  */
 inline int64_t meron_checkpoint_open(const char *folder, const char *name) {
   ::meron_checkpoint out = {};
@@ -1957,10 +1969,11 @@ inline char *meron_checkpoint_list(const char *folder) {
  * saves to the folder; ranks need not agree. If each node has its own folder, remove it in each.
  * Blocks: on the drive; at most half a minute while a save begins or ends in the folder. Threads:
  * any. Errors: MERON_E_ARGUMENT (an invalid name; it is no checkpoint, and stays),
- * MERON_E_NOT_FOUND, MERON_E_AUTH (a link), MERON_E_STATE (a save of that name is pending, or a
- * process reads the checkpoint or has not released a meron_checkpoint of it; file systems without
- * locks, such as some over a network, cannot tell), MERON_E_PARSE, MERON_E_CORRUPT and
- * MERON_E_VERSION (its manifest cannot be read: remove it by hand), MERON_E_IO, MERON_E_TIMEOUT.
+ * MERON_E_NOT_FOUND, MERON_E_AUTH (the name is a symbolic link), MERON_E_STATE (a save of that name
+ * is pending, or a process reads the checkpoint or has not released a meron_checkpoint of it; file
+ * systems without locks, such as some over a network, cannot tell), MERON_E_PARSE, MERON_E_CORRUPT
+ * and MERON_E_VERSION (its manifest cannot be read: remove it by hand), MERON_E_IO,
+ * MERON_E_TIMEOUT.
  */
 inline int32_t meron_checkpoint_remove(const char *folder, const char *name) {
   error_slot error;
@@ -2022,15 +2035,16 @@ inline ::meron_checkpoint_export_options meron_checkpoint_export_options_init() 
  * Writes the values of all units as Hugging Face publishes models: model.safetensors, or several
  * files and model.safetensors.index.json. Collective over the world; each rank writes its own shard
  * of each tensor in place, so nothing is gathered. If a param has an f32 master and its own dtype
- * is not the written one, the master is the source. A tensor that layers share is one param and
- * written once. At every moment, also if a rank is killed, the folder has the former model or the
- * new one. Its other files are unchanged, and the next export removes the files of a killed one.
- * NaNs are written as they are. Ownership: everything is only read, during the call. Blocks: on the
- * drive and on all ranks; other threads of this rank that begin an operation wait. Threads: any.
- * Errors: MERON_E_ARGUMENT and MERON_E_PARSE (the mapping or a tensor, two tensors of one name,
- * nothing to export), MERON_E_DUPLICATE (a model exists), MERON_E_STATE (another export to the
- * folder is pending; and as meron_checkpoint_save_begin), MERON_E_UNSUPPORTED as that,
- * MERON_E_NO_SPACE, MERON_E_IO, MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * is not the written one, the master is the source: MERON_F32 writes the masters. A tensor that
+ * layers share is one param and written once. At every moment, also if a rank is killed, the folder
+ * has the former model or the new one. Its other files are unchanged, and the next export removes
+ * the files of a killed one. NaNs are written as they are. Ownership: everything is only read,
+ * during the call. Blocks: until a pending save has ended, on the drive and on all ranks, without a
+ * deadline; other threads of this rank that begin an operation wait. Threads: any. Errors:
+ * MERON_E_ARGUMENT and MERON_E_PARSE (the mapping or a tensor, two tensors of one name, nothing to
+ * export), MERON_E_DUPLICATE (a model exists), MERON_E_STATE (another export to the folder is
+ * pending; and as meron_checkpoint_save_begin), MERON_E_UNSUPPORTED as that, MERON_E_NO_SPACE,
+ * MERON_E_IO, MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
 inline int32_t meron_checkpoint_export(int64_t context, const char *folder, int32_t dtype, int32_t keep_dtype, int32_t overwrite, int64_t max_file_bytes, const char *mapping, const checkpoint_tensors *tensors) {
   ::meron_checkpoint_export_options options = initial(api().meron_checkpoint_export_options_init);

@@ -540,7 +540,7 @@ struct meron_checkpoint_tensor
     struct_size::UInt32 # sizeof(meron_checkpoint_tensor)
     dims::UInt32 # 0: a scalar; at most MERON_MAX_DIMS
     name::Ptr{UInt8} # 1 to 512 bytes of UTF-8
-    kind::Ptr{UInt8} # NULL: "extra". As docs/checkpoint-format.md lists them: "values" for a buffer, "exp_avg", "state.KEY" for a state of an optimizer
+    kind::Ptr{UInt8} # NULL: "extra". As docs/checkpoint-format.md lists them: "values" for a buffer, "exp_avg", "state.KEY" for a state of an optimizer. A load ignores "extra" and "state.KEY". A value that is no param must be claimed there, or is unexpected
     dtype::Ptr{UInt8} # as safetensors names it: "F32", "BF16", "I64", ...
     shape::Ptr{UInt64} # of the full tensor, row-major
     begin_::UInt64 # first element in `data`
@@ -557,9 +557,9 @@ struct meron_checkpoint_save_options
     skip_frozen::UInt32 # 1: no frozen params
     overwrite::UInt32 # 1: replaces a checkpoint of that name
     step::UInt64 # the caller's count: of a line, the newest checkpoint has the highest
-    keep::UInt64 # complete checkpoints of the line that stay in the folder; 0: all
-    extra::Ptr{UInt8} # NULL, or the caller's own state: the text of a JSON object, of rank 0
-    optimizers::Ptr{meron_optimizer} # whose states are saved; NULL: none
+    keep::UInt64 # complete checkpoints of the line that stay in the folder, with this one; the newest with all states stays, too. 0: all
+    extra::Ptr{UInt8} # NULL, or the caller's own state: the text of a JSON object. That of rank 0 is saved
+    optimizers::Ptr{meron_optimizer} # whose states and masters are saved; NULL: none
     optimizer_count::UInt64
     tensors::Ptr{meron_checkpoint_tensor} # the caller's own; all ranks together pass each element of a tensor once. NULL: none of this rank
     tensor_count::UInt64
@@ -602,10 +602,10 @@ struct meron_checkpoint_load_options
     lenient::UInt32 # 1: ignore params and tensors that the other side lacks
     values_only::UInt32 # 1: values, and masters computed from them; optimizers keep their states
     rank0_only::UInt32 # 1: only rank 0 sees the files, and sends each rank its shards
-    optimizers::Ptr{meron_optimizer} # as passed to the save; NULL: none
+    optimizers::Ptr{meron_optimizer} # as passed to the save; NULL: none, which is an error if the checkpoint has some, unless `values_only` is 1
     optimizer_count::UInt64
     mapping::Ptr{UInt8} # NULL, or a JSON object: "PARAM": "TENSOR", or "PARAM": ["TENSOR", ...], one after the other along the first dimension; others by their name
-    claimed::Ptr{UInt8} # NULL, or names of values that the caller reads itself, a line each
+    claimed::Ptr{UInt8} # NULL, or names of tensors of kind "values" that are no params, with line breaks between them: they must exist, and the caller reads them
     per_node::UInt32 # 1: each node has its own folder: one rank per node reads the node's files, and sends each rank its shards
     reserved_0::UInt32 # must be 0
     units::Ptr{meron_unit} # that are loaded, the same on all ranks, in any order; NULL: all. They have all units of `optimizers`. Other units stay as they are, and their tensors in the checkpoint are not unexpected
@@ -632,18 +632,18 @@ A text of a checkpoint.
 const meron_checkpoint_text_kind = Int32
 const MERON_CHECKPOINT_TEXT_PATH = meron_checkpoint_text_kind(0) # of its directory
 const MERON_CHECKPOINT_TEXT_EXTRA = meron_checkpoint_text_kind(1) # the caller's own state: a JSON object
-const MERON_CHECKPOINT_TEXT_MISSING = meron_checkpoint_text_kind(2) # a line per state
-const MERON_CHECKPOINT_TEXT_UNEXPECTED = meron_checkpoint_text_kind(3) # a line per tensor
-const MERON_CHECKPOINT_TEXT_MANIFEST = meron_checkpoint_text_kind(4) # all of its manifest: a JSON object. Of a model of Hugging Face: one that describes it, without checksums
-const MERON_CHECKPOINT_TEXT_PASSED_OVER = meron_checkpoint_text_kind(5) # of one that was opened as the newest: the incomplete ones that were passed over, and why, and a line of another run that has a higher step; "" if there are none
+const MERON_CHECKPOINT_TEXT_MISSING = meron_checkpoint_text_kind(2) # names of states, each with a line break
+const MERON_CHECKPOINT_TEXT_UNEXPECTED = meron_checkpoint_text_kind(3) # names of tensors, each with a line break
+const MERON_CHECKPOINT_TEXT_MANIFEST = meron_checkpoint_text_kind(4) # all of its manifest: a JSON object, by docs/checkpoint-format.md. Its array "tensors" has "name", "kind", "dtype" and "shape" of each tensor, "optimizers" the rules and counts. Of a model of Hugging Face: one that describes it, without checksums
+const MERON_CHECKPOINT_TEXT_PASSED_OVER = meron_checkpoint_text_kind(5) # of one that was opened as the newest: the incomplete ones that were passed over, and why, and the newest one of another line if its step is higher; "" if there are none
 
 """
 Options of an export.
 """
 struct meron_checkpoint_export_options
     struct_size::UInt32 # sizeof(meron_checkpoint_export_options)
-    dtype::meron_dtype # of the floating-point values in the files
-    keep_dtype::UInt32 # 1: each param's own instead
+    dtype::meron_dtype # of the floating-point values in the files, if keep_dtype is 0
+    keep_dtype::UInt32 # 1, the initial value: each param's own dtype; `dtype` is ignored
     overwrite::UInt32 # 1: replaces an existing model
     max_file_bytes::UInt64 # of a file's tensors: the next file begins before they would exceed it, and a larger tensor has its own file; 0: 5 GB
     mapping::Ptr{UInt8} # NULL, or a JSON object: "PARAM": "NAME" in the files; "" leaves the param out
@@ -2472,41 +2472,49 @@ Errors: MERON_E_ARGUMENT.
 
 Begins to save the states of all units, or of those in the options, as they are now, as `name`
 in `folder`. Collective over the world. A thread of the engine copies them into bounded memory
-and writes: gathers, forward and backward continue meanwhile. A step or an update of a unit
-waits until the unit is copied, and so does a reduction with a codec that keeps feedback; writes
-of states, offloads, reloads, new optimizers and the destruction of units wait until all units
-are. Views of states must not be written before that. The counts of steps and the numbers of
-optimizer groups are those of the call. After a failure on any rank (a full disk) the future
+and writes: gathers, forward and backward continue meanwhile. The save completes without a wait,
+also if its future is released and the program only computes. (Over a custom transport between
+ranks it progresses within calls on the context.) The futures of a step or an update of a unit
+wait until the unit is copied, and so does a reduction with a codec that keeps feedback. Until
+all units are copied, these calls wait: meron_optimizer_create, meron_optimizer_write_state,
+meron_optimizer_read_state of tier nvme, meron_optimizer_offload, meron_optimizer_reload and
+meron_unit_destroy. Views of states must not be written before that. The counts of steps and the
+hyperparameters are those of the call. After a failure on any rank (a full disk) the future
 returns the error on all ranks, and the error names that rank. If some rank has not waited for
-the future, the next save returns the error again, and begins nothing. Existing checkpoints
-stay, and training can continue. One save at a time: the next save, and a load, wait for the
-previous one. Closing the context waits for it too. A cancelled wait for the future does not
-affect the save. A rank that makes no progress for twice the context's timeout breaks the group
-(MERON_E_TIMEOUT); a slow rank does not, nor do steps that wait for it. With `per_node` a node's
-folder has the files of its ranks, and the manifest of all (docs/checkpoint-format.md): the
-checkpoint exists after every node has renamed its folder; a name that only some nodes have,
-because a host died meanwhile, is free. meron_checkpoint_cancel_save cancels it.
+the future, the begin of the next save returns the error once more, on all ranks, and begins
+nothing; the save after that is a new one. A failure of the last save that no wait returned is
+logged by meron_context_close. Existing checkpoints stay, and training can continue. One save at
+a time: the next save, and a load, wait for the previous one. Closing the context waits for it
+too. A cancelled wait for the future does not affect the save. A rank that makes no progress for
+twice the context's timeout breaks the group (MERON_E_TIMEOUT); a slow rank does not, nor do
+steps that wait for it. With `per_node` a node's folder has the files of its ranks, and the
+manifest of all (docs/checkpoint-format.md): the checkpoint exists after every node has renamed
+its folder; a name that only some nodes have, because a host died meanwhile, is free. A killed
+save never takes its name: what it leaves is hidden, and the next save removes it.
+meron_checkpoint_cancel_save cancels a save.
 
 - `out`: receives the future.
 
-- `folder`: a directory that all ranks see; created if it does not exist. With `per_node`, a
-directory that all ranks of the node see.
+- `folder`: a directory that all ranks see; created, with its parents, if it does not exist.
+With `per_node`, a directory that all ranks of the node see.
 
 - `name`: one component of a path, not hidden, at most 200 bytes of UTF-8.
 
-- `options`: NULL for the values and masters alone.
+- `options`: NULL for the values alone: without `optimizers`, a load restores no training.
 
 Ownership: texts and arrays are copied; the memory at a tensor's `data` must not change until
 meron_checkpoint_wait_copied; the caller releases *out.
 Blocks: as meron_barrier_begin; also until the previous save has ended, without a deadline.
 Threads: any.
-Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is pending, a unit is updated, a gradient waits
-for a step, states are offloaded), MERON_E_UNSUPPORTED (a unit of some ranks only),
-MERON_E_HANDLE, MERON_E_STALE, -3xx. From the future: MERON_E_ARGUMENT (an invalid name, `extra`
-is no JSON object, tensors do not fit each other), MERON_E_DUPLICATE (the name is taken),
-MERON_E_STATE (another process saves that name), MERON_E_NO_SPACE, MERON_E_IO,
-MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_TIMEOUT, MERON_E_CANCELLED
-(meron_checkpoint_cancel_save), MERON_E_CLOSED, -3xx.
+Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (an optimizer or a unit twice), MERON_E_PARSE
+(`mapping`), MERON_E_STATE (a unit is gathered, also by a schedule that keeps it, or updated; a
+step is pending; a gradient is in another state than empty, so that no part of an accumulation
+is saved; states are offloaded), MERON_E_UNSUPPORTED (a unit of some ranks only),
+MERON_E_HANDLE, MERON_E_STALE, -3xx, and any of the previous save. From the future:
+MERON_E_ARGUMENT (an invalid name, `mapping`, tensors that do not fit each other), MERON_E_PARSE
+(`extra` is no JSON object), MERON_E_DUPLICATE (the name is taken), MERON_E_STATE (another
+process saves that name), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_NOT_FOUND,
+MERON_E_TIMEOUT, MERON_E_CANCELLED (meron_checkpoint_cancel_save), MERON_E_CLOSED, -3xx.
 """
 @inline meron_checkpoint_save_begin(out, context, folder, name, options, err) = @blocking_ccall(
         functions.meron_checkpoint_save_begin, meron_status, (Ptr{meron_future}, meron_context,
@@ -2591,7 +2599,8 @@ and in order, so it may be mapped files.
 Ownership: everything is only read, during the call.
 Blocks: on the drive.
 Threads: any.
-Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE, MERON_E_STATE, MERON_E_NO_SPACE, MERON_E_IO.
+Errors: MERON_E_ARGUMENT, MERON_E_PARSE (`extra`, `optimizers`), MERON_E_DUPLICATE,
+MERON_E_STATE, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_TIMEOUT.
 """
 @inline meron_checkpoint_write(folder, name, options, err) = @blocking_ccall(
         functions.meron_checkpoint_write, meron_status, (Ptr{UInt8}, Ptr{UInt8},
@@ -2615,14 +2624,15 @@ Errors: MERON_E_ARGUMENT.
 """
     meron_checkpoint_load(out, context, folder, name, options, err)
 
-Loads a checkpoint into all units, or those in the options: values, masters, states, counts of
-steps and hyperparameters of the optimizers' groups. Collective over the world. Before anything
-changes, all ranks have compared names, shapes and optimizers, and opened the files; such an
-error changes nothing. A later error is an error on all ranks and breaks the group, because
-states are of two checkpoints. When it ends on one rank, no rank reads the files any more. With
-`per_node` the newest checkpoint is the newest that has all its files in the nodes' folders
-together; the numbers of nodes and ranks may differ from those at the save, and a node may have
-the files of several.
+Loads a checkpoint into all units, or those in the options, and into their optimizers: see the
+top of checkpoint.h. Collective over the world. Before anything changes, all ranks have compared
+names, shapes and optimizers, and opened the files: such an error is one on all ranks and
+changes nothing, so that a program can begin anew after MERON_E_NOT_FOUND. A later error, also a
+wait that should_stop ended (MERON_E_ABORTED), is an error on all ranks and breaks the group,
+because states are of two checkpoints. When it ends on one rank, no rank reads the files any
+more. With `per_node` the newest checkpoint is the newest that has all its files in the nodes'
+folders together; the numbers of nodes and ranks may differ from those at the save, and a node
+may have the files of several.
 
 - `out`: receives the loaded checkpoint.
 
@@ -2632,17 +2642,21 @@ or one file, with `values_only`.
 - `name`: NULL for the newest complete one of the line that was saved to last. Incomplete ones
 are passed over, which the log says; a damaged one that may be newer is an error.
 
-- `options`: NULL for values alone.
+- `options`: NULL for a checkpoint that was saved without optimizers.
 
 Ownership: the caller releases *out.
-Blocks: on the drive and on all ranks; other threads of this rank that begin an operation wait.
-A rank that makes no progress for twice the context's timeout ends the load (MERON_E_TIMEOUT,
-which names it); raise the timeout for such slow drives.
+Blocks: until a pending save has ended, without a deadline; on the drive and on all ranks; other
+threads of this rank that begin an operation wait. A rank that makes no progress for twice the
+context's timeout ends the load (MERON_E_TIMEOUT, which names it); raise the timeout for such
+slow drives.
 Threads: any.
-Errors: MERON_E_NOT_FOUND, MERON_E_CORRUPT (names tensor, file and offset), MERON_E_VERSION (of
-a newer version), MERON_E_ARGUMENT (it does not fit: the message lists missing, unexpected and
-different shapes), MERON_E_STATE and MERON_E_UNSUPPORTED as meron_checkpoint_save_begin,
-MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_AUTH (a link), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+Errors: MERON_E_NOT_FOUND (the folder or the name does not exist, or no checkpoint in it is
+complete), MERON_E_CORRUPT (names tensor, file and offset), MERON_E_PARSE (`mapping`, a
+manifest), MERON_E_VERSION (of a newer version), MERON_E_ARGUMENT (it does not fit: the message
+lists missing, unexpected and different shapes), MERON_E_DUPLICATE, MERON_E_STATE and
+MERON_E_UNSUPPORTED as meron_checkpoint_save_begin, MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_AUTH
+(its manifest is a symbolic link; links of a Hugging Face model are followed), MERON_E_HANDLE,
+MERON_E_STALE, -3xx.
 """
 @inline meron_checkpoint_load(out, context, folder, name, options, err) = @blocking_ccall(
         functions.meron_checkpoint_load, meron_status, (Ptr{meron_checkpoint}, meron_context,
@@ -2662,7 +2676,7 @@ Ownership: the caller releases *out.
 Blocks: on the drive.
 Threads: any.
 Errors: MERON_E_NOT_FOUND, MERON_E_CORRUPT, MERON_E_PARSE, MERON_E_VERSION, MERON_E_ARGUMENT,
-MERON_E_AUTH (a link), MERON_E_IO, MERON_E_NO_MEMORY.
+MERON_E_AUTH (its manifest is a symbolic link), MERON_E_IO, MERON_E_NO_MEMORY.
 """
 @inline meron_checkpoint_open(out, folder, name, err) = @blocking_ccall(
         functions.meron_checkpoint_open, meron_status, (Ptr{meron_checkpoint}, Ptr{UInt8},
@@ -2705,10 +2719,10 @@ saves to the folder; ranks need not agree. If each node has its own folder, remo
 Blocks: on the drive; at most half a minute while a save begins or ends in the folder.
 Threads: any.
 Errors: MERON_E_ARGUMENT (an invalid name; it is no checkpoint, and stays), MERON_E_NOT_FOUND,
-MERON_E_AUTH (a link), MERON_E_STATE (a save of that name is pending, or a process reads the
-checkpoint or has not released a meron_checkpoint of it; file systems without locks, such as
-some over a network, cannot tell), MERON_E_PARSE, MERON_E_CORRUPT and MERON_E_VERSION (its
-manifest cannot be read: remove it by hand), MERON_E_IO, MERON_E_TIMEOUT.
+MERON_E_AUTH (the name is a symbolic link), MERON_E_STATE (a save of that name is pending, or a
+process reads the checkpoint or has not released a meron_checkpoint of it; file systems without
+locks, such as some over a network, cannot tell), MERON_E_PARSE, MERON_E_CORRUPT and
+MERON_E_VERSION (its manifest cannot be read: remove it by hand), MERON_E_IO, MERON_E_TIMEOUT.
 """
 @inline meron_checkpoint_remove(folder, name, err) = @blocking_ccall(
         functions.meron_checkpoint_remove, meron_status, (Ptr{UInt8}, Ptr{UInt8},
@@ -2804,17 +2818,18 @@ Errors: MERON_E_ARGUMENT.
 Writes the values of all units as Hugging Face publishes models: model.safetensors, or several
 files and model.safetensors.index.json. Collective over the world; each rank writes its own
 shard of each tensor in place, so nothing is gathered. If a param has an f32 master and its own
-dtype is not the written one, the master is the source. A tensor that layers share is one param
-and written once. At every moment, also if a rank is killed, the folder has the former model or
-the new one. Its other files are unchanged, and the next export removes the files of a killed
-one. NaNs are written as they are.
+dtype is not the written one, the master is the source: MERON_F32 writes the masters. A tensor
+that layers share is one param and written once. At every moment, also if a rank is killed, the
+folder has the former model or the new one. Its other files are unchanged, and the next export
+removes the files of a killed one. NaNs are written as they are.
 
 - `folder`: a directory that all ranks see; created if it does not exist.
 
 - `options`: NULL for the initial value.
 
 Ownership: everything is only read, during the call.
-Blocks: on the drive and on all ranks; other threads of this rank that begin an operation wait.
+Blocks: until a pending save has ended, on the drive and on all ranks, without a deadline; other
+threads of this rank that begin an operation wait.
 Threads: any.
 Errors: MERON_E_ARGUMENT and MERON_E_PARSE (the mapping or a tensor, two tensors of one name,
 nothing to export), MERON_E_DUPLICATE (a model exists), MERON_E_STATE (another export to the
