@@ -616,7 +616,7 @@ struct meron_schedule_options {
   uint64_t max_reuse_elements; /**< a unit stays full if its next recorded use is within this many elements of other units' uses; default 1e9 */
   uint64_t persist_elements; /**< a unit of at most this many elements stays full from its first use until meron_schedule_drop; default 1e5 */
   uint64_t persist_total_elements; /**< limit for all such units together, in the order of meron_schedule_create; default UINT64_MAX */
-  meron_tier tier; /**< memory of views: default MERON_TIER_HOST; MERON_TIER_DEVICE: the context's device, if it has one */
+  meron_tier tier; /**< memory of views: default MERON_TIER_HOST, unlike that of a gather; MERON_TIER_DEVICE: the context's device, if it has one */
   uint32_t reserved_1; /**< must be 0 */
 };
 
@@ -2545,9 +2545,9 @@ inline int64_t meron_schedule_create(int64_array units, int64_t prefetch_element
 /**
  * Starts a pass. The uses of the previous pass become the recorded order of its kind, unless there
  * were none. Releases prefetched units that were not used, and units that were kept for a use that
- * the new pass does not have soon. Local. Blocks: as meron_barrier_begin. Threads: any. Errors:
- * MERON_E_ARGUMENT, MERON_E_STATE (names the units that are entered), MERON_E_HANDLE,
- * MERON_E_STALE, MERON_E_FORKED.
+ * the new pass does not have soon. Local: it begins no gather. Blocks: only while another thread of
+ * this rank begins an operation. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (names the
+ * units that are entered), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 inline int32_t meron_schedule_start_pass(int64_t schedule, int32_t kind) {
   error_slot error;
@@ -2573,8 +2573,9 @@ inline int32_t meron_schedule_enter(int64_t schedule, int64_t index, int64_t tim
 /**
  * Leaves a unit once. After as many leaves as enters its views are invalid, and the unit is
  * released, unless the options keep it full. Local, but in the same position among the enters on
- * all ranks. Blocks: as meron_barrier_begin. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE
- * (it is not entered), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ * all ranks: it begins no gather; the next enter does. Blocks: only while another thread of this
+ * rank begins an operation. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (it is not
+ * entered), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 inline int32_t meron_schedule_leave(int64_t schedule, int64_t index) {
   error_slot error;
@@ -2595,10 +2596,10 @@ inline ::meron_view meron_schedule_view(int64_t schedule, int64_t param) {
 }
 
 /**
- * Releases all units that stay full or were prefetched. Call it before an update or an optimizer
- * step, which need all leases released. The pass and the recorded orders stay. Local. Blocks: only
- * while another thread of this rank begins an operation. Threads: any. Errors: MERON_E_STATE (names
- * the units that are entered), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ * Releases all units that stay full or were prefetched. Call it before an update, an optimizer
+ * step, a save or a load, which need all leases released. The pass and the recorded orders stay.
+ * Local. Blocks: only while another thread of this rank begins an operation. Threads: any. Errors:
+ * MERON_E_STATE (names the units that are entered), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 inline int32_t meron_schedule_drop(int64_t schedule) {
   error_slot error;

@@ -811,7 +811,7 @@ struct meron_schedule_options
     max_reuse_elements::UInt64 # a unit stays full if its next recorded use is within this many elements of other units' uses; default 1e9
     persist_elements::UInt64 # a unit of at most this many elements stays full from its first use until meron_schedule_drop; default 1e5
     persist_total_elements::UInt64 # limit for all such units together, in the order of meron_schedule_create; default UINT64_MAX
-    tier::meron_tier # memory of views: default MERON_TIER_HOST; MERON_TIER_DEVICE: the context's device, if it has one
+    tier::meron_tier # memory of views: default MERON_TIER_HOST, unlike that of a gather; MERON_TIER_DEVICE: the context's device, if it has one
     reserved_1::UInt32 # must be 0
     stream::Ptr{Cvoid} # on a device: the trainer's stream. It waits for an entered unit, and the unit's memory is released after the stream's queued work; NULL: the device's default stream
 end
@@ -3494,11 +3494,11 @@ device), MERON_E_DUPLICATE (a unit twice), MERON_E_HANDLE, MERON_E_STALE, -3xx.
 
 Starts a pass. The uses of the previous pass become the recorded order of its kind, unless there
 were none. Releases prefetched units that were not used, and units that were kept for a use that
-the new pass does not have soon. Local.
+the new pass does not have soon. Local: it begins no gather.
 
 - `kind`: below MERON_SCHEDULE_KINDS; for example 0 for training and 1 for evaluation.
 
-Blocks: as meron_barrier_begin.
+Blocks: only while another thread of this rank begins an operation.
 Threads: any.
 Errors: MERON_E_ARGUMENT, MERON_E_STATE (names the units that are entered), MERON_E_HANDLE,
 MERON_E_STALE, MERON_E_FORKED.
@@ -3536,9 +3536,9 @@ MERON_E_FORKED; and as meron_future_wait, also from a prefetched gather.
 
 Leaves a unit once. After as many leaves as enters its views are invalid, and the unit is
 released, unless the options keep it full. Local, but in the same position among the enters on
-all ranks.
+all ranks: it begins no gather; the next enter does.
 
-Blocks: as meron_barrier_begin.
+Blocks: only while another thread of this rank begins an operation.
 Threads: any.
 Errors: MERON_E_ARGUMENT, MERON_E_STATE (it is not entered), MERON_E_HANDLE, MERON_E_STALE,
 MERON_E_FORKED.
@@ -3566,8 +3566,9 @@ entered), MERON_E_HANDLE, MERON_E_STALE.
 """
     meron_schedule_drop(schedule, err)
 
-Releases all units that stay full or were prefetched. Call it before an update or an optimizer
-step, which need all leases released. The pass and the recorded orders stay. Local.
+Releases all units that stay full or were prefetched. Call it before an update, an optimizer
+step, a save or a load, which need all leases released. The pass and the recorded orders stay.
+Local.
 
 Blocks: only while another thread of this rank begins an operation.
 Threads: any.

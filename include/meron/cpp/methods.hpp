@@ -206,10 +206,10 @@ class CheckpointMethods {};
 template <class Self>
 class ScheduleMethods {
  public:
-  // Releases all units that stay full or were prefetched. Call it before an update or an
-  // optimizer step, which need all leases released. The pass and the recorded orders stay.
-  // Local. Blocks only while another thread of this rank begins an operation. Throws
-  // MERON_E_STATE (names the units that are entered), MERON_E_HANDLE, MERON_E_STALE,
+  // Releases all units that stay full or were prefetched. Call it before an update, an
+  // optimizer step, a save or a load, which need all leases released. The pass and the recorded
+  // orders stay. Local. Blocks only while another thread of this rank begins an operation.
+  // Throws MERON_E_STATE (names the units that are entered), MERON_E_HANDLE, MERON_E_STALE,
   // MERON_E_FORKED.
   void drop() const { detail::call(meron_schedule_drop, raw()); }
 

@@ -1578,8 +1578,8 @@ pub struct meron_schedule_options {
     /// Limit for all such units together, in the order of meron_schedule_create; default
     /// UINT64_MAX
     pub persist_total_elements: u64,
-    /// Memory of views: default MERON_TIER_HOST; MERON_TIER_DEVICE: the context's device, if it
-    /// has one
+    /// Memory of views: default MERON_TIER_HOST, unlike that of a gather; MERON_TIER_DEVICE: the
+    /// context's device, if it has one
     pub tier: meron_tier,
     /// Must be 0
     pub reserved_1: u32,
@@ -4262,11 +4262,11 @@ extern "C" {
 
     /// Starts a pass. The uses of the previous pass become the recorded order of its kind, unless
     /// there were none. Releases prefetched units that were not used, and units that were kept
-    /// for a use that the new pass does not have soon. Local.
+    /// for a use that the new pass does not have soon. Local: it begins no gather.
     ///
     /// - `kind`: below MERON_SCHEDULE_KINDS; for example 0 for training and 1 for evaluation.
     ///
-    /// **Blocks**: as meron_barrier_begin.
+    /// **Blocks**: only while another thread of this rank begins an operation.
     ///
     /// **Threads**: any.
     ///
@@ -4308,9 +4308,9 @@ extern "C" {
 
     /// Leaves a unit once. After as many leaves as enters its views are invalid, and the unit is
     /// released, unless the options keep it full. Local, but in the same position among the
-    /// enters on all ranks.
+    /// enters on all ranks: it begins no gather; the next enter does.
     ///
-    /// **Blocks**: as meron_barrier_begin.
+    /// **Blocks**: only while another thread of this rank begins an operation.
     ///
     /// **Threads**: any.
     ///
@@ -4342,9 +4342,9 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Releases all units that stay full or were prefetched. Call it before an update or an
-    /// optimizer step, which need all leases released. The pass and the recorded orders stay.
-    /// Local.
+    /// Releases all units that stay full or were prefetched. Call it before an update, an
+    /// optimizer step, a save or a load, which need all leases released. The pass and the
+    /// recorded orders stay. Local.
     ///
     /// **Blocks**: only while another thread of this rank begins an operation.
     ///
