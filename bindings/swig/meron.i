@@ -1036,8 +1036,8 @@ inline int64_t meron_context_open(int32_t header_version, int32_t rank, int32_t 
  * the log has it. Peers that still need this rank get MERON_E_PEER_CLOSED: for operations that it
  * has not begun, or that it has begun and not waited for. Once it has waited for all that it began,
  * it may close without a barrier. Another context may be opened afterwards in the same process.
- * Blocks: on such a save and on such callbacks, without a deadline; else at most until calls of
- * other threads on this context have ended (5 s). Threads: any. Errors: MERON_E_HANDLE,
+ * Blocks: on such a save and on such callbacks, without a deadline; else until calls of other
+ * threads on this context have ended, whose waits it ends. Threads: any. Errors: MERON_E_HANDLE,
  * MERON_E_STALE (closed already), MERON_E_STATE (from an allocator or a transport), MERON_E_FORKED.
  */
 inline int32_t meron_context_close(int64_t context) {

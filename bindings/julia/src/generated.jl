@@ -1500,8 +1500,8 @@ that it has not begun, or that it has begun and not waited for. Once it has wait
 it began, it may close without a barrier. Another context may be opened afterwards in the same
 process.
 
-Blocks: on such a save and on such callbacks, without a deadline; else at most until calls of
-other threads on this context have ended (5 s).
+Blocks: on such a save and on such callbacks, without a deadline; else until calls of other
+threads on this context have ended, whose waits it ends.
 Threads: any.
 Errors: MERON_E_HANDLE, MERON_E_STALE (closed already), MERON_E_STATE (from an allocator or a
 transport), MERON_E_FORKED.

@@ -2108,8 +2108,8 @@ extern "C" {
     /// and not waited for. Once it has waited for all that it began, it may close without a
     /// barrier. Another context may be opened afterwards in the same process.
     ///
-    /// **Blocks**: on such a save and on such callbacks, without a deadline; else at most until calls
-    /// of other threads on this context have ended (5 s).
+    /// **Blocks**: on such a save and on such callbacks, without a deadline; else until calls of
+    /// other threads on this context have ended, whose waits it ends.
     ///
     /// **Threads**: any.
     ///
