@@ -314,14 +314,14 @@ struct meron_context_options {
   int32_t rank; /**< -1: from the environment (meron run, torchrun, Slurm, Open MPI, PMI) */
   int32_t world_size; /**< -1: from the environment; without one: 1 */
   const char *transport; /**< "self", "local", "shm", "mpi", "custom", "cluster"; NULL or "auto": custom if that is given, self for one rank, mpi under mpirun if neither a token nor MERON_STORE is given, else shm. "cluster": ranks of a node share memory, and `custom` connects the nodes; "mpi": MPI connects them */
-  const char *job; /**< local: ranks of one process with an equal job meet; NULL: "default". In the directory MERON_STORE: the job's name among others'; NULL: MERON_JOB, or the launcher's name */
-  const char *token; /**< shm: 64 hexadecimal digits, the same on all ranks; NULL: from the descriptor MERON_TOKEN_FD or from the variable MERON_TOKEN; if there is none, ranks meet in the directory that MERON_STORE names */
-  int64_t timeout_ns; /**< deadline of every operation; 0 or -1: 600 s */
+  const char *job; /**< local: ranks of one process with an equal job meet; NULL: "default". In a directory MERON_STORE: the job's name among others'; NULL: MERON_JOB, or the launcher's name */
+  const char *token; /**< shm: 64 hexadecimal digits, the same on all ranks; NULL: from the descriptor MERON_TOKEN_FD or from the variable MERON_TOKEN; if there is none, ranks meet in the directory that the variable MERON_STORE names */
+  int64_t timeout_ns; /**< deadline of every operation (see future.h); 0 or -1: 600 s */
   uint64_t host_memory_limit; /**< bytes that this rank may allocate; 0: only the host's limit */
   uint64_t arena_reserve; /**< bytes of address space, twice per window; 0: the host's memory */
   uint32_t threads; /**< for compute on this rank; 0: cores / ranks on this host */
   uint32_t reserved_0; /**< must be 0 */
-  const char *device; /**< that this rank computes on: "cuda" (the calling thread's current one), "cuda:1"; "emulated": memory of the host and threads, for tests without a device. NULL or "": the host. Views are then in the device's memory, and gradients may be */
+  const char *device; /**< that this rank computes on: "cuda" (the calling thread's current one), "cuda:1"; "emulated": memory of the host and threads, for tests without a device. NULL or "": the host. Views of gathers, and of schedules that ask for it, are then in the device's memory, and meron_source.data may be. All other views stay in the host's: of gradients, updates and states */
 };
 
 /** Counters since the context was opened, and the memory in use now, in bytes. */
@@ -434,7 +434,7 @@ struct meron_optimizer_options {
   double beta2; /**< 0 <= beta2 < 1 */
   double epsilon; /**< > 0 */
   double weight_decay; /**< >= 0 */
-  double max_norm; /**< gradients are scaled to at most this global 2-norm; 0: no clipping */
+  double max_norm; /**< gradients are scaled to at most this 2-norm, of all gradients of the optimizer together, as meron_gradient_clip does; 0: no clipping */
   double dampening; /**< SGD: 0 <= dampening < 1; else 0 */
   uint32_t nesterov; /**< SGD with a momentum and no dampening: 1 for Nesterov's; else 0 */
   uint32_t defaults_of; /**< 1 + the kind whose defaults these are; set by the INIT macros and meron_optimizer_rule_init, not by the caller */
@@ -457,8 +457,8 @@ struct meron_optimizer_group {
 struct meron_optimizer_info {
   uint32_t struct_size; /**< sizeof(meron_optimizer_info), as the INIT macro sets it */
   uint32_t reserved_0; /**< 0 */
-  uint64_t steps; /**< taken so far, counted from meron_optimizer_set_steps */
-  double norm; /**< global 2-norm of the last step's gradients, before clipping */
+  uint64_t steps; /**< taken so far, with those of meron_optimizer_set_steps and of a loaded checkpoint; without steps that ended in MERON_E_NONFINITE */
+  double norm; /**< 2-norm of all gradients of the last step, before clipping */
   double learning_rate; /**< of group 0 */
   uint32_t groups; /**< of params, at least 1 */
   uint32_t states; /**< of the rule per element, besides the master */
@@ -471,7 +471,7 @@ struct meron_checkpoint_tensor {
   uint32_t struct_size; /**< sizeof(meron_checkpoint_tensor) */
   uint32_t dims; /**< 0: a scalar; at most MERON_MAX_DIMS */
   const char *name; /**< 1 to 512 bytes of UTF-8 */
-  const char *kind; /**< NULL: "extra". As docs/checkpoint-format.md lists them: "values" for a buffer, "exp_avg", "state.KEY" for a state of an optimizer */
+  const char *kind; /**< NULL: "extra". As docs/checkpoint-format.md lists them: "values" for a buffer, "exp_avg", "state.KEY" for a state of an optimizer. A load ignores "extra" and "state.KEY". A value that is no param must be claimed there, or is unexpected */
   const char *dtype; /**< as safetensors names it: "F32", "BF16", "I64", ... */
   uint64_t begin; /**< first element in `data` */
   uint64_t count; /**< elements in `data` */
@@ -484,8 +484,8 @@ struct meron_checkpoint_save_options {
   uint32_t skip_frozen; /**< 1: no frozen params */
   uint32_t overwrite; /**< 1: replaces a checkpoint of that name */
   uint64_t step; /**< the caller's count: of a line, the newest checkpoint has the highest */
-  uint64_t keep; /**< complete checkpoints of the line that stay in the folder; 0: all */
-  const char *extra; /**< NULL, or the caller's own state: the text of a JSON object, of rank 0 */
+  uint64_t keep; /**< complete checkpoints of the line that stay in the folder, with this one; the newest with all states stays, too. 0: all */
+  const char *extra; /**< NULL, or the caller's own state: the text of a JSON object. That of rank 0 is saved */
   uint64_t optimizer_count;
   uint64_t tensor_count;
   const char *mapping; /**< NULL, or a JSON object: "PARAM": "NAME" in the files, for states too; "" leaves the param out */
@@ -521,7 +521,7 @@ struct meron_checkpoint_load_options {
   uint32_t rank0_only; /**< 1: only rank 0 sees the files, and sends each rank its shards */
   uint64_t optimizer_count;
   const char *mapping; /**< NULL, or a JSON object: "PARAM": "TENSOR", or "PARAM": ["TENSOR", ...], one after the other along the first dimension; others by their name */
-  const char *claimed; /**< NULL, or names of values that the caller reads itself, a line each */
+  const char *claimed; /**< NULL, or names of tensors of kind "values" that are no params, with line breaks between them: they must exist, and the caller reads them */
   uint32_t per_node; /**< 1: each node has its own folder: one rank per node reads the node's files, and sends each rank its shards */
   uint32_t reserved_0; /**< must be 0 */
   uint64_t unit_count;
@@ -542,8 +542,8 @@ struct meron_checkpoint_info {
 /** Options of an export. */
 struct meron_checkpoint_export_options {
   uint32_t struct_size; /**< sizeof(meron_checkpoint_export_options) */
-  meron_dtype dtype; /**< of the floating-point values in the files */
-  uint32_t keep_dtype; /**< 1: each param's own instead */
+  meron_dtype dtype; /**< of the floating-point values in the files, if keep_dtype is 0 */
+  uint32_t keep_dtype; /**< 1, the initial value: each param's own dtype; `dtype` is ignored */
   uint32_t overwrite; /**< 1: replaces an existing model */
   uint64_t max_file_bytes; /**< of a file's tensors: the next file begins before they would exceed it, and a larger tensor has its own file; 0: 5 GB */
   const char *mapping; /**< NULL, or a JSON object: "PARAM": "NAME" in the files; "" leaves the param out */
@@ -601,10 +601,10 @@ struct meron_io_buffer_info {
 /** Options of a reduction. */
 struct meron_reduce_options {
   uint32_t struct_size; /**< sizeof(meron_reduce_options) */
-  meron_reduce_op op; /**< MERON_REDUCE_OP_MEAN divides by the group's size */
+  meron_reduce_op op; /**< MERON_REDUCE_OP_MEAN divides by the group's size, once, as `divisor` */
   uint32_t boundary; /**< 1: last micro-batch before the step; 0: more follow */
   uint32_t reserved_0; /**< must be 0 */
-  double divisor; /**< additional divisor of the sum, e.g. the number of micro-batches, times the loss scale. With a codec that has feedback, give the same one for each micro-batch of an accumulation: what was lost of the accumulation before is scaled by the change, so that it counts as much as it did */
+  double divisor; /**< additional divisor of the sum, e.g. the number of micro-batches, times the loss scale. The complete sum is divided once, as the call with `boundary` 1 says; in each call all ranks pass the same. With a codec that has feedback, give the same one for each micro-batch of an accumulation: what was lost of the accumulation before is scaled by the change, so that it counts as much as it did */
 };
 
 /** Options of a schedule: limits in elements, and the memory of views. Start from MERON_SCHEDULE_OPTIONS_INIT: limits that are all 0 would prefetch nothing. */
@@ -616,7 +616,7 @@ struct meron_schedule_options {
   uint64_t max_reuse_elements; /**< a unit stays full if its next recorded use is within this many elements of other units' uses; default 1e9 */
   uint64_t persist_elements; /**< a unit of at most this many elements stays full from its first use until meron_schedule_drop; default 1e5 */
   uint64_t persist_total_elements; /**< limit for all such units together, in the order of meron_schedule_create; default UINT64_MAX */
-  meron_tier tier; /**< memory of views: default MERON_TIER_HOST; MERON_TIER_DEVICE: the context's device, if it has one */
+  meron_tier tier; /**< memory of views: default MERON_TIER_HOST, unlike that of a gather; MERON_TIER_DEVICE: the context's device, if it has one */
   uint32_t reserved_1; /**< must be 0 */
 };
 
@@ -840,9 +840,9 @@ inline int32_t meron_future_poll(int64_t future) {
  * gather or update is cancelled (see meron_gather_begin, meron_update_begin). If it fails, or has
  * failed, and no wait or poll returned the error, that is logged once at level MERON_LOG_ERROR, by
  * the next call that waits or by meron_context_close; the failure of a save is reported by the next
- * save instead. If the group is broken, one line is logged at the close, and none if another call
- * returned the error. Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE,
- * MERON_E_STALE, MERON_E_FORKED.
+ * save instead, or logged by the close. If the group is broken, one line is logged at the close,
+ * and none if another call returned the error. Blocks: never. Threads: any, also a finalizer's.
+ * Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 inline int32_t meron_future_release(int64_t future) {
   error_slot error;
@@ -1032,9 +1032,12 @@ inline int64_t meron_context_open(int32_t header_version, int32_t rank, int32_t 
  * callbacks that run on other threads. If a callback closes a context, it waits for no callback,
  * and the pointers are used until that callback has returned. Local: it does not wait for peers,
  * but first for a pending save of a checkpoint. If should_stop ends that wait, the save is
- * abandoned and leaves no checkpoint. Peers that still need this rank get MERON_E_PEER_CLOSED.
- * Blocks: on such a save and on such callbacks, without a deadline; else at most until calls of
- * other threads on this context have ended (5 s). Threads: any. Errors: MERON_E_HANDLE,
+ * abandoned and leaves no checkpoint. If the last save has failed and no wait returned its error,
+ * the log has it. Peers that still need this rank get MERON_E_PEER_CLOSED: for operations that it
+ * has not begun, or that it has begun and not waited for. Once it has waited for all that it began,
+ * it may close without a barrier. Another context may be opened afterwards in the same process.
+ * Blocks: on such a save and on such callbacks, without a deadline; else until calls of other
+ * threads on this context have ended, whose waits it ends. Threads: any. Errors: MERON_E_HANDLE,
  * MERON_E_STALE (closed already), MERON_E_STATE (from an allocator or a transport), MERON_E_FORKED.
  */
 inline int32_t meron_context_close(int64_t context) {
@@ -1176,7 +1179,7 @@ inline int64_t meron_context_world(int64_t context) {
  * have called it, because it connects their devices. Threads: any. Errors: MERON_E_ARGUMENT (a rank
  * beyond the world or twice), MERON_E_UNSUPPORTED (more than 64 groups), MERON_E_VERSION (libraries
  * of collectives that differ), MERON_E_NO_MEMORY, -3xx. A lack of memory on one rank breaks the
- * world: the error names the rank on all ranks.
+ * world, with MERON_E_NO_MEMORY on all ranks: the error names the rank.
  */
 inline int64_t meron_group_create(int64_t context, int32_array ranks) {
   ::meron_group out = {};
@@ -1207,8 +1210,9 @@ inline int32_t meron_group_size(int64_t group) {
 }
 
 /**
- * MERON_OK while the group works, else the sticky error that broke it. Blocks: never; checks if
- * peers are alive. Threads: any. Errors: -3xx, as meron_group_rank.
+ * MERON_OK while the group works, else the error that broke it, of any class. So it decides, after
+ * an error of another call, if the program can continue. Blocks: never; checks if peers are alive.
+ * Threads: any. Errors: the one that broke the group, -3xx, as meron_group_rank.
  */
 inline int32_t meron_group_status(int64_t group) {
   error_slot error;
@@ -1340,7 +1344,7 @@ inline int32_t meron_param_release(int64_t param) {
  * context is closed, because peers may read it. Blocks: as meron_barrier_begin. Threads: any.
  * Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param twice, or in a unit already, or the name),
  * MERON_E_NO_MEMORY (figures), -3xx. In a group of several ranks, a lack of memory on one of them
- * breaks the group: the error names the rank on all of them.
+ * breaks the group, with MERON_E_NO_MEMORY on all of them: the error names the rank.
  */
 inline int64_t meron_unit_create(int64_t context, const char *name, int64_array params) {
   ::meron_unit out = {};
@@ -1353,13 +1357,13 @@ inline int64_t meron_unit_create(int64_t context, const char *name, int64_array 
  * Destroys a unit and its params: releases their memory on the host, on the device and on the
  * drive, and their names. Collective over the unit's group: all ranks call it, and no rank creates
  * units or groups meanwhile. All handles of the unit and of its params become stale; views of its
- * values and gradients must not be read any more. Ownership: none. Blocks: until every rank has
- * called it and no rank uses the unit any more, at most the deadline. Threads: any, one unit at a
- * time. Errors: MERON_E_STATE, before this rank notifies its peers and before anything has changed
- * (the unit is gathered, updated, reduced or stepped, or it belongs to a schedule or an optimizer:
- * release these first; another thread destroys a unit), MERON_E_CANCELLED (should_stop: call again
- * to continue), MERON_E_HANDLE, MERON_E_STALE (also the second time), -3xx (names a rank that does
- * not call).
+ * values and gradients must not be read any more. Ownership: none. Blocks: while a save copies
+ * states, without a deadline; then until every rank has called it and no rank uses the unit any
+ * more, at most the deadline. Threads: any, one unit at a time. Errors: MERON_E_STATE, before this
+ * rank notifies its peers and before anything has changed (the unit is gathered, updated, reduced
+ * or stepped, or it belongs to a schedule or an optimizer: release these first; another thread
+ * destroys a unit), MERON_E_CANCELLED (should_stop: call again to continue), MERON_E_HANDLE,
+ * MERON_E_STALE (also the second time), -3xx (names a rank that does not call).
  */
 inline int32_t meron_unit_destroy(int64_t unit) {
   error_slot error;
@@ -1417,7 +1421,8 @@ inline int32_t meron_unit_release(int64_t unit) {
  * published unchanged; otherwise the group breaks with MERON_E_ABORTED on every rank, because
  * partly written values must not be published and peers continue the update. Blocks: as
  * meron_barrier_begin. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a unit is leased here
- * or being updated), MERON_E_DUPLICATE, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * or being updated, a step is pending, or a master is offloaded), MERON_E_DUPLICATE,
+ * MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
 inline int64_t meron_update_begin(int64_array units) {
   ::meron_future out = {};
@@ -1428,9 +1433,10 @@ inline int64_t meron_update_begin(int64_array units) {
 
 /**
  * The shard of `param` that this rank updates (the full tensor if the plan replicates the optimizer
- * states), in the param's dtype, writable. Ownership: borrowed until meron_update_publish. Blocks:
- * never. Threads: any. Errors: MERON_E_ARGUMENT (the param is in none of the units), MERON_E_STATE
- * (no call has waited for the update), MERON_E_HANDLE, MERON_E_STALE.
+ * states), in the param's dtype, writable, in memory of the host. If the param has a master, the
+ * publication copies all of the view into it. Ownership: borrowed until meron_update_publish.
+ * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (the param is in none of the units),
+ * MERON_E_STATE (no call has waited for the update), MERON_E_HANDLE, MERON_E_STALE.
  */
 inline ::meron_view meron_update_view(int64_t update, int64_t param) {
   ::meron_view out = {};
@@ -1472,13 +1478,16 @@ inline ::meron_optimizer_options meron_optimizer_rule_init(int32_t kind) {
 /**
  * Creates an optimizer and its states (zero) for the trainable params of some units: the states of
  * the rule, in the plan's dtype and on its tier, and an f32 master copy if the params have 16 bits.
- * States on tier nvme are written once here, so that steps only overwrite existing data; if that
- * takes long, the log reports the progress. Collective over the units' group. Ownership: the caller
- * releases *out. Blocks: as meron_barrier_begin; also on this rank's drive if states are on nvme.
- * Threads: any. Errors: MERON_E_ARGUMENT (a value out of range, no trainable param, an unusable
- * folder of tier nvme), MERON_E_DUPLICATE (a unit twice, or in an optimizer already),
- * MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_HANDLE,
- * MERON_E_STALE, -3xx.
+ * A master begins with the param's value at this call, and later updates write it too, so initial
+ * values may be written before or after. States on tier nvme are written once here, so that steps
+ * only overwrite existing data; if that takes long, the log reports the progress. Collective over
+ * the units' group. Ownership: the caller releases *out. Blocks: as meron_barrier_begin; while a
+ * save copies states, without a deadline; also on this rank's drive if states are on nvme. Threads:
+ * any. Errors: MERON_E_ARGUMENT (a value out of range, no unit with a trainable param),
+ * MERON_E_DUPLICATE (a unit twice, or in an optimizer already), MERON_E_STATE (a unit is updated),
+ * MERON_E_HANDLE, MERON_E_STALE, -3xx. If this rank cannot hold the states, that breaks a group of
+ * several ranks: MERON_E_NO_MEMORY, and of tier nvme MERON_E_ARGUMENT (an unusable folder),
+ * MERON_E_NOT_FOUND, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_TIMEOUT.
  */
 inline int64_t meron_optimizer_create(int64_array units, int32_t kind, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay, double max_norm, double dampening, int32_t nesterov, int32_t defaults_of, double lr_decay) {
   ::meron_optimizer_options options = MERON_OPTIMIZER_OPTIONS_INIT;
@@ -1510,9 +1519,9 @@ inline int32_t meron_optimizer_set_learning_rate(int64_t optimizer, double learn
 }
 
 /**
- * Sets the largest 2-norm of all gradients of the next steps, which scale them to it; 0 does not
- * clip. The same on all ranks (it is part of the step's fingerprint). Blocks: never. Threads: any.
- * Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+ * Sets max_norm of the next steps: larger gradients are scaled down to it, smaller ones stay; 0
+ * does not clip. The same on all ranks (it is part of the step's fingerprint). Blocks: never.
+ * Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
  */
 inline int32_t meron_optimizer_set_max_norm(int64_t optimizer, double max_norm) {
   error_slot error;
@@ -1580,19 +1589,23 @@ inline ::meron_optimizer_group meron_optimizer_get_group(int64_t optimizer, int3
 }
 
 /**
- * Begins a step: global gradient norm (exact, so equal for every number of ranks), clipping, update
- * of this rank's shards, publication of the next version. Needs the reduced gradient of every unit,
- * and no lease on any of them on this rank. Collective over the units' group. States on tier nvme
- * are read, updated and written at the same time, piece by piece; nothing is written before the
- * norm is known to be finite. Ownership: the caller releases *out. Blocks: as meron_barrier_begin.
- * Threads: any. Errors: MERON_E_STATE (names the unit that is leased or not reduced),
- * MERON_E_HANDLE, MERON_E_STALE, -3xx; from the wait: MERON_E_NONFINITE on all ranks if the norm is
- * not finite, or if the step would make a state infinite or a value too large for its dtype:
- * nothing was changed, and the gradients are discarded (states on tier nvme: the group is broken if
- * their sums overflow over several steps; on tier device only gradients are looked at before the
- * step, and a later step whose norm is not finite names a value of f16 that became infinite);
- * MERON_E_IO and MERON_E_CORRUPT if a drive failed or returned other bytes than were written: the
- * group is broken, so continue from a checkpoint.
+ * Begins a step: norm of all gradients of this optimizer (exact, so equal for every number of
+ * ranks), clipping, update of this rank's shards, publication of the next version. Needs the
+ * reduced gradient of every unit, and no lease on any of them on this rank: release gathers before,
+ * also pending ones, and drop schedules. A gather may begin again when the step has ended here.
+ * Collective over the units' group. States on tier nvme are read, updated and written at the same
+ * time, piece by piece; nothing is written before the norm is known to be finite. Ownership: the
+ * caller releases *out. Blocks: as meron_barrier_begin; the future waits for a save that copies the
+ * states. Threads: any. Errors: MERON_E_STATE (names the unit that is leased or not reduced; a step
+ * is pending; states are offloaded), MERON_E_HANDLE, MERON_E_STALE, -3xx. From the wait:
+ * MERON_E_NONFINITE on all ranks if the norm is not finite, or if the step would make a state
+ * infinite or a value too large for its dtype. Nothing was changed, the step does not count, and
+ * the gradients are discarded, so that training can continue. Two tiers differ. On nvme, an
+ * overflow that several steps have added up to is found only while it is written: then this error
+ * breaks the group. On device, only gradients are looked at before the step: a later step whose
+ * norm is not finite names a value of f16 that became infinite. MERON_E_IO and MERON_E_CORRUPT if a
+ * drive failed or returned other bytes than were written: these break the group, so continue from a
+ * checkpoint.
  */
 inline int64_t meron_optimizer_step_begin(int64_t optimizer) {
   ::meron_future out = {};
@@ -1665,11 +1678,12 @@ inline ::meron_optimizer_info meron_optimizer_get_info(int64_t optimizer) {
 }
 
 /**
- * This rank's shard of a state of `param`, if the state is in memory in f32. Writable, except for a
- * master that is the param itself: that is mapped read-only (write it through an update).
- * Ownership: borrowed until the next step or meron_optimizer_release. Blocks: never. Threads: any,
- * not during a step. Errors: MERON_E_ARGUMENT (not a param of this optimizer, a state that the rule
- * does not keep), MERON_E_UNSUPPORTED (it is on nvme, or in 16 or 8 bits: use
+ * This rank's shard of a state of `param`, if the state is in memory of the host in f32. Writable,
+ * except for a master that is the param itself: that is mapped read-only (write it through an
+ * update). Ownership: borrowed until the next step, meron_optimizer_offload or
+ * meron_optimizer_release. Blocks: never. Threads: any, not during a step. Errors: MERON_E_ARGUMENT
+ * (not a param of this optimizer, a state that the rule does not keep), MERON_E_STATE (the states
+ * are offloaded), MERON_E_UNSUPPORTED (it is on nvme or a device, or in 16 or 8 bits: use
  * meron_optimizer_read_state), MERON_E_HANDLE, MERON_E_STALE.
  */
 inline ::meron_view meron_optimizer_state_view(int64_t optimizer, int64_t param, int32_t state) {
@@ -1680,10 +1694,11 @@ inline ::meron_view meron_optimizer_state_view(int64_t optimizer, int64_t param,
 }
 
 /**
- * Copies this rank's shard of a state of `param` in f32, from any tier and dtype. Blocks: on this
- * rank's drive if states are on nvme. Threads: any, not during a step. Errors: MERON_E_ARGUMENT (as
- * meron_optimizer_state_view, or another count), MERON_E_STATE (a step is pending), MERON_E_IO,
- * MERON_E_CORRUPT, MERON_E_HANDLE, MERON_E_STALE.
+ * Copies this rank's shard of a state of `param` in f32, from any tier and dtype. Blocks: while
+ * another thread of this rank begins an operation; if states are on nvme, on this rank's drive, and
+ * while a save copies states, without a deadline. Threads: any, not during a step. Errors:
+ * MERON_E_ARGUMENT (as meron_optimizer_state_view, or another count), MERON_E_STATE (a step is
+ * pending, the states are offloaded), MERON_E_IO, MERON_E_CORRUPT, MERON_E_HANDLE, MERON_E_STALE.
  */
 inline int32_t meron_optimizer_read_state(writable_memory out, int64_t optimizer, int64_t param, int32_t state) {
   error_slot error;
@@ -1692,9 +1707,9 @@ inline int32_t meron_optimizer_read_state(writable_memory out, int64_t optimizer
 
 /**
  * Replaces this rank's shard of a state of `param`, from f32; states of 16 or 8 bits are rounded to
- * nearest. Blocks: as meron_optimizer_read_state. Threads: any, not during a step. Errors: as
- * meron_optimizer_read_state, MERON_E_ARGUMENT also for a master that is the param itself (write
- * that through an update).
+ * nearest. Blocks: as meron_optimizer_read_state, and while a save copies states of any tier.
+ * Threads: any, not during a step. Errors: as meron_optimizer_read_state, MERON_E_ARGUMENT also for
+ * a master that is the param itself (write that through an update).
  */
 inline int32_t meron_optimizer_write_state(int64_t optimizer, int64_t param, int32_t state, readable_memory data) {
   error_slot error;
@@ -1704,11 +1719,12 @@ inline int32_t meron_optimizer_write_state(int64_t optimizer, int64_t param, int
 /**
  * Moves this rank's states in memory, including the f32 master, to this rank's file on a drive, and
  * frees their memory, for a phase that needs it for something else, like DeepSpeed's
- * offload_states. Values stay usable; until meron_optimizer_reload the optimizer cannot step, and
- * calls that would change its master (an update) fail. Blocks: on this rank's drive, and meanwhile
- * other calls of this rank that begin an operation; never on peers. Threads: any. An error changes
- * nothing. Errors: MERON_E_ARGUMENT (no folder, an unusable one), MERON_E_STATE (a step is pending,
- * they are offloaded already), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NOT_FOUND, MERON_E_TIMEOUT,
+ * offload_states. Values stay usable. Until meron_optimizer_reload, steps, updates, saves, loads
+ * and reads and writes of states return MERON_E_STATE. Blocks: on this rank's drive, and meanwhile
+ * other calls of this rank that begin an operation; while a save copies states, without a deadline;
+ * never on peers. Threads: any. An error changes nothing. Errors: MERON_E_ARGUMENT (no folder, an
+ * unusable one), MERON_E_STATE (a step is pending, they are offloaded already), MERON_E_UNSUPPORTED
+ * (they are on tier device), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NOT_FOUND, MERON_E_TIMEOUT,
  * MERON_E_HANDLE, MERON_E_STALE.
  */
 inline int32_t meron_optimizer_offload(int64_t optimizer, const char *folder) {
@@ -1717,8 +1733,8 @@ inline int32_t meron_optimizer_offload(int64_t optimizer, const char *folder) {
 }
 
 /**
- * Restores the states that meron_optimizer_offload moved, bit for bit. Blocks: on this rank's
- * drive; never on peers. Threads: any. After an error they are still offloaded. Errors:
+ * Restores the states that meron_optimizer_offload moved, bit for bit. Blocks: as
+ * meron_optimizer_offload. Threads: any. After an error they are still offloaded. Errors:
  * MERON_E_STATE (they are not offloaded), MERON_E_NO_MEMORY, MERON_E_IO, MERON_E_CORRUPT (the drive
  * returned other bytes), MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
  */
@@ -1756,29 +1772,37 @@ inline ::meron_checkpoint_save_options meron_checkpoint_save_options_init() {
 /**
  * Begins to save the states of all units, or of those in the options, as they are now, as `name` in
  * `folder`. Collective over the world. A thread of the engine copies them into bounded memory and
- * writes: gathers, forward and backward continue meanwhile. A step or an update of a unit waits
- * until the unit is copied, and so does a reduction with a codec that keeps feedback; writes of
- * states, offloads, reloads, new optimizers and the destruction of units wait until all units are.
- * Views of states must not be written before that. The counts of steps and the numbers of optimizer
- * groups are those of the call. After a failure on any rank (a full disk) the future returns the
- * error on all ranks, and the error names that rank. If some rank has not waited for the future,
- * the next save returns the error again, and begins nothing. Existing checkpoints stay, and
- * training can continue. One save at a time: the next save, and a load, wait for the previous one.
- * Closing the context waits for it too. A cancelled wait for the future does not affect the save. A
- * rank that makes no progress for twice the context's timeout breaks the group (MERON_E_TIMEOUT); a
- * slow rank does not, nor do steps that wait for it. With `per_node` a node's folder has the files
- * of its ranks, and the manifest of all (docs/checkpoint-format.md): the checkpoint exists after
- * every node has renamed its folder; a name that only some nodes have, because a host died
- * meanwhile, is free. meron_checkpoint_cancel_save cancels it. Ownership: texts and arrays are
- * copied; the memory at a tensor's `data` must not change until meron_checkpoint_wait_copied; the
- * caller releases *out. Blocks: as meron_barrier_begin; also until the previous save has ended,
- * without a deadline. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is pending, a
- * unit is updated, a gradient waits for a step, states are offloaded), MERON_E_UNSUPPORTED (a unit
- * of some ranks only), MERON_E_HANDLE, MERON_E_STALE, -3xx. From the future: MERON_E_ARGUMENT (an
- * invalid name, `extra` is no JSON object, tensors do not fit each other), MERON_E_DUPLICATE (the
- * name is taken), MERON_E_STATE (another process saves that name), MERON_E_NO_SPACE, MERON_E_IO,
- * MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_TIMEOUT, MERON_E_CANCELLED
- * (meron_checkpoint_cancel_save), MERON_E_CLOSED, -3xx.
+ * writes: gathers, forward and backward continue meanwhile. The save completes without a wait, also
+ * if its future is released and the program only computes. (Over a custom transport between ranks
+ * it progresses within calls on the context.) The futures of a step or an update of a unit wait
+ * until the unit is copied, and so does a reduction with a codec that keeps feedback. Until all
+ * units are copied, these calls wait: meron_optimizer_create, meron_optimizer_write_state,
+ * meron_optimizer_read_state of tier nvme, meron_optimizer_offload, meron_optimizer_reload and
+ * meron_unit_destroy. Views of states must not be written before that. The counts of steps and the
+ * hyperparameters are those of the call. After a failure on any rank (a full disk) the future
+ * returns the error on all ranks, and the error names that rank. If some rank has not waited for
+ * the future, the begin of the next save returns the error once more, on all ranks, and begins
+ * nothing; the save after that is a new one. A failure of the last save that no wait returned is
+ * logged by meron_context_close. Existing checkpoints stay, and training can continue. One save at
+ * a time: the next save, and a load, wait for the previous one. Closing the context waits for it
+ * too. A cancelled wait for the future does not affect the save. A rank that makes no progress for
+ * twice the context's timeout breaks the group (MERON_E_TIMEOUT); a slow rank does not, nor do
+ * steps that wait for it. With `per_node` a node's folder has the files of its ranks, and the
+ * manifest of all (docs/checkpoint-format.md): the checkpoint exists after every node has renamed
+ * its folder; a name that only some nodes have, because a host died meanwhile, is free. A killed
+ * save never takes its name: what it leaves is hidden, and the next save removes it.
+ * meron_checkpoint_cancel_save cancels a save. Ownership: texts and arrays are copied; the memory
+ * at a tensor's `data` must not change until meron_checkpoint_wait_copied; the caller releases
+ * *out. Blocks: as meron_barrier_begin; also until the previous save has ended, without a deadline.
+ * Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (an optimizer or a unit twice),
+ * MERON_E_PARSE (`mapping`), MERON_E_STATE (a unit is gathered, also by a schedule that keeps it,
+ * or updated; a step is pending; a gradient is in another state than empty, so that no part of an
+ * accumulation is saved; states are offloaded), MERON_E_UNSUPPORTED (a unit of some ranks only),
+ * MERON_E_HANDLE, MERON_E_STALE, -3xx, and any of the previous save. From the future:
+ * MERON_E_ARGUMENT (an invalid name, `mapping`, tensors that do not fit each other), MERON_E_PARSE
+ * (`extra` is no JSON object), MERON_E_DUPLICATE (the name is taken), MERON_E_STATE (another
+ * process saves that name), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_NOT_FOUND,
+ * MERON_E_TIMEOUT, MERON_E_CANCELLED (meron_checkpoint_cancel_save), MERON_E_CLOSED, -3xx.
  */
 inline int64_t meron_checkpoint_save_begin(int64_t context, const char *folder, const char *name, int32_t values_only, int32_t skip_frozen, int32_t overwrite, int64_t step, int64_t keep, const char *extra, int64_array optimizers, const checkpoint_tensors *tensors, const char *mapping, int32_t per_node, int64_array units) {
   ::meron_checkpoint_save_options options = initial(api().meron_checkpoint_save_options_init);
@@ -1850,8 +1874,8 @@ inline ::meron_checkpoint_write_options meron_checkpoint_write_options_init() {
 /**
  * Writes tensors as a checkpoint of one rank, for importers of other formats. `data` is read once
  * and in order, so it may be mapped files. Ownership: everything is only read, during the call.
- * Blocks: on the drive. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE, MERON_E_STATE,
- * MERON_E_NO_SPACE, MERON_E_IO.
+ * Blocks: on the drive. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_PARSE (`extra`,
+ * `optimizers`), MERON_E_DUPLICATE, MERON_E_STATE, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_TIMEOUT.
  */
 inline int32_t meron_checkpoint_write(const char *folder, const char *name, int32_t overwrite, int64_t step, const char *extra, const char *optimizers, const checkpoint_tensors *tensors) {
   ::meron_checkpoint_write_options options = initial(api().meron_checkpoint_write_options_init);
@@ -1874,21 +1898,25 @@ inline ::meron_checkpoint_load_options meron_checkpoint_load_options_init() {
 }
 
 /**
- * Loads a checkpoint into all units, or those in the options: values, masters, states, counts of
- * steps and hyperparameters of the optimizers' groups. Collective over the world. Before anything
- * changes, all ranks have compared names, shapes and optimizers, and opened the files; such an
- * error changes nothing. A later error is an error on all ranks and breaks the group, because
+ * Loads a checkpoint into all units, or those in the options, and into their optimizers: see the
+ * top of checkpoint.h. Collective over the world. Before anything changes, all ranks have compared
+ * names, shapes and optimizers, and opened the files: such an error is one on all ranks and changes
+ * nothing, so that a program can begin anew after MERON_E_NOT_FOUND. A later error, also a wait
+ * that should_stop ended (MERON_E_ABORTED), is an error on all ranks and breaks the group, because
  * states are of two checkpoints. When it ends on one rank, no rank reads the files any more. With
  * `per_node` the newest checkpoint is the newest that has all its files in the nodes' folders
  * together; the numbers of nodes and ranks may differ from those at the save, and a node may have
- * the files of several. Ownership: the caller releases *out. Blocks: on the drive and on all ranks;
- * other threads of this rank that begin an operation wait. A rank that makes no progress for twice
- * the context's timeout ends the load (MERON_E_TIMEOUT, which names it); raise the timeout for such
- * slow drives. Threads: any. Errors: MERON_E_NOT_FOUND, MERON_E_CORRUPT (names tensor, file and
- * offset), MERON_E_VERSION (of a newer version), MERON_E_ARGUMENT (it does not fit: the message
- * lists missing, unexpected and different shapes), MERON_E_STATE and MERON_E_UNSUPPORTED as
- * meron_checkpoint_save_begin, MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_AUTH (a link),
- * MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * the files of several. Ownership: the caller releases *out. Blocks: until a pending save has
+ * ended, without a deadline; on the drive and on all ranks; other threads of this rank that begin
+ * an operation wait. A rank that makes no progress for twice the context's timeout ends the load
+ * (MERON_E_TIMEOUT, which names it); raise the timeout for such slow drives. Threads: any. Errors:
+ * MERON_E_NOT_FOUND (the folder or the name does not exist, or no checkpoint in it is complete),
+ * MERON_E_CORRUPT (names tensor, file and offset), MERON_E_PARSE (`mapping`, a manifest),
+ * MERON_E_VERSION (of a newer version), MERON_E_ARGUMENT (it does not fit: the message lists
+ * missing, unexpected and different shapes), MERON_E_DUPLICATE, MERON_E_STATE and
+ * MERON_E_UNSUPPORTED as meron_checkpoint_save_begin, MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_AUTH
+ * (its manifest is a symbolic link; links of a Hugging Face model are followed), MERON_E_HANDLE,
+ * MERON_E_STALE, -3xx.
  */
 inline int64_t meron_checkpoint_load(int64_t context, const char *folder, const char *name, int32_t lenient, int32_t values_only, int32_t rank0_only, int64_array optimizers, const char *mapping, const char *claimed, int32_t per_node, int64_array units) {
   ::meron_checkpoint_load_options options = initial(api().meron_checkpoint_load_options_init);
@@ -1912,7 +1940,7 @@ inline int64_t meron_checkpoint_load(int64_t context, const char *folder, const 
  * Opens a checkpoint, or a model as Hugging Face publishes it, to inspect it and to read tensors.
  * Ownership: the caller releases *out. Blocks: on the drive. Threads: any. Errors:
  * MERON_E_NOT_FOUND, MERON_E_CORRUPT, MERON_E_PARSE, MERON_E_VERSION, MERON_E_ARGUMENT,
- * MERON_E_AUTH (a link), MERON_E_IO, MERON_E_NO_MEMORY.
+ * MERON_E_AUTH (its manifest is a symbolic link), MERON_E_IO, MERON_E_NO_MEMORY.
  */
 inline int64_t meron_checkpoint_open(const char *folder, const char *name) {
   ::meron_checkpoint out = {};
@@ -1941,10 +1969,11 @@ inline char *meron_checkpoint_list(const char *folder) {
  * saves to the folder; ranks need not agree. If each node has its own folder, remove it in each.
  * Blocks: on the drive; at most half a minute while a save begins or ends in the folder. Threads:
  * any. Errors: MERON_E_ARGUMENT (an invalid name; it is no checkpoint, and stays),
- * MERON_E_NOT_FOUND, MERON_E_AUTH (a link), MERON_E_STATE (a save of that name is pending, or a
- * process reads the checkpoint or has not released a meron_checkpoint of it; file systems without
- * locks, such as some over a network, cannot tell), MERON_E_PARSE, MERON_E_CORRUPT and
- * MERON_E_VERSION (its manifest cannot be read: remove it by hand), MERON_E_IO, MERON_E_TIMEOUT.
+ * MERON_E_NOT_FOUND, MERON_E_AUTH (the name is a symbolic link), MERON_E_STATE (a save of that name
+ * is pending, or a process reads the checkpoint or has not released a meron_checkpoint of it; file
+ * systems without locks, such as some over a network, cannot tell), MERON_E_PARSE, MERON_E_CORRUPT
+ * and MERON_E_VERSION (its manifest cannot be read: remove it by hand), MERON_E_IO,
+ * MERON_E_TIMEOUT.
  */
 inline int32_t meron_checkpoint_remove(const char *folder, const char *name) {
   error_slot error;
@@ -2006,15 +2035,16 @@ inline ::meron_checkpoint_export_options meron_checkpoint_export_options_init() 
  * Writes the values of all units as Hugging Face publishes models: model.safetensors, or several
  * files and model.safetensors.index.json. Collective over the world; each rank writes its own shard
  * of each tensor in place, so nothing is gathered. If a param has an f32 master and its own dtype
- * is not the written one, the master is the source. A tensor that layers share is one param and
- * written once. At every moment, also if a rank is killed, the folder has the former model or the
- * new one. Its other files are unchanged, and the next export removes the files of a killed one.
- * NaNs are written as they are. Ownership: everything is only read, during the call. Blocks: on the
- * drive and on all ranks; other threads of this rank that begin an operation wait. Threads: any.
- * Errors: MERON_E_ARGUMENT and MERON_E_PARSE (the mapping or a tensor, two tensors of one name,
- * nothing to export), MERON_E_DUPLICATE (a model exists), MERON_E_STATE (another export to the
- * folder is pending; and as meron_checkpoint_save_begin), MERON_E_UNSUPPORTED as that,
- * MERON_E_NO_SPACE, MERON_E_IO, MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * is not the written one, the master is the source: MERON_F32 writes the masters. A tensor that
+ * layers share is one param and written once. At every moment, also if a rank is killed, the folder
+ * has the former model or the new one. Its other files are unchanged, and the next export removes
+ * the files of a killed one. NaNs are written as they are. Ownership: everything is only read,
+ * during the call. Blocks: until a pending save has ended, on the drive and on all ranks, without a
+ * deadline; other threads of this rank that begin an operation wait. Threads: any. Errors:
+ * MERON_E_ARGUMENT and MERON_E_PARSE (the mapping or a tensor, two tensors of one name, nothing to
+ * export), MERON_E_DUPLICATE (a model exists), MERON_E_STATE (another export to the folder is
+ * pending; and as meron_checkpoint_save_begin), MERON_E_UNSUPPORTED as that, MERON_E_NO_SPACE,
+ * MERON_E_IO, MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
 inline int32_t meron_checkpoint_export(int64_t context, const char *folder, int32_t dtype, int32_t keep_dtype, int32_t overwrite, int64_t max_file_bytes, const char *mapping, const checkpoint_tensors *tensors) {
   ::meron_checkpoint_export_options options = initial(api().meron_checkpoint_export_options_init);
@@ -2046,8 +2076,8 @@ inline ::meron_gather_options meron_gather_options_init() {
  * gather, and makes views invalid: on a device the caller must first wait for all work that uses
  * them (or see meron_gather_release_on_stream). Blocks: as meron_barrier_begin. Threads: any.
  * Errors: MERON_E_ARGUMENT (also a destination on another device), MERON_E_DUPLICATE (a unit
- * twice), MERON_E_STATE (a unit is being updated here), MERON_E_NO_MEMORY (a copy), MERON_E_DEVICE,
- * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
+ * twice), MERON_E_STATE (a unit is being updated here, or a step is pending), MERON_E_NO_MEMORY (a
+ * copy), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
  */
 inline int64_t meron_gather_begin(int64_array units, int32_t mode, const meron_destination_list *destinations, int32_t tier, int64_t stream) {
   ::meron_gather_options options = initial(api().meron_gather_options_init);
@@ -2303,15 +2333,17 @@ inline int32_t meron_io_buffer_release(int64_t buffer) {
 }
 
 /**
- * The memory in this rank's bucket for the gradient of `param`, writable: the trainer adds to it.
- * It is zero at the start of an accumulation (unless MERON_GRADIENT_OVERWRITE is given); under a
- * plan that keeps full gradients it contains the sum of the micro-batches so far. Its dtype is the
- * plan's gradient dtype; with "auto", the default, and full gradients of a 16-bit param it is f32
- * from the second micro-batch on. Ownership: borrowed until meron_reduce_begin of the unit. Blocks:
- * on peers that still read the bucket's last contents, at most the deadline. The unit's first
- * gradient allocates the memory of gradients, which meron_unit_create has only counted. Threads:
- * any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (frozen, not in a unit, the gradient is reduced and
- * not used, or all buckets are being filled), MERON_E_NO_MEMORY (nothing has changed: the call may
+ * The memory in this rank's bucket for the gradient of `param`, writable, in memory of the host:
+ * the trainer adds to it. Under a plan that shards gradients it is zero at the start of each
+ * micro-batch. Under one that keeps them full it is zero at the start of an accumulation, and later
+ * has the sum of the micro-batches so far: always add then. Its dtype is the plan's gradient dtype.
+ * With "auto", the default, that is the param's own; full gradients of a 16-bit param are f32 from
+ * the second micro-batch on. Ownership: borrowed until meron_reduce_begin of the unit. Blocks: on
+ * peers that still read the bucket's last contents, at most the deadline. The unit's first gradient
+ * allocates the memory of gradients, which meron_unit_create has only counted. Threads: any.
+ * Errors: MERON_E_ARGUMENT, MERON_E_STATE (frozen, not in a unit, the gradient is reduced and not
+ * used, or all buckets are being filled), MERON_E_UNSUPPORTED (the gradient is summed on the
+ * device: pass sources to meron_reduce_begin), MERON_E_NO_MEMORY (nothing has changed: the call may
  * be made again), MERON_E_HANDLE, MERON_E_STALE, MERON_E_CANCELLED (no bucket is taken), -3xx, also
  * of another group if its reduction keeps the buckets.
  */
@@ -2335,11 +2367,12 @@ inline ::meron_reduce_options meron_reduce_options_init() {
  * Under a plan that keeps full gradients, a call with boundary 0 only accumulates: no
  * communication. Ownership: the caller releases *out; sources on the host are read during the call,
  * those on the device until the reduction has ended: do not change these before a wait for the
- * future, or meron_reduce_wait, has returned. Blocks: as meron_barrier_begin; when sources are
- * given, also as meron_gradient_view. Threads: any. Errors: MERON_E_ARGUMENT (a wrong count, a
- * param of another unit, a source on another device), MERON_E_DEVICE, MERON_E_DUPLICATE,
- * MERON_E_STATE (reduced already and not used, or all params frozen), MERON_E_HANDLE,
- * MERON_E_STALE, -3xx; and as meron_gradient_view.
+ * future, or meron_reduce_wait, has returned. Blocks: as meron_barrier_begin; from another state
+ * than filling, also as meron_gradient_view; if a device has the codec's feedback, also while a
+ * save copies states. Threads: any. Errors: MERON_E_ARGUMENT (a wrong count, a param of another
+ * unit, a source on another device), MERON_E_DEVICE, MERON_E_DUPLICATE, MERON_E_STATE (reduced
+ * already and not used, or all params frozen), MERON_E_HANDLE, MERON_E_STALE, -3xx; and as
+ * meron_gradient_view.
  */
 inline int64_t meron_reduce_begin(int64_t unit, const meron_source_list *sources, int32_t op, int32_t boundary, double divisor, int64_t stream) {
   ::meron_reduce_options options = initial(api().meron_reduce_options_init);
@@ -2365,12 +2398,13 @@ inline int32_t meron_reduce_wait(int64_array units, int64_t timeout_ns) {
 }
 
 /**
- * The reduced gradient of the shard of `param` that this rank updates, f32, writable. It is for
- * trainers with their own optimizer, or for changes: a step of Meron's optimizer computes norm,
- * clipping and its test for NaN and infinity from the current content. Ownership: borrowed until
- * the next gradient of the unit is begun, a step, or meron_reduce_discard. Blocks: only while
- * another thread of this rank begins an operation. Threads: any. Errors: MERON_E_STATE (no boundary
- * reduction has ended), MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+ * The reduced gradient of the shard of `param` that this rank updates, f32, writable, in memory of
+ * the host: a sum on the device is copied there, and back by a step. It is for trainers with their
+ * own optimizer, or for changes: a step of Meron's optimizer computes norm, clipping and its test
+ * for NaN and infinity from the current content. Ownership: borrowed until the next gradient of the
+ * unit is begun, a step, or meron_reduce_discard. Blocks: only while another thread of this rank
+ * begins an operation, and while a device copies the sum. Threads: any. Errors: MERON_E_STATE (no
+ * boundary reduction has ended), MERON_E_DEVICE, MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
  */
 inline ::meron_view meron_reduced_view(int64_t param) {
   ::meron_view out = {};
@@ -2384,9 +2418,9 @@ inline ::meron_view meron_reduced_view(int64_t param) {
  * elements of f32, writable. The gradient is lent until its deleter is called: until then a step,
  * meron_reduce_consume, meron_reduce_discard and meron_unit_destroy of the unit return
  * MERON_E_STATE. Ownership: the caller calls (*out)->deleter(*out) once, on any thread; until then
- * the memory stays valid, also after the context was closed. Blocks: only while another thread of
- * this rank begins an operation; the deleter never. Threads: any. Errors: as meron_reduced_view;
- * MERON_E_STATE also while a step uses the gradient.
+ * the memory stays valid, also after the context was closed. Blocks: as meron_reduced_view; the
+ * deleter never. Threads: any. Errors: as meron_reduced_view; MERON_E_STATE also while a step uses
+ * the gradient.
  */
 inline int64_t meron_reduced_dlpack(int64_t param) {
   struct DLManagedTensorVersioned *out = nullptr;
@@ -2424,11 +2458,10 @@ inline double meron_gradient_clip(int64_array units, double max_norm) {
  * the same bits as if the last one had boundary 1. Under a plan that shards gradients, no bytes
  * move and the sum is scaled; under a plan that keeps full gradients, the accumulated gradient is
  * reduced. A rank without a gradient contributes zeros. Collective over the unit's group.
- * Ownership: the caller releases *out. Blocks: as meron_barrier_begin; under a plan that keeps full
- * gradients, also as meron_gradient_view. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE
- * (the gradient is written but not passed to meron_reduce_begin, or reduced and not used, or all
- * params are frozen), MERON_E_NO_MEMORY (as meron_gradient_view), MERON_E_HANDLE, MERON_E_STALE,
- * -3xx.
+ * Ownership: the caller releases *out. Blocks: as meron_barrier_begin; if the end moves gradients,
+ * also as meron_reduce_begin. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (the gradient
+ * is written but not passed to meron_reduce_begin, or reduced and not used, or all params are
+ * frozen), MERON_E_NO_MEMORY (as meron_gradient_view), MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
 inline int64_t meron_reduce_finish_begin(int64_t unit, int32_t op, int32_t boundary, double divisor, int64_t stream) {
   ::meron_reduce_options options = initial(api().meron_reduce_options_init);
@@ -2512,9 +2545,9 @@ inline int64_t meron_schedule_create(int64_array units, int64_t prefetch_element
 /**
  * Starts a pass. The uses of the previous pass become the recorded order of its kind, unless there
  * were none. Releases prefetched units that were not used, and units that were kept for a use that
- * the new pass does not have soon. Local. Blocks: as meron_barrier_begin. Threads: any. Errors:
- * MERON_E_ARGUMENT, MERON_E_STATE (names the units that are entered), MERON_E_HANDLE,
- * MERON_E_STALE, MERON_E_FORKED.
+ * the new pass does not have soon. Local: it begins no gather. Blocks: only while another thread of
+ * this rank begins an operation. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (names the
+ * units that are entered), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 inline int32_t meron_schedule_start_pass(int64_t schedule, int32_t kind) {
   error_slot error;
@@ -2540,8 +2573,9 @@ inline int32_t meron_schedule_enter(int64_t schedule, int64_t index, int64_t tim
 /**
  * Leaves a unit once. After as many leaves as enters its views are invalid, and the unit is
  * released, unless the options keep it full. Local, but in the same position among the enters on
- * all ranks. Blocks: as meron_barrier_begin. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE
- * (it is not entered), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ * all ranks: it begins no gather; the next enter does. Blocks: only while another thread of this
+ * rank begins an operation. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (it is not
+ * entered), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 inline int32_t meron_schedule_leave(int64_t schedule, int64_t index) {
   error_slot error;
@@ -2562,10 +2596,10 @@ inline ::meron_view meron_schedule_view(int64_t schedule, int64_t param) {
 }
 
 /**
- * Releases all units that stay full or were prefetched. Call it before an update or an optimizer
- * step, which need all leases released. The pass and the recorded orders stay. Local. Blocks: only
- * while another thread of this rank begins an operation. Threads: any. Errors: MERON_E_STATE (names
- * the units that are entered), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ * Releases all units that stay full or were prefetched. Call it before an update, an optimizer
+ * step, a save or a load, which need all leases released. The pass and the recorded orders stay.
+ * Local. Blocks: only while another thread of this rank begins an operation. Threads: any. Errors:
+ * MERON_E_STATE (names the units that are entered), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 inline int32_t meron_schedule_drop(int64_t schedule) {
   error_slot error;

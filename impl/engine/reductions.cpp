@@ -88,7 +88,7 @@ Status Context::check_no_gradient_begins(const Unit& unit) const {
     if (opening == nullptr || opening->ended() || &opening->unit() != &unit) continue;
     return Error(MERON_E_STATE,
                  fmt::format("another thread begins a gradient of unit '{}'", unit.name()),
-                 "begin its reduction, or discard it, first")
+                 "begin its reduction first")
         .on(unit.name());
   }
   return Ok{};

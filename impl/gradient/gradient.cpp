@@ -129,8 +129,7 @@ Status Gradient::check_destroyable() const {
         .on(unit_.name());
   };
   if (state_ == GradientState::filling) {
-    return held("has a gradient that no reduction has begun for",
-                "begin its reduction, or discard it, first");
+    return held("has a gradient that no reduction has begun for", "begin its reduction first");
   }
   if (users.clips > 0) return held("has a gradient that is being clipped", "wait for that first");
   for (const auto& begun : {reduction, finish}) {

@@ -53,12 +53,21 @@ MERON_BEGIN_DECLS
 
 /*
  * Status of a call. 0 is success. A positive value is not an error ("not yet"). Negative values are
- * errors, grouped by the extent of the damage:
- *   -1xx the call alone: the context and its groups are untouched and usable;
- *   -2xx a resource of this process or host was missing: nothing was changed;
- *   -3xx the group is broken: every further call on it gives the same code on every rank, and says
- *        since when;
+ * errors, grouped by their cause:
+ *   -1xx the call: its arguments, its handles, or its place in the order of calls;
+ *   -2xx a resource of this process or host: memory, a file, a drive, a device;
+ *   -3xx another rank, or its lateness;
  *   -4xx the whole context is unusable.
+ *
+ * The class does not tell if the group is broken: call meron_group_status. A broken group gives
+ * every further call, on every rank, the code that broke it, and says since when. After an error of
+ * -1xx or -2xx nothing was changed, and the group works. It breaks if the ranks have begun
+ * something together that this rank cannot end: it lacks memory for a unit or an optimizer, or a
+ * drive, a device or memory fails it in a step, an update, a reduction or a gather (but see
+ * meron_gather_begin). After an error of -3xx the group is broken, unless other ranks have no part
+ * in it: it is one of meron_context_open, of a function without a context, of a drive or folder
+ * that does not answer (MERON_E_TIMEOUT), or of a checkpoint's files (MERON_E_AUTH,
+ * MERON_E_VERSION).
  */
 typedef int32_t meron_status;
 enum {
@@ -73,7 +82,7 @@ enum {
   MERON_E_UNSUPPORTED = -105, /* valid, but this build or this plan does not offer it */
   MERON_E_PARSE = -106,       /* text that does not parse; the message has line and key */
   MERON_E_NONFINITE = -107,   /* gradients hold NaN or infinity, or a step makes a value infinite */
-  MERON_E_CANCELLED = -108,   /* should_stop ended a wait, or the object was released */
+  MERON_E_CANCELLED = -108,   /* should_stop ended a wait, or a rank cancelled the save */
 
   MERON_E_NO_MEMORY =
       -200,          /* no memory, or the context's limit is reached; the message has the figures */
@@ -89,11 +98,11 @@ enum {
   MERON_E_PEER_CLOSED = -302, /* a rank, the error's peer, closed its context too early */
   MERON_E_MISMATCH = -303,    /* ranks made different calls: the message has both */
   MERON_E_ABORTED = -304,     /* a rank called meron_group_abort, or cancelled an update */
-  MERON_E_AUTH = -305,        /* the token is missing or wrong, or the peer is another user */
-  MERON_E_VERSION = -306,     /* a rank, or the caller's headers, are of another version */
+  MERON_E_AUTH = -305,        /* a wrong token, a peer of another user, or a link in a checkpoint */
+  MERON_E_VERSION = -306,     /* a rank, the caller's headers or a file are of another version */
 
   MERON_E_FORKED = -400,   /* this process is a fork of the one that opened the context */
-  MERON_E_CLOSED = -401,   /* the context was closed */
+  MERON_E_CLOSED = -401,   /* closed by another thread during the call; then MERON_E_STALE */
   MERON_E_INTERNAL = -402, /* a defect of Meron: please report it */
 };
 

@@ -9,6 +9,25 @@
  * (NSDI 2025) and Orbax; each rank writes and reads its own shards. Models as Hugging Face
  * publishes them (safetensors, in one file or several with an index) are read like checkpoints of
  * values, and written by meron_checkpoint_export.
+ *
+ * Checkpoints of a folder that continue each other are a line. A save continues the line of the
+ * checkpoint that its context saved or loaded last (of values alone, if it is in this folder). It
+ * begins a line if there is none, or if the run went back: after a load, `step` is lower than that
+ * of the loaded checkpoint, or the line has a later step already. So a run that starts anew in the
+ * same folder has its own line. A load without a name takes the line that was saved to last, and of
+ * it the checkpoint with the highest `step`; of equal steps, the one that was saved last.
+ *
+ * A load does with the program's objects, which exist before it:
+ *
+ *   restored   values, masters, optimizer states, the codec's feedback; counts of steps, of
+ *              optimizers and params; hyperparameters of each group of an optimizer (learning rate,
+ *              betas, epsilon, weight decay, lr_decay).
+ *   compared   names and shapes of params; the number of optimizers, the rule and the number of
+ *              groups of each. Pass optimizers in the order of the save, with their groups added.
+ *   kept       the params of each group, skipped params, max_norm, dampening, Nesterov.
+ *   offered    `step`, `extra` and the caller's own tensors: read them from the loaded checkpoint
+ *              by meron_checkpoint_get_info, meron_checkpoint_text and, on ranks that see the
+ *              files, meron_checkpoint_read.
  */
 #ifndef MERON_CHECKPOINT_H
 #define MERON_CHECKPOINT_H
@@ -31,7 +50,9 @@ typedef struct {
   uint32_t dims;         /* 0: a scalar; at most MERON_MAX_DIMS */
   const char *name;      /* 1 to 512 bytes of UTF-8 */
   const char *kind;      /* NULL: "extra". As docs/checkpoint-format.md lists them: "values" for a
-                            buffer, "exp_avg", "state.KEY" for a state of an optimizer */
+                            buffer, "exp_avg", "state.KEY" for a state of an optimizer. A load
+                            ignores "extra" and "state.KEY". A value that is no param must be
+                            claimed there, or is unexpected */
   const char *dtype;     /* as safetensors names it: "F32", "BF16", "I64", ... */
   const uint64_t *shape; /* of the full tensor, row-major */
   uint64_t begin;        /* first element in `data` */
@@ -61,9 +82,11 @@ typedef struct {
   uint32_t skip_frozen; /* 1: no frozen params */
   uint32_t overwrite;   /* 1: replaces a checkpoint of that name */
   uint64_t step;        /* the caller's count: of a line, the newest checkpoint has the highest */
-  uint64_t keep;        /* complete checkpoints of the line that stay in the folder; 0: all */
-  const char *extra;    /* NULL, or the caller's own state: the text of a JSON object, of rank 0 */
-  const meron_optimizer *optimizers; /* whose states are saved; NULL: none */
+  uint64_t keep;        /* complete checkpoints of the line that stay in the folder, with this one;
+                           the newest with all states stays, too. 0: all */
+  const char *extra; /* NULL, or the caller's own state: the text of a JSON object. That of rank 0
+                        is saved */
+  const meron_optimizer *optimizers; /* whose states and masters are saved; NULL: none */
   uint64_t optimizer_count;
   const meron_checkpoint_tensor *tensors; /* the caller's own; all ranks together pass each element
                                              of a tensor once. NULL: none of this rank */
@@ -97,34 +120,43 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_save_options_init(
 /**
  * Begins to save the states of all units, or of those in the options, as they are now, as `name` in
  * `folder`. Collective over the world. A thread of the engine copies them into bounded memory and
- * writes: gathers, forward and backward continue meanwhile. A step or an update of a unit waits
- * until the unit is copied, and so does a reduction with a codec that keeps feedback; writes of
- * states, offloads, reloads, new optimizers and the destruction of units wait until all units are.
- * Views of states must not be written before that. The counts of steps and the numbers of
- * optimizer groups are those of the call. After a failure on any rank (a full disk) the future
+ * writes: gathers, forward and backward continue meanwhile. The save completes without a wait, also
+ * if its future is released and the program only computes. (Over a custom transport between ranks
+ * it progresses within calls on the context.) The futures of a step or an update of a unit wait
+ * until the unit is copied, and so does a reduction with a codec that keeps feedback. Until all
+ * units are copied, these calls wait: meron_optimizer_create, meron_optimizer_write_state,
+ * meron_optimizer_read_state of tier nvme, meron_optimizer_offload, meron_optimizer_reload and
+ * meron_unit_destroy. Views of states must not be written before that. The counts of steps and the
+ * hyperparameters are those of the call. After a failure on any rank (a full disk) the future
  * returns the error on all ranks, and the error names that rank. If some rank has not waited for
- * the future, the next save returns the error again, and begins nothing. Existing checkpoints stay,
- * and training can continue. One save at a time: the next save, and a load, wait for the previous
- * one. Closing the context waits for it too. A cancelled wait for the future does not affect the
- * save. A rank that makes no progress for twice the context's timeout breaks the group
- * (MERON_E_TIMEOUT); a slow rank does not, nor do steps that wait for it. With `per_node` a node's
- * folder has the files of its ranks, and the manifest of all (docs/checkpoint-format.md): the
- * checkpoint exists after every node has renamed its folder; a name that only some nodes have,
- * because a host died meanwhile, is free. meron_checkpoint_cancel_save cancels it.
+ * the future, the begin of the next save returns the error once more, on all ranks, and begins
+ * nothing; the save after that is a new one. A failure of the last save that no wait returned is
+ * logged by meron_context_close. Existing checkpoints stay, and training can continue. One save at
+ * a time: the next save, and a load, wait for the previous one. Closing the context waits for it
+ * too. A cancelled wait for the future does not affect the save. A rank that makes no progress for
+ * twice the context's timeout breaks the group (MERON_E_TIMEOUT); a slow rank does not, nor do
+ * steps that wait for it. With `per_node` a node's folder has the files of its ranks, and the
+ * manifest of all (docs/checkpoint-format.md): the checkpoint exists after every node has renamed
+ * its folder; a name that only some nodes have, because a host died meanwhile, is free. A killed
+ * save never takes its name: what it leaves is hidden, and the next save removes it.
+ * meron_checkpoint_cancel_save cancels a save.
  * @param out      receives the future.
- * @param folder   a directory that all ranks see; created if it does not exist. With `per_node`, a
- *                 directory that all ranks of the node see.
+ * @param folder   a directory that all ranks see; created, with its parents, if it does not exist.
+ *                 With `per_node`, a directory that all ranks of the node see.
  * @param name     one component of a path, not hidden, at most 200 bytes of UTF-8.
- * @param options  NULL for the values and masters alone.
+ * @param options  NULL for the values alone: without `optimizers`, a load restores no training.
  * Ownership: texts and arrays are copied; the memory at a tensor's `data` must not change until
  * meron_checkpoint_wait_copied; the caller releases *out. Blocks: as meron_barrier_begin; also
  * until the previous save has ended, without a deadline. Threads: any. Errors: MERON_E_ARGUMENT,
- * MERON_E_STATE (a step is pending, a unit is updated, a gradient waits for a step, states are
- * offloaded), MERON_E_UNSUPPORTED (a unit of some ranks only), MERON_E_HANDLE, MERON_E_STALE, -3xx.
- * From the future: MERON_E_ARGUMENT (an invalid name, `extra` is no JSON object, tensors do not fit
- * each other), MERON_E_DUPLICATE (the name is taken), MERON_E_STATE (another process saves that
- * name), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_TIMEOUT,
- * MERON_E_CANCELLED (meron_checkpoint_cancel_save), MERON_E_CLOSED, -3xx.
+ * MERON_E_DUPLICATE (an optimizer or a unit twice), MERON_E_PARSE (`mapping`), MERON_E_STATE (a
+ * unit is gathered, also by a schedule that keeps it, or updated; a step is pending; a gradient is
+ * in another state than empty, so that no part of an accumulation is saved; states are offloaded),
+ * MERON_E_UNSUPPORTED (a unit of some ranks only), MERON_E_HANDLE, MERON_E_STALE, -3xx, and any of
+ * the previous save. From the future: MERON_E_ARGUMENT (an invalid name, `mapping`, tensors that do
+ * not fit each other), MERON_E_PARSE (`extra` is no JSON object), MERON_E_DUPLICATE (the name is
+ * taken), MERON_E_STATE (another process saves that name), MERON_E_NO_SPACE, MERON_E_IO,
+ * MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_TIMEOUT, MERON_E_CANCELLED
+ * (meron_checkpoint_cancel_save), MERON_E_CLOSED, -3xx.
  */
 MERON_API MERON_NODISCARD meron_status meron_checkpoint_save_begin(
     meron_future *out, meron_context context, const char *folder, const char *name,
@@ -205,7 +237,8 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_write_options_init(
  * and in order, so it may be mapped files.
  * @param folder, name  as meron_checkpoint_save_begin.
  * Ownership: everything is only read, during the call. Blocks: on the drive. Threads: any.
- * Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE, MERON_E_STATE, MERON_E_NO_SPACE, MERON_E_IO.
+ * Errors: MERON_E_ARGUMENT, MERON_E_PARSE (`extra`, `optimizers`), MERON_E_DUPLICATE,
+ * MERON_E_STATE, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_TIMEOUT.
  */
 MERON_API MERON_NODISCARD meron_status
 meron_checkpoint_write(const char *folder, const char *name,
@@ -220,11 +253,13 @@ typedef struct {
   uint32_t
       values_only;     /* 1: values, and masters computed from them; optimizers keep their states */
   uint32_t rank0_only; /* 1: only rank 0 sees the files, and sends each rank its shards */
-  const meron_optimizer *optimizers; /* as passed to the save; NULL: none */
+  const meron_optimizer *optimizers; /* as passed to the save; NULL: none, which is an error if the
+                                        checkpoint has some, unless `values_only` is 1 */
   uint64_t optimizer_count;
   const char *mapping; /* NULL, or a JSON object: "PARAM": "TENSOR", or "PARAM": ["TENSOR", ...],
                           one after the other along the first dimension; others by their name */
-  const char *claimed; /* NULL, or names of values that the caller reads itself, a line each */
+  const char *claimed; /* NULL, or names of tensors of kind "values" that are no params, with line
+                          breaks between them: they must exist, and the caller reads them */
   uint32_t per_node;   /* 1: each node has its own folder: one rank per node reads the node's files,
                           and sends each rank its shards */
   uint32_t reserved_0; /* must be 0 */
@@ -247,10 +282,11 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_load_options_init(
     meron_checkpoint_load_options *options, size_t struct_size, meron_error **err);
 
 /**
- * Loads a checkpoint into all units, or those in the options: values, masters, states, counts of
- * steps and hyperparameters of the optimizers' groups. Collective over the world. Before anything
- * changes, all ranks have compared names, shapes and optimizers, and opened the files; such an
- * error changes nothing. A later error is an error on all ranks and breaks the group, because
+ * Loads a checkpoint into all units, or those in the options, and into their optimizers: see the
+ * top of checkpoint.h. Collective over the world. Before anything changes, all ranks have compared
+ * names, shapes and optimizers, and opened the files: such an error is one on all ranks and changes
+ * nothing, so that a program can begin anew after MERON_E_NOT_FOUND. A later error, also a wait
+ * that should_stop ended (MERON_E_ABORTED), is an error on all ranks and breaks the group, because
  * states are of two checkpoints. When it ends on one rank, no rank reads the files any more. With
  * `per_node` the newest checkpoint is the newest that has all its files in the nodes' folders
  * together; the numbers of nodes and ranks may differ from those at the save, and a node may have
@@ -261,14 +297,17 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_load_options_init(
  * @param name     NULL for the newest complete one of the line that was saved to last. Incomplete
  *                 ones are passed over, which the log says; a damaged one that may be newer is an
  *                 error.
- * @param options  NULL for values alone.
- * Ownership: the caller releases *out. Blocks: on the drive and on all ranks; other threads of this
- * rank that begin an operation wait. A rank that makes no progress for twice the context's timeout
- * ends the load (MERON_E_TIMEOUT, which names it); raise the timeout for such slow drives. Threads:
- * any. Errors: MERON_E_NOT_FOUND, MERON_E_CORRUPT (names tensor, file and offset), MERON_E_VERSION
- * (of a newer version), MERON_E_ARGUMENT (it does not fit: the message lists missing, unexpected
- * and different shapes), MERON_E_STATE and MERON_E_UNSUPPORTED as meron_checkpoint_save_begin,
- * MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_AUTH (a link), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * @param options  NULL for a checkpoint that was saved without optimizers.
+ * Ownership: the caller releases *out. Blocks: until a pending save has ended, without a deadline;
+ * on the drive and on all ranks; other threads of this rank that begin an operation wait. A rank
+ * that makes no progress for twice the context's timeout ends the load (MERON_E_TIMEOUT, which
+ * names it); raise the timeout for such slow drives. Threads: any. Errors: MERON_E_NOT_FOUND (the
+ * folder or the name does not exist, or no checkpoint in it is complete), MERON_E_CORRUPT (names
+ * tensor, file and offset), MERON_E_PARSE (`mapping`, a manifest), MERON_E_VERSION (of a newer
+ * version), MERON_E_ARGUMENT (it does not fit: the message lists missing, unexpected and different
+ * shapes), MERON_E_DUPLICATE, MERON_E_STATE and MERON_E_UNSUPPORTED as meron_checkpoint_save_begin,
+ * MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_AUTH (its manifest is a symbolic link; links of a Hugging
+ * Face model are followed), MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
 MERON_API MERON_NODISCARD meron_status meron_checkpoint_load(
     meron_checkpoint *out, meron_context context, const char *folder, const char *name,
@@ -282,7 +321,7 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_load(
  * @param folder, name   as meron_checkpoint_load.
  * Ownership: the caller releases *out. Blocks: on the drive. Threads: any.
  * Errors: MERON_E_NOT_FOUND, MERON_E_CORRUPT, MERON_E_PARSE, MERON_E_VERSION, MERON_E_ARGUMENT,
- * MERON_E_AUTH (a link), MERON_E_IO, MERON_E_NO_MEMORY.
+ * MERON_E_AUTH (its manifest is a symbolic link), MERON_E_IO, MERON_E_NO_MEMORY.
  */
 MERON_API MERON_NODISCARD meron_status meron_checkpoint_open(meron_checkpoint *out,
                                                              const char *folder, const char *name,
@@ -311,10 +350,10 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_list(char **out, const c
  * @param name    of the checkpoint. It may be the newest: a load then takes the one before.
  * Blocks: on the drive; at most half a minute while a save begins or ends in the folder. Threads:
  * any. Errors: MERON_E_ARGUMENT (an invalid name; it is no checkpoint, and stays),
- * MERON_E_NOT_FOUND, MERON_E_AUTH (a link), MERON_E_STATE (a save of that name is pending, or a
- * process reads the checkpoint or has not released a meron_checkpoint of it; file systems without
- * locks, such as some over a network, cannot tell), MERON_E_PARSE, MERON_E_CORRUPT and
- * MERON_E_VERSION (its manifest cannot be read: remove it by hand), MERON_E_IO,
+ * MERON_E_NOT_FOUND, MERON_E_AUTH (the name is a symbolic link), MERON_E_STATE (a save of that name
+ * is pending, or a process reads the checkpoint or has not released a meron_checkpoint of it; file
+ * systems without locks, such as some over a network, cannot tell), MERON_E_PARSE, MERON_E_CORRUPT
+ * and MERON_E_VERSION (its manifest cannot be read: remove it by hand), MERON_E_IO,
  * MERON_E_TIMEOUT.
  */
 MERON_API MERON_NODISCARD meron_status meron_checkpoint_remove(const char *folder, const char *name,
@@ -349,15 +388,18 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_get_info(meron_checkpoin
 /* A text of a checkpoint. */
 typedef int32_t meron_checkpoint_text_kind;
 enum {
-  MERON_CHECKPOINT_TEXT_PATH = 0,       /* of its directory */
-  MERON_CHECKPOINT_TEXT_EXTRA = 1,      /* the caller's own state: a JSON object */
-  MERON_CHECKPOINT_TEXT_MISSING = 2,    /* a line per state */
-  MERON_CHECKPOINT_TEXT_UNEXPECTED = 3, /* a line per tensor */
-  MERON_CHECKPOINT_TEXT_MANIFEST = 4,   /* all of its manifest: a JSON object. Of a model of Hugging
-                                      Face: one that describes it, without checksums */
+  MERON_CHECKPOINT_TEXT_PATH = 0,        /* of its directory */
+  MERON_CHECKPOINT_TEXT_EXTRA = 1,       /* the caller's own state: a JSON object */
+  MERON_CHECKPOINT_TEXT_MISSING = 2,     /* names of states, each with a line break */
+  MERON_CHECKPOINT_TEXT_UNEXPECTED = 3,  /* names of tensors, each with a line break */
+  MERON_CHECKPOINT_TEXT_MANIFEST = 4,    /* all of its manifest: a JSON object, by
+                                       docs/checkpoint-format.md. Its array "tensors" has "name",
+                                       "kind", "dtype" and "shape" of each tensor, "optimizers" the
+                                       rules and counts. Of a model of Hugging Face: one that
+                                       describes it, without checksums */
   MERON_CHECKPOINT_TEXT_PASSED_OVER = 5, /* of one that was opened as the newest: the incomplete
-                                       ones that were passed over, and why, and a line of another
-                                       run that has a higher step; "" if there are none */
+                                       ones that were passed over, and why, and the newest one of
+                                       another line if its step is higher; "" if there are none */
 };
 
 /**
@@ -399,8 +441,8 @@ MERON_API meron_status meron_checkpoint_release(meron_checkpoint checkpoint, mer
 /* Options of an export. */
 typedef struct {
   uint32_t struct_size;    /* sizeof(meron_checkpoint_export_options) */
-  meron_dtype dtype;       /* of the floating-point values in the files */
-  uint32_t keep_dtype;     /* 1: each param's own instead */
+  meron_dtype dtype;       /* of the floating-point values in the files, if keep_dtype is 0 */
+  uint32_t keep_dtype;     /* 1, the initial value: each param's own dtype; `dtype` is ignored */
   uint32_t overwrite;      /* 1: replaces an existing model */
   uint64_t max_file_bytes; /* of a file's tensors: the next file begins before they would exceed it,
                               and a larger tensor has its own file; 0: 5 GB */
@@ -427,18 +469,19 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_export_options_init(
  * Writes the values of all units as Hugging Face publishes models: model.safetensors, or several
  * files and model.safetensors.index.json. Collective over the world; each rank writes its own shard
  * of each tensor in place, so nothing is gathered. If a param has an f32 master and its own dtype
- * is not the written one, the master is the source. A tensor that layers share is one param and
- * written once. At every moment, also if a rank is killed, the folder has the former model or the
- * new one. Its other files are unchanged, and the next export removes the files of a killed one.
- * NaNs are written as they are.
+ * is not the written one, the master is the source: MERON_F32 writes the masters. A tensor that
+ * layers share is one param and written once. At every moment, also if a rank is killed, the folder
+ * has the former model or the new one. Its other files are unchanged, and the next export removes
+ * the files of a killed one. NaNs are written as they are.
  * @param folder   a directory that all ranks see; created if it does not exist.
  * @param options  NULL for the initial value.
- * Ownership: everything is only read, during the call. Blocks: on the drive and on all ranks; other
- * threads of this rank that begin an operation wait. Threads: any. Errors: MERON_E_ARGUMENT and
- * MERON_E_PARSE (the mapping or a tensor, two tensors of one name, nothing to export),
- * MERON_E_DUPLICATE (a model exists), MERON_E_STATE (another export to the folder is pending; and
- * as meron_checkpoint_save_begin), MERON_E_UNSUPPORTED as that, MERON_E_NO_SPACE, MERON_E_IO,
- * MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * Ownership: everything is only read, during the call. Blocks: until a pending save has ended, on
+ * the drive and on all ranks, without a deadline; other threads of this rank that begin an
+ * operation wait. Threads: any. Errors: MERON_E_ARGUMENT and MERON_E_PARSE (the mapping or a
+ * tensor, two tensors of one name, nothing to export), MERON_E_DUPLICATE (a model exists),
+ * MERON_E_STATE (another export to the folder is pending; and as meron_checkpoint_save_begin),
+ * MERON_E_UNSUPPORTED as that, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_TIMEOUT, MERON_E_HANDLE,
+ * MERON_E_STALE, -3xx.
  */
 MERON_API MERON_NODISCARD meron_status
 meron_checkpoint_export(meron_context context, const char *folder,

@@ -36,8 +36,9 @@ typedef void (*meron_log_fn)(void *user, meron_log_level level, const char *mess
 
 /*
  * Called about ten times a second while a call waits. A non-zero result ends the wait with
- * MERON_E_CANCELLED; the operation continues. It may only look and release: see the rule of
- * callbacks in meron/meron.h. `user` is used until meron_context_close has returned.
+ * MERON_E_CANCELLED: nothing was begun, or the operation continues. It may only look and release:
+ * see the rule of callbacks in meron/meron.h. `user` is used until meron_context_close has
+ * returned.
  */
 typedef int32_t (*meron_should_stop_fn)(void *user);
 
@@ -88,12 +89,12 @@ typedef struct {
                          nor MERON_STORE is given, else shm. "cluster": ranks of a node share memory,
                          and `custom` connects the nodes; "mpi": MPI connects them */
   const char *job;    /* local: ranks of one process with an equal job meet; NULL: "default".
-                         In the directory MERON_STORE: the job's name among others'; NULL:
+                         In a directory MERON_STORE: the job's name among others'; NULL:
                          MERON_JOB, or the launcher's name */
   const char *token;  /* shm: 64 hexadecimal digits, the same on all ranks; NULL: from the
                          descriptor MERON_TOKEN_FD or from the variable MERON_TOKEN; if there is
-                         none, ranks meet in the directory that MERON_STORE names */
-  int64_t timeout_ns; /* deadline of every operation; 0 or -1: 600 s */
+                         none, ranks meet in the directory that the variable MERON_STORE names */
+  int64_t timeout_ns; /* deadline of every operation (see future.h); 0 or -1: 600 s */
   uint64_t host_memory_limit; /* bytes that this rank may allocate; 0: only the host's limit */
   uint64_t arena_reserve;     /* bytes of address space, twice per window; 0: the host's memory */
   uint32_t threads;           /* for compute on this rank; 0: cores / ranks on this host */
@@ -107,8 +108,9 @@ typedef struct {
       *custom; /* transport "custom" and "cluster"; read while the context opens; else NULL */
   const char *device; /* that this rank computes on: "cuda" (the calling thread's current one),
                          "cuda:1"; "emulated": memory of the host and threads, for tests without a
-                         device. NULL or "": the host. Views are then in the device's memory, and
-                         gradients may be */
+                         device. NULL or "": the host. Views of gathers, and of schedules that ask
+                         for it, are then in the device's memory, and meron_source.data may be. All
+                         other views stay in the host's: of gradients, updates and states */
   const meron_allocator
       *allocator; /* of the device's memory; read while the context opens, its `user` is used until
                      the context and all its objects are gone; NULL: a pool of Meron's own */
@@ -152,9 +154,12 @@ MERON_API MERON_NODISCARD meron_status meron_context_open(meron_context *out,
  * callbacks that run on other threads. If a callback closes a context, it waits for no callback,
  * and the pointers are used until that callback has returned. Local: it does not wait for peers,
  * but first for a pending save of a checkpoint. If should_stop ends that wait, the save is
- * abandoned and leaves no checkpoint. Peers that still need this rank get MERON_E_PEER_CLOSED.
- * Blocks: on such a save and on such callbacks, without a deadline; else at most until calls of
- * other threads on this context have ended (5 s). Threads: any. Errors: MERON_E_HANDLE,
+ * abandoned and leaves no checkpoint. If the last save has failed and no wait returned its error,
+ * the log has it. Peers that still need this rank get MERON_E_PEER_CLOSED: for operations that it
+ * has not begun, or that it has begun and not waited for. Once it has waited for all that it began,
+ * it may close without a barrier. Another context may be opened afterwards in the same process.
+ * Blocks: on such a save and on such callbacks, without a deadline; else until calls of other
+ * threads on this context have ended, whose waits it ends. Threads: any. Errors: MERON_E_HANDLE,
  * MERON_E_STALE (closed already), MERON_E_STATE (from an allocator or a transport), MERON_E_FORKED.
  */
 MERON_API meron_status meron_context_close(meron_context context, meron_error **err);

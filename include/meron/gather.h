@@ -3,7 +3,7 @@
  * meron/gather.h: full tensors on demand.
  *
  * If the shards of a unit are contiguous in memory that the ranks share, a gather copies nothing:
- * it waits until every owner has published the version, and returns a read-only view.
+ * it waits until every rank has published its shard of the version, and returns a read-only view.
  *
  * If the context has a device, views are in its memory: the values are copied to the device once,
  * on a stream of Meron's own, for all gathers that hold them at the time. meron_gather_wait_stream
@@ -85,8 +85,8 @@ MERON_API MERON_NODISCARD meron_status meron_gather_options_init(meron_gather_op
  * on a device the caller must first wait for all work that uses them (or see
  * meron_gather_release_on_stream). Blocks: as meron_barrier_begin. Threads: any. Errors:
  * MERON_E_ARGUMENT (also a destination on another device), MERON_E_DUPLICATE (a unit twice),
- * MERON_E_STATE (a unit is being updated here), MERON_E_NO_MEMORY (a copy), MERON_E_DEVICE,
- * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
+ * MERON_E_STATE (a unit is being updated here, or a step is pending), MERON_E_NO_MEMORY (a copy),
+ * MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
  */
 MERON_API MERON_NODISCARD meron_status meron_gather_begin(meron_future *out,
                                                           const meron_unit *units, size_t count,

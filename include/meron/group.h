@@ -4,8 +4,8 @@
  *
  * Order rule: the ranks of a group begin their collectives on it in the same order. The library
  * checks this on every call by a fingerprint (operation, tensor, bytes, dtype, sequence number):
- * ranks that diverge get MERON_E_MISMATCH naming both calls. An error of class -3xx is sticky: it
- * breaks the group on every rank.
+ * ranks that diverge get MERON_E_MISMATCH naming both calls. An error that breaks the group breaks
+ * it on every rank, for good (see meron_status).
  */
 #ifndef MERON_GROUP_H
 #define MERON_GROUP_H
@@ -15,7 +15,7 @@
 
 MERON_BEGIN_DECLS
 
-/* A group. A value; 0 is null, and stands for the world if a group is optional. */
+/* A group. A value; 0 is null, which only meron_param_desc takes, for the world. */
 typedef struct {
   uint64_t id;
 } meron_group;
@@ -45,8 +45,8 @@ MERON_API MERON_NODISCARD meron_status meron_context_world(meron_group *out, mer
  * on tier device, also until the ranks of the group have called it, because it connects their
  * devices. Threads: any. Errors: MERON_E_ARGUMENT (a rank beyond the world or twice),
  * MERON_E_UNSUPPORTED (more than 64 groups), MERON_E_VERSION (libraries of collectives that
- * differ), MERON_E_NO_MEMORY, -3xx. A lack of memory on one rank breaks the world: the error names
- * the rank on all ranks.
+ * differ), MERON_E_NO_MEMORY, -3xx. A lack of memory on one rank breaks the world, with
+ * MERON_E_NO_MEMORY on all ranks: the error names the rank.
  */
 MERON_API MERON_NODISCARD meron_status meron_group_create(meron_group *out, meron_context context,
                                                           const int32_t *ranks, size_t count,
@@ -67,8 +67,9 @@ MERON_API MERON_NODISCARD meron_status meron_group_size(int32_t *out, meron_grou
                                                         meron_error **err);
 
 /**
- * MERON_OK while the group works, else the sticky error that broke it. Blocks: never; checks if
- * peers are alive. Threads: any. Errors: -3xx, as meron_group_rank.
+ * MERON_OK while the group works, else the error that broke it, of any class. So it decides, after
+ * an error of another call, if the program can continue. Blocks: never; checks if peers are alive.
+ * Threads: any. Errors: the one that broke the group, -3xx, as meron_group_rank.
  */
 MERON_API MERON_NODISCARD meron_status meron_group_status(meron_group group, meron_error **err);
 

@@ -15,7 +15,8 @@
  *   - Gather: makes the full values of a unit readable on this rank, until it is released.
  *   - Gradient: each rank writes its own, of its own data, for the full tensors.
  *   - Reduce: averages the gradients of a unit over the ranks. Each rank keeps its shard of them.
- *   - Step: an optimizer changes the shards. The next gather gets the new values.
+ *   - Step: an optimizer changes the shards. A gather that begins when it has ended gets the new
+ *     values; to begin one meanwhile is an error.
  *
  * A function whose name ends in begin returns a future: a handle to wait for, and to release.
  *
@@ -81,7 +82,9 @@
  * A larger model has a unit per layer. Forward gathers each before its layer runs and releases it
  * after, and backward does so again, in the other order. Backward also writes each unit's gradients
  * and begins their reduction. Before the step, meron_reduce_wait waits for all reductions. Several
- * gathers may be alive at a time.
+ * gathers may be alive at a time, but none during a step.
+ *
+ * Read next param.h, gather.h, reduce.h and optimizer.h, then checkpoint.h, future.h and context.h.
  *
  * ## Further
  *
@@ -100,27 +103,36 @@
  * ## Rules
  *
  *   - Handles are values. A null or stale handle, or one of another kind or context, gives an
- *     error, never a crash. Views are addresses: they end with what they were asked of.
+ *     error, never a crash. Views are addresses: "Ownership" says when one ends.
  *   - Out parameters come first. `meron_error **err` comes last and may be NULL. A call that fails
  *     puts a new object there, which the caller frees (see base.h).
+ *   - "Errors" need not repeat what each function may return: MERON_E_FORKED in a child after fork,
+ *     MERON_E_STATE within a callback (see below), MERON_E_NO_MEMORY if the process has none for
+ *     the call, and, if it blocks, MERON_E_CANCELLED (should_stop) and MERON_E_CLOSED (another
+ *     thread closes the context).
  *   - Collective: each rank of the group makes the same calls in the same order. If one differs,
- *     all get MERON_E_MISMATCH, and the error names the call and the argument.
+ *     all get MERON_E_MISMATCH, and the error names the call and the argument. A begin that returns
+ *     an error of -1xx was not made: peers wait until this rank makes it.
  *   - A begin returns before its operation has ended. An operation advances within calls that wait,
- *     poll or progress; between hosts also on a thread of the library. A begin can still wait in
- *     three cases: this rank is 1,024 calls ahead of a peer, another thread of this rank is in the
- *     middle of a begin, or the "Blocks" of the function names a case.
- *   - A wait for peers ends at a deadline, the context's timeout_ns. An error of class -3xx breaks
- *     the group on all of its ranks: close the context, start again, and load a checkpoint.
- *   - These waits have no deadline. meron_checkpoint_wait_copied, meron_context_close, the next
- *     save, a load and an export wait until a pending save has ended. meron_unit_destroy and
- *     meron_optimizer_create wait until it no longer reads the states. The waits of io.h last as
- *     long as transfers progress. meron_context_close also waits for running callbacks, except for
- *     the one that it is called from.
+ *     poll or progress; over MPI also on a thread of the library, if MPI permits it. A save has a
+ *     thread of its own. A begin can still wait in three cases: this rank is 1,024 calls ahead of a
+ *     peer, another thread of this rank is in the middle of a begin, or the "Blocks" of the
+ *     function names a case.
+ *   - A wait for peers ends at the operation's deadline, timeout_ns after its begin (see future.h).
+ *   - An error can break the group, on all of its ranks (see meron_status). After an error, ask
+ *     meron_group_status. If it is not MERON_OK, close the context, open one again, in this process
+ *     or, after a rank's death, in new processes, and load a checkpoint. `meron run` starts no rank
+ *     again: if one fails, it ends the others.
+ *   - These waits have no deadline. The next save, a load, an export and meron_context_close wait
+ *     until a pending save has ended. An export waits for the writes of all ranks.
+ *     meron_checkpoint_wait_copied, meron_unit_destroy, meron_optimizer_create and other calls on
+ *     states wait until a save has copied them: meron_checkpoint_save_begin has the list. The waits
+ *     of io.h, but for meron_io_close, last as long as transfers progress. meron_context_close also
+ *     waits for running callbacks, except for the one that it is called from.
  *   - Any thread may call any function, except where its "Threads" forbids it: one thread at a time
  *     enters a schedule's units, destroys a unit, or reads a checkpoint, and some calls on an
  *     optimizer must not be made during its step.
  *   - Nothing here installs a signal handler or listens on a port.
- *   - After fork, the child gets MERON_E_FORKED.
  *
  * The rule of callbacks, functions of yours that the library calls: log, should_stop (context.h),
  * and those of a device allocator and of a transport. In them you may call what only reads: infos,
@@ -131,19 +143,34 @@
  *
  * ## Words of the other headers
  *
+ *   - Accumulation: the sum of the gradients of several micro-batches. It ends at the boundary, the
+ *     last of them before the step.
+ *   - Arena: this rank's memory that the library allocates for its objects, limited by
+ *     host_memory_limit. Window: address space that the ranks of a host share.
  *   - Bucket: the memory in which a rank collects the gradient of a unit before it is reduced.
+ *   - Codec: an encoding in fewer bits, for values and gradients that replicas exchange. Feedback:
+ *     the part of gradients that a codec has lost, kept to be added to the next ones.
+ *   - Finalizer: code that a garbage collector runs. "Also a finalizer's" is said of a call that
+ *     waits for no other thread and calls no callback.
  *   - Flat: those params of a unit that have one dtype, one after another. It is cut into shards.
  *   - Frozen: said of a param without a gradient and without optimizer states.
- *   - Group: some ranks, or all (the world), whose calls are collective.
+ *   - Group: some ranks, or all (the world), whose calls are collective. Of an optimizer: params
+ *     with the same hyperparameters.
  *   - Lease: what a gather holds. While it lives, the values in its views do not change.
+ *   - Line: checkpoints of a folder that continue each other (checkpoint.h).
  *   - Master: the f32 copy of a param of 16 bits, which the optimizer changes.
  *   - Micro-batch: one forward and backward pass. A step takes the gradients of one or more.
+ *   - Node: a host, or rather the ranks on it, which share memory.
  *   - Publish: gives the values of an update, or of a step, to the gathers that follow.
  *   - Rank: one of the processes (or threads) that train together, numbered from 0.
  *   - Replica: a full copy of the states. Under MiCS each small group of ranks holds one.
+ *   - Secondary partition: what a rank keeps of the values that came from other replicas, from
+ *     forward to the next step, so that backward gathers them on its node (hpZ, plan.h).
  *   - State: a number that an optimizer keeps of an element, such as the average of its gradients.
+ *     In checkpoint.h and plan.h values, masters and gradients are states too.
  *   - Tier: where something is kept, that is on the device, in memory of the host, or on NVMe.
- *   - View: address, shape and dtype of memory of the library that is lent to the caller.
+ *   - View: address, number of elements and dtype of memory of the library that is lent to the
+ *     caller.
  */
 #ifndef MERON_MERON_H
 #define MERON_MERON_H

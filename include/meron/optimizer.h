@@ -38,7 +38,8 @@ typedef struct {
   double beta2;         /* 0 <= beta2 < 1 */
   double epsilon;       /* > 0 */
   double weight_decay;  /* >= 0 */
-  double max_norm;      /* gradients are scaled to at most this global 2-norm; 0: no clipping */
+  double max_norm;      /* gradients are scaled to at most this 2-norm, of all gradients of the
+                           optimizer together, as meron_gradient_clip does; 0: no clipping */
   double dampening;     /* SGD: 0 <= dampening < 1; else 0 */
   uint32_t nesterov;    /* SGD with a momentum and no dampening: 1 for Nesterov's; else 0 */
   uint32_t defaults_of; /* 1 + the kind whose defaults these are; set by the INIT macros and
@@ -101,14 +102,20 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_rule_init(meron_optimizer
 /**
  * Creates an optimizer and its states (zero) for the trainable params of some units: the states of
  * the rule, in the plan's dtype and on its tier, and an f32 master copy if the params have 16 bits.
- * States on tier nvme are written once here, so that steps only overwrite existing data; if that
- * takes long, the log reports the progress. Collective over the units' group.
+ * A master begins with the param's value at this call, and later updates write it too, so initial
+ * values may be written before or after. States on tier nvme are written once here, so that steps
+ * only overwrite existing data; if that takes long, the log reports the progress. Collective over
+ * the units' group.
+ * @param units    `count` units of one group. Units whose params are all frozen are passed over,
+ *                 here and in the steps; a step needs the gradients of all others.
  * @param options  NULL for AdamW with its defaults; else a struct from the INIT macro of its kind.
- * Ownership: the caller releases *out. Blocks: as meron_barrier_begin; also on this rank's drive if
- * states are on nvme. Threads: any. Errors: MERON_E_ARGUMENT (a value out of range, no trainable
- * param, an unusable folder of tier nvme), MERON_E_DUPLICATE (a unit twice, or in an optimizer
- * already), MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_HANDLE,
- * MERON_E_STALE, -3xx.
+ * Ownership: the caller releases *out. Blocks: as meron_barrier_begin; while a save copies states,
+ * without a deadline; also on this rank's drive if states are on nvme. Threads: any. Errors:
+ * MERON_E_ARGUMENT (a value out of range, no unit with a trainable param), MERON_E_DUPLICATE (a
+ * unit twice, or in an optimizer already), MERON_E_STATE (a unit is updated), MERON_E_HANDLE,
+ * MERON_E_STALE, -3xx. If this rank cannot hold the states, that breaks a group of several ranks:
+ * MERON_E_NO_MEMORY, and of tier nvme MERON_E_ARGUMENT (an unusable folder), MERON_E_NOT_FOUND,
+ * MERON_E_NO_SPACE, MERON_E_IO, MERON_E_TIMEOUT.
  */
 MERON_API MERON_NODISCARD meron_status
 meron_optimizer_create(meron_optimizer *out, const meron_unit *units, size_t count,
@@ -124,9 +131,9 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_set_learning_rate(meron_o
                                                                          meron_error **err);
 
 /**
- * Sets the largest 2-norm of all gradients of the next steps, which scale them to it; 0 does not
- * clip. The same on all ranks (it is part of the step's fingerprint). Blocks: never. Threads: any.
- * Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+ * Sets max_norm of the next steps: larger gradients are scaled down to it, smaller ones stay; 0
+ * does not clip. The same on all ranks (it is part of the step's fingerprint). Blocks: never.
+ * Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_optimizer_set_max_norm(meron_optimizer optimizer,
                                                                     double max_norm,
@@ -199,21 +206,24 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_get_group(meron_optimizer
                                                                  meron_error **err);
 
 /**
- * Begins a step: global gradient norm (exact, so equal for every number of ranks), clipping, update
- * of this rank's shards, publication of the next version. Needs the reduced gradient of every unit,
- * and no lease on any of them on this rank. Collective over the units' group. States on tier nvme
- * are read, updated and written at the same time, piece by piece; nothing is written before the
- * norm is known to be finite.
+ * Begins a step: norm of all gradients of this optimizer (exact, so equal for every number of
+ * ranks), clipping, update of this rank's shards, publication of the next version. Needs the
+ * reduced gradient of every unit, and no lease on any of them on this rank: release gathers before,
+ * also pending ones, and drop schedules. A gather may begin again when the step has ended here.
+ * Collective over the units' group. States on tier nvme are read, updated and written at the same
+ * time, piece by piece; nothing is written before the norm is known to be finite.
  * @param out  receives the future.
- * Ownership: the caller releases *out. Blocks: as meron_barrier_begin. Threads: any. Errors:
- * MERON_E_STATE (names the unit that is leased or not reduced), MERON_E_HANDLE, MERON_E_STALE,
- * -3xx; from the wait: MERON_E_NONFINITE on all ranks if the norm is not finite, or if the step
- * would make a state infinite or a value too large for its dtype: nothing was changed, and the
- * gradients are discarded (states on tier nvme: the group is broken if their sums overflow over
- * several steps; on tier device only gradients are looked at before the step, and a later step
- * whose norm is not finite names a value of f16 that became infinite); MERON_E_IO and
- * MERON_E_CORRUPT if a drive failed or returned other bytes than were written: the group is broken,
- * so continue from a checkpoint.
+ * Ownership: the caller releases *out. Blocks: as meron_barrier_begin; the future waits for a save
+ * that copies the states. Threads: any. Errors: MERON_E_STATE (names the unit that is leased or not
+ * reduced; a step is pending; states are offloaded), MERON_E_HANDLE, MERON_E_STALE, -3xx. From the
+ * wait: MERON_E_NONFINITE on all ranks if the norm is not finite, or if the step would make a state
+ * infinite or a value too large for its dtype. Nothing was changed, the step does not count, and
+ * the gradients are discarded, so that training can continue. Two tiers differ. On nvme, an
+ * overflow that several steps have added up to is found only while it is written: then this error
+ * breaks the group. On device, only gradients are looked at before the step: a later step whose
+ * norm is not finite names a value of f16 that became infinite. MERON_E_IO and MERON_E_CORRUPT if a
+ * drive failed or returned other bytes than were written: these break the group, so continue from a
+ * checkpoint.
  */
 MERON_API MERON_NODISCARD meron_status meron_optimizer_step_begin(meron_future *out,
                                                                   meron_optimizer optimizer,
@@ -276,8 +286,9 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_set_param_steps(meron_opt
 typedef struct {
   uint32_t struct_size;     /* sizeof(meron_optimizer_info), as the INIT macro sets it */
   uint32_t reserved_0;      /* 0 */
-  uint64_t steps;           /* taken so far, counted from meron_optimizer_set_steps */
-  double norm;              /* global 2-norm of the last step's gradients, before clipping */
+  uint64_t steps;           /* taken so far, with those of meron_optimizer_set_steps and of a loaded
+                               checkpoint; without steps that ended in MERON_E_NONFINITE */
+  double norm;              /* 2-norm of all gradients of the last step, before clipping */
   double learning_rate;     /* of group 0 */
   uint32_t groups;          /* of params, at least 1 */
   uint32_t states;          /* of the rule per element, besides the master */
@@ -308,11 +319,12 @@ enum {
 };
 
 /**
- * This rank's shard of a state of `param`, if the state is in memory in f32. Writable, except for a
- * master that is the param itself: that is mapped read-only (write it through an update).
- * Ownership: borrowed until the next step or meron_optimizer_release. Blocks: never. Threads: any,
- * not during a step. Errors: MERON_E_ARGUMENT (not a param of this optimizer, a state that the rule
- * does not keep), MERON_E_UNSUPPORTED (it is on nvme, or in 16 or 8 bits: use
+ * This rank's shard of a state of `param`, if the state is in memory of the host in f32. Writable,
+ * except for a master that is the param itself: that is mapped read-only (write it through an
+ * update). Ownership: borrowed until the next step, meron_optimizer_offload or
+ * meron_optimizer_release. Blocks: never. Threads: any, not during a step. Errors: MERON_E_ARGUMENT
+ * (not a param of this optimizer, a state that the rule does not keep), MERON_E_STATE (the states
+ * are offloaded), MERON_E_UNSUPPORTED (it is on nvme or a device, or in 16 or 8 bits: use
  * meron_optimizer_read_state), MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_optimizer_state_view(meron_view *out,
@@ -325,9 +337,11 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_state_view(meron_view *ou
  * Copies this rank's shard of a state of `param` in f32, from any tier and dtype.
  * @param out    `count` floats.
  * @param count  the param's shard_count (meron_param_get_info).
- * Blocks: on this rank's drive if states are on nvme. Threads: any, not during a step. Errors:
- * MERON_E_ARGUMENT (as meron_optimizer_state_view, or another count), MERON_E_STATE (a step is
- * pending), MERON_E_IO, MERON_E_CORRUPT, MERON_E_HANDLE, MERON_E_STALE.
+ * Blocks: while another thread of this rank begins an operation; if states are on nvme, on this
+ * rank's drive, and while a save copies states, without a deadline. Threads: any, not during a
+ * step. Errors: MERON_E_ARGUMENT (as meron_optimizer_state_view, or another count), MERON_E_STATE
+ * (a step is pending, the states are offloaded), MERON_E_IO, MERON_E_CORRUPT, MERON_E_HANDLE,
+ * MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_optimizer_read_state(float *out, uint64_t count,
                                                                   meron_optimizer optimizer,
@@ -340,9 +354,9 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_read_state(float *out, ui
  * nearest.
  * @param data   `count` floats, only read.
  * @param count  the param's shard_count.
- * Blocks: as meron_optimizer_read_state. Threads: any, not during a step. Errors: as
- * meron_optimizer_read_state, MERON_E_ARGUMENT also for a master that is the param itself (write
- * that through an update).
+ * Blocks: as meron_optimizer_read_state, and while a save copies states of any tier. Threads: any,
+ * not during a step. Errors: as meron_optimizer_read_state, MERON_E_ARGUMENT also for a master that
+ * is the param itself (write that through an update).
  */
 MERON_API MERON_NODISCARD meron_status meron_optimizer_write_state(
     meron_optimizer optimizer, meron_param param, meron_optimizer_state state, const float *data,
@@ -351,13 +365,14 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_write_state(
 /**
  * Moves this rank's states in memory, including the f32 master, to this rank's file on a drive, and
  * frees their memory, for a phase that needs it for something else, like DeepSpeed's
- * offload_states. Values stay usable; until meron_optimizer_reload the optimizer cannot step, and
- * calls that would change its master (an update) fail.
+ * offload_states. Values stay usable. Until meron_optimizer_reload, steps, updates, saves, loads
+ * and reads and writes of states return MERON_E_STATE.
  * @param folder  on a drive; NULL for the plan's nvme.path, or for the folder that already has this
  *                rank's file.
  * Blocks: on this rank's drive, and meanwhile other calls of this rank that begin an operation;
- * never on peers. Threads: any. An error changes nothing. Errors: MERON_E_ARGUMENT (no folder, an
- * unusable one), MERON_E_STATE (a step is pending, they are offloaded already), MERON_E_NO_SPACE,
+ * while a save copies states, without a deadline; never on peers. Threads: any. An error changes
+ * nothing. Errors: MERON_E_ARGUMENT (no folder, an unusable one), MERON_E_STATE (a step is pending,
+ * they are offloaded already), MERON_E_UNSUPPORTED (they are on tier device), MERON_E_NO_SPACE,
  * MERON_E_IO, MERON_E_NOT_FOUND, MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_optimizer_offload(meron_optimizer optimizer,
@@ -365,8 +380,8 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_offload(meron_optimizer o
                                                                meron_error **err);
 
 /**
- * Restores the states that meron_optimizer_offload moved, bit for bit. Blocks: on this rank's
- * drive; never on peers. Threads: any. After an error they are still offloaded. Errors:
+ * Restores the states that meron_optimizer_offload moved, bit for bit. Blocks: as
+ * meron_optimizer_offload. Threads: any. After an error they are still offloaded. Errors:
  * MERON_E_STATE (they are not offloaded), MERON_E_NO_MEMORY, MERON_E_IO, MERON_E_CORRUPT (the drive
  * returned other bytes), MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
  */

@@ -139,7 +139,7 @@ MERON_API meron_status meron_param_release(meron_param param, meron_error **err)
  * context is closed, because peers may read it. Blocks: as meron_barrier_begin. Threads: any.
  * Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param twice, or in a unit already, or the name),
  * MERON_E_NO_MEMORY (figures), -3xx. In a group of several ranks, a lack of memory on one of them
- * breaks the group: the error names the rank on all of them.
+ * breaks the group, with MERON_E_NO_MEMORY on all of them: the error names the rank.
  */
 MERON_API MERON_NODISCARD meron_status meron_unit_create(meron_unit *out, meron_context context,
                                                          const char *name,
@@ -150,9 +150,10 @@ MERON_API MERON_NODISCARD meron_status meron_unit_create(meron_unit *out, meron_
  * Destroys a unit and its params: releases their memory on the host, on the device and on the
  * drive, and their names. Collective over the unit's group: all ranks call it, and no rank creates
  * units or groups meanwhile. All handles of the unit and of its params become stale; views of its
- * values and gradients must not be read any more. Ownership: none. Blocks: until every rank has
- * called it and no rank uses the unit any more, at most the deadline. Threads: any, one unit at a
- * time. Errors: MERON_E_STATE, before this rank notifies its peers and before anything has changed
+ * values and gradients must not be read any more. Ownership: none. Blocks: while a save copies
+ * states, without a deadline; then until every rank has called it and no rank uses the unit any
+ * more, at most the deadline. Threads: any, one unit at a time. Errors: MERON_E_STATE, before this
+ * rank notifies its peers and before anything has changed
  * (the unit is gathered, updated, reduced or stepped, or it belongs to a schedule or an optimizer:
  * release these first; another thread destroys a unit), MERON_E_CANCELLED (should_stop: call again
  * to continue), MERON_E_HANDLE, MERON_E_STALE (also the second time), -3xx (names a rank that does
@@ -246,8 +247,8 @@ MERON_API meron_status meron_unit_release(meron_unit unit, meron_error **err);
  * meron_update_view, its values are published unchanged; otherwise the group breaks with
  * MERON_E_ABORTED on every rank, because partly written values must not be published and peers
  * continue the update. Blocks: as meron_barrier_begin. Threads: any. Errors: MERON_E_ARGUMENT,
- * MERON_E_STATE (a unit is leased here or being updated), MERON_E_DUPLICATE, MERON_E_HANDLE,
- * MERON_E_STALE, -3xx.
+ * MERON_E_STATE (a unit is leased here or being updated, a step is pending, or a master is
+ * offloaded), MERON_E_DUPLICATE, MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
 MERON_API MERON_NODISCARD meron_status meron_update_begin(meron_future *out,
                                                           const meron_unit *units, size_t count,
@@ -255,9 +256,10 @@ MERON_API MERON_NODISCARD meron_status meron_update_begin(meron_future *out,
 
 /**
  * The shard of `param` that this rank updates (the full tensor if the plan replicates the optimizer
- * states), in the param's dtype, writable. Ownership: borrowed until meron_update_publish. Blocks:
- * never. Threads: any. Errors: MERON_E_ARGUMENT (the param is in none of the units), MERON_E_STATE
- * (no call has waited for the update), MERON_E_HANDLE, MERON_E_STALE.
+ * states), in the param's dtype, writable, in memory of the host. If the param has a master, the
+ * publication copies all of the view into it. Ownership: borrowed until meron_update_publish.
+ * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (the param is in none of the units),
+ * MERON_E_STATE (no call has waited for the update), MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_update_view(meron_view *out, meron_future update,
                                                          meron_param param, meron_error **err);

@@ -7,7 +7,8 @@
  *
  * Rules for the functions:
  *
- *   - They never block, and may only look and release: see the rule of callbacks in meron/meron.h.
+ *   - They never block, except for `idle`, and may only look and release: see the rule of callbacks
+ *     in meron/meron.h.
  *   - They are called by threads that are inside a call on the context, one at a time and
  *     without a lock of Meron.
  *   - Tags are at least 0 and below 2^28.

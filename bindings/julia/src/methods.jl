@@ -197,8 +197,8 @@ export set_max_norm!
 """
     set_max_norm!(optimizer, max_norm)
 
-Sets the largest 2-norm of all gradients of the next steps, which scale them to it; 0 does not
-clip. The same on all ranks (it is part of the step's fingerprint).
+Sets max_norm of the next steps: larger gradients are scaled down to it, smaller ones stay; 0
+does not clip. The same on all ranks (it is part of the step's fingerprint).
 
 Never blocks.
 
@@ -236,7 +236,7 @@ end
 
 Restores the states that meron_optimizer_offload moved, bit for bit.
 
-Blocks on this rank's drive; never on peers.
+Blocks as meron_optimizer_offload.
 
 Throws `MERON_E_STATE` (they are not offloaded), `MERON_E_NO_MEMORY`, `MERON_E_IO`,
 `MERON_E_CORRUPT` (the drive returned other bytes), `MERON_E_TIMEOUT`, `MERON_E_HANDLE`,
@@ -251,8 +251,9 @@ export drop!
 """
     drop!(schedule)
 
-Releases all units that stay full or were prefetched. Call it before an update or an optimizer
-step, which need all leases released. The pass and the recorded orders stay. Local.
+Releases all units that stay full or were prefetched. Call it before an update, an optimizer
+step, a save or a load, which need all leases released. The pass and the recorded orders stay.
+Local.
 
 Blocks only while another thread of this rank begins an operation.
 

@@ -137,8 +137,8 @@ class OptimizerMethods(Handled):
     """Calls of meron_optimizer that need nothing of Python's own."""
 
     def set_max_norm(self, max_norm: float) -> None:
-        """Sets the largest 2-norm of all gradients of the next steps, which scale them to it; 0
-        does not clip. The same on all ranks (it is part of the step's fingerprint).
+        """Sets max_norm of the next steps: larger gradients are scaled down to it, smaller ones
+        stay; 0 does not clip. The same on all ranks (it is part of the step's fingerprint).
 
         Never blocks.
 
@@ -149,7 +149,7 @@ class OptimizerMethods(Handled):
     def reload(self) -> None:
         """Restores the states that meron_optimizer_offload moved, bit for bit.
 
-        Blocks on this rank's drive; never on peers.
+        Blocks as meron_optimizer_offload.
 
         Raises StateError (they are not offloaded), OutOfMemoryError, InputOutputError,
         CorruptError (the drive returned other bytes), DeadlineError, HandleError, StaleError.
@@ -165,9 +165,9 @@ class ScheduleMethods(Handled):
     """Calls of meron_schedule that need nothing of Python's own."""
 
     def drop(self) -> None:
-        """Releases all units that stay full or were prefetched. Call it before an update or an
-        optimizer step, which need all leases released. The pass and the recorded orders stay.
-        Local.
+        """Releases all units that stay full or were prefetched. Call it before an update, an
+        optimizer step, a save or a load, which need all leases released. The pass and the
+        recorded orders stay. Local.
 
         Blocks only while another thread of this rank begins an operation.
 

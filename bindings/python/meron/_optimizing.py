@@ -17,13 +17,15 @@ class Optimizing(BaseContext):
 
     Creates an optimizer and its states (zero) for the trainable params of some units: the
     states of the rule, in the plan's dtype and on its tier, and an f32 master copy if the
-    params have 16 bits. States on tier nvme are written once here, so that steps only overwrite
-    existing data; if that takes long, the log reports the progress. Collective over the units'
-    group.
+    params have 16 bits. A master begins with the param's value at this call, and later updates
+    write it too, so initial values may be written before or after. States on tier nvme are
+    written once here, so that steps only overwrite existing data; if that takes long, the log
+    reports the progress. Collective over the units' group.
 
-    Blocks as `barrier_begin`; also on this rank's drive if states are on nvme.
+    Blocks as `barrier_begin`; while a save copies states, without a deadline; also on this
+    rank's drive if states are on nvme.
 
-    Raises ArgumentError, HandleError, StaleError, DuplicateError, OutOfMemoryError,
+    Raises ArgumentError, HandleError, StaleError, StateError, DuplicateError, OutOfMemoryError,
     InputOutputError, NotFoundError, NoSpaceError, DeadlineError, PeerDeadError,
     PeerClosedError, MismatchError, AbortedError, AuthError, VersionError.
     """
@@ -45,7 +47,8 @@ class Optimizing(BaseContext):
             betas: the first: 0 or more, below 1; the second: 0 or more, below 1.
             eps: above 0.
             weight_decay: 0 or more.
-            max_norm: gradients are scaled to at most this global 2-norm; 0: no clipping.
+            max_norm: gradients are scaled to at most this 2-norm, of all gradients of the
+            optimizer together, as meron_gradient_clip does; 0: no clipping.
         """
         return Optimizer(
             self,
@@ -75,7 +78,8 @@ class Optimizing(BaseContext):
             betas: the first: 0 or more, below 1; the second: 0 or more, below 1.
             eps: above 0.
             weight_decay: 0 or more.
-            max_norm: gradients are scaled to at most this global 2-norm; 0: no clipping.
+            max_norm: gradients are scaled to at most this 2-norm, of all gradients of the
+            optimizer together, as meron_gradient_clip does; 0: no clipping.
         """
         return Optimizer(
             self,
@@ -105,7 +109,8 @@ class Optimizing(BaseContext):
             lr: 0 or more.
             eps: above 0.
             weight_decay: 0 or more.
-            max_norm: gradients are scaled to at most this global 2-norm; 0: no clipping.
+            max_norm: gradients are scaled to at most this 2-norm, of all gradients of the
+            optimizer together, as meron_gradient_clip does; 0: no clipping.
             lr_decay: 0 or more: the rate of step t is lr / (1 + (t - 1) lr_decay).
         """
         return Optimizer(
@@ -135,7 +140,8 @@ class Optimizing(BaseContext):
             betas: the first: of the direction of the update; 0 or more, below 1; the second: of
             the stored average; 0 or more, below 1.
             weight_decay: 0 or more.
-            max_norm: gradients are scaled to at most this global 2-norm; 0: no clipping.
+            max_norm: gradients are scaled to at most this 2-norm, of all gradients of the
+            optimizer together, as meron_gradient_clip does; 0: no clipping.
         """
         return Optimizer(
             self,
@@ -167,7 +173,8 @@ class Optimizing(BaseContext):
             dampening: of the gradient that is added to the state; 0 or more, below 1.
             nesterov: Nesterov's momentum, which needs a momentum and no dampening.
             weight_decay: 0 or more.
-            max_norm: gradients are scaled to at most this global 2-norm; 0: no clipping.
+            max_norm: gradients are scaled to at most this 2-norm, of all gradients of the
+            optimizer together, as meron_gradient_clip does; 0: no clipping.
         """
         return Optimizer(
             self,

@@ -98,7 +98,7 @@ class NonFiniteError(CallError, ArithmeticError):
 
 
 class CancelledError(CallError):
-    """should_stop ended a wait, or the object was released."""
+    """should_stop ended a wait, or a rank cancelled the save."""
 
     status, name = -108, "MERON_E_CANCELLED"
 
@@ -170,13 +170,13 @@ class AbortedError(GroupError):
 
 
 class AuthError(GroupError, PermissionError):
-    """The token is missing or wrong, or the peer is another user."""
+    """A wrong token, a peer of another user, or a link in a checkpoint."""
 
     status, name = -305, "MERON_E_AUTH"
 
 
 class VersionError(GroupError):
-    """A rank, or the caller's headers, are of another version."""
+    """A rank, the caller's headers or a file are of another version."""
 
     status, name = -306, "MERON_E_VERSION"
 
@@ -188,7 +188,7 @@ class ForkedError(ContextError):
 
 
 class ClosedError(ContextError):
-    """The context was closed."""
+    """Closed by another thread during the call; then MERON_E_STALE."""
 
     status, name = -401, "MERON_E_CLOSED"
 

@@ -149,18 +149,20 @@ class OptimizerMethods {
   void set_learning_rate(double learning_rate) const {
     detail::call(meron_optimizer_set_learning_rate, raw(), learning_rate);
   }
-  // Sets the largest 2-norm of all gradients of the next steps, which scale them to it; 0 does
-  // not clip. The same on all ranks (it is part of the step's fingerprint). Never blocks.
-  // Throws MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+  // Sets max_norm of the next steps: larger gradients are scaled down to it, smaller ones stay;
+  // 0 does not clip. The same on all ranks (it is part of the step's fingerprint). Never
+  // blocks. Throws MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
   void set_max_norm(double max_norm) const {
     detail::call(meron_optimizer_set_max_norm, raw(), max_norm);
   }
-  // Begins a step: global gradient norm (exact, so equal for every number of ranks), clipping,
-  // update of this rank's shards, publication of the next version. Needs the reduced gradient
-  // of every unit, and no lease on any of them on this rank. Collective over the units' group.
-  // States on tier nvme are read, updated and written at the same time, piece by piece; nothing
-  // is written before the norm is known to be finite. Blocks as `barrier_begin`. Throws
-  // MERON_E_HANDLE, MERON_E_STALE, MERON_E_STATE, MERON_E_NONFINITE, MERON_E_IO,
+  // Begins a step: norm of all gradients of this optimizer (exact, so equal for every number of
+  // ranks), clipping, update of this rank's shards, publication of the next version. Needs the
+  // reduced gradient of every unit, and no lease on any of them on this rank: release gathers
+  // before, also pending ones, and drop schedules. A gather may begin again when the step has
+  // ended here. Collective over the units' group. States on tier nvme are read, updated and
+  // written at the same time, piece by piece; nothing is written before the norm is known to be
+  // finite. Blocks as `barrier_begin`; the future waits for a save that copies the states.
+  // Throws MERON_E_HANDLE, MERON_E_STALE, MERON_E_STATE, MERON_E_NONFINITE, MERON_E_IO,
   // MERON_E_CORRUPT, MERON_E_TIMEOUT, MERON_E_PEER_DEAD, MERON_E_PEER_CLOSED, MERON_E_MISMATCH,
   // MERON_E_ABORTED, MERON_E_AUTH, MERON_E_VERSION.
   [[nodiscard]] Future step_begin() const {
@@ -178,20 +180,20 @@ class OptimizerMethods {
   void set_steps(uint64_t steps) const { detail::call(meron_optimizer_set_steps, raw(), steps); }
   // Moves this rank's states in memory, including the f32 master, to this rank's file on a
   // drive, and frees their memory, for a phase that needs it for something else, like
-  // DeepSpeed's offload_states. Values stay usable; until `reload` the optimizer cannot step,
-  // and calls that would change its master (an update) fail. `folder`: on a drive; null for the
-  // plan's nvme.path, or for the folder that already has this rank's file. Blocks on this
-  // rank's drive, and meanwhile other calls of this rank that begin an operation; never on
-  // peers. Throws MERON_E_ARGUMENT (no folder, an unusable one), MERON_E_STATE (a step is
-  // pending, they are offloaded already), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NOT_FOUND,
-  // MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
+  // DeepSpeed's offload_states. Values stay usable. Until `reload`, steps, updates, saves,
+  // loads and reads and writes of states return MERON_E_STATE. `folder`: on a drive; null for
+  // the plan's nvme.path, or for the folder that already has this rank's file. Blocks on this
+  // rank's drive, and meanwhile other calls of this rank that begin an operation; while a save
+  // copies states, without a deadline; never on peers. Throws MERON_E_ARGUMENT (no folder, an
+  // unusable one), MERON_E_STATE (a step is pending, they are offloaded already),
+  // MERON_E_UNSUPPORTED (they are on tier device), MERON_E_NO_SPACE, MERON_E_IO,
+  // MERON_E_NOT_FOUND, MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
   void offload(Text folder = nullptr) const {
     detail::call(meron_optimizer_offload, raw(), folder.c_str());
   }
-  // Restores the states that `offload` moved, bit for bit. Blocks on this rank's drive; never
-  // on peers. Throws MERON_E_STATE (they are not offloaded), MERON_E_NO_MEMORY, MERON_E_IO,
-  // MERON_E_CORRUPT (the drive returned other bytes), MERON_E_TIMEOUT, MERON_E_HANDLE,
-  // MERON_E_STALE.
+  // Restores the states that `offload` moved, bit for bit. Blocks as `offload`. Throws
+  // MERON_E_STATE (they are not offloaded), MERON_E_NO_MEMORY, MERON_E_IO, MERON_E_CORRUPT (the
+  // drive returned other bytes), MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
   void reload() const { detail::call(meron_optimizer_reload, raw()); }
 
  private:
@@ -204,10 +206,10 @@ class CheckpointMethods {};
 template <class Self>
 class ScheduleMethods {
  public:
-  // Releases all units that stay full or were prefetched. Call it before an update or an
-  // optimizer step, which need all leases released. The pass and the recorded orders stay.
-  // Local. Blocks only while another thread of this rank begins an operation. Throws
-  // MERON_E_STATE (names the units that are entered), MERON_E_HANDLE, MERON_E_STALE,
+  // Releases all units that stay full or were prefetched. Call it before an update, an
+  // optimizer step, a save or a load, which need all leases released. The pass and the recorded
+  // orders stay. Local. Blocks only while another thread of this rank begins an operation.
+  // Throws MERON_E_STATE (names the units that are entered), MERON_E_HANDLE, MERON_E_STALE,
   // MERON_E_FORKED.
   void drop() const { detail::call(meron_schedule_drop, raw()); }
 

@@ -11,10 +11,12 @@ inline namespace v1 {
 
 // Creates an optimizer and its states (zero) for the trainable params of some units: the states
 // of the rule, in the plan's dtype and on its tier, and an f32 master copy if the params have
-// 16 bits. States on tier nvme are written once here, so that steps only overwrite existing
-// data; if that takes long, the log reports the progress. Collective over the units' group.
-// Blocks as `barrier_begin`; also on this rank's drive if states are on nvme. Throws
-// MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_DUPLICATE, MERON_E_NO_MEMORY,
+// 16 bits. A master begins with the param's value at this call, and later updates write it too,
+// so initial values may be written before or after. States on tier nvme are written once here,
+// so that steps only overwrite existing data; if that takes long, the log reports the progress.
+// Collective over the units' group. Blocks as `barrier_begin`; while a save copies states,
+// without a deadline; also on this rank's drive if states are on nvme. Throws MERON_E_ARGUMENT,
+// MERON_E_HANDLE, MERON_E_STALE, MERON_E_STATE, MERON_E_DUPLICATE, MERON_E_NO_MEMORY,
 // MERON_E_IO, MERON_E_NOT_FOUND, MERON_E_NO_SPACE, MERON_E_TIMEOUT, MERON_E_PEER_DEAD,
 // MERON_E_PEER_CLOSED, MERON_E_MISMATCH, MERON_E_ABORTED, MERON_E_AUTH, MERON_E_VERSION.
 [[nodiscard]] inline Optimizer adamw(const UnitList& units, const AdamW& rule = {}) {

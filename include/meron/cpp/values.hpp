@@ -131,10 +131,11 @@ struct ReduceOptions {
   ReduceOp op = ReduceOp::mean;
   // True for the last micro-batch before the step.
   bool boundary = true;
-  // Additional divisor of the sum, e.g. the number of micro-batches, times the loss scale. With
-  // a codec that has feedback, give the same one for each micro-batch of an accumulation: what
-  // was lost of the accumulation before is scaled by the change, so that it counts as much as
-  // it did.
+  // Additional divisor of the sum, e.g. the number of micro-batches, times the loss scale. The
+  // complete sum is divided once, as the call with `boundary` 1 says; in each call all ranks
+  // pass the same. With a codec that has feedback, give the same one for each micro-batch of an
+  // accumulation: what was lost of the accumulation before is scaled by the change, so that it
+  // counts as much as it did.
   double divisor = 1.0;
   // Sources on the device are read after the queued work of this stream; by default the
   // device's default stream.
@@ -225,7 +226,8 @@ struct AdamW {
   double epsilon = 1e-08;
   // 0 or more.
   double weight_decay = 0.01;
-  // Gradients are scaled to at most this global 2-norm; 0: no clipping.
+  // Gradients are scaled to at most this 2-norm, of all gradients of the optimizer together, as
+  // meron_gradient_clip does; 0: no clipping.
   double max_norm = 0.0;
 
   meron_optimizer_options raw() const noexcept {
@@ -252,7 +254,8 @@ struct Adam {
   double epsilon = 1e-08;
   // 0 or more.
   double weight_decay = 0.0;
-  // Gradients are scaled to at most this global 2-norm; 0: no clipping.
+  // Gradients are scaled to at most this 2-norm, of all gradients of the optimizer together, as
+  // meron_gradient_clip does; 0: no clipping.
   double max_norm = 0.0;
 
   meron_optimizer_options raw() const noexcept {
@@ -276,7 +279,8 @@ struct Adagrad {
   double epsilon = 1e-10;
   // 0 or more.
   double weight_decay = 0.0;
-  // Gradients are scaled to at most this global 2-norm; 0: no clipping.
+  // Gradients are scaled to at most this 2-norm, of all gradients of the optimizer together, as
+  // meron_gradient_clip does; 0: no clipping.
   double max_norm = 0.0;
   // 0 or more: the rate of step t is lr / (1 + (t - 1) lr_decay).
   double lr_decay = 0.0;
@@ -302,7 +306,8 @@ struct Lion {
   double beta2 = 0.99;
   // 0 or more.
   double weight_decay = 0.0;
-  // Gradients are scaled to at most this global 2-norm; 0: no clipping.
+  // Gradients are scaled to at most this 2-norm, of all gradients of the optimizer together, as
+  // meron_gradient_clip does; 0: no clipping.
   double max_norm = 0.0;
 
   meron_optimizer_options raw() const noexcept {
@@ -329,7 +334,8 @@ struct Sgd {
   bool nesterov = false;
   // 0 or more.
   double weight_decay = 0.0;
-  // Gradients are scaled to at most this global 2-norm; 0: no clipping.
+  // Gradients are scaled to at most this 2-norm, of all gradients of the optimizer together, as
+  // meron_gradient_clip does; 0: no clipping.
   double max_norm = 0.0;
 
   meron_optimizer_options raw() const noexcept {

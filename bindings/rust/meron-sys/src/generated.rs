@@ -27,12 +27,21 @@ pub const MERON_RANK_NONE: i32 = -1;
 pub const MERON_TIMEOUT_DEFAULT: i32 = -1;
 
 /// Status of a call. 0 is success. A positive value is not an error ("not yet"). Negative
-/// values are errors, grouped by the extent of the damage:
-/// \-1xx the call alone: the context and its groups are untouched and usable;
-/// \-2xx a resource of this process or host was missing: nothing was changed;
-/// \-3xx the group is broken: every further call on it gives the same code on every rank, and
-/// says since when;
+/// values are errors, grouped by their cause:
+/// \-1xx the call: its arguments, its handles, or its place in the order of calls;
+/// \-2xx a resource of this process or host: memory, a file, a drive, a device;
+/// \-3xx another rank, or its lateness;
 /// \-4xx the whole context is unusable.
+///
+/// The class does not tell if the group is broken: call meron_group_status. A broken group
+/// gives every further call, on every rank, the code that broke it, and says since when.
+/// After an error of -1xx or -2xx nothing was changed, and the group works. It breaks if the
+/// ranks have begun something together that this rank cannot end: it lacks memory for a unit
+/// or an optimizer, or a drive, a device or memory fails it in a step, an update, a reduction
+/// or a gather (but see meron_gather_begin). After an error of -3xx the group is broken,
+/// unless other ranks have no part in it: it is one of meron_context_open, of a function
+/// without a context, of a drive or folder that does not answer (MERON_E_TIMEOUT), or of a
+/// checkpoint's files (MERON_E_AUTH, MERON_E_VERSION).
 pub type meron_status = i32;
 /// A value of meron_status.
 pub const MERON_OK: meron_status = 0;
@@ -54,7 +63,7 @@ pub const MERON_E_UNSUPPORTED: meron_status = -105;
 pub const MERON_E_PARSE: meron_status = -106;
 /// Gradients hold NaN or infinity, or a step makes a value infinite
 pub const MERON_E_NONFINITE: meron_status = -107;
-/// should_stop ended a wait, or the object was released
+/// should_stop ended a wait, or a rank cancelled the save
 pub const MERON_E_CANCELLED: meron_status = -108;
 /// No memory, or the context's limit is reached; the message has the figures
 pub const MERON_E_NO_MEMORY: meron_status = -200;
@@ -78,13 +87,13 @@ pub const MERON_E_PEER_CLOSED: meron_status = -302;
 pub const MERON_E_MISMATCH: meron_status = -303;
 /// A rank called meron_group_abort, or cancelled an update
 pub const MERON_E_ABORTED: meron_status = -304;
-/// The token is missing or wrong, or the peer is another user
+/// A wrong token, a peer of another user, or a link in a checkpoint
 pub const MERON_E_AUTH: meron_status = -305;
-/// A rank, or the caller's headers, are of another version
+/// A rank, the caller's headers or a file are of another version
 pub const MERON_E_VERSION: meron_status = -306;
 /// This process is a fork of the one that opened the context
 pub const MERON_E_FORKED: meron_status = -400;
-/// The context was closed
+/// Closed by another thread during the call; then MERON_E_STALE
 pub const MERON_E_CLOSED: meron_status = -401;
 /// A defect of Meron: please report it
 pub const MERON_E_INTERNAL: meron_status = -402;
@@ -267,8 +276,9 @@ pub type meron_log_fn =
     Option<unsafe extern "C" fn(user: *mut c_void, level: meron_log_level, message: *const c_char, length: usize)>;
 
 /// Called about ten times a second while a call waits. A non-zero result ends the wait with
-/// MERON_E_CANCELLED; the operation continues. It may only look and release: see the rule of
-/// callbacks in meron/meron.h. `user` is used until meron_context_close has returned.
+/// MERON_E_CANCELLED: nothing was begun, or the operation continues. It may only look and
+/// release: see the rule of callbacks in meron/meron.h. `user` is used until
+/// meron_context_close has returned.
 pub type meron_should_stop_fn =
     Option<unsafe extern "C" fn(user: *mut c_void) -> i32>;
 
@@ -326,14 +336,14 @@ pub struct meron_context_options {
     /// else shm. "cluster": ranks of a node share memory, and `custom` connects the nodes; "mpi":
     /// MPI connects them
     pub transport: *const c_char,
-    /// Local: ranks of one process with an equal job meet; NULL: "default". In the directory
+    /// Local: ranks of one process with an equal job meet; NULL: "default". In a directory
     /// MERON_STORE: the job's name among others'; NULL: MERON_JOB, or the launcher's name
     pub job: *const c_char,
     /// Shm: 64 hexadecimal digits, the same on all ranks; NULL: from the descriptor
     /// MERON_TOKEN_FD or from the variable MERON_TOKEN; if there is none, ranks meet in the
-    /// directory that MERON_STORE names
+    /// directory that the variable MERON_STORE names
     pub token: *const c_char,
-    /// Deadline of every operation; 0 or -1: 600 s
+    /// Deadline of every operation (see future.h); 0 or -1: 600 s
     pub timeout_ns: i64,
     /// Bytes that this rank may allocate; 0: only the host's limit
     pub host_memory_limit: u64,
@@ -357,7 +367,9 @@ pub struct meron_context_options {
     pub custom: *const meron_transport,
     /// That this rank computes on: "cuda" (the calling thread's current one), "cuda:1";
     /// "emulated": memory of the host and threads, for tests without a device. NULL or "": the
-    /// host. Views are then in the device's memory, and gradients may be
+    /// host. Views of gathers, and of schedules that ask for it, are then in the device's memory,
+    /// and meron_source.data may be. All other views stay in the host's: of gradients, updates
+    /// and states
     pub device: *const c_char,
     /// Of the device's memory; read while the context opens, its `user` is used until the context
     /// and all its objects are gone; NULL: a pool of Meron's own
@@ -528,7 +540,7 @@ pub const MERON_PREDICTION_INIT: meron_prediction = meron_prediction {
     device_bytes: 0,
 };
 
-/// A group. A value; 0 is null, and stands for the world if a group is optional.
+/// A group. A value; 0 is null, which only meron_param_desc takes, for the world.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct meron_group {
@@ -779,7 +791,8 @@ pub struct meron_optimizer_options {
     pub epsilon: f64,
     /// \>= 0
     pub weight_decay: f64,
-    /// Gradients are scaled to at most this global 2-norm; 0: no clipping
+    /// Gradients are scaled to at most this 2-norm, of all gradients of the optimizer together,
+    /// as meron_gradient_clip does; 0: no clipping
     pub max_norm: f64,
     /// SGD: 0 \<= dampening \< 1; else 0
     pub dampening: f64,
@@ -931,9 +944,10 @@ pub struct meron_optimizer_info {
     pub struct_size: u32,
     /// 0
     pub reserved_0: u32,
-    /// Taken so far, counted from meron_optimizer_set_steps
+    /// Taken so far, with those of meron_optimizer_set_steps and of a loaded checkpoint; without
+    /// steps that ended in MERON_E_NONFINITE
     pub steps: u64,
-    /// Global 2-norm of the last step's gradients, before clipping
+    /// 2-norm of all gradients of the last step, before clipping
     pub norm: f64,
     /// Of group 0
     pub learning_rate: f64,
@@ -988,7 +1002,8 @@ pub struct meron_checkpoint_tensor {
     /// 1 to 512 bytes of UTF-8
     pub name: *const c_char,
     /// NULL: "extra". As docs/checkpoint-format.md lists them: "values" for a buffer, "exp_avg",
-    /// "state.KEY" for a state of an optimizer
+    /// "state.KEY" for a state of an optimizer. A load ignores "extra" and "state.KEY". A value
+    /// that is no param must be claimed there, or is unexpected
     pub kind: *const c_char,
     /// As safetensors names it: "F32", "BF16", "I64", ...
     pub dtype: *const c_char,
@@ -1029,11 +1044,12 @@ pub struct meron_checkpoint_save_options {
     pub overwrite: u32,
     /// The caller's count: of a line, the newest checkpoint has the highest
     pub step: u64,
-    /// Complete checkpoints of the line that stay in the folder; 0: all
+    /// Complete checkpoints of the line that stay in the folder, with this one; the newest with
+    /// all states stays, too. 0: all
     pub keep: u64,
-    /// NULL, or the caller's own state: the text of a JSON object, of rank 0
+    /// NULL, or the caller's own state: the text of a JSON object. That of rank 0 is saved
     pub extra: *const c_char,
-    /// Whose states are saved; NULL: none
+    /// Whose states and masters are saved; NULL: none
     pub optimizers: *const meron_optimizer,
     /// See the struct.
     pub optimizer_count: u64,
@@ -1146,14 +1162,16 @@ pub struct meron_checkpoint_load_options {
     pub values_only: u32,
     /// 1: only rank 0 sees the files, and sends each rank its shards
     pub rank0_only: u32,
-    /// As passed to the save; NULL: none
+    /// As passed to the save; NULL: none, which is an error if the checkpoint has some, unless
+    /// `values_only` is 1
     pub optimizers: *const meron_optimizer,
     /// See the struct.
     pub optimizer_count: u64,
     /// NULL, or a JSON object: "PARAM": "TENSOR", or "PARAM": \["TENSOR", ...\], one after the
     /// other along the first dimension; others by their name
     pub mapping: *const c_char,
-    /// NULL, or names of values that the caller reads itself, a line each
+    /// NULL, or names of tensors of kind "values" that are no params, with line breaks between
+    /// them: they must exist, and the caller reads them
     pub claimed: *const c_char,
     /// 1: each node has its own folder: one rank per node reads the node's files, and sends each
     /// rank its shards
@@ -1224,15 +1242,16 @@ pub type meron_checkpoint_text_kind = i32;
 pub const MERON_CHECKPOINT_TEXT_PATH: meron_checkpoint_text_kind = 0;
 /// The caller's own state: a JSON object
 pub const MERON_CHECKPOINT_TEXT_EXTRA: meron_checkpoint_text_kind = 1;
-/// A line per state
+/// Names of states, each with a line break
 pub const MERON_CHECKPOINT_TEXT_MISSING: meron_checkpoint_text_kind = 2;
-/// A line per tensor
+/// Names of tensors, each with a line break
 pub const MERON_CHECKPOINT_TEXT_UNEXPECTED: meron_checkpoint_text_kind = 3;
-/// All of its manifest: a JSON object. Of a model of Hugging Face: one that describes it,
-/// without checksums
+/// All of its manifest: a JSON object, by docs/checkpoint-format.md. Its array "tensors" has
+/// "name", "kind", "dtype" and "shape" of each tensor, "optimizers" the rules and counts. Of
+/// a model of Hugging Face: one that describes it, without checksums
 pub const MERON_CHECKPOINT_TEXT_MANIFEST: meron_checkpoint_text_kind = 4;
 /// Of one that was opened as the newest: the incomplete ones that were passed over, and why,
-/// and a line of another run that has a higher step; "" if there are none
+/// and the newest one of another line if its step is higher; "" if there are none
 pub const MERON_CHECKPOINT_TEXT_PASSED_OVER: meron_checkpoint_text_kind = 5;
 
 /// Options of an export.
@@ -1241,9 +1260,9 @@ pub const MERON_CHECKPOINT_TEXT_PASSED_OVER: meron_checkpoint_text_kind = 5;
 pub struct meron_checkpoint_export_options {
     /// sizeof(meron_checkpoint_export_options)
     pub struct_size: u32,
-    /// Of the floating-point values in the files
+    /// Of the floating-point values in the files, if keep_dtype is 0
     pub dtype: meron_dtype,
-    /// 1: each param's own instead
+    /// 1, the initial value: each param's own dtype; `dtype` is ignored
     pub keep_dtype: u32,
     /// 1: replaces an existing model
     pub overwrite: u32,
@@ -1488,7 +1507,7 @@ pub struct meron_source {
     pub reserved_0: u32,
 }
 
-/// Flags of meron_gradient_view. the caller writes every element: skip the zeroing
+/// Flags of meron_gradient_view. the caller writes all of the view: skip the zeroing
 pub const MERON_GRADIENT_OVERWRITE: u32 = 1;
 
 /// Options of a reduction.
@@ -1497,16 +1516,17 @@ pub const MERON_GRADIENT_OVERWRITE: u32 = 1;
 pub struct meron_reduce_options {
     /// sizeof(meron_reduce_options)
     pub struct_size: u32,
-    /// MERON_REDUCE_OP_MEAN divides by the group's size
+    /// MERON_REDUCE_OP_MEAN divides by the group's size, once, as `divisor`
     pub op: meron_reduce_op,
     /// 1: last micro-batch before the step; 0: more follow
     pub boundary: u32,
     /// Must be 0
     pub reserved_0: u32,
-    /// Additional divisor of the sum, e.g. the number of micro-batches, times the loss scale.
-    /// With a codec that has feedback, give the same one for each micro-batch of an accumulation:
-    /// what was lost of the accumulation before is scaled by the change, so that it counts as
-    /// much as it did
+    /// Additional divisor of the sum, e.g. the number of micro-batches, times the loss scale. The
+    /// complete sum is divided once, as the call with `boundary` 1 says; in each call all ranks
+    /// pass the same. With a codec that has feedback, give the same one for each micro-batch of
+    /// an accumulation: what was lost of the accumulation before is scaled by the change, so that
+    /// it counts as much as it did
     pub divisor: f64,
     /// Sources on the device are read after the work that is queued on this stream so far; NULL:
     /// its default stream
@@ -1558,8 +1578,8 @@ pub struct meron_schedule_options {
     /// Limit for all such units together, in the order of meron_schedule_create; default
     /// UINT64_MAX
     pub persist_total_elements: u64,
-    /// Memory of views: default MERON_TIER_HOST; MERON_TIER_DEVICE: the context's device, if it
-    /// has one
+    /// Memory of views: default MERON_TIER_HOST, unlike that of a gather; MERON_TIER_DEVICE: the
+    /// context's device, if it has one
     pub tier: meron_tier,
     /// Must be 0
     pub reserved_1: u32,
@@ -1781,8 +1801,8 @@ extern "C" {
     /// Waits for a future. Returns MERON_IN_PROGRESS if timeout_ns passed first; the operation
     /// continues.
     ///
-    /// - `timeout_ns`: nanoseconds; MERON_TIMEOUT_DEFAULT: until the operation's own deadline; 0: as
-    ///   meron_future_poll.
+    /// - `timeout_ns`: nanoseconds; MERON_TIMEOUT_DEFAULT: until the operation's own deadline (see
+    ///   the top of future.h); 0: as meron_future_poll.
     ///
     /// **Blocks**: on peers, a device's copies or a drive, at most the deadline; advances other
     /// operations of the context meanwhile.
@@ -1815,8 +1835,8 @@ extern "C" {
     /// pending gather or update is cancelled (see meron_gather_begin, meron_update_begin). If it
     /// fails, or has failed, and no wait or poll returned the error, that is logged once at level
     /// MERON_LOG_ERROR, by the next call that waits or by meron_context_close; the failure of a
-    /// save is reported by the next save instead. If the group is broken, one line is logged at
-    /// the close, and none if another call returned the error.
+    /// save is reported by the next save instead, or logged by the close. If the group is broken,
+    /// one line is logged at the close, and none if another call returned the error.
     ///
     /// **Blocks**: never.
     ///
@@ -2082,11 +2102,14 @@ extern "C" {
     /// afterwards: it waits for callbacks that run on other threads. If a callback closes a
     /// context, it waits for no callback, and the pointers are used until that callback has
     /// returned. Local: it does not wait for peers, but first for a pending save of a checkpoint.
-    /// If should_stop ends that wait, the save is abandoned and leaves no checkpoint. Peers that
-    /// still need this rank get MERON_E_PEER_CLOSED.
+    /// If should_stop ends that wait, the save is abandoned and leaves no checkpoint. If the last
+    /// save has failed and no wait returned its error, the log has it. Peers that still need this
+    /// rank get MERON_E_PEER_CLOSED: for operations that it has not begun, or that it has begun
+    /// and not waited for. Once it has waited for all that it began, it may close without a
+    /// barrier. Another context may be opened afterwards in the same process.
     ///
-    /// **Blocks**: on such a save and on such callbacks, without a deadline; else at most until calls
-    /// of other threads on this context have ended (5 s).
+    /// **Blocks**: on such a save and on such callbacks, without a deadline; else until calls of
+    /// other threads on this context have ended, whose waits it ends.
     ///
     /// **Threads**: any.
     ///
@@ -2283,8 +2306,8 @@ extern "C" {
     ///
     /// **Errors**: MERON_E_ARGUMENT (a rank beyond the world or twice), MERON_E_UNSUPPORTED (more
     /// than 64 groups), MERON_E_VERSION (libraries of collectives that differ),
-    /// MERON_E_NO_MEMORY, -3xx. A lack of memory on one rank breaks the world: the error names
-    /// the rank on all ranks.
+    /// MERON_E_NO_MEMORY, -3xx. A lack of memory on one rank breaks the world, with
+    /// MERON_E_NO_MEMORY on all ranks: the error names the rank.
     #[must_use]
     pub fn meron_group_create(
         out: *mut meron_group,
@@ -2322,13 +2345,14 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// MERON_OK while the group works, else the sticky error that broke it.
+    /// MERON_OK while the group works, else the error that broke it, of any class. So it decides,
+    /// after an error of another call, if the program can continue.
     ///
     /// **Blocks**: never; checks if peers are alive.
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: -3xx, as meron_group_rank.
+    /// **Errors**: the one that broke the group, -3xx, as meron_group_rank.
     #[must_use]
     pub fn meron_group_status(group: meron_group, err: *mut *mut meron_error) -> meron_status;
 
@@ -2522,7 +2546,8 @@ extern "C" {
     ///
     /// **Errors**: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param twice, or in a unit already, or the
     /// name), MERON_E_NO_MEMORY (figures), -3xx. In a group of several ranks, a lack of memory on
-    /// one of them breaks the group: the error names the rank on all of them.
+    /// one of them breaks the group, with MERON_E_NO_MEMORY on all of them: the error names the
+    /// rank.
     #[must_use]
     pub fn meron_unit_create(
         out: *mut meron_unit,
@@ -2540,8 +2565,8 @@ extern "C" {
     ///
     /// **Ownership**: none.
     ///
-    /// **Blocks**: until every rank has called it and no rank uses the unit any more, at most the
-    /// deadline.
+    /// **Blocks**: while a save copies states, without a deadline; then until every rank has called
+    /// it and no rank uses the unit any more, at most the deadline.
     ///
     /// **Threads**: any, one unit at a time.
     ///
@@ -2630,8 +2655,9 @@ extern "C" {
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (a unit is leased here or being updated),
-    /// MERON_E_DUPLICATE, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (a unit is leased here or being updated, a step is
+    /// pending, or a master is offloaded), MERON_E_DUPLICATE, MERON_E_HANDLE, MERON_E_STALE,
+    /// \-3xx.
     #[must_use]
     pub fn meron_update_begin(
         out: *mut meron_future,
@@ -2641,7 +2667,8 @@ extern "C" {
     ) -> meron_status;
 
     /// The shard of `param` that this rank updates (the full tensor if the plan replicates the
-    /// optimizer states), in the param's dtype, writable.
+    /// optimizer states), in the param's dtype, writable, in memory of the host. If the param has
+    /// a master, the publication copies all of the view into it.
     ///
     /// **Ownership**: borrowed until meron_update_publish.
     ///
@@ -2711,22 +2738,27 @@ extern "C" {
 
     /// Creates an optimizer and its states (zero) for the trainable params of some units: the
     /// states of the rule, in the plan's dtype and on its tier, and an f32 master copy if the
-    /// params have 16 bits. States on tier nvme are written once here, so that steps only
-    /// overwrite existing data; if that takes long, the log reports the progress. Collective over
-    /// the units' group.
+    /// params have 16 bits. A master begins with the param's value at this call, and later
+    /// updates write it too, so initial values may be written before or after. States on tier
+    /// nvme are written once here, so that steps only overwrite existing data; if that takes
+    /// long, the log reports the progress. Collective over the units' group.
     ///
+    /// - `units`: `count` units of one group. Units whose params are all frozen are passed over, here
+    ///   and in the steps; a step needs the gradients of all others.
     /// - `options`: NULL for AdamW with its defaults; else a struct from the INIT macro of its kind.
     ///
     /// **Ownership**: the caller releases \*out.
     ///
-    /// **Blocks**: as meron_barrier_begin; also on this rank's drive if states are on nvme.
+    /// **Blocks**: as meron_barrier_begin; while a save copies states, without a deadline; also on
+    /// this rank's drive if states are on nvme.
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: MERON_E_ARGUMENT (a value out of range, no trainable param, an unusable folder of
-    /// tier nvme), MERON_E_DUPLICATE (a unit twice, or in an optimizer already),
-    /// MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_HANDLE,
-    /// MERON_E_STALE, -3xx.
+    /// **Errors**: MERON_E_ARGUMENT (a value out of range, no unit with a trainable param),
+    /// MERON_E_DUPLICATE (a unit twice, or in an optimizer already), MERON_E_STATE (a unit is
+    /// updated), MERON_E_HANDLE, MERON_E_STALE, -3xx. If this rank cannot hold the states, that
+    /// breaks a group of several ranks: MERON_E_NO_MEMORY, and of tier nvme MERON_E_ARGUMENT (an
+    /// unusable folder), MERON_E_NOT_FOUND, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_TIMEOUT.
     #[must_use]
     pub fn meron_optimizer_create(
         out: *mut meron_optimizer,
@@ -2751,8 +2783,8 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Sets the largest 2-norm of all gradients of the next steps, which scale them to it; 0 does
-    /// not clip. The same on all ranks (it is part of the step's fingerprint).
+    /// Sets max_norm of the next steps: larger gradients are scaled down to it, smaller ones
+    /// stay; 0 does not clip. The same on all ranks (it is part of the step's fingerprint).
     ///
     /// **Blocks**: never.
     ///
@@ -2842,28 +2874,32 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Begins a step: global gradient norm (exact, so equal for every number of ranks), clipping,
-    /// update of this rank's shards, publication of the next version. Needs the reduced gradient
-    /// of every unit, and no lease on any of them on this rank. Collective over the units' group.
-    /// States on tier nvme are read, updated and written at the same time, piece by piece;
-    /// nothing is written before the norm is known to be finite.
+    /// Begins a step: norm of all gradients of this optimizer (exact, so equal for every number
+    /// of ranks), clipping, update of this rank's shards, publication of the next version. Needs
+    /// the reduced gradient of every unit, and no lease on any of them on this rank: release
+    /// gathers before, also pending ones, and drop schedules. A gather may begin again when the
+    /// step has ended here. Collective over the units' group. States on tier nvme are read,
+    /// updated and written at the same time, piece by piece; nothing is written before the norm
+    /// is known to be finite.
     ///
     /// - `out`: receives the future.
     ///
     /// **Ownership**: the caller releases \*out.
     ///
-    /// **Blocks**: as meron_barrier_begin.
+    /// **Blocks**: as meron_barrier_begin; the future waits for a save that copies the states.
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: MERON_E_STATE (names the unit that is leased or not reduced), MERON_E_HANDLE,
-    /// MERON_E_STALE, -3xx; from the wait: MERON_E_NONFINITE on all ranks if the norm is not
-    /// finite, or if the step would make a state infinite or a value too large for its dtype:
-    /// nothing was changed, and the gradients are discarded (states on tier nvme: the group is
-    /// broken if their sums overflow over several steps; on tier device only gradients are looked
-    /// at before the step, and a later step whose norm is not finite names a value of f16 that
-    /// became infinite); MERON_E_IO and MERON_E_CORRUPT if a drive failed or returned other bytes
-    /// than were written: the group is broken, so continue from a checkpoint.
+    /// **Errors**: MERON_E_STATE (names the unit that is leased or not reduced; a step is pending;
+    /// states are offloaded), MERON_E_HANDLE, MERON_E_STALE, -3xx. From the wait:
+    /// MERON_E_NONFINITE on all ranks if the norm is not finite, or if the step would make a
+    /// state infinite or a value too large for its dtype. Nothing was changed, the step does not
+    /// count, and the gradients are discarded, so that training can continue. Two tiers differ.
+    /// On nvme, an overflow that several steps have added up to is found only while it is
+    /// written: then this error breaks the group. On device, only gradients are looked at before
+    /// the step: a later step whose norm is not finite names a value of f16 that became infinite.
+    /// MERON_E_IO and MERON_E_CORRUPT if a drive failed or returned other bytes than were
+    /// written: these break the group, so continue from a checkpoint.
     #[must_use]
     pub fn meron_optimizer_step_begin(
         out: *mut meron_future,
@@ -2972,19 +3008,21 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// This rank's shard of a state of `param`, if the state is in memory in f32. Writable,
-    /// except for a master that is the param itself: that is mapped read-only (write it through
-    /// an update).
+    /// This rank's shard of a state of `param`, if the state is in memory of the host in f32.
+    /// Writable, except for a master that is the param itself: that is mapped read-only (write it
+    /// through an update).
     ///
-    /// **Ownership**: borrowed until the next step or meron_optimizer_release.
+    /// **Ownership**: borrowed until the next step, meron_optimizer_offload or
+    /// meron_optimizer_release.
     ///
     /// **Blocks**: never.
     ///
     /// **Threads**: any, not during a step.
     ///
     /// **Errors**: MERON_E_ARGUMENT (not a param of this optimizer, a state that the rule does not
-    /// keep), MERON_E_UNSUPPORTED (it is on nvme, or in 16 or 8 bits: use
-    /// meron_optimizer_read_state), MERON_E_HANDLE, MERON_E_STALE.
+    /// keep), MERON_E_STATE (the states are offloaded), MERON_E_UNSUPPORTED (it is on nvme or a
+    /// device, or in 16 or 8 bits: use meron_optimizer_read_state), MERON_E_HANDLE,
+    /// MERON_E_STALE.
     #[must_use]
     pub fn meron_optimizer_state_view(
         out: *mut meron_view,
@@ -2999,12 +3037,14 @@ extern "C" {
     /// - `out`: `count` floats.
     /// - `count`: the param's shard_count (meron_param_get_info).
     ///
-    /// **Blocks**: on this rank's drive if states are on nvme.
+    /// **Blocks**: while another thread of this rank begins an operation; if states are on nvme, on
+    /// this rank's drive, and while a save copies states, without a deadline.
     ///
     /// **Threads**: any, not during a step.
     ///
     /// **Errors**: MERON_E_ARGUMENT (as meron_optimizer_state_view, or another count), MERON_E_STATE
-    /// (a step is pending), MERON_E_IO, MERON_E_CORRUPT, MERON_E_HANDLE, MERON_E_STALE.
+    /// (a step is pending, the states are offloaded), MERON_E_IO, MERON_E_CORRUPT,
+    /// MERON_E_HANDLE, MERON_E_STALE.
     #[must_use]
     pub fn meron_optimizer_read_state(
         out: *mut f32,
@@ -3021,7 +3061,7 @@ extern "C" {
     /// - `data`: `count` floats, only read.
     /// - `count`: the param's shard_count.
     ///
-    /// **Blocks**: as meron_optimizer_read_state.
+    /// **Blocks**: as meron_optimizer_read_state, and while a save copies states of any tier.
     ///
     /// **Threads**: any, not during a step.
     ///
@@ -3039,20 +3079,21 @@ extern "C" {
 
     /// Moves this rank's states in memory, including the f32 master, to this rank's file on a
     /// drive, and frees their memory, for a phase that needs it for something else, like
-    /// DeepSpeed's offload_states. Values stay usable; until meron_optimizer_reload the optimizer
-    /// cannot step, and calls that would change its master (an update) fail.
+    /// DeepSpeed's offload_states. Values stay usable. Until meron_optimizer_reload, steps,
+    /// updates, saves, loads and reads and writes of states return MERON_E_STATE.
     ///
     /// - `folder`: on a drive; NULL for the plan's nvme.path, or for the folder that already has this
     ///   rank's file.
     ///
     /// **Blocks**: on this rank's drive, and meanwhile other calls of this rank that begin an
-    /// operation; never on peers.
+    /// operation; while a save copies states, without a deadline; never on peers.
     ///
     /// **Threads**: any. An error changes nothing.
     ///
     /// **Errors**: MERON_E_ARGUMENT (no folder, an unusable one), MERON_E_STATE (a step is pending,
-    /// they are offloaded already), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NOT_FOUND,
-    /// MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
+    /// they are offloaded already), MERON_E_UNSUPPORTED (they are on tier device),
+    /// MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NOT_FOUND, MERON_E_TIMEOUT, MERON_E_HANDLE,
+    /// MERON_E_STALE.
     #[must_use]
     pub fn meron_optimizer_offload(
         optimizer: meron_optimizer,
@@ -3062,7 +3103,7 @@ extern "C" {
 
     /// Restores the states that meron_optimizer_offload moved, bit for bit.
     ///
-    /// **Blocks**: on this rank's drive; never on peers.
+    /// **Blocks**: as meron_optimizer_offload.
     ///
     /// **Threads**: any. After an error they are still offloaded.
     ///
@@ -3120,27 +3161,33 @@ extern "C" {
 
     /// Begins to save the states of all units, or of those in the options, as they are now, as
     /// `name` in `folder`. Collective over the world. A thread of the engine copies them into
-    /// bounded memory and writes: gathers, forward and backward continue meanwhile. A step or an
-    /// update of a unit waits until the unit is copied, and so does a reduction with a codec that
-    /// keeps feedback; writes of states, offloads, reloads, new optimizers and the destruction of
-    /// units wait until all units are. Views of states must not be written before that. The
-    /// counts of steps and the numbers of optimizer groups are those of the call. After a failure
-    /// on any rank (a full disk) the future returns the error on all ranks, and the error names
-    /// that rank. If some rank has not waited for the future, the next save returns the error
-    /// again, and begins nothing. Existing checkpoints stay, and training can continue. One save
-    /// at a time: the next save, and a load, wait for the previous one. Closing the context waits
-    /// for it too. A cancelled wait for the future does not affect the save. A rank that makes no
-    /// progress for twice the context's timeout breaks the group (MERON_E_TIMEOUT); a slow rank
-    /// does not, nor do steps that wait for it. With `per_node` a node's folder has the files of
-    /// its ranks, and the manifest of all (docs/checkpoint-format.md): the checkpoint exists
-    /// after every node has renamed its folder; a name that only some nodes have, because a host
-    /// died meanwhile, is free. meron_checkpoint_cancel_save cancels it.
+    /// bounded memory and writes: gathers, forward and backward continue meanwhile. The save
+    /// completes without a wait, also if its future is released and the program only computes.
+    /// (Over a custom transport between ranks it progresses within calls on the context.) The
+    /// futures of a step or an update of a unit wait until the unit is copied, and so does a
+    /// reduction with a codec that keeps feedback. Until all units are copied, these calls wait:
+    /// meron_optimizer_create, meron_optimizer_write_state, meron_optimizer_read_state of tier
+    /// nvme, meron_optimizer_offload, meron_optimizer_reload and meron_unit_destroy. Views of
+    /// states must not be written before that. The counts of steps and the hyperparameters are
+    /// those of the call. After a failure on any rank (a full disk) the future returns the error
+    /// on all ranks, and the error names that rank. If some rank has not waited for the future,
+    /// the begin of the next save returns the error once more, on all ranks, and begins nothing;
+    /// the save after that is a new one. A failure of the last save that no wait returned is
+    /// logged by meron_context_close. Existing checkpoints stay, and training can continue. One
+    /// save at a time: the next save, and a load, wait for the previous one. Closing the context
+    /// waits for it too. A cancelled wait for the future does not affect the save. A rank that
+    /// makes no progress for twice the context's timeout breaks the group (MERON_E_TIMEOUT); a
+    /// slow rank does not, nor do steps that wait for it. With `per_node` a node's folder has the
+    /// files of its ranks, and the manifest of all (docs/checkpoint-format.md): the checkpoint
+    /// exists after every node has renamed its folder; a name that only some nodes have, because
+    /// a host died meanwhile, is free. A killed save never takes its name: what it leaves is
+    /// hidden, and the next save removes it. meron_checkpoint_cancel_save cancels a save.
     ///
     /// - `out`: receives the future.
-    /// - `folder`: a directory that all ranks see; created if it does not exist. With `per_node`, a
-    ///   directory that all ranks of the node see.
+    /// - `folder`: a directory that all ranks see; created, with its parents, if it does not exist.
+    ///   With `per_node`, a directory that all ranks of the node see.
     /// - `name`: one component of a path, not hidden, at most 200 bytes of UTF-8.
-    /// - `options`: NULL for the values and masters alone.
+    /// - `options`: NULL for the values alone: without `optimizers`, a load restores no training.
     ///
     /// **Ownership**: texts and arrays are copied; the memory at a tensor's `data` must not change
     /// until meron_checkpoint_wait_copied; the caller releases \*out.
@@ -3150,11 +3197,14 @@ extern "C" {
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (a step is pending, a unit is updated, a gradient
-    /// waits for a step, states are offloaded), MERON_E_UNSUPPORTED (a unit of some ranks only),
-    /// MERON_E_HANDLE, MERON_E_STALE, -3xx. From the future: MERON_E_ARGUMENT (an invalid name,
-    /// `extra` is no JSON object, tensors do not fit each other), MERON_E_DUPLICATE (the name is
-    /// taken), MERON_E_STATE (another process saves that name), MERON_E_NO_SPACE, MERON_E_IO,
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_DUPLICATE (an optimizer or a unit twice), MERON_E_PARSE
+    /// (`mapping`), MERON_E_STATE (a unit is gathered, also by a schedule that keeps it, or
+    /// updated; a step is pending; a gradient is in another state than empty, so that no part of
+    /// an accumulation is saved; states are offloaded), MERON_E_UNSUPPORTED (a unit of some ranks
+    /// only), MERON_E_HANDLE, MERON_E_STALE, -3xx, and any of the previous save. From the future:
+    /// MERON_E_ARGUMENT (an invalid name, `mapping`, tensors that do not fit each other),
+    /// MERON_E_PARSE (`extra` is no JSON object), MERON_E_DUPLICATE (the name is taken),
+    /// MERON_E_STATE (another process saves that name), MERON_E_NO_SPACE, MERON_E_IO,
     /// MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_TIMEOUT, MERON_E_CANCELLED
     /// (meron_checkpoint_cancel_save), MERON_E_CLOSED, -3xx.
     #[must_use]
@@ -3249,7 +3299,8 @@ extern "C" {
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: MERON_E_ARGUMENT, MERON_E_DUPLICATE, MERON_E_STATE, MERON_E_NO_SPACE, MERON_E_IO.
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_PARSE (`extra`, `optimizers`), MERON_E_DUPLICATE,
+    /// MERON_E_STATE, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_TIMEOUT.
     #[must_use]
     pub fn meron_checkpoint_write(
         folder: *const c_char,
@@ -3273,35 +3324,39 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Loads a checkpoint into all units, or those in the options: values, masters, states,
-    /// counts of steps and hyperparameters of the optimizers' groups. Collective over the world.
-    /// Before anything changes, all ranks have compared names, shapes and optimizers, and opened
-    /// the files; such an error changes nothing. A later error is an error on all ranks and
-    /// breaks the group, because states are of two checkpoints. When it ends on one rank, no rank
-    /// reads the files any more. With `per_node` the newest checkpoint is the newest that has all
-    /// its files in the nodes' folders together; the numbers of nodes and ranks may differ from
-    /// those at the save, and a node may have the files of several.
+    /// Loads a checkpoint into all units, or those in the options, and into their optimizers: see
+    /// the top of checkpoint.h. Collective over the world. Before anything changes, all ranks
+    /// have compared names, shapes and optimizers, and opened the files: such an error is one on
+    /// all ranks and changes nothing, so that a program can begin anew after MERON_E_NOT_FOUND. A
+    /// later error, also a wait that should_stop ended (MERON_E_ABORTED), is an error on all
+    /// ranks and breaks the group, because states are of two checkpoints. When it ends on one
+    /// rank, no rank reads the files any more. With `per_node` the newest checkpoint is the
+    /// newest that has all its files in the nodes' folders together; the numbers of nodes and
+    /// ranks may differ from those at the save, and a node may have the files of several.
     ///
     /// - `out`: receives the loaded checkpoint.
     /// - `folder`: of checkpoints, or one of them; or a model as Hugging Face publishes it, a
     ///   directory or one file, with `values_only`.
     /// - `name`: NULL for the newest complete one of the line that was saved to last. Incomplete ones
     ///   are passed over, which the log says; a damaged one that may be newer is an error.
-    /// - `options`: NULL for values alone.
+    /// - `options`: NULL for a checkpoint that was saved without optimizers.
     ///
     /// **Ownership**: the caller releases \*out.
     ///
-    /// **Blocks**: on the drive and on all ranks; other threads of this rank that begin an operation
-    /// wait. A rank that makes no progress for twice the context's timeout ends the load
-    /// (MERON_E_TIMEOUT, which names it); raise the timeout for such slow drives.
+    /// **Blocks**: until a pending save has ended, without a deadline; on the drive and on all ranks;
+    /// other threads of this rank that begin an operation wait. A rank that makes no progress for
+    /// twice the context's timeout ends the load (MERON_E_TIMEOUT, which names it); raise the
+    /// timeout for such slow drives.
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: MERON_E_NOT_FOUND, MERON_E_CORRUPT (names tensor, file and offset),
-    /// MERON_E_VERSION (of a newer version), MERON_E_ARGUMENT (it does not fit: the message lists
-    /// missing, unexpected and different shapes), MERON_E_STATE and MERON_E_UNSUPPORTED as
-    /// meron_checkpoint_save_begin, MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_AUTH (a link),
-    /// MERON_E_HANDLE, MERON_E_STALE, -3xx.
+    /// **Errors**: MERON_E_NOT_FOUND (the folder or the name does not exist, or no checkpoint in it
+    /// is complete), MERON_E_CORRUPT (names tensor, file and offset), MERON_E_PARSE (`mapping`, a
+    /// manifest), MERON_E_VERSION (of a newer version), MERON_E_ARGUMENT (it does not fit: the
+    /// message lists missing, unexpected and different shapes), MERON_E_DUPLICATE, MERON_E_STATE
+    /// and MERON_E_UNSUPPORTED as meron_checkpoint_save_begin, MERON_E_IO, MERON_E_NO_MEMORY,
+    /// MERON_E_AUTH (its manifest is a symbolic link; links of a Hugging Face model are
+    /// followed), MERON_E_HANDLE, MERON_E_STALE, -3xx.
     #[must_use]
     pub fn meron_checkpoint_load(
         out: *mut meron_checkpoint,
@@ -3325,7 +3380,8 @@ extern "C" {
     /// **Threads**: any.
     ///
     /// **Errors**: MERON_E_NOT_FOUND, MERON_E_CORRUPT, MERON_E_PARSE, MERON_E_VERSION,
-    /// MERON_E_ARGUMENT, MERON_E_AUTH (a link), MERON_E_IO, MERON_E_NO_MEMORY.
+    /// MERON_E_ARGUMENT, MERON_E_AUTH (its manifest is a symbolic link), MERON_E_IO,
+    /// MERON_E_NO_MEMORY.
     #[must_use]
     pub fn meron_checkpoint_open(
         out: *mut meron_checkpoint,
@@ -3372,11 +3428,11 @@ extern "C" {
     /// **Threads**: any.
     ///
     /// **Errors**: MERON_E_ARGUMENT (an invalid name; it is no checkpoint, and stays),
-    /// MERON_E_NOT_FOUND, MERON_E_AUTH (a link), MERON_E_STATE (a save of that name is pending,
-    /// or a process reads the checkpoint or has not released a meron_checkpoint of it; file
-    /// systems without locks, such as some over a network, cannot tell), MERON_E_PARSE,
-    /// MERON_E_CORRUPT and MERON_E_VERSION (its manifest cannot be read: remove it by hand),
-    /// MERON_E_IO, MERON_E_TIMEOUT.
+    /// MERON_E_NOT_FOUND, MERON_E_AUTH (the name is a symbolic link), MERON_E_STATE (a save of
+    /// that name is pending, or a process reads the checkpoint or has not released a
+    /// meron_checkpoint of it; file systems without locks, such as some over a network, cannot
+    /// tell), MERON_E_PARSE, MERON_E_CORRUPT and MERON_E_VERSION (its manifest cannot be read:
+    /// remove it by hand), MERON_E_IO, MERON_E_TIMEOUT.
     #[must_use]
     pub fn meron_checkpoint_remove(
         folder: *const c_char,
@@ -3477,18 +3533,19 @@ extern "C" {
     /// Writes the values of all units as Hugging Face publishes models: model.safetensors, or
     /// several files and model.safetensors.index.json. Collective over the world; each rank
     /// writes its own shard of each tensor in place, so nothing is gathered. If a param has an
-    /// f32 master and its own dtype is not the written one, the master is the source. A tensor
-    /// that layers share is one param and written once. At every moment, also if a rank is
-    /// killed, the folder has the former model or the new one. Its other files are unchanged, and
-    /// the next export removes the files of a killed one. NaNs are written as they are.
+    /// f32 master and its own dtype is not the written one, the master is the source: MERON_F32
+    /// writes the masters. A tensor that layers share is one param and written once. At every
+    /// moment, also if a rank is killed, the folder has the former model or the new one. Its
+    /// other files are unchanged, and the next export removes the files of a killed one. NaNs are
+    /// written as they are.
     ///
     /// - `folder`: a directory that all ranks see; created if it does not exist.
     /// - `options`: NULL for the initial value.
     ///
     /// **Ownership**: everything is only read, during the call.
     ///
-    /// **Blocks**: on the drive and on all ranks; other threads of this rank that begin an operation
-    /// wait.
+    /// **Blocks**: until a pending save has ended, on the drive and on all ranks, without a deadline;
+    /// other threads of this rank that begin an operation wait.
     ///
     /// **Threads**: any.
     ///
@@ -3539,8 +3596,9 @@ extern "C" {
     /// **Threads**: any.
     ///
     /// **Errors**: MERON_E_ARGUMENT (also a destination on another device), MERON_E_DUPLICATE (a unit
-    /// twice), MERON_E_STATE (a unit is being updated here), MERON_E_NO_MEMORY (a copy),
-    /// MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
+    /// twice), MERON_E_STATE (a unit is being updated here, or a step is pending),
+    /// MERON_E_NO_MEMORY (a copy), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED,
+    /// \-3xx.
     #[must_use]
     pub fn meron_gather_begin(
         out: *mut meron_future,
@@ -3909,13 +3967,15 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// The memory in this rank's bucket for the gradient of `param`, writable: the trainer adds
-    /// to it. It is zero at the start of an accumulation (unless MERON_GRADIENT_OVERWRITE is
-    /// given); under a plan that keeps full gradients it contains the sum of the micro-batches so
-    /// far. Its dtype is the plan's gradient dtype; with "auto", the default, and full gradients
-    /// of a 16-bit param it is f32 from the second micro-batch on.
+    /// The memory in this rank's bucket for the gradient of `param`, writable, in memory of the
+    /// host: the trainer adds to it. Under a plan that shards gradients it is zero at the start
+    /// of each micro-batch. Under one that keeps them full it is zero at the start of an
+    /// accumulation, and later has the sum of the micro-batches so far: always add then. Its
+    /// dtype is the plan's gradient dtype. With "auto", the default, that is the param's own;
+    /// full gradients of a 16-bit param are f32 from the second micro-batch on.
     ///
-    /// - `flags`: 0 or MERON_GRADIENT_OVERWRITE; the first call for the unit in a micro-batch counts.
+    /// - `flags`: 0, or MERON_GRADIENT_OVERWRITE if the view would be zero: it is not cleared, and
+    ///   may have old values. The first call for the param in a micro-batch counts.
     ///
     /// **Ownership**: borrowed until meron_reduce_begin of the unit.
     ///
@@ -3926,9 +3986,10 @@ extern "C" {
     /// **Threads**: any.
     ///
     /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (frozen, not in a unit, the gradient is reduced
-    /// and not used, or all buckets are being filled), MERON_E_NO_MEMORY (nothing has changed:
-    /// the call may be made again), MERON_E_HANDLE, MERON_E_STALE, MERON_E_CANCELLED (no bucket
-    /// is taken), -3xx, also of another group if its reduction keeps the buckets.
+    /// and not used, or all buckets are being filled), MERON_E_UNSUPPORTED (the gradient is
+    /// summed on the device: pass sources to meron_reduce_begin), MERON_E_NO_MEMORY (nothing has
+    /// changed: the call may be made again), MERON_E_HANDLE, MERON_E_STALE, MERON_E_CANCELLED (no
+    /// bucket is taken), -3xx, also of another group if its reduction keeps the buckets.
     #[must_use]
     pub fn meron_gradient_view(
         out: *mut meron_view,
@@ -3967,7 +4028,9 @@ extern "C" {
     /// on the device until the reduction has ended: do not change these before a wait for the
     /// future, or meron_reduce_wait, has returned.
     ///
-    /// **Blocks**: as meron_barrier_begin; when sources are given, also as meron_gradient_view.
+    /// **Blocks**: as meron_barrier_begin; from another state than filling, also as
+    /// meron_gradient_view; if a device has the codec's feedback, also while a save copies
+    /// states.
     ///
     /// **Threads**: any.
     ///
@@ -4005,19 +4068,21 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// The reduced gradient of the shard of `param` that this rank updates, f32, writable. It is
-    /// for trainers with their own optimizer, or for changes: a step of Meron's optimizer
-    /// computes norm, clipping and its test for NaN and infinity from the current content.
+    /// The reduced gradient of the shard of `param` that this rank updates, f32, writable, in
+    /// memory of the host: a sum on the device is copied there, and back by a step. It is for
+    /// trainers with their own optimizer, or for changes: a step of Meron's optimizer computes
+    /// norm, clipping and its test for NaN and infinity from the current content.
     ///
     /// **Ownership**: borrowed until the next gradient of the unit is begun, a step, or
     /// meron_reduce_discard.
     ///
-    /// **Blocks**: only while another thread of this rank begins an operation.
+    /// **Blocks**: only while another thread of this rank begins an operation, and while a device
+    /// copies the sum.
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: MERON_E_STATE (no boundary reduction has ended), MERON_E_ARGUMENT, MERON_E_HANDLE,
-    /// MERON_E_STALE.
+    /// **Errors**: MERON_E_STATE (no boundary reduction has ended), MERON_E_DEVICE, MERON_E_ARGUMENT,
+    /// MERON_E_HANDLE, MERON_E_STALE.
     #[must_use]
     pub fn meron_reduced_view(
         out: *mut meron_view,
@@ -4033,7 +4098,7 @@ extern "C" {
     /// **Ownership**: the caller calls (\*out)-\>deleter(\*out) once, on any thread; until then the
     /// memory stays valid, also after the context was closed.
     ///
-    /// **Blocks**: only while another thread of this rank begins an operation; the deleter never.
+    /// **Blocks**: as meron_reduced_view; the deleter never.
     ///
     /// **Threads**: any.
     ///
@@ -4093,8 +4158,7 @@ extern "C" {
     ///
     /// **Ownership**: the caller releases \*out.
     ///
-    /// **Blocks**: as meron_barrier_begin; under a plan that keeps full gradients, also as
-    /// meron_gradient_view.
+    /// **Blocks**: as meron_barrier_begin; if the end moves gradients, also as meron_reduce_begin.
     ///
     /// **Threads**: any.
     ///
@@ -4198,11 +4262,11 @@ extern "C" {
 
     /// Starts a pass. The uses of the previous pass become the recorded order of its kind, unless
     /// there were none. Releases prefetched units that were not used, and units that were kept
-    /// for a use that the new pass does not have soon. Local.
+    /// for a use that the new pass does not have soon. Local: it begins no gather.
     ///
     /// - `kind`: below MERON_SCHEDULE_KINDS; for example 0 for training and 1 for evaluation.
     ///
-    /// **Blocks**: as meron_barrier_begin.
+    /// **Blocks**: only while another thread of this rank begins an operation.
     ///
     /// **Threads**: any.
     ///
@@ -4244,9 +4308,9 @@ extern "C" {
 
     /// Leaves a unit once. After as many leaves as enters its views are invalid, and the unit is
     /// released, unless the options keep it full. Local, but in the same position among the
-    /// enters on all ranks.
+    /// enters on all ranks: it begins no gather; the next enter does.
     ///
-    /// **Blocks**: as meron_barrier_begin.
+    /// **Blocks**: only while another thread of this rank begins an operation.
     ///
     /// **Threads**: any.
     ///
@@ -4278,9 +4342,9 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Releases all units that stay full or were prefetched. Call it before an update or an
-    /// optimizer step, which need all leases released. The pass and the recorded orders stay.
-    /// Local.
+    /// Releases all units that stay full or were prefetched. Call it before an update, an
+    /// optimizer step, a save or a load, which need all leases released. The pass and the
+    /// recorded orders stay. Local.
     ///
     /// **Blocks**: only while another thread of this rank begins an operation.
     ///

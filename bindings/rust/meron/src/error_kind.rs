@@ -25,7 +25,7 @@ pub enum ErrorKind {
     Parse,
     /// Gradients hold NaN or infinity, or a step makes a value infinite.
     NonFinite,
-    /// should_stop ended a wait, or the object was released.
+    /// should_stop ended a wait, or a rank cancelled the save.
     Cancelled,
 
     // A resource of this process or host: nothing was changed.
@@ -53,15 +53,15 @@ pub enum ErrorKind {
     Mismatch,
     /// A rank called meron_group_abort, or cancelled an update.
     Aborted,
-    /// The token is missing or wrong, or the peer is another user.
+    /// A wrong token, a peer of another user, or a link in a checkpoint.
     Auth,
-    /// A rank, or the caller's headers, are of another version.
+    /// A rank, the caller's headers or a file are of another version.
     Version,
 
     // The whole context is unusable.
     /// This process is a fork of the one that opened the context.
     Forked,
-    /// The context was closed.
+    /// Closed by another thread during the call; then MERON_E_STALE.
     Closed,
     /// A defect of Meron: please report it.
     Internal,

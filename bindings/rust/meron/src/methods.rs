@@ -210,8 +210,8 @@ impl Optimizer {
         check(|err| unsafe { sys::meron_optimizer_set_learning_rate(handle, learning_rate, err) })
     }
 
-    /// Sets the largest 2-norm of all gradients of the next steps, which scale them to it; 0 does
-    /// not clip. The same on all ranks (it is part of the step's fingerprint).
+    /// Sets max_norm of the next steps: larger gradients are scaled down to it, smaller ones
+    /// stay; 0 does not clip. The same on all ranks (it is part of the step's fingerprint).
     ///
     /// Never blocks.
     ///
@@ -247,9 +247,9 @@ impl Optimizer {
 }
 
 impl Schedule {
-    /// Releases all units that stay full or were prefetched. Call it before an update or an
-    /// optimizer step, which need all leases released. The pass and the recorded orders stay.
-    /// Local.
+    /// Releases all units that stay full or were prefetched. Call it before an update, an
+    /// optimizer step, a save or a load, which need all leases released. The pass and the
+    /// recorded orders stay. Local.
     ///
     /// Blocks only while another thread of this rank begins an operation.
     ///

@@ -9,18 +9,21 @@ impl Context {
     ///
     /// Creates an optimizer and its states (zero) for the trainable params of some units: the
     /// states of the rule, in the plan's dtype and on its tier, and an f32 master copy if the
-    /// params have 16 bits. States on tier nvme are written once here, so that steps only
-    /// overwrite existing data; if that takes long, the log reports the progress. Collective over
-    /// the units' group.
+    /// params have 16 bits. A master begins with the param's value at this call, and later
+    /// updates write it too, so initial values may be written before or after. States on tier
+    /// nvme are written once here, so that steps only overwrite existing data; if that takes
+    /// long, the log reports the progress. Collective over the units' group.
     ///
-    /// Blocks as `barrier_begin`; also on this rank's drive if states are on nvme.
+    /// Blocks as `barrier_begin`; while a save copies states, without a deadline; also on this
+    /// rank's drive if states are on nvme.
     ///
     /// # Errors
     ///
-    /// `ErrorKind::Argument`, `ErrorKind::Handle`, `ErrorKind::Stale`, `ErrorKind::Duplicate`,
-    /// `ErrorKind::NoMemory`, `ErrorKind::Io`, `ErrorKind::NotFound`, `ErrorKind::NoSpace`,
-    /// `ErrorKind::Timeout`, `ErrorKind::PeerDead`, `ErrorKind::PeerClosed`,
-    /// `ErrorKind::Mismatch`, `ErrorKind::Aborted`, `ErrorKind::Auth`, `ErrorKind::Version`.
+    /// `ErrorKind::Argument`, `ErrorKind::Handle`, `ErrorKind::Stale`, `ErrorKind::State`,
+    /// `ErrorKind::Duplicate`, `ErrorKind::NoMemory`, `ErrorKind::Io`, `ErrorKind::NotFound`,
+    /// `ErrorKind::NoSpace`, `ErrorKind::Timeout`, `ErrorKind::PeerDead`,
+    /// `ErrorKind::PeerClosed`, `ErrorKind::Mismatch`, `ErrorKind::Aborted`, `ErrorKind::Auth`,
+    /// `ErrorKind::Version`.
     pub fn adamw(&self, units: &[&Unit], options: &AdamW) -> Result<Optimizer> {
         Optimizer::create(self.shared(), units, &options.raw())
     }
@@ -29,18 +32,21 @@ impl Context {
     ///
     /// Creates an optimizer and its states (zero) for the trainable params of some units: the
     /// states of the rule, in the plan's dtype and on its tier, and an f32 master copy if the
-    /// params have 16 bits. States on tier nvme are written once here, so that steps only
-    /// overwrite existing data; if that takes long, the log reports the progress. Collective over
-    /// the units' group.
+    /// params have 16 bits. A master begins with the param's value at this call, and later
+    /// updates write it too, so initial values may be written before or after. States on tier
+    /// nvme are written once here, so that steps only overwrite existing data; if that takes
+    /// long, the log reports the progress. Collective over the units' group.
     ///
-    /// Blocks as `barrier_begin`; also on this rank's drive if states are on nvme.
+    /// Blocks as `barrier_begin`; while a save copies states, without a deadline; also on this
+    /// rank's drive if states are on nvme.
     ///
     /// # Errors
     ///
-    /// `ErrorKind::Argument`, `ErrorKind::Handle`, `ErrorKind::Stale`, `ErrorKind::Duplicate`,
-    /// `ErrorKind::NoMemory`, `ErrorKind::Io`, `ErrorKind::NotFound`, `ErrorKind::NoSpace`,
-    /// `ErrorKind::Timeout`, `ErrorKind::PeerDead`, `ErrorKind::PeerClosed`,
-    /// `ErrorKind::Mismatch`, `ErrorKind::Aborted`, `ErrorKind::Auth`, `ErrorKind::Version`.
+    /// `ErrorKind::Argument`, `ErrorKind::Handle`, `ErrorKind::Stale`, `ErrorKind::State`,
+    /// `ErrorKind::Duplicate`, `ErrorKind::NoMemory`, `ErrorKind::Io`, `ErrorKind::NotFound`,
+    /// `ErrorKind::NoSpace`, `ErrorKind::Timeout`, `ErrorKind::PeerDead`,
+    /// `ErrorKind::PeerClosed`, `ErrorKind::Mismatch`, `ErrorKind::Aborted`, `ErrorKind::Auth`,
+    /// `ErrorKind::Version`.
     pub fn adam(&self, units: &[&Unit], options: &Adam) -> Result<Optimizer> {
         Optimizer::create(self.shared(), units, &options.raw())
     }
@@ -50,18 +56,21 @@ impl Context {
     ///
     /// Creates an optimizer and its states (zero) for the trainable params of some units: the
     /// states of the rule, in the plan's dtype and on its tier, and an f32 master copy if the
-    /// params have 16 bits. States on tier nvme are written once here, so that steps only
-    /// overwrite existing data; if that takes long, the log reports the progress. Collective over
-    /// the units' group.
+    /// params have 16 bits. A master begins with the param's value at this call, and later
+    /// updates write it too, so initial values may be written before or after. States on tier
+    /// nvme are written once here, so that steps only overwrite existing data; if that takes
+    /// long, the log reports the progress. Collective over the units' group.
     ///
-    /// Blocks as `barrier_begin`; also on this rank's drive if states are on nvme.
+    /// Blocks as `barrier_begin`; while a save copies states, without a deadline; also on this
+    /// rank's drive if states are on nvme.
     ///
     /// # Errors
     ///
-    /// `ErrorKind::Argument`, `ErrorKind::Handle`, `ErrorKind::Stale`, `ErrorKind::Duplicate`,
-    /// `ErrorKind::NoMemory`, `ErrorKind::Io`, `ErrorKind::NotFound`, `ErrorKind::NoSpace`,
-    /// `ErrorKind::Timeout`, `ErrorKind::PeerDead`, `ErrorKind::PeerClosed`,
-    /// `ErrorKind::Mismatch`, `ErrorKind::Aborted`, `ErrorKind::Auth`, `ErrorKind::Version`.
+    /// `ErrorKind::Argument`, `ErrorKind::Handle`, `ErrorKind::Stale`, `ErrorKind::State`,
+    /// `ErrorKind::Duplicate`, `ErrorKind::NoMemory`, `ErrorKind::Io`, `ErrorKind::NotFound`,
+    /// `ErrorKind::NoSpace`, `ErrorKind::Timeout`, `ErrorKind::PeerDead`,
+    /// `ErrorKind::PeerClosed`, `ErrorKind::Mismatch`, `ErrorKind::Aborted`, `ErrorKind::Auth`,
+    /// `ErrorKind::Version`.
     pub fn adagrad(&self, units: &[&Unit], options: &Adagrad) -> Result<Optimizer> {
         Optimizer::create(self.shared(), units, &options.raw())
     }
@@ -70,18 +79,21 @@ impl Context {
     ///
     /// Creates an optimizer and its states (zero) for the trainable params of some units: the
     /// states of the rule, in the plan's dtype and on its tier, and an f32 master copy if the
-    /// params have 16 bits. States on tier nvme are written once here, so that steps only
-    /// overwrite existing data; if that takes long, the log reports the progress. Collective over
-    /// the units' group.
+    /// params have 16 bits. A master begins with the param's value at this call, and later
+    /// updates write it too, so initial values may be written before or after. States on tier
+    /// nvme are written once here, so that steps only overwrite existing data; if that takes
+    /// long, the log reports the progress. Collective over the units' group.
     ///
-    /// Blocks as `barrier_begin`; also on this rank's drive if states are on nvme.
+    /// Blocks as `barrier_begin`; while a save copies states, without a deadline; also on this
+    /// rank's drive if states are on nvme.
     ///
     /// # Errors
     ///
-    /// `ErrorKind::Argument`, `ErrorKind::Handle`, `ErrorKind::Stale`, `ErrorKind::Duplicate`,
-    /// `ErrorKind::NoMemory`, `ErrorKind::Io`, `ErrorKind::NotFound`, `ErrorKind::NoSpace`,
-    /// `ErrorKind::Timeout`, `ErrorKind::PeerDead`, `ErrorKind::PeerClosed`,
-    /// `ErrorKind::Mismatch`, `ErrorKind::Aborted`, `ErrorKind::Auth`, `ErrorKind::Version`.
+    /// `ErrorKind::Argument`, `ErrorKind::Handle`, `ErrorKind::Stale`, `ErrorKind::State`,
+    /// `ErrorKind::Duplicate`, `ErrorKind::NoMemory`, `ErrorKind::Io`, `ErrorKind::NotFound`,
+    /// `ErrorKind::NoSpace`, `ErrorKind::Timeout`, `ErrorKind::PeerDead`,
+    /// `ErrorKind::PeerClosed`, `ErrorKind::Mismatch`, `ErrorKind::Aborted`, `ErrorKind::Auth`,
+    /// `ErrorKind::Version`.
     pub fn lion(&self, units: &[&Unit], options: &Lion) -> Result<Optimizer> {
         Optimizer::create(self.shared(), units, &options.raw())
     }
@@ -91,18 +103,21 @@ impl Context {
     ///
     /// Creates an optimizer and its states (zero) for the trainable params of some units: the
     /// states of the rule, in the plan's dtype and on its tier, and an f32 master copy if the
-    /// params have 16 bits. States on tier nvme are written once here, so that steps only
-    /// overwrite existing data; if that takes long, the log reports the progress. Collective over
-    /// the units' group.
+    /// params have 16 bits. A master begins with the param's value at this call, and later
+    /// updates write it too, so initial values may be written before or after. States on tier
+    /// nvme are written once here, so that steps only overwrite existing data; if that takes
+    /// long, the log reports the progress. Collective over the units' group.
     ///
-    /// Blocks as `barrier_begin`; also on this rank's drive if states are on nvme.
+    /// Blocks as `barrier_begin`; while a save copies states, without a deadline; also on this
+    /// rank's drive if states are on nvme.
     ///
     /// # Errors
     ///
-    /// `ErrorKind::Argument`, `ErrorKind::Handle`, `ErrorKind::Stale`, `ErrorKind::Duplicate`,
-    /// `ErrorKind::NoMemory`, `ErrorKind::Io`, `ErrorKind::NotFound`, `ErrorKind::NoSpace`,
-    /// `ErrorKind::Timeout`, `ErrorKind::PeerDead`, `ErrorKind::PeerClosed`,
-    /// `ErrorKind::Mismatch`, `ErrorKind::Aborted`, `ErrorKind::Auth`, `ErrorKind::Version`.
+    /// `ErrorKind::Argument`, `ErrorKind::Handle`, `ErrorKind::Stale`, `ErrorKind::State`,
+    /// `ErrorKind::Duplicate`, `ErrorKind::NoMemory`, `ErrorKind::Io`, `ErrorKind::NotFound`,
+    /// `ErrorKind::NoSpace`, `ErrorKind::Timeout`, `ErrorKind::PeerDead`,
+    /// `ErrorKind::PeerClosed`, `ErrorKind::Mismatch`, `ErrorKind::Aborted`, `ErrorKind::Auth`,
+    /// `ErrorKind::Version`.
     pub fn sgd(&self, units: &[&Unit], options: &Sgd) -> Result<Optimizer> {
         Optimizer::create(self.shared(), units, &options.raw())
     }

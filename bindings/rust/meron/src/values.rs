@@ -433,10 +433,11 @@ pub struct ReduceOptions {
     pub op: ReduceOp,
     /// True for the last micro-batch before the step.
     pub boundary: bool,
-    /// Additional divisor of the sum, e.g. the number of micro-batches, times the loss scale.
-    /// With a codec that has feedback, give the same one for each micro-batch of an accumulation:
-    /// what was lost of the accumulation before is scaled by the change, so that it counts as
-    /// much as it did.
+    /// Additional divisor of the sum, e.g. the number of micro-batches, times the loss scale. The
+    /// complete sum is divided once, as the call with `boundary` 1 says; in each call all ranks
+    /// pass the same. With a codec that has feedback, give the same one for each micro-batch of
+    /// an accumulation: what was lost of the accumulation before is scaled by the change, so that
+    /// it counts as much as it did.
     pub divisor: f64,
     /// Sources on the device are read after the queued work of this stream; by default the
     /// device's default stream.
@@ -469,10 +470,11 @@ impl ReduceOptions {
         self
     }
 
-    /// Additional divisor of the sum, e.g. the number of micro-batches, times the loss scale.
-    /// With a codec that has feedback, give the same one for each micro-batch of an accumulation:
-    /// what was lost of the accumulation before is scaled by the change, so that it counts as
-    /// much as it did.
+    /// Additional divisor of the sum, e.g. the number of micro-batches, times the loss scale. The
+    /// complete sum is divided once, as the call with `boundary` 1 says; in each call all ranks
+    /// pass the same. With a codec that has feedback, give the same one for each micro-batch of
+    /// an accumulation: what was lost of the accumulation before is scaled by the change, so that
+    /// it counts as much as it did.
     #[must_use]
     pub fn divisor(mut self, value: f64) -> ReduceOptions {
         self.divisor = value;
@@ -879,9 +881,10 @@ impl ScheduleInfo {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct OptimizerInfo {
-    /// Taken so far, counted from meron_optimizer_set_steps.
+    /// Taken so far, with those of meron_optimizer_set_steps and of a loaded checkpoint; without
+    /// steps that ended in MERON_E_NONFINITE.
     pub steps: u64,
-    /// Global 2-norm of the last step's gradients, before clipping.
+    /// 2-norm of all gradients of the last step, before clipping.
     pub norm: f64,
     /// Of group 0.
     pub learning_rate: f64,
@@ -1034,7 +1037,8 @@ pub struct AdamW {
     pub epsilon: f64,
     /// 0 or more.
     pub weight_decay: f64,
-    /// Gradients are scaled to at most this global 2-norm; 0: no clipping.
+    /// Gradients are scaled to at most this 2-norm, of all gradients of the optimizer together,
+    /// as meron_gradient_clip does; 0: no clipping.
     pub max_norm: f64,
 }
 
@@ -1087,7 +1091,8 @@ impl AdamW {
         self
     }
 
-    /// Gradients are scaled to at most this global 2-norm; 0: no clipping.
+    /// Gradients are scaled to at most this 2-norm, of all gradients of the optimizer together,
+    /// as meron_gradient_clip does; 0: no clipping.
     #[must_use]
     pub fn max_norm(mut self, value: f64) -> AdamW {
         self.max_norm = value;
@@ -1121,7 +1126,8 @@ pub struct Adam {
     pub epsilon: f64,
     /// 0 or more.
     pub weight_decay: f64,
-    /// Gradients are scaled to at most this global 2-norm; 0: no clipping.
+    /// Gradients are scaled to at most this 2-norm, of all gradients of the optimizer together,
+    /// as meron_gradient_clip does; 0: no clipping.
     pub max_norm: f64,
 }
 
@@ -1174,7 +1180,8 @@ impl Adam {
         self
     }
 
-    /// Gradients are scaled to at most this global 2-norm; 0: no clipping.
+    /// Gradients are scaled to at most this 2-norm, of all gradients of the optimizer together,
+    /// as meron_gradient_clip does; 0: no clipping.
     #[must_use]
     pub fn max_norm(mut self, value: f64) -> Adam {
         self.max_norm = value;
@@ -1205,7 +1212,8 @@ pub struct Adagrad {
     pub epsilon: f64,
     /// 0 or more.
     pub weight_decay: f64,
-    /// Gradients are scaled to at most this global 2-norm; 0: no clipping.
+    /// Gradients are scaled to at most this 2-norm, of all gradients of the optimizer together,
+    /// as meron_gradient_clip does; 0: no clipping.
     pub max_norm: f64,
     /// 0 or more: the rate of step t is lr / (1 + (t - 1) lr_decay).
     pub lr_decay: f64,
@@ -1245,7 +1253,8 @@ impl Adagrad {
         self
     }
 
-    /// Gradients are scaled to at most this global 2-norm; 0: no clipping.
+    /// Gradients are scaled to at most this 2-norm, of all gradients of the optimizer together,
+    /// as meron_gradient_clip does; 0: no clipping.
     #[must_use]
     pub fn max_norm(mut self, value: f64) -> Adagrad {
         self.max_norm = value;
@@ -1283,7 +1292,8 @@ pub struct Lion {
     pub beta2: f64,
     /// 0 or more.
     pub weight_decay: f64,
-    /// Gradients are scaled to at most this global 2-norm; 0: no clipping.
+    /// Gradients are scaled to at most this 2-norm, of all gradients of the optimizer together,
+    /// as meron_gradient_clip does; 0: no clipping.
     pub max_norm: f64,
 }
 
@@ -1328,7 +1338,8 @@ impl Lion {
         self
     }
 
-    /// Gradients are scaled to at most this global 2-norm; 0: no clipping.
+    /// Gradients are scaled to at most this 2-norm, of all gradients of the optimizer together,
+    /// as meron_gradient_clip does; 0: no clipping.
     #[must_use]
     pub fn max_norm(mut self, value: f64) -> Lion {
         self.max_norm = value;
@@ -1362,7 +1373,8 @@ pub struct Sgd {
     pub nesterov: bool,
     /// 0 or more.
     pub weight_decay: f64,
-    /// Gradients are scaled to at most this global 2-norm; 0: no clipping.
+    /// Gradients are scaled to at most this 2-norm, of all gradients of the optimizer together,
+    /// as meron_gradient_clip does; 0: no clipping.
     pub max_norm: f64,
 }
 
@@ -1415,7 +1427,8 @@ impl Sgd {
         self
     }
 
-    /// Gradients are scaled to at most this global 2-norm; 0: no clipping.
+    /// Gradients are scaled to at most this 2-norm, of all gradients of the optimizer together,
+    /// as meron_gradient_clip does; 0: no clipping.
     #[must_use]
     pub fn max_norm(mut self, value: f64) -> Sgd {
         self.max_norm = value;

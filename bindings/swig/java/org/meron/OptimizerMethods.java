@@ -32,8 +32,8 @@ abstract class OptimizerMethods extends Handle {
     }
 
     /**
-     * Sets the largest 2-norm of all gradients of the next steps, which scale them to it; 0
-     * does not clip. The same on all ranks (it is part of the step's fingerprint).
+     * Sets max_norm of the next steps: larger gradients are scaled down to it, smaller ones
+     * stay; 0 does not clip. The same on all ranks (it is part of the step's fingerprint).
      *
      * <p>Never blocks.
      *
@@ -66,7 +66,7 @@ abstract class OptimizerMethods extends Handle {
     /**
      * Restores the states that meron_optimizer_offload moved, bit for bit.
      *
-     * <p>Blocks on this rank's drive; never on peers.
+     * <p>Blocks as meron_optimizer_offload.
      *
      * <p>Throws STATE (they are not offloaded), NO_MEMORY, IO, CORRUPT (the drive returned other
      * bytes), TIMEOUT, HANDLE, STALE.

@@ -36,9 +36,10 @@ public final class ReduceOptions {
 
     /**
      * Additional divisor of the sum, e.g. the number of micro-batches, times the loss scale.
-     * With a codec that has feedback, give the same one for each micro-batch of an
-     * accumulation: what was lost of the accumulation before is scaled by the change, so that
-     * it counts as much as it did.
+     * The complete sum is divided once, as the call with `boundary` 1 says; in each call all
+     * ranks pass the same. With a codec that has feedback, give the same one for each
+     * micro-batch of an accumulation: what was lost of the accumulation before is scaled by the
+     * change, so that it counts as much as it did.
      */
     public ReduceOptions divisor(double value) {
         divisor = value;

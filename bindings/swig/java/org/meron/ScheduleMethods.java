@@ -19,9 +19,9 @@ abstract class ScheduleMethods extends Handle {
     }
 
     /**
-     * Releases all units that stay full or were prefetched. Call it before an update or an
-     * optimizer step, which need all leases released. The pass and the recorded orders stay.
-     * Local.
+     * Releases all units that stay full or were prefetched. Call it before an update, an
+     * optimizer step, a save or a load, which need all leases released. The pass and the
+     * recorded orders stay. Local.
      *
      * <p>Blocks only while another thread of this rank begins an operation.
      *

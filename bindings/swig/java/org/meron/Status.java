@@ -23,7 +23,7 @@ public enum Status {
     PARSE(-106),
     /** Gradients hold NaN or infinity, or a step makes a value infinite. */
     NONFINITE(-107),
-    /** should_stop ended a wait, or the object was released. */
+    /** should_stop ended a wait, or a rank cancelled the save. */
     CANCELLED(-108),
     /** No memory, or the context's limit is reached; the message has the figures. */
     NO_MEMORY(-200),
@@ -47,13 +47,13 @@ public enum Status {
     MISMATCH(-303),
     /** A rank called meron_group_abort, or cancelled an update. */
     ABORTED(-304),
-    /** The token is missing or wrong, or the peer is another user. */
+    /** A wrong token, a peer of another user, or a link in a checkpoint. */
     AUTH(-305),
-    /** A rank, or the caller's headers, are of another version. */
+    /** A rank, the caller's headers or a file are of another version. */
     VERSION(-306),
     /** This process is a fork of the one that opened the context. */
     FORKED(-400),
-    /** The context was closed. */
+    /** Closed by another thread during the call; then MERON_E_STALE. */
     CLOSED(-401),
     /** A defect of Meron: please report it. */
     INTERNAL(-402),

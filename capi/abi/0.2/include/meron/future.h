@@ -6,6 +6,16 @@
  * reduction, a step, a barrier, a save, a read of a file. The functions here wait for, poll and
  * release all of them. Functions for one kind (the views of a gather, for example) are declared
  * beside its begin, and return MERON_E_HANDLE for a future of another kind.
+ *
+ * The deadline of an operation is the context's timeout_ns after its begin on this rank, however
+ * late the wait begins and whatever has progressed since. An operation that still waits for a peer
+ * then breaks the group with MERON_E_TIMEOUT. So a rank may be that much later than the others, and
+ * no more: raise timeout_ns if one rank evaluates alone for longer. Exceptions:
+ *
+ *   - A save has no deadline. It fails if a rank makes no progress for twice timeout_ns.
+ *   - While a save copies states and progresses, no deadline passes.
+ *   - A transfer of io.h ends when nothing has been transferred for the timeout_ns of its io.
+ *   - A gather that a schedule has prefetched has timeout_ns from the first enter that needs it.
  */
 #ifndef MERON_FUTURE_H
 #define MERON_FUTURE_H
@@ -21,8 +31,8 @@ typedef struct {
 
 /**
  * Waits for a future.
- * @param timeout_ns  nanoseconds; MERON_TIMEOUT_DEFAULT: until the operation's own deadline; 0: as
- *                    meron_future_poll.
+ * @param timeout_ns  nanoseconds; MERON_TIMEOUT_DEFAULT: until the operation's own deadline (see
+ *                    the top of future.h); 0: as meron_future_poll.
  * Returns MERON_IN_PROGRESS if timeout_ns passed first; the operation continues. Blocks: on peers,
  * a device's copies or a drive, at most the deadline; advances other operations of the context
  * meanwhile. Threads: any; several may wait for one future. Errors: those of the operation,
@@ -46,9 +56,9 @@ MERON_API MERON_NODISCARD meron_status meron_future_poll(meron_future future, me
  * gather or update is cancelled (see meron_gather_begin, meron_update_begin). If it fails, or has
  * failed, and no wait or poll returned the error, that is logged once at level MERON_LOG_ERROR, by
  * the next call that waits or by meron_context_close; the failure of a save is reported by the next
- * save instead. If the group is broken, one line is logged at the close, and none if another call
- * returned the error. Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE,
- * MERON_E_STALE, MERON_E_FORKED.
+ * save instead, or logged by the close. If the group is broken, one line is logged at the close,
+ * and none if another call returned the error. Blocks: never. Threads: any, also a finalizer's.
+ * Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 MERON_API meron_status meron_future_release(meron_future future, meron_error **err);
 

@@ -46,8 +46,8 @@ typedef struct {
                                       use until meron_schedule_drop; default 1e5 */
   uint64_t persist_total_elements; /* limit for all such units together, in the order of
                                       meron_schedule_create; default UINT64_MAX */
-  meron_tier tier;     /* memory of views: default MERON_TIER_HOST; MERON_TIER_DEVICE: the
-                                   context's device, if it has one */
+  meron_tier tier;     /* memory of views: default MERON_TIER_HOST, unlike that of a gather;
+                          MERON_TIER_DEVICE: the context's device, if it has one */
   uint32_t reserved_1; /* must be 0 */
   void *stream; /* on a device: the trainer's stream. It waits for an entered unit, and the unit's
                    memory is released after the stream's queued work; NULL: the device's default
@@ -89,10 +89,11 @@ MERON_API MERON_NODISCARD meron_status meron_schedule_create(meron_schedule *out
 /**
  * Starts a pass. The uses of the previous pass become the recorded order of its kind, unless there
  * were none. Releases prefetched units that were not used, and units that were kept for a use that
- * the new pass does not have soon. Local.
+ * the new pass does not have soon. Local: it begins no gather.
  * @param kind  below MERON_SCHEDULE_KINDS; for example 0 for training and 1 for evaluation.
- * Blocks: as meron_barrier_begin. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (names the
- * units that are entered), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ * Blocks: only while another thread of this rank begins an operation. Threads: any. Errors:
+ * MERON_E_ARGUMENT, MERON_E_STATE (names the units that are entered), MERON_E_HANDLE,
+ * MERON_E_STALE, MERON_E_FORKED.
  */
 MERON_API MERON_NODISCARD meron_status meron_schedule_start_pass(meron_schedule schedule,
                                                                  uint32_t kind, meron_error **err);
@@ -119,7 +120,8 @@ MERON_API MERON_NODISCARD meron_status meron_schedule_enter(meron_schedule sched
 /**
  * Leaves a unit once. After as many leaves as enters its views are invalid, and the unit is
  * released, unless the options keep it full. Local, but in the same position among the enters on
- * all ranks. Blocks: as meron_barrier_begin. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE
+ * all ranks: it begins no gather; the next enter does. Blocks: only while another thread of this
+ * rank begins an operation. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE
  * (it is not entered), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 MERON_API MERON_NODISCARD meron_status meron_schedule_leave(meron_schedule schedule, size_t index,
@@ -135,10 +137,10 @@ MERON_API MERON_NODISCARD meron_status meron_schedule_view(meron_view *out, mero
                                                            meron_param param, meron_error **err);
 
 /**
- * Releases all units that stay full or were prefetched. Call it before an update or an optimizer
- * step, which need all leases released. The pass and the recorded orders stay. Local. Blocks: only
- * while another thread of this rank begins an operation. Threads: any. Errors: MERON_E_STATE (names
- * the units that are entered), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ * Releases all units that stay full or were prefetched. Call it before an update, an optimizer
+ * step, a save or a load, which need all leases released. The pass and the recorded orders stay.
+ * Local. Blocks: only while another thread of this rank begins an operation. Threads: any. Errors:
+ * MERON_E_STATE (names the units that are entered), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 MERON_API MERON_NODISCARD meron_status meron_schedule_drop(meron_schedule schedule,
                                                            meron_error **err);
