@@ -943,9 +943,11 @@ inline ::meron_workload meron_workload_init() {
 }
 
 /**
- * Predicts bytes per link and step and peak bytes per tier, per rank, as JSON. Ownership: the
- * caller frees *out with meron_string_free. Blocks: never. Threads: any. Errors: MERON_E_PARSE,
- * MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+ * Predicts bytes per link and step and peak bytes per tier, per rank, as JSON. If the ranks use
+ * codecs with which models train worse, the JSON has a list `warnings` of the texts that a run
+ * logs, and the table ends with them. Ownership: the caller frees *out with meron_string_free.
+ * Blocks: never. Threads: any. Errors: MERON_E_PARSE, MERON_E_ARGUMENT, MERON_E_HANDLE,
+ * MERON_E_STALE.
  */
 inline char *meron_plan_predict(int64_t plan, const char *model, int32_t ranks, int32_t micro_batches, int32_t gathers_per_micro_batch, int32_t ranks_per_node, int32_t optimizer_states, int32_t table) {
   ::meron_workload workload = initial(api().meron_workload_init);

@@ -85,6 +85,8 @@ MERON_API MERON_NODISCARD meron_status meron_workload_init(meron_workload *workl
 
 /**
  * Predicts bytes per link and step and peak bytes per tier, per rank, as JSON.
+ * If the ranks use codecs with which models train worse, the JSON has a list `warnings` of the
+ * texts that a run logs, and the table ends with them.
  * @param out    receives the text.
  * @param model  JSON of `bytes` bytes: {"parameters": N, "layers": L, "dtype": "bf16"}, or
  *               {"units": [{"name": ..., "tensors": [{"name", "shape", "dtype"}]}]}.

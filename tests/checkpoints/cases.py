@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -105,5 +106,15 @@ def tensors(rank: int) -> list[meron.CheckpointTensor]:
     return [meron.CheckpointTensor("seen", "I64", whole.shape, part, rank * 10, "extra")]
 
 
+HERE = Path(os.path.abspath(__file__)).parent
+VERSIONS = sorted(path.name for path in HERE.iterdir() if path.name[0].isdigit())
+
+
 def folder_of(version: str, case: str) -> Path:
-    return Path(os.path.abspath(__file__)).parent / version / case
+    return HERE / version / case
+
+
+def expected_of(version: str, case: str) -> dict[str, Any]:
+    """The values that `keep.py` recorded beside the checkpoint."""
+    expected: dict[str, Any] = json.loads((folder_of(version, case) / "expected.json").read_text())
+    return expected

@@ -3,24 +3,30 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import ranks
-from cases import CASES, EXTRA, NAME, SHAPES, Case, begin, bits, build, folder_of, train
+from cases import (
+    CASES,
+    EXTRA,
+    NAME,
+    SHAPES,
+    VERSIONS,
+    Case,
+    begin,
+    bits,
+    build,
+    expected_of,
+    folder_of,
+    train,
+)
 
 import meron
 
-VERSIONS = sorted(path.name for path in Path(__file__).parent.iterdir() if path.name[0].isdigit())
 KEPT = [(version, name) for version in VERSIONS for name in CASES]
-
-
-def expected_of(version: str, name: str) -> dict[str, str]:
-    expected: dict[str, str] = json.loads((folder_of(version, name) / "expected.json").read_text())
-    return expected
 
 
 def test_each_version_kept_each_case() -> None:

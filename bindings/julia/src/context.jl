@@ -19,7 +19,13 @@ mutable struct Context <: Owner
     device::String
     callbacks::Any # Callbacks
     world::Owner # Group, which is declared later
-    Context(callbacks) = finalizer(enqueue_owner, new(0, false, 0, 0, "", "", callbacks))
+    states::ReentrantLock # held by an export or a load, and by a write to a view of a state
+    optimizers::Vector{WeakRef} # whose views of states end with a save, an export or a load
+    function Context(callbacks)
+        context = new(0, false, 0, 0, "", "", callbacks)
+        context.states, context.optimizers = ReentrantLock(), WeakRef[]
+        return finalizer(enqueue_owner, context)
+    end
 end
 
 kind_of(::Context) = context_kind

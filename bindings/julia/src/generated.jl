@@ -1389,7 +1389,9 @@ Errors: MERON_E_ARGUMENT.
 """
     meron_plan_predict(out, plan, model, bytes, workload, table, err)
 
-Predicts bytes per link and step and peak bytes per tier, per rank, as JSON.
+Predicts bytes per link and step and peak bytes per tier, per rank, as JSON. If the ranks use
+codecs with which models train worse, the JSON has a list `warnings` of the texts that a run
+logs, and the table ends with them.
 
 - `out`: receives the text.
 

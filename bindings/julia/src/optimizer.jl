@@ -7,10 +7,15 @@ in groups: at first all in group 0, whose numbers those functions take.
 mutable struct Optimizer <: Owner
     id::UInt64
     context::Context
-    loan::Loan # of its states' views, until the next step
+    written::Loan # of its states' writable views, until the next step
+    shown::Loan # of those that are read-only
     function Optimizer(context)
         optimizer = new(0, context)
-        optimizer.loan = Loan(context, optimizer)
+        optimizer.written, optimizer.shown = Loan(context, optimizer), Loan(context, optimizer)
+        lock(context.states) do
+            filter!(each -> each.value !== nothing, context.optimizers)
+            push!(context.optimizers, WeakRef(optimizer))
+        end
         return finalizer(enqueue_owner, optimizer)
     end
 end
@@ -193,16 +198,26 @@ info(optimizer::Optimizer) = as_tuple(
 The elements `shard_range(param)` of a state: `:master` (f32 values; the param itself where that is f32),
 `:exp_avg` (the average of the gradients; Lion's, and SGD's momentum) or `:exp_avg_sq` (the average of
 their squares; Adagrad's sum of them). A vector of Float32, writable but for a master that is the
-param itself, until the next step.
+param itself.
+
+A step, `offload` and `load_checkpoint!` end the view, also if they throw: every use throws
+`MERON_E_STALE` then. `save_checkpoint_begin` and `export_model` end the writable ones. They cannot end
+`parent(view)`, nor a loop under `@inbounds` in another thread: do not write by these meanwhile.
 
 Throws `MERON_E_ARGUMENT` for a state that the rule does not keep, `MERON_E_UNSUPPORTED` if it is on
-nvme, or in 16 or 8 bits: use `read_state`. Never blocks.
+nvme, or in 16 or 8 bits: use `read_state`. Blocks until a save has copied the states, and while another
+thread exports or loads.
 """
 function state_view(optimizer::Optimizer, param::Param, state)
-    view = receive(
-        LibMeron.meron_view, LibMeron.meron_optimizer_state_view,
-        raw(optimizer), raw(param), state_code(state))
-    return part_view(view, optimizer.loan)
+    code = state_code(state)
+    return lock(optimizer.context.states) do
+        view = receive(
+            LibMeron.meron_view, LibMeron.meron_optimizer_state_view,
+            raw(optimizer), raw(param), code)
+        view.writable == 0 && return part_view(view, optimizer.shown)
+        wait_copied(optimizer.context) # what is written now is not of the save's moment
+        return part_view(view, optimizer.written)
+    end
 end
 
 """
@@ -256,11 +271,29 @@ function offload(optimizer::Optimizer, folder::Union{Nothing,AbstractString} = n
     return
 end
 
-# Ends the views of states; those to come have a loan of their own.
+# Ends the views of states; those to come have loans of their own.
 function end_views(optimizer)
-    optimizer.loan.ended = true
-    optimizer.loan = Loan(optimizer.context, optimizer)
+    end_written(optimizer)
+    optimizer.shown.ended = true
+    optimizer.shown = Loan(optimizer.context, optimizer)
     return
+end
+function end_written(optimizer)
+    optimizer.written.ended = true
+    optimizer.written = Loan(optimizer.context, optimizer)
+    return
+end
+
+# Calls `body`, which reads the states of all optimizers, or with `end_views` writes them. No task writes
+# to views of them meanwhile.
+function with_states(body, context, end_some = end_written)
+    return lock(context.states) do
+        for each in context.optimizers
+            optimizer = each.value
+            optimizer === nothing || end_some(optimizer::Optimizer)
+        end
+        return body()
+    end
 end
 
 function state_code(state)
@@ -272,6 +305,6 @@ function state_code(state)
 end
 
 function release(optimizer::Optimizer)
-    optimizer.loan.ended = true
+    optimizer.written.ended = optimizer.shown.ended = true
     return invoke(release, Tuple{Owner}, optimizer)
 end

@@ -37,8 +37,8 @@ over the world.
 The checkpoint is complete or does not exist, and any number of ranks can load it. A thread of the
 library copies and writes; a step or an update waits until its units are copied. The future throws a
 failure of any rank on all ranks, and so does the next save if no call has waited for the future.
-Existing checkpoints stay, and training can continue. Do not write to views of states before
-`wait_copied`.
+Existing checkpoints stay, and training can continue. Writable views of states end, and `state_view` gives
+new ones as soon as the save has copied the states.
 
 - `folder`: which all ranks see; made if it is not there. `name`: of this one, for example "step-100".
 - `optimizers`: one or several, whose states are saved too.
@@ -80,8 +80,10 @@ function save_checkpoint_begin(
         tensors = table, tensor_count = count, units = table_of(chosen, alive),
         unit_count = length(chosen)))
     folder_, name_ = text(folder, "the folder"), text(name, "the name of a checkpoint")
-    return begin_operation(context, alive) do out
-        @check LibMeron.meron_checkpoint_save_begin(out, handle, folder_, name_, options)
+    return with_states(context) do
+        begin_operation(context, alive) do out
+            @check LibMeron.meron_checkpoint_save_begin(out, handle, folder_, name_, options)
+        end
     end
 end
 
@@ -119,7 +121,7 @@ Loads a checkpoint into all units, whatever world and plan saved it: values, mas
 steps and the numbers of groups of the optimizers; a `Checkpoint`. Collective over the world.
 
 Before anything changes, all ranks have compared names, shapes and optimizers, and opened the files; an
-error after that breaks the group.
+error after that breaks the group. Views of states end.
 
 - `folder`: of checkpoints, or one of them; with `values_only` also a model as Hugging Face publishes
   it. `name`: `nothing` for the newest complete one.
@@ -154,9 +156,11 @@ function load_checkpoint!(
         claimed = pointer_of(lines, "claimed", alive), units = table_of(chosen, alive),
         unit_count = length(chosen)))
     folder_ = text(folder, "the folder")
-    GC.@preserve checkpoint alive @check LibMeron.meron_checkpoint_load(
-        out_pointer(checkpoint, LibMeron.meron_checkpoint), handle, folder_,
-        pointer_of(name, "the name of a checkpoint", alive), options)
+    name_ = pointer_of(name, "the name of a checkpoint", alive)
+    with_states(context, end_views) do
+        GC.@preserve checkpoint alive @check LibMeron.meron_checkpoint_load(
+            out_pointer(checkpoint, LibMeron.meron_checkpoint), handle, folder_, name_, options)
+    end
     return checkpoint
 end
 
@@ -166,7 +170,7 @@ end
 
 Writes the values of all units as Hugging Face publishes models: `model.safetensors`, or several files
 and an index. Collective over the world; each rank writes its own part of each tensor in place, so
-nothing is gathered. Other files of the folder are left alone.
+nothing is gathered. Other files of the folder are left alone. Writable views of states end.
 
 - `folder`: which all ranks see; made if it is not there.
 - `dtype`: `Float32`, `BFloat16` or `Float16` of the values in the files; `nothing`: each param's own.
@@ -190,6 +194,8 @@ function export_model(
         keep_dtype = dtype === nothing, overwrite = overwrite, max_file_bytes = max_file_bytes,
         mapping = pointer_of(mapping, "mapping", alive), tensors = table, tensor_count = count))
     folder_ = text(folder, "the folder")
-    GC.@preserve alive @check LibMeron.meron_checkpoint_export(handle, folder_, options)
+    with_states(context) do
+        GC.@preserve alive @check LibMeron.meron_checkpoint_export(handle, folder_, options)
+    end
     return
 end

@@ -52,10 +52,14 @@ end
 
 @noinline function throw_ended(view)
     view.loan.context.isopen || throw_closed()
+    of_state = view.loan.keep isa Optimizer
     throw(own_error(
         LibMeron.MERON_E_STALE,
+        of_state ?
+        "a step, an offload, a save, an export or a load has ended this view of a state" :
         "this view's memory was given back";
-        advice = "Use it before the end of what it belongs to, or keep a copy",
+        advice = of_state ? "Call state_view again, or copy what you need before" :
+                 "Use it before the end of what it belongs to, or keep a copy",
     ))
 end
 @noinline throw_read_only() = throw(own_error(
@@ -86,18 +90,27 @@ Base.@propagate_inbounds function Base.setindex!(view::TensorView, value, i::Int
     return view
 end
 
-# Under broadcasting and fill!, stores are @inbounds: read-only memory is refused before.
+# Under broadcasting and fill!, stores are @inbounds: read-only memory is refused before. A save, an
+# export or a load of another thread ends views of states before or after such a write, not within.
+function write_all(body::F, view::TensorView) where {F}
+    if view.loan.keep isa Optimizer
+        lock(() -> body(require_writable_view(view).data), view.loan.context.states)
+    else
+        body(require_writable_view(view).data)
+    end
+    return view
+end
 function require_writable_view(view::TensorView)
     require_valid(view).writable || throw_read_only()
     return view
 end
 Base.copyto!(target::TensorView, source::Base.Broadcast.Broadcasted{Nothing}) =
-    (copyto!(require_writable_view(target).data, source); target)
+    write_all(data -> copyto!(data, source), target)
 Base.copyto!(target::TensorView{T}, source::Array{T}) where {T} =
-    (copyto!(require_writable_view(target).data, source); target)
+    write_all(data -> copyto!(data, source), target)
 Base.copyto!(target::Array{T}, source::TensorView{T}) where {T} =
     copyto!(target, require_valid(source).data)
-Base.fill!(view::TensorView, value) = (fill!(require_writable_view(view).data, value); view)
+Base.fill!(view::TensorView, value) = write_all(data -> fill!(data, value), view)
 
 function Base.show(io::IO, kind::MIME"text/plain", view::TensorView)
     isvalid(view) && return invoke(show, Tuple{IO,MIME"text/plain",AbstractArray}, io, kind, view)

@@ -51,3 +51,71 @@ values_(layer, weight) = gather(full -> copy(parent(full[weight])), layer)
     @test status_of(() -> CheckpointTensor("a", zeros(4, 4)[1:2:3, :]')) == "MERON_E_ARGUMENT"
     @test status_of(() -> CheckpointTensor("a", zeros(4); first = 0)) == "MERON_E_ARGUMENT"
 end
+
+# Calls that read or write the states of all optimizers.
+beside_states(ctx, folder, optimizer) = (
+    save = () -> save_checkpoint(ctx, folder, "next", optimizer),
+    export_ = () -> export_model(ctx, joinpath(folder, "exported")),
+    load = () -> load_checkpoint!(ctx, folder, "first", optimizer),
+)
+
+@testset "a save, an export and a load end views of states" begin
+    for call in (:save, :export_, :load)
+        mktempdir() do folder
+            with_model(folder) do ctx, weight, layer, optimizer
+                state_view(optimizer, weight, :exp_avg) .= 1
+                save_checkpoint(ctx, folder, "first", optimizer)
+                average = state_view(optimizer, weight, :exp_avg)
+                master = state_view(optimizer, weight, :master) # the param itself: read-only
+                getfield(beside_states(ctx, folder, optimizer), call)()
+                @test !isvalid(average) && isvalid(master) == (call !== :load)
+                others = zeros(Float32, 15)
+                writes = (() -> average .= 2, () -> average[1] = 2, () -> copyto!(average, others))
+                for write in writes
+                    error = error_of(write)
+                    @test error.name == "MERON_E_STALE" && occursin("view of a state", error.message)
+                end
+                @test all(==(1), read_state(optimizer, weight, :exp_avg))
+                @test all(==(1), state_view(optimizer, weight, :exp_avg))
+            end
+        end
+    end
+end
+
+@testset "a state that is written during a save is not seen" begin
+    alone() do ctx
+        count = 1 << 22
+        weight = Param(ctx, "weight", count)
+        optimizer = adamw(Unit(ctx, "layer", [weight]))
+        state_view(optimizer, weight, :exp_avg) .= 1
+        mktempdir() do folder
+            saving = save_checkpoint_begin(ctx, folder, "a", optimizer)
+            state_view(optimizer, weight, :exp_avg) .= 2
+            wait(saving)
+            saved = open_checkpoint(folder, "a")
+            @test all(==(1), read!(saved, "weight", zeros(Float32, count); kind = "exp_avg"))
+        end
+    end
+end
+
+@testset "nothing is saved, exported or loaded beside views of gradients and updates" begin
+    mktempdir() do folder
+        with_model(folder) do ctx, weight, layer, optimizer
+            save_checkpoint(ctx, folder, "first", optimizer)
+            gradient_view(layer, weight) .= 1
+            for call in beside_states(ctx, folder, optimizer)
+                error = error_of(call)
+                @test error.name == "MERON_E_STATE" && occursin("gradient of unit 'layer'", error.message)
+            end
+            reduce!(layer)
+            discard!(layer)
+            update(layer) do writing
+                Meron.part(writing, weight) .= 1
+                for call in beside_states(ctx, folder, optimizer)
+                    error = error_of(call)
+                    @test error.name == "MERON_E_STATE" && occursin("'layer'", error.message)
+                end
+            end
+        end
+    end
+end

@@ -94,3 +94,37 @@ end
         @test info(unit).leases == 0
     end
 end
+
+@testset "an export is of one moment beside a thread that writes to views of states" begin
+    Meron.open(; rank = 0, world_size = 1, transport = "self", timeout = 20) do ctx
+        count = 1 << 20
+        weight = Param(ctx, "w", count; dtype = BFloat16)
+        optimizer = adamw(Unit(ctx, "u", [weight]))
+        stop = Threads.Atomic{Bool}(false)
+        writer = Threads.@spawn begin
+            view, ended = state_view(optimizer, weight, :master), 0
+            number = 0
+            while !stop[]
+                GC.safepoint()
+                number = (number + 1) % 100
+                try
+                    view .= number
+                catch error
+                    error isa MeronError && error.name == "MERON_E_STALE" || rethrow()
+                    view, ended = state_view(optimizer, weight, :master), ended + 1
+                end
+            end
+            ended
+        end
+        mktempdir() do folder
+            values = zeros(Float32, count)
+            for number in 1:20
+                export_model(ctx, folder; dtype = Float32, overwrite = true)
+                read!(open_checkpoint(folder), "w", values)
+                @test all(==(values[1]), values)
+            end
+        end
+        stop[] = true
+        @test fetch(writer) > 0
+    end
+end

@@ -1992,7 +1992,9 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Predicts bytes per link and step and peak bytes per tier, per rank, as JSON.
+    /// Predicts bytes per link and step and peak bytes per tier, per rank, as JSON. If the ranks
+    /// use codecs with which models train worse, the JSON has a list `warnings` of the texts that
+    /// a run logs, and the table ends with them.
     ///
     /// - `out`: receives the text.
     /// - `model`: JSON of `bytes` bytes: {"parameters": N, "layers": L, "dtype": "bf16"}, or

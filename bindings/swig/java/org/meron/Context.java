@@ -24,6 +24,7 @@ public final class Context extends ContextMethods {
     private final String transport;
     private final Group world;
     private final String device; // null: the host
+    private final States states = new States();
 
     Context(Lifetime lifetime, String device) {
         super(lifetime);
@@ -227,7 +228,8 @@ public final class Context extends ContextMethods {
      * the library copies and writes while gathers, forward and backward continue; a step or an update
      * waits until its units are copied. The future throws a failure of any rank on all ranks, and so does
      * the next save if no call has waited for the future. Existing checkpoints stay, and training can
-     * continue. Views of states must not be written before awaitCopied.
+     * continue. Writable views of states end; Optimizer.state gives new ones as soon as the save has
+     * copied the states. Buffers of ended views must not be written before awaitCopied.
      *
      * <p>Blocks until the previous save has ended. Throws ARGUMENT (an invalid name, `extra` is no JSON
      * object), DUPLICATE (the name is taken), STATE (a step is pending, a gradient waits for a step),
@@ -237,11 +239,12 @@ public final class Context extends ContextMethods {
         requireOpen();
         final checkpoint_tensors table = CheckpointTensor.table(options.tensors);
         try {
-            final long future = call(handle -> Abi.meron_checkpoint_save_begin(handle,
-                    folder.toString(), name, options.valuesOnly ? 1 : 0, options.skipFrozen ? 1 : 0,
-                    options.overwrite ? 1 : 0, options.step, options.keep, options.extra,
-                    handles(optimizers), table, options.mapping, options.perNode ? 1 : 0,
-                    handles(options.units)));
+            final long future = states.read("a save",
+                    () -> call(handle -> Abi.meron_checkpoint_save_begin(handle,
+                            folder.toString(), name, options.valuesOnly ? 1 : 0,
+                            options.skipFrozen ? 1 : 0, options.overwrite ? 1 : 0, options.step,
+                            options.keep, options.extra, handles(optimizers), table,
+                            options.mapping, options.perNode ? 1 : 0, handles(options.units))));
             return new Future(this, future, options.tensors.length == 0 ? null : options.tensors);
         } finally {
             table.delete();
@@ -280,10 +283,10 @@ public final class Context extends ContextMethods {
      * Loads a checkpoint into all units, whatever world and plan saved it: values, masters, states, counts
      * of steps and the numbers of groups of the optimizers, which are given as they were to the save.
      * Collective over the world. Before anything changes, all ranks have compared names, shapes and
-     * optimizers, and opened the files; an error after that breaks the group. Blocks on the drive and on
-     * all ranks. Throws NOT_FOUND, CORRUPT (names tensor, file and offset), VERSION (of a newer one),
-     * ARGUMENT (it does not fit: what is missing, unexpected and of another shape is listed), STATE as
-     * save, IO, NO_MEMORY, AUTH (a link).
+     * optimizers, and opened the files; an error after that breaks the group. Views of states end. Blocks
+     * on the drive and on all ranks. Throws NOT_FOUND, CORRUPT (names tensor, file and offset), VERSION (of
+     * a newer one), ARGUMENT (it does not fit: what is missing, unexpected and of another shape is
+     * listed), STATE as save, IO, NO_MEMORY, AUTH (a link).
      *
      * @param folder of checkpoints, or one of them; with valuesOnly also a model as Hugging Face publishes
      *               it, a directory or one file
@@ -293,10 +296,12 @@ public final class Context extends ContextMethods {
             Path folder, String name, LoadOptions options, Optimizer... optimizers) {
         requireOpen();
         try {
-            return new Checkpoint(call(handle -> Abi.meron_checkpoint_load(handle,
-                    folder.toString(), name, options.lenient ? 1 : 0, options.valuesOnly ? 1 : 0,
-                    options.rank0Only ? 1 : 0, handles(optimizers), options.mapping,
-                    options.claimed, options.perNode ? 1 : 0, handles(options.units))));
+            return new Checkpoint(states.write("a load",
+                    () -> call(handle -> Abi.meron_checkpoint_load(handle,
+                            folder.toString(), name, options.lenient ? 1 : 0,
+                            options.valuesOnly ? 1 : 0, options.rank0Only ? 1 : 0,
+                            handles(optimizers), options.mapping, options.claimed,
+                            options.perNode ? 1 : 0, handles(options.units)))));
         } finally {
             Reference.reachabilityFence(optimizers);
         }
@@ -306,17 +311,20 @@ public final class Context extends ContextMethods {
      * Writes the values of all units as Hugging Face publishes models: model.safetensors, or several files
      * and an index, in a folder that all ranks see. Collective over the world; each rank writes its own
      * part of each tensor in place, so nothing is gathered. Other files of the folder are left alone.
-     * Blocks on the drive and on all ranks. Throws ARGUMENT, DUPLICATE (a model is there), STATE as save,
-     * NO_SPACE, IO.
+     * Writable views of states end. Blocks on the drive and on all ranks. Throws ARGUMENT, DUPLICATE (a
+     * model is there), STATE as save, NO_SPACE, IO.
      */
     public void export(Path folder, ExportOptions options) {
         requireOpen();
         final checkpoint_tensors table = CheckpointTensor.table(options.tensors);
         try {
-            call(handle -> Abi.meron_checkpoint_export(handle, folder.toString(),
-                    options.dtype == null ? 0 : options.dtype.code(),
-                    options.dtype == null ? 1 : 0, options.overwrite ? 1 : 0,
-                    options.maxFileBytes, options.mapping, table));
+            states.read("an export", () -> {
+                call(handle -> Abi.meron_checkpoint_export(handle, folder.toString(),
+                        options.dtype == null ? 0 : options.dtype.code(),
+                        options.dtype == null ? 1 : 0, options.overwrite ? 1 : 0,
+                        options.maxFileBytes, options.mapping, table));
+                return null;
+            });
         } finally {
             table.delete();
             Reference.reachabilityFence(options);
@@ -389,6 +397,10 @@ public final class Context extends ContextMethods {
 
     Lifetime lifetime() {
         return lifetime;
+    }
+
+    States states() {
+        return states;
     }
 
     @Override

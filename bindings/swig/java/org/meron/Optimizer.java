@@ -6,6 +6,7 @@ import java.nio.ByteOrder;
 import java.nio.FloatBuffer;
 import org.meron.abi.Abi;
 import org.meron.abi.meron_optimizer_info;
+import org.meron.abi.meron_view;
 
 /**
  * States and update rule for some units. Made by Context.adamw, adam, adagrad, lion and sgd. Params are in
@@ -24,12 +25,15 @@ public final class Optimizer extends OptimizerMethods {
 
     private final Context context;
     private final Unit[] units;
-    private volatile Loan states = new Loan();
+    private volatile Loan written; // of the writable views of states
+    private volatile Loan shown = new Loan(); // of the others
 
     Optimizer(Context context, UpdateRule<?> rule, Unit... units) {
         super(new Release(create(rule, units), Abi::meron_optimizer_release));
         this.context = context;
         this.units = units.clone();
+        written = new Loan(context.states());
+        context.states().add(this);
     }
 
     @Override
@@ -175,17 +179,26 @@ public final class Optimizer extends OptimizerMethods {
 
     /**
      * This rank's shard of a state of a param, F32. Writable, except for a master that is the param
-     * itself. Valid until the next step or close. Throws ARGUMENT for a param of another optimizer and
-     * for a state that the rule does not keep, UNSUPPORTED if it is on nvme, or in 16 or 8 bits: use
-     * readState.
+     * itself. Valid until the next step, offload, Context.load or close; a writable one also until the next
+     * Context.save or export, even if that throws. Java cannot take buffers of it back: do not write
+     * to them afterwards. Blocks until a save has copied the states, and while another thread exports
+     * or loads. Throws ARGUMENT for a param of another optimizer and for a state that the rule does not
+     * keep, UNSUPPORTED if it is on nvme, or in 16 or 8 bits: use readState.
      */
     public View state(Param param, State state) {
         requireOpen();
-        try {
-            return call(handle -> new View(context, this, states,
-                    Abi.meron_optimizer_state_view(handle, param.handle(), state.ordinal())));
-        } finally {
-            java.lang.ref.Reference.reachabilityFence(param);
+        synchronized (context.states()) {
+            try {
+                return call(handle -> {
+                    final meron_view view = Abi.meron_optimizer_state_view(
+                            handle, param.handle(), state.ordinal());
+                    if (view.getWritable() == 0) return new View(context, this, shown, view);
+                    context.awaitCopied(); // what is written now is not of the save's moment
+                    return new View(context, this, written, view);
+                });
+            } finally {
+                java.lang.ref.Reference.reachabilityFence(param);
+            }
         }
     }
 
@@ -255,10 +268,20 @@ public final class Optimizer extends OptimizerMethods {
         super.close();
     }
 
+    /** Ends the views of states, or only those that are writable. */
+    void endStates(String reason, boolean all) {
+        final Loan last = written;
+        written = new Loan(context.states());
+        last.end(reason);
+        if (all) {
+            final Loan read = shown;
+            shown = new Loan();
+            read.end(reason);
+        }
+    }
+
     private void endStates() {
-        final Loan last = states;
-        states = new Loan();
-        last.end("the optimizer was stepped or closed: take a new view of its states");
+        endStates("the optimizer was stepped or closed: take a new view of its states", true);
     }
 
     private <T> T info(java.util.function.Function<meron_optimizer_info, T> field) {

@@ -9,7 +9,7 @@ import org.meron.abi.meron_view;
 /**
  * A range of a tensor in place, without a copy. Every method throws STALE after the view's source has
  * ended: a gather or context that was closed, an update that was published, a gradient that is being
- * reduced.
+ * reduced, an optimizer's state when the optimizer steps or a checkpoint is saved.
  *
  * <p>Java cannot take a buffer back. Those of {@link #floats}, {@link #shorts} and {@link #bytes} keep
  * what they show alive as long as they are reachable, but after an explicit close they show whatever
@@ -142,7 +142,7 @@ public final class View {
     /** Sets one element. F32 only; throws STATE when the view is read-only. */
     public void put(long index, float value) {
         requireWritable();
-        span(index, 1).put(0, value);
+        loan.write(() -> span(index, 1).put(0, value));
     }
 
     /** Sets the first from.length elements. F32 only. */
@@ -153,7 +153,7 @@ public final class View {
     /** Sets elements from `first` on. F32 only. */
     public void put(long first, float[] from, int at, int length) {
         requireWritable();
-        span(first, length).put(from, at, length);
+        loan.write(() -> span(first, length).put(from, at, length));
     }
 
     private FloatBuffer span(long first, int length) {
