@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Structs of callers that are older or newer than the library: every struct with a struct_size is
-// passed with fewer bytes than the library's and with more. The first release of an ABI has the
-// smallest struct: a smaller size is no caller's, but what was in memory by chance.
+// passed with fewer bytes than the library's and with more. The smallest struct is the one that the
+// ABI's baseline recorded first: a smaller size is no caller's, but what was in memory by chance.
 #include <gtest/gtest.h>
 
 #include <algorithm>
