@@ -63,14 +63,23 @@ struct FieldEnds<meron_param_desc> {
 
 template <>
 struct FieldEnds<meron_param_info> {
-  static constexpr std::array<uint32_t, 1> kEnds = {
-      MERON_FIELD_END(meron_param_info, shard_count)};
+  static constexpr std::array<uint32_t, 3> kEnds = {
+      MERON_FIELD_END(meron_param_info, shard_count),
+      MERON_FIELD_END(meron_param_info, flat),
+      MERON_FIELD_END(meron_param_info, flat_offset)};
 };
 
 template <>
 struct FieldEnds<meron_unit_info> {
+  static constexpr std::array<uint32_t, 2> kEnds = {
+      MERON_FIELD_END(meron_unit_info, params),
+      MERON_FIELD_END(meron_unit_info, flats)};
+};
+
+template <>
+struct FieldEnds<meron_flat_info> {
   static constexpr std::array<uint32_t, 1> kEnds = {
-      MERON_FIELD_END(meron_unit_info, params)};
+      MERON_FIELD_END(meron_flat_info, bytes)};
 };
 
 template <>
@@ -135,8 +144,10 @@ struct FieldEnds<meron_checkpoint_export_options> {
 
 template <>
 struct FieldEnds<meron_gather_options> {
-  static constexpr std::array<uint32_t, 1> kEnds = {
-      MERON_FIELD_END(meron_gather_options, stream)};
+  static constexpr std::array<uint32_t, 3> kEnds = {
+      MERON_FIELD_END(meron_gather_options, stream),
+      MERON_FIELD_END(meron_gather_options, flats),
+      MERON_FIELD_END(meron_gather_options, flat_count)};
 };
 
 template <>

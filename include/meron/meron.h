@@ -132,7 +132,8 @@
  * ## Words of the other headers
  *
  *   - Bucket: the memory in which a rank collects the gradient of a unit before it is reduced.
- *   - Flat: those params of a unit that have one dtype, one after another. It is cut into shards.
+ *   - Flat: the params of a unit that have one dtype and are all trained or all frozen, one after
+ *     another with padding. It is cut into shards.
  *   - Frozen: said of a param without a gradient and without optimizer states.
  *   - Group: some ranks, or all (the world), whose calls are collective.
  *   - Lease: what a gather holds. While it lives, the values in its views do not change.

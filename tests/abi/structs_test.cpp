@@ -269,6 +269,8 @@ TEST_F(OfSize, InfosAreFilledAsFarAsTheyReach) {
       [this](meron_param_info* out) { return meron_param_get_info(out, param_, &error_); });
   fills<meron_unit_info>(
       [this](meron_unit_info* out) { return meron_unit_get_info(out, unit_, &error_); });
+  fills<meron_flat_info>(
+      [this](meron_flat_info* out) { return meron_unit_flat(out, unit_, 0, &error_); });
   fills<meron_optimizer_info>([this](meron_optimizer_info* out) {
     return meron_optimizer_get_info(out, optimizer_, &error_);
   });
