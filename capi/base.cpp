@@ -86,6 +86,15 @@ Error missing(const char* name) {
       .on(name);
 }
 
+Status check_index(const Unit& unit, const char* what, size_t count, uint64_t index) {
+  if (index < count) return Ok{};
+  return Error(MERON_E_ARGUMENT,
+               fmt::format("unit '{}' has {} {}, so there is none of index {}", unit.name(), count,
+                           what, index),
+               "give an index below that number")
+      .on(unit.name());
+}
+
 Error wrong_timeout(int64_t timeout_ns) {
   return Error(MERON_E_ARGUMENT, fmt::format("the timeout is {} ns", timeout_ns),
                "give 0 or more, or -1 for the default")

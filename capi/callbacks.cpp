@@ -16,8 +16,8 @@ constexpr std::string_view kLooks[] = {
     "gather_view", "group_rank", "group_size", "group_status", "io_buffer_get_info", "io_describe",
     "io_get_info", "io_request_poll", "optimizer_get_info", "optimizer_get_group",
     "optimizer_param_steps", "optimizer_state_view", "param_get_info", "param_name",
-    "schedule_get_info", "schedule_view", "system_info", "unit_get_info", "unit_name", "unit_param",
-    "update_poll", "update_view",
+    "schedule_get_info", "schedule_view", "system_info", "unit_flat", "unit_get_info", "unit_name",
+    "unit_param", "update_poll", "update_view",
     // A plan is data of its own.
     "plan_json", "plan_parse", "plan_predict", "plan_preset", "plan_table"};
 

@@ -15,41 +15,101 @@ using namespace meron::capi;  // NOLINT
 
 namespace {
 
-Status check_in(const Units& units, const Param& param) {
-  for (const auto& unit : units.units) {
-    if (param.unit == unit.get()) return Ok{};
+// The param or flat of a destination, as errors name it.
+struct Named {
+  std::string what;  // "param 'w'", "flat 0 of unit 'u'"
+  std::string subject;
+  const char* memory;  // "for the whole tensor in the param's dtype"
+};
+
+bool contains(const Units& units, const Unit* unit) {
+  return std::any_of(units.units.begin(), units.units.end(),
+                     [&](const auto& each) { return each.get() == unit; });
+}
+
+// Adds the target that is in the caller's memory, of `bytes` at `data`.
+Status add_target(std::vector<GatherTarget>& targets, GatherTarget target, const Named& named,
+                  void* data, uint64_t bytes) {
+  if (bytes != target.bytes()) {
+    return Error(MERON_E_ARGUMENT,
+                 fmt::format("{} takes {} bytes, its destination has {}", named.what,
+                             target.bytes(), bytes),
+                 fmt::format("pass memory {}", named.memory))
+        .on(named.subject);
   }
-  return Error(MERON_E_ARGUMENT,
-               fmt::format("param '{}' is in none of the gathered units", param.desc.name),
-               "gather the unit that has the param")
-      .on(param.desc.name);
+  if (bytes > 0 && data == nullptr) {
+    return Error(MERON_E_ARGUMENT, fmt::format("the destination of {} is NULL", named.what),
+                 fmt::format("pass memory {}", named.memory))
+        .on(named.subject);
+  }
+  const DeviceSide* const side = target.unit->rank().device.get();
+  if (side != nullptr && bytes > 0) {
+    MERON_ASSIGN(target.on_device, side->device().holds(data, "the destination of " + named.what));
+  }
+  target.data = static_cast<std::byte*>(data);
+  targets.push_back(std::move(target));
+  return Ok{};
+}
+
+Status add_flat(std::vector<GatherTarget>& targets, const Units& units,
+                const meron_flat_destination& given) {
+  MERON_ASSIGN(const auto holder, get<UnitHolder>(given.unit));
+  Unit& unit = *holder->value;
+  if (!contains(units, &unit)) {
+    return Error(MERON_E_ARGUMENT,
+                 fmt::format("a flat of unit '{}' has a destination, but the unit is not gathered",
+                             unit.name()),
+                 "gather the unit too, or leave its flats out")
+        .on(unit.name());
+  }
+  MERON_TRY(check_index(unit, "flats", unit.flats().size(), given.flat));
+  const Named named{fmt::format("flat {} of unit '{}'", given.flat, unit.name()), unit.name(),
+                    "for all elements of the flat, padding included"};
+  GatherTarget target = GatherTarget::of_flat(unit, given.flat);
+  if (std::any_of(targets.begin(), targets.end(), [&](const GatherTarget& other) {
+        return other.unit == &unit && other.flat == given.flat;
+      })) {
+    return Error(MERON_E_DUPLICATE, fmt::format("{} has two destinations", named.what),
+                 "give each flat one destination")
+        .on(named.subject);
+  }
+  return add_target(targets, std::move(target), named, given.data, given.bytes);
+}
+
+Status add_param(std::vector<GatherTarget>& targets, const Units& units,
+                 const meron_destination& given) {
+  MERON_ASSIGN(const auto holder, get<ParamHolder>(given.param));
+  const Param& param = *holder->value;
+  const std::string& name = param.desc.name;
+  if (!contains(units, param.unit)) {
+    return Error(MERON_E_ARGUMENT, fmt::format("param '{}' is in none of the gathered units", name),
+                 "gather the unit that has the param")
+        .on(name);
+  }
+  for (const GatherTarget& other : targets) {
+    if (other.param != nullptr || !other.has(param)) continue;
+    return Error(MERON_E_DUPLICATE,
+                 fmt::format("param '{}' has a destination, and so has flat {} of unit '{}', which "
+                             "it is in",
+                             name, other.flat, param.unit->name()),
+                 "give the param or its flat a destination, not both")
+        .on(name);
+  }
+  const Named named{fmt::format("param '{}'", name), name,
+                    "for the whole tensor in the param's dtype"};
+  return add_target(targets, GatherTarget::of_param(param), named, given.data, given.bytes);
 }
 
 Result<std::vector<GatherTarget>> caller_targets(const Units& units,
                                                  const meron_gather_options& options) {
   if (options.destination_count > 0) MERON_TRY(need(options.destinations, "destinations"));
+  if (options.flat_count > 0) MERON_TRY(need(options.flats, "flats"));
   std::vector<GatherTarget> targets;
+  for (uint64_t i = 0; i < options.flat_count; ++i) {
+    MERON_TRY(add_flat(targets, units, options.flats[i]));
+  }
   for (uint64_t i = 0; i < options.destination_count; ++i) {
-    const meron_destination& destination = options.destinations[i];
-    MERON_ASSIGN(const auto holder, get<ParamHolder>(destination.param));
-    const Param& param = *holder->value;
-    MERON_TRY(check_in(units, param));
-    const uint64_t bytes = param.count * size_of(param.desc.dtype);
-    if (destination.bytes != bytes) {
-      return Error(MERON_E_ARGUMENT,
-                   fmt::format("param '{}' takes {} bytes, its destination has {}", param.desc.name,
-                               bytes, destination.bytes),
-                   "pass memory for the whole tensor in the param's dtype")
-          .on(param.desc.name);
-    }
-    if (bytes > 0) MERON_TRY(need(destination.data, "destination.data"));
-    const DeviceSide* const side = units.context->rank().device.get();
-    bool on_device = false;
-    if (side != nullptr && bytes > 0) {
-      MERON_ASSIGN(on_device, side->device().holds(destination.data,
-                                                   "the destination of '" + param.desc.name + "'"));
-    }
-    targets.push_back({&param, static_cast<std::byte*>(destination.data), {}, on_device});
+    MERON_TRY(add_param(targets, units, options.destinations[i]));
   }
   return targets;
 }

@@ -54,5 +54,7 @@ struct Units {
   std::vector<std::shared_ptr<Unit>> units;
 };
 Result<Units> get_units(const meron_unit* units, size_t count);
+// MERON_E_ARGUMENT if the unit, which has `count` params or flats, has none of that index.
+Status check_index(const Unit& unit, const char* what, size_t count, uint64_t index);
 
 }  // namespace meron::capi

@@ -116,6 +116,8 @@ meron_status meron_param_get_info(meron_param_info* out, meron_param param, mero
       const Range part = part_of(value, value.unit->flat_of(value).owned);
       info.shard_offset = part.begin;
       info.shard_count = part.size();
+      info.flat = value.place.flat;
+      info.flat_offset = value.place.offset;
     }
     return write_info(out, info, "out");
   });
@@ -170,7 +172,7 @@ meron_status meron_unit_get_info(meron_unit_info* out, meron_unit unit, meron_er
     MERON_TRY(need(out, "out"));
     MERON_ASSIGN(const auto holder, get<UnitHolder>(unit, rank));
     auto held = holder->context->lock();
-    const Unit& value = *holder->value;
+    Unit& value = *holder->value;
     meron_unit_info info{};
     info.state = static_cast<meron_unit_state>(value.state());
     info.version = value.version();
@@ -183,6 +185,7 @@ meron_status meron_unit_get_info(meron_unit_info* out, meron_unit unit, meron_er
     info.gradient_error = value.gradient().error.relative;
     info.gradient_worst_block = static_cast<double>(value.gradient().error.worst);
     info.params = value.params().size();
+    info.flats = value.flats().size();
     return write_info(out, info, "out");
   });
 }
@@ -202,14 +205,25 @@ meron_status meron_unit_param(meron_param* out, meron_unit unit, uint64_t index,
     MERON_TRY(need(out, "out"));
     MERON_ASSIGN(const auto holder, get<UnitHolder>(unit, rank));
     const auto& params = holder->value->params();
-    if (index >= params.size()) {
-      return Error(MERON_E_ARGUMENT,
-                   fmt::format("unit '{}' has {} params, so there is none of index {}",
-                               holder->value->name(), params.size(), index),
-                   "give an index below that number")
-          .on(holder->value->name());
-    }
+    MERON_TRY(check_index(*holder->value, "params", params.size(), index));
     return put<ParamHolder>(out, holder->context, params[index]);
+  });
+}
+
+meron_status meron_unit_flat(meron_flat_info* out, meron_unit unit, uint64_t index,
+                             meron_error** err) {
+  return guard("unit_flat", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_ASSIGN(const auto holder, get<UnitHolder>(unit, rank));
+    Unit& value = *holder->value;
+    MERON_TRY(check_index(value, "flats", value.flats().size(), index));
+    const Flat& flat = value.flats()[index];
+    meron_flat_info info{};
+    info.dtype = static_cast<meron_dtype>(flat.desc.dtype);
+    info.frozen = flat.desc.trainable ? 0 : 1;
+    info.elements = flat.desc.elements;
+    info.bytes = flat.value_bytes();
+    return write_info(out, info, "out");
   });
 }
 

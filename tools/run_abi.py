@@ -125,12 +125,16 @@ class Gate:
         (self.baseline / "libmeron.abi").write_text(text)
 
     def record_ends(self) -> None:
-        """Records the last field of each struct that may grow. A release keeps what it has: smaller
-        structs than those of the first release are no caller's (capi/field_ends.h)."""
+        """Records the last field of each struct that may grow, when it is first seen. That entry
+        stays, so that programs with the struct of that time continue to run. A smaller struct is no
+        caller's (capi/field_ends.h)."""
         path = self.baseline / "ends.json"
-        ends = {struct.name: struct.fields[-1].name for struct in self.growing()}
-        if (self.baseline / "released").exists() and path.exists():
-            ends |= json.loads(path.read_text())
+        recorded = json.loads(path.read_text()) if path.exists() else {}
+        ends = {}
+        for struct in self.growing():
+            fields = [field.name for field in struct.fields]
+            first = recorded.get(struct.name)
+            ends[struct.name] = first if first in fields else fields[-1]
         path.write_text(json.dumps(ends, indent=1) + "\n")
 
     def compile_stub(self, folder: Path) -> Path:

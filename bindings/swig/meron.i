@@ -67,6 +67,7 @@
   X(meron_unit_get_info) \
   X(meron_unit_name) \
   X(meron_unit_param) \
+  X(meron_unit_flat) \
   X(meron_unit_release) \
   X(meron_update_begin) \
   X(meron_update_view) \
@@ -258,6 +259,7 @@ typedef int32_t meron_io_backend;
 %constant int32_t SIZEOF_meron_view = sizeof(meron_view);
 %constant int32_t SIZEOF_meron_param_info = sizeof(meron_param_info);
 %constant int32_t SIZEOF_meron_unit_info = sizeof(meron_unit_info);
+%constant int32_t SIZEOF_meron_flat_info = sizeof(meron_flat_info);
 %constant int32_t SIZEOF_meron_optimizer_options = sizeof(meron_optimizer_options);
 %constant int32_t SIZEOF_meron_optimizer_group = sizeof(meron_optimizer_group);
 %constant int32_t SIZEOF_meron_optimizer_info = sizeof(meron_optimizer_info);
@@ -269,6 +271,7 @@ typedef int32_t meron_io_backend;
 %constant int32_t SIZEOF_meron_checkpoint_info = sizeof(meron_checkpoint_info);
 %constant int32_t SIZEOF_meron_checkpoint_export_options = sizeof(meron_checkpoint_export_options);
 %constant int32_t SIZEOF_meron_destination = sizeof(meron_destination);
+%constant int32_t SIZEOF_meron_flat_destination = sizeof(meron_flat_destination);
 %constant int32_t SIZEOF_meron_gather_options = sizeof(meron_gather_options);
 %constant int32_t SIZEOF_meron_io_options = sizeof(meron_io_options);
 %constant int32_t SIZEOF_meron_io_info = sizeof(meron_io_info);
@@ -389,6 +392,8 @@ struct meron_param_info {
   uint64_t count; /**< elements of the full tensor */
   uint64_t shard_offset; /**< first element that this rank updates */
   uint64_t shard_count; /**< number of these elements; 0 before the param is in a unit */
+  uint64_t flat; /**< index of its flat: see meron_unit_flat; 0 before the param is in a unit */
+  uint64_t flat_offset; /**< elements of the flat before the param; 0 before it is in a unit */
 };
 %extend meron_param_info {
   /** shape[index]; 0 from 16 on. */
@@ -411,6 +416,17 @@ struct meron_unit_info {
   double gradient_error;
   double gradient_worst_block;
   uint64_t params; /**< number of its params: see meron_unit_param */
+  uint64_t flats; /**< number of its flats: see meron_unit_flat */
+};
+
+/** Information about a flat: the params of a unit that have one dtype and are all trained or all frozen, one after another in memory. Each begins at its meron_param_info.flat_offset; the elements between a param and the next one are padding. The layout depends only on the unit's params, so it is the same on all ranks and under all plans. */
+struct meron_flat_info {
+  uint32_t struct_size; /**< sizeof(meron_flat_info), as the INIT macro sets it */
+  meron_dtype dtype;
+  uint32_t frozen; /**< 1: its params are frozen; 0: they are trained */
+  uint32_t reserved_0; /**< 0 */
+  uint64_t elements; /**< with the padding behind each param */
+  uint64_t bytes; /**< of these elements */
 };
 
 /** A contiguous range of a tensor in memory. The library fills all fields. */
@@ -557,6 +573,7 @@ struct meron_gather_options {
   uint64_t destination_count;
   meron_tier tier; /**< of a view; a copy is in the host's memory */
   uint32_t reserved_0; /**< must be 0 */
+  uint64_t flat_count;
 };
 
 /** Options of an io. */
@@ -665,6 +682,33 @@ class meron_destination_list {
 #endif
  private:
   std::vector< ::meron_destination> items_;
+};
+
+/** Values of meron_flat_destination. They point to memory that the caller keeps. */
+class meron_flat_destination_list {
+ public:
+  void add(int64_t unit, int64_t flat, writable_memory data) {
+    ::meron_flat_destination item = {};
+    item.unit = ::meron_unit{static_cast<uint64_t>(unit)};
+    item.flat = unsigned_of<uint64_t>(flat, "flat");
+    item.data = data.data;
+    item.bytes = data.bytes;
+    items_.push_back(item);
+  }
+  void add_at(int64_t unit, int64_t flat, int64_t data, int64_t bytes) {
+    ::meron_flat_destination item = {};
+    item.unit = ::meron_unit{static_cast<uint64_t>(unit)};
+    item.flat = unsigned_of<uint64_t>(flat, "flat");
+    item.data = reinterpret_cast<void *>(data);
+    item.bytes = unsigned_of<uint64_t>(bytes, "bytes");
+    items_.push_back(item);
+  }
+#ifndef SWIG
+  const ::meron_flat_destination *data() const { return items_.data(); }
+  size_t size() const { return items_.size(); }
+#endif
+ private:
+  std::vector< ::meron_flat_destination> items_;
 };
 
 /** Values of meron_source. They point to memory that the caller keeps. */
@@ -1407,6 +1451,18 @@ inline int64_t meron_unit_param(int64_t unit, int64_t index) {
 }
 
 /**
+ * Reads the information about a flat of the unit. meron_gather_begin can copy a flat into the
+ * caller's memory as a whole. Blocks: never. Threads: any. Errors: as meron_unit_get_info;
+ * MERON_E_ARGUMENT also for another index.
+ */
+inline ::meron_flat_info meron_unit_flat(int64_t unit, int64_t index) {
+  ::meron_flat_info out = {}; out.struct_size = sizeof out;
+  error_slot error;
+  error.check(api().meron_unit_flat(&out, ::meron_unit{static_cast<uint64_t>(unit)}, unsigned_of<uint64_t>(index, "index"), error));
+  return out;
+}
+
+/**
  * Releases the handle. Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE,
  * MERON_E_STALE, MERON_E_FORKED.
  */
@@ -2077,17 +2133,20 @@ inline ::meron_gather_options meron_gather_options_init() {
  * destinations must stay valid until it has ended or is released. A release cancels a pending
  * gather, and makes views invalid: on a device the caller must first wait for all work that uses
  * them (or see meron_gather_release_on_stream). Blocks: as meron_barrier_begin. Threads: any.
- * Errors: MERON_E_ARGUMENT (also a destination on another device), MERON_E_DUPLICATE (a unit
- * twice), MERON_E_STATE (a unit is being updated here, or a step is pending), MERON_E_NO_MEMORY (a
- * copy), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
+ * Errors: MERON_E_ARGUMENT (also a destination on another device), MERON_E_DUPLICATE (a unit or a
+ * flat twice; a param with a destination of its own and one of its flat), MERON_E_STATE (a unit is
+ * being updated here, or a step is pending), MERON_E_NO_MEMORY (a copy), MERON_E_DEVICE,
+ * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
  */
-inline int64_t meron_gather_begin(int64_array units, int32_t mode, const meron_destination_list *destinations, int32_t tier, int64_t stream) {
+inline int64_t meron_gather_begin(int64_array units, int32_t mode, const meron_destination_list *destinations, int32_t tier, int64_t stream, const meron_flat_destination_list *flats) {
   ::meron_gather_options options = initial(api().meron_gather_options_init);
   options.mode = static_cast<meron_gather_mode>(mode);
   options.destinations = destinations ? destinations->data() : nullptr;
   options.destination_count = destinations ? destinations->size() : 0;
   options.tier = static_cast<meron_tier>(tier);
   options.stream = reinterpret_cast<void *>(stream);
+  options.flats = flats ? flats->data() : nullptr;
+  options.flat_count = flats ? flats->size() : 0;
   ::meron_future out = {};
   error_slot error;
   error.check(api().meron_gather_begin(&out, reinterpret_cast<const ::meron_unit *>(units.items), units.count, &options, error));
@@ -2113,9 +2172,10 @@ inline int32_t meron_gather_wait_stream(int64_t gather, int64_t stream, int64_t 
  * it is the memory of the values, which other ranks may read. On the host it is mapped read-only
  * under every plan: a write ends the process by a segmentation fault. A device does not protect its
  * memory: a write there damages the values. Gather with MERON_GATHER_COPY or MERON_GATHER_INTO to
- * change values. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (not in this gather),
- * MERON_E_STATE (not full yet, or on a device and no call has waited for it), MERON_E_DEVICE,
- * MERON_E_HANDLE, MERON_E_STALE.
+ * change values; the tensor is then in the copy, or in the destination of the param or of its flat.
+ * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (not in this gather), MERON_E_STATE (not
+ * full yet, or on a device and no call has waited for it), MERON_E_DEVICE, MERON_E_HANDLE,
+ * MERON_E_STALE.
  */
 inline ::meron_view meron_gather_view(int64_t gather, int64_t param) {
   ::meron_view out = {};

@@ -46,6 +46,12 @@ struct Range {
   constexpr bool operator==(const Range&) const = default;
 };
 
+// What two ranges have in common; empty if they have nothing.
+constexpr Range overlap(const Range& a, const Range& b) {
+  const uint64_t begin = std::max(a.begin, b.begin);
+  return {begin, std::max(begin, std::min(a.end, b.end))};
+}
+
 constexpr uint64_t shard_elements(uint64_t elements, uint64_t ranks) {
   return round_up((elements + ranks - 1) / ranks, kBlock);
 }

@@ -32,11 +32,6 @@ void narrow(std::byte* data, uint64_t count) {
   }
 }
 
-Range overlap(const Range& a, const Range& b) {
-  const uint64_t begin = std::max(a.begin, b.begin);
-  return {begin, std::max(begin, std::min(a.end, b.end))};
-}
-
 // `call(piece, low, high)` for each piece of the tensor that has elements low to high of the span's
 // param.
 template <class Call>

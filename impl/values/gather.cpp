@@ -49,11 +49,9 @@ Status allocate_copies(const std::vector<std::shared_ptr<Unit>>& units,
   Arena& arena = units.front()->rank().arena();
   for (const auto& unit : units) {
     for (const auto& param : unit->params()) {
-      GatherTarget& target = targets.emplace_back();
-      target.param = param.get();
-      MERON_ASSIGN(target.buffer,
-                   arena.allocate(param->count * size_of(param->desc.dtype), MemoryKind::staging,
-                                  fmt::format("a copy of '{}'", param->desc.name)));
+      GatherTarget& target = targets.emplace_back(GatherTarget::of_param(*param));
+      MERON_ASSIGN(target.buffer, arena.allocate(target.bytes(), MemoryKind::staging,
+                                                 fmt::format("a copy of '{}'", param->desc.name)));
       target.data = target.buffer.data;
     }
   }
@@ -204,7 +202,9 @@ Status GatherOperation::release_now(std::optional<void*> user) {
 FullTensor GatherOperation::tensor(const Param& param) const {
   if (mode_ != GatherMode::view) {
     for (const GatherTarget& target : targets_) {
-      if (target.param == &param) return {target.data, target.on_device};
+      if (!target.has(param)) continue;
+      const uint64_t before = param.place.offset - target.elements.begin;
+      return {target.data + before * size_of(param.desc.dtype), target.on_device};
     }
     return {};
   }

@@ -23,12 +23,22 @@ namespace meron {
 
 enum class GatherMode : int32_t { view = 0, copy = 1, into = 2 };
 
-// Destination of one param in mode `copy` (memory of the arena) or `into` (the caller's).
+// Destination of a param or of a whole flat, in mode `copy` (memory of the arena) or `into` (the
+// caller's).
 struct GatherTarget {
-  const Param* param = nullptr;
+  Unit* unit = nullptr;
+  size_t flat = 0;
+  Range elements;                // of the flat
+  const Param* param = nullptr;  // null: the whole flat
   std::byte* data = nullptr;
   Buffer buffer;           // mode `copy` only
   bool on_device = false;  // mode `into` only: `data` is memory of the rank's device
+
+  static GatherTarget of_param(const Param& param);
+  static GatherTarget of_flat(Unit& unit, size_t flat);
+  uint64_t bytes() const;
+  // True if the param is written there.
+  bool has(const Param& other) const;
 };
 
 // A full tensor; `on_device`: in memory of the rank's device.

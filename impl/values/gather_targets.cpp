@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a gather's values come into the caller's memory, of the host or of the device.
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -12,8 +13,8 @@
 namespace meron {
 namespace {
 
-// Copies between places of the device, which one kernel makes for all params of a type: each copy
-// by itself takes a call of the driver.
+// Copies between places of the device, which one kernel makes for all of a type: each copy by
+// itself takes a call of the driver.
 class DeviceCopies {
  public:
   void add(Unit& unit, DType type, const meron_cast_task& task) {
@@ -31,6 +32,32 @@ class DeviceCopies {
 };
 
 }  // namespace
+
+GatherTarget GatherTarget::of_param(const Param& param) {
+  GatherTarget target;
+  target.unit = param.unit;
+  target.flat = param.place.flat;
+  target.elements = {param.place.offset, param.place.offset + param.count};
+  target.param = &param;
+  return target;
+}
+
+GatherTarget GatherTarget::of_flat(Unit& unit, size_t flat) {
+  GatherTarget target;
+  target.unit = &unit;
+  target.flat = flat;
+  target.elements = {0, unit.flats()[flat].desc.elements};
+  return target;
+}
+
+uint64_t GatherTarget::bytes() const {
+  return elements.size() * size_of(unit->flats()[flat].desc.dtype);
+}
+
+bool GatherTarget::has(const Param& other) const {
+  if (param != nullptr) return param == &other;
+  return unit == other.unit && flat == other.place.flat;
+}
 
 Result<bool> GatherOperation::copy_targets() {
   const bool first = !std::exchange(asked_, true);
@@ -71,36 +98,36 @@ Status GatherOperation::ask_for_copies() {
   }
   DeviceCopies there;
   for (const GatherTarget& target : targets_) {
-    const Param& param = *target.param;
-    Unit& unit = *param.unit;
-    const Flat& flat = unit.flat_of(param);
-    const uint64_t size = size_of(flat.desc.dtype), offset = param.place.offset * size;
+    Unit& unit = *target.unit;
+    const Flat& flat = unit.flats()[target.flat];
+    const uint64_t size = size_of(flat.desc.dtype), offset = target.elements.begin * size;
+    const uint64_t count = target.elements.size(), bytes = target.bytes();
     const std::byte* const values = flat.writable + offset;
     Rank& rank = unit.rank();
     if (by_devices_ || (target.on_device && only_on_device_ && unit.whole_on_device())) {
       const std::byte* const whole =
-          by_devices_ ? unit.on_device()->data(param.place.flat) : flat.on_device->data();
+          by_devices_ ? unit.on_device()->data(target.flat) : flat.on_device->data();
       if (reinterpret_cast<uintptr_t>(target.data) % size == 0) {
-        there.add(unit, flat.desc.dtype, {target.data, whole + offset, param.count});
+        there.add(unit, flat.desc.dtype, {target.data, whole + offset, count});
       } else {  // which a kernel cannot write
-        MERON_TRY(unit.on_device()->copy_out(target.data, whole + offset, param.count * size));
+        MERON_TRY(unit.on_device()->copy_out(target.data, whole + offset, bytes));
       }
     } else if (target.on_device) {
       if (unit.stages_values()) {
         if (upload_ == nullptr) upload_ = std::make_unique<Upload>(*rank.device);
-        upload_->add(target.data, values, param.count * size);
+        upload_->add(target.data, values, bytes);
       } else {
-        MERON_TRY(unit.on_device()->copy_out(target.data, values, param.count * size));
+        MERON_TRY(unit.on_device()->copy_out(target.data, values, bytes));
       }
-      add(rank.counters.device.up, param.count * size);
+      add(rank.counters.device.up, bytes);
     } else {
-      copy_to_caller(rank, target.data, values, param.count * size);
+      copy_to_caller(rank, target.data, values, bytes);
       if (given_up_) return Ok{};
     }
     // If other nodes hold some of it, the staged bytes were counted already.
     const bool local = by_devices_ ? channel_.link() == nullptr : !unit.stages_values();
     if (is_sharded(rank.plan.param) && local) {
-      add(rank.counters.gather_copied, (param.count - part_of(param, flat.rest).size()) * size);
+      add(rank.counters.gather_copied, (count - overlap(target.elements, flat.rest).size()) * size);
     }
   }
   return there.ask();

@@ -39,7 +39,7 @@ enum {
   MERON_TIER_HOST = 1,   /* in the host's memory */
 };
 
-/* A destination for MERON_GATHER_INTO. */
+/* A destination for MERON_GATHER_INTO: of one param. */
 typedef struct {
   meron_param param;
   void *data; /* for the full tensor, row-major, in the param's dtype; memory of the host, or of the
@@ -47,21 +47,37 @@ typedef struct {
   uint64_t bytes; /* exactly its size */
 } meron_destination;
 
+/* A destination for MERON_GATHER_INTO: of a flat, so of all its params, by one copy. */
+typedef struct {
+  meron_unit unit; /* one of the gathered units */
+  uint64_t flat;   /* its index, see meron_unit_flat */
+  void *data;      /* for the flat, in its dtype: the gather writes each param at its
+                      meron_param_info.flat_offset, and unspecified values to the padding; memory of the
+                      host, or of the context's device */
+  uint64_t bytes;  /* exactly meron_flat_info.bytes */
+} meron_flat_destination;
+
 /* Options of a gather. */
 typedef struct {
   uint32_t struct_size; /* sizeof(meron_gather_options) */
   meron_gather_mode mode;
-  const meron_destination *destinations; /* MERON_GATHER_INTO: one per requested param */
+  const meron_destination *destinations; /* MERON_GATHER_INTO: one per requested param, but for
+                                            those of `flats` */
   uint64_t destination_count;
   meron_tier tier;     /* of a view; a copy is in the host's memory */
   uint32_t reserved_0; /* must be 0 */
   void *stream; /* destinations in the device's memory are written after the work that is queued on
                    this stream so far; NULL: its default stream */
+  const meron_flat_destination *flats; /* MERON_GATHER_INTO: one per requested flat */
+  uint64_t flat_count;
 } meron_gather_options;
 
 /* Initial value of a meron_gather_options. */
-#define MERON_GATHER_OPTIONS_INIT \
-  { (uint32_t)sizeof(meron_gather_options), MERON_GATHER_VIEW, NULL, 0, MERON_TIER_DEVICE, 0, NULL }
+#define MERON_GATHER_OPTIONS_INIT                                                             \
+  {                                                                                           \
+    (uint32_t)sizeof(meron_gather_options), MERON_GATHER_VIEW, NULL, 0, MERON_TIER_DEVICE, 0, \
+        NULL, NULL, 0                                                                         \
+  }
 
 /**
  * Fills the first `struct_size` bytes of *options with the initial value (for languages without
@@ -84,9 +100,10 @@ MERON_API MERON_NODISCARD meron_status meron_gather_options_init(meron_gather_op
  * until it has ended or is released. A release cancels a pending gather, and makes views invalid:
  * on a device the caller must first wait for all work that uses them (or see
  * meron_gather_release_on_stream). Blocks: as meron_barrier_begin. Threads: any. Errors:
- * MERON_E_ARGUMENT (also a destination on another device), MERON_E_DUPLICATE (a unit twice),
- * MERON_E_STATE (a unit is being updated here, or a step is pending), MERON_E_NO_MEMORY (a copy),
- * MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
+ * MERON_E_ARGUMENT (also a destination on another device), MERON_E_DUPLICATE (a unit or a flat
+ * twice; a param with a destination of its own and one of its flat), MERON_E_STATE (a unit is being
+ * updated here, or a step is pending), MERON_E_NO_MEMORY (a copy), MERON_E_DEVICE, MERON_E_HANDLE,
+ * MERON_E_STALE, MERON_E_FORKED, -3xx.
  */
 MERON_API MERON_NODISCARD meron_status meron_gather_begin(meron_future *out,
                                                           const meron_unit *units, size_t count,
@@ -113,7 +130,8 @@ MERON_API MERON_NODISCARD meron_status meron_gather_wait_stream(meron_future gat
  * it is the memory of the values, which other ranks may read. On the host it is mapped read-only
  * under every plan: a write ends the process by a segmentation fault. A device does not protect its
  * memory: a write there damages the values. Gather with MERON_GATHER_COPY or MERON_GATHER_INTO to
- * change values. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (not in this gather),
+ * change values; the tensor is then in the copy, or in the destination of the param or of its flat.
+ * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (not in this gather),
  * MERON_E_STATE (not full yet, or on a device and no call has waited for it), MERON_E_DEVICE,
  * MERON_E_HANDLE, MERON_E_STALE.
  */

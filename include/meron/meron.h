@@ -152,7 +152,8 @@
  *     the part of gradients that a codec has lost, kept to be added to the next ones.
  *   - Finalizer: code that a garbage collector runs. "Also a finalizer's" is said of a call that
  *     waits for no other thread and calls no callback.
- *   - Flat: those params of a unit that have one dtype, one after another. It is cut into shards.
+ *   - Flat: the params of a unit that have one dtype and are all trained or all frozen, one after
+ *     another with padding. It is cut into shards.
  *   - Frozen: said of a param without a gradient and without optimizer states.
  *   - Group: some ranks, or all (the world), whose calls are collective. Of an optimizer: params
  *     with the same hyperparameters.

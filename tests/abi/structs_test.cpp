@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Structs of callers that are older or newer than the library: every struct with a struct_size is
-// passed with fewer bytes than the library's and with more. The first release of an ABI has the
-// smallest struct: a smaller size is no caller's, but what was in memory by chance.
+// passed with fewer bytes than the library's and with more. The smallest struct is the one that the
+// ABI's baseline recorded first: a smaller size is no caller's, but what was in memory by chance.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -269,6 +269,8 @@ TEST_F(OfSize, InfosAreFilledAsFarAsTheyReach) {
       [this](meron_param_info* out) { return meron_param_get_info(out, param_, &error_); });
   fills<meron_unit_info>(
       [this](meron_unit_info* out) { return meron_unit_get_info(out, unit_, &error_); });
+  fills<meron_flat_info>(
+      [this](meron_flat_info* out) { return meron_unit_flat(out, unit_, 0, &error_); });
   fills<meron_optimizer_info>([this](meron_optimizer_info* out) {
     return meron_optimizer_get_info(out, optimizer_, &error_);
   });

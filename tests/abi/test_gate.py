@@ -4,6 +4,7 @@ lets pass what is compatible. Breaks are made on a copy."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -92,7 +93,7 @@ def test_a_field_in_the_middle(copy: Copy) -> None:
 
 def test_a_field_that_is_removed(copy: Copy) -> None:
     copy.change("param.h", r"\n  uint64_t shard_count;[^\n]*", "")
-    copy.change("param.h", r"\{0\}, 0, 0, 0 \}", "{0}, 0, 0 }")
+    copy.change("param.h", r"\{0\}, 0, 0, 0, 0, 0 \}", "{0}, 0, 0, 0, 0 }")
     breaks(copy, "shard_count", "sizeof(meron_param_info) was")
 
 
@@ -200,9 +201,19 @@ def test_before_the_release_a_break_is_recorded_freely_and_after_it_never(copy: 
     assert (baseline / "layout.c").read_text() == before
 
 
+def test_a_struct_that_grows_keeps_its_first_size(copy: Copy) -> None:
+    baseline = next((copy.root / "capi" / "abi").iterdir())
+    before = json.loads((baseline / "ends.json").read_text())
+    copy.change("param.h", r"(\n  uint64_t flat_offset;[^\n]*)", r"\1\n  uint64_t extra;")
+    copy.change("param.h", r"\{0\}, 0, 0, 0, 0, 0 \}", "{0}, 0, 0, 0, 0, 0, 0 }")
+    assert copy.check("--update")[0] == 0
+    assert json.loads((baseline / "ends.json").read_text()) == before
+    assert before["meron_param_info"] == "flat_offset"
+
+
 def test_a_growing_struct_may_not_end_with_padding(copy: Copy) -> None:
-    copy.change("param.h", r"(\n  uint64_t shard_count;[^\n]*)", r"\1\n  uint32_t extra;")
-    copy.change("param.h", r"\{0\}, 0, 0, 0 \}", "{0}, 0, 0, 0, 0 }")
+    copy.change("param.h", r"(\n  uint64_t flat_offset;[^\n]*)", r"\1\n  uint32_t extra;")
+    copy.change("param.h", r"\{0\}, 0, 0, 0, 0, 0 \}", "{0}, 0, 0, 0, 0, 0, 0 }")
     status, output = copy.check("--update")
     assert status == 1 and "meron_param_info ends with 4 bytes of padding" in output
 

@@ -48,6 +48,7 @@ include("future.jl")
 include("group.jl")
 include("param.jl")
 include("unit.jl")
+include("flat.jl")
 include("gather.jl")
 include("dlpack.jl")
 include("update.jl")
@@ -65,6 +66,7 @@ include("rules.jl")
 export MeronError, Context, Group, Plan, Param, Unit, Gather, Update, Future, Optimizer
 export TensorView, BFloat16, ParamTree
 export gather, gather_begin, update, write!, part, release, info, shard_range
+export Flat, flats, flat_range
 export gradient_view, reduce!, reduce_begin!, reduce_finish!, reduce_finish_begin!, reduced, discard!
 export destroy!
 export wait_reductions, wait_any, clip_gradients!

@@ -34,7 +34,10 @@ operation. Collective over the units' group; the mode may differ between ranks.
   arrays of this rank's own, which outlive the gather.
 - `into`: pairs `param => array`, or a dictionary of them, for each param that is wanted: contiguous,
   writable, of the param's size and element type. They are kept alive, and not to be touched, until
-  the gather is full. On the context's device a `CuArray` or a `Meron.DeviceArray`.
+  the gather is full. On the context's device a `CuArray` or a `Meron.DeviceArray`. A pair
+  `flat => array` (see `flats`) copies all params of a flat at once, and values without a meaning to
+  its padding. A param is named alone or by its flat. Arrays of several element types go in a tuple of
+  pairs: Julia converts those of a vector or `Dict` to a common type.
 - `tier`: `:device` for views in the memory of the context's device, where it has one; `:host` for
   views in the host's.
 - `stream`: a `Ptr{Cvoid}`; arrays of `into` on the device are written after what was asked of this
@@ -44,7 +47,8 @@ operation. Collective over the units' group; the mode may differ between ranks.
 has found it and a later call was made: meanwhile no update or step of the unit can end.
 
 Throws `MERON_E_STATE` (the unit is being updated on this rank), `MERON_E_NO_MEMORY`,
-`MERON_E_ARGUMENT`, and what `wait` throws.
+`MERON_E_ARGUMENT`, `MERON_E_DUPLICATE` (a param that is named alone and by its flat), and what `wait`
+throws.
 """
 @inline function gather(
     body::F, units; mode = :view, into = nothing, tier = :device, stream = C_NULL
@@ -116,21 +120,29 @@ function begin_gather!(full::Gather, units, options)
 end
 
 function begin_gather_into!(full::Gather, units, arrays, stream)
-    table = map(collect(arrays)) do (param, array)
-        LibMeron.meron_destination(
-            raw(param), device_address(array, "the destination of $(param.name)"), sizeof(param.dtype) * length(param))
+    params, flats = LibMeron.meron_destination[], LibMeron.meron_flat_destination[]
+    for (wanted, array) in arrays
+        address = device_address(array, "the destination of $(name_of(wanted))")
+        bytes = sizeof(wanted.dtype) * length(wanted)
+        if wanted isa Flat
+            push!(flats, LibMeron.meron_flat_destination(raw(wanted.unit), wanted.index - 1, address, bytes))
+        else
+            push!(params, LibMeron.meron_destination(raw(wanted), address, bytes))
+        end
     end
     options = changed(
         initial(LibMeron.meron_gather_options, LibMeron.meron_gather_options_init);
         mode = LibMeron.MERON_GATHER_INTO,
-        destinations = pointer(table),
-        destination_count = length(table),
+        destinations = pointer(params),
+        destination_count = length(params),
         stream = stream_pointer(stream),
+        flats = pointer(flats),
+        flat_count = length(flats),
     )
     full.into = arrays
     Base.sigatomic_begin() # between the begin and the note about the memory nothing may come
     try
-        GC.@preserve table arrays begin_gather!(full, units, Ref(options))
+        GC.@preserve params flats arrays begin_gather!(full, units, Ref(options))
         begin_flight(full.id, full.context.id, arrays)
     finally
         Base.sigatomic_end()
@@ -138,18 +150,19 @@ function begin_gather_into!(full::Gather, units, arrays, stream)
     return
 end
 
-# The arrays that are gathered into, by param.
+# The arrays that are gathered into, by param or flat.
 function destinations(units, mode, into)
-    arrays = IdDict{Param,Any}()
+    arrays = IdDict{Union{Param,Flat},Any}()
     if into !== nothing
         mode in (:view, :into) ||
             throw(argument_error("mode $(repr(mode)) does not go with `into`"))
-        for (param, array) in pairs_of(into)
-            require_writable(array, "the destination of $(param.name)")
-            size(array) == size(param) && eltype(array) == eltype(param) || throw(argument_error(
-                "$(param.name) is $(param.dtype) of size $(param.size), its destination " *
-                "$(eltype(array)) of size $(size(array))"; subject = param.name))
-            arrays[param] = array
+        for (wanted, array) in pairs_of(into)
+            name = name_of(wanted)
+            require_writable(array, "the destination of $name")
+            size(array) == size(wanted) && eltype(array) == eltype(wanted) || throw(argument_error(
+                "$name is $(wanted.dtype) of size $(size(wanted)), its destination " *
+                "$(eltype(array)) of size $(size(array))"; subject = name))
+            arrays[wanted] = array
         end
         return arrays
     end
@@ -179,6 +192,19 @@ function Base.isready(full::Gather)
     ended && note_full(full)
     return ended
 end
+
+# The array that a param was gathered into, or its part of the array of its flat.
+function gathered_array(arrays, param)
+    haskey(arrays, param) && return arrays[param]
+    for (flat, array) in arrays
+        flat isa Flat && any(each -> each === param, flat.params) &&
+            return part_of(array, flat_range(param), param.size)
+    end
+    throw(argument_error("$(param.name) is not in this gather"; subject = param.name))
+end
+part_of(array, range, size) = reshape(view(array, range), size)
+part_of(array::DeviceArray{T}, range, size) where {T} =
+    DeviceArray(pointer(array) + (first(range) - 1) * sizeof(T), size, array)
 
 # A gather and the stream that is to wait for it, as waiting.jl takes an operation.
 struct Joining
@@ -233,17 +259,14 @@ end
     full[param]
 
 The whole tensor of `param`: a read-only view; with `mode = :copy` or `into` the array that the
-values were gathered into. In a CUDA device's memory a `Meron.DeviceArray`; that of the emulated device
+values were gathered into, or the part of a flat's array that is the param's. In a CUDA device's memory a `Meron.DeviceArray`; that of the emulated device
 is the host's, and is waited for here.
 
 Throws `MERON_E_STATE` (not full yet), `MERON_E_STALE` (released), `MERON_E_ARGUMENT` (the param is not
 in this gather).
 """
 function Base.getindex(full::Gather, param::Param)
-    if full.into !== nothing && full.ready
-        haskey(full.into, param) && return full.into[param]
-        throw(argument_error("$(param.name) is not in this gather"; subject = param.name))
-    end
+    full.into !== nothing && full.ready && return gathered_array(full.into, param)
     view = receive(LibMeron.meron_view, LibMeron.meron_gather_view, raw(full), raw(param))
     full.remote && return DeviceArray(Ptr{param.dtype}(view.data), param.size, full)
     full.ready || isempty(full.context.device) || wait(full)

@@ -413,6 +413,8 @@ struct meron_param_info
     count::UInt64 # elements of the full tensor
     shard_offset::UInt64 # first element that this rank updates
     shard_count::UInt64 # number of these elements; 0 before the param is in a unit
+    flat::UInt64 # index of its flat: see meron_unit_flat; 0 before the param is in a unit
+    flat_offset::UInt64 # elements of the flat before the param; 0 before it is in a unit
 end
 
 """
@@ -449,6 +451,22 @@ struct meron_unit_info
     gradient_error::Float64
     gradient_worst_block::Float64
     params::UInt64 # number of its params: see meron_unit_param
+    flats::UInt64 # number of its flats: see meron_unit_flat
+end
+
+"""
+Information about a flat: the params of a unit that have one dtype and are all trained or all
+frozen, one after another in memory. Each begins at its meron_param_info.flat_offset; the
+elements between a param and the next one are padding. The layout depends only on the unit's
+params, so it is the same on all ranks and under all plans.
+"""
+struct meron_flat_info
+    struct_size::UInt32 # sizeof(meron_flat_info), as the INIT macro sets it
+    dtype::meron_dtype
+    frozen::UInt32 # 1: its params are frozen; 0: they are trained
+    reserved_0::UInt32 # 0
+    elements::UInt64 # with the padding behind each param
+    bytes::UInt64 # of these elements
 end
 
 """
@@ -667,7 +685,7 @@ const MERON_TIER_DEVICE = meron_tier(0) # in the device's memory, if the context
 const MERON_TIER_HOST = meron_tier(1) # in the host's memory
 
 """
-A destination for MERON_GATHER_INTO.
+A destination for MERON_GATHER_INTO: of one param.
 """
 struct meron_destination
     param::meron_param
@@ -676,16 +694,28 @@ struct meron_destination
 end
 
 """
+A destination for MERON_GATHER_INTO: of a flat, so of all its params, by one copy.
+"""
+struct meron_flat_destination
+    unit::meron_unit # one of the gathered units
+    flat::UInt64 # its index, see meron_unit_flat
+    data::Ptr{Cvoid} # for the flat, in its dtype: the gather writes each param at its meron_param_info.flat_offset, and unspecified values to the padding; memory of the host, or of the context's device
+    bytes::UInt64 # exactly meron_flat_info.bytes
+end
+
+"""
 Options of a gather.
 """
 struct meron_gather_options
     struct_size::UInt32 # sizeof(meron_gather_options)
     mode::meron_gather_mode
-    destinations::Ptr{meron_destination} # MERON_GATHER_INTO: one per requested param
+    destinations::Ptr{meron_destination} # MERON_GATHER_INTO: one per requested param, but for those of `flats`
     destination_count::UInt64
     tier::meron_tier # of a view; a copy is in the host's memory
     reserved_0::UInt32 # must be 0
     stream::Ptr{Cvoid} # destinations in the device's memory are written after the work that is queued on this stream so far; NULL: its default stream
+    flats::Ptr{meron_flat_destination} # MERON_GATHER_INTO: one per requested flat
+    flat_count::UInt64
 end
 
 """
@@ -895,6 +925,7 @@ mutable struct Functions
     meron_unit_get_info::Ptr{Cvoid}
     meron_unit_name::Ptr{Cvoid}
     meron_unit_param::Ptr{Cvoid}
+    meron_unit_flat::Ptr{Cvoid}
     meron_unit_release::Ptr{Cvoid}
     meron_update_begin::Ptr{Cvoid}
     meron_update_view::Ptr{Cvoid}
@@ -992,7 +1023,7 @@ mutable struct Functions
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
-        C_NULL)
+        C_NULL, C_NULL)
 end
 const functions = Functions()
 
@@ -1006,13 +1037,14 @@ end
 # For tests: every struct, and every handle.
 const structs = (meron_future, meron_plan, meron_workload, meron_transport, meron_context, meron_allocator,
     meron_context_options, meron_stats, meron_prediction, meron_group, meron_param, meron_unit,
-    meron_param_desc, meron_view, meron_param_info, meron_unit_info, meron_optimizer,
-    meron_optimizer_options, meron_optimizer_group, meron_optimizer_info, meron_checkpoint,
-    meron_checkpoint_tensor, meron_checkpoint_save_options, meron_checkpoint_progress,
-    meron_checkpoint_write_options, meron_checkpoint_load_options, meron_checkpoint_info,
-    meron_checkpoint_export_options, meron_destination, meron_gather_options, meron_io,
-    meron_io_buffer, meron_io_options, meron_io_info, meron_io_buffer_info, meron_source,
-    meron_reduce_options, meron_schedule, meron_schedule_options, meron_schedule_info)
+    meron_param_desc, meron_view, meron_param_info, meron_unit_info, meron_flat_info,
+    meron_optimizer, meron_optimizer_options, meron_optimizer_group, meron_optimizer_info,
+    meron_checkpoint, meron_checkpoint_tensor, meron_checkpoint_save_options,
+    meron_checkpoint_progress, meron_checkpoint_write_options, meron_checkpoint_load_options,
+    meron_checkpoint_info, meron_checkpoint_export_options, meron_destination,
+    meron_flat_destination, meron_gather_options, meron_io, meron_io_buffer, meron_io_options,
+    meron_io_info, meron_io_buffer_info, meron_source, meron_reduce_options, meron_schedule,
+    meron_schedule_options, meron_schedule_info)
 
 """
     meron_error_code(error)
@@ -1986,6 +2018,24 @@ Errors: as meron_unit_get_info; MERON_E_ARGUMENT also for another index.
         Ptr{Ptr{meron_error}}), out, unit, index, err)
 
 """
+    meron_unit_flat(out, unit, index, err)
+
+Reads the information about a flat of the unit. meron_gather_begin can copy a flat into the
+caller's memory as a whole.
+
+- `out`: struct_size set by the caller.
+
+- `index`: 0 to meron_unit_info.flats - 1, in the order of their first params.
+
+Blocks: never.
+Threads: any.
+Errors: as meron_unit_get_info; MERON_E_ARGUMENT also for another index.
+"""
+@inline meron_unit_flat(out, unit, index, err) = ccall(
+        functions.meron_unit_flat, meron_status, (Ptr{meron_flat_info}, meron_unit, UInt64,
+        Ptr{Ptr{meron_error}}), out, unit, index, err)
+
+"""
     meron_unit_release(unit, err)
 
 Releases the handle.
@@ -2877,9 +2927,10 @@ on a device the caller must first wait for all work that uses them (or see
 meron_gather_release_on_stream).
 Blocks: as meron_barrier_begin.
 Threads: any.
-Errors: MERON_E_ARGUMENT (also a destination on another device), MERON_E_DUPLICATE (a unit
-twice), MERON_E_STATE (a unit is being updated here, or a step is pending), MERON_E_NO_MEMORY (a
-copy), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
+Errors: MERON_E_ARGUMENT (also a destination on another device), MERON_E_DUPLICATE (a unit or a
+flat twice; a param with a destination of its own and one of its flat), MERON_E_STATE (a unit is
+being updated here, or a step is pending), MERON_E_NO_MEMORY (a copy), MERON_E_DEVICE,
+MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
 """
 @inline meron_gather_begin(out, units, count, options, err) = @blocking_ccall(
         functions.meron_gather_begin, meron_status, (Ptr{meron_future}, Ptr{meron_unit},
@@ -2916,7 +2967,8 @@ Ownership: borrowed until meron_future_release. Read-only for MERON_GATHER_VIEW,
 the memory of the values, which other ranks may read. On the host it is mapped read-only under
 every plan: a write ends the process by a segmentation fault. A device does not protect its
 memory: a write there damages the values. Gather with MERON_GATHER_COPY or MERON_GATHER_INTO to
-change values.
+change values; the tensor is then in the copy, or in the destination of the param or of its
+flat.
 Blocks: never.
 Threads: any.
 Errors: MERON_E_ARGUMENT (not in this gather), MERON_E_STATE (not full yet, or on a device and

@@ -102,5 +102,7 @@ function info(param::Param)
         frozen = known.frozen != 0,
         shard_offset = Int(known.shard_offset),
         shard_count = Int(known.shard_count),
+        flat = Int(known.flat),
+        flat_offset = Int(known.flat_offset),
     )
 end

@@ -89,6 +89,39 @@ end
     end
 end
 
+@testset "gathers into flats" begin
+    alone() do ctx
+        w, b = Param(ctx, "w", (3, 2)), Param(ctx, "b", 5; dtype = BFloat16)
+        s = Param(ctx, "s", ())
+        unit = Unit(ctx, "u", [w, b, s])
+        values = rand(Float32, 3, 2)
+        update(u -> (write!(u, w, values); write!(u, b, 1:5); write!(u, s, fill(7.0f0))), unit)
+        of_f32, of_bf16 = flats(unit)
+        @test (eltype(of_f32), length(of_f32), of_f32.frozen) == (Float32, 64, false)
+        @test (eltype(of_bf16), size(of_bf16), of_bf16.params) == (BFloat16, (32,), [b])
+        @test flat_range(w) == 1:6 && flat_range(s) == 33:33 && flat_range(b) == 1:5
+        @test occursin("1 of", sprint(show, of_f32))
+        mine = fill(-1.0f0, 64)
+        gather(unit; into = of_f32 => mine) do full
+            @test full[w] == values && full[s][] == 7
+            @test parent(parent(full[w])) === mine && mine[33] == 7
+            @test status_of(() -> full[b]) == "MERON_E_ARGUMENT"
+        end
+        half = zeros(BFloat16, 5)
+        gather(unit; into = (of_f32 => mine, b => half)) do full
+            @test full[b] === half == BFloat16.(1:5)
+        end
+        for bad in (zeros(Float32, 63), zeros(64), view(zeros(Float32, 128), 1:2:128))
+            @test status_of(() -> gather(unit; into = of_f32 => bad)) == "MERON_E_ARGUMENT"
+        end
+        both = [of_f32 => mine, w => zeros(Float32, 3, 2)]
+        @test status_of(() -> gather(unit; into = both)) == "MERON_E_DUPLICATE"
+        other = Unit(ctx, "v", [Param(ctx, "x", 2)])
+        @test status_of(() -> gather(other; into = of_f32 => mine)) == "MERON_E_ARGUMENT"
+        @test isempty(Meron.in_flight)
+    end
+end
+
 @testset "gathers into arrays" begin
     alone() do ctx
         w, b = Param(ctx, "w", (3, 2)), Param(ctx, "b", 5; dtype = BFloat16)

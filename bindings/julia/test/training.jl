@@ -261,6 +261,9 @@ end
         into = Meron.DeviceArray(pointer(place[v]), (3, 2), place)
         gather(full -> (@test full[w] === into), unit; into = [w => into])
         @test place[v] == values
+        flat = only(flats(unit))
+        gather(full -> (@test pointer(full[w]) == pointer(into)), unit;
+            into = flat => Meron.DeviceArray(pointer(place[v]), (32,), place))
         release(place)
 
         release_on_stream!(full)

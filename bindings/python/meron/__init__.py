@@ -66,6 +66,7 @@ from meron.errors import (
     UnsupportedError,
     VersionError,
 )
+from meron.flat import Flat
 from meron.future import Future
 from meron.gather import Gather
 from meron.group import Group
@@ -103,6 +104,7 @@ __all__ = [
     "DeviceError",
     "DuplicateError",
     "Error",
+    "Flat",
     "ForkedError",
     "Future",
     "Gather",

@@ -275,6 +275,8 @@ typedef struct {
   uint64_t count;
   uint64_t shard_offset;
   uint64_t shard_count;
+  uint64_t flat;
+  uint64_t flat_offset;
 } meron_param_info;
 meron_status meron_param_get_info(meron_param_info *out, meron_param param, meron_error **err);
 meron_status meron_param_name(const char **out, meron_param param, meron_error **err);
@@ -309,10 +311,21 @@ typedef struct {
   double gradient_error;
   double gradient_worst_block;
   uint64_t params;
+  uint64_t flats;
 } meron_unit_info;
 meron_status meron_unit_get_info(meron_unit_info *out, meron_unit unit, meron_error **err);
 meron_status meron_unit_name(const char **out, meron_unit unit, meron_error **err);
 meron_status meron_unit_param(meron_param *out, meron_unit unit, uint64_t index, meron_error **err);
+typedef struct {
+  uint32_t struct_size;
+  meron_dtype dtype;
+  uint32_t frozen;
+  uint32_t reserved_0;
+  uint64_t elements;
+  uint64_t bytes;
+} meron_flat_info;
+meron_status meron_unit_flat(meron_flat_info *out, meron_unit unit, uint64_t index, meron_error
+    **err);
 meron_status meron_unit_release(meron_unit unit, meron_error **err);
 meron_status meron_update_begin(meron_future *out, const meron_unit *units, size_t count,
     meron_error **err);
@@ -549,6 +562,12 @@ typedef struct {
   uint64_t bytes;
 } meron_destination;
 typedef struct {
+  meron_unit unit;
+  uint64_t flat;
+  void *data;
+  uint64_t bytes;
+} meron_flat_destination;
+typedef struct {
   uint32_t struct_size;
   meron_gather_mode mode;
   const meron_destination *destinations;
@@ -556,6 +575,8 @@ typedef struct {
   meron_tier tier;
   uint32_t reserved_0;
   void *stream;
+  const meron_flat_destination *flats;
+  uint64_t flat_count;
 } meron_gather_options;
 meron_status meron_gather_options_init(meron_gather_options *options, size_t struct_size,
     meron_error **err);

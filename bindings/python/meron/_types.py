@@ -38,6 +38,7 @@ OTHERS = (
     "uint64_t[]",
     "meron_checkpoint_tensor[]",
     "meron_destination[]",
+    "meron_flat_destination[]",
     "meron_optimizer[]",
     "meron_param[]",
     "meron_source[]",

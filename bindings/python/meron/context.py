@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -25,6 +25,7 @@ from meron._native import (
 )
 from meron._optimizing import Optimizing
 from meron._saving import Saving
+from meron.flat import Destinations
 from meron.future import sweep
 from meron.gather import Gather
 from meron.group import Group
@@ -161,7 +162,7 @@ class Context(Saving, Optimizing, ContextMethods):
         self,
         units: Iterable[Unit],
         mode: str = "view",
-        into: Mapping[Param, Any] | None = None,
+        into: Destinations | None = None,
         tier: str = "device",
         stream: int = 0,
     ) -> Gather:

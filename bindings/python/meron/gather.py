@@ -31,9 +31,10 @@ from meron._native import (
     refuse_copy,
     settle,
 )
-from meron.device import device_array, stream_pointer, tier_code
+from meron.device import DeviceArray, device_array, stream_pointer, tier_code
 from meron.dlpack import DLPackTensor
 from meron.dtypes import NUMPY, require_writable
+from meron.flat import Flat
 from meron.param import Param, require_param
 
 GATHER_OUT = TYPES["meron_future *"]
@@ -82,7 +83,7 @@ class Gather:
         context: BaseContext,
         units: Any,
         count: int,
-        into: Mapping[Param, Any] | None,
+        into: Mapping[Param | Flat, Any] | None,
         tier: str = "device",
         stream: int = 0,
     ) -> None:
@@ -94,7 +95,7 @@ class Gather:
         if context._lifetime is None:
             raise errors.ClosedError("the context was closed")
         if into is not None:
-            options, _table = destinations(context, into, stream)
+            options, _tables = destinations(context, into, stream)
         elif tier == "device":
             options, self._remote = NULL, context._remote
         else:
@@ -174,7 +175,8 @@ class Gather:
         every plan. PyTorch ignores that, as do pointers and np.add.at: a write to
         torch.from_numpy(view) ends the process by a segmentation fault (torch.tensor(view) copies),
         and no rank sees it. With mode "copy" or `into`
-        the array that the values were gathered into. In a CUDA device's memory, a DLPackTensor for
+        the array that the values were gathered into, or the part of a flat's array that is the
+        param's. In a CUDA device's memory, a DLPackTensor for
         `torch.from_dlpack` and its kin; NumPy cannot read there.
 
         Raises:
@@ -183,9 +185,7 @@ class Gather:
         """
         require_param(param)
         if self._into is not None and self._ready:
-            if param not in self._into:
-                raise errors.argument(f"{param.name} is not in this gather", subject=param.name)
-            return self._into[param]
+            return destination_of(param, self._into)
         if self._handle is None:
             raise released()
         view = new("meron_view *")
@@ -298,46 +298,64 @@ def released() -> errors.StaleError:
     )
 
 
-def destinations(context: BaseContext, into: Mapping[Param, Any], stream: int) -> tuple[Any, Any]:
-    """Options for a gather into the caller's arrays, and the table that they point to."""
-    items = []
-    for param, array in into.items():
-        what = f"the destination of {require_param(param).name}"
-        on_device = device_array(array, stream, what, context.device)
-        if on_device is not None:
-            if on_device.shape != param.shape or on_device.dtype != param.dtype:
-                raise errors.argument(
-                    f"{param.name} is {param.dtype} of shape {param.shape}, "
-                    f"its destination {on_device.dtype} of shape {on_device.shape}",
-                    subject=param.name,
-                )
-            items.append(
-                {
-                    "param": param._handle,
-                    "data": ffi.cast("void *", on_device.pointer),
-                    "bytes": on_device.nbytes,
-                }
-            )
-            continue
-        require_writable(array, what)
-        if array.shape != param.shape or array.dtype != NUMPY[param.dtype]:
-            raise errors.argument(
-                f"{param.name} is {NUMPY[param.dtype]} of shape {param.shape}, "
-                f"its destination {array.dtype} of shape {array.shape}",
-                subject=param.name,
-                advice=f"Make it by numpy.empty(shape, {TYPE_NAMES[param.dtype]}).",
-            )
-        items.append(
-            {
-                "param": param._handle,
-                "data": ffi.cast("void *", array.ctypes.data),
-                "bytes": byte_count(param.dtype, param.size),
-            }
-        )
-    table = new("meron_destination[]", items)
+def destination_of(param: Param, into: Mapping[Param | Flat, Any]) -> Any:
+    """The array that a param was gathered into, or its part of the array of its flat."""
+    if param in into:
+        return into[param]
+    for flat, array in into.items():
+        if isinstance(flat, Flat) and param in flat.ranges:
+            place = flat.ranges[param]
+            if isinstance(array, DeviceArray):
+                address = array.pointer + byte_count(flat.dtype, place.start)
+                return DeviceArray(address, param.shape, param.dtype, array)
+            return array[place.start : place.stop].reshape(param.shape)
+    raise errors.argument(f"{param.name} is not in this gather", subject=param.name)
+
+
+def destinations(
+    context: BaseContext, into: Mapping[Param | Flat, Any], stream: int
+) -> tuple[Any, Any]:
+    """Options for a gather into the caller's arrays, and the tables that they point to."""
+    params, flats = [], []
+    for wanted, array in into.items():
+        if not isinstance(wanted, Flat):
+            require_param(wanted)
+        address = checked_address(wanted, array, stream, context.device)
+        item = {
+            "data": ffi.cast("void *", address),
+            "bytes": byte_count(wanted.dtype, wanted.size),
+        }
+        if isinstance(wanted, Flat):
+            flats.append({"unit": wanted._unit, "flat": wanted.index, **item})
+        else:
+            params.append({"param": wanted._handle, **item})
+    tables = new("meron_destination[]", params), new("meron_flat_destination[]", flats)
     options = initial("meron_gather_options")
     options.mode = lib.MERON_GATHER_INTO
-    options.destinations = table
-    options.destination_count = len(items)
+    options.destinations, options.flats = tables
+    options.destination_count, options.flat_count = len(params), len(flats)
     options.stream = stream_pointer(stream)
-    return options, table
+    return options, tables
+
+
+def checked_address(wanted: Param | Flat, array: Any, stream: int, device: str) -> int:
+    """The address of the array that a param or a flat is gathered into."""
+    what = f"the destination of {wanted.name}"
+    on_device = device_array(array, stream, what, device)
+    if on_device is not None:
+        if on_device.shape != wanted.shape or on_device.dtype != wanted.dtype:
+            raise errors.argument(
+                f"{wanted.name} is {wanted.dtype} of shape {wanted.shape}, "
+                f"its destination {on_device.dtype} of shape {on_device.shape}",
+                subject=wanted.name,
+            )
+        return on_device.pointer
+    require_writable(array, what)
+    if array.shape != wanted.shape or array.dtype != NUMPY[wanted.dtype]:
+        raise errors.argument(
+            f"{wanted.name} is {NUMPY[wanted.dtype]} of shape {wanted.shape}, "
+            f"its destination {array.dtype} of shape {array.shape}",
+            subject=wanted.name,
+            advice=f"Make it by numpy.empty(shape, {TYPE_NAMES[wanted.dtype]}).",
+        )
+    return int(array.ctypes.data)

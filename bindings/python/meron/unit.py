@@ -31,6 +31,7 @@ from meron._values import UNIT_STATES
 from meron.device import device_array, stream_pointer
 from meron.dlpack import ReducedTensor
 from meron.dtypes import CODES, NUMPY, Array, as_flag, as_source, require_shape
+from meron.flat import Destinations, Flat, flats_of
 from meron.future import Future
 from meron.gather import Gather
 from meron.group import operation_code
@@ -66,12 +67,14 @@ class Unit(UnitMethods, Owner):
     Attributes:
         name:   unique in the context.
         params: its params, in the order in which they were given.
+        flats:  the memory of its params, by dtype: see Flat.
     """
 
     _release_function = lib.meron_unit_release
     __setattr__ = refuse_unknown
     name: str
     params: tuple[Param, ...]
+    flats: tuple[Flat, ...]
 
     def __init__(self, context: BaseContext, name: str, params: Iterable[Param]) -> None:
         self._context = context
@@ -88,6 +91,7 @@ class Unit(UnitMethods, Owner):
         self._shown = Shown()
         for param in self.params:
             param._shown = self._shown
+        self.flats = flats_of(self._handle, name, self.params)
 
     def __repr__(self) -> str:
         return f"<meron.Unit {self.name!r}: {len(self.params)} params>"
@@ -138,7 +142,7 @@ class Unit(UnitMethods, Owner):
     def gather(
         self,
         mode: str = "view",
-        into: Mapping[Param, Any] | None = None,
+        into: Destinations | None = None,
         tier: str = "device",
         stream: int = 0,
     ) -> Gather:
@@ -151,7 +155,9 @@ class Unit(UnitMethods, Owner):
                 "copy" for writable arrays of this rank's own, which outlive the gather.
             into: for each param that is wanted the array to gather it into: contiguous, writable,
                 of the param's shape and dtype. On the context's device a tensor of a framework, or
-                a DeviceArray.
+                a DeviceArray. For a flat (see `flats`) one array of its shape and dtype: all its
+                params are copied there at once, and its padding gets values without a meaning.
+                A param is named alone or by its flat.
             tier: "device" for views in the memory of the context's device, where it has one;
                 "host" for views in the host's.
             stream: arrays of `into` on the device are written after what was asked of this one so
@@ -161,6 +167,7 @@ class Unit(UnitMethods, Owner):
 
         Raises:
             StateError: the unit is being updated on this rank.
+            DuplicateError: a param is named alone and by its flat.
             OutOfMemoryError, ArgumentError, GroupError.
         """
         return self.gather_begin(mode, into, tier, stream)._full()
@@ -168,7 +175,7 @@ class Unit(UnitMethods, Owner):
     def gather_begin(
         self,
         mode: str = "view",
-        into: Mapping[Param, Any] | None = None,
+        into: Destinations | None = None,
         tier: str = "device",
         stream: int = 0,
     ) -> Gather:
@@ -399,13 +406,13 @@ def source_table(
 
 
 def chosen_destinations(
-    units: Iterable[Unit], mode: str, into: Mapping[Param, Any] | None
-) -> Mapping[Param, Any] | None:
+    units: Iterable[Unit], mode: str, into: Destinations | None
+) -> dict[Param | Flat, Any] | None:
     """Destinations of a gather of `mode`: None for a view, new arrays for a copy."""
     if into is not None:
         if mode not in ("view", "into"):
             raise errors.argument(f"mode {mode!r} does not go with `into`")
-        return dict(into)
+        return {wanted: array for wanted, array in into.items()}
     if mode == "copy":
         return {
             param: np.empty(param.shape, NUMPY[param.dtype])

@@ -243,7 +243,7 @@ HAS_TYPE(((meron_view *)0)->reserved_1, uint64_t, "meron_view.reserved_1 was a u
 IS(offsetof(meron_view, reserved_2) == 48, "meron_view.reserved_2 was at offset 48");
 HAS_TYPE(((meron_view *)0)->reserved_2, uint64_t, "meron_view.reserved_2 was a uint64_t");
 
-IS(sizeof(meron_param_info) >= 168, "sizeof(meron_param_info) was 168 and may only grow");
+IS(sizeof(meron_param_info) >= 184, "sizeof(meron_param_info) was 184 and may only grow");
 IS(offsetof(meron_param_info, struct_size) == 0, "meron_param_info.struct_size was at offset 0");
 HAS_TYPE(((meron_param_info *)0)->struct_size, uint32_t, "meron_param_info.struct_size was a uint32_t");
 IS(offsetof(meron_param_info, dtype) == 4, "meron_param_info.dtype was at offset 4");
@@ -260,8 +260,12 @@ IS(offsetof(meron_param_info, shard_offset) == 152, "meron_param_info.shard_offs
 HAS_TYPE(((meron_param_info *)0)->shard_offset, uint64_t, "meron_param_info.shard_offset was a uint64_t");
 IS(offsetof(meron_param_info, shard_count) == 160, "meron_param_info.shard_count was at offset 160");
 HAS_TYPE(((meron_param_info *)0)->shard_count, uint64_t, "meron_param_info.shard_count was a uint64_t");
+IS(offsetof(meron_param_info, flat) == 168, "meron_param_info.flat was at offset 168");
+HAS_TYPE(((meron_param_info *)0)->flat, uint64_t, "meron_param_info.flat was a uint64_t");
+IS(offsetof(meron_param_info, flat_offset) == 176, "meron_param_info.flat_offset was at offset 176");
+HAS_TYPE(((meron_param_info *)0)->flat_offset, uint64_t, "meron_param_info.flat_offset was a uint64_t");
 
-IS(sizeof(meron_unit_info) >= 72, "sizeof(meron_unit_info) was 72 and may only grow");
+IS(sizeof(meron_unit_info) >= 80, "sizeof(meron_unit_info) was 80 and may only grow");
 IS(offsetof(meron_unit_info, struct_size) == 0, "meron_unit_info.struct_size was at offset 0");
 HAS_TYPE(((meron_unit_info *)0)->struct_size, uint32_t, "meron_unit_info.struct_size was a uint32_t");
 IS(offsetof(meron_unit_info, state) == 4, "meron_unit_info.state was at offset 4");
@@ -286,6 +290,22 @@ IS(offsetof(meron_unit_info, gradient_worst_block) == 56, "meron_unit_info.gradi
 HAS_TYPE(((meron_unit_info *)0)->gradient_worst_block, double, "meron_unit_info.gradient_worst_block was a double");
 IS(offsetof(meron_unit_info, params) == 64, "meron_unit_info.params was at offset 64");
 HAS_TYPE(((meron_unit_info *)0)->params, uint64_t, "meron_unit_info.params was a uint64_t");
+IS(offsetof(meron_unit_info, flats) == 72, "meron_unit_info.flats was at offset 72");
+HAS_TYPE(((meron_unit_info *)0)->flats, uint64_t, "meron_unit_info.flats was a uint64_t");
+
+IS(sizeof(meron_flat_info) >= 32, "sizeof(meron_flat_info) was 32 and may only grow");
+IS(offsetof(meron_flat_info, struct_size) == 0, "meron_flat_info.struct_size was at offset 0");
+HAS_TYPE(((meron_flat_info *)0)->struct_size, uint32_t, "meron_flat_info.struct_size was a uint32_t");
+IS(offsetof(meron_flat_info, dtype) == 4, "meron_flat_info.dtype was at offset 4");
+HAS_TYPE(((meron_flat_info *)0)->dtype, meron_dtype, "meron_flat_info.dtype was a meron_dtype");
+IS(offsetof(meron_flat_info, frozen) == 8, "meron_flat_info.frozen was at offset 8");
+HAS_TYPE(((meron_flat_info *)0)->frozen, uint32_t, "meron_flat_info.frozen was a uint32_t");
+IS(offsetof(meron_flat_info, reserved_0) == 12, "meron_flat_info.reserved_0 was at offset 12");
+HAS_TYPE(((meron_flat_info *)0)->reserved_0, uint32_t, "meron_flat_info.reserved_0 was a uint32_t");
+IS(offsetof(meron_flat_info, elements) == 16, "meron_flat_info.elements was at offset 16");
+HAS_TYPE(((meron_flat_info *)0)->elements, uint64_t, "meron_flat_info.elements was a uint64_t");
+IS(offsetof(meron_flat_info, bytes) == 24, "meron_flat_info.bytes was at offset 24");
+HAS_TYPE(((meron_flat_info *)0)->bytes, uint64_t, "meron_flat_info.bytes was a uint64_t");
 
 IS(sizeof(meron_optimizer_options) >= 80, "sizeof(meron_optimizer_options) was 80 and may only grow");
 IS(offsetof(meron_optimizer_options, struct_size) == 0, "meron_optimizer_options.struct_size was at offset 0");
@@ -503,7 +523,17 @@ HAS_TYPE(((meron_destination *)0)->data, void *, "meron_destination.data was a v
 IS(offsetof(meron_destination, bytes) == 16, "meron_destination.bytes was at offset 16");
 HAS_TYPE(((meron_destination *)0)->bytes, uint64_t, "meron_destination.bytes was a uint64_t");
 
-IS(sizeof(meron_gather_options) >= 40, "sizeof(meron_gather_options) was 40 and may only grow");
+IS(sizeof(meron_flat_destination) == 32, "sizeof(meron_flat_destination) was 32");
+IS(offsetof(meron_flat_destination, unit) == 0, "meron_flat_destination.unit was at offset 0");
+HAS_TYPE(((meron_flat_destination *)0)->unit, meron_unit, "meron_flat_destination.unit was a meron_unit");
+IS(offsetof(meron_flat_destination, flat) == 8, "meron_flat_destination.flat was at offset 8");
+HAS_TYPE(((meron_flat_destination *)0)->flat, uint64_t, "meron_flat_destination.flat was a uint64_t");
+IS(offsetof(meron_flat_destination, data) == 16, "meron_flat_destination.data was at offset 16");
+HAS_TYPE(((meron_flat_destination *)0)->data, void *, "meron_flat_destination.data was a void *");
+IS(offsetof(meron_flat_destination, bytes) == 24, "meron_flat_destination.bytes was at offset 24");
+HAS_TYPE(((meron_flat_destination *)0)->bytes, uint64_t, "meron_flat_destination.bytes was a uint64_t");
+
+IS(sizeof(meron_gather_options) >= 56, "sizeof(meron_gather_options) was 56 and may only grow");
 IS(offsetof(meron_gather_options, struct_size) == 0, "meron_gather_options.struct_size was at offset 0");
 HAS_TYPE(((meron_gather_options *)0)->struct_size, uint32_t, "meron_gather_options.struct_size was a uint32_t");
 IS(offsetof(meron_gather_options, mode) == 4, "meron_gather_options.mode was at offset 4");
@@ -518,6 +548,10 @@ IS(offsetof(meron_gather_options, reserved_0) == 28, "meron_gather_options.reser
 HAS_TYPE(((meron_gather_options *)0)->reserved_0, uint32_t, "meron_gather_options.reserved_0 was a uint32_t");
 IS(offsetof(meron_gather_options, stream) == 32, "meron_gather_options.stream was at offset 32");
 HAS_TYPE(((meron_gather_options *)0)->stream, void *, "meron_gather_options.stream was a void *");
+IS(offsetof(meron_gather_options, flats) == 40, "meron_gather_options.flats was at offset 40");
+HAS_TYPE(((meron_gather_options *)0)->flats, const meron_flat_destination *, "meron_gather_options.flats was a const meron_flat_destination *");
+IS(offsetof(meron_gather_options, flat_count) == 48, "meron_gather_options.flat_count was at offset 48");
+HAS_TYPE(((meron_gather_options *)0)->flat_count, uint64_t, "meron_gather_options.flat_count was a uint64_t");
 
 IS(sizeof(meron_io_options) >= 40, "sizeof(meron_io_options) was 40 and may only grow");
 IS(offsetof(meron_io_options, struct_size) == 0, "meron_io_options.struct_size was at offset 0");
@@ -835,6 +869,7 @@ HAS_TYPE(&meron_unit_destroy, meron_status (*)(meron_unit, meron_error **), "mer
 HAS_TYPE(&meron_unit_get_info, meron_status (*)(meron_unit_info *, meron_unit, meron_error **), "meron_unit_get_info was meron_status (*)(meron_unit_info *, meron_unit, meron_error **)");
 HAS_TYPE(&meron_unit_name, meron_status (*)(const char **, meron_unit, meron_error **), "meron_unit_name was meron_status (*)(const char **, meron_unit, meron_error **)");
 HAS_TYPE(&meron_unit_param, meron_status (*)(meron_param *, meron_unit, uint64_t, meron_error **), "meron_unit_param was meron_status (*)(meron_param *, meron_unit, uint64_t, meron_error **)");
+HAS_TYPE(&meron_unit_flat, meron_status (*)(meron_flat_info *, meron_unit, uint64_t, meron_error **), "meron_unit_flat was meron_status (*)(meron_flat_info *, meron_unit, uint64_t, meron_error **)");
 HAS_TYPE(&meron_unit_release, meron_status (*)(meron_unit, meron_error **), "meron_unit_release was meron_status (*)(meron_unit, meron_error **)");
 HAS_TYPE(&meron_update_begin, meron_status (*)(meron_future *, const meron_unit *, size_t, meron_error **), "meron_update_begin was meron_status (*)(meron_future *, const meron_unit *, size_t, meron_error **)");
 HAS_TYPE(&meron_update_view, meron_status (*)(meron_view *, meron_future, meron_param, meron_error **), "meron_update_view was meron_status (*)(meron_view *, meron_future, meron_param, meron_error **)");

@@ -45,6 +45,35 @@ inline meron_destination device_destination(const Param& param, void* data) {
   return made;
 }
 
+// A destination for gather_into: memory for a flat of a unit, so for all its params. Throws
+// MERON_E_ARGUMENT if T is not of the flat's dtype.
+template <class Range>
+meron_flat_destination flat_destination(const Unit& unit, uint64_t flat, Range&& into) {
+  const Span<std::remove_pointer_t<decltype(into.data())>> data(into);
+  const auto info = detail::receive_info<meron_flat_info>(meron_unit_flat, unit.handle(), flat);
+  if (dtype_of<typename decltype(data)::value_type> != static_cast<DType>(info.dtype)) {
+    throw Error(MERON_E_ARGUMENT, "a destination has another type than its flat", "dtype",
+                "Pass elements of the flat's dtype.");
+  }
+  meron_flat_destination made{};
+  made.unit = unit.handle();
+  made.flat = flat;
+  made.data = data.data();
+  made.bytes = data.size_bytes();
+  return made;
+}
+
+// The same in memory of the context's device. It is not checked: `data` must have space for the
+// flat.
+inline meron_flat_destination device_flat_destination(const Unit& unit, uint64_t flat, void* data) {
+  meron_flat_destination made{};
+  made.unit = unit.handle();
+  made.flat = flat;
+  made.data = data;
+  made.bytes = detail::receive_info<meron_flat_info>(meron_unit_flat, unit.handle(), flat).bytes;
+  return made;
+}
+
 // A gather of units. After it has ended, the units are leased until its destruction, which makes
 // its views invalid.
 class Gather : public Handle<meron_future, meron_future_release> {
@@ -110,18 +139,28 @@ class Gather : public Handle<meron_future, meron_future_release> {
   return begun;
 }
 
-// Begins a gather into the caller's memory: one destination per requested param. The memory must
-// stay valid until the gather has ended or is destroyed. Memory of the device is written after the
-// queued work of `stream`; null: its default stream.
+// Begins a gather into the caller's memory: one destination per requested param, alone or with its
+// flat, whose padding receives unspecified values. The memory must stay valid until the gather has
+// ended or is destroyed. Memory of the device is written after the queued work of `stream`; null:
+// its default stream.
 [[nodiscard]] inline Gather gather_into_begin(const UnitList& units,
                                               Span<const meron_destination> destinations,
+                                              Span<const meron_flat_destination> flats,
                                               void* stream = nullptr) {
   meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
   options.mode = MERON_GATHER_INTO;
   options.destinations = destinations.data();
   options.destination_count = destinations.size();
   options.stream = stream;
+  options.flats = flats.data();
+  options.flat_count = flats.size();
   return Gather(detail::receive(meron_gather_begin, units.data(), units.size(), &options));
+}
+// The same without flats.
+[[nodiscard]] inline Gather gather_into_begin(const UnitList& units,
+                                              Span<const meron_destination> destinations,
+                                              void* stream = nullptr) {
+  return gather_into_begin(units, destinations, Span<const meron_flat_destination>(), stream);
 }
 // The same, waits, and releases the leases.
 inline void gather_into(const UnitList& units, Span<const meron_destination> destinations) {
@@ -130,6 +169,11 @@ inline void gather_into(const UnitList& units, Span<const meron_destination> des
 inline void gather_into(const UnitList& units,
                         std::initializer_list<meron_destination> destinations) {
   gather_into(units, Span<const meron_destination>(destinations.begin(), destinations.size()));
+}
+inline void gather_into(const UnitList& units,
+                        std::initializer_list<meron_flat_destination> flats) {
+  gather_into_begin(units, {}, Span<const meron_flat_destination>(flats.begin(), flats.size()))
+      .wait();
 }
 
 }  // namespace v1

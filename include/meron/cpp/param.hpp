@@ -61,6 +61,16 @@ class Unit : public Handle<meron_unit, meron_unit_release>, public detail::UnitM
     return found;
   }
 
+  // Its flats, in the order of their first params. A param is in the flat of its info().flat, from
+  // element info().flat_offset on.
+  std::vector<meron_flat_info> flats() const {
+    std::vector<meron_flat_info> found(info().flats);
+    for (uint64_t i = 0; i < found.size(); ++i) {
+      found[i] = detail::receive_info<meron_flat_info>(meron_unit_flat, handle(), i);
+    }
+    return found;
+  }
+
   // Releases the memory and the names of the unit and its params, whose handles become stale.
   // Collective over their group; no rank creates units or groups meanwhile. Blocks until every rank
   // has called it and no rank uses the unit, at most the deadline. Throws MERON_E_STATE if the unit

@@ -115,6 +115,11 @@ def test_gathers_into_its_memory() -> None:
             with unit.gather(into={param: into}) as full:
                 assert full[param] is into
             np.testing.assert_array_equal(place[other], VALUES)
+            (flat,) = unit.flats
+            whole = meron.DeviceArray(into.pointer, flat.shape)
+            with unit.gather(into={flat: whole}) as full:
+                part = full[param]
+                assert (part.pointer, part.shape) == (into.pointer, (3, 4))
         with pytest.raises(meron.ArgumentError, match="bf16"):
             unit.gather(into={param: meron.DeviceArray(into.pointer, (3, 4), "bf16")})
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import gc
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import ranks
 
 import meron
 from meron._native import ffi, lib, new
+from meron.dtypes import NUMPY
 
 PLANS = ["zero0", "zero1", "zero2", "zero3"]
 SHAPES = [(100, 7), (13,), (), (0, 5), (1,)]
@@ -55,6 +57,94 @@ def test_into_the_callers_arrays() -> None:
                 full[unit.params[2]]
 
     ranks.threads(2, body)
+
+
+def fill_flats(ctx: meron.Context) -> tuple[meron.Unit, dict[str, np.ndarray[Any, Any]]]:
+    """A unit of three flats, and the values of its params."""
+    params = [
+        ctx.param("bias", (3,)),
+        ctx.param("half", (2, 5), "bf16"),
+        ctx.param("ids", (4,), frozen=True),
+        ctx.param("weight", (4, 7)),
+        ctx.param("empty", (0, 2), "bf16"),
+    ]
+    values = {
+        param.name: np.arange(param.size, dtype=np.float32).reshape(param.shape) + number
+        for number, param in enumerate(params)
+    }
+    unit = ctx.unit("u", params)
+    with ctx.update([unit]) as update:
+        for param in params:
+            update.write(param, values[param.name])
+    return unit, values
+
+
+def test_flats_tell_their_layout(alone: meron.Context) -> None:
+    unit, _ = fill_flats(alone)
+    bias, half, ids, weight, empty = unit.params
+    trained, halves, frozen = unit.flats
+    assert [flat.dtype for flat in unit.flats] == ["f32", "bf16", "f32"]
+    assert [flat.shape for flat in unit.flats] == [(64,), (32,), (32,)]
+    assert [flat.frozen for flat in unit.flats] == [False, False, True]
+    assert [flat.index for flat in unit.flats] == [0, 1, 2]
+    assert trained.ranges == {bias: range(3), weight: range(32, 60)}
+    assert halves.ranges == {half: range(10), empty: range(32, 32)}
+    assert frozen.ranges == {ids: range(4)}
+    assert repr(trained) == "<meron.Flat 'flat 0 of u': f32 (64,), 2 params>"
+
+
+@pytest.mark.parametrize("plan", ["zero0", "zero3"])
+def test_into_flats_of_the_callers(plan: str) -> None:
+    def body(ctx: meron.Context) -> None:
+        unit, values = fill_flats(ctx)
+        into = {flat: np.full(flat.shape, -1, NUMPY[flat.dtype]) for flat in unit.flats}
+        with unit.gather(into=into) as full:
+            for flat, array in into.items():
+                for param, place in flat.ranges.items():
+                    part = full[param]
+                    assert part.shape == param.shape
+                    assert part.size == 0 or np.shares_memory(part, array)
+                    np.testing.assert_array_equal(meron.to_float32(part), values[param.name])
+                    np.testing.assert_array_equal(
+                        meron.to_float32(array[place.start : place.stop]),
+                        values[param.name].ravel(),
+                    )
+        assert unit.info().leases == 0
+
+    ranks.threads(2, body, plan=plan)
+
+
+def test_flats_and_params_mix(alone: meron.Context) -> None:
+    unit, values = fill_flats(alone)
+    bias, half, ids, weight, _ = unit.params
+    into: dict[meron.Param | meron.Flat, Any] = {
+        unit.flats[0]: np.empty(64, np.float32),
+        ids: np.empty(4, np.float32),
+    }
+    with unit.gather(into=into) as full:
+        np.testing.assert_array_equal(full[weight], values["weight"])
+        assert full[ids] is into[ids]
+        with pytest.raises(meron.ArgumentError, match="half"):
+            full[half]
+    into[bias] = np.empty(3, np.float32)
+    with pytest.raises(meron.DuplicateError, match=r"'bias'.*flat 0 of unit 'u'"):
+        unit.gather(into=into)
+
+
+def test_wrong_arrays_for_a_flat(alone: meron.Context) -> None:
+    unit, _ = fill_flats(alone)
+    flat = unit.flats[0]
+    for array in (np.zeros(63, np.float32), np.zeros(64), np.zeros((64, 1), np.float32)):
+        with pytest.raises(meron.ArgumentError, match="flat 0 of u is float32 of shape"):
+            unit.gather(into={flat: array})
+    with pytest.raises(meron.ArgumentError, match="not contiguous"):
+        unit.gather(into={flat: np.zeros(128, np.float32)[::2]})
+    other = alone.unit("v", [alone.param("other", (3,))])
+    with pytest.raises(meron.ArgumentError, match=r"'u'.*not gathered"):
+        other.gather(into={flat: np.zeros(64, np.float32)})
+    with pytest.raises(TypeError):
+        unit.gather(into={"flat": np.zeros(64, np.float32)})  # type: ignore[arg-type]
+    assert unit.info().leases == 0
 
 
 def test_modes_may_differ_between_ranks() -> None:

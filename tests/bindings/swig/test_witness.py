@@ -102,7 +102,7 @@ def by_swig(rank: int, ranks: int, plan: str, job: str) -> bytes:
             future = swig.meron_reduce_begin(unit, sources, swig.MERON_REDUCE_OP_MEAN, 1, 1.0, 0)
         finish(future)
         finish(swig.meron_optimizer_step_begin(optimizer))
-    gather = swig.meron_gather_begin([unit], swig.MERON_GATHER_VIEW, None, 0, 0)
+    gather = swig.meron_gather_begin([unit], swig.MERON_GATHER_VIEW, None, 0, 0, None)
     swig.meron_future_wait(gather, swig.MERON_TIMEOUT_DEFAULT)
     view = swig.meron_gather_view(gather, weight)
     assert view.memory(0, 4).readonly
@@ -160,8 +160,8 @@ def test_bad_input_raises() -> None:
     for wrong in (
         lambda: swig.meron_plan_json(0),
         lambda: swig.meron_plan_json(-1),
-        lambda: swig.meron_gather_begin([1, 2], 0, None, 0, 0),
-        lambda: swig.meron_gather_begin([], 0, None, 0, 0),
+        lambda: swig.meron_gather_begin([1, 2], 0, None, 0, 0, None),
+        lambda: swig.meron_gather_begin([], 0, None, 0, 0, None),
         lambda: swig.meron_plan_preset(None),
         lambda: swig.dlpack_delete(0),
         lambda: swig.dlpack_tensor(0),
@@ -169,8 +169,8 @@ def test_bad_input_raises() -> None:
         with pytest.raises(swig.Error):
             wrong()
     for wrong in (
-        lambda: swig.meron_gather_begin(["no handle"], 0, None, 0, 0),
-        lambda: swig.meron_gather_begin(3, 0, None, 0, 0),
+        lambda: swig.meron_gather_begin(["no handle"], 0, None, 0, 0, None),
+        lambda: swig.meron_gather_begin(3, 0, None, 0, 0, None),
         lambda: swig.meron_plan_preset("zero3\0"),
         lambda: swig.meron_broadcast_begin(0, b"read-only", 0),
     ):
@@ -308,7 +308,7 @@ def test_a_dlpack_tensor_is_described() -> None:
     context = open_by_swig(0, 1)
     weight = swig.meron_param_register(context, swig.MERON_BF16, "w", [2, 3], 0, 0)
     unit = swig.meron_unit_create(context, "u", [weight])
-    gather = swig.meron_gather_begin([unit], swig.MERON_GATHER_VIEW, None, 0, 0)
+    gather = swig.meron_gather_begin([unit], swig.MERON_GATHER_VIEW, None, 0, 0, None)
     swig.meron_future_wait(gather, swig.MERON_TIMEOUT_DEFAULT)
     address = swig.meron_gather_dlpack(gather, weight)
     swig.meron_future_release(gather)

@@ -92,6 +92,7 @@ inline std::vector<Function> allowed_functions() {
       FUNCTION(meron_schedule_view),
       FUNCTION(meron_system_info),
       FUNCTION(meron_transport_init),
+      FUNCTION(meron_unit_flat),
       FUNCTION(meron_unit_get_info),
       FUNCTION(meron_unit_name),
       FUNCTION(meron_unit_param),

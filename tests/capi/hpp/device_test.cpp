@@ -69,6 +69,9 @@ TEST(Device, GradientsAndDestinationsInItsMemory) {
   const Gather place = gather(unit_of_other);
   auto* const into = const_cast<float*>(place.view(other).as<const float>().data());
   gather_into(made.unit, {device_destination(made.param, into)});
+  auto* const flat = static_cast<float*>(
+      const_cast<void*>(static_cast<const void*>(place.view(other).as<const float>().data())));
+  gather_into(made.unit, {device_flat_destination(made.unit, 0, flat)});
   EXPECT_EQ(made.values, std::vector<float>(into, into + 12));
 }
 

@@ -194,6 +194,44 @@ TEST(Use, FromARegistrationToAStep) {
   discard(unit);
 }
 
+TEST(Use, Flats) {
+  const Context context = open_self();
+  const Param weight = context.param("weight", {2, 3});
+  const Param half = context.param("half", {5}, {DType::bf16});
+  const Param bias = context.param("bias", {4});
+  const Unit unit = context.unit("unit", {weight, half, bias});
+  Update writing = update(unit);
+  writing.write(weight, std::vector<float>(6, 2));
+  writing.write(half, std::vector<float>(5, 3));
+  writing.write(bias, std::vector<float>(4, 4));
+  writing.publish();
+  const std::vector<meron_flat_info> flats = unit.flats();
+  ASSERT_EQ(2U, flats.size());
+  EXPECT_EQ(64U, flats[0].elements);
+  EXPECT_EQ(static_cast<meron_dtype>(MERON_BF16), flats[1].dtype);
+  EXPECT_EQ(32U, bias.info().flat_offset);
+  std::vector<float> into(flats[0].elements);
+  gather_into(unit, {flat_destination(unit, 0, into)});
+  EXPECT_EQ(2, into[5]);
+  EXPECT_EQ(4, into[35]);
+
+  std::vector<BFloat16> halves(5);
+  const std::vector<meron_destination> params = {destination(half, halves)};
+  const std::vector<meron_flat_destination> all = {flat_destination(unit, 0, into)};
+  const Gather both = gather_into_begin(unit, params, all);
+  both.wait();
+  EXPECT_EQ(3, static_cast<float>(halves[4]));
+  EXPECT_EQ(into.data() + 32, both.view(bias).as<float>().data());
+
+  expect_error(MERON_E_ARGUMENT, [&] { flat_destination(unit, 0, halves); });
+  expect_error(MERON_E_ARGUMENT, [&] { flat_destination(unit, 2, into); });
+  into.pop_back();
+  expect_error(MERON_E_ARGUMENT, [&] { gather_into(unit, {flat_destination(unit, 0, into)}); });
+  const std::vector<meron_flat_destination> twice = {all[0], all[0]};
+  expect_error(MERON_E_DUPLICATE,
+               [&] { static_cast<void>(gather_into_begin(unit, params, twice)); });
+}
+
 // All results of these numbers are exact.
 TEST(Use, Rules) {
   const Context context = open_self();

@@ -73,6 +73,25 @@ Misuse bad_destination(
           }};
 }
 
+// `spoil` changes a gather of both params of a unit by its only flat.
+Misuse bad_flat(
+    const char* what, meron_status expected,
+    std::function<void(Objects&, meron_gather_options&, meron_flat_destination&)> spoil) {
+  return {std::string("meron_gather_begin: ") + what,
+          {expected},
+          [spoil = std::move(spoil)](Objects& o, Random&) {
+            auto flat = sized<meron_flat_info>();
+            MUST(meron_unit_flat, &flat, o.a->units[0], 0);
+            meron_flat_destination to = {o.a->units[0], 0, memory, flat.bytes};
+            meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
+            options.mode = MERON_GATHER_INTO;
+            options.flats = &to;
+            options.flat_count = 1;
+            spoil(o, options, to);
+            return FAILURE_OF(meron_gather_begin, &out.gather, &o.a->units[0], 1, &options);
+          }};
+}
+
 }  // namespace
 
 std::vector<Misuse> misuses_of_values() {
@@ -86,6 +105,37 @@ std::vector<Misuse> misuses_of_values() {
                       [](Objects&, meron_gather_options& options, meron_destination&) {
                         options.destinations = nullptr;
                       }),
+      bad_flat(
+          "null flat", MERON_E_ARGUMENT,
+          [](Objects&, meron_gather_options&, meron_flat_destination& to) { to.data = nullptr; }),
+      bad_flat("null flats", MERON_E_ARGUMENT,
+               [](Objects&, meron_gather_options& options, meron_flat_destination&) {
+                 options.flats = nullptr;
+               }),
+      bad_flat("no such flat", MERON_E_ARGUMENT,
+               [](Objects&, meron_gather_options&, meron_flat_destination& to) { to.flat = 1; }),
+      bad_flat("a flat without its padding", MERON_E_ARGUMENT,
+               [](Objects&, meron_gather_options&, meron_flat_destination& to) {
+                 to.bytes = (37 * 13 + 5) * sizeof(float);
+               }),
+      bad_flat("a flat of a unit that is not gathered", MERON_E_ARGUMENT,
+               [](Objects& o, meron_gather_options&, meron_flat_destination& to) {
+                 to.unit = o.a->units[1];
+               }),
+      bad_flat("a flat twice", MERON_E_DUPLICATE,
+               [](Objects&, meron_gather_options& options, meron_flat_destination& to) {
+                 static meron_flat_destination twice[2];
+                 twice[0] = twice[1] = to;
+                 options.flats = twice;
+                 options.flat_count = 2;
+               }),
+      bad_flat("a param and its flat", MERON_E_DUPLICATE,
+               [](Objects& o, meron_gather_options& options, meron_flat_destination&) {
+                 static meron_destination param;
+                 param = {o.a->params[1], memory, 20};
+                 options.destinations = &param;
+                 options.destination_count = 1;
+               }),
       {"meron_group_create: impossible ranks",
        {MERON_E_ARGUMENT},
        [](Objects& o, Random& random) {
@@ -137,6 +187,13 @@ std::vector<Misuse> misuses_of_values() {
        [](Objects& o, Random& random) {
          const std::vector<uint64_t> indices = {1u << 20, UINT64_MAX, INT64_MAX};
          return FAILURE_OF(meron_unit_param, &out.param, o.a->units[0], random.pick(indices));
+       }},
+      {"meron_unit_flat: no such index",
+       {MERON_E_ARGUMENT},
+       [](Objects& o, Random& random) {
+         const std::vector<uint64_t> indices = {1, UINT64_MAX, INT64_MAX};
+         auto flat = sized<meron_flat_info>();
+         return FAILURE_OF(meron_unit_flat, &flat, o.a->units[0], random.pick(indices));
        }},
       ALWAYS("more elements than memory", MERON_E_ARGUMENT, meron_all_reduce_begin, &out.future,
              o.a->world, memory, SIZE_MAX, MERON_F32, MERON_REDUCE_OP_SUM),

@@ -44,6 +44,7 @@ struct Outs {
   meron_stats stats = sized<meron_stats>();
   meron_prediction prediction = sized<meron_prediction>();
   meron_unit_info unit_info = sized<meron_unit_info>();
+  meron_flat_info flat_info = sized<meron_flat_info>();
   meron_param_info param_info = sized<meron_param_info>();
   meron_optimizer_info optimizer_info = sized<meron_optimizer_info>();
   meron_optimizer_group optimizer_group = sized<meron_optimizer_group>();
@@ -159,6 +160,16 @@ std::vector<Place> unit_places() {
       PLACE(unit, meron_unit_get_info, &out.unit_info, it),
       PLACE(unit, meron_unit_name, &out.name, it),
       PLACE(unit, meron_unit_param, &out.param, it, 0),
+      PLACE(unit, meron_unit_flat, &out.flat_info, it, 0),
+      {"meron_gather_begin (flat)", Kind::unit,
+       [](Objects& o, uint64_t bad) {
+         const meron_flat_destination to = {handle<meron_unit>(bad), 0, memory, 20};
+         meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
+         options.mode = MERON_GATHER_INTO;
+         options.flats = &to;
+         options.flat_count = 1;
+         return FAILURE_OF(meron_gather_begin, &out.gather, &o.a->units[0], 1, &options);
+       }},
       PLACE(unit, meron_unit_release, it),
       PLACE(unit, meron_unit_destroy, it),
       PLACE(unit, meron_update_begin, &out.update, &it, 1),
@@ -376,6 +387,14 @@ std::vector<Misuse> misuses_of_handles() {
     options.mode = MERON_GATHER_INTO;
     options.destinations = &to;
     options.destination_count = 1;
+    return FAILURE_OF(meron_gather_begin, &out.gather, &o.a->units[0], 1, &options);
+  }));
+  all.push_back(foreign("meron_gather_begin (flat)", refused, [](Objects& o) {
+    const meron_flat_destination to = {o.b->units[0], 0, memory, 20};
+    meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
+    options.mode = MERON_GATHER_INTO;
+    options.flats = &to;
+    options.flat_count = 1;
     return FAILURE_OF(meron_gather_begin, &out.gather, &o.a->units[0], 1, &options);
   }));
   return all;

@@ -121,6 +121,7 @@ std::vector<Misuse> misuses_of_pointers() {
       NULL_POINTER(meron_unit_get_info, nullptr, o.a->units[0]),
       NULL_POINTER(meron_unit_name, nullptr, o.a->units[0]),
       NULL_POINTER(meron_unit_param, nullptr, o.a->units[0], 0),
+      NULL_POINTER(meron_unit_flat, nullptr, o.a->units[0], 0),
       NULL_POINTER(meron_update_begin, nullptr, &o.a->units[0], 1),
       NULL_POINTER(meron_update_begin, &out.update, nullptr, 1),
       NULL_POINTER(meron_update_view, nullptr, o.update, o.half),

@@ -52,7 +52,7 @@ Misuse bad_info(const char* function, std::function<CallFailed(Objects&, Info*)>
   return {std::string(function) + ": wrong struct",
           {MERON_E_ARGUMENT},
           [call = std::move(call)](Objects& o, Random& random) {
-            const std::vector<uint32_t> sizes = {0, 1, 3, 4, 8, sizeof(Info) - 8, 4097, UINT32_MAX};
+            const std::vector<uint32_t> sizes = {0, 1, 3, 4, 8, sizeof(Info) - 4, 4097, UINT32_MAX};
             Info info{};
             info.struct_size = random.pick(sizes);
             return call(o, &info);
@@ -214,6 +214,10 @@ std::vector<Misuse> misuses_of_structs() {
       bad_info<meron_unit_info>("meron_unit_get_info",
                                 [](Objects& o, meron_unit_info* info) {
                                   return FAILURE_OF(meron_unit_get_info, info, o.a->units[0]);
+                                }),
+      bad_info<meron_flat_info>("meron_unit_flat",
+                                [](Objects& o, meron_flat_info* info) {
+                                  return FAILURE_OF(meron_unit_flat, info, o.a->units[0], 0);
                                 }),
       bad_size<meron_io_options>("meron_io_open", MERON_IO_OPTIONS_INIT,
                                  [](Objects&, const meron_io_options* options) {

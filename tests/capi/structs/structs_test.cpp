@@ -224,6 +224,7 @@ TEST_F(Structs, MacrosOfStructsThatTheLibraryFills) {
   EXPECT_EMPTY(meron_prediction, MERON_PREDICTION_INIT);
   EXPECT_EMPTY(meron_param_info, MERON_PARAM_INFO_INIT);
   EXPECT_EMPTY(meron_unit_info, MERON_UNIT_INFO_INIT);
+  EXPECT_EMPTY(meron_flat_info, MERON_FLAT_INFO_INIT);
   EXPECT_EMPTY(meron_optimizer_info, MERON_OPTIMIZER_INFO_INIT);
   EXPECT_EMPTY(meron_schedule_info, MERON_SCHEDULE_INFO_INIT);
   EXPECT_EMPTY(meron_checkpoint_info, MERON_CHECKPOINT_INFO_INIT);

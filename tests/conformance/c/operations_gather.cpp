@@ -46,6 +46,26 @@ std::vector<meron_destination> make_destinations(Session& session, const Stateme
   return destinations;
 }
 
+// The same per flat.
+std::vector<meron_flat_destination> make_flats(Session& session, const Statement& statement,
+                                               Gather& gather) {
+  std::vector<meron_flat_destination> destinations;
+  const Values before = session.values("fill:-1");
+  for (const meron_unit unit : session.units(statement)) {
+    meron_unit_info info{};
+    info.struct_size = sizeof info;
+    call(meron_unit_get_info, &info, unit);
+    for (uint64_t i = 0; i < info.flats; ++i) {
+      const meron_flat_info flat = flat_of(unit, i);
+      std::vector<std::byte>& buffer =
+          gather.flats.emplace_back(stored(before, flat.dtype, flat.elements));
+      check_equal("the bytes", static_cast<double>(flat.bytes), static_cast<double>(buffer.size()));
+      destinations.push_back({unit, i, buffer.data(), buffer.size()});
+    }
+  }
+  return destinations;
+}
+
 std::unique_ptr<Gather> begun(Session& session, const Statement& statement) {
   const std::vector<meron_unit> units = session.units(statement);
   auto gather = std::make_unique<Gather>();
@@ -54,7 +74,12 @@ std::unique_ptr<Gather> begun(Session& session, const Statement& statement) {
   options.mode = gather->mode = mode_of(statement.get("mode", "view"));
   options.tier = tier_of(statement.get("tier", "device"));
   std::vector<meron_destination> destinations;
-  if (gather->mode == MERON_GATHER_INTO) {
+  std::vector<meron_flat_destination> flats;
+  if (gather->mode == MERON_GATHER_INTO && statement.get("by", "param") == "flat") {
+    flats = make_flats(session, statement, *gather);
+    options.flats = flats.data();
+    options.flat_count = flats.size();
+  } else if (gather->mode == MERON_GATHER_INTO) {
     destinations = make_destinations(session, statement, *gather);
     options.destinations = destinations.data();
     options.destination_count = destinations.size();

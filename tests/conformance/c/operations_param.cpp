@@ -99,6 +99,16 @@ void check_members(meron_unit unit, uint64_t count, const Statement& statement) 
   check_equal("the params", params, statement.get("params", params));
 }
 
+void check_flats(meron_unit unit, uint64_t count, const Statement& statement) {
+  std::string flats;
+  for (uint64_t i = 0; i < count; ++i) {
+    const meron_flat_info flat = flat_of(unit, i);
+    if (i != 0) flats += ',';
+    flats += name_of(flat.dtype) + ":" + std::to_string(flat.elements);
+  }
+  check_equal("the flats", flats, statement.get("flats", flats));
+}
+
 void unit_is(Session& session, const Statement& statement) {
   meron_unit_info info{};
   info.struct_size = sizeof info;
@@ -115,6 +125,7 @@ void unit_is(Session& session, const Statement& statement) {
   check_equal("param_codec", param, statement.get("param_codec", param));
   check_equal("gradient_codec", gradient, statement.get("gradient_codec", gradient));
   check_members(session.find<Unit>(statement.name).handle, info.params, statement);
+  check_flats(session.find<Unit>(statement.name).handle, info.flats, statement);
   check_error(statement, "param_error", info.param_error, info.param_worst_block);
   check_error(statement, "gradient_error", info.gradient_error, info.gradient_worst_block);
 }

@@ -135,6 +135,13 @@ meron_param_info info_of(meron_param param) {
   return info;
 }
 
+meron_flat_info flat_of(meron_unit unit, uint64_t index) {
+  meron_flat_info info{};
+  info.struct_size = sizeof info;
+  call(meron_unit_flat, &info, unit, index);
+  return info;
+}
+
 int64_t timeout_of(const Statement& statement) {
   return statement.has("timeout") ? static_cast<int64_t>(statement.number("timeout", 0) * 1e9)
                                   : int64_t{MERON_TIMEOUT_DEFAULT};

@@ -99,6 +99,7 @@ struct Gather : Object {
   void release() override { owned->release(); }
   meron_gather_mode mode = MERON_GATHER_VIEW;
   std::map<uint64_t, std::vector<std::byte>> buffers;  // by the param's handle
+  std::vector<std::vector<std::byte>> flats;           // of all units
   std::unique_ptr<Owned<meron_future, meron_future_release>> owned;
 };
 
@@ -154,6 +155,7 @@ class Session {
 };
 
 meron_param_info info_of(meron_param param);
+meron_flat_info flat_of(meron_unit unit, uint64_t index);
 // Waits for a future, and releases it even if the wait fails.
 void finish(meron_future future);
 // Of a future: waits for it, gives it away (`none`), or keeps it under the name of `future=`.

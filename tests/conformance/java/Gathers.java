@@ -6,6 +6,7 @@ import java.util.Map;
 import org.meron.DlpackTensor;
 import org.meron.Gather;
 import org.meron.GatherMode;
+import org.meron.Gatherable;
 import org.meron.Tier;
 import org.meron.Param;
 import org.meron.ReduceOp;
@@ -44,13 +45,15 @@ final class Gathers {
     private static void gather(Session session, Table.Statement statement) {
         final GatherMode mode = GatherMode.valueOf(statement.get("mode", "view").toUpperCase());
         final Unit[] units = session.units(statement);
-        Map<Param, ByteBuffer> into = null;
+        Map<Gatherable, ByteBuffer> into = null;
         if (mode == GatherMode.INTO) {
             into = new LinkedHashMap<>();
             for (Unit unit : units) {
-                for (Param param : unit.params()) {
-                    into.put(param, session.values.buffer(
-                            "fill:-1", param.dtype(), Math.toIntExact(param.count())));
+                final Gatherable[] all =
+                        "flat".equals(statement.get("by")) ? unit.flats() : unit.params();
+                for (Gatherable wanted : all) {
+                    into.put(wanted, session.values.buffer(
+                            "fill:-1", wanted.dtype(), Math.toIntExact(wanted.count())));
                 }
             }
         }

@@ -84,6 +84,9 @@ final class Params {
         expect(statement, "name", unit.name());
         expect(statement, "params", java.util.Arrays.stream(unit.params()).map(Param::name)
                 .collect(java.util.stream.Collectors.joining(",")));
+        expect(statement, "flats", java.util.Arrays.stream(unit.flats())
+                .map(flat -> flat.dtype().name().toLowerCase() + ":" + flat.count())
+                .collect(java.util.stream.Collectors.joining(",")));
         expect(statement, "state", unit.state().name().toLowerCase());
         expect(statement, "version", unit.version());
         expect(statement, "leases", unit.leases());

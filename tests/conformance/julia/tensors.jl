@@ -42,6 +42,8 @@ operation("unit_is") do session, statement
     check_equal("the name", unit.name, get(statement, "name", unit.name))
     names = join((param.name for param in unit.params), ',')
     check_equal("the params", names, get(statement, "params", names))
+    found = join(("$(DTYPE_NAMES[eltype(flat)]):$(length(flat))" for flat in flats(unit)), ',')
+    check_equal("the flats", found, get(statement, "flats", found))
     known = info(unit)
     for key in (:state, :version, :leases, :reduced, :param_codec, :gradient_codec)
         value = known[key]
@@ -93,8 +95,9 @@ end
 function begin_gather(session, statement)
     units = units_of(session, statement)
     mode = Symbol(get(statement, "mode", "view"))
+    wanted_of = get(statement, "by", "param") == "flat" ? flats : unit -> unit.params
     into = mode == :into ? [
-        param => fill(eltype(param)(-1), size(param)) for unit in units for param in unit.params
+        wanted => fill(eltype(wanted)(-1), size(wanted)) for unit in units for wanted in wanted_of(unit)
     ] : nothing
     return gather_begin(length(units) == 1 ? units[1] : units; mode = mode, into = into,
         tier = Symbol(get(statement, "tier", "device")))

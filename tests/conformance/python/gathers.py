@@ -15,13 +15,16 @@ from table import Malformed, Statement
 from values import Array, check, check_equal
 
 
-def destinations(session: Session, statement: Statement) -> dict[meron.Param, Array] | None:
+def destinations(
+    session: Session, statement: Statement
+) -> dict[meron.Param | meron.Flat, Array] | None:
     if statement.get("mode") != "into":
         return None
+    by_flat = statement.get("by") == "flat"
     return {
-        param: session.place.array("fill:-1", param.dtype, param.shape)
+        wanted: session.place.array("fill:-1", wanted.dtype, wanted.shape)
         for unit in session.units(statement)
-        for param in unit.params
+        for wanted in (unit.flats if by_flat else unit.params)
     }
 
 

@@ -64,6 +64,8 @@ def unit_is(session: Session, statement: Statement) -> None:
     check_equal("the name", unit.name, statement.get("name") or unit.name)
     names = ",".join(param.name for param in unit.params)
     check_equal("the params", names, statement.get("params") or names)
+    flats = ",".join(f"{flat.dtype}:{flat.size}" for flat in unit.flats)
+    check_equal("the flats", flats, statement.get("flats") or flats)
     info = unit.info()
     for key in ("state", "version", "leases", "reduced", "param_codec", "gradient_codec"):
         value = getattr(info, key)

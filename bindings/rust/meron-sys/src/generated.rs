@@ -665,6 +665,10 @@ pub struct meron_param_info {
     pub shard_offset: u64,
     /// Number of these elements; 0 before the param is in a unit
     pub shard_count: u64,
+    /// Index of its flat: see meron_unit_flat; 0 before the param is in a unit
+    pub flat: u64,
+    /// Elements of the flat before the param; 0 before it is in a unit
+    pub flat_offset: u64,
 }
 
 /// Initial value of a [`meron_param_info`].
@@ -677,6 +681,8 @@ pub const MERON_PARAM_INFO_INIT: meron_param_info = meron_param_info {
     count: 0,
     shard_offset: 0,
     shard_count: 0,
+    flat: 0,
+    flat_offset: 0,
 };
 
 /// Encoding of numbers that are sent between replicas; docs/plan.md has the details.
@@ -732,6 +738,8 @@ pub struct meron_unit_info {
     pub gradient_worst_block: f64,
     /// Number of its params: see meron_unit_param
     pub params: u64,
+    /// Number of its flats: see meron_unit_flat
+    pub flats: u64,
 }
 
 /// Initial value of a [`meron_unit_info`].
@@ -748,6 +756,38 @@ pub const MERON_UNIT_INFO_INIT: meron_unit_info = meron_unit_info {
     gradient_error: 0.0,
     gradient_worst_block: 0.0,
     params: 0,
+    flats: 0,
+};
+
+/// Information about a flat: the params of a unit that have one dtype and are all trained or
+/// all frozen, one after another in memory. Each begins at its meron_param_info.flat_offset;
+/// the elements between a param and the next one are padding. The layout depends only on the
+/// unit's params, so it is the same on all ranks and under all plans.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct meron_flat_info {
+    /// sizeof(meron_flat_info), as the INIT macro sets it
+    pub struct_size: u32,
+    /// See the struct.
+    pub dtype: meron_dtype,
+    /// 1: its params are frozen; 0: they are trained
+    pub frozen: u32,
+    /// 0
+    pub reserved_0: u32,
+    /// With the padding behind each param
+    pub elements: u64,
+    /// Of these elements
+    pub bytes: u64,
+}
+
+/// Initial value of a [`meron_flat_info`].
+pub const MERON_FLAT_INFO_INIT: meron_flat_info = meron_flat_info {
+    struct_size: size_of::<meron_flat_info>() as u32,
+    dtype: 0,
+    frozen: 0,
+    reserved_0: 0,
+    elements: 0,
+    bytes: 0,
 };
 
 /// States and update rule for some units. A value; 0 is null.
@@ -1305,7 +1345,7 @@ pub const MERON_TIER_DEVICE: meron_tier = 0;
 /// In the host's memory
 pub const MERON_TIER_HOST: meron_tier = 1;
 
-/// A destination for MERON_GATHER_INTO.
+/// A destination for MERON_GATHER_INTO: of one param.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_destination {
@@ -1318,6 +1358,22 @@ pub struct meron_destination {
     pub bytes: u64,
 }
 
+/// A destination for MERON_GATHER_INTO: of a flat, so of all its params, by one copy.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct meron_flat_destination {
+    /// One of the gathered units
+    pub unit: meron_unit,
+    /// Its index, see meron_unit_flat
+    pub flat: u64,
+    /// For the flat, in its dtype: the gather writes each param at its
+    /// meron_param_info.flat_offset, and unspecified values to the padding; memory of the host,
+    /// or of the context's device
+    pub data: *mut c_void,
+    /// Exactly meron_flat_info.bytes
+    pub bytes: u64,
+}
+
 /// Options of a gather.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -1326,7 +1382,7 @@ pub struct meron_gather_options {
     pub struct_size: u32,
     /// See the struct.
     pub mode: meron_gather_mode,
-    /// MERON_GATHER_INTO: one per requested param
+    /// MERON_GATHER_INTO: one per requested param, but for those of `flats`
     pub destinations: *const meron_destination,
     /// See the struct.
     pub destination_count: u64,
@@ -1337,6 +1393,10 @@ pub struct meron_gather_options {
     /// Destinations in the device's memory are written after the work that is queued on this
     /// stream so far; NULL: its default stream
     pub stream: *mut c_void,
+    /// MERON_GATHER_INTO: one per requested flat
+    pub flats: *const meron_flat_destination,
+    /// See the struct.
+    pub flat_count: u64,
 }
 
 /// Initial value of a [`meron_gather_options`].
@@ -1348,6 +1408,8 @@ pub const MERON_GATHER_OPTIONS_INIT: meron_gather_options = meron_gather_options
     tier: MERON_TIER_DEVICE,
     reserved_0: 0,
     stream: ptr::null_mut(),
+    flats: ptr::null(),
+    flat_count: 0,
 };
 
 /// A queue to the kernel for reads and writes of files, and the threads that serve it. A
@@ -2632,6 +2694,25 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
+    /// Reads the information about a flat of the unit. meron_gather_begin can copy a flat into
+    /// the caller's memory as a whole.
+    ///
+    /// - `out`: struct_size set by the caller.
+    /// - `index`: 0 to meron_unit_info.flats - 1, in the order of their first params.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: as meron_unit_get_info; MERON_E_ARGUMENT also for another index.
+    #[must_use]
+    pub fn meron_unit_flat(
+        out: *mut meron_flat_info,
+        unit: meron_unit,
+        index: u64,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
     /// Releases the handle.
     ///
     /// **Blocks**: never.
@@ -3598,9 +3679,9 @@ extern "C" {
     /// **Threads**: any.
     ///
     /// **Errors**: MERON_E_ARGUMENT (also a destination on another device), MERON_E_DUPLICATE (a unit
-    /// twice), MERON_E_STATE (a unit is being updated here, or a step is pending),
-    /// MERON_E_NO_MEMORY (a copy), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED,
-    /// \-3xx.
+    /// or a flat twice; a param with a destination of its own and one of its flat), MERON_E_STATE
+    /// (a unit is being updated here, or a step is pending), MERON_E_NO_MEMORY (a copy),
+    /// MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
     #[must_use]
     pub fn meron_gather_begin(
         out: *mut meron_future,
@@ -3638,7 +3719,8 @@ extern "C" {
     /// it is the memory of the values, which other ranks may read. On the host it is mapped
     /// read-only under every plan: a write ends the process by a segmentation fault. A device
     /// does not protect its memory: a write there damages the values. Gather with
-    /// MERON_GATHER_COPY or MERON_GATHER_INTO to change values.
+    /// MERON_GATHER_COPY or MERON_GATHER_INTO to change values; the tensor is then in the copy,
+    /// or in the destination of the param or of its flat.
     ///
     /// **Blocks**: never.
     ///
@@ -4433,9 +4515,11 @@ const _: () = assert!(size_of::<meron_param_desc>() == 40);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_view>() == 56);
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_param_info>() == 168);
+const _: () = assert!(size_of::<meron_param_info>() == 184);
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_unit_info>() == 72);
+const _: () = assert!(size_of::<meron_unit_info>() == 80);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_flat_info>() == 32);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_optimizer>() == 8);
 #[cfg(target_pointer_width = "64")]
@@ -4463,7 +4547,9 @@ const _: () = assert!(size_of::<meron_checkpoint_export_options>() == 48);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_destination>() == 24);
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_gather_options>() == 40);
+const _: () = assert!(size_of::<meron_flat_destination>() == 32);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_gather_options>() == 56);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_io>() == 8);
 #[cfg(target_pointer_width = "64")]
@@ -4537,10 +4623,12 @@ mod layout {
         check!(meron_view, data: 0, count: 8, offset: 16, dtype: 24, writable: 28, device: 32,
             reserved_0: 36, reserved_1: 40, reserved_2: 48);
         check!(meron_param_info, struct_size: 0, dtype: 4, dims: 8, frozen: 12, shape: 16, count:
-            144, shard_offset: 152, shard_count: 160);
+            144, shard_offset: 152, shard_count: 160, flat: 168, flat_offset: 176);
         check!(meron_unit_info, struct_size: 0, state: 4, version: 8, leases: 16, reduced: 20,
             param_codec: 24, gradient_codec: 28, param_error: 32, param_worst_block: 40,
-            gradient_error: 48, gradient_worst_block: 56, params: 64);
+            gradient_error: 48, gradient_worst_block: 56, params: 64, flats: 72);
+        check!(meron_flat_info, struct_size: 0, dtype: 4, frozen: 8, reserved_0: 12, elements: 16,
+            bytes: 24);
         check!(meron_optimizer, id: 0);
         check!(meron_optimizer_options, struct_size: 0, kind: 4, learning_rate: 8, beta1: 16, beta2:
             24, epsilon: 32, weight_decay: 40, max_norm: 48, dampening: 56, nesterov: 64,
@@ -4568,8 +4656,9 @@ mod layout {
         check!(meron_checkpoint_export_options, struct_size: 0, dtype: 4, keep_dtype: 8, overwrite:
             12, max_file_bytes: 16, mapping: 24, tensors: 32, tensor_count: 40);
         check!(meron_destination, param: 0, data: 8, bytes: 16);
+        check!(meron_flat_destination, unit: 0, flat: 8, data: 16, bytes: 24);
         check!(meron_gather_options, struct_size: 0, mode: 4, destinations: 8, destination_count:
-            16, tier: 24, reserved_0: 28, stream: 32);
+            16, tier: 24, reserved_0: 28, stream: 32, flats: 40, flat_count: 48);
         check!(meron_io, id: 0);
         check!(meron_io_buffer, id: 0);
         check!(meron_io_options, struct_size: 0, backend: 4, block_bytes: 8, depth: 12, threads: 16,

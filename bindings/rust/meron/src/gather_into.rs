@@ -10,10 +10,10 @@ use crate::buffer::Buffer;
 use crate::call::{nanoseconds, NO_TIMEOUT};
 use crate::device::Memory;
 use crate::error::{Error, Result};
+use crate::flat::Gathered;
 use crate::group::table;
 use crate::home::Shared;
 use crate::lease::Lease;
-use crate::param::Param;
 use crate::unit::Unit;
 
 /// A gather into the program's arrays, which it owns while it is under way.
@@ -27,34 +27,40 @@ impl PendingGatherInto {
     pub(crate) fn begin(
         shared: &Arc<Shared>,
         unit: sys::meron_unit,
-        arrays: Vec<(&Param, Buffer)>,
+        arrays: Vec<(Gathered<'_>, Buffer)>,
     ) -> Result<PendingGatherInto> {
-        let mut destinations = Vec::with_capacity(arrays.len());
+        let (mut params, mut flats) = (Vec::new(), Vec::new());
         let mut kept = Vec::with_capacity(arrays.len());
-        for (param, mut array) in arrays {
-            if array.dtype() != param.dtype() {
+        for (wanted, mut array) in arrays {
+            if array.dtype() != wanted.dtype() {
+                let (what, is, other) = (wanted.describe(), wanted.dtype(), array.dtype());
                 return Err(Error::argument(
-                    param.name(),
-                    &format!(
-                        "param '{}' is {}, its destination {}",
-                        param.name(),
-                        param.dtype(),
-                        array.dtype()
-                    ),
-                    "pass an array of the param's dtype",
+                    wanted.subject(),
+                    &format!("{what} is {is}, its destination {other}"),
+                    "pass an array of the same dtype",
                 ));
             }
-            destinations.push(sys::meron_destination {
-                param: param.as_raw(),
-                data: array.as_mut_ptr(),
-                bytes: (array.len() * array.dtype().size()) as u64,
-            });
+            let bytes = (array.len() * array.dtype().size()) as u64;
+            let data = array.as_mut_ptr();
+            match wanted {
+                Gathered::Param(param) => {
+                    params.push(sys::meron_destination { param: param.as_raw(), data, bytes })
+                }
+                Gathered::Flat(flat) => flats.push(sys::meron_flat_destination {
+                    unit: flat.raw_unit(),
+                    flat: flat.index() as u64,
+                    data,
+                    bytes,
+                }),
+            }
             kept.push(array);
         }
         let options = sys::meron_gather_options {
             mode: sys::MERON_GATHER_INTO,
-            destinations: table(&destinations),
-            destination_count: destinations.len() as u64,
+            destinations: table(&params),
+            destination_count: params.len() as u64,
+            flats: table(&flats),
+            flat_count: flats.len() as u64,
             ..sys::MERON_GATHER_OPTIONS_INIT
         };
         let lease = Lease::begin(shared, &[unit], &options, Memory::Host)?;
@@ -89,13 +95,19 @@ impl PendingGatherInto {
 }
 
 impl Unit {
-    /// Begins to gather whole tensors into the program's arrays: one per param that is wanted, of
-    /// exactly its size and dtype. They come back when it is waited for.
+    /// Begins to gather into the program's arrays: one per param or [`Flat`](crate::Flat) that is
+    /// wanted, of exactly its size and dtype. They come back when it is waited for. A vector of both
+    /// kinds is one of [`Gathered`].
     ///
     /// # Errors
     ///
-    /// [`Argument`](crate::ErrorKind::Argument) for another size or dtype.
-    pub fn gather_into_begin(&self, arrays: Vec<(&Param, Buffer)>) -> Result<PendingGatherInto> {
+    /// [`Argument`](crate::ErrorKind::Argument) for another size or dtype, and a flat of another
+    /// unit; [`Duplicate`](crate::ErrorKind::Duplicate) for a flat twice, and a param with its flat.
+    pub fn gather_into_begin<'a, W: Into<Gathered<'a>>>(
+        &self,
+        arrays: Vec<(W, Buffer)>,
+    ) -> Result<PendingGatherInto> {
+        let arrays = arrays.into_iter().map(|(wanted, array)| (wanted.into(), array)).collect();
         PendingGatherInto::begin(self.shared(), self.as_raw(), arrays)
     }
 }

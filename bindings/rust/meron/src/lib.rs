@@ -68,6 +68,7 @@ mod error;
 #[rustfmt::skip] // generated, as are methods and values
 mod error_kind;
 mod failures;
+mod flat;
 mod gather;
 mod gather_copy;
 mod gather_into;
@@ -113,6 +114,7 @@ pub use dlpack::DlpackTensor;
 pub use dtype::{Bf16, Dtype, Element, Number, Plain, F16};
 pub use error::{Error, Result};
 pub use error_kind::ErrorKind;
+pub use flat::{Flat, Gathered};
 pub use gather::{Gather, PendingGather};
 pub use gather_copy::GatherCopy;
 pub use gather_into::PendingGatherInto;

@@ -154,6 +154,21 @@ impl Param {
         Ok(info.shard_offset..info.shard_offset + info.shard_count)
     }
 
+    /// The index in [`Unit::flats`](crate::Unit::flats) of the flat that has it; 0 before the param is
+    /// in a unit. Errors as of [`shard_range`](Param::shard_range).
+    pub fn flat(&self) -> Result<usize> {
+        self.shared.require_open()?;
+        Ok(read_info(self.as_raw())?.flat as usize)
+    }
+
+    /// The elements of its flat that are the param's, row-major. Errors as of
+    /// [`shard_range`](Param::shard_range).
+    pub fn flat_range(&self) -> Result<Range<usize>> {
+        self.shared.require_open()?;
+        let first = read_info(self.as_raw())?.flat_offset as usize;
+        Ok(first..first + self.count as usize)
+    }
+
     /// The handle of the C interface, for calls of `meron-sys`.
     pub fn as_raw(&self) -> sys::meron_param {
         self.handle.raw()

@@ -85,11 +85,7 @@ impl Unit {
 
     /// Information about the unit on this rank. Never blocks.
     pub fn info(&self) -> Result<UnitInfo> {
-        self.shared.require_open()?;
-        // SAFETY: `out` says its size, and is valid during the call.
-        let raw = receive(sized!(meron_unit_info), |out, err| unsafe {
-            sys::meron_unit_get_info(out, self.as_raw(), err)
-        })?;
+        let raw = self.raw_info()?;
         Ok(UnitInfo {
             activity: Activity::of(raw.state),
             version: raw.version,
@@ -101,6 +97,14 @@ impl Unit {
             param_worst_block: raw.param_worst_block,
             gradient_error: raw.gradient_error,
             gradient_worst_block: raw.gradient_worst_block,
+        })
+    }
+
+    pub(crate) fn raw_info(&self) -> Result<sys::meron_unit_info> {
+        self.shared.require_open()?;
+        // SAFETY: `out` says its size, and is valid during the call.
+        receive(sized!(meron_unit_info), |out, err| unsafe {
+            sys::meron_unit_get_info(out, self.as_raw(), err)
         })
     }
 

@@ -5,8 +5,8 @@ mod common;
 
 use common::alone;
 use meron::{
-    Adagrad, Adam, AdamW, Bf16, Buffer, Context, Dtype, ErrorKind, Lion, Optimizer, OptimizerGroup,
-    Param, ParamDesc, Plan, ReduceOp, Sgd, Source, State, Unit, Workload,
+    Adagrad, Adam, AdamW, Bf16, Buffer, Context, Dtype, ErrorKind, Gathered, Lion, Optimizer,
+    OptimizerGroup, Param, ParamDesc, Plan, ReduceOp, Sgd, Source, State, Unit, Workload,
 };
 
 fn table(context: &Context) -> (Param, Unit) {
@@ -60,6 +60,54 @@ fn copies_belong_to_the_program() {
     assert_eq!((error.kind(), error.subject()), (ErrorKind::Argument, "table"));
     let other = vec![(&param, Buffer::zeros(Dtype::F16, 800))];
     assert_eq!(unit.gather_into_begin(other).err().unwrap().kind(), ErrorKind::Argument);
+}
+
+#[test]
+fn flats_are_gathered_at_once() {
+    let context = alone();
+    let bias = context.param("bias", &[3]).unwrap();
+    let half = context.register(&ParamDesc::new("half", &[5]).dtype(Dtype::Bf16)).unwrap();
+    let weight = context.param("weight", &[2, 7]).unwrap();
+    let unit = context.unit("layer", &[&bias, &half, &weight]).unwrap();
+    let mut update = context.update(&[&unit]).unwrap();
+    update.write(&bias, &[1.0f32; 3]).unwrap();
+    update.write(&half, &[2.0f32; 5]).unwrap();
+    update.write(&weight, &[3.0f32; 14]).unwrap();
+    update.publish().unwrap();
+
+    let flats = unit.flats().unwrap();
+    assert_eq!(flats.len(), 2);
+    assert_eq!((flats[0].index(), flats[0].dtype(), flats[0].count()), (0, Dtype::F32, 64));
+    assert_eq!((flats[1].index(), flats[1].dtype(), flats[1].count()), (1, Dtype::Bf16, 32));
+    assert!(!flats[0].is_frozen());
+    assert_eq!((weight.flat().unwrap(), weight.flat_range().unwrap()), (0, 32..46));
+    assert_eq!((half.flat().unwrap(), half.flat_range().unwrap()), (1, 0..5));
+
+    let arrays = vec![(&flats[0], Buffer::from(vec![7.0f32; 64]))];
+    let back = unit.gather_into_begin(arrays).unwrap().wait().unwrap();
+    let values = back[0].as_slice::<f32>().unwrap();
+    assert_eq!(values[bias.flat_range().unwrap()], [1.0; 3]);
+    assert_eq!(values[weight.flat_range().unwrap()], [3.0; 14]);
+
+    let mixed = vec![
+        (Gathered::from(&half), Buffer::zeros(Dtype::Bf16, 5)),
+        (Gathered::from(&flats[0]), Buffer::zeros(Dtype::F32, 64)),
+    ];
+    let back = unit.gather_into_begin(mixed).unwrap().wait().unwrap();
+    assert_eq!(back[0].as_slice::<Bf16>().unwrap()[4], Bf16::from_f32(2.0));
+    assert_eq!(back[1].as_slice::<f32>().unwrap()[45], 3.0);
+
+    let short = vec![(&flats[0], Buffer::zeros(Dtype::F32, 63))];
+    let error = unit.gather_into_begin(short).err().unwrap();
+    assert_eq!((error.kind(), error.subject()), (ErrorKind::Argument, "layer"));
+    let other = vec![(&flats[1], Buffer::zeros(Dtype::F32, 32))];
+    assert_eq!(unit.gather_into_begin(other).err().unwrap().kind(), ErrorKind::Argument);
+    let twice = vec![
+        (Gathered::from(&bias), Buffer::zeros(Dtype::F32, 3)),
+        (Gathered::from(&flats[0]), Buffer::zeros(Dtype::F32, 64)),
+    ];
+    let error = unit.gather_into_begin(twice).err().unwrap();
+    assert_eq!((error.kind(), error.subject()), (ErrorKind::Duplicate, "bias"));
 }
 
 #[test]

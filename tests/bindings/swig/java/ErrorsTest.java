@@ -106,9 +106,9 @@ public final class ErrorsTest {
         Suite.fails(Status.HANDLE, () -> Abi.meron_plan_json(0));
         Suite.fails(Status.HANDLE, () -> Abi.meron_plan_json(12345));
         Suite.fails(Status.HANDLE, () -> Abi.meron_future_wait(-1, 0));
-        Suite.fails(Status.HANDLE, () -> Abi.meron_gather_begin(new long[] {7}, 0, null, 0, 0));
-        Suite.fails(Status.ARGUMENT, () -> Abi.meron_gather_begin(null, 0, null, 0, 0));
-        Suite.fails(Status.ARGUMENT, () -> Abi.meron_gather_begin(new long[0], 0, null, 0, 0));
+        Suite.fails(Status.HANDLE, () -> Abi.meron_gather_begin(new long[] {7}, 0, null, 0, 0, null));
+        Suite.fails(Status.ARGUMENT, () -> Abi.meron_gather_begin(null, 0, null, 0, 0, null));
+        Suite.fails(Status.ARGUMENT, () -> Abi.meron_gather_begin(new long[0], 0, null, 0, 0, null));
         Suite.fails(Status.ARGUMENT, () -> Abi.dlpack_delete(0));
         final long plan = Abi.meron_plan_preset("zero1");
         Suite.equal(0, Abi.meron_plan_release(plan));

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+import java.nio.Buffer;
+import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.FloatBuffer;
 import java.nio.ReadOnlyBufferException;
@@ -8,8 +10,10 @@ import java.util.Map;
 import org.meron.Context;
 import org.meron.DeviceArray;
 import org.meron.Dtype;
+import org.meron.Flat;
 import org.meron.Gather;
 import org.meron.GatherMode;
+import org.meron.Gatherable;
 import org.meron.Tier;
 import org.meron.Param;
 import org.meron.ReduceOptions;
@@ -25,6 +29,7 @@ public final class GatherTest {
     public static void main(String[] arguments) throws Exception {
         final Suite suite = new Suite("java_gather");
         suite.test("gather modes", GatherTest::gatherModes);
+        suite.test("flats", GatherTest::flats);
         suite.test("16 bits", GatherTest::sixteenBits);
         suite.test("an async gather", () -> Suite.ranks(2, "zero3", GatherTest::polls));
         suite.test("a device", GatherTest::device);
@@ -74,6 +79,44 @@ public final class GatherTest {
             Suite.fails(Status.ARGUMENT, () -> unit.begin(GatherMode.INTO));
             context.world().barrier().finish();
         });
+    }
+
+    private static void flats() throws Exception {
+        try (Context context = Suite.alone("zero3")) {
+            final Param bias = context.param("bias", Dtype.F32, 3);
+            final Param half = context.param("half", Dtype.BF16, 5);
+            final Param weight = context.param("weight", Dtype.F32, 2, 7);
+            final Unit unit = context.unit("u", bias, half, weight);
+            try (Update update = unit.update()) {
+                update.write(bias, 1, 2, 3);
+                update.write(weight, new float[] {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13});
+            }
+            final Flat[] flats = unit.flats();
+            Suite.equal(2, flats.length);
+            Suite.equal("Flat[0 of u: 64 F32]", flats[0].toString());
+            Suite.equal(32L, flats[1].count());
+            Suite.equal(Dtype.BF16, flats[1].dtype());
+            Suite.check(!flats[0].frozen(), "they are trained");
+            Suite.equal(0, weight.flat());
+            Suite.equal(32L, weight.flatOffset());
+            Suite.equal(1, half.flat());
+            final FloatBuffer into = Floats.direct(new float[64]);
+            try (Gather gather = unit.gatherInto(Map.of(flats[0], into))) {
+                Suite.equal(3f, into.get(2));
+                Suite.equal(13f, into.get(32 + 13));
+                Suite.equal(13f, gather.view(weight).get(13));
+                Suite.fails(Status.ARGUMENT, () -> gather.view(half));
+            }
+            final Buffer shorts = ByteBuffer.allocateDirect(10)
+                    .order(ByteOrder.nativeOrder()).asShortBuffer();
+            unit.gatherInto(Map.of(flats[0], into, half, shorts)).close();
+            Suite.fails(Status.ARGUMENT,
+                    () -> unit.gatherInto(Map.of(flats[0], Floats.direct(new float[63]))));
+            Suite.fails(Status.DUPLICATE, () -> unit.gatherInto(Map.<Gatherable, FloatBuffer>of(
+                    flats[0], into, bias, Floats.direct(new float[3]))));
+            final Unit other = context.unit("v", context.param("x", Dtype.F32, 2));
+            Suite.fails(Status.ARGUMENT, () -> other.gatherInto(Map.of(flats[0], into)));
+        }
     }
 
     private static void sixteenBits() throws Exception {

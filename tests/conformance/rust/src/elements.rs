@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The elements of a view, and the values for them.
 
+use std::ops::Range;
+
 use meron::{Buffer, Dtype, View, ViewMut};
 
 use crate::failure::{Done, Failure};
@@ -12,6 +14,14 @@ pub fn seen(view: &View<'_>) -> Result<Buffer, Failure> {
         Dtype::Bf16 => Buffer::Bf16(view.as_slice()?.to_vec()),
         _ => Buffer::F16(view.as_slice()?.to_vec()),
     })
+}
+
+pub fn part_of(flat: &Buffer, range: Range<usize>) -> Buffer {
+    match flat {
+        Buffer::F32(values) => Buffer::F32(values[range].to_vec()),
+        Buffer::Bf16(values) => Buffer::Bf16(values[range].to_vec()),
+        Buffer::F16(values) => Buffer::F16(values[range].to_vec()),
+    }
 }
 
 pub fn seen_mut(view: &ViewMut<'_>) -> Result<Buffer, Failure> {

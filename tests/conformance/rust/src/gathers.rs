@@ -7,7 +7,7 @@ use std::time::Duration;
 use meron::{sys, Buffer, Dtype, Param, ReduceOp, Stream, Tier};
 
 use crate::checking::compare;
-use crate::elements::{seen, store, values_for};
+use crate::elements::{part_of, seen, store, values_for};
 use crate::failure::{check, raw, wrong, Done, Failure};
 use crate::gradients;
 use crate::session::{Full, Object, Session};
@@ -57,6 +57,17 @@ fn gather(session: &mut Session, s: &Statement) -> Done {
             let copy = units[0].gather_copy()?;
             let handle = copy.as_raw();
             (Full::Copy(copy), handle)
+        }
+        _ if s.get("by") == Some("flat") => {
+            let flats = units[0].flats()?;
+            let minus_one = Values::parse("fill:-1", 0, 1)?;
+            let arrays = flats
+                .iter()
+                .map(|flat| Ok((flat, minus_one.make(flat.dtype(), 0, flat.count())?)))
+                .collect::<Result<Vec<_>, Failure>>()?;
+            let pending = units[0].gather_into_begin(arrays)?;
+            let handle = pending.as_raw();
+            (Full::Flats(Some(pending), Vec::new()), handle)
         }
         _ => {
             let wanted = session.params_of(names[0]);
@@ -124,7 +135,13 @@ fn full(session: &mut Session, s: &Statement) -> Done {
             *arrays = pending.wait()?;
         }
     }
+    if let Full::Flats(pending, arrays) = full {
+        if let Some(pending) = pending.take() {
+            *arrays = pending.wait()?;
+        }
+    }
     let values = match full {
+        Full::Flats(_, arrays) => part_of(&arrays[param.flat()?], param.flat_range()?),
         Full::View(gather) => seen(&gather.view(param)?)?,
         Full::Copy(copy) => {
             copy.view_mut(param)?; // writable

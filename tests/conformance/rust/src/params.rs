@@ -107,6 +107,8 @@ fn unit(session: &mut Session, s: &Statement) -> Done {
 fn unit_is(session: &mut Session, s: &Statement) -> Done {
     let unit = session.unit(s.object()?)?;
     check(s.get("name").unwrap_or(unit.name()) == unit.name(), unit.name().to_string())?;
+    let flats: Vec<_> = unit.flats()?.iter().map(|f| format!("{}:{}", f.dtype().name(), f.count())).collect();
+    check(s.list("flats").is_empty() || s.list("flats") == flats, format!("{flats:?}"))?;
     let info = unit.info()?;
     let state = match info.activity {
         Activity::Partitioned => "partitioned",

@@ -38,6 +38,8 @@ pub enum Full {
     Pending(PendingGather),
     Copy(GatherCopy),
     Into(Option<PendingGatherInto>, Vec<String>, Vec<Buffer>),
+    /// The same by flats.
+    Flats(Option<PendingGatherInto>, Vec<Buffer>),
     /// A copy that was only begun, which the natural layer does not do.
     Raw,
     Gone,

@@ -139,7 +139,7 @@ pub fn release(session: &mut Session, name: &str) -> Done {
             }
             Object::Gather(full, handle) => match full {
                 // Waiting for it has ended the handle and given the arrays back.
-                Full::Into(pending @ None, ..) => {
+                Full::Into(pending @ None, ..) | Full::Flats(pending @ None, _) => {
                     drop(pending.take());
                     *full = Full::Gone;
                     sys::MERON_OK

@@ -126,10 +126,11 @@ public final class Context extends ContextMethods {
     /**
      * Begins a gather of several units as one operation, without waiting.
      *
-     * @param destinations for INTO a direct buffer per param, of exactly its size; else null
+     * @param destinations for INTO a direct buffer per param or flat, of exactly its size; else null
      */
     public Gather begin(
-            GatherMode mode, Map<Param, ? extends Buffer> destinations, Unit... units) {
+            GatherMode mode, Map<? extends Gatherable, ? extends Buffer> destinations,
+            Unit... units) {
         requireOpen();
         return Gather.begin(this, mode, Tier.DEVICE, destinations, units);
     }

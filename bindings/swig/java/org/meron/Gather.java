@@ -6,6 +6,7 @@ import java.time.Duration;
 import java.util.Map;
 import org.meron.abi.Abi;
 import org.meron.abi.meron_destination_list;
+import org.meron.abi.meron_flat_destination_list;
 
 /**
  * A gather of units, which are leased from its end until close. Views and their buffers keep a gather
@@ -14,9 +15,9 @@ import org.meron.abi.meron_destination_list;
 public final class Gather extends Handle implements Pending {
     /** Destinations must stay as long as the library may write them. */
     private static final class Ending extends Release {
-        private final Map<Param, ? extends Buffer> destinations;
+        private final Map<? extends Gatherable, ? extends Buffer> destinations;
 
-        Ending(long handle, Map<Param, ? extends Buffer> destinations) {
+        Ending(long handle, Map<? extends Gatherable, ? extends Buffer> destinations) {
             super(handle, Abi::meron_future_release);
             this.destinations = destinations;
         }
@@ -40,25 +41,38 @@ public final class Gather extends Handle implements Pending {
     }
 
     static Gather begin(
-            Context context, GatherMode mode, Tier tier, Map<Param, ? extends Buffer> into,
+            Context context, GatherMode mode, Tier tier, Map<? extends Gatherable, ? extends Buffer> into,
             Unit... units) {
         if (mode == GatherMode.INTO && into == null) {
             throw new MeronException(
                     Status.ARGUMENT, "a gather into memory needs that memory: use gatherInto");
         }
-        final meron_destination_list list = into == null ? null : new meron_destination_list();
+        final meron_destination_list params = into == null ? null : new meron_destination_list();
+        final meron_flat_destination_list flats =
+                into == null ? null : new meron_flat_destination_list();
         try {
-            if (list != null) {
-                for (Map.Entry<Param, ? extends Buffer> entry : into.entrySet()) {
-                    list.add(entry.getKey().handle(), entry.getValue());
-                }
-            }
-            final long handle = Abi.meron_gather_begin(handles(units), mode.code(), list, tier.code(), 0);
+            if (into != null) add(into, params, flats);
+            final long handle =
+                    Abi.meron_gather_begin(handles(units), mode.code(), params, tier.code(), 0, flats);
             return new Gather(context, new Ending(handle, into),
                     mode != GatherMode.VIEW || tier == Tier.HOST);
         } finally {
-            if (list != null) list.delete();
+            if (params != null) params.delete();
+            if (flats != null) flats.delete();
             java.lang.ref.Reference.reachabilityFence(units);
+        }
+    }
+
+    private static void add(
+            Map<? extends Gatherable, ? extends Buffer> into, meron_destination_list params,
+            meron_flat_destination_list flats) {
+        for (Map.Entry<? extends Gatherable, ? extends Buffer> entry : into.entrySet()) {
+            if (entry.getKey() instanceof Flat) {
+                final Flat flat = (Flat) entry.getKey();
+                flats.add(flat.unit.handle(), flat.index(), entry.getValue());
+            } else {
+                params.add(((Param) entry.getKey()).handle(), entry.getValue());
+            }
         }
     }
 

@@ -5,7 +5,7 @@ import org.meron.abi.Abi;
 import org.meron.abi.meron_param_info;
 
 /** A named tensor that the ranks of a group share. Made by Context.param. */
-public final class Param extends ParamMethods {
+public final class Param extends ParamMethods implements Gatherable {
     private final Context context;
     private final String name;
     private final Dtype dtype;
@@ -38,6 +38,7 @@ public final class Param extends ParamMethods {
     }
 
     /** Of the values that are gathered. */
+    @Override
     public Dtype dtype() {
         return dtype;
     }
@@ -48,6 +49,7 @@ public final class Param extends ParamMethods {
     }
 
     /** Elements of the whole tensor. */
+    @Override
     public long count() {
         return count;
     }
@@ -69,6 +71,22 @@ public final class Param extends ParamMethods {
     public long shardCount() {
         final meron_param_info info = info();
         final long out = info.getShard_count();
+        info.delete();
+        return out;
+    }
+
+    /** Index of its flat in Unit.flats; 0 before the param is in a unit. */
+    public int flat() {
+        final meron_param_info info = info();
+        final int out = (int) info.getFlat();
+        info.delete();
+        return out;
+    }
+
+    /** Elements of its flat before the param; 0 before it is in a unit. */
+    public long flatOffset() {
+        final meron_param_info info = info();
+        final long out = info.getFlat_offset();
         info.delete();
         return out;
     }

@@ -57,6 +57,13 @@ public final class Unit extends UnitMethods {
         return params.clone();
     }
 
+    /** The flats that its params are in, in the order of their first params. Never blocks. */
+    public Flat[] flats() {
+        final Flat[] flats = new Flat[Math.toIntExact(info(meron_unit_info::getFlats))];
+        for (int i = 0; i < flats.length; ++i) flats[i] = new Flat(this, i);
+        return flats;
+    }
+
     /** Begins a gather and waits until the tensors are full: read-only views, not copied. */
     public Gather gather() {
         return begin(GatherMode.VIEW).full();
@@ -67,8 +74,13 @@ public final class Unit extends UnitMethods {
         return begin(GatherMode.COPY).full();
     }
 
-    /** Gathers into direct buffers of exactly the params' sizes, and waits. */
-    public Gather gatherInto(Map<Param, ? extends Buffer> destinations) {
+    /**
+     * Gathers into direct buffers, and waits. Padding of a flat gets values without a meaning. Throws
+     * ARGUMENT for a buffer of another size, DUPLICATE for a param that is named alone and by its flat.
+     *
+     * @param destinations per param or flat that is wanted a buffer of exactly its size
+     */
+    public Gather gatherInto(Map<? extends Gatherable, ? extends Buffer> destinations) {
         requireOpen();
         return Gather.begin(
                 context, GatherMode.INTO, Tier.HOST, destinations, this).full();

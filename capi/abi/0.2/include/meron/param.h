@@ -100,11 +100,13 @@ typedef struct {
   uint64_t count;                /* elements of the full tensor */
   uint64_t shard_offset;         /* first element that this rank updates */
   uint64_t shard_count;          /* number of these elements; 0 before the param is in a unit */
+  uint64_t flat; /* index of its flat: see meron_unit_flat; 0 before the param is in a unit */
+  uint64_t flat_offset; /* elements of the flat before the param; 0 before it is in a unit */
 } meron_param_info;
 
 /* A meron_param_info for the library to fill. */
 #define MERON_PARAM_INFO_INIT \
-  { (uint32_t)sizeof(meron_param_info), 0, 0, 0, {0}, 0, 0, 0 }
+  { (uint32_t)sizeof(meron_param_info), 0, 0, 0, {0}, 0, 0, 0, 0, 0 }
 
 /**
  * Reads the information about a param.
@@ -198,11 +200,12 @@ typedef struct {
   double gradient_error;
   double gradient_worst_block;
   uint64_t params; /* number of its params: see meron_unit_param */
+  uint64_t flats;  /* number of its flats: see meron_unit_flat */
 } meron_unit_info;
 
 /* A meron_unit_info for the library to fill. */
 #define MERON_UNIT_INFO_INIT \
-  { (uint32_t)sizeof(meron_unit_info), 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, 0 }
+  { (uint32_t)sizeof(meron_unit_info), 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, 0, 0 }
 
 /**
  * Reads the information about a unit.
@@ -230,6 +233,36 @@ MERON_API MERON_NODISCARD meron_status meron_unit_name(const char **out, meron_u
  */
 MERON_API MERON_NODISCARD meron_status meron_unit_param(meron_param *out, meron_unit unit,
                                                         uint64_t index, meron_error **err);
+
+/*
+ * Information about a flat: the params of a unit that have one dtype and are all trained or all
+ * frozen, one after another in memory. Each begins at its meron_param_info.flat_offset; the
+ * elements between a param and the next one are padding. The layout depends only on the unit's
+ * params, so it is the same on all ranks and under all plans.
+ */
+typedef struct {
+  uint32_t struct_size; /* sizeof(meron_flat_info), as the INIT macro sets it */
+  meron_dtype dtype;
+  uint32_t frozen;     /* 1: its params are frozen; 0: they are trained */
+  uint32_t reserved_0; /* 0 */
+  uint64_t elements;   /* with the padding behind each param */
+  uint64_t bytes;      /* of these elements */
+} meron_flat_info;
+
+/* A meron_flat_info for the library to fill. */
+#define MERON_FLAT_INFO_INIT \
+  { (uint32_t)sizeof(meron_flat_info), 0, 0, 0, 0, 0 }
+
+/**
+ * Reads the information about a flat of the unit. meron_gather_begin can copy a flat into the
+ * caller's memory as a whole.
+ * @param out    struct_size set by the caller.
+ * @param index  0 to meron_unit_info.flats - 1, in the order of their first params.
+ * Blocks: never. Threads: any. Errors: as meron_unit_get_info; MERON_E_ARGUMENT also for another
+ * index.
+ */
+MERON_API MERON_NODISCARD meron_status meron_unit_flat(meron_flat_info *out, meron_unit unit,
+                                                       uint64_t index, meron_error **err);
 
 /**
  * Releases the handle. Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE,
