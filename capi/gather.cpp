@@ -4,6 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "capi/dlpack.h"
 #include "capi/future_kinds.h"
@@ -76,7 +80,8 @@ Status add_flat(std::vector<GatherTarget>& targets, const Units& units,
   return add_target(targets, std::move(target), named, given.data, given.bytes);
 }
 
-Status add_param(std::vector<GatherTarget>& targets, const Units& units,
+// The first `flats` of the targets are whole flats.
+Status add_param(std::vector<GatherTarget>& targets, size_t flats, const Units& units,
                  const meron_destination& given) {
   MERON_ASSIGN(const auto holder, get<ParamHolder>(given.param));
   const Param& param = *holder->value;
@@ -86,8 +91,8 @@ Status add_param(std::vector<GatherTarget>& targets, const Units& units,
                  "gather the unit that has the param")
         .on(name);
   }
-  for (const GatherTarget& other : targets) {
-    if (other.param != nullptr || !other.has(param)) continue;
+  for (const GatherTarget& other : std::span(targets).first(flats)) {
+    if (!other.has(param)) continue;
     return Error(MERON_E_DUPLICATE,
                  fmt::format("param '{}' has a destination, and so has flat {} of unit '{}', which "
                              "it is in",
@@ -108,8 +113,9 @@ Result<std::vector<GatherTarget>> caller_targets(const Units& units,
   for (uint64_t i = 0; i < options.flat_count; ++i) {
     MERON_TRY(add_flat(targets, units, options.flats[i]));
   }
+  const size_t flats = targets.size();
   for (uint64_t i = 0; i < options.destination_count; ++i) {
-    MERON_TRY(add_param(targets, units, options.destinations[i]));
+    MERON_TRY(add_param(targets, flats, units, options.destinations[i]));
   }
   return targets;
 }
