@@ -148,7 +148,8 @@ def set_limits(sharding: Sharding, limits: dict[str, int]) -> None:
     changed = [name for name, value in limits.items() if sharding.limits.get(name) != value]
     if not changed:
         return
-    if any(engine_of(unit.params[0]) is not None for unit in sharding.units):
+    alive = (unit for unit in sharding.units if not unit.lost)
+    if any(engine_of(unit.params[0]) is not None for unit in alive):
         listed = ", ".join(
             f"{name} {sharding.limits.get(name, 'default')} -> {limits[name]}" for name in changed
         )

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import re
 import warnings
@@ -120,6 +121,23 @@ def test_engines_of_a_plan_share_limits() -> None:
         zero.initialize(model=nn.Linear(3, 3), config=limited(20))
     assert "prefetch_elements 10 -> 20" in str(caught[0].message)
     assert first.sharding.limits["prefetch_elements"] == 20
+
+
+def test_a_model_that_is_gone_on_one_rank_only_is_in_nobodys_way() -> None:
+    def engine_of(elements: int) -> Any:
+        settings = config(
+            zero_optimization={"stage": 3, "stage3_prefetch_bucket_size": elements},
+            communication_data_type="fp16",  # a plan of its own
+        )
+        return zero.initialize(model=nn.Linear(3, 3), config=settings)[0]
+
+    kept = engine_of(10) if RANK == 0 else None
+    if RANK != 0:
+        engine_of(10)
+        gc.collect()
+    engine_of(10)  # looks for models that are gone
+    assert engine_of(20).sharding.limits["prefetch_elements"] == 20
+    del kept
 
 
 def test_each_engine_has_its_own_sanity_checks() -> None:

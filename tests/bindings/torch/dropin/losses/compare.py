@@ -48,10 +48,13 @@ def train(folder: Path, python_path: str, *cases: str, timeout: float = 900) -> 
         output = (folder / f"{rank}.txt").open("w")
         processes.append(subprocess.Popen(command, env=environment, stdout=output, stderr=output))
     try:
-        for rank, process in enumerate(processes):
-            if process.wait(timeout):
-                text = (folder / f"{rank}.txt").read_text()[-3000:]
-                raise RuntimeError(f"rank {rank} ended with {process.returncode}:\n{text}")
+        ends = [process.wait(timeout) for process in processes]
+        if any(ends):  # the error of one may be that another has failed
+            said = [
+                f"rank {rank} ended with {end}:\n{(folder / f'{rank}.txt').read_text()[-3000:]}"
+                for rank, end in enumerate(ends)
+            ]
+            raise RuntimeError("\n".join(said))
     finally:
         for process in processes:
             process.kill()
