@@ -21,8 +21,8 @@ from model import Api, Function, Param, Struct  # noqa: E402
 
 HELP = """\
 Compares the public headers, and a library if one is given, with the baseline in capi/abi/<soname>.
-Everything that a program compiled earlier relies on must still be there, at the same offset and
-with the same value. docs/abi.md says what may change and what to do about a failure.
+Earlier programs must find each function, field and constant as before: at the same offset, with the
+same value. docs/abi.md says what may change and what to do about a failure.
 """
 
 EXAMPLES = """\

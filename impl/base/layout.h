@@ -46,7 +46,7 @@ struct Range {
   constexpr bool operator==(const Range&) const = default;
 };
 
-// What two ranges have in common; empty if they have nothing.
+// The elements that are in both ranges. Empty if none is.
 constexpr Range overlap(const Range& a, const Range& b) {
   const uint64_t begin = std::max(a.begin, b.begin);
   return {begin, std::max(begin, std::min(a.end, b.end))};

@@ -17,7 +17,7 @@ final class States {
         optimizers.add(optimizer);
     }
 
-    /** Runs a call that reads states. Ends their writable views, so that nobody writes meanwhile. */
+    /** Ends the writable views of states, and runs a call that reads them. Nobody writes during it. */
     synchronized <T> T read(String call, Supplier<T> body) {
         end(call, false);
         return body.get();
