@@ -181,6 +181,7 @@ Result<SocketMessage> receive_message(int fd, size_t max_bytes, size_t max_fds, 
   SocketMessage message;
   message.bytes.resize(max_bytes);
   iovec part{.iov_base = message.bytes.data(), .iov_len = max_bytes};
+  bool ended = false;
   for (;;) {
     ControlBuffer control;
     msghdr header{};
@@ -189,9 +190,15 @@ Result<SocketMessage> receive_message(int fd, size_t max_bytes, size_t max_fds, 
     header.msg_control = control.bytes.data();
     header.msg_controllen = control.bytes.size();
     const ssize_t count = ::recvmsg(fd, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (count == 0 || (count < 0 && peer_gone(errno))) {
+      // An end is believed when it is reported twice. The kernel reports a reset ahead of the last
+      // message, and an end to a receiver that found no message just before the last one came.
+      if (ended) return closed().during("receive");
+      ended = true;
+      continue;
+    }
     if (count < 0) {
       const int error = errno;
-      if (peer_gone(error)) return closed().during("receive");
       if (error == EAGAIN) {
         auto ready = wait_ready(fd, POLLIN, deadline);
         if (!ready.ok()) return std::move(ready).error().during("receive");
@@ -201,7 +208,6 @@ Result<SocketMessage> receive_message(int fd, size_t max_bytes, size_t max_fds, 
       continue;
     }
     message.fds = collect_fds(header);
-    if (count == 0) return closed().during("receive");
     if ((header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) || message.fds.size() > max_fds) {
       return Error(MERON_E_IO, fmt::format("a message has more than {} bytes or {} descriptors",
                                            max_bytes, max_fds))

@@ -141,7 +141,10 @@ int send_note(const Descriptor& socket, const Note& note, const Descriptor* pass
   return sent < 0 ? errno : 0;
 }
 
+// An end is believed when it is reported twice. The kernel reports a reset ahead of the last note,
+// and an end to a receiver that found no note just before the last one came.
 Heard receive_note(const Descriptor& socket, Note* note, Descriptor* passed) {
+  bool ended = false;
   while (true) {
     *note = {};
     iovec part{note, sizeof(*note)};
@@ -153,14 +156,18 @@ Heard receive_note(const Descriptor& socket, Note* note, Descriptor* passed) {
     message.msg_controllen = sizeof(space.bytes);
     const ssize_t got =
         uninterrupted([&] { return ::recvmsg(socket.number(), &message, MSG_CMSG_CLOEXEC); });
-    if (got < 0) return errno == EAGAIN ? Heard::kNothing : Heard::kEnd;
+    if (got < 0 && errno == EAGAIN) return Heard::kNothing;
+    if (got <= 0) {
+      if (ended) return Heard::kEnd;
+      ended = true;
+      continue;
+    }
     const cmsghdr* const header = CMSG_FIRSTHDR(&message);
     if (header != nullptr && header->cmsg_type == SCM_RIGHTS) {
       int number = -1;
       std::memcpy(&number, CMSG_DATA(header), sizeof(number));
       *passed = Descriptor(number);
     }
-    if (got == 0) return Heard::kEnd;
     note->text[sizeof(note->text) - 1] = '\0';
     if (got == sizeof(*note) && note->magic == kMagic) return Heard::kNote;
   }

@@ -106,7 +106,7 @@ void exchange_rounds(TestRank& own, int rounds) {
     RANK_EXPECT(own.communicator->exchange(pieces, own.stream.get()).ok());
     RANK_EXPECT(own.communicator->end_group().ok());
     RANK_EXPECT(own.device->synchronize(own.stream.get()).ok());
-    RANK_EXPECT(*own.communicator->ready());
+    RANK_EXPECT(own.is_ready());
     for (int peer = 0; peer < size; ++peer) {
       RANK_EXPECT(is_written(to.data() + kGather * peer, 100 * round + peer, kGather));
       RANK_EXPECT(is_written(in.data() + kSpace * peer, 100 * round + 10 * peer + me + 1000,
@@ -261,7 +261,7 @@ TEST_F(CollectiveProcessesTest, AloneARankWaitsUntilItAbortsItself) {
         RANK_EXPECT(
             own.communicator->all_gather(from.data(), to.data(), 64, own.stream.get()).ok());
         std::this_thread::sleep_for(100ms);
-        EXPECT_TRUE(*own.communicator->ready());
+        EXPECT_TRUE(own.is_ready());
         EXPECT_FALSE(*own.device->record(own.stream.get())->come());
         EXPECT_TRUE(own.communicator->abort().ok());
         own.synchronize();

@@ -46,6 +46,11 @@ struct TestRank {
     ASSERT_TRUE(device->fill(data, static_cast<uint8_t>(value), bytes, stream.get()).ok());
   }
   void synchronize() const { ASSERT_TRUE(device->synchronize(stream.get()).ok()); }
+  bool is_ready() const {
+    const auto ready = communicator->ready();
+    if (!ready.ok()) ADD_FAILURE() << ready.error().info().what;
+    return ready.ok() && *ready;
+  }
   int size() const { return communicator->size(); }
   int rank() const { return communicator->rank(); }
 

@@ -160,6 +160,18 @@ TEST(LocalSocket, NoticesThatThePeerIsGone) {
   EXPECT_EQ(code(send_message(pair.client.get(), bytes_of("x"), {}, late())), MERON_E_PEER_CLOSED);
 }
 
+// The kernel reports the reset before the message that came ahead of it.
+TEST(LocalSocket, ReceivesWhatWasSentBeforeACloseWithUnreadData) {
+  Pair pair = connected();
+  ASSERT_TRUE(send_message(pair.client.get(), bytes_of("unread"), {}, late()).ok());
+  ASSERT_TRUE(send_message(pair.server.get(), bytes_of("last"), {}, late()).ok());
+  pair.server = {};
+  auto message = receive_message(pair.client.get(), 16, 0, late());
+  ASSERT_TRUE(message.ok()) << message.error().info().what;
+  EXPECT_EQ(text_of(*message), "last");
+  EXPECT_EQ(code(receive_message(pair.client.get(), 16, 0, late())), MERON_E_PEER_CLOSED);
+}
+
 TEST(LocalSocket, WaitsForTheListenerAndKnowsWhoConnects) {
   const std::string name = fresh_name();
   Child child([&] {
