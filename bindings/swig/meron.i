@@ -1843,24 +1843,27 @@ inline ::meron_checkpoint_save_options meron_checkpoint_save_options_init() {
  * nothing; the save after that is a new one. A failure of the last save that no wait returned is
  * logged by meron_context_close. Existing checkpoints stay, and training can continue. One save at
  * a time: the next save, and a load, wait for the previous one. Closing the context waits for it
- * too. A cancelled wait for the future does not affect the save. A rank that makes no progress for
- * twice the context's timeout breaks the group (MERON_E_TIMEOUT); a slow rank does not, nor do
- * steps that wait for it. With `per_node` a node's folder has the files of its ranks, and the
- * manifest of all (docs/checkpoint-format.md): the checkpoint exists after every node has renamed
- * its folder; a name that only some nodes have, because a host died meanwhile, is free. A killed
- * save never takes its name: what it leaves is hidden, and the next save removes it.
- * meron_checkpoint_cancel_save cancels a save. Ownership: texts and arrays are copied; the memory
- * at a tensor's `data` must not change until meron_checkpoint_wait_copied; the caller releases
- * *out. Blocks: as meron_barrier_begin; also until the previous save has ended, without a deadline.
- * Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (an optimizer or a unit twice),
- * MERON_E_PARSE (`mapping`), MERON_E_STATE (a unit is gathered, also by a schedule that keeps it,
- * or updated; a step is pending; a gradient is in another state than empty, so that no part of an
- * accumulation is saved; states are offloaded), MERON_E_UNSUPPORTED (a unit of some ranks only),
- * MERON_E_HANDLE, MERON_E_STALE, -3xx, and any of the previous save. From the future:
- * MERON_E_ARGUMENT (an invalid name, `mapping`, tensors that do not fit each other), MERON_E_PARSE
- * (`extra` is no JSON object), MERON_E_DUPLICATE (the name is taken), MERON_E_STATE (another
- * process saves that name), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_NOT_FOUND,
- * MERON_E_TIMEOUT, MERON_E_CANCELLED (meron_checkpoint_cancel_save), MERON_E_CLOSED, -3xx.
+ * too. A save within an accumulation, or between a reduction and its step, has what the last update
+ * left: gradients are not saved, and stay as they are. The feedback of a codec is that of the
+ * moment, as it may count micro-batches whose sum is not saved. A cancelled wait for the future
+ * does not affect the save. A rank that makes no progress for twice the context's timeout breaks
+ * the group (MERON_E_TIMEOUT); a slow rank does not, nor do steps that wait for it. With `per_node`
+ * a node's folder has the files of its ranks, and the manifest of all (docs/checkpoint-format.md):
+ * the checkpoint exists after every node has renamed its folder; a name that only some nodes have,
+ * because a host died meanwhile, is free. A killed save never takes its name: what it leaves is
+ * hidden, and the next save removes it. meron_checkpoint_cancel_save cancels a save. Ownership:
+ * texts and arrays are copied; the memory at a tensor's `data` must not change until
+ * meron_checkpoint_wait_copied; the caller releases *out. Blocks: as meron_barrier_begin; also
+ * until the previous save has ended, without a deadline, and until reductions under way that change
+ * feedback have ended. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (an optimizer or a
+ * unit twice), MERON_E_PARSE (`mapping`), MERON_E_STATE (a unit is gathered, also by a schedule
+ * that keeps it, or updated; a step is pending; states are offloaded), MERON_E_UNSUPPORTED (a unit
+ * of some ranks only), MERON_E_HANDLE, MERON_E_STALE, -3xx, and any of the previous save. From the
+ * future: MERON_E_ARGUMENT (an invalid name, `mapping`, tensors that do not fit each other),
+ * MERON_E_PARSE (`extra` is no JSON object), MERON_E_DUPLICATE (the name is taken), MERON_E_STATE
+ * (another process saves that name), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NO_MEMORY,
+ * MERON_E_NOT_FOUND, MERON_E_TIMEOUT, MERON_E_CANCELLED (meron_checkpoint_cancel_save),
+ * MERON_E_CLOSED, -3xx.
  */
 inline int64_t meron_checkpoint_save_begin(int64_t context, const char *folder, const char *name, int32_t values_only, int32_t skip_frozen, int32_t overwrite, int64_t step, int64_t keep, const char *extra, int64_array optimizers, const checkpoint_tensors *tensors, const char *mapping, int32_t per_node, int64_array units) {
   ::meron_checkpoint_save_options options = initial(api().meron_checkpoint_save_options_init);
@@ -1972,9 +1975,9 @@ inline ::meron_checkpoint_load_options meron_checkpoint_load_options_init() {
  * MERON_E_CORRUPT (names tensor, file and offset), MERON_E_PARSE (`mapping`, a manifest),
  * MERON_E_VERSION (of a newer version), MERON_E_ARGUMENT (it does not fit: the message lists
  * missing, unexpected and different shapes), MERON_E_DUPLICATE, MERON_E_STATE and
- * MERON_E_UNSUPPORTED as meron_checkpoint_save_begin, MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_AUTH
- * (its manifest is a symbolic link; links of a Hugging Face model are followed), MERON_E_HANDLE,
- * MERON_E_STALE, -3xx.
+ * MERON_E_UNSUPPORTED as meron_checkpoint_save_begin, MERON_E_STATE also for a gradient in another
+ * state than empty, MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_AUTH (its manifest is a symbolic link;
+ * links of a Hugging Face model are followed), MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
 inline int64_t meron_checkpoint_load(int64_t context, const char *folder, const char *name, int32_t lenient, int32_t values_only, int32_t rank0_only, int64_array optimizers, const char *mapping, const char *claimed, int32_t per_node, int64_array units) {
   ::meron_checkpoint_load_options options = initial(api().meron_checkpoint_load_options_init);
@@ -2094,15 +2097,16 @@ inline ::meron_checkpoint_export_options meron_checkpoint_export_options_init() 
  * files and model.safetensors.index.json. Collective over the world; each rank writes its own shard
  * of each tensor in place, so nothing is gathered. If a param has an f32 master and its own dtype
  * is not the written one, the master is the source: MERON_F32 writes the masters. A tensor that
- * layers share is one param and written once. At every moment, also if a rank is killed, the folder
- * has the former model or the new one. Its other files are unchanged, and the next export removes
- * the files of a killed one. NaNs are written as they are. Ownership: everything is only read,
- * during the call. Blocks: until a pending save has ended, on the drive and on all ranks, without a
- * deadline; other threads of this rank that begin an operation wait. Threads: any. Errors:
- * MERON_E_ARGUMENT and MERON_E_PARSE (the mapping or a tensor, two tensors of one name, nothing to
- * export), MERON_E_DUPLICATE (a model exists), MERON_E_STATE (another export to the folder is
- * pending; and as meron_checkpoint_save_begin), MERON_E_UNSUPPORTED as that, MERON_E_NO_SPACE,
- * MERON_E_IO, MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * layers share is one param and written once. A unit whose params the mapping leaves out may be in
+ * use. At every moment, also if a rank is killed, the folder has the former model or the new one.
+ * Its other files are unchanged, and the next export removes the files of a killed one. NaNs are
+ * written as they are. Ownership: everything is only read, during the call. Blocks: until a pending
+ * save has ended, on the drive and on all ranks, without a deadline; other threads of this rank
+ * that begin an operation wait. Threads: any. Errors: MERON_E_ARGUMENT and MERON_E_PARSE (the
+ * mapping or a tensor, two tensors of one name, nothing to export), MERON_E_DUPLICATE (a model
+ * exists), MERON_E_STATE (another export to the folder is pending; and as
+ * meron_checkpoint_save_begin), MERON_E_UNSUPPORTED as that, MERON_E_NO_SPACE, MERON_E_IO,
+ * MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
 inline int32_t meron_checkpoint_export(int64_t context, const char *folder, int32_t dtype, int32_t keep_dtype, int32_t overwrite, int64_t max_file_bytes, const char *mapping, const checkpoint_tensors *tensors) {
   ::meron_checkpoint_export_options options = initial(api().meron_checkpoint_export_options_init);

@@ -103,11 +103,6 @@ class EngineExchange final : public Exchange {
 
 namespace {
 
-bool concerns(const SavedObjects& what, const std::shared_ptr<Unit>& unit) {
-  const auto& units = what.units;
-  return units.empty() || std::find(units.begin(), units.end(), unit) != units.end();
-}
-
 Error left_out_error(const Unit& unit) {
   return Error(MERON_E_ARGUMENT,
                fmt::format("an optimizer has unit '{}', which is not among the given units",
@@ -125,11 +120,11 @@ Result<std::vector<UnitState>> Context::saved_states(Held& /*held*/,
   for (const auto& optimizer : optimizers) {
     MERON_TRY(optimizer->check_idle());
     for (const auto& unit : optimizer->units()) {
-      if (!concerns(what, unit)) return left_out_error(*unit);
+      if (!what.concerns(unit)) return left_out_error(*unit);
     }
   }
   for (const auto& unit : units_) {
-    if (!concerns(what, unit)) continue;
+    if (!what.concerns(unit)) continue;
     if (unit->destroying) return destroyed_error(*unit);
     if (&unit->channel() != groups_.front().channel.get()) {
       return Error(MERON_E_UNSUPPORTED,
@@ -138,13 +133,6 @@ Result<std::vector<UnitState>> Context::saved_states(Held& /*held*/,
           .on(unit->name());
     }
     MERON_TRY(unit->check_updatable());
-    if (unit->gradient().state() != GradientState::empty) {
-      return Error(MERON_E_STATE,
-                   fmt::format("the gradient of unit '{}' is {}", unit->name(),
-                               kGradientStateNames[static_cast<size_t>(unit->gradient().state())]),
-                   "save and load at an accumulation boundary, after the step")
-          .on(unit->name());
-    }
     const auto of_unit =
         std::find_if(optimizers.begin(), optimizers.end(), [&](const auto& optimizer) {
           const auto& units = optimizer->units();
@@ -154,6 +142,25 @@ Result<std::vector<UnitState>> Context::saved_states(Held& /*held*/,
   }
   return states;
 }
+
+namespace {
+
+// A load replaces the values that a gradient belongs to. A save leaves gradients alone.
+Status check_no_gradients(const std::vector<UnitState>& states) {
+  for (const UnitState& each : states) {
+    const Unit& unit = each.unit();
+    const GradientState state = unit.gradient().state();
+    if (state == GradientState::empty) continue;
+    return Error(MERON_E_STATE,
+                 fmt::format("the gradient of unit '{}' is {}", unit.name(),
+                             kGradientStateNames[static_cast<size_t>(state)]),
+                 "load after the step, or discard the gradient first")
+        .on(unit.name());
+  }
+  return Ok{};
+}
+
+}  // namespace
 
 std::vector<int> Context::nodes_by_rank() const {
   std::vector<int> nodes;
@@ -294,9 +301,10 @@ Result<std::shared_ptr<Operation>> Context::begin_save(const SavedObjects& what,
     MERON_TRY(world().usable());
     MERON_TRY(await_room(held, world()));
     MERON_TRY(check_window_settled());
+    MERON_TRY(wait_feedback_settled(held, what));
     MERON_ASSIGN(states, saved_states(held, what));
     std::copy_if(units_.begin(), units_.end(), std::back_inserter(units),
-                 [&](const auto& unit) { return concerns(what, unit); });
+                 [&](const auto& unit) { return what.concerns(unit); });
     options.what.some_units = units.size() < units_.size();
     uint64_t detail = hash_of_place(options.target.root, options.target.per_node);
     detail = hash_combine(detail, options.step);
@@ -366,8 +374,9 @@ Result<LoadReport> Context::load_checkpoint(const SavedObjects& what, const Load
     MERON_TRY(world().usable());
     MERON_TRY(await_room(held, world()));
     MERON_ASSIGN(states, saved_states(held, what));
+    MERON_TRY(check_no_gradients(states));
     for (const auto& unit : units_) {
-      if (!names.ok() || concerns(what, unit)) continue;
+      if (!names.ok() || what.concerns(unit)) continue;
       for (const auto& param : unit->params()) names->left_out.insert(param->desc.name);
     }
     uint64_t detail = hash_of_place(options.root, options.per_node);
@@ -440,8 +449,18 @@ Result<LoadReport> Context::load_checkpoint(const SavedObjects& what, const Load
   return report;
 }
 
+namespace {
+
+bool exports(const Unit& unit, const SavedNames& names) {
+  const auto& params = unit.params();
+  return std::any_of(params.begin(), params.end(),
+                     [&](const auto& param) { return !names.left_out(*param); });
+}
+
+}  // namespace
+
 Status Context::export_model(ExportOptions options) {
-  const auto names = SavedNames::parse(options.mapping);
+  auto names = SavedNames::parse(options.mapping);
   MERON_ASSIGN([[maybe_unused]] const Turn turn, turn_between_saves());
   std::vector<UnitState> states;
   {
@@ -449,9 +468,19 @@ Status Context::export_model(ExportOptions options) {
     MERON_TRY(check_open());
     MERON_TRY(world().usable());
     MERON_TRY(await_room(held, world()));
-    MERON_ASSIGN(states, saved_states(held, SavedObjects{}));
     uint64_t detail =
         hash_combine(hash_text(options.folder), SavedNames::hash_of(names, options.mapping));
+    SavedObjects what;
+    for (const auto& unit : units_) {
+      if (!names.ok() || exports(*unit, *names)) {
+        what.units.push_back(unit);
+      } else {
+        names->remove(*unit);
+      }
+    }
+    if (!what.units.empty()) {
+      MERON_ASSIGN(states, saved_states(held, what));
+    }
     detail = hash_combine(detail, options.dtype ? static_cast<uint64_t>(*options.dtype) + 1 : 0);
     detail = hash_combine(detail, options.max_file_bytes);
     for (const UnitState& state : states) detail = hash_combine(detail, state.unit().name_hash());

@@ -10,6 +10,7 @@
 // thread begins anything.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -65,6 +66,9 @@ class UnitSchedule;
 struct SavedObjects {
   std::vector<std::shared_ptr<Unit>> units = {};  // empty: all
   std::vector<std::shared_ptr<Optimizer>> optimizers = {};
+  bool concerns(const std::shared_ptr<Unit>& unit) const {
+    return units.empty() || std::find(units.begin(), units.end(), unit) != units.end();
+  }
 };
 
 class Context : public std::enable_shared_from_this<Context> {
@@ -215,6 +219,8 @@ class Context : public std::enable_shared_from_this<Context> {
   // False: not within the time. The watch of the last save; null: there was none.
   Result<bool> wait_copied(int64_t timeout_ns);
   Status wait_feedback_copied(Held& held, const Unit& unit);
+  // Returns once no reduction changes the feedback of these units.
+  Status wait_feedback_settled(Held& held, const SavedObjects& what);
   std::shared_ptr<const SaveWatch> save_watch(bool* under_way);
 
   // Gradients (reductions.cpp). Functions without a Held take the turn themselves, and may wait for

@@ -7,6 +7,7 @@
 
 #include "engine/context.h"
 #include "engine/save_thread.h"
+#include "gradient/gradient.h"
 
 namespace meron {
 namespace {
@@ -77,6 +78,20 @@ Status Context::wait_feedback_copied(Held& held, const Unit& unit) {
   while (unit.held_for_save() || (threads_.saves && threads_.saves->some_rank_copies(now_ns()))) {
     MERON_TRY(check_open());
     MERON_TRY(unit.channel().status());
+    progress(held);
+    MERON_TRY(rest(held, kCopyLookNs));
+  }
+  return Ok{};
+}
+
+Status Context::wait_feedback_settled(Held& held, const SavedObjects& what) {
+  const auto changes = [&](const std::shared_ptr<Unit>& unit) {
+    return what.concerns(unit) && unit->trainable() && unit->gradient().keeps_feedback() &&
+           unit->gradient().state() == GradientState::reducing;
+  };
+  while (std::any_of(units_.begin(), units_.end(), changes)) {
+    MERON_TRY(check_open());
+    MERON_TRY(world().status());
     progress(held);
     MERON_TRY(rest(held, kCopyLookNs));
   }

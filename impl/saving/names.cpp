@@ -29,6 +29,10 @@ bool SavedNames::left_out(const Param& param) const {
   return found != names_.end() && found->second.empty();
 }
 
+void SavedNames::remove(const Unit& unit) {
+  for (const auto& param : unit.params()) names_.erase(param->desc.name);
+}
+
 const std::string& SavedNames::of(const Param& param) const {
   const auto found = names_.find(param.desc.name);
   return found == names_.end() ? param.desc.name : found->second;

@@ -19,6 +19,8 @@ class SavedNames {
   static Result<SavedNames> parse(std::string_view text);
 
   bool left_out(const Param& param) const;
+  // Removes the params of a unit that is not among those given to check().
+  void remove(const Unit& unit);
   const std::string& of(const Param& param) const;
   // MERON_E_ARGUMENT for a name of no param, and for two params with one name.
   Status check(std::span<const UnitState> units) const;

@@ -133,13 +133,15 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_save_options_init(
  * nothing; the save after that is a new one. A failure of the last save that no wait returned is
  * logged by meron_context_close. Existing checkpoints stay, and training can continue. One save at
  * a time: the next save, and a load, wait for the previous one. Closing the context waits for it
- * too. A cancelled wait for the future does not affect the save. A rank that makes no progress for
- * twice the context's timeout breaks the group (MERON_E_TIMEOUT); a slow rank does not, nor do
- * steps that wait for it. With `per_node` a node's folder has the files of its ranks, and the
- * manifest of all (docs/checkpoint-format.md): the checkpoint exists after every node has renamed
- * its folder; a name that only some nodes have, because a host died meanwhile, is free. A killed
- * save never takes its name: what it leaves is hidden, and the next save removes it.
- * meron_checkpoint_cancel_save cancels a save.
+ * too. A save within an accumulation, or between a reduction and its step, has what the last update
+ * left: gradients are not saved, and stay as they are. The feedback of a codec is that of the
+ * moment, as it may count micro-batches whose sum is not saved. A cancelled wait for the future
+ * does not affect the save. A rank that makes no progress for twice the context's timeout breaks
+ * the group (MERON_E_TIMEOUT); a slow rank does not, nor do steps that wait for it. With `per_node`
+ * a node's folder has the files of its ranks, and the manifest of all (docs/checkpoint-format.md):
+ * the checkpoint exists after every node has renamed its folder; a name that only some nodes have,
+ * because a host died meanwhile, is free. A killed save never takes its name: what it leaves is
+ * hidden, and the next save removes it. meron_checkpoint_cancel_save cancels a save.
  * @param out      receives the future.
  * @param folder   a directory that all ranks see; created, with its parents, if it does not exist.
  *                 With `per_node`, a directory that all ranks of the node see.
@@ -147,16 +149,16 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_save_options_init(
  * @param options  NULL for the values alone: without `optimizers`, a load restores no training.
  * Ownership: texts and arrays are copied; the memory at a tensor's `data` must not change until
  * meron_checkpoint_wait_copied; the caller releases *out. Blocks: as meron_barrier_begin; also
- * until the previous save has ended, without a deadline. Threads: any. Errors: MERON_E_ARGUMENT,
- * MERON_E_DUPLICATE (an optimizer or a unit twice), MERON_E_PARSE (`mapping`), MERON_E_STATE (a
- * unit is gathered, also by a schedule that keeps it, or updated; a step is pending; a gradient is
- * in another state than empty, so that no part of an accumulation is saved; states are offloaded),
- * MERON_E_UNSUPPORTED (a unit of some ranks only), MERON_E_HANDLE, MERON_E_STALE, -3xx, and any of
- * the previous save. From the future: MERON_E_ARGUMENT (an invalid name, `mapping`, tensors that do
- * not fit each other), MERON_E_PARSE (`extra` is no JSON object), MERON_E_DUPLICATE (the name is
- * taken), MERON_E_STATE (another process saves that name), MERON_E_NO_SPACE, MERON_E_IO,
- * MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_TIMEOUT, MERON_E_CANCELLED
- * (meron_checkpoint_cancel_save), MERON_E_CLOSED, -3xx.
+ * until the previous save has ended, without a deadline, and until reductions under way that change
+ * feedback have ended. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (an optimizer or a
+ * unit twice), MERON_E_PARSE (`mapping`), MERON_E_STATE (a unit is gathered, also by a schedule
+ * that keeps it, or updated; a step is pending; states are offloaded), MERON_E_UNSUPPORTED (a unit
+ * of some ranks only), MERON_E_HANDLE, MERON_E_STALE, -3xx, and any of the previous save. From the
+ * future: MERON_E_ARGUMENT (an invalid name, `mapping`, tensors that do not fit each other),
+ * MERON_E_PARSE (`extra` is no JSON object), MERON_E_DUPLICATE (the name is taken), MERON_E_STATE
+ * (another process saves that name), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NO_MEMORY,
+ * MERON_E_NOT_FOUND, MERON_E_TIMEOUT, MERON_E_CANCELLED (meron_checkpoint_cancel_save),
+ * MERON_E_CLOSED, -3xx.
  */
 MERON_API MERON_NODISCARD meron_status meron_checkpoint_save_begin(
     meron_future *out, meron_context context, const char *folder, const char *name,
@@ -306,8 +308,9 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_load_options_init(
  * tensor, file and offset), MERON_E_PARSE (`mapping`, a manifest), MERON_E_VERSION (of a newer
  * version), MERON_E_ARGUMENT (it does not fit: the message lists missing, unexpected and different
  * shapes), MERON_E_DUPLICATE, MERON_E_STATE and MERON_E_UNSUPPORTED as meron_checkpoint_save_begin,
- * MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_AUTH (its manifest is a symbolic link; links of a Hugging
- * Face model are followed), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * MERON_E_STATE also for a gradient in another state than empty, MERON_E_IO, MERON_E_NO_MEMORY,
+ * MERON_E_AUTH (its manifest is a symbolic link; links of a Hugging Face model are followed),
+ * MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
 MERON_API MERON_NODISCARD meron_status meron_checkpoint_load(
     meron_checkpoint *out, meron_context context, const char *folder, const char *name,
@@ -470,9 +473,10 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_export_options_init(
  * files and model.safetensors.index.json. Collective over the world; each rank writes its own shard
  * of each tensor in place, so nothing is gathered. If a param has an f32 master and its own dtype
  * is not the written one, the master is the source: MERON_F32 writes the masters. A tensor that
- * layers share is one param and written once. At every moment, also if a rank is killed, the folder
- * has the former model or the new one. Its other files are unchanged, and the next export removes
- * the files of a killed one. NaNs are written as they are.
+ * layers share is one param and written once. A unit whose params the mapping leaves out may be in
+ * use. At every moment, also if a rank is killed, the folder has the former model or the new one.
+ * Its other files are unchanged, and the next export removes the files of a killed one. NaNs are
+ * written as they are.
  * @param folder   a directory that all ranks see; created if it does not exist.
  * @param options  NULL for the initial value.
  * Ownership: everything is only read, during the call. Blocks: until a pending save has ended, on

@@ -56,10 +56,11 @@ new ones as soon as the save has copied the states.
 - `units`: the units that are saved, the same on all ranks; `nothing`: all. They have all units of the
   optimizers and all params of the mapping.
 
-`Meron.cancel_save(ctx)` cancels it: the future then throws `MERON_E_CANCELLED`.
+`Meron.cancel_save(ctx)` cancels it: the future then throws `MERON_E_CANCELLED`. A save within an
+accumulation has what the last update left, and gradients stay as they are.
 
 Throws `MERON_E_ARGUMENT` (a name that will not do, `extra` is no JSON object), `MERON_E_DUPLICATE` (the
-name is taken), `MERON_E_STATE` (a step is under way, a gradient waits for a step),
+name is taken), `MERON_E_STATE` (a step is under way, a unit is in use),
 `MERON_E_UNSUPPORTED` (a unit of some ranks only), `MERON_E_NO_SPACE`, `MERON_E_IO`. Blocks until the
 save before has ended.
 """
@@ -139,7 +140,8 @@ error after that breaks the group. Views of states end.
 
 Blocks on the drive and on all ranks. Throws `MERON_E_NOT_FOUND`, `MERON_E_CORRUPT` (names tensor, file
 and offset), `MERON_E_VERSION` (of a newer one), `MERON_E_ARGUMENT` (what does not fit is listed),
-`MERON_E_STATE` as `save_checkpoint_begin`, `MERON_E_IO`, `MERON_E_NO_MEMORY`, `MERON_E_AUTH` (a link).
+`MERON_E_STATE` as `save_checkpoint_begin` and for a gradient that is not empty, `MERON_E_IO`,
+`MERON_E_NO_MEMORY`, `MERON_E_AUTH` (a link).
 """
 function load_checkpoint!(
     context::Context, folder, name = nothing, optimizers = (); strict = true, values_only = false,

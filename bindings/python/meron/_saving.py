@@ -104,11 +104,12 @@ class Saving(BaseContext):
             units: that are saved, the same on all ranks; None: all. They have all units of the
                 optimizers and all params of the mapping.
 
-        `cancel_save` cancels it: the future then raises CancelledError.
+        `cancel_save` cancels it: the future then raises CancelledError. A save within an
+        accumulation has what the last update left, and gradients stay as they are.
 
         Raises ArgumentError, DuplicateError (the name is taken), StateError (a step is under way, a
-        gradient waits for its step, an array of `Optimizer.state` that may write is alive),
-        NoSpaceError, InputOutputError, GroupError.
+        unit is in use, an array of `Optimizer.state` that may write is alive), NoSpaceError,
+        InputOutputError, GroupError.
         """
         alive: list[Any] = []
         options = save_options(
@@ -187,8 +188,8 @@ class Saving(BaseContext):
                 optimizers. Others stay as they are.
 
         Raises NotFoundError, CorruptError (names tensor, file and offset), ArgumentError (what does
-        not fit is listed), VersionError, StateError as `save` (also for a state that may only be
-        read), GroupError (it failed half-way).
+        not fit is listed), VersionError, StateError as `save` (also for a gradient that is not
+        empty and for a state that may only be read), GroupError (it failed half-way).
         """
         alive: list[Any] = []
         options = load_options(

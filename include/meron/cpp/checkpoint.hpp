@@ -156,14 +156,15 @@ struct SaveOptions {
 // and the save creates it if it does not exist. The checkpoint is complete or does not exist, and
 // any number of ranks can load it. Collective over the world. A thread of the engine copies and
 // writes: gathers, forward and backward continue meanwhile, and a step or an update waits until its
-// units are copied. The memory of `tensors` must not change until wait_copied. Blocks until the
+// units are copied. The memory of `tensors` must not change until wait_copied. Within an
+// accumulation it has what the last update left, and gradients stay as they are. Blocks until the
 // previous save has ended.
 //
 // The future throws the failure of any rank on all ranks, and so does the next save if no call has
 // waited for the future. Existing checkpoints stay, and training can continue. Throws
 // MERON_E_ARGUMENT (an invalid name, `extra` is no JSON object), MERON_E_DUPLICATE (the name is
-// taken), MERON_E_STATE (a step is pending, a gradient waits for a step), MERON_E_UNSUPPORTED (a
-// unit of some ranks only), MERON_E_NO_SPACE, MERON_E_IO.
+// taken), MERON_E_STATE (a step is pending, a unit is in use), MERON_E_UNSUPPORTED (a unit of some
+// ranks only), MERON_E_NO_SPACE, MERON_E_IO.
 [[nodiscard]] inline Future save_checkpoint_begin(const Context& context, Text folder, Text name,
                                                   const OptimizerList& optimizers = {},
                                                   const SaveOptions& options = {}) {
@@ -305,8 +306,8 @@ struct LoadOptions {
 // ranks have compared names, shapes and optimizers, and opened the files; an error after that
 // breaks the group. Blocks on the drive and on all ranks. Throws MERON_E_NOT_FOUND, MERON_E_CORRUPT
 // (names tensor, file and offset), MERON_E_VERSION, MERON_E_ARGUMENT (it does not fit: the message
-// lists missing, unexpected and different shapes), MERON_E_STATE as a save, MERON_E_IO,
-// MERON_E_NO_MEMORY, MERON_E_AUTH (a link).
+// lists missing, unexpected and different shapes), MERON_E_STATE as a save and for
+// a gradient that is not empty, MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_AUTH (a link).
 [[nodiscard]] inline Checkpoint load_checkpoint(const Context& context, Text folder,
                                                 Text name = nullptr,
                                                 const OptimizerList& optimizers = {},

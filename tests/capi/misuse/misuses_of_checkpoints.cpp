@@ -142,13 +142,6 @@ std::vector<Misuse> misuses_of_saves() {
                return FAILURE_OF(meron_checkpoint_save_begin, &future, o.a->context,
                                  o.folder.c_str(), "never", nullptr);
              }),
-      misuse("meron_checkpoint_save_begin: a gradient waits", {MERON_E_STATE},
-             [](Objects& o) {
-               o.b->reduce(0, 1.0f);
-               const CallFailed failed = save(o, "never", MERON_CHECKPOINT_SAVE_OPTIONS_INIT);
-               MUST(meron_reduce_discard, o.b->units[0]);
-               return failed;
-             }),
   };
 }
 
@@ -223,6 +216,17 @@ std::vector<Misuse> misuses_of_loads() {
                const CallFailed failed = FAILURE_OF(meron_checkpoint_load, &made, o.b->context,
                                                     o.folder.c_str(), "good", &options);
                MUST(meron_future_release, held);
+               return failed;
+             }),
+      misuse("meron_checkpoint_load: a gradient waits", {MERON_E_STATE},
+             [](Objects& o) {
+               o.b->reduce(0, 1.0f);
+               meron_checkpoint_load_options options = MERON_CHECKPOINT_LOAD_OPTIONS_INIT;
+               options.optimizers = &o.b->optimizer;
+               options.optimizer_count = 1;
+               const CallFailed failed = FAILURE_OF(meron_checkpoint_load, &made, o.b->context,
+                                                    o.folder.c_str(), "good", &options);
+               MUST(meron_reduce_discard, o.b->units[0]);
                return failed;
              }),
       misuse("meron_checkpoint_text: unknown text", {MERON_E_ARGUMENT},

@@ -123,8 +123,9 @@ def save(
 ) -> None:
     """Saves a model, its optimizers and Lightning's state as the directory `path`. Collective.
 
-    It exists whole or not at all; one of the same name is replaced. Raises, on all ranks,
-    StateError (a gradient waits for its step), NoSpaceError, InputOutputError, GroupError.
+    It exists whole or not at all; one of the same name is replaced. Within an accumulation it has
+    what the last step left. Raises, on all ranks, StateError (a param is in use), NoSpaceError,
+    InputOutputError, GroupError.
     """
     engine = session.engine
     context = engine.sharding.context

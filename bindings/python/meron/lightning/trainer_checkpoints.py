@@ -57,7 +57,7 @@ class TrainerCheckpoints(Base):  # type: ignore[misc,unused-ignore]
         CheckpointIO, also to a URL.
 
         Raises TypeError for storage_options, ValueError for a URL, FileExistsError for a file
-        in its place, StateError within an accumulation.
+        in its place.
         """
         if not self.save_distributed_checkpoint:
             self._save_file(checkpoint, filepath, storage_options)

@@ -52,7 +52,9 @@ class Checkpoints(Facts):
 
         A checkpoint has the weights, optimizer, scheduler, loss scale, counters and random numbers.
         Each rank writes its shard. Any number of ranks, at any stage, can load it. A failed save
-        leaves no partial checkpoint. An existing checkpoint of the same tag is replaced.
+        leaves no partial checkpoint. An existing checkpoint of the same tag is replaced. Within an
+        accumulation it has what the last update left: the micro-batches since are not in it, and
+        the engine keeps their gradients. Other engines of the process do not matter.
 
         Args:
             save_dir: a folder that all ranks see; created if it does not exist.
@@ -66,8 +68,8 @@ class Checkpoints(Facts):
         Returns True. Blocks on the drive and on all ranks.
 
         Raises, on all ranks: ArgumentError (no save_dir, a tag that is no name, something in
-        client_state that is none of those, by its key), StateError (within an accumulation, or
-        while params are gathered), NoSpaceError, InputOutputError, GroupError. Existing checkpoints
+        client_state that is none of those, by its key), StateError (params are
+        gathered), NoSpaceError, InputOutputError, GroupError. Existing checkpoints
         are unchanged, and training can continue.
         """
         self._require_alive("save_checkpoint")
@@ -243,6 +245,7 @@ class Checkpoints(Facts):
         frozen = [name for name, p in self.module.named_parameters() if not p.requires_grad]
         own: dict[str, Any] = {"version": 1, "frozen": frozen}
         own.update({name: getattr(self, name) for name in COUNTERS})
+        own["micro_steps"] -= self._accumulated  # gradients since the last update are not saved
         if self.loss_scaler is not None:
             own["loss_scale"] = self.loss_scaler.state_dict()
         return own

@@ -36,6 +36,7 @@ class Facts(Wrapper):
     global_steps: int
     skipped_steps: int
     global_samples: int
+    _accumulated: int
     _applied: bool
     _norm: float | None
 

@@ -72,15 +72,15 @@ impl Context {
     /// ranks, and so does the next save if no call has waited for the operation. Existing
     /// checkpoints stay, and training can continue.
     ///
+    /// A save within an accumulation has what the last update left, and gradients stay as they are.
     /// Blocks until the save before has ended.
     ///
     /// # Errors
     ///
     /// [`Argument`](crate::ErrorKind::Argument) (a name that will not do, `extra` is no JSON object),
     /// [`Duplicate`](crate::ErrorKind::Duplicate) (the name is taken),
-    /// [`State`](crate::ErrorKind::State) (a step is under way, a unit is updated, a gradient waits for
-    /// a step), [`Unsupported`](crate::ErrorKind::Unsupported) (a unit of some ranks only),
-    /// [`NoSpace`](crate::ErrorKind::NoSpace), [`Io`](crate::ErrorKind::Io); those of
+    /// [`State`](crate::ErrorKind::State) (a step is under way, a unit is updated or in use),
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) (a unit of some ranks only), [`NoSpace`](crate::ErrorKind::NoSpace), [`Io`](crate::ErrorKind::Io); those of
     /// [`Operation::wait`].
     pub fn save_begin(
         &self,
@@ -172,8 +172,8 @@ impl Context {
     /// file and offset), [`Version`](crate::ErrorKind::Version) (of a newer one),
     /// [`Argument`](crate::ErrorKind::Argument) (it does not fit: what is missing, unexpected and of
     /// another shape is listed), [`State`](crate::ErrorKind::State) as
-    /// [`save_begin`](Context::save_begin), while values or states are in use, and while an export
-    /// runs; [`Io`](crate::ErrorKind::Io), [`NoMemory`](crate::ErrorKind::NoMemory),
+    /// [`save_begin`](Context::save_begin), for a gradient that is not empty, while values or states
+    /// are in use, and while an export runs; [`Io`](crate::ErrorKind::Io), [`NoMemory`](crate::ErrorKind::NoMemory),
     /// [`Auth`](crate::ErrorKind::Auth) (a link); those of [`Operation::wait`].
     pub fn load(
         &self,

@@ -20,8 +20,10 @@ from checkpoint_model import (
     Block,
     Model,
     build,
+    digest,
     same,
     train,
+    trained,
     values_of,
 )
 from torch import nn
@@ -98,13 +100,87 @@ def test_error_on_one_rank_is_raised_on_all(tmp_path: Path) -> None:
     mt.save(tmp_path, "a", model, optimizer, overwrite=True)
 
 
-def test_save_rejects_gradients_before_their_step(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rule", ["engine AdamW", "torch AdamW"])
+@pytest.mark.parametrize("plan", ["zero0", "zero1", "zero2", "zero3"])
+def test_a_save_within_an_accumulation_has_what_the_last_step_left(
+    plan: str, rule: str, tmp_path: Path
+) -> None:
+    job = {**JOB, "plan": plan, "rule": rule}
+    model, optimizer, scheduler = build(job)
+    train(job, model, optimizer, scheduler, 0, 2)
+    at_step = digest(model, optimizer)
+    values = values_of(model)
+    micro_batch(model, 1)
+    mt.save(tmp_path, "after one", model, optimizer)
+    micro_batch(model, 2)
+    mt.save(tmp_path, "after two", model, optimizer, step=1)
+    mt.save_pretrained(model, tmp_path / "hf")
+    optimizer.step()
+    after = digest(model, optimizer)
+    for name in ("after one", "after two"):
+        other, its, _ = build({**job, "seed": 9})
+        mt.load(tmp_path, name, other, its)
+        assert digest(other, its) == at_step
+        micro_batch(other, 1)
+        micro_batch(other, 2)
+        its.step()
+        assert digest(other, its) == after
+    third, _, _ = build({**job, "seed": 9})
+    mt.load_pretrained(third, tmp_path / "hf")
+    same(third.blocks, {k[7:]: v for k, v in values.items() if k.startswith("blocks.")})
+
+
+def test_a_save_within_no_sync_keeps_the_gradients(tmp_path: Path) -> None:
     model, optimizer, _ = build(JOB)
-    model(torch.zeros(2, WIDTH)).sum().backward()
-    with pytest.raises(meron.StateError, match="waits for its step"):
+    with mt.no_sync(model):
+        micro_batch(model, 1)
         mt.save(tmp_path, "a", model, optimizer)
-    optimizer.zero_grad()
+    micro_batch(model, 2)
+    optimizer.step()
+    after = digest(model, optimizer)
+    other, its, _ = build({**JOB, "seed": 9})
+    mt.load(tmp_path, "a", other, its)
+    with mt.no_sync(other):
+        micro_batch(other, 1)
+    micro_batch(other, 2)
+    its.step()
+    assert digest(other, its) == after
+
+
+@pytest.mark.ranks(2)
+def test_folders_and_names_that_differ_between_ranks_are_named(tmp_path: Path) -> None:
+    model, optimizer, _ = build(JOB)
+    with pytest.raises(meron.ArgumentError, match=r"folder is '.*1' on rank 1 and '.*0' on rank 0"):
+        mt.save(tmp_path / str(RANK), "a", model, optimizer)
+    with pytest.raises(meron.ArgumentError, match="name is 'b1' on rank 1 and 'b0' on rank 0"):
+        mt.save(tmp_path, f"b{RANK}", model, optimizer)
+    with pytest.raises(meron.ArgumentError, match=r"folder is '.*1' on rank 1"):
+        mt.save_pretrained(model, tmp_path / str(RANK))
+    assert not list(tmp_path.iterdir())
     mt.save(tmp_path, "a", model, optimizer)
+
+
+def micro_batch(model: nn.Module, seed: int) -> None:
+    x = torch.randn(4, WIDTH, generator=torch.Generator().manual_seed(10 * seed + RANK))
+    model(x).square().mean().backward()
+
+
+def test_saves_and_loads_beside_a_model_with_a_gradient_and_one_in_use(tmp_path: Path) -> None:
+    model, optimizer = trained()
+    values = digest(model, optimizer)
+    other = mt.shard(nn.Linear(WIDTH, WIDTH))
+    other(torch.ones(2, WIDTH)).sum().backward()
+    used = mt.shard(nn.Linear(WIDTH, WIDTH))
+    mt.unshard(used)
+    mt.save(tmp_path, "a", model, optimizer)
+    mt.save_pretrained(model, tmp_path / "hf")
+    train(JOB, model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 9), 1, 2)
+    mt.load(tmp_path, "a", model, optimizer)
+    mt.load_pretrained(model, tmp_path / "hf")
+    assert digest(model, optimizer) == values
+    mt.reshard(used)
+    assert float(mt.full_grad(other.bias).sum()) == 2 * WIDTH
+    mt.shard_optimizer(other, torch.optim.SGD(other.parameters(), lr=1.0)).zero_grad()
 
 
 def test_saves_a_model_whose_output_no_loss_used(tmp_path: Path) -> None:

@@ -249,10 +249,15 @@ def test_rejects_where_and_when_it_cannot_save(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError, match="is a file"):
         made.save_checkpoint(tmp_path / "file.pt")
 
+
+def test_a_save_within_an_accumulation_has_what_the_last_step_left(tmp_path: Path) -> None:
     class Within(Regression):
         def on_after_backward(self) -> None:
-            if len(self.losses) == 1:
+            if len(self.losses) == 3:
                 self.trainer.save_checkpoint(tmp_path / "within.ckpt")
 
-    with pytest.raises(meron.StateError, match="gradient"):
-        fit("meron", Within(), accumulate_grad_batches=2)
+    fit("meron", Within(), accumulate_grad_batches=2)
+    stepped, _ = fit("meron", Regression(), accumulate_grad_batches=2, max_steps=1)
+    saved = Regression()
+    trainer("meron").validate(saved, loader(), verbose=False, ckpt_path=tmp_path / "within.ckpt")
+    assert distance(saved, stepped) == 0

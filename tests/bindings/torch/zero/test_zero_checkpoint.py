@@ -213,14 +213,64 @@ def test_leaves_out_frozen_params(tmp_path: Path) -> None:
     other.destroy()
 
 
-def test_rejects_a_save_during_an_accumulation(tmp_path: Path) -> None:
-    engine = made(gradient_accumulation_steps=2)
-    x, _ = data(torch.Generator().manual_seed(0))
-    engine.backward(engine(x[RANK]).float().mean())
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_a_save_within_an_accumulation_has_what_the_last_update_left(
+    stage: int, tmp_path: Path
+) -> None:
+    engine = made(stage=stage, gradient_accumulation_steps=2)
+    for number in range(2):
+        micro_step(engine, number)
+    saved = state(engine)
+    micro_step(engine, 2)
+    engine.save_checkpoint(tmp_path, "within")
+    loss = micro_backward(engine, 3)
+    engine.save_checkpoint(tmp_path, "before step")
     engine.step()
-    with pytest.raises(meron.StateError, match="gradient"):
-        engine.save_checkpoint(tmp_path / "within")
+    after = state(engine)
+    for tag in ("within", "before step"):
+        other = made(seed=9, stage=stage, gradient_accumulation_steps=2)
+        other.load_checkpoint(tmp_path, tag)
+        assert_same(state(other), saved)
+        assert (other.global_steps, other.micro_steps) == (1, 2)
+        micro_step(other, 2)
+        assert torch.equal(micro_backward(other, 3), loss)
+        other.step()
+        assert_same(state(other), after)
+        assert (other.global_steps, other.micro_steps) == (2, 4)
+        other.destroy()
+    assert (engine.global_steps, engine.micro_steps) == (2, 4)
     engine.destroy()
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_saves_beside_an_engine_within_an_accumulation(stage: int, tmp_path: Path) -> None:
+    actor = made(stage=stage, gradient_accumulation_steps=2)
+    critic = made(seed=3, stage=stage)
+    micro_step(actor, 0)
+    micro_step(critic, 0)
+    saved = state(critic)
+    critic.save_checkpoint(tmp_path)
+    micro_step(critic, 1)
+    critic.load_checkpoint(tmp_path)
+    assert_same(state(critic), saved)
+    before = state(actor)
+    micro_step(actor, 1)
+    assert actor.global_steps == 1
+    assert not all(torch.equal(a, b) for a, b in zip(state(actor), before))
+    actor.destroy()
+    critic.destroy()
+
+
+def micro_backward(engine: Any, number: int) -> torch.Tensor:
+    x, _ = data(torch.Generator().manual_seed(number))
+    loss = engine(x[RANK]).float().square().mean()
+    engine.backward(loss)
+    return loss.detach()
+
+
+def micro_step(engine: Any, number: int) -> None:
+    micro_backward(engine, number)
+    engine.step()
 
 
 def test_converts_a_checkpoint_whose_params_have_their_own_counts(tmp_path: Path) -> None:

@@ -82,6 +82,16 @@ def from_rank(context: meron.Context, text: str, root: int = 0) -> str:
     return own.tobytes().decode()
 
 
+def require_same(context: meron.Context, first: str, own: str, what: str, advice: str) -> None:
+    """ArgumentError where `own` is not the text `first` of rank 0. Local: call it `together`."""
+    if own != first:
+        raise errors.argument(
+            f"{what} is {own!r} on rank {context.rank} and {first!r} on rank 0",
+            subject=what,
+            advice=advice,
+        )
+
+
 def tensor_from_rank(context: meron.Context, tensor: torch.Tensor, root: int = 0) -> torch.Tensor:
     """The root's values, written into the contiguous host tensors of all ranks. Collective."""
     if context.world_size > 1 and tensor.numel():

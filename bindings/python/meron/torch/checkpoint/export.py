@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from meron.torch.checkpoint.agreement import together
+from meron.torch.checkpoint.agreement import from_rank, require_same, together
 from meron.torch.checkpoint.names import Models, Names
 from meron.torch.checkpoint.save import check_in_use, check_values, others_of
 from meron.torch.tensors import DTYPES, dtype_name
@@ -38,31 +38,34 @@ def save_pretrained(
         overwrite: replace a model that is there.
 
     Raises, on all ranks: ArgumentError, DuplicateError (a model is there), StateError (a param is
-    in use, or a gradient waits for its step), NoSpaceError, InputOutputError, GroupError.
+    in use), NoSpaceError, InputOutputError, GroupError.
     """
     names = Names(model)
     sharding = names.sharding
     context = sharding.context
     others = []
     kind = None
+    own_folder = os.fsdecode(folder)
+    first_folder = from_rank(context, own_folder)
     with together(context):
+        require_same(context, first_folder, own_folder, "folder", "Give all ranks the same.")
         check_in_use(names)
         check_values(names)
         kind = None if dtype is None else dtype_name(dtype, "dtype")
         others = others_of(names, skip_frozen=False)
-    sharding.reducer.drop_empty()
-    sharding.drop(sharding.units)
+    units = names.units()
+    sharding.drop(units)
     try:
         context.export(
             folder,
             dtype=kind,
             max_file_bytes=max_file_bytes,
-            mapping=names.mapping(),
+            mapping=names.mapping(sharding.units),
             tensors=others,
             overwrite=overwrite,
         )
     finally:
-        sharding.hold(sharding.units)
+        sharding.hold(units)
     with together(context):
         config = getattr(names.roots.get(""), "config", None)
         if context.rank == 0 and hasattr(config, "save_pretrained"):

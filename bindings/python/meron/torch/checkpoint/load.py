@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,7 @@ from meron.torch.checkpoint.save import Optimizers, as_list, check_in_use
 from meron.torch.checkpoint.shard_states import engines_among, optimizers_in
 from meron.torch.optim.engine import EngineOptimizer, trained_by
 from meron.torch.torch_internals import own_buffers
+from meron.torch.unit import ShardedUnit
 
 LEFT_ALONE = "(not loaded) "  # begins a name that no file has
 
@@ -327,11 +328,12 @@ def apply(
         set_groups(plan)
     optimizers = [plan.optimizer for plan in found.plans]
     engines = engines_among(optimizers) if found.native else trainers(names)
+    touched = units_of(units, engines)
     mapping = {
         handle: found.sources.get(name, "") or LEFT_ALONE + handle
-        for handle, name in names.mapping().items()
+        for handle, name in names.mapping(touched).items()
     }
-    sharding.drop(sharding.units)
+    sharding.drop(touched)
     with sharding.context.load(
         folder,
         chosen,
@@ -342,6 +344,7 @@ def apply(
         per_node=per_node,
         mapping=mapping,
         claimed=[found.sources[name] for name in found.others],
+        units=[unit.unit for unit in touched],
     ):
         pass
     for (unit, i), values in found.masters:
@@ -359,7 +362,13 @@ def apply(
             unit, i = names.params[name]
             unit.unmade.pop(i, None)
     fill_buffers(names)
-    sharding.hold(sharding.units)
+    sharding.hold(touched)
+
+
+def units_of(units: list[ShardedUnit], engines: Iterable[EngineOptimizer]) -> list[ShardedUnit]:
+    """The units, and all that the optimizers train: the engine loads an optimizer as a whole."""
+    trained = (unit for each in engines for unit in each.sharded)
+    return sorted(dict.fromkeys([*units, *trained]), key=lambda unit: unit.index)
 
 
 def put(names: Names, name: str, value: torch.Tensor) -> None:

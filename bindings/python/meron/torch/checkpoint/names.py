@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Union
 
 import torch
@@ -110,11 +110,11 @@ class Names:
         found = dict.fromkeys(unit for unit, _ in self.params.values())
         return sorted(found, key=lambda unit: unit.index)
 
-    def mapping(self) -> dict[str, str]:
-        """The engine's names of params to those in files; "" for those of other models."""
+    def mapping(self, units: Iterable[ShardedUnit]) -> dict[str, str]:
+        """The engine's names of the units' params to those in files; "" for other models'."""
         return {
             handle.name: self.of_place.get((unit, i), "")
-            for unit in self.sharding.units
+            for unit in units
             for i, handle in enumerate(unit.handles)
         }
 

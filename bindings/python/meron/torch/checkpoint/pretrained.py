@@ -14,7 +14,7 @@ from meron.checkpoint import Checkpoint
 from meron.torch.checkpoint.agreement import LoadError, together
 from meron.torch.checkpoint.compare import Differences
 from meron.torch.checkpoint.deferred import fill_buffers, refuse_meta_buffers
-from meron.torch.checkpoint.load import LEFT_ALONE, Loaded, put, trainers
+from meron.torch.checkpoint.load import LEFT_ALONE, Loaded, put, trainers, units_of
 from meron.torch.checkpoint.names import Models, Names, Place
 from meron.torch.checkpoint.reading import Reader, open_together
 from meron.torch.checkpoint.save import check_in_use
@@ -261,23 +261,25 @@ def apply(
     sharding.reducer.discard(names.units())
     sharding.reducer.drop_empty()  # of other models
     mapping: dict[str, str | list[str]] = {}
-    for handle, name in names.mapping().items():
+    optimizers = trainers(names)
+    touched = units_of(names.units(), optimizers)
+    for handle, name in names.mapping(touched).items():
         listed = sources.get(name, [])
         if not listed or names.params[name] in converted:
             mapping[handle] = LEFT_ALONE + handle
         else:
             mapping[handle] = listed[0] if len(listed) == 1 else listed
-    sharding.drop(sharding.units)
-    engines = [each.engine for each in trainers(names)]
+    sharding.drop(touched)
     sharding.context.load(
         path,
         chosen,
-        engines,
+        [each.engine for each in optimizers],
         strict=False,
         values_only=True,
         rank0_only=rank0_only,
         mapping=mapping,
         claimed=[each for name in others for each in sources[name]],
+        units=[unit.unit for unit in touched],
     ).release()
     for (unit, i), values in masters:
         unit.masters[i].copy_(values)
@@ -291,4 +293,4 @@ def apply(
             unit, i = names.params[name]
             unit.unmade.pop(i, None)
     fill_buffers(names)
-    sharding.hold(sharding.units)
+    sharding.hold(touched)

@@ -16,7 +16,7 @@ from meron._values import SaveProgress
 from meron.checkpoint import CheckpointTensor
 from meron.torch.checkpoint import packing
 from meron.torch.checkpoint import rng as random_states
-from meron.torch.checkpoint.agreement import together
+from meron.torch.checkpoint.agreement import from_rank, require_same, together
 from meron.torch.checkpoint.document import OWN_KEY, VERSION
 from meron.torch.checkpoint.files import saved_tensor
 from meron.torch.checkpoint.names import Models, Names
@@ -88,7 +88,8 @@ def save(
 
     Each rank writes its own part; any number of ranks, under any plan, loads it with `load`. It
     exists whole or not at all (docs/checkpoint-format.md). Tensors have their names in
-    state_dict(); tied ones are saved once. Buffers and params in no unit are rank 0's.
+    state_dict(); tied ones are saved once. Buffers and params in no unit are rank 0's. Within an
+    accumulation it has what the last step left: gradients are not saved, and stay as they are.
 
         mt.save("runs/gpt", f"step-{step}", model, optimizer, step=step, scheduler=scheduler)
 
@@ -122,7 +123,7 @@ def save(
     Blocks on the drive and on all ranks; with `background` only until the save before has ended.
 
     Raises, on all ranks: ArgumentError and UnsupportedError (they name something that a checkpoint
-    cannot hold), DuplicateError (the name is taken), StateError (a gradient waits for its step),
+    cannot hold), DuplicateError (the name is taken), StateError (a param is in use),
     NoSpaceError, InputOutputError, GroupError. Existing checkpoints stay, and training can
     continue.
     """
@@ -133,11 +134,17 @@ def save(
     given: list[CheckpointTensor] = []
     engines: list[EngineOptimizer] = []
     document: dict[str, Any] = {}
+    own_folder = os.fsdecode(folder)
+    first_folder, first_name = from_rank(context, f"{own_folder}\0{name}").split("\0", 1)
     with together(context):
+        if not per_node:
+            require_same(context, first_folder, own_folder, "folder", "Give all ranks the same.")
+        require_same(context, first_name, name, "name", "Give all ranks the same.")
         sharding.finish_step()
         optimizers = [] if values_only else optimizers_in(optimizer)
         engines = engines_among(optimizers)
-        check_boundary(names)
+        check_in_use(names)
+        check_values(names)
         given += others_of(names, skip_frozen)
         if not values_only:
             given += masters_of(names, share)
@@ -149,8 +156,8 @@ def save(
             given += random_states.states(context.rank)
         document = document_of(names, optimizers, extra, scheduler, scaler, skip_frozen)
     waits = any(tensor.kind not in ("values", "extra") for tensor in given)
-    sharding.reducer.drop_empty()
-    sharding.drop(sharding.units)
+    units = names.units()
+    sharding.drop(units)
     future = context.save_begin(
         folder,
         name,
@@ -163,27 +170,15 @@ def save(
         values_only=values_only,
         skip_frozen=skip_frozen,
         per_node=per_node,
-        mapping=names.mapping(),
+        mapping=names.mapping(units),
+        units=[unit.unit for unit in units],
     )
     sharding.copying = waits
-    sharding.hold(sharding.units)
+    sharding.hold(units)
     handle = SaveHandle(sharding, future)
     if not background:
         handle.wait()
     return handle
-
-
-def check_boundary(names: Names) -> None:
-    """StateError where a gradient waits for its step, or a param is in use."""
-    check_in_use(names)
-    check_values(names)
-    for unit in names.units():
-        if unit.gradients.seen:
-            raise errors.StateError(
-                f"unit '{unit.name}' has a gradient that waits for its step",
-                subject=unit.name,
-                advice="Save after the step, before the next backward; zero_grad drops gradients.",
-            )
 
 
 def check_values(names: Names) -> None:

@@ -140,7 +140,7 @@ class GradientReducer(BackwardReducer):
 
     def drop_empty(self) -> None:
         """Ends accumulations of units without a gradient on any rank, for example if no loss used
-        the output of a model. A save would take them for a pending step. Collective."""
+        the output of a model. A load would take them for a pending step. Collective."""
         begun = [u for u in self.sharding.units if u.gradients.phase in (BEGUN, ENDED)]
         if not begun:
             return

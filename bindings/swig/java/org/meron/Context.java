@@ -229,11 +229,12 @@ public final class Context extends ContextMethods {
      * the library copies and writes while gathers, forward and backward continue; a step or an update
      * waits until its units are copied. The future throws a failure of any rank on all ranks, and so does
      * the next save if no call has waited for the future. Existing checkpoints stay, and training can
-     * continue. Writable views of states end; Optimizer.state gives new ones as soon as the save has
+     * continue. Within an accumulation it has what the last update left, and gradients stay as they are.
+     * Writable views of states end; Optimizer.state gives new ones as soon as the save has
      * copied the states. Buffers of ended views must not be written before awaitCopied.
      *
      * <p>Blocks until the previous save has ended. Throws ARGUMENT (an invalid name, `extra` is no JSON
-     * object), DUPLICATE (the name is taken), STATE (a step is pending, a gradient waits for a step),
+     * object), DUPLICATE (the name is taken), STATE (a step is pending, a unit is in use),
      * UNSUPPORTED (a unit of some ranks only), NO_SPACE, IO.
      */
     public Future save(Path folder, String name, SaveOptions options, Optimizer... optimizers) {
@@ -287,7 +288,7 @@ public final class Context extends ContextMethods {
      * optimizers, and opened the files; an error after that breaks the group. Views of states end. Blocks
      * on the drive and on all ranks. Throws NOT_FOUND, CORRUPT (names tensor, file and offset), VERSION (of
      * a newer one), ARGUMENT (it does not fit: what is missing, unexpected and of another shape is
-     * listed), STATE as save, IO, NO_MEMORY, AUTH (a link).
+     * listed), STATE as save and for a gradient that is not empty, IO, NO_MEMORY, AUTH (a link).
      *
      * @param folder of checkpoints, or one of them; with valuesOnly also a model as Hugging Face publishes
      *               it, a directory or one file
