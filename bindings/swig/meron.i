@@ -1844,26 +1844,26 @@ inline ::meron_checkpoint_save_options meron_checkpoint_save_options_init() {
  * logged by meron_context_close. Existing checkpoints stay, and training can continue. One save at
  * a time: the next save, and a load, wait for the previous one. Closing the context waits for it
  * too. A save within an accumulation, or between a reduction and its step, has what the last update
- * left: gradients are not saved, and stay as they are. The feedback of a codec is that of the
- * moment, as it may count micro-batches whose sum is not saved. A cancelled wait for the future
- * does not affect the save. A rank that makes no progress for twice the context's timeout breaks
- * the group (MERON_E_TIMEOUT); a slow rank does not, nor do steps that wait for it. With `per_node`
- * a node's folder has the files of its ranks, and the manifest of all (docs/checkpoint-format.md):
- * the checkpoint exists after every node has renamed its folder; a name that only some nodes have,
- * because a host died meanwhile, is free. A killed save never takes its name: what it leaves is
- * hidden, and the next save removes it. meron_checkpoint_cancel_save cancels a save. Ownership:
- * texts and arrays are copied; the memory at a tensor's `data` must not change until
- * meron_checkpoint_wait_copied; the caller releases *out. Blocks: as meron_barrier_begin; also
- * until the previous save has ended, without a deadline, and until reductions under way that change
- * feedback have ended. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (an optimizer or a
- * unit twice), MERON_E_PARSE (`mapping`), MERON_E_STATE (a unit is gathered, also by a schedule
- * that keeps it, or updated; a step is pending; states are offloaded), MERON_E_UNSUPPORTED (a unit
- * of some ranks only), MERON_E_HANDLE, MERON_E_STALE, -3xx, and any of the previous save. From the
- * future: MERON_E_ARGUMENT (an invalid name, `mapping`, tensors that do not fit each other),
- * MERON_E_PARSE (`extra` is no JSON object), MERON_E_DUPLICATE (the name is taken), MERON_E_STATE
- * (another process saves that name), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NO_MEMORY,
- * MERON_E_NOT_FOUND, MERON_E_TIMEOUT, MERON_E_CANCELLED (meron_checkpoint_cancel_save),
- * MERON_E_CLOSED, -3xx.
+ * left: gradients are not saved, and stay as they are. A codec's feedback that replicas' exchange
+ * of such a gradient has changed is not saved either: it starts from zero after a load. A cancelled
+ * wait for the future does not affect the save. A rank that makes no progress for twice the
+ * context's timeout breaks the group (MERON_E_TIMEOUT); a slow rank does not, nor do steps that
+ * wait for it. With `per_node` a node's folder has the files of its ranks, and the manifest of all
+ * (docs/checkpoint-format.md): the checkpoint exists after every node has renamed its folder; a
+ * name that only some nodes have, because a host died meanwhile, is free. A killed save never takes
+ * its name: what it leaves is hidden, and the next save removes it. meron_checkpoint_cancel_save
+ * cancels a save. Ownership: texts and arrays are copied; the memory at a tensor's `data` must not
+ * change until meron_checkpoint_wait_copied; the caller releases *out. Blocks: as
+ * meron_barrier_begin; also until the previous save has ended, without a deadline, and until
+ * reductions under way that change feedback have ended. Threads: any. Errors: MERON_E_ARGUMENT,
+ * MERON_E_DUPLICATE (an optimizer or a unit twice), MERON_E_PARSE (`mapping`), MERON_E_STATE (a
+ * unit is gathered, also by a schedule that keeps it, or updated; a step is pending; states are
+ * offloaded), MERON_E_UNSUPPORTED (a unit of some ranks only), MERON_E_HANDLE, MERON_E_STALE, -3xx,
+ * and any of the previous save. From the future: MERON_E_ARGUMENT (an invalid name, `mapping`,
+ * tensors that do not fit each other), MERON_E_PARSE (`extra` is no JSON object), MERON_E_DUPLICATE
+ * (the name is taken), MERON_E_STATE (another process saves that name), MERON_E_NO_SPACE,
+ * MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_TIMEOUT, MERON_E_CANCELLED
+ * (meron_checkpoint_cancel_save), MERON_E_CLOSED, -3xx.
  */
 inline int64_t meron_checkpoint_save_begin(int64_t context, const char *folder, const char *name, int32_t values_only, int32_t skip_frozen, int32_t overwrite, int64_t step, int64_t keep, const char *extra, int64_array optimizers, const checkpoint_tensors *tensors, const char *mapping, int32_t per_node, int64_array units) {
   ::meron_checkpoint_save_options options = initial(api().meron_checkpoint_save_options_init);

@@ -303,6 +303,12 @@ Result<std::shared_ptr<Operation>> Context::begin_save(const SavedObjects& what,
     MERON_TRY(check_window_settled());
     MERON_TRY(wait_feedback_settled(held, what));
     MERON_ASSIGN(states, saved_states(held, what));
+    for (UnitState& state : states) {
+      // The residual goes with the gradient, which is not saved.
+      const Gradient& gradient = state.unit().gradient();
+      const bool pending = gradient.state() != GradientState::empty;
+      if (pending && gradient.exchanged()) state.leave_out_residual();
+    }
     std::copy_if(units_.begin(), units_.end(), std::back_inserter(units),
                  [&](const auto& unit) { return what.concerns(unit); });
     options.what.some_units = units.size() < units_.size();

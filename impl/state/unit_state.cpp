@@ -58,6 +58,10 @@ UnitState::UnitState(Unit& unit, const Optimizer* optimizer) : unit_(unit), opti
   }
 }
 
+void UnitState::leave_out_residual() {
+  std::erase_if(states_, [](const State& state) { return state.kind == StateKind::residual; });
+}
+
 Range UnitState::saved(const State& state, int member) const {
   const uint64_t elements = unit_.flats()[state.flat].desc.elements;
   const auto rank = static_cast<uint64_t>(member);

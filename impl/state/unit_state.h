@@ -51,6 +51,8 @@ class UnitState {
   Unit& unit() const { return unit_; }
   // By flat, and in each by kind.
   std::span<const State> states() const { return states_; }
+  // From now on states() has no residual.
+  void leave_out_residual();
 
   // The range that this rank contributes to a save. Together the ranks contribute each element
   // once. Each replica has its own residual, for its full shard, and contributes all of it.

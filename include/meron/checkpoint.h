@@ -134,14 +134,15 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_save_options_init(
  * logged by meron_context_close. Existing checkpoints stay, and training can continue. One save at
  * a time: the next save, and a load, wait for the previous one. Closing the context waits for it
  * too. A save within an accumulation, or between a reduction and its step, has what the last update
- * left: gradients are not saved, and stay as they are. The feedback of a codec is that of the
- * moment, as it may count micro-batches whose sum is not saved. A cancelled wait for the future
- * does not affect the save. A rank that makes no progress for twice the context's timeout breaks
- * the group (MERON_E_TIMEOUT); a slow rank does not, nor do steps that wait for it. With `per_node`
- * a node's folder has the files of its ranks, and the manifest of all (docs/checkpoint-format.md):
- * the checkpoint exists after every node has renamed its folder; a name that only some nodes have,
- * because a host died meanwhile, is free. A killed save never takes its name: what it leaves is
- * hidden, and the next save removes it. meron_checkpoint_cancel_save cancels a save.
+ * left: gradients are not saved, and stay as they are. A codec's feedback that replicas' exchange
+ * of such a gradient has changed is not saved either: it starts from zero after a load. A cancelled
+ * wait for the future does not affect the save. A rank that makes no progress for twice the
+ * context's timeout breaks the group (MERON_E_TIMEOUT); a slow rank does not, nor do steps that
+ * wait for it. With `per_node` a node's folder has the files of its ranks, and the manifest of all
+ * (docs/checkpoint-format.md): the checkpoint exists after every node has renamed its folder; a
+ * name that only some nodes have, because a host died meanwhile, is free. A killed save never takes
+ * its name: what it leaves is hidden, and the next save removes it. meron_checkpoint_cancel_save
+ * cancels a save.
  * @param out      receives the future.
  * @param folder   a directory that all ranks see; created, with its parents, if it does not exist.
  *                 With `per_node`, a directory that all ranks of the node see.

@@ -6,6 +6,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -124,6 +125,25 @@ def test_an_accumulation_that_is_given_up_drops_what_was_lost_of_it() -> None:
         trained.give(rough(), boundary=False)
         trained.unit.discard()
         assert not trained.lost().any()
+
+    ranks.threads(2, body, plan=plan_of(LAST))
+
+
+def test_a_save_within_an_accumulation_leaves_out_the_feedback_of_its_gradient(
+    tmp_path: Path,
+) -> None:
+    def body(ctx: meron.Context) -> None:
+        trained, grad = Trained(ctx), rough()
+        decoded = trained.reduce(grad)
+        trained.optimizer.step()
+        ctx.save(tmp_path, "stepped", [trained.optimizer])
+        trained.give(rough(4), boundary=False)
+        ctx.save(tmp_path, "within", [trained.optimizer])
+        trained.unit.discard()
+        ctx.load(tmp_path, "within", [trained.optimizer])
+        assert not trained.lost().any()
+        ctx.load(tmp_path, "stepped", [trained.optimizer])
+        assert np.abs(grad - decoded - trained.lost()).max() < 0.1
 
     ranks.threads(2, body, plan=plan_of(LAST))
 
