@@ -10,19 +10,17 @@ from typing import Any
 
 import torch
 
-import meron.torch as mt
 import meron.zero
 from meron import errors
 from meron.lightning.session import Session
 from meron.torch.checkpoint.agreement import together
+from meron.torch.optim.replacement import trained_by
 from meron.torch.sharding import sharding_with
-from meron.torch.tensors import DTYPES
-from meron.torch.unit import ShardedUnit
-from meron.torch.world import asked_plan
 from meron.zero.config import Config, parse
 from meron.zero.owner import engine_of
 from meron.zero.rehearsal import check_names
 from meron.zero.revert import revert
+from meron.zero.succession import misfit_of
 from meron.zero.tiers import plan_for
 from meron.zero.units import units_of
 
@@ -57,7 +55,9 @@ def shard_early(
         # Gradients of a failed run, even if its session no longer exists on this rank.
         sharding.reducer.discard([unit for unit in units if unit.sharding is sharding])
     parsed = parse(dict(config))
-    misfit = next(filter(None, (misfit_of(unit, parsed, device) for unit in units)), None)
+    place = "" if device.type == "cpu" else str(device)
+    plans = [parsed.plan(), plan_for(parsed, place), plan_for(parsed, place, True)]
+    misfit = next(filter(None, (misfit_of(unit, parsed, plans, device) for unit in units)), None)
     if misfit is not None:
         if not all(hasattr(param, "ds_id") for unit in units for param in unit.params):
             raise errors.StateError(
@@ -86,23 +86,6 @@ def check_free(model: torch.nn.Module) -> None:
     )
 
 
-def misfit_of(unit: ShardedUnit, config: Config, device: torch.device) -> str | None:
-    """Why a unit that is there already does not fit a config; None if it does. Local."""
-    sharding = unit.sharding
-    place = "" if device.type == "cpu" else str(device)
-    fitting = [config.plan(), plan_for(config, place), plan_for(config, place, True)]
-    if asked_plan(sharding.context) not in fitting:
-        return f"'{unit.name}' by the plan {asked_plan(sharding.context).json()}"
-    if sharding.torch_device.type != device.type:
-        return f"'{unit.name}' computes on {sharding.torch_device}"
-    for i, handle in enumerate(unit.handles):
-        if DTYPES[handle.dtype] is not (config.dtype or unit.built[i]):
-            return f"'{handle.name}' in {handle.dtype}"
-        if handle.frozen and unit.params[i].requires_grad:
-            return f"'{handle.name}' was frozen then"
-    return None
-
-
 @contextlib.contextmanager
 def setting_up(model: torch.nn.Module) -> Iterator[None]:
     """If the block raises, ends the engine's optimizers that it has made, so that another setup can
@@ -121,8 +104,8 @@ def engine_optimizers(model: torch.nn.Module) -> list[Any]:
     """The engine's optimizers of a model's units that were not released."""
     found: dict[int, Any] = {}
     for unit in units_of(model):
-        optimizer = unit.optimizer() if unit.optimizer is not None else None
-        if isinstance(optimizer, mt.EngineOptimizer) and hasattr(optimizer, "engine"):
+        optimizer = trained_by(unit)
+        if optimizer is not None:
             found[id(optimizer)] = optimizer
     return list(found.values())
 

@@ -16,6 +16,7 @@ from meron import errors
 from meron.torch.checkpoint.agreement import LoadError
 from meron.torch.checkpoint.shard_states import begin_anew
 from meron.torch.optim.packed import unpack_states
+from meron.torch.optim.replacement import trained_by
 from meron.torch.optim.states import read_state
 from meron.torch.sharding import unit_of
 from meron.torch.unit import ShardedUnit
@@ -43,8 +44,8 @@ def full_value(tensor: torch.Tensor) -> torch.Tensor:
     unit, i = place
     if unit.handles[i].dtype == "f32" or i not in unit.trainable:
         return exact_param(tensor).cpu()
-    optimizer = unit.optimizer() if unit.optimizer is not None else None
-    if hasattr(optimizer, "engine"):
+    optimizer = trained_by(unit)
+    if optimizer is not None:
         return whole_of(unit, i, read_state(optimizer, unit, i, "master"))
     master = unit.masters.get(i)
     return exact_param(tensor).cpu() if master is None else whole_of(unit, i, master)

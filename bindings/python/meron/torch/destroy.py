@@ -17,6 +17,7 @@ import torch
 
 from meron import errors
 from meron.torch.guard import plain
+from meron.torch.optim.replacement import trained_by
 from meron.torch.passes import units_below
 from meron.torch.sharding import Sharding, sharding_with
 from meron.torch.torch_internals import CALL, current_graph_task
@@ -48,7 +49,7 @@ def destroy(model: torch.nn.Module) -> None:
     optimizers = agree_to_end(model, units, "destroy")
     # Nothing is refused from here on.
     for optimizer in optimizers:
-        optimizer._release_engine()
+        optimizer._release_engine("was released: its model was destroyed")
     remove_all(units)
     for part in model.modules():
         scope = part.__dict__.pop("_meron_scope", None)
@@ -158,8 +159,8 @@ def optimizers_of(units: list[ShardedUnit]) -> list[Any]:
     """The engine's optimizers of some units; StateError for one that has units of others, too."""
     found: dict[Any, None] = {}
     for unit in units:
-        optimizer = unit.optimizer() if unit.optimizer is not None else None
-        if optimizer is not None and hasattr(optimizer, "engine"):
+        optimizer = trained_by(unit)
+        if optimizer is not None:
             found[optimizer] = None
     for optimizer in found:
         for unit in optimizer.sharded:

@@ -228,6 +228,7 @@ class Accumulation(Facts):
 
         Raises StateError within an accumulation: its gradients are divided by one number.
         """
+        self._require_alive("set_train_batch_size")
         check_samples(train_batch_size, "train_batch_size")
         begun = max(self._backwards, self._accumulated + self._backward_ran)
         if begun:

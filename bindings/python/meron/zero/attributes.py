@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from meron import errors
-from meron.torch.guard import UnshardedAlias, alias
+from meron.torch.guard import UnshardedAlias, alias, copied
 from meron.torch.sharding import placed
 from meron.torch.unit import ShardedUnit
 from meron.torch.values.full import exact_param
@@ -46,7 +46,7 @@ class ZeroParameter(torch.nn.Parameter):
     ds_id: int
 
     def __deepcopy__(self, memo: dict[int, Any]) -> torch.nn.Parameter:
-        """A whole copy that is not sharded. Collective."""
+        """A whole copy that is not sharded. Collective at stage 3."""
         return whole_copy(self)
 
     @property
@@ -174,10 +174,13 @@ class ZeroParameter(torch.nn.Parameter):
 
 
 def whole_copy(param: torch.nn.Parameter) -> torch.nn.Parameter:
-    """A copy of a sharded param that is whole and not sharded. Collective."""
+    """A copy of a sharded param that is whole and not sharded. Local if this rank has all values,
+    as below stage 3 or within GatheredParameters; collective otherwise."""
     place = placed(param)
-    value = param.detach().clone() if is_open(place) else exact_param(param).to(param.device)
-    return torch.nn.Parameter(value, param.requires_grad)
+    unit = place[0]
+    if is_open(place) or (not unit.sharding.coded and (unit.stays or unit.uses)):
+        return copied(param)  # type: ignore[return-value]
+    return torch.nn.Parameter(exact_param(param).to(param.device), param.requires_grad)
 
 
 @functools.cache

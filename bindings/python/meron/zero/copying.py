@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""copy.deepcopy of modules that zero.Init sharded: within it, where layers are often made of
-copies, the copy is sharded too; outside of it, the copy is unsharded on every rank.
+"""copy.deepcopy of modules that zero.Init or initialize sharded: within zero.Init, where layers are
+often made of copies, the copy is sharded too; elsewhere it is unsharded on every rank.
+
+Below stage 3 every rank has all values, so that one may copy alone. At stage 3 all ranks copy.
 """
 
 from __future__ import annotations
@@ -24,9 +26,10 @@ MARKS = (
 
 
 class Copier:
-    """`module.__deepcopy__` of a module that zero.Init sharded. Collective.
+    """`module.__deepcopy__` of a module that is sharded. Collective at stage 3.
 
-    PEFT copies layers of a model that is built: trainable copies of frozen ones.
+    PEFT copies layers of a model that is built: trainable copies of frozen ones. Averages of
+    weights begin with a copy of engine.module.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:

@@ -17,6 +17,7 @@ import torch
 
 import meron.torch as mt
 from meron import errors
+from meron.torch.optim.replacement import replaced_by
 from meron.torch.sharding import Sharding
 from meron.torch.tensors import map_tensors, tensors_in
 from meron.torch.torch_internals import current_graph_task
@@ -45,8 +46,14 @@ class Engine(Accumulation, Checkpoints, Phases):
     """
 
     def __init__(
-        self, module: torch.nn.Module, config: Config, sharding: Sharding, units: list[ShardedUnit]
+        self,
+        module: torch.nn.Module,
+        config: Config,
+        sharding: Sharding,
+        units: list[ShardedUnit],
+        owns: bool = True,
     ) -> None:
+        """With `owns` False the model stays that of the engine that trains it."""
         super().__init__(module)
         self.config = config
         self.sharding = sharding
@@ -71,13 +78,15 @@ class Engine(Accumulation, Checkpoints, Phases):
         self._scaled = False  # the loss of this micro-batch
         self._unsynced = False
         self._destroyed = False
+        self._end = "was destroyed"  # how it ended
+        self._owns = owns
         self._states_away = False
         self._owns_optimizer = False  # the config's, not the caller's
         self._reporter = Reporter.of(config.reports, sharding)
         self._stepping = False  # within step(), in which optimizer.step() is the plain one
         self.is_compiled = False
-        own(self, units)
-        self._set_divisor()
+        if owns:
+            self._own()
 
     # ---- The model -----------------------------------------------------------------------------
 
@@ -196,7 +205,7 @@ class Engine(Accumulation, Checkpoints, Phases):
 
     def _require_alive(self, operation: str) -> None:
         if self._destroyed:
-            raise destroyed("this engine", operation)
+            raise destroyed("this engine", operation, self._end)
 
     def _require_backward(self) -> None:
         if not self._had_backward():
@@ -313,6 +322,7 @@ class Engine(Accumulation, Checkpoints, Phases):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops the gradients since the last update. Collective."""
+        self._require_alive("zero_grad")
         self.sharding.reducer.discard(self.units)
         self._backward_ran = self._coalesced = self._unscaled = False
         self._backwards = self._begun_after = 0
@@ -344,10 +354,16 @@ class Engine(Accumulation, Checkpoints, Phases):
         """Releases the model: it stays sharded, and another engine can take it. Collective."""
         if self._destroyed:
             return
-        self.reload_states()
-        self.zero_grad()
-        self.sharding.drop()
+        if self._owns:
+            self.reload_states()
+            self.zero_grad()
+            self.sharding.drop()
         self._release_model()
+
+    def _own(self) -> None:
+        """Makes the model this engine's. Local."""
+        own(self, self.units)
+        self._set_divisor()
 
     def _release_model(self) -> None:
         """Removes the traces of this engine from its model, for the next engine. Local."""
@@ -355,9 +371,27 @@ class Engine(Accumulation, Checkpoints, Phases):
         optimizer = self.optimizer
         if self._owns_optimizer and isinstance(optimizer, mt.EngineOptimizer):
             optimizer.release()  # a unit has one of these at a time
-        disown(self, self.units)
-        for unit in self.units:
-            unit.gradients.divisor = 1.0
+        if self._owns:
+            disown(self, self.units)
+            for unit in self.units:
+                unit.gradients.divisor = 1.0
+
+    def _give_way(self, optimizer: torch.optim.Optimizer | None) -> None:
+        """Another engine has the model now, and `optimizer` trains it. Blocks on peers if a step is
+        under way, and on this rank's drive."""
+        self._destroyed = True
+        self._end = "was replaced: initialize made another engine of its model"
+        last = self.optimizer
+        if last is None or last is optimizer:
+            return
+        end = "was released: another engine has its params"
+        if optimizer is not None:
+            end = replaced_by(type(optimizer).__name__)
+        if isinstance(last, mt.EngineOptimizer):
+            last.wait_step()
+            last.release(end)
+        else:
+            last._meron_shards.end_by(end)  # type: ignore[attr-defined]
 
 
 def to_half(tensor: torch.Tensor) -> torch.Tensor:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,6 @@ from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 import meron.torch as mt
 from meron import checkpointing, errors
-from meron.torch.data_parallel import refuse_wrapped, refuse_wrappers
 from meron.torch.destroy import destroy_lost
 from meron.torch.resolve.device import device_for, new_device
 from meron.torch.sharding import Sharding, sharding_with, unit_of
@@ -20,6 +19,7 @@ from meron.torch.world import asked_plan
 from meron.torch.wrap import convert_buffers
 from meron.zero.adapters import read_keys_locally
 from meron.zero.config import Config, Source, parse
+from meron.zero.copying import let_copy
 from meron.zero.differences import differences
 from meron.zero.dropin.version import PEER_VERSION
 from meron.zero.engine import Engine
@@ -34,16 +34,23 @@ from meron.zero.optimizers import (
     make_optimizer,
     params_in,
 )
-from meron.zero.owner import engine_of
+from meron.zero.owner import had_engine
 from meron.zero.rehearsal import (
     check_same_optimizer,
     cycles_momentum,
+    has_scheduler,
     is_function,
     rehearse,
     require_optimizer,
 )
 from meron.zero.reports import announce
 from meron.zero.schedulers import make_scheduler
+from meron.zero.succession import (
+    check_free,
+    discard_gradients,
+    revert_if_misfit,
+    trained_beside,
+)
 from meron.zero.tiers import plan_for
 from meron.zero.units import open_sharding, set_limits, shard_module, units_of
 from meron.zero.zero_optimizer import adopt
@@ -98,14 +105,20 @@ def initialize(
 
     Raises:
         ArgumentError: the model or the config is missing, there are two configs, a key is unknown,
-        batch sizes contradict each other, or a scheduler has no optimizer. UnsupportedError: a
-        feature that Meron lacks, by name. StateError: the model, or a param of it, has an engine.
+        batch sizes contradict each other, or an `lr_scheduler` has no optimizer. UnsupportedError:
+        a feature that Meron lacks, by name. StateError: a param of the model belongs to an engine
+        of a larger model, or is in use.
         Errors of the config, and of the objects that are passed, are raised before the model is
         sharded. The model can then be passed again, with a corrected config of any stage.
+
+    A model that has an engine gets another one, and the first one and its optimizer train no more:
+    their calls raise StateError. If stage, dtype or device differ, the model is sharded anew, for
+    which each rank holds all of it for a moment. Gradients that wait are dropped. An engine without
+    an optimizer evaluates beside the one that trains the model, and changes nothing.
     """
     if not isinstance(model, torch.nn.Module):
         raise errors.argument("initialize needs a torch.nn.Module as model", subject="model")
-    check_free(model)
+    owners = check_free(model)
     refuse(mesh_param=mesh_param)
     model_parameters = listed(model_parameters)
     source = choose_config(args, config, config_params)
@@ -113,9 +126,11 @@ def initialize(
     if deepspeed_defaults:
         chosen.clip_as_deepspeed()
     rehearse(model, chosen, optimizer, model_parameters, lr_scheduler)
-    sharding = shard(
-        model, chosen, choose_group(None, None, mpu), device, optimizer, model_parameters
-    )
+    group = choose_group(None, None, mpu)
+    trains = optimizer is not None or chosen.optimizer is not None
+    if not trains and trained_beside(model, owners):
+        return evaluate_beside(model, source, chosen, training_data, collate_fn)
+    sharding = shard(model, chosen, group, device, optimizer, model_parameters, owners)
     check_trainable(model)
     configure_checkpointing(chosen, mpu)
     announce(chosen, sharding.context.rank)
@@ -124,14 +139,33 @@ def initialize(
 
     engine = Engine(model, as_engine_config(source, chosen), sharding, units_of(model))
     read_keys_locally(model)
+    let_copy(model)
     try:
         equip(engine, optimizer, model_parameters, lr_scheduler)
         if training_data is not None:
             engine.training_dataloader = make_dataloader(engine, training_data, collate_fn)
     except BaseException:
         engine._release_model()
+        for owner in owners:
+            if not owner._destroyed:
+                owner._own()
         raise
+    for owner in owners:
+        owner._give_way(engine.optimizer)
     return engine, engine.optimizer, engine.training_dataloader, engine.lr_scheduler
+
+
+def evaluate_beside(
+    model: torch.nn.Module, source: Source, config: Config, data: Any, collate_fn: Any
+) -> tuple[Engine, None, Any, None]:
+    """An engine without an optimizer, of a model that another engine trains. Local."""
+    units = units_of(model)
+    sharding = sharding_with(units[0])
+    config.resolve(sharding.context.world_size)
+    engine = Engine(model, as_engine_config(source, config), sharding, units, owns=False)
+    if data is not None:
+        engine.training_dataloader = make_dataloader(engine, data, collate_fn)
+    return engine, None, engine.training_dataloader, None
 
 
 def report_choices(config: Config) -> None:
@@ -163,33 +197,6 @@ def configure_checkpointing(config: Config, mpu: Any) -> None:
     )
 
 
-def check_free(model: torch.nn.Module) -> None:
-    """StateError when a model, or a param of it, belongs to an engine or a DistributedDataParallel;
-    ArgumentError if it has no params."""
-    if isinstance(model, Engine) or engine_of(model) is not None:
-        raise errors.StateError(
-            f"{type(model).__name__} has an engine already",
-            operation="initialize",
-            advice="Call initialize once per model, or engine.destroy() before.",
-        )
-    if next(model.parameters(), None) is None:
-        raise errors.argument(f"{type(model).__name__} has no params", subject="model")
-    refuse_wrappers(model)
-    refuse_wrapped(type(model).__name__, model.parameters())
-    for name, param in model.named_parameters():
-        other = engine_of(param)
-        if other is not None:
-            raise errors.StateError(
-                f"{name} of {type(model).__name__} belongs to the engine of a "
-                f"{type(other.module).__name__}: two engines would divide and drop each other's "
-                "gradients",
-                subject=name,
-                operation="initialize",
-                advice="Put both models into one module with one engine, or call "
-                "engine.destroy() before.",
-            )
-
-
 def equip(
     engine: Engine, optimizer: Client, model_parameters: ParamGroups, lr_scheduler: Any
 ) -> None:
@@ -209,7 +216,9 @@ def equip(
     )
     if engine.optimizer is not None:
         adopt(engine, engine.optimizer)
-    if lr_scheduler is None and chosen.scheduler is None:
+    if not has_scheduler(chosen, engine.optimizer, lr_scheduler):
+        if chosen.scheduler is not None and engine.global_rank == 0:
+            logger.info("the config's scheduler has no effect without an optimizer")
         return
     require_optimizer(engine.optimizer, lr_scheduler)
     assert engine.optimizer is not None
@@ -273,11 +282,16 @@ def shard(
     device: str | torch.device | None,
     client: Client = None,
     groups: ParamGroups = None,
+    owners: Sequence[Engine] = (),
 ) -> Sharding:
-    """Shards what zero.Init did not, and completes the config's batch sizes. Collective."""
+    """Shards what zero.Init, or an earlier engine, did not, and completes the config's batch sizes.
+    Collective. `owners` are engines that the model has."""
     set_leaves_of_config(model, config.leaf)
     chosen = device_for([model], new_device(device) if is_unbuilt(model) else device)
-    plan = plan_for(config, chosen, steps_on_host(model, client, groups))
+    on_host = steps_on_host(model, client, groups)
+    plan = plan_for(config, chosen, on_host)
+    plans = [plan, config.plan(), *([] if on_host else [plan_for(config, chosen)])]
+    revert_if_misfit(model, owners, config, plans, chosen, client)
     places = [place for place in map(unit_of, model.parameters()) if place is not None]
     shardings = {sharding_with(place[0]) for place in places}
     if len(shardings) > 1:
@@ -302,7 +316,10 @@ def shard(
         sharding = open_sharding(config, plan, group, chosen)
     config.resolve(sharding.context.world_size)  # before the model is changed
     destroy_lost(sharding)
-    set_limits(sharding, config.limits_of(sharding.context.world_size))
+    before = units_of(model)
+    if any(map(had_engine, model.modules())):
+        discard_gradients(sharding, before)
+    set_limits(sharding, config.limits_of(sharding.context.world_size), before)
     name = sharding.unique(type(model).__name__)
     shard_module(sharding, model, name, dtype=config.dtype)
     elements = {u.name: sum(handle.size for handle in u.handles) for u in units_of(model)}

@@ -20,6 +20,7 @@ class Owner(Protocol):
 
     module: torch.nn.Module
     optimizer: torch.optim.Optimizer | None
+    units: list[ShardedUnit]
 
     def is_gradient_accumulation_boundary(self) -> bool: ...
 
@@ -29,6 +30,18 @@ def engine_of(thing: torch.nn.Module | torch.Tensor) -> Owner | None:
     reference = thing.__dict__.get(ENGINE_MARK)
     engine: Owner | None = reference() if reference is not None else None
     return engine
+
+
+def had_engine(module: torch.nn.Module) -> bool:
+    """True if a module belongs to an engine, or did so: also of one that exists no more."""
+    return ENGINE_MARK in module.__dict__
+
+
+def owners_of(model: torch.nn.Module) -> list[Owner]:
+    """The engines that a model, or a param of it, belongs to."""
+    things: list[torch.nn.Module | torch.Tensor] = [model, *model.parameters()]
+    found = {id(engine): engine for engine in map(engine_of, things) if engine is not None}
+    return list(found.values())
 
 
 def own(engine: Owner, units: Iterable[ShardedUnit]) -> None:
@@ -41,18 +54,25 @@ def own(engine: Owner, units: Iterable[ShardedUnit]) -> None:
 
 
 def disown(engine: Owner, units: Iterable[ShardedUnit]) -> None:
-    """Undoes `own`."""
+    """Undoes `own`. What belongs to another engine by now stays that one's."""
     for part in engine.module.modules():
-        part.__dict__.pop(ENGINE_MARK, None)
+        if engine_of(part) is engine:
+            part.__dict__[ENGINE_MARK] = no_engine
     for unit in units:
         for param in unit.params:
-            param.__dict__.pop(ENGINE_MARK, None)
+            if engine_of(param) is engine:
+                del param.__dict__[ENGINE_MARK]
 
 
-def destroyed(what: str, operation: str) -> errors.StateError:
-    """The error of an operation that needs an engine, after `destroy`."""
+def no_engine() -> None:
+    """In place of a reference to an engine that has left its module."""
+
+
+def destroyed(what: str, operation: str, end: str = "was destroyed") -> errors.StateError:
+    """The error of an operation that needs an engine, after `destroy`, or after another engine has
+    replaced it."""
     return errors.StateError(
-        f"{what} was destroyed",
+        f"{what} {end}",
         operation=operation,
         advice="Use the engine that initialize made of its model since then.",
     )

@@ -54,7 +54,9 @@ def rehearse(
             check_scheduler_block(config.scheduler)
         return
     stand_in = optimizer_for_rehearsal(model, config, client, groups)
-    if lr_scheduler is None and config.scheduler is None:
+    if stand_in is None:
+        check_scheduler_block(config.scheduler)
+    if not has_scheduler(config, stand_in, lr_scheduler):
         return
     require_optimizer(stand_in, lr_scheduler)
     if lr_scheduler is None:
@@ -153,6 +155,13 @@ def stand_in_of(groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
     return made
 
 
+def has_scheduler(config: Config, optimizer: Any, lr_scheduler: Any) -> bool:
+    """True if an engine gets a scheduler. That of a config has no effect without an optimizer: a
+    config that trains may be used to evaluate, as `deepspeed_init(inference=True)` of transformers
+    does."""
+    return lr_scheduler is not None or (config.scheduler is not None and optimizer is not None)
+
+
 def require_optimizer(optimizer: Any, lr_scheduler: Any) -> None:
     """ArgumentError for a scheduler without an optimizer."""
     if optimizer is None:
@@ -179,6 +188,7 @@ __all__ = [
     "check_names",
     "check_same_optimizer",
     "cycles_momentum",
+    "has_scheduler",
     "is_function",
     "rehearse",
     "require_optimizer",

@@ -3,32 +3,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
 
 from meron import errors
 from meron.torch.destroy import agree_to_end, remove_all
+from meron.torch.optim.replacement import torch_optimizers
 from meron.torch.sharding import sharding_with, unit_of
 from meron.torch.torch_internals import CALL, own_params, replace_params
 from meron.torch.unit import ShardedUnit
 from meron.torch.values.full import exact_param, whole_of
 from meron.zero.attributes import ZeroParameter
 from meron.zero.copying import MARKS
-from meron.zero.owner import ENGINE_MARK, engine_of
+from meron.zero.owner import ENGINE_MARK, Owner, owners_of
 from meron.zero.units import units_of
 
+SHARDED_ANEW = "was released: its model was sharded in another way"
 # Attributes of a param that sharding and an engine set.
 PARAM_MARKS = ("_meron", ENGINE_MARK, "_meron_replaced", "ds_id")
 
 
-def revert(model: torch.nn.Module) -> None:
-    """Undoes the sharding of a model that has no engine. Collective; blocks on peers.
+def revert(model: torch.nn.Module, owners: Collection[Owner] = ()) -> None:
+    """Undoes the sharding of a model that has no engine but `owners`. Collective; blocks on peers.
 
     Its Parameter objects stay the same. Every rank gets all values, in the dtypes that the model
     was built with, of the f32 values where an optimizer has updated these. Memory: the whole model
-    on each rank. Optimizers of the engine on it are released; others step shards that are gone, and
-    must not be used any more.
+    on each rank. Optimizers on it are released: their calls raise StateError from now on.
 
     Raises StateError, on all ranks and before anything has changed: the model has an engine, is in
     a forward, or shares a unit with another model. Nothing happens if it is not sharded.
@@ -36,9 +38,11 @@ def revert(model: torch.nn.Module) -> None:
     units = units_of(model)
     if not units:
         return
-    optimizers = agree_to_end(model, units, "revert", lambda: check_apart(model))
+    optimizers = agree_to_end(model, units, "revert", lambda: check_apart(model, owners))
     for optimizer in optimizers:
-        optimizer.release()  # its f32 values are the units' then
+        optimizer.release(SHARDED_ANEW)  # its f32 values are the units' then
+    for shards in torch_optimizers(units):
+        shards.end_by(SHARDED_ANEW)
     places = {param: unit_of(param) for unit in units for param in unit.params}
     values = {param: value_of(*place) for param, place in places.items() if place is not None}
     kinds = {param: kind for unit in units for param, kind in zip(unit.params, unit.data.kinds)}
@@ -55,9 +59,9 @@ def revert(model: torch.nn.Module) -> None:
             param.__dict__.pop(name, None)
 
 
-def check_apart(model: torch.nn.Module) -> None:
-    """StateError for a model with an engine, or in a forward."""
-    if engine_of(model) is not None or any(engine_of(p) is not None for p in model.parameters()):
+def check_apart(model: torch.nn.Module, owners: Collection[Owner]) -> None:
+    """StateError for a model with an engine that is none of `owners`, or in a forward."""
+    if any(all(owner is not each for each in owners) for owner in owners_of(model)):
         raise errors.StateError(
             f"{type(model).__name__} has an engine",
             operation="revert",

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import logging
 import warnings
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -142,13 +143,15 @@ def open_sharding(config: Config, plan: meron.Plan, group: Any, device: str) -> 
     return sharding_of(context)
 
 
-def set_limits(sharding: Sharding, limits: dict[str, int]) -> None:
+def set_limits(
+    sharding: Sharding, limits: dict[str, int], own: Collection[ShardedUnit] = ()
+) -> None:
     """Sets limits of a schedule. Models of one plan and group share it, so a change is a warning if
-    another of these models trains already."""
+    another model than that of the units `own` trains already."""
     changed = [name for name, value in limits.items() if sharding.limits.get(name) != value]
     if not changed:
         return
-    alive = (unit for unit in sharding.units if not unit.lost)
+    alive = (unit for unit in sharding.units if not unit.lost and unit not in own)
     if any(engine_of(unit.params[0]) is not None for unit in alive):
         listed = ", ".join(
             f"{name} {sharding.limits.get(name, 'default')} -> {limits[name]}" for name in changed

@@ -85,7 +85,9 @@ class ZeroOptimizer(DeepSpeedOptimizer):
     def _engine(self, operation: str) -> Engine:
         engine = engine_of_optimizer(self)
         if engine is None:
-            raise destroyed("the engine of this optimizer", operation)
+            last = self._zero_engine() if self._zero_engine is not None else None
+            end = "was destroyed" if last is None else last._end
+            raise destroyed("the engine of this optimizer", operation, end)
         return engine
 
 

@@ -22,7 +22,6 @@ from rules import (
     groups_of,
     loss_of,
     make,
-    schedule_of,
     sharded,
     train,
 )
@@ -221,10 +220,6 @@ def test_rejects_params_that_it_cannot_step() -> None:
         mt.AdamW([{"params": model.parameters()}, {"params": model.parameters()}])
     with pytest.raises(meron.ArgumentError, match="no trainable param"):
         mt.AdamW(mt.shard(nn.Linear(2, 2).requires_grad_(False)).parameters())
-    optimizer = make("AdamW", model)
-    with pytest.raises(meron.DuplicateError, match="optimizer already"):
-        make("SGD", model)
-    train(model, optimizer, schedule_of(optimizer), range(1))
 
 
 def test_torchs_optimizer_rejects_plans_with_other_states(tmp_path: Path) -> None:

@@ -54,7 +54,8 @@ def test_accepts_another_stage_after_a_rejected_config() -> None:
         ({"scheduler": {"type": "WarmUp"}}, {}, "unknown scheduler"),
         ({"scheduler": {"type": "WarmupLR", "params": {"steps": 1}}}, {}, "steps"),
         ({"scheduler": {"type": "StepLR", "params": {}}}, {}, "step_size"),
-        ({"optimizer": None, "scheduler": {"type": "WarmupLR"}}, {}, "no optimizer"),
+        ({"optimizer": None, "scheduler": {"type": "WarmUp"}}, {}, "unknown scheduler"),
+        ({"optimizer": None}, {"lr_scheduler": refuse}, "no optimizer"),
         ({}, {"lr_scheduler": stray}, "another optimizer"),
         ({}, {"optimizer": 3}, "torch.optim.Optimizer"),
         ({"bf16": {"enabled": True}, "fp16": {"enabled": True}}, {}, "both enabled"),
@@ -246,8 +247,6 @@ def test_rejects_calls_in_a_wrong_order() -> None:
     x, y = batches_of(1)[0]
     loss: Callable[[], Any] = functools.partial(loss_of, engine, x[RANK], y[RANK])
     assert engine.get_global_grad_norm() is None
-    with pytest.raises(meron.StateError, match="has an engine already"):
-        zero.initialize(model=model, config=config())
     with pytest.raises(meron.StateError, match="has an engine already"):
         zero.initialize(model=engine, config=config())
     with pytest.raises(TypeError, match="modle"):

@@ -24,7 +24,8 @@ from meron.torch.checkpoint.reading import Reader, open_together
 from meron.torch.checkpoint.restore import Plan, plan_of, read_states, set_groups, set_states
 from meron.torch.checkpoint.save import Optimizers, as_list, check_in_use
 from meron.torch.checkpoint.shard_states import engines_among, optimizers_in
-from meron.torch.optim.engine import EngineOptimizer, trained_by
+from meron.torch.optim.engine import EngineOptimizer
+from meron.torch.optim.replacement import trained_by
 from meron.torch.torch_internals import own_buffers
 from meron.torch.unit import ShardedUnit
 

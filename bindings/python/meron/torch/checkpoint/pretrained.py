@@ -18,7 +18,7 @@ from meron.torch.checkpoint.load import LEFT_ALONE, Loaded, put, trainers, units
 from meron.torch.checkpoint.names import Models, Names, Place
 from meron.torch.checkpoint.reading import Reader, open_together
 from meron.torch.checkpoint.save import check_in_use
-from meron.torch.optim.engine import trained_by
+from meron.torch.optim.replacement import trained_by
 
 Sources = Union[str, Sequence[str], None]
 Mapped = Union[Mapping[str, Sources], Callable[[str], Sources], None]

@@ -20,7 +20,8 @@ from meron import errors
 from meron.checkpoint import CheckpointTensor
 from meron.torch.checkpoint.files import saved_tensor
 from meron.torch.checkpoint.names import Names
-from meron.torch.optim.engine import EngineOptimizer, trained_by
+from meron.torch.optim.engine import EngineOptimizer
+from meron.torch.optim.replacement import trained_by
 from meron.torch.optim.shards import Shards, refuse_whole_params
 from meron.torch.optim.states import NUMBERS, numbers_in
 from meron.torch.sharding import Sharding

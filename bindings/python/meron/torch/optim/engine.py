@@ -21,7 +21,15 @@ from meron.torch.api import require_units
 from meron.torch.guard import plain
 from meron.torch.optim import groups
 from meron.torch.optim.packed import agreed_states, first_values, pack_states, set_counts
-from meron.torch.optim.shards import check_covered
+from meron.torch.optim.replacement import (
+    ended,
+    engine_optimizers,
+    refuse_taken,
+    replaced_by,
+    torch_optimizers,
+    wanted_by,
+)
+from meron.torch.optim.shards import check_alone, check_covered
 from meron.torch.optim.states import read_state, write_state
 from meron.torch.sharding import sharding_with, unit_of
 from meron.torch.unit import ShardedUnit
@@ -52,7 +60,6 @@ class EngineOptimizer(torch.optim.Optimizer):
     at a time.
 
     Attributes:
-        engine: the meron.Optimizer, which owns the states.
         sharded: the units that it updates.
         max_norm: the global 2-norm that gradients are scaled to at most; 0 does not clip.
     """
@@ -73,12 +80,15 @@ class EngineOptimizer(torch.optim.Optimizer):
 
     def __init__(self, params: Params, defaults: dict[str, Any], max_norm: float) -> None:
         self._max_norm = max_norm
+        self._native: meron.Optimizer | None = None
+        self._end = ""  # why it has no engine, once it had one
         self._ready = False
         self._told = False
         self._idle = False  # True if the last step had no gradient on any rank
         super().__init__(params_of(params), defaults)
         self.sharded = self._units()
         self.sharding = sharding_with(self.sharded[0])
+        self._replace_others()
         self._make_engine()
         self._ready = True
 
@@ -102,6 +112,45 @@ class EngineOptimizer(torch.optim.Optimizer):
     def common_of(self, group: dict[str, Any]) -> dict[str, Any]:
         """The values of one group that must be equal in all groups."""
         return {key: group[key] for key in self.common}
+
+    # ---- Its engine ----------------------------------------------------------------------------
+
+    @property
+    def engine(self) -> meron.Optimizer:
+        """The meron.Optimizer, which owns the states. StateError once it was released, or another
+        optimizer has replaced this one."""
+        if self._native is None:
+            raise ended(self._name(), self._end)
+        return self._native
+
+    @property
+    def released(self) -> bool:
+        """True if it has no engine any more, and cannot step."""
+        return self._native is None
+
+    def replace(self, by: str) -> None:
+        """Releases the units to an optimizer of the class `by`. Calls of this one raise StateError
+        from now on. Blocks on peers if a step is under way, and on this rank's drive."""
+        self.wait_step()
+        self.release(replaced_by(by))
+
+    def _replace_others(self) -> None:
+        """Replaces the optimizers that have params of the same units. If this one cannot be made
+        of its numbers, they stay."""
+        params = [param for group in self.param_groups for param in group["params"]]
+        wanted = wanted_by(params)
+        others = engine_optimizers(self._name(), wanted)
+        check_alone(params, None)
+        others += torch_optimizers(wanted)
+        if not others:
+            return
+        units = [unit.unit for unit in self.sharded]
+        for number, group in enumerate(self.param_groups):
+            # The engine looks at the numbers before it looks for another optimizer.
+            with self._named(number), contextlib.suppress(errors.DuplicateError):
+                self.create(units, group).__del__()
+        for other in others:
+            other.replace(self._name())
 
     # ---- Params and groups ---------------------------------------------------------------------
 
@@ -128,6 +177,8 @@ class EngineOptimizer(torch.optim.Optimizer):
         engine lacks and for params of other units after a step; ValueError as torch's. They name
         the group, and it is not added.
         """
+        if self._ready:
+            self._require_engine()
         super().add_param_group(param_group)
         number = len(self.param_groups) - 1
         try:
@@ -188,11 +239,7 @@ class EngineOptimizer(torch.optim.Optimizer):
                     subject=name,
                     advice="Give its params from the start, in a group with lr=0.",
                 )
-            other = next((unit for unit, _ in new if trained_by(unit) is not None), None)
-            if other is not None:
-                raise errors.DuplicateError(
-                    f"{where}: its unit has an optimizer already", subject=other.name
-                )
+            refuse_taken(where, dict.fromkeys(unit for unit, _ in new))
             before = self.sharded
             self.release()
             try:
@@ -214,7 +261,7 @@ class EngineOptimizer(torch.optim.Optimizer):
         first = self.param_groups[0]
         self._made_with = self.common_of(first)
         with self._named(0), self._numbers_of_mismatch():
-            self.engine = self.create([unit.unit for unit in self.sharded], first)
+            self._native = self.create([unit.unit for unit in self.sharded], first)
         try:
             self._furnish()
         except BaseException:
@@ -252,18 +299,31 @@ class EngineOptimizer(torch.optim.Optimizer):
         self.engine.add_group(handles, **numbers)
         self._set_numbers.append(numbers)
 
-    def release(self) -> None:
+    def release(self, end: str = "was released") -> None:
         """Releases the engine's optimizer and its states. The f32 values of 16-bit params stay with
-        their units, for another optimizer. Local; blocks on this rank's drive."""
+        their units, for another optimizer. Local; blocks on this rank's drive. Does nothing if that
+        was done.
+
+        `end` says what happened, for errors of later calls.
+        """
+        if self._native is None:
+            return
         for unit in self.sharded:
             for i in unit.trainable:
                 if unit.handles[i].dtype != "f32":
                     unit.masters[i] = read_state(self, unit, i, "master")
-        self._release_engine()
+        self._release_engine(end)
 
-    def _release_engine(self) -> None:
-        self.engine.__del__()  # now: an error that somebody keeps may hold it
-        del self.engine
+    def _release_engine(self, end: str = "was released") -> None:
+        engine, self._native = self._native, None
+        self._end = end
+        if engine is not None:
+            engine.__del__()  # now: an error that somebody keeps may hold it
+
+    def _require_engine(self) -> None:
+        """StateError if it has no engine any more."""
+        if self._native is None:
+            raise ended(self._name(), self._end)
 
     def _hand_on(self) -> None:
         """Tells the engine what changed in the groups."""
@@ -339,6 +399,7 @@ class EngineOptimizer(torch.optim.Optimizer):
         NonFiniteError on all ranks when the gradients hold NaN or infinity: nothing was changed,
         and the gradients are dropped.
         """
+        self._require_engine()
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -398,6 +459,7 @@ class EngineOptimizer(torch.optim.Optimizer):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops gradients. All ranks must do so."""
+        self._require_engine()
         self.sharding.reducer.discard(self.sharded)
 
     # ---- Checkpoints ---------------------------------------------------------------------------
@@ -437,6 +499,7 @@ class EngineOptimizer(torch.optim.Optimizer):
         Raises ArgumentError naming a param and its state that does not fit, ValueError as torch's
         where groups do not fit: nothing was changed.
         """
+        self._require_engine()
         self.wait_step()
         states, counts = agreed_states(self, state_dict)
         super().load_state_dict({**state_dict, "state": {}})
@@ -450,12 +513,6 @@ class EngineOptimizer(torch.optim.Optimizer):
         set_counts(self, counts)
         for unit, i, key, values in states:
             write_state(self, unit, i, key, values)
-
-
-def trained_by(unit: ShardedUnit) -> Any:
-    """The engine's optimizer of a unit; None when there is none, or it was released."""
-    optimizer = unit.optimizer() if unit.optimizer is not None else None
-    return optimizer if hasattr(optimizer, "engine") else None
 
 
 def params_of(given: Params) -> Any:

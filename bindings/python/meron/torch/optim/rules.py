@@ -15,10 +15,11 @@ does not change those in no group. Each group has its own numbers, which may cha
 
 `max_norm`: gradients are scaled to at most this 2-norm over all params and ranks; 0 does not clip.
 
-Making one is collective. It raises ArgumentError (a number out of range, a param that is not
-sharded, or a module with trainable params in no unit), DuplicateError (a unit has an optimizer of
-the engine already), OutOfMemoryError; with states on a drive it blocks on that, and raises
-NoSpaceError, NotFoundError, InputOutputError.
+Making one is collective. It replaces earlier optimizers that have its params: their calls raise
+StateError. It raises ArgumentError (a number out of range, a param that is not sharded, or a module
+with trainable params in no unit), DuplicateError (a unit has an optimizer of other params of it),
+OutOfMemoryError; with states on a drive it blocks on that, and raises NoSpaceError, NotFoundError,
+InputOutputError.
 """
 
 from __future__ import annotations

@@ -27,6 +27,16 @@ from meron.torch.guard import plain
 from meron.torch.optim.agreement import StepAgreement
 from meron.torch.optim.f16_range import check_f16_range
 from meron.torch.optim.in_place import COUNT, InPlace, InPlaceRule, keep_f32_states
+from meron.torch.optim.replacement import (
+    Wanted,
+    ended,
+    engine_optimizers,
+    refuse_taken,
+    replaced_by,
+    torch_optimizers,
+    trained_by,
+    wanted_by,
+)
 from meron.torch.optim.states import NUMBERS, numbers_in
 from meron.torch.sharded_context import ShardedContext
 from meron.torch.sharding import Sharding, sharding_with, unit_of
@@ -78,8 +88,24 @@ class Shards:
         self.sorted: list[ShardedUnit] = []  # the keys of `parts`
         self.grads: dict[ShardedUnit, dict[int, torch.Tensor]] = {}  # f32, in the engine's memory
         registry.shards.add(self)
+        self.end = ""  # why it cannot step any more
         self.bound: set[ShardedUnit] = set()  # units whose parts lie where they should
         self.updates: dict[ShardedContext, meron.Update] = {}  # that are open
+
+    def replace(self, by: str) -> None:
+        """Releases the units to an optimizer of the class `by`, which takes their f32 values over.
+        Calls of this one raise StateError from now on. Local."""
+        self.end_by(replaced_by(by))
+
+    def end_by(self, end: str) -> None:
+        """`end` says what happened to the params, for errors of later calls. Local."""
+        self.end = self.end or end
+        registry.shards.discard(self)
+
+    def require_current(self, kind: str) -> None:
+        """StateError once another optimizer has replaced this one."""
+        if self.end:
+            raise ended(kind, self.end)
 
     def part(self, unit: ShardedUnit, i: int) -> torch.nn.Parameter:
         """This rank's part of a param: in place, or f32 where 16 bits are gathered."""
@@ -332,9 +358,15 @@ def shard_optimizer(
                     "have, or that is not sharded",
                     advice="Make the optimizer from module.parameters().",
                 )
-    check_alone((p for group in optimizer.param_groups for p in group["params"]), None)
+    params = [param for group in optimizer.param_groups for param in group["params"]]
+    wanted = wanted_by(params)
+    others = engine_optimizers(kind, wanted)
+    check_alone(params, None)
     rule = in_place_rule(optimizer, in_place) if in_place is not None else None
+    others += [each for each in torch_optimizers(wanted) if updates_other(each, rule, wanted)]
     shards = Shards(shardings, rule)
+    for other in others:
+        other.replace(kind)
     optimizer._meron_shards = shards  # type: ignore[attr-defined]
     numbers = number_keys(optimizer)
     for group in optimizer.param_groups:
@@ -344,6 +376,14 @@ def shard_optimizer(
     shards.bind()
     wrap(optimizer, shards)
     return optimizer
+
+
+def updates_other(shards: Shards, rule: InPlaceRule | None, wanted: Wanted) -> bool:
+    """True if an optimizer updates other values of some 16-bit params than one with `rule` would:
+    f32 copies of them, or the values themselves."""
+    places = [(unit, i) for unit in shards.parts for i in wanted.get(unit, ())]
+    low = any(unit.handles[i].dtype == "bf16" for unit, i in places)
+    return low and (shards.rule is None) is not (rule is None)
 
 
 def number_keys(optimizer: torch.optim.Optimizer) -> set[str]:
@@ -378,6 +418,7 @@ def wrap(optimizer: torch.optim.Optimizer, shards: Shards) -> None:
     """Puts the engine's part of a step around the optimizer's own methods."""
     plain_step, plain_zero = optimizer.step, optimizer.zero_grad
     plain_add = optimizer.add_param_group
+    kind = type(optimizer).__name__
     rule = shards.rule
     agreement = StepAgreement(optimizer, shards.parts, [] if rule is None else [COUNT])
     run: Callable[..., Any] = plain_step
@@ -389,8 +430,10 @@ def wrap(optimizer: torch.optim.Optimizer, shards: Shards) -> None:
         """One step on this rank's shards; publishes the new values. Collective.
 
         Raises ArgumentError on all ranks if their groups or frozen params differ; NonFiniteError on
-        all ranks if an f16 param cannot hold its new value.
+        all ranks if an f16 param cannot hold its new value. StateError once another optimizer has
+        replaced this one.
         """
+        shards.require_current(kind)
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -418,14 +461,19 @@ def wrap(optimizer: torch.optim.Optimizer, shards: Shards) -> None:
 
     def zero_grad(self: torch.optim.Optimizer, set_to_none: bool = True) -> None:
         """Drops gradients. All ranks must do so."""
+        shards.require_current(kind)
         plain_zero(set_to_none=True)
         shards.discard()
 
     def add_param_group(self: torch.optim.Optimizer, group: dict[str, Any]) -> None:
         params = group["params"]
         params = [params] if isinstance(params, torch.Tensor) else list(params)
+        shards.require_current(kind)
         check_alone(params, shards)
         check_known(params, shards)
+        for unit in wanted_by(params):
+            if trained_by(unit) is not None:
+                refuse_taken(f"a new param group of {kind} has params of '{unit.name}'", [unit])
         if rule is not None:
             refuse_f16(self, params)
         numbers = number_keys(self)

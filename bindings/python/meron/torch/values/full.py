@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 
 from meron._native import call, lib, new
+from meron.torch.optim.replacement import trained_by
 from meron.torch.optim.states import read_state
 from meron.torch.residency.host import gather_view
 from meron.torch.sharding import placed, sharding_with
@@ -49,8 +50,8 @@ def has_own(unit: ShardedUnit, i: int) -> bool:
 def own_part(unit: ShardedUnit, i: int) -> torch.Tensor:
     """A copy of this rank's part as it has it. Collective."""
     sharding = sharding_with(unit)
-    optimizer = unit.optimizer() if unit.optimizer is not None else None
-    if i in unit.trainable and hasattr(optimizer, "engine"):
+    optimizer = trained_by(unit)
+    if i in unit.trainable and optimizer is not None:
         return read_state(optimizer, unit, i, "master").to(DTYPES[unit.handles[i].dtype])
     # An update that changes nothing. (Of 16-bit values the engine's optimizer would take what is
     # looked at for new f32 ones.)
