@@ -26,14 +26,14 @@ MISSING: Any = object()
 
 # What to do instead where a param cannot leave its module.
 OF_MODULE = (
-    "Call meron.torch.set_full_param(param, value) or load_state_dict to write its values. Replace, "
-    "remove or parametrize params (weight_norm) before meron.torch.shard; or replace the whole "
-    "submodule, and call shard for the root again."
+    "Call meron.torch.set_full_param(param, value) or load_state_dict to write its values. "
+    "Replace, remove or parametrize params (weight_norm) before meron.torch.shard; or replace the "
+    "whole submodule, and call shard for the root again."
 )
 OF_ENGINE = (
-    "The engine's optimizer steps this param. Resize embeddings, and replace, remove or parametrize "
-    "params, before initialize makes an engine of the model; or call engine.destroy(), then "
-    "initialize again. To write values of the same shape, use GatheredParameters with "
+    "The engine's optimizer steps this param. Resize embeddings, and replace, remove or "
+    "parametrize params, before initialize makes an engine of the model; or call engine.destroy(), "
+    "then initialize again. To write values of the same shape, use GatheredParameters with "
     "modifier_rank."
 )
 

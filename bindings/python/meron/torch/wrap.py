@@ -66,7 +66,9 @@ def params_below(
                 others[place[0]] = None
         if recurse:
             below = own_children(part).items()
-            left += [(each, f"{prefix}{name}.") for name, each in reversed(below) if each is not None]
+            left += [
+                (each, f"{prefix}{name}.") for name, each in reversed(below) if each is not None
+            ]
     return own, list(others)
 
 

@@ -202,8 +202,11 @@ class GatheredParameters:
                 subject="params",
                 advice="Pass module.parameters().",
             )
-        single = params is None or isinstance(params, torch.Tensor)
-        self.params = [params] if single else list(params) if enabled else []
+        self.params: list[Any] = []
+        if isinstance(params, torch.Tensor):
+            self.params = [params]
+        elif enabled and params is not None:
+            self.params = list(params)
         self.fwd_module = fwd_module
         self.places: list[Place] = []
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`resize_token_embeddings` of transformers at stage 3: before an engine, with one, and after it."""
+"""`resize_token_embeddings` of transformers at stage 3: before, with and after an engine."""
 
 from __future__ import annotations
 
