@@ -42,6 +42,10 @@ def test_from_pretrained_under_an_active_config_gathers_no_state_dict(tmp_path: 
     run(2, "loading.py", tmp_path)
 
 
+def test_embeddings_are_resized_at_stage_3(tmp_path: Path) -> None:
+    run(2, "resizing.py", tmp_path)
+
+
 @pytest.mark.parametrize("what", ["full", "lora"])
 def test_trl_fine_tunes_at_stage_3(tmp_path: Path, what: str) -> None:
     for package in ("trl", "datasets", *(["peft"] if what == "lora" else [])):

@@ -195,6 +195,9 @@ def remove(sharding: Sharding, units: list[ShardedUnit]) -> None:
             gone.add(unit)
     finally:  # also where one is refused
         sharding.units = [unit for unit in sharding.units if unit not in gone]
+        for scope in sharding.scopes:  # of modules that live on, with other params
+            if not gone.isdisjoint(scope.units):
+                scope.units = [unit for unit in scope.units if unit not in gone]
         for index, unit in enumerate(sharding.units):
             unit.index = index
         sharding.units_have_changed()
@@ -222,7 +225,9 @@ def is_lost(unit: ShardedUnit) -> bool:
     """True if only the unit references its params, and no caller can use it."""
     if unit.lost:
         return True
-    if unit.owner is None or unit.owner() is not None or unit.uses or unit.pinned is not None:
+    if unit.uses or unit.pinned is not None:
+        return False
+    if not unit.replaced and (unit.owner is None or unit.owner() is not None):
         return False
     if unit.optimizer is not None and unit.optimizer() is not None:
         return False

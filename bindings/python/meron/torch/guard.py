@@ -94,6 +94,8 @@ SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 DETACH = torch.Tensor.detach
 ALIASES = {DETACH, torch.detach, GET_DATA}
 COPY = torch.Tensor.copy_
+# 0 without values, as of FSDP2's params and of DeepSpeed's.
+DATA_PTR = torch.Tensor.data_ptr
 MAKE_PARAMETER = torch.nn.Parameter.__new__.__code__
 # Names of methods that end as those that write do.
 NO_WRITES = {"requires_grad_", "detach_"}
@@ -181,6 +183,8 @@ class Sharded(Guarded):
             with plain():
                 like = torch.empty(tuple(args[0].shape), device="meta")
                 return function(like, *args[1:], **kwargs)
+        if function is DATA_PTR and isinstance(first, Guarded):
+            return 0
         if function is COPY and registry.loading is not None and isinstance(first, Guarded):
             registry.loading.take(first, args[1])
             return first

@@ -83,6 +83,7 @@ class Scope:
         self.inlined: Callable[..., Any] | None = None  # as torch.compile takes it
         attributes[CALL] = self.run
         attributes["__prepare_scriptable__"] = refuse_script
+        sharding.scopes.add(self)
 
     @not_compiled
     def run(self, *args: Any, **kwargs: Any) -> Any:
@@ -156,6 +157,14 @@ class Scope:
                 del use.entered  # the use lives as long as its graph
         finally:
             set_eval_frame(compiler)
+
+    def forget_replaced(self) -> None:
+        """Uses units no more that have no param in the module and its parts, as others took their
+        places."""
+        if any(unit.replaced for unit in self.units):
+            places = map(unit_of, self.module.parameters())
+            present = {place[0] for place in places if place is not None}
+            self.units = [unit for unit in self.units if unit in present or not unit.replaced]
 
     def name_params(self, own: dict[str, Any]) -> list[tuple[str, ShardedUnit, int]]:
         """Sets `named` to what is true now."""

@@ -24,6 +24,19 @@ from meron.torch.unit import ShardedUnit
 
 MISSING: Any = object()
 
+# What to do instead where a param cannot leave its module.
+OF_MODULE = (
+    "Call meron.torch.set_full_param(param, value) or load_state_dict to write its values. "
+    "Replace, remove or parametrize params (weight_norm) before meron.torch.shard; or replace the "
+    "whole submodule, and call shard for the root again."
+)
+OF_ENGINE = (
+    "The engine's optimizer steps this param. Resize embeddings, and replace, remove or "
+    "parametrize params, before initialize makes an engine of the model; or call engine.destroy(), "
+    "then initialize again. To write values of the same shape, use GatheredParameters with "
+    "modifier_rank."
+)
+
 
 def refuse_copy(_self: Any, _protocol: Any) -> Any:
     """In place of __reduce_ex__, by which objects are copied and pickled."""
@@ -130,9 +143,7 @@ def refuse_end(name: str, param: Any, what: str) -> None:
     raise errors.StateError(
         f"'{subject}' is sharded: '{name}' cannot be {what} in its module",
         subject=subject,
-        advice="Call meron.torch.set_full_param(param, value) or load_state_dict to write its "
-        "values. Replace, remove or parametrize params (weight_norm) before meron.torch.shard; or "
-        "replace the whole submodule, and call shard for the root again.",
+        advice=OF_ENGINE if hasattr(param, "_meron_engine") else OF_MODULE,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 
@@ -38,6 +39,7 @@ class Sharding(ShardedContext):
         self.reducer: GradientReducer = self.residency.reducer(self)
         self.passes = Passes(self)
         self.concealed: dict[ShardedUnit, None] = {}  # units that the next pass unshards, for good
+        self.scopes: weakref.WeakSet[Any] = weakref.WeakSet()  # of the modules that use its units
         self._counts: tuple[int, bool] = (0, True)
         context._caller_gradients = weakref.WeakMethod(self.reducer.held)
         context._closing = weakref.WeakMethod(self.close)

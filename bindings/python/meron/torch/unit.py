@@ -115,6 +115,11 @@ class ShardedUnit:
         """True if its params are unsharded out of use too."""
         return self.phase in CONCEAL
 
+    @property
+    def replaced(self) -> bool:
+        """True if modules have other params in the places of all of its own."""
+        return all(hasattr(param, "_meron_replaced") for param in self.params)
+
     def shard_range(self, i: int) -> range:
         return self.handles[i].shard_range
 

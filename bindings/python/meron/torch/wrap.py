@@ -50,10 +50,12 @@ def params_below(
     units of others that params of this module belong to (tied weights)."""
     own: dict[torch.nn.Parameter, str] = {}
     others: dict[ShardedUnit, None] = {}
-
-    def visit(part: torch.nn.Module, prefix: str) -> None:
+    # No nested function, which would hold the params until Python's garbage collector finds it.
+    left = [(module, "")]
+    while left:
+        part, prefix = left.pop()
         if part is not module and is_sharded(part):
-            return
+            continue
         for name, param in own_params(part).items():
             if param is None or param in ignored:
                 continue
@@ -63,11 +65,10 @@ def params_below(
             else:
                 others[place[0]] = None
         if recurse:
-            for name, child in own_children(part).items():
-                if child is not None:
-                    visit(child, f"{prefix}{name}.")
-
-    visit(module, "")
+            below = own_children(part).items()
+            left += [
+                (each, f"{prefix}{name}.") for name, each in reversed(below) if each is not None
+            ]
     return own, list(others)
 
 
@@ -90,6 +91,8 @@ def make_scope(
     """
     own, others = params_below(module, set(ignored), recurse)
     scope = scope_of(module)
+    if scope is not None:
+        scope.forget_replaced()
     if not own and scope is not None:
         return None
     if not own and not others and not any(is_sharded(part) for part in module.modules()):

@@ -74,11 +74,16 @@ lent: dict[Place, ImplicitGather] = {}
 checked: weakref.WeakSet[ShardedUnit] = weakref.WeakSet()
 
 
-def places_of(params: Iterable[torch.Tensor]) -> list[Place]:
-    """Where the sharded ones of some params are, each once, in one order on all ranks."""
+def places_of(params: Iterable[Any]) -> list[Place]:
+    """Where the sharded ones of some params are, each once, in one order on all ranks.
+
+    As in DeepSpeed, anything else in the list is left out: None, as a module has it in place of a
+    bias, and params that are not sharded. ArgumentError for names and modules, which could only be
+    meant for params.
+    """
     places: dict[Place, None] = {}
     for param in params:
-        if not isinstance(param, torch.Tensor):
+        if isinstance(param, (str, tuple, list, torch.nn.Module)):
             raise errors.argument(
                 f"a list of params has a {type(param).__name__} in it",
                 subject="params",
@@ -173,7 +178,7 @@ class GatheredParameters:
                 torch.nn.init.zeros_(model.head.weight)
 
     Args:
-        params: a param, or several; those that are not sharded are left alone.
+        params: a param, or several; None and params that are not sharded are left alone.
         modifier_rank: the rank (of the model's group) whose values count at the end. None drops
             changes, and warns of them by name (not of values that a codec gathered).
         fwd_module: a module whose forward uses the params from now on.
@@ -184,7 +189,7 @@ class GatheredParameters:
 
     def __init__(
         self,
-        params: Params,
+        params: Params | None,
         modifier_rank: int | None = None,
         fwd_module: torch.nn.Module | None = None,
         enabled: bool = True,
@@ -197,9 +202,11 @@ class GatheredParameters:
                 subject="params",
                 advice="Pass module.parameters().",
             )
-        self.params = (
-            [params] if isinstance(params, torch.Tensor) else list(params) if enabled else []
-        )
+        self.params: list[Any] = []
+        if isinstance(params, torch.Tensor):
+            self.params = [params]
+        elif enabled and params is not None:
+            self.params = list(params)
         self.fwd_module = fwd_module
         self.places: list[Place] = []
 

@@ -83,6 +83,7 @@ def check_gates() -> None:
 
 def check_names() -> None:
     import deepspeed
+    from deepspeed.runtime.zero import partition_parameters as pp
 
     assert deepspeed.__version__ == importlib.metadata.version("deepspeed")
     for module, names in WANTED.items():
@@ -92,7 +93,12 @@ def check_names() -> None:
             exec(f"from {found.__name__} import {name}")
     numbers = (deepspeed.__version_major__, deepspeed.__version_minor__)
     assert numbers == (0, 19) and deepspeed.git_hash == deepspeed.__git_hash__
-    assert deepspeed.zero.Init is deepspeed.runtime.zero.Init is meron.zero.Init
+    assert deepspeed.zero.Init is deepspeed.runtime.zero.Init is pp.Init
+    assert issubclass(deepspeed.zero.MiCS_Init, deepspeed.zero.Init)
+    assert issubclass(deepspeed.zero.Init, meron.zero.Init)
+    for name in ("Init", "MiCS_Init"):
+        theirs, ours = (getattr(module.zero, name) for module in (deepspeed, meron))
+        assert inspect.signature(theirs) == inspect.signature(ours)
     assert isinstance(deepspeed.DeepSpeedEngine, type)
     assert deepspeed.runtime.engine.DeepSpeedEngine is deepspeed.DeepSpeedEngine
     assert issubclass(deepspeed.DeepSpeedEngine, torch.nn.Module)

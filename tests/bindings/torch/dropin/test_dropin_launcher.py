@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -211,6 +212,51 @@ def test_a_script_runs_on_two_ranks(tmp_path: Path) -> None:
     assert "deepspeed (Meron): " in done.stderr
     for rank in (0, 1):
         assert f"rank {rank} True 3" in (tmp_path / "logs" / f"rank{rank}.log").read_text()
+
+
+PRINTS = """
+import os, sys, time
+rank = os.environ["RANK"]
+for line in range(40):
+    print("line", line, "of", "rank", rank)
+    print("error", line, "of", "rank", rank, file=sys.stderr)
+    time.sleep(0.002)
+if rank == "0":
+    print("rank 0 asks: ", end="")
+    time.sleep(1.0)
+    print("and goes on", os.getppid() != 1)
+    os.write(1, b"without an end")
+os._exit(3 if rank == "1" else 0)
+"""
+
+
+@pytest.mark.parametrize("with_port", [False, True])
+def test_lines_of_ranks_stay_whole(tmp_path: Path, with_port: bool) -> None:
+    """By `meron run`, and by torchrun."""
+    script = tmp_path / "prints.py"
+    script.write_text(PRINTS)
+    options = ["--quiet", "--num_gpus", "2", "--no_local_rank"]
+    options += ["--master_port", str(free_port())] if with_port else []
+    done = subprocess.run(
+        [sys.executable, Path(dropin.bin_folder(), "deepspeed"), *options, script],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode != 0
+    lines = done.stdout.splitlines()
+    expected = {f"line {line} of rank {rank}" for line in range(40) for rank in (0, 1)}
+    if not with_port:  # torchrun ends rank 0 as soon as rank 1 has failed
+        expected |= {"rank 0 asks: and goes on True", "without an end"}
+        assert set(lines) == expected
+    assert set(lines) <= expected | {"rank 0 asks: "} and len(lines) >= 40, done.stdout
+    assert "error 39 of rank 1" in done.stderr.splitlines()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
 
 
 def test_the_modules_run_too() -> None:

@@ -336,6 +336,52 @@ def test_initialize_shards_params_replaced_under_init() -> None:
         model.one.weight = model.one.bias.data
 
 
+@pytest.mark.parametrize("held", [False, True])
+def test_initialize_forgets_replaced_params(held: bool) -> None:
+    """Embeddings that were resized: the old ones are not gathered, and released unless `held`."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed = nn.Embedding(8, 4)
+            self.head = nn.Linear(4, 8, bias=False)
+            self.head.weight = self.embed.weight
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.embed(x))
+
+    config = {
+        "train_batch_size": RANKS,
+        "zero_optimization": {"stage": 3},
+        "optimizer": {"type": "SGD", "params": {"lr": 0.1}},
+    }
+    torch.manual_seed(4)
+    plain = Model()
+    with meron.zero.Init(config_dict_or_path=config):
+        model = Model()
+    old = model.embed.weight
+    unit = old._meron[0]
+    if not held:
+        del old
+    for each in (model, plain):
+        torch.manual_seed(5)
+        each.embed.weight = each.head.weight = nn.Parameter(torch.randn(9, 4))
+    engine, *_ = meron.zero.initialize(model=model, config=config)
+    units = engine.sharding.units
+    assert (unit in units) == held
+    assert all(unit not in scope.units for scope in engine.sharding.scopes)
+    optimizer = sgd(plain)
+    for step in range(2):
+        tokens = torch.arange(RANKS * 3).view(RANKS, 3) + step
+        engine.backward(engine(tokens[RANK] % 9).square().mean())
+        engine.step()
+        optimizer.zero_grad()
+        for own in tokens:
+            (plain(own % 9).square().mean() / RANKS).backward()
+        optimizer.step()
+    same(model, plain)
+
+
 # ---- DTensors -----------------------------------------------------------------------------------
 
 

@@ -145,6 +145,20 @@ def test_rejects_writes_to_sharded_params(plan: str) -> None:
 
 
 @pytest.mark.parametrize("plan", ["zero3", "zero1"])
+def test_the_address_of_values_elsewhere_is_0(plan: str) -> None:
+    """As of FSDP2's and DeepSpeed's params. Scripts count params by address."""
+    model, _ = sharded(plan)
+    weight = model[2].weight
+    for each in (weight, weight.data, weight.detach()):
+        assert (each.data_ptr() == 0) == (plan == "zero3")
+    assert sum({p.data_ptr(): p.numel() for p in model.parameters()}.values()) > 0
+    mt.unshard(model)
+    assert weight.data_ptr() != 0
+    mt.reshard(model)
+    assert (weight.data_ptr() == 0) == (plan == "zero3")
+
+
+@pytest.mark.parametrize("plan", ["zero3", "zero1"])
 def test_rejects_replaced_data(plan: str) -> None:
     class Normed(nn.Linear):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

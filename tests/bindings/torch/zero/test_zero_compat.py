@@ -65,6 +65,23 @@ def test_runs_a_deepspeed_script() -> None:
     assert scope["d"] is deepspeed
 
 
+def test_init_makes_the_process_group_of_torch() -> None:
+    """As DeepSpeed's, so that a model can be built before anything else is called."""
+    import meron.zero.compat as deepspeed
+
+    assert not torch.distributed.is_initialized()
+    with deepspeed.zero.Init(enabled=False):
+        assert not hasattr(nn.Linear(3, 4).weight, "ds_id")
+    assert torch.distributed.get_world_size() == RANKS
+    assert torch.distributed.get_rank() == RANK
+    with deepspeed.zero.Init(config_dict_or_path=config()):
+        assert hasattr(nn.Linear(3, 4).weight, "ds_id")
+    torch.distributed.destroy_process_group()
+    with pytest.raises(meron.ArgumentError, match="mics_shard_size"):
+        deepspeed.zero.MiCS_Init(config_dict_or_path=config())
+    assert torch.distributed.is_initialized()
+
+
 def test_collectives_honor_or_reject_each_argument() -> None:
     from meron.zero import comm
 

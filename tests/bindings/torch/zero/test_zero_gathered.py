@@ -168,6 +168,13 @@ def test_rejects_gathers_of_other_objects() -> None:
     for wrong in (layer.named_parameters(), ["weight"]):
         with pytest.raises(meron.ArgumentError, match="list of params"):
             zero.GatheredParameters(wrong).__enter__()
+    mixed = [None, layer.weight, torch.ones(2), 3]  # the others are left alone, as in DeepSpeed
+    with zero.GatheredParameters(mixed, modifier_rank=0), torch.no_grad():
+        layer.weight.fill_(3.0 + RANK)
+    assert torch.equal(whole(layer.weight), torch.full((4, 3), 3.0))
+    for nothing in (None, [], [None]):
+        with zero.GatheredParameters(nothing, modifier_rank=0):
+            pass
     for rank in ("0", 0.5):
         with pytest.raises(meron.ArgumentError, match="modifier_rank"):
             zero.GatheredParameters(layer.weight, modifier_rank=rank).__enter__()

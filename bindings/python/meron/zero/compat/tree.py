@@ -35,6 +35,7 @@ from meron.zero.compat import (
     elasticity,
     groups,
     helpers,
+    init,
     logs,
     loss_scaler,
     optimizer_kinds,
@@ -73,9 +74,14 @@ def picked(module: ModuleType, *names: str) -> Content:
 # ---- What modules hold --------------------------------------------------------------------------
 
 
+def init_part() -> Content:
+    return picked(init, "Init", "MiCS_Init")
+
+
 def partition_parameters() -> Content:
     """zero.Init changes no constructor of tensors, so code that exempts one finds nothing to do."""
     return {
+        **init_part(),
         "zero_wrapper_for_fp_tensor_constructor": keep_constructor,
         "_orig_torch_arange": torch.arange,
         "_orig_torch_empty": torch.empty,
@@ -177,13 +183,13 @@ MODULES: dict[str, Callable[[], Content]] = {
     "runtime.lr_schedules": lambda: public(schedulers),
     "runtime.precision_config": lambda: public(precision_config),
     "runtime.utils": lambda: picked(helpers, *helpers.RUNTIME_UTILS),
-    "runtime.zero": dict,
+    "runtime.zero": init_part,
     "runtime.zero.config": lambda: picked(enums, "ZeroStageEnum"),
     "runtime.zero.offload_config": lambda: picked(
         enums, "OffloadDeviceEnum", "OffloadStateTypeEnum"
     ),
     "runtime.zero.partition_parameters": partition_parameters,
-    "runtime.zero.mics": lambda: picked(meron.zero, "MiCS_Init"),
+    "runtime.zero.mics": lambda: picked(init, "MiCS_Init"),
     "runtime.zero.stage3": lambda: {
         **public(estimate),
         **picked(optimizer_kinds, "DeepSpeedZeroOptimizer_Stage3"),
@@ -209,7 +215,7 @@ MODULES: dict[str, Callable[[], Content]] = {
         "__file__": zero_to_fp32.__file__,
         **public(deepspeed_files),
     },
-    "zero": dict,
+    "zero": init_part,
 }
 # Modules of DeepSpeed that Meron does not implement. (The root is compat's own.)
 for _name in refused.NAMES:
