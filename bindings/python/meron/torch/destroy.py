@@ -221,7 +221,8 @@ def is_lost(unit: ShardedUnit) -> bool:
     """True if only the unit references its params, and no caller can use it."""
     if unit.lost:
         return True
-    if unit.owner is None or unit.owner() is not None or unit.uses or unit.pinned is not None:
+    used = unit.uses > int(unit.retained is not None)  # a graph is no user
+    if unit.owner is None or unit.owner() is not None or used:
         return False
     if unit.optimizer is not None and unit.optimizer() is not None:
         return False
