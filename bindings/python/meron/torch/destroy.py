@@ -225,7 +225,8 @@ def is_lost(unit: ShardedUnit) -> bool:
     """True if only the unit references its params, and no caller can use it."""
     if unit.lost:
         return True
-    if unit.uses or unit.pinned is not None:
+    used = unit.uses > int(unit.retained is not None)  # a graph is no user
+    if used or unit.pinned is not None:
         return False
     if not unit.replaced and (unit.owner is None or unit.owner() is not None):
         return False

@@ -25,6 +25,7 @@ import torch
 import meron
 from meron import errors
 from meron.torch import registry
+from meron.torch.graph_inputs import BACKWARD, GRAD, differentiate
 from meron.torch.torch_internals import (
     APPLY_IN_BACKWARD,
     IN_BACKWARD,
@@ -81,8 +82,8 @@ METADATA = (
     )
 )
 METADATA |= {getattr(torch.Tensor, name).__set__ for name in ("requires_grad", *PRIVATE_SETTERS)}
-GRAD: Any = torch.Tensor.grad
-SET_GRADIENT = {GRAD.__set__, GRAD.__delete__}
+GRADIENT: Any = torch.Tensor.grad
+SET_GRADIENT = {GRADIENT.__set__, GRADIENT.__delete__}
 # Of the unsharded param, which is contiguous.
 STRIDE, IS_CONTIGUOUS, OFFSET = (
     torch.Tensor.stride,
@@ -96,6 +97,8 @@ ALIASES = {DETACH, torch.detach, GET_DATA}
 COPY = torch.Tensor.copy_
 # 0 without values, as of FSDP2's params and of DeepSpeed's.
 DATA_PTR = torch.Tensor.data_ptr
+VIEW_AS = torch.Tensor.view_as
+GRAPH = torch.autograd.graph.__name__
 MAKE_PARAMETER = torch.nn.Parameter.__new__.__code__
 # Names of methods that end as those that write do.
 NO_WRITES = {"requires_grad_", "detach_"}
@@ -175,6 +178,11 @@ class Sharded(Guarded):
         first = args[0] if args else None
         if function in SET_GRADIENT:
             return set_gradient(*args)
+        if function is GRAD or function is BACKWARD:
+            return differentiate(function, args, kwargs, Guarded)
+        if function is VIEW_AS and is_edge(sys._getframe(1)):
+            with plain():
+                return function(*args)
         if function in ALIASES:
             refuse_parameter(first)
             with plain():
@@ -229,6 +237,11 @@ class Unsharded(Guarded):
                 return function(*args, **kwargs)
         if function in SET_GRADIENT:
             return set_gradient(*args)
+        if function is GRAD or function is BACKWARD:
+            return differentiate(function, args, kwargs, Guarded)
+        if function is VIEW_AS and is_edge(sys._getframe(1)):
+            with plain():
+                return function(*args)
         if function is COPY and registry.loading is not None and isinstance(args[0], Guarded):
             registry.loading.take(args[0], args[1])
             return args[0]
@@ -319,6 +332,11 @@ def written_by(function: Any, args: Any, kwargs: Any) -> Iterator[Any]:
         yield from guarded_in(args[0])
     if kwargs.get("max_norm") is not None:  # embedding, which scales what it looks up
         yield from guarded_in(args[1:2])
+
+
+def is_edge(caller: Any) -> bool:
+    """True in torch's get_gradient_edge and its kin, which look at the graph of a view."""
+    return bool(caller.f_globals.get("__name__") == GRAPH)
 
 
 def alias(result: torch.Tensor, of: Any, kind: Any) -> torch.Tensor:

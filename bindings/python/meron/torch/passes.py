@@ -19,10 +19,15 @@ from meron.torch.gradients.accumulation import GIVEN
 from meron.torch.gradients.backward import NEVER
 from meron.torch.gradients.reducer import GradientReducer
 from meron.torch.residency import Residency
-from meron.torch.torch_internals import call_after_backward, current_graph_task
+from meron.torch.torch_internals import (
+    call_after_backward,
+    current_graph_task,
+    keeps_graph,
+)
 from meron.torch.unit import ShardedUnit
 
 KINDS = 16  # recorded orders of a schedule
+grad_enabled = torch.is_grad_enabled
 
 
 class Active(Protocol):
@@ -69,7 +74,7 @@ class Use:
             return
         passes = self.scope.passes
         if not passes.in_backward:
-            passes.begin_backward()
+            passes.begin_backward(grad_enabled())
         # (A node of another device is of another queue, whose order says nothing of this one's.)
         device = self.scope.autograd_device
         if device is None or gradient.device == device:
@@ -82,7 +87,7 @@ class Use:
         if self.units:
             return
         if not self.scope.passes.in_backward:
-            self.scope.passes.begin_backward()
+            self.scope.passes.begin_backward(grad_enabled())
         self.enter()
 
     def enter(self) -> None:
@@ -95,6 +100,8 @@ class Use:
         for unit in scope.units:
             unit.enter()
             entered.append(unit)
+        if passes.recorded:
+            passes.retain(entered)
 
     def end_if_done(self) -> None:
         for unit in self.units:
@@ -118,6 +125,7 @@ class Owner(Protocol):
     residency: Residency
     reducer: GradientReducer
     concealed: dict[ShardedUnit, None]
+    stays_whole: bool
 
     def hold(self, units: Iterable[ShardedUnit]) -> None: ...
 
@@ -130,6 +138,7 @@ class Passes:
     active:      the sharded modules whose forward runs now, outermost first
     uses:        those of this backward that have not ended yet
     in_backward: whether a backward has used a unit, and not ended
+    recorded:    whether autograd records that backward (create_graph=True)
     """
 
     def __init__(self, sharding: Owner) -> None:
@@ -150,7 +159,10 @@ class Passes:
         self.since = 0  # of the first that `entered` may have
         self.backward_clock = 0  # `clock` as the present backward began
         self.kept: list[ShardedUnit] = []  # entered until the next backward has ended
-        self.in_backward = False
+        self.in_backward = self.recorded = self.keeps_graph = False
+        # Units that a recorded backward has used. The graph that it made needs their values: in
+        # nodes that run before any node of the forward, which would gather them.
+        self.retained: list[ShardedUnit] = []
 
     def forget_units(self) -> None:
         """Some units have gone."""
@@ -251,7 +263,7 @@ class Passes:
             self.uses.remove(use)
             use.end()
 
-    def begin_backward(self) -> None:
+    def begin_backward(self, recorded: bool = False) -> None:
         """Called when the first unit is used in a backward pass, to be called again at its end.
 
         A backward within a backward (recomputation of torch.utils.checkpoint) is part of it.
@@ -259,18 +271,35 @@ class Passes:
         if self.in_backward:
             return
         self.in_backward = True
+        self.recorded = recorded and not self.sharding.stays_whole
+        self.keeps_graph = keeps_graph()
         call_after_backward(self.end_backward)
         self.backward_clock = self.clock
         self.sharding.reducer.begin_backward(self.entered, self.since)
 
     def end_backward(self) -> None:
-        self.in_backward = False
+        self.in_backward = self.recorded = False
         uses, self.uses = self.uses, []
         for use in uses:
             use.end()
         self.end_kept()
-        self.forget_uses()
+        # After torch.autograd.grad the graph that it kept may have its backward still.
+        if not self.keeps_graph or self.sharding.reducer.has_arrived():
+            self.forget_uses()
         self.sharding.reducer.end_backward()
+
+    def retain(self, units: list[ShardedUnit]) -> None:
+        """Keeps units unsharded for the graph of a recorded backward. Its end is not seen, so they
+        stay until values are written."""
+        for unit in units:
+            if unit.retained is None:
+                unit.retain()
+                self.retained.append(unit)
+
+    def release_retained(self) -> None:
+        retained, self.retained = self.retained, []
+        for unit in retained:
+            unit.release()
 
     def forget_uses(self) -> None:
         """Later uses belong to another pass."""
@@ -290,7 +319,7 @@ class Passes:
 
     def recover(self) -> None:
         """After an exception in the user's forward or backward: as if the pass had not been."""
-        self.in_backward = False
+        self.in_backward = self.recorded = False
         self.active.clear()
         uses, self.uses = self.uses, []
         for use in uses:

@@ -133,6 +133,7 @@ class Sharding(ShardedContext):
         self.finish_step()
         self.passes.recover_if_stale()
         self.passes.end_kept()
+        self.passes.release_retained()
         self.residency.refuse_written()
         self.passes.looked_for_writes = True
         written = list(written)

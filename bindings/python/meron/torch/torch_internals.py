@@ -9,7 +9,7 @@ import raises an UnsupportedError that names the purpose. The other names have a
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any
 
@@ -122,7 +122,29 @@ def same_storage(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 # The number of the backward that this thread runs, or -1.
 current_graph_task = need("_C._current_graph_task_id", "tell a backward from a forward")
+will_execute = optional("_C._will_engine_execute_node", lambda _node: True)
+
+
+def accumulates(params: Iterable[torch.Tensor]) -> bool:
+    """True if the backward that this thread runs adds to the gradient of one of some params, which
+    torch.autograd.grad does not."""
+    with plain():
+        for param in params:
+            if not param.requires_grad:
+                continue
+            try:
+                if will_execute(torch.autograd.graph.get_gradient_edge(param).node):
+                    return True
+            except RuntimeError:  # it is an input of torch.autograd.grad
+                return False
+    return False
+
+
 engine = need("autograd.Variable._execution_engine", "see the end of a backward")
+
+
+# True if the backward that this thread runs keeps its graph, for another one through it.
+keeps_graph = optional("_C._autograd._get_current_graph_task_keep_graph", lambda: False)
 
 
 def call_after_backward(function: Callable[[], None]) -> None:

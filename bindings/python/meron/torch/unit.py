@@ -56,6 +56,7 @@ class ShardedUnit:
     gradients: of those that are trainable
     uses:      how often it is in use now
     pinned:    what `pin` holds until `unpin`, or None
+    retained:  what `retain` holds until `release`, or None
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class ShardedUnit:
         self.phase = SHARDED
         self.uses = 0
         self.pinned: Any = None
+        self.retained: Any = None
         # Numbers of uses (Passes.clock): the first in the present pass that autograd records; the
         # first that it does not; and, where that is the only such one, of what follows it.
         self.graded = self.ungraded = self.until = -1
@@ -150,6 +152,8 @@ class ShardedUnit:
             else:
                 self.data.hide()
             self.memory.leave()
+        elif self.uses == self.leases():
+            self.memory.leave_to_leases()
 
     def pin(self) -> None:
         """Makes the params unsharded until `unpin`, beside the schedule. Collective; blocks."""
@@ -172,6 +176,23 @@ class ShardedUnit:
                 self.leave()
                 self.memory.unpin(lease)
 
+    def retain(self) -> None:
+        """Keeps the params unsharded, which are in use, until `release`. Collective; blocks."""
+        if self.retained is None:
+            self.retained = self.memory.pin()
+            self.uses += 1
+
+    def release(self) -> None:
+        """Ends `retain`. Never blocks."""
+        if self.retained is not None:
+            lease, self.retained = self.retained, None
+            self.leave()
+            self.memory.unpin(lease)
+
+    def leases(self) -> int:
+        """Number of uses beside the schedule."""
+        return int(self.pinned is not None) + int(self.retained is not None)
+
     def lend(self, copies: list[torch.Tensor]) -> None:
         """Points the params, which are in use, at memory of the caller's."""
         self.phase = LEND[self.phase]
@@ -186,8 +207,8 @@ class ShardedUnit:
         self.data.count_writes()  # those to the copies were meant
 
     def recover(self) -> None:
-        """After an exception: no use is left but that of `pin`."""
-        kept = 0 if self.pinned is None else 1
+        """After an exception: no use is left but those of `pin` and `retain`."""
+        kept = self.leases()
         if self.uses > kept:
             self.uses = kept
             if not kept:

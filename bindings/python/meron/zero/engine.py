@@ -20,7 +20,7 @@ from meron import errors
 from meron.torch.optim.replacement import replaced_by
 from meron.torch.sharding import Sharding
 from meron.torch.tensors import map_tensors, tensors_in
-from meron.torch.torch_internals import current_graph_task
+from meron.torch.torch_internals import accumulates, current_graph_task
 from meron.torch.unit import ShardedUnit
 from meron.torch.values.state import global_norm
 from meron.zero.accumulation import Accumulation
@@ -75,6 +75,8 @@ class Engine(Accumulation, Checkpoints, Phases):
         self._last_pass = -1  # torch's number of the last of them
         self._forwards = 0  # since the last step(), of which a backward would be seen
         self._backward_ran = False
+        # One that gives no param a gradient: torch.autograd.grad, or a branch without params.
+        self._other_backward_ran = False
         self._scaled = False  # the loss of this micro-batch
         self._unsynced = False
         self._destroyed = False
@@ -105,10 +107,14 @@ class Engine(Accumulation, Checkpoints, Phases):
         return output
 
     def _saw_backward(self, _gradient: torch.Tensor) -> None:
-        self._backward_ran = True
-        if self._last_pass != (number := current_graph_task()):  # one pass may complete several
-            self._last_pass = number
+        if self._last_pass == (number := current_graph_task()):  # one pass may complete several
+            return
+        self._last_pass = number
+        if accumulates(unit.params[i] for unit in self.units for i in unit.trainable):
+            self._backward_ran = True
             self._backwards += 1
+        else:
+            self._other_backward_ran = True
 
     # ---- Training ------------------------------------------------------------------------------
 
@@ -231,8 +237,8 @@ class Engine(Accumulation, Checkpoints, Phases):
             )
 
     def _had_backward(self) -> bool:
-        if self._forwards or self._backward_ran:
-            return self._backward_ran
+        if self._forwards or self._backward_ran or self._other_backward_ran:
+            return self._backward_ran or self._other_backward_ran
         reducer = self.sharding.reducer  # the model may have been called past the engine
         return any(reducer.has_any(unit) for unit in self.units) or any(
             unit.params[i].grad is not None for unit in self.units for i in unit.trainable
@@ -250,7 +256,7 @@ class Engine(Accumulation, Checkpoints, Phases):
     def _end_micro_batch(self) -> None:
         self._begun_after = self._backwards
         self._forwards = 0
-        self._backward_ran = False
+        self._backward_ran = self._other_backward_ran = False
         self._scaled = False
 
     def _update(self, lr_kwargs: dict[str, Any] | None) -> None:
@@ -324,7 +330,8 @@ class Engine(Accumulation, Checkpoints, Phases):
         """Drops the gradients since the last update. Collective."""
         self._require_alive("zero_grad")
         self.sharding.reducer.discard(self.units)
-        self._backward_ran = self._coalesced = self._unscaled = False
+        self._backward_ran = self._other_backward_ran = False
+        self._coalesced = self._unscaled = False
         self._backwards = self._begun_after = 0
 
     @contextlib.contextmanager

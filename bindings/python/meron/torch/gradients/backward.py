@@ -161,11 +161,13 @@ class BackwardReducer:
             unit.params[i].requires_grad for i in unit.trainable
         )
 
+    def has_arrived(self) -> bool:
+        """True if this backward has computed a gradient of a param on this rank."""
+        return self.any_arrived or any(unit.gradients.arrived for unit in self.sharding.units)
+
     def end_backward(self) -> None:
         units = self.sharding.units
-        if (self.sync or self.local) and (
-            self.any_arrived or any(unit.gradients.arrived for unit in units)
-        ):
+        if (self.sync or self.local) and self.has_arrived():
             with plain():
                 while self.position < len(self.order):
                     unit = self.order[self.position][0]

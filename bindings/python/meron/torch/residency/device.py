@@ -169,6 +169,9 @@ class DeviceMemory:
         if not self.kept:
             self.residency.leave(self)
 
+    def leave_to_leases(self) -> None:
+        """It stays."""
+
     def abandon(self) -> None:
         """`reset` gives the memory back."""
 
@@ -376,5 +379,5 @@ class DeviceResidency:
         self.followed = []
         self.position = 0
         for held in list(self.held):
-            if held.unit.pinned is None and not held.kept:
+            if not held.unit.leases() and not held.kept:
                 self.give_back(held)

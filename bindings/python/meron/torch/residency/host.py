@@ -93,6 +93,9 @@ class MappedMemory:
                 settle(status, slot)
             free_slots.append(slot)
 
+    def leave_to_leases(self) -> None:
+        MappedMemory.leave(self)
+
     def abandon(self) -> None:
         self.entered = False
 
@@ -131,7 +134,7 @@ class MappedMemory:
         self.wholes, self.addresses = [], []
 
     def leases(self) -> int:
-        return int(self.unit.pinned is not None) + int(self.lease is not None)
+        return self.unit.leases() + int(self.lease is not None)
 
 
 class CopiedMemory(MappedMemory):
