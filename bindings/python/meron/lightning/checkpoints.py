@@ -34,7 +34,7 @@ from meron.torch.values.full import exact_param
 from meron.zero import zero_to_fp32
 from meron.zero.checkpoints import check_own
 from meron.zero.drive import drive_errors
-from meron.zero.script import put_script
+from meron.zero.script import put_scripts
 from meron.zero.targets import extra_states_of, targets_of
 
 logger = logging.getLogger("meron.lightning")
@@ -154,7 +154,7 @@ def save(
     )
     with together(context), drive_errors():
         if context.rank == 0:
-            put_script(Path(path))
+            put_scripts(Path(path))
 
 
 def warn_of_pickle(names: list[str]) -> None:

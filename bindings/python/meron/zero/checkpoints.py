@@ -3,7 +3,9 @@
 
 SAVE_DIR/global_step12/     a checkpoint (docs/checkpoint-format.md)
 SAVE_DIR/latest             the tag that was saved last
+SAVE_DIR/latest_universal   the tag of the copy that ds_to_universal made last
 SAVE_DIR/zero_to_fp32.py    makes f32 weights of a checkpoint
+SAVE_DIR/zero_to_torch.py   makes weights of a checkpoint in another dtype
 """
 
 from __future__ import annotations
@@ -27,9 +29,11 @@ from meron.zero import client_state as client_states
 from meron.zero import imported, zero_to_fp32
 from meron.zero.consolidated import state_dict_on_rank0, write_weights
 from meron.zero.drive import drive_errors
+from meron.zero.dropin.version import VERSION
 from meron.zero.facts import Facts
 from meron.zero.loss_scale import LossScale
-from meron.zero.script import put_script
+from meron.zero.model_states import write_model_states
+from meron.zero.script import put_scripts
 
 logger = logging.getLogger("meron.zero")
 
@@ -102,7 +106,12 @@ class Checkpoints(Facts):
             if not save_latest and (context.rank == 0 or self.config.node_local_checkpoints):
                 write_latest(folder, before)
             if context.rank == 0:
-                put_script(folder)
+                put_scripts(folder)
+        if self.config.write_model_states:
+            facts = self._model_facts(client_state or {})
+            write_model_states(
+                context, self.module, folder / name, facts, exclude_frozen_parameters
+            )
         return True
 
     def load_checkpoint(
@@ -119,7 +128,8 @@ class Checkpoints(Facts):
 
         Args:
             load_dir: the `save_dir` of `save_checkpoint`, or the directory of one checkpoint.
-            tag: default is the tag in the file `latest`.
+            tag: default is the tag in the file `latest`, or with checkpoint.load_universal of the
+                config in `latest_universal`, if that file exists.
             load_module_strict: False skips params that only the model or only the checkpoint has.
             load_optimizer_states: with False the optimizer keeps its states, and f32 masters are
                 copied from the weights.
@@ -143,7 +153,8 @@ class Checkpoints(Facts):
         folder = os.fspath(load_dir)
         schedules = self._scheduler() if load_lr_scheduler_states and not load_module_only else None
         with together(context), drive_errors():
-            found = look_for(folder, tag, schedules) if context.rank == 0 else None
+            universal = self.config.load_universal
+            found = look_for(folder, tag, schedules, universal) if context.rank == 0 else None
         known: dict[str, Any] = json.loads(from_rank(context, json.dumps(found)))
         if known["tag"] is None and not known["direct"]:
             if context.rank == 0:
@@ -250,6 +261,17 @@ class Checkpoints(Facts):
             own["loss_scale"] = self.loss_scaler.state_dict()
         return own
 
+    def _model_facts(self, client_state: Mapping[str, Any]) -> dict[str, Any]:
+        """What a file of DeepSpeed's model states has besides the weights."""
+        return {
+            **client_state,
+            **{name: getattr(self, name) for name in COUNTERS},
+            "dp_world_size": self.world_size,
+            "mp_world_size": 1,
+            "ds_config": self.config.table,
+            "ds_version": VERSION,
+        }
+
     def _take_state(self, own: dict[str, Any], step: int, with_optimizer: bool) -> None:
         for name in COUNTERS:
             setattr(self, name, own.get(name, step if name == "global_steps" else 0))
@@ -258,14 +280,14 @@ class Checkpoints(Facts):
         self._begin_again()
 
 
-def look_for(folder: str, tag: object, scheduler: Any) -> dict[str, Any]:
+def look_for(folder: str, tag: object, scheduler: Any, universal: bool = False) -> dict[str, Any]:
     """Looks for a checkpoint, on rank 0. Returns its tag, and two flags: `direct` is true if the
     folder itself is the checkpoint, `scheduler` if it has the state of a scheduler.
 
     Checks the engine's own state in the checkpoint, before a load changes anything.
     """
     direct = os.path.isfile(os.path.join(folder, zero_to_fp32.MANIFEST))
-    name = str(tag) if tag is not None else None if direct else latest_tag(Path(folder))
+    name = str(tag) if tag is not None else None if direct else latest_tag(Path(folder), universal)
     found = {"tag": name, "direct": direct, "scheduler": False}
     if name is not None or direct:
         with meron.open_checkpoint(folder, name) as checkpoint:
@@ -287,14 +309,21 @@ def check_own(own: Any, tensors: Iterable[str]) -> None:
     client_states.unpack(own.get("client_state", "{}"), dict.fromkeys(tensors))
 
 
-def latest_tag(folder: Path) -> str | None:
-    """The tag in the file `latest`; None if there is no such file. CorruptError if it has none."""
-    try:
-        return zero_to_fp32.latest_tag(folder)
-    except zero_to_fp32.Damaged as error:
-        raise errors.make(
-            errors.CorruptError.status, str(error), subject=str(folder / "latest")
-        ) from None
+def latest_tag(folder: Path, universal: bool = False) -> str | None:
+    """The tag in the file `latest`; None if there is no such file. CorruptError if it has none.
+
+    If `universal`, the file `latest_universal` counts before it.
+    """
+    for file in ("latest_universal", "latest") if universal else ("latest",):
+        try:
+            tag = zero_to_fp32.latest_tag(folder, file)
+        except zero_to_fp32.Damaged as error:
+            raise errors.make(
+                errors.CorruptError.status, str(error), subject=str(folder / file)
+            ) from None
+        if tag is not None:
+            return tag
+    return None
 
 
 def read_latest(folder: Path) -> bytes | None:

@@ -57,6 +57,9 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "adamw": {"weight_decay": 0.0},
     "lion": {"lr": 1e-3},
 }
+# Not elementwise: what they do to one element depends on others of its tensor, and a rank has a
+# shard alone.
+NOT_ELEMENTWISE = ("adafactor", "fusedlamb", "lamb", "lbfgs", "muon", "muonwithauxadam")
 # Options of DeepSpeed besides torch's. True is what Meron does where it is the only value.
 ADAMS = ("adam", "adamw", "adagrad")  # DeepSpeed takes these of Adagrad too
 ADAM_OPTIONS = ("adam_w_mode", "torch_adam")
@@ -192,6 +195,12 @@ def rule_of(kind: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """The lower-case name of a config's optimizer, and its params as torch has them, besides
     torch_adam."""
     name, own_defaults = CLASSES.get(kind.lower(), (kind.lower(), {}))
+    if name in NOT_ELEMENTWISE:
+        raise errors.argument(
+            f"the optimizer {kind!r} is not elementwise: it cannot run on shards of tensors",
+            subject="optimizer.type",
+            advice="Use AdamW, or another type that docs/torch_deepspeed.md lists.",
+        )
     if name not in RULES:
         known = [rule.__name__ for key, rule in RULES.items() if key != "lion"]
         raise errors.argument(

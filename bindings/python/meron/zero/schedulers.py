@@ -276,7 +276,7 @@ class OneCycle(Schedule):
         self.second_step_size = (
             self.first_step_size
             if cycle_second_step_size is None
-            else positive(cycle_second_step_size, "cycle_second_step_size")
+            else number(cycle_second_step_size, "cycle_second_step_size")
         )
         self.first_stair_count = whole(cycle_first_stair_count, "cycle_first_stair_count", 0)
         self.second_stair_count = (
@@ -332,7 +332,10 @@ class OneCycle(Schedule):
         super().set(rates)
         if not self.cycle_momentum:
             return
-        for group, betas in zip(self.optimizer.param_groups, self.get_mom() or []):
+        # As in DeepSpeed, groups begin with the lowest momentum, get_mom() with the highest.
+        first = self.last_batch_iteration < 0
+        momenta = self.min_moms if first else self.get_mom() or []
+        for group, betas in zip(self.optimizer.param_groups, momenta):
             group["betas"] = betas
 
     def get_mom(self) -> list[tuple[float, float]] | None:
@@ -343,8 +346,6 @@ class OneCycle(Schedule):
         return [(self.momentum_between(low, high), second) for (low, second), (high, _) in pairs]
 
     def momentum_between(self, low: float, high: float) -> float:
-        if self.last_batch_iteration < 0:
-            return low
         if self.in_cycle():
             return high - (high - low) * self.height()
         return high * self.decay(self.decay_mom_rate)

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The script zero_to_fp32.py beside checkpoints."""
+"""The scripts zero_to_fp32.py and zero_to_torch.py beside checkpoints."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from meron.zero import zero_to_fp32
+from meron.zero import zero_to_fp32, zero_to_torch
 
 
-def put_script(folder: Path) -> None:
-    """Writes the script into a folder. It is complete or absent, replaces a link instead of
+def put_scripts(folder: Path) -> None:
+    """Writes the scripts into a folder. Each is complete or absent, replaces a link instead of
     following it, and has the permissions that the umask leaves. OSError of the drive."""
-    with zero_to_fp32.replacing(folder / "zero_to_fp32.py", 0o777) as file:
-        file.write(Path(zero_to_fp32.__file__).read_bytes())
+    for module in (zero_to_fp32, zero_to_torch):
+        source = Path(str(module.__file__))
+        with zero_to_fp32.replacing(folder / source.name, 0o777) as file:
+            file.write(source.read_bytes())

@@ -12,6 +12,11 @@ from meron import errors
 from meron.torch.torch_internals import apply_of
 
 
+def is_there(module: torch.nn.Module, name: str) -> bool:
+    """True if the class of a module has an attribute."""
+    return any(name in vars(kind) for kind in type(module).__mro__)
+
+
 class Wrapper(torch.nn.Module):
     """Attributes: `module`, what it stands for. It is not a part, so no name gets a prefix."""
 
@@ -26,7 +31,16 @@ class Wrapper(torch.nn.Module):
         module = self.__dict__.get("module")
         if module is None:
             raise AttributeError(name)
-        return getattr(module, name)
+        try:
+            return getattr(module, name)
+        except AttributeError as error:
+            if is_there(module, name):  # a property of the module that failed
+                raise
+            raise AttributeError(
+                f"{type(self).__name__} has no attribute {name!r}, and its module, a "
+                f"{type(module).__name__}, has none either. docs/torch_deepspeed.md lists what an "
+                "engine has"
+            ) from error
 
     def __delattr__(self, name: str) -> None:
         if name == "module":

@@ -377,6 +377,10 @@ class Lazy:
     def contiguous(self) -> torch.Tensor:
         return self.stored().to(self.dtype)
 
+    def cast(self, dtype: torch.dtype) -> None:
+        """Chooses the dtype of a tensor of floats."""
+        self.dtype = dtype if self.dtype.is_floating_point else self.dtype
+
 
 class LazyDict(Mapping[str, torch.Tensor]):
     """The state dict of a checkpoint, as it is saved; a value is read when it is used."""
@@ -410,9 +414,9 @@ def find_checkpoint(checkpoint_dir: PathLike, tag: str | None = None) -> Path:
     return folder
 
 
-def latest_tag(folder: Path) -> str | None:
+def latest_tag(folder: Path, file_name: str = "latest") -> str | None:
     """The name in the file `latest`; None if there is no such file. Damaged if it has no name."""
-    path = folder / "latest"
+    path = folder / file_name
     try:
         with open_regular(path) as file:
             text = file.read(4096)
@@ -645,8 +649,8 @@ class Progress:
             print(f"read {done / 1e9:.2f} of {self.total / 1e9:.2f} GB", file=sys.stderr)
 
 
-def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="f32 weights out of a checkpoint of Meron")
+def make_parser(prog: str, what: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog, description=f"{what} out of a checkpoint of Meron")
     parser.add_argument("checkpoint_dir", help="the folder that has the checkpoints and `latest`")
     parser.add_argument("output_dir", help="receives the weights")
     parser.add_argument("--max_shard_size", default="5GB", help="of a file, as 5GB")
@@ -657,12 +661,18 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument(
         "--no-checksums", action="store_true", help="do not compare the data with their checksums"
     )
-    given = parser.parse_args(argv)
+    return parser
+
+
+def convert(given: argparse.Namespace, prog: str, dtype: torch.dtype = torch.float32) -> None:
+    """What the command line asks for, with floats in a dtype."""
     try:
         reader = open_reader(
             find_checkpoint(given.checkpoint_dir, given.tag), not given.no_checksums
         )
         lazy = lazy_state_dict(reader, given.exclude_frozen_parameters)
+        for each in lazy.values():
+            each.cast(dtype)
         sizes = {id(each): each.numel() * SIZES[each.entry["dtype"]] for each in lazy.values()}
         total = sum(sizes.values())
         if given.no_checksums:
@@ -676,7 +686,12 @@ def main(argv: list[str] | None = None) -> None:
     except Exception as error:
         if not isinstance(error, (ValueError, OSError)) and not hasattr(error, "status"):
             raise
-        sys.exit(f"zero_to_fp32.py: {error}")
+        sys.exit(f"{prog}: {error}")
+
+
+def main(argv: list[str] | None = None) -> None:
+    prog = "zero_to_fp32.py"
+    convert(make_parser(prog, "f32 weights").parse_args(argv), prog)
 
 
 if __name__ == "__main__":

@@ -17,13 +17,32 @@ import meron
 NAMES = {
     "": "initialize init_distributed DeepSpeedEngine DeepSpeedConfig __version__ "
     "add_config_arguments comm zero checkpointing get_accelerator log_dist logger OnDevice",
-    "checkpoint": "DeepSpeedCheckpoint",
+    "checkpoint": "DeepSpeedCheckpoint UNIVERSAL_CHECKPOINT_INFO get_model_ckpt_name_for_rank",
+    "checkpoint.constants": "UNIVERSAL_CHECKPOINT_INFO PARAM_SHAPES DS_VERSION",
+    "checkpoint.ds_to_universal": "main",
+    "comm.comm": "init_distributed mpi_discovery P2POp ProcessGroup log_summary",
+    "comm.reduce_op": "ReduceOp",
+    "compile.passes": "zero3_compile prefetch selective_gather offload_adam_states",
+    "compression.compress": "init_compression redundancy_clean",
+    "inference": "RaggedInferenceEngineConfig DeepSpeedTPConfig",
+    "io": "FastFileWriter FastFileWriterConfig MockFileWriter PyFileWriter",
+    "moe.utils": "has_moe_layers is_moe_param is_moe_param_group configure_moe_param_groups "
+    "split_params_into_different_moe_groups_for_optimizer",
+    "ops": "__compatible_ops__",
+    "ops.sparse_attention": "SparseSelfAttention FixedSparsityConfig VariableSparsityConfig",
+    "runtime.data_pipeline.curriculum_scheduler": "CurriculumScheduler",
+    "runtime.pipe.topology": "ProcessTopology PipeDataParallelTopology PipelineParallelGrid "
+    "PipeModelDataParallelTopology",
+    "runtime.zero.utils": "is_zero_param ZeRORuntimeException",
+    "utils.torch": "required_torch_version",
+    "utils.zero_to_torch": "main convert_zero_checkpoint_to_state_dict",
     "checkpointing": "configure checkpoint non_reentrant_checkpoint is_configured reset "
     "get_cuda_rng_tracker model_parallel_cuda_manual_seed",
     "elasticity": "compute_elastic_config elasticity_enabled ElasticityError",
     "env_report": "main cli_main",
     "git_version_info": "version git_hash git_branch",
-    "launcher.runner": "main DEEPSPEED_ENVIRONMENT_NAME",
+    "launcher.runner": "main DEEPSPEED_ENVIRONMENT_NAME fetch_hostfile parse_resource_filter "
+    "parse_inclusion_exclusion EXPORT_ENVS DLTS_HOSTFILE",
     "launcher.launch": "main",
     "ops.adam": "DeepSpeedCPUAdam FusedAdam",
     "ops.aio": "AsyncIOBuilder",

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 import meron
 import meron.zero.compat as deepspeed
-from meron.zero.compat import comm, groups
+from meron.zero.compat import comm, groups, partitions, zero_utils
 
 pytestmark = pytest.mark.ranks(2)
 RANK = int(os.environ.get("MERON_RANK", "0"))
@@ -135,13 +135,43 @@ def test_groups_have_their_own_ranks() -> None:
     comm.barrier()  # the store that new_group uses ends with rank 0
 
 
-def test_rejects_unknown_arguments_and_profiling() -> None:
+def test_rejects_unknown_arguments() -> None:
     with pytest.raises(TypeError, match="asinc_op"):
         comm.barrier(asinc_op=True)
-    with pytest.raises(meron.UnsupportedError, match=r"torch\.profiler"):
-        comm.configure(enabled=True)
-    with pytest.raises(meron.UnsupportedError, match=r"torch\.profiler"):
-        comm.log_summary()
+
+
+def test_an_empty_summary_of_collectives() -> None:
+    comm.configure(enabled=True)
+    assert comm.log_summary() is None
+    summary = comm.log_summary(return_dict=True)
+    assert summary["metadata"] == {"world_size": RANKS, "rank": RANK}
+
+
+def test_ranks_that_have_other_numbers() -> None:
+    deepspeed.init_distributed("gloo", verbose=False)
+    zero_utils.assert_ints_same_as_other_ranks([1, 2])
+    if RANK == 0:
+        zero_utils.assert_ints_same_as_other_ranks([0])
+    else:
+        with pytest.raises(RuntimeError, match=r"rank 1 has \[1\], and rank 0 \[0\]"):
+            zero_utils.assert_ints_same_as_other_ranks([RANK])
+    comm.barrier()
+
+
+@pytest.mark.parametrize("size", [1, 5, 8])
+def test_a_tensor_in_parts(size: int) -> None:
+    deepspeed.init_distributed("gloo", verbose=False)
+    whole = torch.arange(3.0 * size).reshape(3, size)
+    part = partitions.PartitionedTensor(whole, comm.get_world_group())
+    assert abs(part.data().numel() - whole.numel() / RANKS) < 1
+    again = partitions.PartitionedTensor.from_meta(part.to_meta(), part.data(), part.group)
+    for one in (part, again):
+        assert torch.equal(one.full(), whole) and one.full_size() == [3, size]
+    with pytest.raises(meron.ArgumentError, match=f"this is rank {RANK} of"):
+        wrong = part.to_meta()
+        wrong[4] += 1
+        partitions.PartitionedTensor.from_meta(wrong, part.data(), part.group)
+    comm.barrier()
 
 
 def test_an_engine_trains_beside_the_process_group() -> None:

@@ -54,6 +54,11 @@ def initialize(*args: Any, **kwargs: Any) -> Any:
     becomes the current device. `device` or MERON_TORCH_DEVICE choose another. A config that does
     not set `gradient_clipping` clips at DeepSpeed's default.
     """
+    # Tests and scripts look for DeepSpeed's own words in the log.
+    log_dist(
+        f"DeepSpeed info: version={__version__}, git-hash={git_hash}, git-branch={git_branch}",
+        ranks=[0],
+    )
     given = inspect.signature(initialize_engine).bind_partial(*args, **kwargs).arguments
     if comm.is_available():
         port = given.get("distributed_port") or TORCH_DISTRIBUTED_DEFAULT_PORT

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,18 @@ from meron import errors
 from meron.torch.torch_internals import call_once_cuda_is_there
 
 KINDS = ("cpu", "cuda")
+
+
+def tensor_type(name: str, dtype: torch.dtype) -> Any:
+    """A property: the function that makes tensors of a dtype on this kind of device. On the CPU it
+    is the class of torch."""
+
+    def get(accelerator: Accelerator) -> Any:
+        if accelerator.cuda:
+            return functools.partial(torch.tensor, dtype=dtype, device="cuda")
+        return getattr(torch, name)
+
+    return property(get)
 
 
 class Accelerator:
@@ -29,6 +41,7 @@ class Accelerator:
         self._name = kind
         self._communication_backend_name = "nccl" if kind == "cuda" else "gloo"
         self._peak = 0
+        self._compile_backend = "inductor"
 
     @property
     def cuda(self) -> bool:
@@ -106,6 +119,25 @@ class Accelerator:
         dtypes = [torch.float32, torch.float16]
         return [*dtypes, torch.bfloat16] if self.is_bf16_supported() else dtypes
 
+    def is_fp64_supported(self) -> bool:
+        """True: torch computes in float64 on both kinds."""
+        return True
+
+    def is_triton_supported(self) -> bool:
+        """True for CUDA devices of compute capability 8.0 and above."""
+        return self.cuda and torch.cuda.get_device_capability()[0] >= 8
+
+    BFloat16Tensor = tensor_type("BFloat16Tensor", torch.bfloat16)
+    BoolTensor = tensor_type("BoolTensor", torch.bool)
+    ByteTensor = tensor_type("ByteTensor", torch.uint8)
+    CharTensor = tensor_type("CharTensor", torch.int8)
+    DoubleTensor = tensor_type("DoubleTensor", torch.float64)
+    FloatTensor = tensor_type("FloatTensor", torch.float32)
+    HalfTensor = tensor_type("HalfTensor", torch.float16)
+    IntTensor = tensor_type("IntTensor", torch.int32)
+    LongTensor = tensor_type("LongTensor", torch.int64)
+    ShortTensor = tensor_type("ShortTensor", torch.int16)
+
     # ---- Random numbers ------------------------------------------------------------------------
 
     def random(self) -> Any:
@@ -166,6 +198,23 @@ class Accelerator:
     def lazy_call(self, callback: Callable[[], Any]) -> Any:
         return call_once_cuda_is_there(callback) if self.cuda else callback()
 
+    def is_current_stream_capturing(self) -> bool:
+        """True while a CUDA graph is captured."""
+        return self.cuda and torch.cuda.is_current_stream_capturing()
+
+    def create_graph(self) -> Any:
+        """A CUDA graph; None on the CPU."""
+        return torch.cuda.CUDAGraph() if self.cuda else None
+
+    def capture_to_graph(self, graph: Any, pool: Any = None, stream: Any = None) -> Any:
+        """A context that captures what runs on the device; nothing on the CPU."""
+        return torch.cuda.graph(graph, pool, stream) if self.cuda else contextlib.nullcontext()
+
+    def replay_graph(self, graph: Any) -> None:
+        """Runs a graph again; nothing on the CPU."""
+        if self.cuda:
+            graph.replay()
+
     # ---- Memory, in bytes ----------------------------------------------------------------------
 
     def empty_cache(self) -> None:
@@ -217,7 +266,56 @@ class Accelerator:
     def is_pinned(self, tensor: torch.Tensor) -> bool:
         return tensor.is_pinned() if self.cuda else False
 
+    def pin_empty(self, *size: Any, dtype: torch.dtype, device: Any = "cpu") -> torch.Tensor:
+        """A tensor in pinned host memory; in ordinary memory on the CPU."""
+        return torch.empty(*size, dtype=dtype, device=device, pin_memory=self.cuda)
+
+    def pin_empty_like(
+        self, tensor: torch.Tensor, device: Any = "cpu", dtype: torch.dtype | None = None
+    ) -> torch.Tensor:
+        """As pin_empty, in the shape of a tensor."""
+        return self.pin_empty(tensor.shape, dtype=dtype or tensor.dtype, device=device)
+
+    # ---- Environment ---------------------------------------------------------------------------
+
+    def export_envs(self) -> list[str]:
+        """Prefixes of environment variables that ranks on other nodes need."""
+        return ["NCCL"] if self.cuda else []
+
+    def set_visible_devices_envs(
+        self, current_env: MutableMapping[str, str], local_accelerator_ids: Iterable[int]
+    ) -> None:
+        """Writes the devices that a process may use to its environment."""
+        for name in self.visible_devices_envs():
+            current_env[name] = ",".join(map(str, local_accelerator_ids))
+
     # ---- Operators -----------------------------------------------------------------------------
+
+    def op_builder_dir(self) -> str:
+        """The module that has the builders of operators."""
+        return "deepspeed.ops.op_builder"
+
+    def build_extension(self) -> Any:
+        """torch's class that builds extensions."""
+        from torch.utils.cpp_extension import BuildExtension
+
+        return BuildExtension
+
+    def get_compile_backend(self) -> str:
+        """The backend for torch.compile: "inductor", or the one that was set."""
+        return self._compile_backend
+
+    def set_compile_backend(self, backend: str) -> None:
+        """Sets what get_compile_backend returns. Raises ArgumentError (a ValueError) for a name
+        that torch.compile does not know."""
+        known = torch.compiler.list_backends(exclude_tags=())
+        if backend not in known:
+            raise errors.argument(
+                f"torch.compile has no backend {backend!r}",
+                subject="backend",
+                advice=f"Use one of {', '.join(known)}.",
+            )
+        self._compile_backend = backend
 
     def create_op_builder(self, class_name: str) -> Any:
         """An object of a class of deepspeed.ops.op_builder."""

@@ -116,6 +116,14 @@ ALL_OPS = {
     )
 }
 
+
+def compatible_ops() -> dict[str, bool]:
+    """By name of each operator: True if it can be loaded. Names that DeepSpeed asks for, and Meron
+    does not have, are False."""
+    known = {name: builder.is_compatible() for name, builder in ALL_OPS.items()}
+    return {**known, GDSBuilder.NAME: False, "deepspeed_not_implemented": False}
+
+
 __all__ = [
     "ALL_OPS",
     "AsyncIOBuilder",

@@ -13,6 +13,7 @@ collective are torch's.
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +25,11 @@ from meron.torch.ranks import local_rank, ranks_of
 from meron.zero import comm as over_meron
 from meron.zero.compat.rendezvous import init_distributed
 
+logger = logging.getLogger("meron.zero")
+
 ReduceOp: Any = over_meron.ReduceOp
+P2POp: Any = getattr(dist, "P2POp", None)
+ProcessGroup: Any = getattr(dist, "ProcessGroup", None)
 
 LOG_ARGUMENTS = ("prof", "log_name", "debug")
 
@@ -319,23 +324,45 @@ def configure(
     verbose: bool | None = None,
     debug: bool | None = None,
 ) -> None:
-    """Switches DeepSpeed's communication log, which Meron does not have. Raises UnsupportedError
-    if `enabled`; a config that is given has been checked by `initialize`."""
+    """Warns once if DeepSpeed's log of collectives, which Meron does not have, is `enabled`."""
     if enabled:
-        raise errors.UnsupportedError(
-            "Meron does not have: deepspeed.comm.configure(enabled=True), the log of collectives",
-            subject="enabled",
-            advice="Use torch.profiler, which records the collectives of torch.distributed.",
-        )
+        warn_of_no_log()
 
 
-def log_summary(show_straggler: bool = False, return_dict: bool = False) -> Any:
-    """Raises UnsupportedError: there is no log of collectives to summarise."""
-    raise errors.UnsupportedError(
-        "Meron does not have: deepspeed.comm.log_summary, the log of collectives",
-        operation="log_summary",
-        advice="Use torch.profiler, which records the collectives of torch.distributed.",
+@functools.cache
+def warn_of_no_log() -> None:
+    """One warning per process."""
+    logger.warning(
+        "deepspeed.comm has no log of collectives: torch.profiler records those of "
+        "torch.distributed"
     )
+
+
+def log_summary(show_straggler: bool = False, return_dict: bool = False) -> dict[str, Any] | None:
+    """Nothing: no collective has been logged. With `return_dict`, an empty summary."""
+    if not return_dict:
+        return None
+    place = {"world_size": get_world_size(), "rank": get_rank()}
+    return {"summary": {}, "straggler_analysis": None, "metadata": place}
+
+
+def reset_log() -> None:
+    """Nothing: no collective has been logged."""
+
+
+def has_comm_data() -> bool:
+    """False: no collective has been logged."""
+    return False
+
+
+def get_comm_operation_count() -> int:
+    """0: no collective has been logged."""
+    return 0
+
+
+def get_logged_comm_ops() -> list[str]:
+    """[]: no collective has been logged."""
+    return []
 
 
 def refuse_unknown(operation: str, arguments: dict[str, Any]) -> None:
@@ -347,6 +374,8 @@ def refuse_unknown(operation: str, arguments: dict[str, Any]) -> None:
 __all__ = [
     *SAME,
     "Handles",
+    "P2POp",
+    "ProcessGroup",
     "ReduceOp",
     "all_gather_coalesced",
     "all_gather_into_tensor",
@@ -360,14 +389,17 @@ __all__ = [
     "destroy_process_group",
     "get_all_ranks_from_group",
     "get_backend",
+    "get_comm_operation_count",
     "get_global_rank",
     "get_local_rank",
+    "get_logged_comm_ops",
     "get_rank",
     "get_world_group",
     "get_world_size",
     "has_all_gather_into_tensor",
     "has_all_reduce_coalesced",
     "has_coalescing_manager",
+    "has_comm_data",
     "has_reduce_scatter_tensor",
     "inference_all_reduce",
     "init_distributed",
@@ -377,4 +409,5 @@ __all__ = [
     "new_group",
     "reduce_scatter_fn",
     "reduce_scatter_tensor",
+    "reset_log",
 ]

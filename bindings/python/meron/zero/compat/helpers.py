@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from meron import errors
 from meron.torch.tensors import map_tensors
 from meron.zero.comm import known_rank
 from meron.zero.compat.accelerator import get_accelerator, resident_bytes
@@ -25,15 +26,19 @@ logger = logging.getLogger("meron.zero")
 
 # Names of this module that deepspeed.runtime.utils has.
 RUNTIME_UTILS = (
+    "DummyOptim",
+    "call_to_str",
     "clip_grad_norm_",
     "copy_to_device",
     "empty_cache",
     "ensure_directory_exists",
     "get_global_norm",
+    "get_only_unique_item",
+    "mask_nan_or_inf_with_val_inplace",
+    "memory_status",
     "move_to_device",
     "noop_context",
     "noop_decorator",
-    "partition_uniform",
     "see_memory_usage",
     "set_random_seed",
 )
@@ -128,13 +133,47 @@ def noop_decorator(func: Function) -> Function:
     return func
 
 
-def partition_uniform(num_items: int, num_parts: int) -> list[int]:
-    """The bounds of parts of equal size; the first ones have one item more if it does not divide.
+class DummyOptim:
+    """An object with the param groups of an optimizer: one, of all params."""
 
-    Returns num_parts + 1 numbers, from 0 to num_items.
+    def __init__(self, params: Any) -> None:
+        self.param_groups = [{"params": params}]
+
+
+def memory_status(msg: str, print_rank: int = -1, reset_max: bool = False) -> None:
+    """As see_memory_usage with force=True. `reset_max` begins a new peak first.
+
+    Args:
+        print_rank: the rank that logs; -1 is all of them.
     """
-    size, rest = divmod(num_items, num_parts)
-    return [part * size + min(part, rest) for part in range(num_parts + 1)]
+    if reset_max:
+        get_accelerator().reset_peak_memory_stats()
+    see_memory_usage(msg, force=True, ranks=[known_rank() if print_rank == -1 else print_rank])
+
+
+def call_to_str(base: str, *args: Any, **kwargs: Any) -> str:
+    """A call as text: call_to_str("f", 1, x=2) is "f(1, x=2)"."""
+    words = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
+    return f"{base}({', '.join(words)})"
+
+
+def get_only_unique_item(items: Iterable[Any]) -> Any:
+    """The one value that all items have. Raises ArgumentError if there is none, or several."""
+    found = set(items)
+    if len(found) != 1:
+        raise errors.argument(f"the items have {len(found)} values, not one", subject="items")
+    return found.pop()
+
+
+def mask_nan_or_inf_with_val_inplace(
+    input: torch.Tensor, device: Any = None, val: float = -1.0
+) -> None:
+    """Replaces the elements of a tensor that are NaN or infinite."""
+    input.masked_fill_(~input.isfinite(), val)
+
+
+def ignore_params(param_list: Iterable[torch.Tensor]) -> None:
+    """Nothing: all params are in every checkpoint, whole."""
 
 
 def is_compile_supported() -> bool:

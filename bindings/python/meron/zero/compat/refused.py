@@ -40,88 +40,191 @@ UNIVERSAL = (
     "Checkpoints of Meron load at any number of ranks as they are; `python -m meron.convert` reads "
     "those of DeepSpeed."
 )
+DEEP_COMPILE = "Call engine.compile(), which compiles each module that owns params."
+EFFICIENCY = "Sort, cut or drop samples in your own Dataset or Sampler."
+FAST_FILES = "Write by torch.save, or by meron.io.AsyncIOHandle."
+LORA = "Use PEFT, whose adapters train under every stage."
+TUNER = "Compare plans with `meron plan`."
+SPARSE = "Use dense embeddings: their gradients are sharded as all others are."
+STAGE_3 = "Call deepspeed.initialize with zero_optimization stage 3."
 KERNELS = "Use torch.nn.functional.scaled_dot_product_attention, or the model's own layers."
+
+PIPES = ("PipelineModule", "LayerSpec", "TiedLayerSpec")
+SCHEDULES = (
+    *("PipeSchedule", "TrainSchedule", "InferenceSchedule", "DataParallelSchedule"),
+    "PipeInstruction",
+)
+GATES = ("MOELayer", "TopKGate", "top1gating", "top2gating", "topkgating")
+SPARSITIES = (
+    *("SparsityConfig", "DenseSparsityConfig", "FixedSparsityConfig", "VariableSparsityConfig"),
+    *("BigBirdSparsityConfig", "BSLongformerSparsityConfig", "LocalSlidingWindowSparsityConfig"),
+)
+SPLITS = ("LinearAllreduce", "LinearLayer", "EmbeddingLayer", "Normalize", "set_autotp_mode")
+SHARDS = ("set_num_kv_heads", "set_n_embd", "set_num_attention_heads", "set_tp_grain_size")
+FAST_GEN = (
+    *("InferenceEngineV2", "RaggedInferenceEngineConfig", "DeepSpeedTPConfig"),
+    *("build_hf_engine", "build_engine_from_ds_checkpoint"),
+)
+INDEXED = (
+    *("MMapIndexedDataset", "MMapIndexedDatasetBuilder", "IndexedDataset", "make_builder"),
+    *("make_dataset", "find_fit_int_dtype"),
+)
+RANDOM_LTD = (
+    *("convert_to_random_ltd", "save_without_random_ltd", "remove_random_ltd_state_dict"),
+)
+WRITERS = ("FastFileWriter", "FastFileWriterConfig", "MockFileWriter", "PyFileWriter")
+NODE_RUNNERS = (
+    *("MultiNodeRunner", "PDSHRunner", "OpenMPIRunner", "MPICHRunner", "IMPIRunner"),
+    *("SlurmRunner", "MVAPICHRunner"),
+)
+RESHAPING = (
+    *("DeepSpeedCheckpoint", "ZeROCheckpoint", "SubparamShape", "model_3d_desc"),
+    *("get_model_3d_descriptor", "reshape_meg_2d_parallel", "merge_state"),
+)
+
+
+def with_advice(advice: str, *names: str) -> dict[str, str]:
+    return dict.fromkeys(names, advice)
+
 
 # By module of DeepSpeed: names of functions (lower case) and classes, and what to use instead.
 NAMES: dict[str, dict[str, str]] = {
     "": {
-        "init_inference": INFERENCE,
-        "default_inference_config": INFERENCE,
-        "tp_model_init": AUTO_TP,
-        "set_autotp_mode": AUTO_TP,
-        "InferenceEngine": INFERENCE,
-        "DeepSpeedInferenceConfig": INFERENCE,
-        "DeepSpeedHybridEngine": HYBRID,
-        "PipelineEngine": PIPELINE,
-        "PipelineModule": PIPELINE,
-        "DeepSpeedTransformerLayer": KERNELS,
-        "DeepSpeedTransformerConfig": KERNELS,
-        "replace_transformer_layer": INFERENCE,
+        **with_advice(INFERENCE, "init_inference", "default_inference_config", "InferenceEngine"),
+        **with_advice(INFERENCE, "DeepSpeedInferenceConfig", "replace_transformer_layer"),
+        **with_advice(AUTO_TP, "tp_model_init", "set_autotp_mode"),
+        **with_advice(HYBRID, "DeepSpeedHybridEngine"),
+        **with_advice(PIPELINE, "PipelineEngine", "PipelineModule"),
+        **with_advice(KERNELS, "DeepSpeedTransformerLayer", "DeepSpeedTransformerConfig"),
     },
-    "pipe": {"PipelineModule": PIPELINE, "LayerSpec": PIPELINE, "TiedLayerSpec": PIPELINE},
-    "runtime.pipe": {"PipelineModule": PIPELINE, "LayerSpec": PIPELINE, "TiedLayerSpec": PIPELINE},
-    "runtime.pipe.engine": {"PipelineEngine": PIPELINE},
-    "runtime.pipe.module": {
-        "PipelineModule": PIPELINE,
-        "LayerSpec": PIPELINE,
-        "TiedLayerSpec": PIPELINE,
+    "autotuning": with_advice(TUNER, "Autotuner"),
+    "checkpoint": with_advice(UNIVERSAL, *RESHAPING),
+    "checkpoint.deepspeed_checkpoint": with_advice(UNIVERSAL, "DeepSpeedCheckpoint"),
+    "compile": {},
+    "compile.passes": with_advice(DEEP_COMPILE, "run_opt_passes"),
+    "compile.passes.zero3_compile": with_advice(DEEP_COMPILE, "add_z3_gather_release"),
+    "compile.passes.prefetch": with_advice(DEEP_COMPILE, "schedule_prefetch"),
+    "compile.passes.selective_gather": with_advice(DEEP_COMPILE, "selective_gather"),
+    "compile.passes.offload_adam_states": with_advice(
+        DEEP_COMPILE, "move_opt_states", "move_opt_states_sync", "offload_adam_states_for_init"
+    ),
+    "compression": with_advice(COMPRESSION, "init_compression", "redundancy_clean"),
+    "compression.compress": with_advice(
+        COMPRESSION, "init_compression", "redundancy_clean", "student_initialization"
+    ),
+    "compression.helper": with_advice(COMPRESSION, "convert_conv1d_to_linear"),
+    "compression.scheduler": with_advice(COMPRESSION, "compression_scheduler"),
+    "compression.basic_layer": with_advice(
+        COMPRESSION, "LinearLayer_Compress", "Embedding_Compress", "QuantAct"
+    ),
+    "inference": with_advice(INFERENCE, *FAST_GEN),
+    "inference.engine": with_advice(INFERENCE, "InferenceEngine"),
+    "inference.config": with_advice(INFERENCE, "DeepSpeedInferenceConfig", "DeepSpeedTPConfig"),
+    "inference.v2": with_advice(INFERENCE, *FAST_GEN),
+    "inference.v2.ragged": with_advice(INFERENCE, "DSStateManagerConfig", "RaggedBatchWrapper"),
+    "io": with_advice(FAST_FILES, *WRITERS),
+    "io.fast_file_writer": with_advice(FAST_FILES, "FastFileWriter", "FastFileWriterConfig"),
+    "launcher.launch": with_advice(LAUNCH, "main"),
+    "launcher.multinode_runner": with_advice(LAUNCH, *NODE_RUNNERS),
+    "linear": with_advice(
+        LORA, "OptimizedLinear", "LoRAConfig", "QuantizationConfig", "Init", "init_lora"
+    ),
+    "model_implementations": with_advice(INFERENCE, "DeepSpeedTransformerInference"),
+    "module_inject": {
+        **with_advice(INFERENCE, "replace_transformer_layer", "HFBertLayerPolicy", "DSPolicy"),
+        **with_advice(AUTO_TP, *SPLITS, "ReplaceWithTensorSlicing"),
     },
-    "runtime.hybrid_engine": {"DeepSpeedHybridEngine": HYBRID},
-    "runtime.sequence_parallel": {},
-    "runtime.sequence_parallel.ulysses_sp": {
-        "UlyssesSPAttentionHF": SEQUENCE,
-        "UlyssesSPDataLoaderAdapter": SEQUENCE,
-        "SequenceTiledCompute": SEQUENCE,
-        "TiledMLP": SEQUENCE,
-    },
-    "sequence": {},
-    "sequence.layer": {"DistributedAttention": SEQUENCE},
-    "runtime.fp16.onebit": {
-        "OnebitAdam": ONE_BIT,
-        "OnebitLamb": ONE_BIT,
-        "ZeroOneAdam": ONE_BIT,
-    },
+    "module_inject.auto_tp": with_advice(AUTO_TP, "AutoTP"),
+    "module_inject.layers": with_advice(AUTO_TP, *SPLITS, "GatherReplacedLayerParams"),
+    "module_inject.tp_shard": with_advice(AUTO_TP, *SHARDS),
     "moe": {},
-    "moe.layer": {"MoE": MIXTURE},
-    "moe.utils": {
-        "has_moe_layers": MIXTURE,
-        "is_moe_param": MIXTURE,
-        "split_params_into_different_moe_groups_for_optimizer": MIXTURE,
-    },
-    "module_inject": {"replace_transformer_layer": INFERENCE, "set_autotp_mode": AUTO_TP},
-    "module_inject.layers": {
-        "GatherReplacedLayerParams": AUTO_TP,
-        "LinearAllreduce": AUTO_TP,
-        "LinearLayer": AUTO_TP,
-    },
-    "inference": {},
-    "inference.engine": {"InferenceEngine": INFERENCE},
-    "inference.config": {"DeepSpeedInferenceConfig": INFERENCE},
-    "ops.lamb": {"FusedLamb": LAMB},
-    "ops.transformer": {
-        "DeepSpeedTransformerLayer": KERNELS,
-        "DeepSpeedTransformerConfig": KERNELS,
-    },
-    "ops.sparse_attention": {"SparseSelfAttention": KERNELS},
-    "compression": {},
-    "compression.compress": {
-        "init_compression": COMPRESSION,
-        "redundancy_clean": COMPRESSION,
-    },
-    "profiling": {},
-    "profiling.flops_profiler": {"FlopsProfiler": PROFILER, "get_model_profile": PROFILER},
-    "utils.timer": {"SynchronizedWallClockTimer": TIMERS, "ThroughputTimer": TIMERS},
+    "moe.experts": with_advice(MIXTURE, "Experts"),
+    "moe.layer": with_advice(MIXTURE, "MoE"),
+    "moe.mappings": with_advice(MIXTURE, "gather_tokens", "drop_tokens"),
+    "moe.sharded_moe": with_advice(MIXTURE, *GATES),
     "monitor": {},
-    "monitor.monitor": {"MonitorMaster": MONITOR, "TensorBoardMonitor": MONITOR},
-    "launcher.launch": {"main": LAUNCH},
-    "checkpoint.ds_to_universal": {"main": UNIVERSAL},
-    "runtime.fp16.unfused_optimizer": {"FP16_UnfusedOptimizer": LAMB},
+    "monitor.config": with_advice(MONITOR, "get_monitor_config", "DeepSpeedMonitorConfig"),
+    "monitor.monitor": with_advice(MONITOR, "MonitorMaster", "TensorBoardMonitor"),
+    "ops.deepspeed4science": with_advice(KERNELS, "DS4Sci_EvoformerAttention"),
+    "ops.fp_quantizer": with_advice(COMPRESSION, "FP_Quantize"),
+    "ops.lamb": with_advice(LAMB, "FusedLamb"),
+    "ops.lamb.fused_lamb": with_advice(LAMB, "FusedLamb"),
+    "ops.quantizer": with_advice(COMPRESSION, "ds_quantizer"),
+    "ops.sparse_attention": with_advice(
+        KERNELS, "SparseSelfAttention", "BertSparseSelfAttention", "MatMul", "Softmax", *SPARSITIES
+    ),
+    "ops.sparse_attention.sparsity_config": with_advice(KERNELS, *SPARSITIES),
+    "ops.sparse_attention.sparse_self_attention": with_advice(KERNELS, "SparseSelfAttention"),
+    "ops.transformer": with_advice(
+        KERNELS, "DeepSpeedTransformerLayer", "DeepSpeedTransformerConfig"
+    ),
+    "ops.transformer.inference": with_advice(
+        INFERENCE, "DeepSpeedTransformerInference", "DeepSpeedInferenceConfig"
+    ),
+    "ops.transformer.inference.config": with_advice(INFERENCE, "DeepSpeedInferenceConfig"),
+    "ops.transformer.inference.diffusers_attention": with_advice(
+        INFERENCE, "DeepSpeedDiffusersAttention"
+    ),
+    "pipe": with_advice(PIPELINE, *PIPES),
+    "profiling": {},
+    "profiling.flops_profiler": with_advice(PROFILER, "FlopsProfiler", "get_model_profile"),
+    "profiling.flops_profiler.profiler": with_advice(
+        PROFILER, "FlopsProfiler", "get_model_profile"
+    ),
+    "runtime.data_pipeline": {},
+    "runtime.data_pipeline.curriculum_scheduler": with_advice(EFFICIENCY, "CurriculumScheduler"),
+    "runtime.data_pipeline.data_routing": {},
+    "runtime.data_pipeline.data_routing.basic_layer": with_advice(
+        EFFICIENCY, "RandomLayerTokenDrop"
+    ),
+    "runtime.data_pipeline.data_routing.helper": with_advice(EFFICIENCY, *RANDOM_LTD),
+    "runtime.data_pipeline.data_sampling": {},
+    "runtime.data_pipeline.data_sampling.data_analyzer": with_advice(
+        EFFICIENCY, "DataAnalyzer", "DistributedDataAnalyzer"
+    ),
+    "runtime.data_pipeline.data_sampling.data_sampler": with_advice(
+        EFFICIENCY, "DeepSpeedDataSampler"
+    ),
+    "runtime.data_pipeline.data_sampling.indexed_dataset": with_advice(EFFICIENCY, *INDEXED),
+    "runtime.data_pipeline.data_sampling.variable_batch_size_and_lr": with_advice(
+        EFFICIENCY,
+        "batch_by_seqlens",
+        "get_dataloader_and_lr_scheduler_for_variable_batch_size_deepspeed",
+    ),
+    "runtime.eigenvalue": with_advice(COMPRESSION, "Eigenvalue"),
+    "runtime.fp16.onebit": with_advice(ONE_BIT, "OnebitAdam", "OnebitLamb", "ZeroOneAdam"),
+    "runtime.fp16.unfused_optimizer": with_advice(LAMB, "FP16_UnfusedOptimizer"),
+    "runtime.hybrid_engine": with_advice(HYBRID, "DeepSpeedHybridEngine"),
+    "runtime.pipe": with_advice(PIPELINE, *PIPES),
+    "runtime.pipe.engine": with_advice(PIPELINE, "PipelineEngine"),
+    "runtime.pipe.module": with_advice(PIPELINE, *PIPES),
+    "runtime.pipe.schedule": with_advice(PIPELINE, *SCHEDULES),
+    "runtime.progressive_layer_drop": with_advice(EFFICIENCY, "ProgressiveLayerDrop"),
+    "runtime.sequence_parallel": {},
+    "runtime.sequence_parallel.ulysses_sp": with_advice(
+        SEQUENCE,
+        "UlyssesSPAttentionHF",
+        "UlyssesSPDataLoaderAdapter",
+        "SequenceTiledCompute",
+        "TiledMLP",
+    ),
+    "runtime.sparse_tensor": with_advice(SPARSE, "SparseTensor"),
+    "runtime.state_dict_factory": with_advice(UNIVERSAL, "SDLoaderFactory"),
+    "runtime.zero": with_advice(STAGE_3, "DeepSpeedZeRoOffload"),
+    "runtime.zero.parameter_offload": with_advice(STAGE_3, "DeepSpeedZeRoOffload"),
+    "sequence": {},
+    "sequence.layer": with_advice(SEQUENCE, "DistributedAttention"),
+    "utils.timer": with_advice(TIMERS, "SynchronizedWallClockTimer", "ThroughputTimer"),
 }
+
+PAGE = "docs/integrations.md lists what Meron does not have."
 
 
 def refuse(name: str, advice: str) -> NoReturn:
     raise errors.UnsupportedError(
-        f"Meron does not have: deepspeed.{name}", subject=name.rpartition(".")[2], advice=advice
+        f"Meron does not have: deepspeed.{name}",
+        subject=name.rpartition(".")[2],
+        advice=f"{advice} {PAGE}",
     )
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.machinery
 import importlib.metadata
 import inspect
@@ -17,7 +16,6 @@ import torch
 import meron.zero
 from meron import checkpointing, errors
 from meron.zero import (
-    attributes,
     estimate,
     leaf,
     ops,
@@ -25,22 +23,34 @@ from meron.zero import (
     schedulers,
     utils,
     zero_to_fp32,
+    zero_to_torch,
 )
 from meron.zero.compat import (
     accelerator,
     builders,
+    checkpoint_names,
+    config_values,
     constants,
     deepspeed_files,
+    discovery,
     distributed,
     elasticity,
+    experts,
     groups,
     helpers,
+    hostfiles,
     init,
     logs,
     loss_scaler,
+    mpu,
     optimizer_kinds,
+    partitions,
     precision_config,
     refused,
+    topology,
+    universal,
+    versions,
+    zero_utils,
 )
 from meron.zero.config import enums
 from meron.zero.dropin import launcher, report, version
@@ -49,10 +59,6 @@ from meron.zero.engine import Engine
 from meron.zero.zero_optimizer import DeepSpeedOptimizer
 
 Content = dict[str, Any]
-
-# File of environment variables for ranks. accelerate's launcher reads it in the home folder and in
-# the current one.
-ENVIRONMENT_FILE = ".deepspeed_env"
 
 
 def public(module: ModuleType) -> Content:
@@ -89,7 +95,7 @@ def partition_parameters() -> Content:
         "_orig_torch_ones": torch.ones,
         "_orig_torch_full": torch.full,
         "get_accelerator": accelerator.get_accelerator,
-        "is_zero_param": is_zero_param,
+        "is_zero_param": zero_utils.is_zero_param,
     }
 
 
@@ -98,11 +104,6 @@ def keep_constructor(
 ) -> Callable[..., torch.Tensor]:
     """The constructor itself: its dtype is the caller's."""
     return fn
-
-
-def is_zero_param(parameter: Any) -> bool:
-    """True if Meron has sharded the param."""
-    return isinstance(parameter, attributes.ZeroParameter)
 
 
 def logging_part() -> Content:
@@ -119,6 +120,19 @@ def git_part() -> Content:
     }
 
 
+def checkpoint_part() -> Content:
+    """Checkpoints are universal as they are, so params need no mark for it."""
+    return {
+        **checkpoint_names.constants(),
+        **picked(checkpoint_names, *checkpoint_names.FILE_NAMES),
+        "enable_universal_checkpoint": helpers.ignore_params,
+    }
+
+
+def communication_part() -> Content:
+    return {**public(distributed), **public(discovery)}
+
+
 def engine_part() -> Content:
     return {
         "DeepSpeedEngine": Engine,
@@ -127,35 +141,50 @@ def engine_part() -> Content:
     }
 
 
-# By dotted name below deepspeed, parents first: what the module holds.
+# By dotted name below deepspeed: what the module holds, besides the names of refused.NAMES.
 MODULES: dict[str, Callable[[], Content]] = {
     "accelerator": lambda: public(accelerator),
     "accelerator.real_accelerator": lambda: public(accelerator),
-    "checkpoint": lambda: {
-        "DeepSpeedCheckpoint": refused.refusing(
-            "checkpoint", "DeepSpeedCheckpoint", refused.UNIVERSAL
-        )
+    "checkpoint": checkpoint_part,
+    "checkpoint.constants": checkpoint_names.constants,
+    "checkpoint.ds_to_universal": lambda: public(universal),
+    "checkpoint.universal_checkpoint": lambda: {
+        "enable_universal_checkpoint": helpers.ignore_params
     },
-    "checkpoint.utils": lambda: picked(helpers, "clone_tensors_for_torch_save"),
+    "checkpoint.utils": lambda: {
+        **picked(helpers, "clone_tensors_for_torch_save"),
+        **picked(checkpoint_names, *checkpoint_names.FILE_NAMES),
+    },
     "checkpointing": lambda: public(checkpointing),
-    "comm": lambda: public(distributed),
-    "comm.comm": lambda: public(distributed),
-    "constants": lambda: picked(constants, "TORCH_DISTRIBUTED_DEFAULT_PORT"),
+    "comm": communication_part,
+    "comm.comm": communication_part,
+    "comm.reduce_op": lambda: picked(distributed, "ReduceOp"),
+    "compression.helper": lambda: picked(helpers, "recursive_getattr", "recursive_setattr"),
+    "constants": lambda: {
+        **picked(constants, "TORCH_DISTRIBUTED_DEFAULT_PORT"),
+        **picked(constants, "CROSS_RANK", "CROSS_SIZE", "LOCAL_RANK"),
+    },
     "elasticity": lambda: public(elasticity),
+    "elasticity.config": lambda: public(elasticity),
     "elasticity.elasticity": lambda: public(elasticity),
     "git_version_info": git_part,
     "launcher": dict,
     "launcher.runner": lambda: {
         **picked(launcher, "main"),
-        "DEEPSPEED_ENVIRONMENT_NAME": ENVIRONMENT_FILE,
+        **public(hostfiles),
+        "parse_args": lambda args=None: launcher.make_parser().parse_args(args),
     },
+    "moe.utils": lambda: public(experts),
     "env_report": lambda: {"main": report.main, "cli_main": report.main},
-    "ops": dict,
+    "ops": lambda: {"__compatible_ops__": builders.compatible_ops()},
     "ops.adagrad": lambda: picked(ops, "DeepSpeedCPUAdagrad"),
+    "ops.adagrad.cpu_adagrad": lambda: picked(ops, "DeepSpeedCPUAdagrad"),
     "ops.adam": lambda: picked(ops, "DeepSpeedCPUAdam", "FusedAdam"),
     "ops.adam.cpu_adam": lambda: picked(ops, "DeepSpeedCPUAdam"),
     "ops.adam.fused_adam": lambda: picked(ops, "FusedAdam"),
     "ops.lion": lambda: picked(ops, "DeepSpeedCPULion", "FusedLion"),
+    "ops.lion.cpu_lion": lambda: picked(ops, "DeepSpeedCPULion"),
+    "ops.lion.fused_lion": lambda: picked(ops, "FusedLion"),
     "ops.aio": lambda: picked(builders, "AsyncIOBuilder"),
     "ops.op_builder": lambda: public(builders),
     "ops.op_builder.async_io": lambda: picked(builders, "AsyncIOBuilder"),
@@ -167,8 +196,10 @@ MODULES: dict[str, Callable[[], Content]] = {
     "runtime.base_optimizer": lambda: {"DeepSpeedOptimizer": DeepSpeedOptimizer},
     "runtime.bf16_optimizer": lambda: picked(optimizer_kinds, "BF16_Optimizer"),
     "runtime.compiler": lambda: picked(helpers, "is_compile_supported"),
-    "runtime.config": lambda: public(constants),
-    "runtime.config_utils": dict,
+    "runtime.config": lambda: {**public(constants), **config_values.readers()},
+    "runtime.config_utils": lambda: picked(
+        config_values, "get_dict_param", "get_list_param", "get_scalar_param"
+    ),
     "runtime.constants": lambda: public(constants),
     "runtime.dataloader": lambda: {
         **picked(helpers, "RepeatingLoader"),
@@ -181,8 +212,13 @@ MODULES: dict[str, Callable[[], Content]] = {
     "runtime.fp16.fused_optimizer": lambda: picked(optimizer_kinds, "FP16_Optimizer"),
     "runtime.fp16.loss_scaler": lambda: public(loss_scaler),
     "runtime.lr_schedules": lambda: public(schedulers),
+    "runtime.pipe": lambda: picked(topology, "ProcessTopology"),
+    "runtime.pipe.topology": lambda: public(topology),
     "runtime.precision_config": lambda: public(precision_config),
-    "runtime.utils": lambda: picked(helpers, *helpers.RUNTIME_UTILS),
+    "runtime.utils": lambda: {
+        **picked(helpers, *helpers.RUNTIME_UTILS),
+        **picked(partitions, *partitions.NAMES),
+    },
     "runtime.zero": init_part,
     "runtime.zero.config": lambda: picked(enums, "ZeroStageEnum"),
     "runtime.zero.offload_config": lambda: picked(
@@ -198,35 +234,60 @@ MODULES: dict[str, Callable[[], Content]] = {
         **public(estimate),
         **picked(optimizer_kinds, "DeepSpeedZeroOptimizer"),
     },
+    "runtime.zero.leaf_module_config": lambda: {
+        "DEFAULT_LEAF_MODULE_CLASSES": list(meron.zero.config.KNOWN_MIXTURES),
+        "DEFAULT_LEAF_MODULE_NAMES": [],
+        "DEFAULT_LEAF_MODULE_NAME_SUFFIXES": [],
+    },
     "runtime.zero.tiling": dict,
+    "runtime.zero.utils": lambda: public(zero_utils),
     "utils": lambda: {
         **logging_part(),
         **picked(helpers, "OnDevice", "RepeatingLoader", "instrument_w_nvtx"),
         **picked(helpers, "recursive_getattr", "recursive_setattr"),
     },
+    "utils.bwc": lambda: public(mpu),
     "utils.init_on_device": lambda: picked(helpers, "OnDevice"),
     "utils.groups": lambda: public(groups),
     "utils.logging": lambda: public(logs),
     "utils.nvtx": lambda: picked(helpers, "instrument_w_nvtx"),
     "utils.tensor_fragment": lambda: public(safe),
+    "utils.torch": lambda: public(versions),
     "utils.z3_leaf_module": lambda: public(leaf),
     "utils.zero_to_fp32": lambda: {
         **public(zero_to_fp32),
+        **public(zero_to_torch),
         "__file__": zero_to_fp32.__file__,
         **public(deepspeed_files),
     },
+    "utils.zero_to_torch": lambda: {
+        **public(zero_to_torch),
+        "main": zero_to_torch.main,
+        "__file__": zero_to_torch.__file__,
+    },
     "zero": init_part,
 }
-# Modules of DeepSpeed that Meron does not implement. (The root is compat's own.)
-for _name in refused.NAMES:
-    if _name:
-        MODULES.setdefault(_name, functools.partial(refused.names_of, _name))
+
+
+def module_names() -> list[str]:
+    """All modules, also those that Meron does not implement, parents first. (The root is compat's
+    own.)"""
+    return sorted({*MODULES, *refused.NAMES} - {""})
+
+
+def content_of(dotted: str) -> Content:
+    """The names of a module: those that are refused, and those that work."""
+    refusals = refused.names_of(dotted) if dotted in refused.NAMES else {}
+    return {**refusals, **MODULES.get(dotted, dict)()}
+
 
 # Modules that `python -m` runs: their main.
 RUNNABLE: dict[str, Callable[[], Any]] = {
+    "checkpoint.ds_to_universal": universal.main,
     "env_report": report.main,
     "launcher.runner": launcher.main,
     "utils.zero_to_fp32": zero_to_fp32.main,
+    "utils.zero_to_torch": zero_to_torch.main,
 }
 
 
@@ -278,10 +339,14 @@ parts: dict[str, ModuleType] = {}
 
 
 def fill(root: ModuleType) -> None:
-    """Makes all modules and gives `root` the ones below it as attributes."""
-    for dotted, content in MODULES.items():
+    """Makes all modules and gives `root` the ones below it as attributes.
+
+    A function keeps its name in a module that has a part of the same name, as z3_leaf_module in
+    deepspeed.utils. The part is found in sys.modules.
+    """
+    for dotted in module_names():
         part = Part(f"deepspeed.{dotted}", f"deepspeed.{dotted} over meron.zero.")
-        vars(part).update(content())
+        vars(part).update(content_of(dotted))
         part.__path__ = []
         part.__package__ = part.__name__
         main = RUNNABLE.get(dotted)
@@ -297,7 +362,9 @@ def fill(root: ModuleType) -> None:
             vars(part)["__all__"] = [*meron.zero.__all__]
         parts[dotted] = part
         above, _, name = dotted.rpartition(".")
-        setattr(parts[above] if above else root, name, part)
+        parent = parts[above] if above else root
+        if not callable(vars(parent).get(name)):
+            setattr(parent, name, part)
 
 
 def put(name: str, root: ModuleType) -> None:

@@ -87,6 +87,8 @@ class Config:
     drop_last: bool = False
     tag_validation: str = "warn"  # of a checkpoint's tag: "ignore", "warn" or "fail"
     node_local_checkpoints: bool = False  # each node saves on its own disk
+    load_universal: bool = False  # the file latest_universal counts before latest
+    write_model_states: bool = False  # a file of torch.save beside each checkpoint's own
     gather_weights: bool = True  # whether rank 0 may be given all weights, to save them
     activations: Activations | None = None  # None: the config does not have the block
     reports: Reports = field(default_factory=Reports)

@@ -57,6 +57,8 @@ def parse(source: Source, unknown: str | None = None) -> Config:
     checkpoint = top.block("checkpoint")
     config.tag_validation = checkpoint.get("tag_validation").lower()
     config.node_local_checkpoints = checkpoint.get("use_node_local_storage")
+    config.load_universal = checkpoint.get("load_universal")
+    config.write_model_states = checkpoint.get("write_model_states")
     take_gradient_dtypes(config, top)
     config.optimizer = take_kind(top.block("optimizer"))
     config.scheduler = take_kind(top.block("scheduler"))

@@ -173,6 +173,7 @@ def plan(options: argparse.Namespace) -> tuple[list[str], dict[str, str]]:
     for name, advice in REFUSED.items():
         if getattr(options, name):
             raise LaunchError(f"--{name} is not in Meron's launcher: {advice}")
+    refuse_counts_beside_selections(options)
     program = rank_command(options)
     hosts = choose_hosts(options)
     environment = {"PYTHONPATH": python_path(os.environ.get("PYTHONPATH"))}
@@ -196,6 +197,16 @@ def plan(options: argparse.Namespace) -> tuple[list[str], dict[str, str]]:
         return [meron, "run", "-n", str(len(slots)), "--as-deepspeed", "--", *program], environment
     where = ["--standalone"] if options.master_port is None else torch_rendezvous(options)
     return [*torchrun(len(slots)), *where, "--no-python", *program], environment
+
+
+def refuse_counts_beside_selections(options: argparse.Namespace) -> None:
+    """With --no_ssh, --num_nodes is the number of commands, and may be beside a selection."""
+    counts = {"--num_nodes": options.num_nodes, "--num_gpus": options.num_gpus}
+    given = [name for name, count in counts.items() if count > 0]
+    selections = {"--include": options.include, "--exclude": options.exclude}
+    beside = [name for name, text in selections.items() if text]
+    if given and beside and not options.no_ssh:
+        raise LaunchError(f"{given[0]} and {beside[0]} are both given. Give one of them")
 
 
 def visible_devices(slots: list[int]) -> dict[str, str]:
@@ -251,13 +262,21 @@ def command_of_node(
     return [*torchrun(counts[0]), *where, *torch_rendezvous(options), "--no-python", *program]
 
 
-def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Becomes the command that starts the ranks. Exits with 2 for a wrong command line."""
+def main(args: Sequence[str] | None = None) -> NoReturn:
+    """Becomes the command that starts the ranks.
+
+    Args:
+        args: the command line; default is that of this process, which exits with 2 if it is wrong.
+
+    Raises LaunchError (a ValueError) for wrong `args`.
+    """
     parser = make_parser()
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(args)
     try:
         command, environment = plan(options)
     except LaunchError as error:
+        if args is not None:
+            raise
         parser.error(str(error))
     if not options.quiet and options.log_level in ("debug", "info"):
         print(f"deepspeed (Meron): {shlex.join(command)}", file=sys.stderr, flush=True)

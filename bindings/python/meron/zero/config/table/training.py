@@ -110,7 +110,20 @@ CHECKPOINT = (
         "or all raise",
     ),
     works("use_node_local_storage", Flag(), False, "each node saves the files of its ranks"),
-    idle("load_universal", Flag(), False, "any checkpoint loads at any number of ranks"),
+    works(
+        "load_universal",
+        Flag(),
+        False,
+        "`load_checkpoint` without a tag takes the one in the file `latest_universal`, if there is "
+        "one. Any checkpoint loads at any number of ranks",
+    ),
+    works(
+        "write_model_states",
+        Flag(),
+        False,
+        "Meron's own key: `save_checkpoint` also writes `mp_rank_00_model_states.pt`, for scripts "
+        "that read weights by `torch.load`",
+    ),
     idle("parallel_write", Kind(), None, "each rank writes its own file at all times"),
     idle("writer", Kind(), None, "each rank writes its own file by io_uring or threads"),
     idle("checkpoint_serialization", Flag(), True, "checkpoints are not pickled"),
