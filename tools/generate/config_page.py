@@ -50,8 +50,9 @@ RULES = """\
 ## Rules for all keys
 
 - **Types.** A value of another type or range raises `ArgumentError` with the key's path. `5e8` is a
-  whole number. Null is the default. In some blocks DeepSpeed takes `"3"` for 3, and 1 for true;
-  here these raise.
+  whole number. Null is the default. As in DeepSpeed, a text may say a number (`"3"`, and `"1e-3"`,
+  which YAML makes of 1e-3), and 1, 0, `"true"`, `"false"`, `"yes"`, `"no"`, `"on"` and `"off"` are
+  true or false. The same holds for numbers in `optimizer.params` and `scheduler.params`.
 - **`"auto"`** counts as absent, so the default applies. Trainer and accelerate replace `"auto"` by
   their own arguments before `initialize`; what they leave, DeepSpeed and Meron take as the default.
   The exception is `offload_optimizer.ratio`.

@@ -14,6 +14,7 @@ from meron.zero.config.dtypes import take_dtypes, take_gradient_dtypes
 from meron.zero.config.model import Activations, Config, LeafModules, Reports
 from meron.zero.config.offload import take_offload
 from meron.zero.config.read import Source, read
+from meron.zero.config.table.kinds import plain
 from meron.zero.config.topology import Topology
 
 # Keys of zero_optimization, by the limit of the schedule that they set.
@@ -84,7 +85,7 @@ def take_kind(block: Block) -> tuple[str, dict[str, Any]] | None:
     """The `type` and `params` of a block; None if it has neither."""
     kind, params = block.get("type"), block.get("params")
     if kind is not None:
-        return kind, dict(params or {})
+        return kind, plain(dict(params or {}))
     if params:
         raise errors.argument(
             f"{block.path}.params is given, and {block.path}.type is not",
