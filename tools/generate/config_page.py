@@ -43,7 +43,8 @@ package hjson.
 
 In the tables, *no effect* means that the key is accepted with any value of its type, for the reason
 given. *Refused* means that a value which switches the feature on raises `UnsupportedError`; null,
-false, and a block whose `enabled` is false or missing, are accepted. All other keys work.
+false, and a block whose `enabled` is false or missing, are accepted. *A warning* means that rank 0
+logs one in place of the error, because the feature changes no result. All other keys work.
 """
 
 RULES = """\
@@ -106,8 +107,9 @@ def page(table: ModuleType) -> str:
 
 def section_of(section: Any, table: ModuleType) -> str:
     if not section.path:
-        features = [key for key in section.keys if key.use is table.Use.REFUSED]
-        keys = [key for key in section.keys if key.use is not table.Use.REFUSED]
+        lacking = (table.Use.REFUSED, table.Use.WARNED)
+        features = [key for key in section.keys if key.use in lacking]
+        keys = [key for key in section.keys if key.use not in lacking]
         return (
             f"## {section.title}\n\n{table_of(keys, table)}\n## Features that are refused\n\n"
             f"{table_of(features, table)}"
@@ -125,6 +127,8 @@ def table_of(keys: Any, table: ModuleType) -> str:
             says = f"*no effect*: {says}"
         elif key.use is table.Use.REFUSED:
             says = f"*refused*: {says[0].lower() + says[1:].rstrip('.')}"
+        elif key.use is table.Use.WARNED:
+            says = f"*a warning*: {says[0].lower() + says[1:].rstrip('.')}"
         if key.own is not table.Same:
             says += f"; **default {shown(key.own)}**" if key.own is not None else ""
         cells = (names, key.kind.name, shown(key.default), says)

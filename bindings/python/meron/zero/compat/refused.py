@@ -34,7 +34,6 @@ PROFILER = "Use torch.profiler, or torch.utils.flop_counter.FlopCounterMode."
 HYBRID = "Generate with the engine of initialize within zero.unwrap_model_for_generation."
 TIMERS = "Set wall_clock_breakdown in the config, or use torch.profiler."
 LAUNCH = "Start `deepspeed`, or `python -m deepspeed.launcher.runner`, on each node."
-MONITOR = "Log engine.get_global_grad_norm(), engine.get_lr() and losses with your own logger."
 LOADER = "Pass training_data to initialize, which returns a loader, or use torch's DataLoader."
 UNIVERSAL = (
     "Checkpoints of Meron load at any number of ranks as they are; `python -m meron.convert` reads "
@@ -111,8 +110,6 @@ NAMES: dict[str, dict[str, str]] = {
     "profiling": {},
     "profiling.flops_profiler": {"FlopsProfiler": PROFILER, "get_model_profile": PROFILER},
     "utils.timer": {"SynchronizedWallClockTimer": TIMERS, "ThroughputTimer": TIMERS},
-    "monitor": {},
-    "monitor.monitor": {"MonitorMaster": MONITOR, "TensorBoardMonitor": MONITOR},
     "launcher.launch": {"main": LAUNCH},
     "checkpoint.ds_to_universal": {"main": UNIVERSAL},
     "runtime.fp16.unfused_optimizer": {"FP16_UnfusedOptimizer": LAMB},

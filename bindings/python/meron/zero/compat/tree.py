@@ -20,6 +20,7 @@ from meron.zero import (
     attributes,
     estimate,
     leaf,
+    monitors,
     ops,
     safe,
     schedulers,
@@ -52,6 +53,7 @@ Content = dict[str, Any]
 # File of environment variables for ranks. accelerate's launcher reads it in the home folder and in
 # the current one.
 ENVIRONMENT_FILE = ".deepspeed_env"
+MONITORS = ("MonitorMaster", "TensorBoardMonitor", "WandbMonitor", "CometMonitor", "Monitor")
 
 
 def public(module: ModuleType) -> Content:
@@ -144,6 +146,13 @@ MODULES: dict[str, Callable[[], Content]] = {
         "DEEPSPEED_ENVIRONMENT_NAME": ENVIRONMENT_FILE,
     },
     "env_report": lambda: {"main": report.main, "cli_main": report.main},
+    "monitor": dict,
+    "monitor.config": dict,
+    "monitor.monitor": lambda: {**picked(monitors, *MONITORS), "csvMonitor": monitors.CsvMonitor},
+    "monitor.comet": lambda: picked(monitors, "CometMonitor"),
+    "monitor.csv_monitor": lambda: {"csvMonitor": monitors.CsvMonitor},
+    "monitor.tensorboard": lambda: picked(monitors, "TensorBoardMonitor"),
+    "monitor.wandb": lambda: picked(monitors, "WandbMonitor"),
     "ops": dict,
     "ops.adagrad": lambda: picked(ops, "DeepSpeedCPUAdagrad"),
     "ops.adam": lambda: picked(ops, "DeepSpeedCPUAdam", "FusedAdam"),
@@ -238,6 +247,7 @@ class MainLoader:
 
 # Modules whose further names are those of another module, whenever they are asked for.
 REST: dict[str, ModuleType] = {
+    "monitor.config": meron.zero.config,
     "runtime.config": meron.zero.config,
     "runtime.config_utils": meron.zero.config,
     "runtime.precision_config": meron.zero.config,

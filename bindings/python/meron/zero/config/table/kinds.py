@@ -202,6 +202,10 @@ class Text(Kind):
         return text
 
 
+class FilePath(Text):
+    """A text that DeepSpeed's classes turn to a path."""
+
+
 class Table(Kind):
     """A block; false is an empty one. Its keys are those of a section, if there is one of its
     path."""
