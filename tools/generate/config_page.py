@@ -43,15 +43,17 @@ package hjson.
 
 In the tables, *no effect* means that the key is accepted with any value of its type, for the reason
 given. *Refused* means that a value which switches the feature on raises `UnsupportedError`; null,
-false, and a block whose `enabled` is false or missing, are accepted. All other keys work.
+false, and a block whose `enabled` is false or missing, are accepted. *A warning* means that rank 0
+logs one in place of the error, because the feature changes no result. All other keys work.
 """
 
 RULES = """\
 ## Rules for all keys
 
 - **Types.** A value of another type or range raises `ArgumentError` with the key's path. `5e8` is a
-  whole number. Null is the default. In some blocks DeepSpeed takes `"3"` for 3, and 1 for true;
-  here these raise.
+  whole number. Null is the default. As in DeepSpeed, a text may say a number (`"3"`, and `"1e-3"`,
+  which YAML makes of 1e-3), and 1, 0, `"true"`, `"false"`, `"yes"`, `"no"`, `"on"` and `"off"` are
+  true or false. The same holds for numbers in `optimizer.params` and `scheduler.params`.
 - **`"auto"`** counts as absent, so the default applies. Trainer and accelerate replace `"auto"` by
   their own arguments before `initialize`; what they leave, DeepSpeed and Meron take as the default.
   The exception is `offload_optimizer.ratio`.
@@ -105,8 +107,9 @@ def page(table: ModuleType) -> str:
 
 def section_of(section: Any, table: ModuleType) -> str:
     if not section.path:
-        features = [key for key in section.keys if key.use is table.Use.REFUSED]
-        keys = [key for key in section.keys if key.use is not table.Use.REFUSED]
+        lacking = (table.Use.REFUSED, table.Use.WARNED)
+        features = [key for key in section.keys if key.use in lacking]
+        keys = [key for key in section.keys if key.use not in lacking]
         return (
             f"## {section.title}\n\n{table_of(keys, table)}\n## Features that are refused\n\n"
             f"{table_of(features, table)}"
@@ -124,6 +127,8 @@ def table_of(keys: Any, table: ModuleType) -> str:
             says = f"*no effect*: {says}"
         elif key.use is table.Use.REFUSED:
             says = f"*refused*: {says[0].lower() + says[1:].rstrip('.')}"
+        elif key.use is table.Use.WARNED:
+            says = f"*a warning*: {says[0].lower() + says[1:].rstrip('.')}"
         if key.own is not table.Same:
             says += f"; **default {shown(key.own)}**" if key.own is not None else ""
         cells = (names, key.kind.name, shown(key.default), says)

@@ -198,10 +198,8 @@ def test_unknown_keys_are_listed_with_the_nearest(config: Any, words: list[str])
         ({"aio": {"use_gds": True}}, "aio.use_gds"),
         ({"zero_optimization": {"zenflow": {"topk_ratio": 0.1}}}, "zenflow"),
         ({"fp16": {"fp16_master_weights_and_grads": True}}, "fp16_master_weights_and_grads"),
-        ({"flops_profiler": {"enabled": True}}, "flops_profiler.*torch.profiler"),
         ({"tensor_parallel": {"autotp_size": 2}}, "tensor_parallel"),
         ({"amp": {"enabled": True}}, "amp"),
-        ({"tensorboard": {"enabled": True}}, "tensorboard"),
         ({"autotuning": {"enabled": True}}, "autotuning"),
     ],
 )
@@ -230,6 +228,29 @@ def test_what_is_not_there_is_named(config: Any, name: str) -> None:
 )
 def test_blocks_that_are_off(config: Any) -> None:
     assert parse(config) == Config()
+
+
+def test_features_that_change_no_result_are_warned_of() -> None:
+    config = parse({"flops_profiler": {"enabled": True}, "comms_logger": {"enabled": 1}})
+    assert [path for path, _ in config.warned] == ["flops_profiler", "comms_logger"]
+    assert "torch.profiler" in config.warned[0][1]
+
+
+def test_monitors_have_their_defaults() -> None:
+    config = parse(
+        {
+            "tensorboard": {"enabled": "true", "output_path": "logs"},
+            "csv_monitor": {"enabled": False, "job_name": "x"},
+            "comet": {"enabled": True, "samples_log_interval": "5"},
+        }
+    )
+    assert list(config.monitors) == ["tensorboard", "comet"]
+    assert config.monitors["tensorboard"]["job_name"] == "DeepSpeedJobName"
+    assert config.monitors["comet"]["samples_log_interval"] == 5
+    with pytest.raises(meron.ArgumentError, match=r"wandb\.team must be a text"):
+        parse({"wandb": {"team": 3}})
+    with pytest.raises(meron.ArgumentError, match=r"csv_monitor\.job_nam .*job_name"):
+        parse({"csv_monitor": {"job_nam": "x"}})
 
 
 def test_keys_without_effect_are_listed() -> None:
@@ -339,7 +360,8 @@ def test_every_key_says_what_becomes_of_it() -> None:
     for section in SECTIONS:
         for key in section.keys:
             assert key.says and not key.says.endswith(" "), key.name
-            assert (key.use is Use.REFUSED) == isinstance(key.kind, Feature), key.name
+            lacking = key.use in (Use.REFUSED, Use.WARNED)
+            assert lacking == isinstance(key.kind, Feature), key.name
             if isinstance(key.kind, Feature):
                 assert key.kind.is_off(key.default) and not key.kind.is_off("on"), key.name
             elif key.default is not None:  # DeepSpeed's default is a value of the kind
@@ -353,19 +375,28 @@ def test_every_key_says_what_becomes_of_it() -> None:
     ("config", "name"),
     [
         ({"zero_optimization": {"stage": 4}}, "zero_optimization.stage"),
-        ({"zero_optimization": {"stage": "3"}}, "zero_optimization.stage"),
+        ({"zero_optimization": {"stage": "four"}}, "zero_optimization.stage"),
+        ({"zero_optimization": {"stage": "4"}}, "zero_optimization.stage"),
+        ({"zero_optimization": {"reduce_bucket_size": "1.5"}}, "reduce_bucket_size"),
         ({"zero_optimization": {"stage": True}}, "zero_optimization.stage"),
         ({"zero_optimization": {"max_live_parameters": -1}}, "max_live_parameters"),
         ({"zero_optimization": [3]}, "zero_optimization"),
         ({"zero_optimization": {"leaf_module": {"classes": [3]}}}, "leaf_module.classes"),
         ({"gradient_clipping": -1}, "gradient_clipping"),
         ({"gradient_clipping": float("nan")}, "gradient_clipping"),
+        ({"gradient_clipping": "nan"}, "gradient_clipping"),
+        ({"gradient_clipping": "1_0"}, "gradient_clipping"),
+        ({"gradient_clipping": True}, "gradient_clipping"),
         ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps"),
         ({"train_batch_size": 1.5}, "train_batch_size"),
-        ({"bf16": {"enabled": 1}}, "bf16.enabled"),
+        ({"bf16": {"enabled": 2}}, "bf16.enabled must be true or false"),
+        ({"bf16": {"enabled": "maybe"}}, "bf16.enabled must be true or false"),
+        ({"bf16": {"enabled": []}}, "bf16.enabled must be true or false"),
         ({"fp16": {"enabled": True}, "bf16": {"enabled": True}}, "both enabled"),
         ({"fp16": {"enabled": True, "loss_scale_window": 0}}, "loss_scale_window"),
         ({"fp16": {"enabled": True, "min_loss_scale": 0}}, "min_loss_scale"),
+        ({"fp16": {"enabled": True, "loss_scale_window": -1}}, "loss_scale_window"),
+        ({"fp16": {"enabled": True, "hysteresis": 0}}, "hysteresis"),
         ({"communication_data_type": "fp64"}, "communication_data_type"),
         ({"bf16": {"enabled": True}, "bfloat16": {"enabled": True}}, "bf16 and bfloat16"),
         (
@@ -382,6 +413,71 @@ def test_every_key_says_what_becomes_of_it() -> None:
 def test_wrong_values_are_named(config: Any, name: str) -> None:
     with pytest.raises(meron.ArgumentError, match=name):
         parse(config)
+
+
+TEXTS: dict[str, Any] = {
+    "train_batch_size": "8",
+    "train_micro_batch_size_per_gpu": 2.0,
+    "gradient_clipping": "1e-1",
+    "wall_clock_breakdown": 1,
+    "dump_state": "False",
+    "steps_per_print": "inf",
+    "zero_optimization": {
+        "stage": "2",
+        "overlap_comm": "true",
+        "contiguous_gradients": 0,
+        "reduce_bucket_size": "5e8",
+        "stage3_prefetch_bucket_size": "5e7",
+        "mics_shard_size": "-1",
+        "offload_optimizer": {"device": "none", "pin_memory": "yes", "ratio": "0.5"},
+    },
+    "fp16": {"enabled": "true", "loss_scale": "0", "initial_scale_power": "8"},
+    "bf16": {"enabled": "off"},
+    "optimizer": {
+        "type": "Adam",
+        "params": {"lr": "1e-3", "betas": ["0.9", 0.95], "adam_w_mode": "false"},
+    },
+    "scheduler": {
+        "type": "WarmupLR",
+        "params": {"warmup_num_steps": "100", "warmup_type": "linear"},
+    },
+}
+
+
+def test_numbers_and_switches_may_be_texts() -> None:
+    config = parse(TEXTS)
+    assert (config.train_batch_size, config.micro_batch_size, config.clipping) == (8, 2, 0.1)
+    assert config.reports == Reports(times=True, every=math.inf)
+    assert config.stage == 2 and config.limits == {"prefetch_elements": 50_000_000}
+    assert config.fp16 is not None and config.fp16.initial_scale_power == 8
+    assert config.fp16.loss_scale == 0 and config.dtype == torch.float16
+    params = {"lr": 1e-3, "betas": [0.9, 0.95], "adam_w_mode": False}
+    assert config.optimizer == ("Adam", params)
+    assert config.scheduler == ("WarmupLR", {"warmup_num_steps": 100, "warmup_type": "linear"})
+    assert type(config.scheduler[1]["warmup_num_steps"]) is int
+    assert config.table == TEXTS  # as it was given
+
+
+@pytest.mark.parametrize("value", ["false", 0, "0", "no", "OFF", 0.0])
+def test_a_feature_is_off_by_any_spelling_of_false(value: Any) -> None:
+    parse({"amp": {"enabled": value}, "compile": {"deepcompile": value}})
+    parse({"fp16": {"fp16_master_weights_and_grads": value}, "aio": {"use_gds": value}})
+    parse({"tensor_parallel": {"autotp_size": "1"}, "sequence_parallel_size": "1"})
+    for wrong in ("true", 1, "1", True):
+        with pytest.raises(meron.UnsupportedError, match=r"amp"):
+            parse({"amp": {"enabled": wrong}})
+        with pytest.raises(meron.UnsupportedError, match=r"use_gds"):
+            parse({"aio": {"use_gds": wrong}})
+
+
+@pytest.mark.parametrize(
+    "block",
+    [{"enabled": False}, {"enabled": True, "loss_scale": 128}, {"enabled": "0"}],
+)
+def test_a_dynamic_scale_that_is_not_used_may_have_any_number(block: Any) -> None:
+    unused = {"loss_scale_window": -1, "min_loss_scale": 0, "hysteresis": 0}
+    config = parse({"fp16": {**block, **unused}})
+    assert (config.fp16.loss_scale if config.fp16 else None) == block.get("loss_scale")
 
 
 @pytest.mark.parametrize(

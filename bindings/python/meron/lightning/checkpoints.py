@@ -212,7 +212,7 @@ class Saved:
         self.state: dict[str, Any] = own_state.read(checkpoint, weights_only)
         self.weights_only = bool(checkpoint.extra[own_state.KEY].get("weights_only"))
         self.world = checkpoint.world
-        check_own(checkpoint.extra.get(ENGINE, {}), ())
+        check_own(checkpoint.extra.get(ENGINE, {}), {})
         self.state["state_dict"] = LazyState(list(files), files.__getitem__)
         if not self.weights_only:
             self.state.setdefault("optimizer_states", [])

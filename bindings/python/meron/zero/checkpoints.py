@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,8 @@ class Checkpoints(Facts):
             tag: a name, the same on all ranks. If ranks differ, the tag of rank 0 is used, and
                 checkpoint.tag_validation of the config sets whether that is an error. Default is
                 global_step and the count.
-            client_state: the caller's state, of rank 0: numbers, texts, lists, dicts and tensors.
+            client_state: the caller's state, of rank 0: a dict of numbers, texts, lists, tensors,
+                NumPy arrays, dates and the other types that docs/torch_deepspeed.md lists.
             save_latest: False leaves the file `latest` as it is.
             exclude_frozen_parameters: leaves out params that do not require gradients.
 
@@ -77,10 +78,9 @@ class Checkpoints(Facts):
         are unchanged, and training can continue.
         """
         self._require_alive("save_checkpoint")
-        if not str(save_dir):
-            raise errors.argument("save_dir is empty", subject="save_dir")
         context = self.sharding.context
-        folder = Path(save_dir)
+        with together(context):
+            folder = folder_of(save_dir, "save_dir")
         name = self._agreed_tag(f"global_step{self.global_steps}" if tag is None else str(tag))
         text, before = "{}", None
         tensors: dict[str, torch.Tensor] = {}
@@ -150,9 +150,9 @@ class Checkpoints(Facts):
         """
         self._require_alive("load_checkpoint")
         context = self.sharding.context
-        folder = os.fspath(load_dir)
         schedules = self._scheduler() if load_lr_scheduler_states and not load_module_only else None
         with together(context), drive_errors():
+            folder = str(folder_of(load_dir, "load_dir"))
             universal = self.config.load_universal
             found = look_for(folder, tag, schedules, universal) if context.rank == 0 else None
         known: dict[str, Any] = json.loads(from_rank(context, json.dumps(found)))
@@ -280,6 +280,19 @@ class Checkpoints(Facts):
         self._begin_again()
 
 
+def folder_of(path: Any, name: str) -> Path:
+    """The folder that an argument names. ArgumentError if it names none."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise errors.argument(
+            f"{name} is a {type(path).__name__}, no path",
+            subject=name,
+            advice='Give the folder of the run, such as "runs/gpt".',
+        )
+    if not os.fspath(path):
+        raise errors.argument(f"{name} is empty", subject=name)
+    return Path(path)
+
+
 def look_for(folder: str, tag: object, scheduler: Any, universal: bool = False) -> dict[str, Any]:
     """Looks for a checkpoint, on rank 0. Returns its tag, and two flags: `direct` is true if the
     folder itself is the checkpoint, `scheduler` if it has the state of a scheduler.
@@ -295,18 +308,25 @@ def look_for(folder: str, tag: object, scheduler: Any, universal: bool = False) 
             extra = checkpoint.extra
             own = extra.get(OWN_KEY) or imported.own_state(extra)
             imported.check(extra, scheduler)
-            check_own(own, {name for kind, name in checkpoint.tensors if kind == "extra"})
+            own_tensors = {
+                name: each for (kind, name), each in checkpoint.tensors.items() if kind == "extra"
+            }
+            check_own(own, own_tensors)
     return found
 
 
-def check_own(own: Any, tensors: Iterable[str]) -> None:
-    """Raises ParseError or ArgumentError for an engine's state that is not as `save` writes it."""
+def check_own(own: Any, tensors: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raises ParseError or ArgumentError for an engine's state that is not as `save` writes it.
+
+    Args:
+        tensors: the manifest's entries of the caller's tensors, by name.
+    """
     counts = [own.get(name, 0) for name in COUNTERS] if isinstance(own, dict) else [None]
     if any(type(count) is not int or not 0 <= count < 2**63 for count in counts):
         raise packing.unreadable("the engine's state", TypeError("a wrong counter"))
     if "loss_scale" in own:
         LossScale.check_state(own["loss_scale"])
-    client_states.unpack(own.get("client_state", "{}"), dict.fromkeys(tensors))
+    client_states.check(own.get("client_state", "{}"), tensors)
 
 
 def latest_tag(folder: Path, universal: bool = False) -> str | None:

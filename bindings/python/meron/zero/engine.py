@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,6 +28,7 @@ from meron.zero.accumulation import Accumulation
 from meron.zero.checkpoints import Checkpoints
 from meron.zero.config import Config
 from meron.zero.loss_scale import LossScale
+from meron.zero.monitors import MonitorMaster, RunEvents
 from meron.zero.owner import destroyed, disown, own
 from meron.zero.phases import Phases
 from meron.zero.reports import Reporter, timed
@@ -38,6 +40,7 @@ class Engine(Accumulation, Checkpoints, Phases):
     Attributes:
         module: the model.
         optimizer, lr_scheduler, training_dataloader: or None.
+        monitor: writes events for TensorBoard and others that the config enables, on rank 0.
         micro_steps, global_steps, skipped_steps: calls of step(), steps of the optimizer with those
             that were skipped, and those.
         global_samples: samples of all those steps, where the config says how many a micro-batch
@@ -85,6 +88,8 @@ class Engine(Accumulation, Checkpoints, Phases):
         self._states_away = False
         self._owns_optimizer = False  # the config's, not the caller's
         self._reporter = Reporter.of(config.reports, sharding)
+        self.monitor = MonitorMaster(types.SimpleNamespace(**config.monitor_blocks()))
+        self._events = RunEvents(self.monitor)
         self._stepping = False  # within step(), in which optimizer.step() is the plain one
         self.is_compiled = False
         if owns:
@@ -157,7 +162,9 @@ class Engine(Accumulation, Checkpoints, Phases):
             self.scale(value).backward(retain_graph=retain_graph)
         self._backward_ran = True
         self._backwards = before + 1  # also where the model was called past the engine
-        return loss.detach() / steps if scale_wrt_gas else loss.detach()
+        divided = loss.detach() / steps if scale_wrt_gas else loss.detach()
+        self._events.add_loss(divided)
+        return divided
 
     @timed("step")
     def step(self, lr_kwargs: dict[str, Any] | None = None) -> None:
@@ -286,12 +293,11 @@ class Engine(Accumulation, Checkpoints, Phases):
         if self.loss_scaler is not None:
             self.loss_scaler.update(overflow)
             self._set_divisor()
-        if overflow:
-            self.skipped_steps += 1
-            return
-        self._applied = True
-        if self.lr_scheduler is not None:
+        self._applied = not overflow
+        self.skipped_steps += overflow
+        if self._applied and self.lr_scheduler is not None:
             self.lr_scheduler.step(**(lr_kwargs or {}))
+        self._events.write_step(self)
 
     def _step_optimizer(self) -> None:
         """NonFiniteError, on all ranks, when nothing was changed."""
@@ -333,6 +339,7 @@ class Engine(Accumulation, Checkpoints, Phases):
         self._backward_ran = self._other_backward_ran = False
         self._coalesced = self._unscaled = False
         self._backwards = self._begun_after = 0
+        self._events.drop_loss()
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:

@@ -234,7 +234,16 @@ def rule_of(kind: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def check_params(kind: str, name: str, params: dict[str, Any]) -> None:
-    """Raises ArgumentError naming all unknown params of a config's optimizer."""
+    """Raises ArgumentError naming all unknown params of a config's optimizer, or one that is a
+    text."""
+    for key, value in params.items():
+        items = value if isinstance(value, (list, tuple)) else [value]
+        if any(isinstance(item, str) for item in items):
+            raise errors.argument(
+                f"optimizer.params.{key} of {kind} is {value!r}: no number",
+                subject=f"optimizer.params.{key}",
+                advice="Give a number.",
+            )
     known: set[str] = set()
     for rule in (RULES[name], ENGINE.get(name)):
         if rule is not None:

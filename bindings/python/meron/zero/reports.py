@@ -26,6 +26,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 DEFAULT_EVERY = 10  # steps between two breakdowns, where the config gives no number
 PHASES = ("forward", "backward", "step")
 MIB = 1 << 20
+warned: set[str] = set()  # features that this process has logged as ignored
 
 
 def timed(phase: str) -> Callable[[Method], Method]:
@@ -172,14 +173,18 @@ def write(title: str, lines: list[str]) -> None:
 
 
 def announce(config: Config, rank: int) -> None:
-    """Sets the level of the log. Rank 0 also warns of unknown keys, and prints the config if it
-    says so."""
+    """Sets the level of the log. Rank 0 also warns of unknown keys and ignored features, and prints
+    the config if it says so."""
     if config.reports.log_level is not None:
         logger.setLevel(config.reports.log_level.upper())
     if rank:
         return
     if config.unknown:
         logger.warning("unknown keys of the config are ignored: %s", ", ".join(config.unknown))
+    for path, advice in config.warned:
+        if path not in warned:
+            warned.add(path)
+            logger.warning("%s of the config is not supported, and is ignored. %s", path, advice)
     if config.reports.config:
         text = json.dumps(config.table, indent=2, default=str)
         plan = json.dumps(json.loads(config.plan().json()))

@@ -256,6 +256,9 @@ def test_names_all_unknown_options() -> None:
         ("RMSprop", {"betas": [0.9, 0.9]}, ("RMSprop has no betas",)),
         ("Adagrad", {"betas": [0.9, 0.9]}, ("Adagrad has no betas",)),
         ("Adam", {"max_grad_norm": 1.0}, ("gradient_clipping",)),
+        ("Adam", {"lr": "fast"}, ("optimizer.params.lr of Adam is 'fast': no number",)),
+        ("SGD", {"momentum": "x"}, ("optimizer.params.momentum of SGD is 'x'",)),
+        ("AdamW", {"betas": [0.9, "y"]}, ("optimizer.params.betas of AdamW is",)),
         ("OneBitAdam", {}, ("unknown optimizer 'OneBitAdam'", "Lion")),
         ("AdamW", {"max_norm": 1.0}, ("no max_norm",)),
     ):

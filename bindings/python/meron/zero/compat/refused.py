@@ -34,7 +34,6 @@ PROFILER = "Use torch.profiler, or torch.utils.flop_counter.FlopCounterMode."
 HYBRID = "Generate with the engine of initialize within zero.unwrap_model_for_generation."
 TIMERS = "Set wall_clock_breakdown in the config, or use torch.profiler."
 LAUNCH = "Start `deepspeed`, or `python -m deepspeed.launcher.runner`, on each node."
-MONITOR = "Log engine.get_global_grad_norm(), engine.get_lr() and losses with your own logger."
 LOADER = "Pass training_data to initialize, which returns a loader, or use torch's DataLoader."
 UNIVERSAL = (
     "Checkpoints of Meron load at any number of ranks as they are; `python -m meron.convert` reads "
@@ -142,9 +141,7 @@ NAMES: dict[str, dict[str, str]] = {
     "moe.layer": with_advice(MIXTURE, "MoE"),
     "moe.mappings": with_advice(MIXTURE, "gather_tokens", "drop_tokens"),
     "moe.sharded_moe": with_advice(MIXTURE, *GATES),
-    "monitor": {},
     "monitor.config": with_advice(MONITOR, "get_monitor_config", "DeepSpeedMonitorConfig"),
-    "monitor.monitor": with_advice(MONITOR, "MonitorMaster", "TensorBoardMonitor"),
     "ops.deepspeed4science": with_advice(KERNELS, "DS4Sci_EvoformerAttention"),
     "ops.fp_quantizer": with_advice(COMPRESSION, "FP_Quantize"),
     "ops.lamb": with_advice(LAMB, "FusedLamb"),

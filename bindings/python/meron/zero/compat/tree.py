@@ -18,6 +18,7 @@ from meron import checkpointing, errors
 from meron.zero import (
     estimate,
     leaf,
+    monitors,
     ops,
     safe,
     schedulers,
@@ -59,6 +60,8 @@ from meron.zero.engine import Engine
 from meron.zero.zero_optimizer import DeepSpeedOptimizer
 
 Content = dict[str, Any]
+
+MONITORS = ("MonitorMaster", "TensorBoardMonitor", "WandbMonitor", "CometMonitor", "Monitor")
 
 
 def public(module: ModuleType) -> Content:
@@ -176,6 +179,13 @@ MODULES: dict[str, Callable[[], Content]] = {
     },
     "moe.utils": lambda: public(experts),
     "env_report": lambda: {"main": report.main, "cli_main": report.main},
+    "monitor": dict,
+    "monitor.config": dict,
+    "monitor.monitor": lambda: {**picked(monitors, *MONITORS), "csvMonitor": monitors.CsvMonitor},
+    "monitor.comet": lambda: picked(monitors, "CometMonitor"),
+    "monitor.csv_monitor": lambda: {"csvMonitor": monitors.CsvMonitor},
+    "monitor.tensorboard": lambda: picked(monitors, "TensorBoardMonitor"),
+    "monitor.wandb": lambda: picked(monitors, "WandbMonitor"),
     "ops": lambda: {"__compatible_ops__": builders.compatible_ops()},
     "ops.adagrad": lambda: picked(ops, "DeepSpeedCPUAdagrad"),
     "ops.adagrad.cpu_adagrad": lambda: picked(ops, "DeepSpeedCPUAdagrad"),
@@ -305,6 +315,7 @@ class MainLoader:
 
 # Modules whose further names are those of another module, whenever they are asked for.
 REST: dict[str, ModuleType] = {
+    "monitor.config": meron.zero.config,
     "runtime.config": meron.zero.config,
     "runtime.config_utils": meron.zero.config,
     "runtime.precision_config": meron.zero.config,

@@ -41,8 +41,15 @@ def read_sharding(config: Source) -> tuple[meron.Plan, MixedPrecision, dict[str,
 registry.config_reader = read_sharding
 
 
+# Names of meron.zero.config.classes besides those that begin with DeepSpeed.
+CLASSES = (
+    *("CSVConfig", "CometConfig", "TensorBoardConfig", "WandbConfig"),
+    "get_monitor_config",
+)
+
+
 def __getattr__(name: str) -> Any:
-    if name.startswith("DeepSpeed"):
+    if name.startswith("DeepSpeed") or name in CLASSES:
         try:
             return getattr(importlib.import_module("meron.zero.config.classes"), name)
         except ImportError as error:  # hasattr() knows AttributeError alone

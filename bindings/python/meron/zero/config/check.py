@@ -22,12 +22,14 @@ class Findings:
         unknown: unknown keys, each with the nearest known key.
         ignored: the unknown keys that DeepSpeed ignores.
         refused: keys that enable a feature that Meron lacks, with their value and advice.
+        warned: those of them that change no result, and advice.
     """
 
     idle: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
     refused: list[tuple[str, Any, str]] = field(default_factory=list)
+    warned: list[tuple[str, str]] = field(default_factory=list)
 
 
 def check_keys(config: Mapping[str, Any], tolerant: bool) -> Findings:
@@ -66,7 +68,11 @@ def visit(path: str, block: Mapping[str, Any], found: Findings) -> None:
             if BY_PATH[path].lenient:
                 found.ignored.append(found.unknown[-1])
         elif isinstance(key.kind, Feature):
-            if not key.kind.is_off(value):
+            if key.kind.is_off(value):
+                continue
+            if key.use is Use.WARNED:
+                found.warned.append((full, key.says))
+            else:
                 found.refused.append((full, value, key.says))
         elif value is not None:
             take(path, key, name, value, wide=True)

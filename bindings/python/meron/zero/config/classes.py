@@ -27,7 +27,8 @@ from meron.zero.config.enums import OffloadDeviceEnum, ZeroStageEnum
 from meron.zero.config.parse import policy
 from meron.zero.config.read import Source, read
 from meron.zero.config.table import BY_PATH, KEYS, Feature, Key, Kind
-from meron.zero.config.table.kinds import Flag, Number, Table, Text, Whole
+from meron.zero.config.table.kinds import FilePath, Flag, Number, Table, Text, Whole
+from meron.zero.config.table.monitors import NAMES as MONITORS
 
 logger = logging.getLogger("meron.zero")
 
@@ -40,6 +41,10 @@ MODELS = {
     "DeepSpeedFP16Config": "fp16",
     "DeepSpeedBF16Config": "bf16",
     "DeepSpeedAIOConfig": "aio",
+    "TensorBoardConfig": "tensorboard",
+    "WandbConfig": "wandb",
+    "CSVConfig": "csv_monitor",
+    "CometConfig": "comet",
 }
 NAMES = {path: name for name, path in MODELS.items()}
 # Fields that a class computes, rather than takes.
@@ -58,6 +63,8 @@ def __getattr__(name: str) -> Any:
         return model(name)
     if name == "DeepSpeedConfigModel":
         return base()
+    if name == "DeepSpeedMonitorConfig":
+        return monitor_config()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -122,6 +129,25 @@ def model(name: str) -> Any:
     return made
 
 
+@functools.cache
+def monitor_config() -> Any:
+    """DeepSpeedMonitorConfig: the blocks of all monitors. `enabled` is true if one is on."""
+    library = pydantic()
+    blocks = {
+        name: (model(NAMES[name]), library.Field(default_factory=model(NAMES[name])))
+        for name in MONITORS
+    }
+    made = library.create_model("DeepSpeedMonitorConfig", __base__=base(), **blocks)
+    made.enabled = property(lambda self: any(getattr(self, name).enabled for name in MONITORS))
+    made.__module__ = __name__
+    return made
+
+
+def get_monitor_config(param_dict: Mapping[str, Any]) -> Any:
+    """The blocks of the monitors of a whole config."""
+    return monitor_config()(**{name: param_dict.get(name) or {} for name in MONITORS})
+
+
 def field_of(path: str, key: Key, alias: str | None) -> tuple[Any, Any]:
     """The annotation of a field, and its default."""
     library = pydantic()
@@ -142,8 +168,10 @@ def field_of(path: str, key: Key, alias: str | None) -> tuple[Any, Any]:
             limits["lt" if kind.under else "le"] = kind.high
     elif isinstance(kind, Flag) or kind.name == "bool":
         annotation = bool
-    elif isinstance(kind, Text):
+    elif isinstance(kind, FilePath):
         annotation = Path
+    elif isinstance(kind, Text):
+        annotation = str
     elif isinstance(kind, (Table, Feature)):
         annotation = dict
     else:
@@ -268,6 +296,7 @@ class DeepSpeedConfig:
         self.bfloat16_config = model("DeepSpeedBF16Config")(**bf16)
         if self.float16_config.enabled and self.bfloat16_config.enabled:
             raise errors.argument("fp16 and bf16 are both enabled", advice="Choose one.")
+        self.monitor_config = get_monitor_config(table)
         self.activation_checkpointing_config = DeepSpeedActivationCheckpointingConfig(table)
         self.aio_config = {
             key.name: block["aio"].get(key.name, key.default) for key in BY_PATH["aio"].keys

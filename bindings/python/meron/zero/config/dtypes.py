@@ -17,6 +17,10 @@ from meron.zero.config.precision import Autocast, Fp16
 
 ACCUMULATE = "data_types.grad_accum_dtype"
 TRAVEL = "communication_data_type"
+DYNAMIC = (
+    *("initial_scale_power", "loss_scale_window", "hysteresis", "consecutive_hysteresis"),
+    "min_loss_scale",
+)
 
 
 def take_dtypes(config: Config, top: Block) -> None:
@@ -49,20 +53,11 @@ def take_dtypes(config: Config, top: Block) -> None:
 
 
 def take_scale(block: Block) -> Fp16:
-    scale = Fp16(
-        loss_scale=block.get("loss_scale"),
-        initial_scale_power=block.get("initial_scale_power"),
-        loss_scale_window=block.get("loss_scale_window"),
-        hysteresis=block.get("hysteresis"),
-        consecutive_hysteresis=block.get("consecutive_hysteresis"),
-        min_loss_scale=block.get("min_loss_scale"),
-        auto_cast=block.get("auto_cast"),
-    )
-    for key in ("loss_scale_window", "min_loss_scale"):
-        if scale.loss_scale == 0 and getattr(scale, key) <= 0:
-            raise errors.argument(
-                f"fp16.{key} must be above 0: the loss scale is dynamic", f"fp16.{key}"
-            )
+    """The loss scale. The numbers of a dynamic one are not read if it is fixed."""
+    scale = Fp16(loss_scale=block.get("loss_scale"), auto_cast=block.get("auto_cast"))
+    if scale.loss_scale == 0:
+        for name in DYNAMIC:
+            setattr(scale, name, block.get(name))
     return scale
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import types
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,10 +93,16 @@ class Config:
     gather_weights: bool = True  # whether rank 0 may be given all weights, to save them
     activations: Activations | None = None  # None: the config does not have the block
     reports: Reports = field(default_factory=Reports)
+    monitors: dict[str, dict[str, Any]] = field(default_factory=dict)  # values of those that are on
     table: dict[str, Any] = field(default_factory=dict, compare=False)  # the config as it was read
     unknown: list[str] = field(default_factory=list, compare=False)  # keys that are ignored
+    warned: list[tuple[str, str]] = field(default_factory=list, compare=False)  # keys, with advice
     without_effect: list[str] = field(default_factory=list, compare=False)  # keys that it has
     told: list[str] = field(default_factory=list, compare=False)  # why rows are not on the device
+
+    def monitor_blocks(self) -> dict[str, types.SimpleNamespace]:
+        """The blocks of the monitors that are on, as attributes."""
+        return {name: types.SimpleNamespace(**block) for name, block in self.monitors.items()}
 
     def clip_as_deepspeed(self) -> None:
         """A config without `gradient_clipping` clips at DeepSpeed's default."""

@@ -14,6 +14,9 @@ from meron.zero.config.dtypes import take_dtypes, take_gradient_dtypes
 from meron.zero.config.model import Activations, Config, LeafModules, Reports
 from meron.zero.config.offload import take_offload
 from meron.zero.config.read import Source, read
+from meron.zero.config.table import BY_PATH
+from meron.zero.config.table.kinds import plain
+from meron.zero.config.table.monitors import NAMES as MONITORS
 from meron.zero.config.topology import Topology
 
 # Keys of zero_optimization, by the limit of the schedule that they set.
@@ -43,7 +46,9 @@ def parse(source: Source, unknown: str | None = None) -> Config:
         raise errors.argument(f'unknown is {unknown!r}: "raise" and "warn" are known', "unknown")
     table = read(source)
     found = check_keys(table, (unknown or policy()) == "warn")
-    config = Config(without_effect=found.idle, unknown=found.unknown, table=table)
+    config = Config(
+        without_effect=found.idle, unknown=found.unknown, warned=found.warned, table=table
+    )
     top = Block("", table)
     take_zero(config, table.get("zero_optimization"), top)
     take_dtypes(config, top)
@@ -64,6 +69,7 @@ def parse(source: Source, unknown: str | None = None) -> Config:
     config.scheduler = take_kind(top.block("scheduler"))
     if top.given("activation_checkpointing"):
         config.activations = take_activations(top.block("activation_checkpointing"))
+    config.monitors = take_monitors(top)
     config.reports = Reports(
         times=top.get("wall_clock_breakdown"),
         memory=top.get("memory_breakdown"),
@@ -86,7 +92,7 @@ def take_kind(block: Block) -> tuple[str, dict[str, Any]] | None:
     """The `type` and `params` of a block; None if it has neither."""
     kind, params = block.get("type"), block.get("params")
     if kind is not None:
-        return kind, dict(params or {})
+        return kind, plain(dict(params or {}))
     if params:
         raise errors.argument(
             f"{block.path}.params is given, and {block.path}.type is not",
@@ -94,6 +100,16 @@ def take_kind(block: Block) -> tuple[str, dict[str, Any]] | None:
             advice="Give it, or leave params out too.",
         )
     return None
+
+
+def take_monitors(top: Block) -> dict[str, dict[str, Any]]:
+    """The values of each block of a monitor that is on."""
+    blocks = {name: top.block(name) for name in MONITORS}
+    return {
+        name: {key.name: block.get(key.name) for key in BY_PATH[name].keys}
+        for name, block in blocks.items()
+        if block.get("enabled")
+    }
 
 
 def take_activations(block: Block) -> Activations:

@@ -7,18 +7,19 @@ import Meron, so the generator of the page does not need the library.
 
 from __future__ import annotations
 
-from . import features, offload, precision, training, zero
+from . import features, monitors, offload, precision, training, zero
 from .kinds import DTYPES, Feature, Kind
 from .rows import Key, Same, Section, Use
 from .zero import KNOWN_MIXTURES
 
-TOP = Section("", "Top level", training.TOP + features.TOP, lenient=True)
+TOP = Section("", "Top level", training.TOP + monitors.TOP + features.TOP, lenient=True)
 SECTIONS = (
     TOP,
     *zero.SECTIONS,
     *offload.SECTIONS,
     *precision.SECTIONS,
     *training.SECTIONS,
+    *monitors.SECTIONS,
 )
 BY_PATH: dict[str, Section] = {
     path: section for section in SECTIONS for path in (section.path, *section.also)

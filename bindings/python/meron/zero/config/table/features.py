@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Top-level keys of what Meron does not have. A config may have them as long as they are off."""
+"""Top-level keys of what Meron does not have: a config that switches one on is refused, or warned
+of if the feature changes no result."""
 
 from __future__ import annotations
 
 from .kinds import Feature
-from .rows import Key, refused
+from .rows import Key, refused, warned
 
-LOG = "Log `loss`, `engine.get_lr()` and `engine.get_global_grad_norm()` yourself."
 CURRICULUM = "Choose the batches in your own `DataLoader` or sampler."
 COMPRESSION = "Quantise or prune the model before `initialize`, or the saved weights after it."
 PARALLEL = "Use data parallelism (stages 1 to 3), which needs no change of the model."
@@ -17,14 +17,15 @@ def feature(name: str, advice: str, kind_name: str = "block", **options: object)
     return refused(name, kind, None, advice, nullable=True)
 
 
+def passed_over(name: str, advice: str) -> Key:
+    """A feature that changes no result: a run without it is worth more than an error."""
+    return warned(name, Feature(), None, advice, nullable=True)
+
+
 TOP = (
     feature("amp", "Use `bf16`, `fp16` or `torch_autocast`."),
-    feature("tensorboard", LOG),
-    feature("wandb", LOG),
-    feature("csv_monitor", LOG),
-    feature("comet", LOG),
-    feature("flops_profiler", "Use `torch.profiler`, or `torch.utils.flop_counter`."),
-    feature("comms_logger", "Read `engine.sharding.context.stats()`."),
+    passed_over("flops_profiler", "Use `torch.profiler`, or `torch.utils.flop_counter`."),
+    passed_over("comms_logger", "Read `engine.sharding.context.stats()`."),
     feature("autotuning", "Run `meron plan`, which predicts memory and traffic of each plan."),
     feature(
         "compile",

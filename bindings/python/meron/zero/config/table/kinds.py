@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,37 @@ DTYPES = {
     "float16": ("fp16", "float16", "torch.float16", "half"),
     "bfloat16": ("bf16", "bfloat16", "torch.bfloat16"),
 }
+
+
+# Spellings of true and false besides the numbers, in lower case.
+SWITCHES = {
+    **dict.fromkeys(("true", "1", "yes", "on", "y", "t"), True),
+    **dict.fromkeys(("false", "0", "no", "off", "n", "f"), False),
+}
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?(inf|infinity)", re.I)
+
+
+def number_in(value: Any) -> Any:
+    """A text that is a number as that number; any other value as it is. Templates write numbers as
+    texts, and YAML reads 1e-3 as one."""
+    if not isinstance(value, str) or not NUMBER.fullmatch(value.strip()):
+        return value
+    try:
+        return int(value)
+    except ValueError:
+        return float(value)
+
+
+def plain(value: Any) -> Any:
+    """The params of an optimizer or a scheduler with numbers, true and false in place of texts that
+    say so."""
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(plain, value))
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    return number_in(value)
 
 
 class Kind:
@@ -34,19 +66,28 @@ class Kind:
 class Whole(Kind):
     """A whole number; 5e8 is one too."""
 
-    def __init__(self, low: int = 0, high: int | None = None) -> None:
+    def __init__(self, low: int | None = 0, high: int | None = None) -> None:
         self.low, self.high = low, high
-        self.name = f"int >= {low}" if high is None else f"int {low} to {high}"
+        self.name = "int"
+        if low is not None:
+            self.name = f"int >= {low}" if high is None else f"int {low} to {high}"
 
     def take(self, value: Any) -> int:
+        value = number_in(value)
         whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+        below = self.low is not None and whole and value < self.low
         above = self.high is not None and whole and value > self.high
-        if isinstance(value, bool) or not whole or value < self.low or above:
-            limits = f"of at least {self.low}"
-            if self.high is not None:
-                limits = f"from {self.low} to {self.high}"
-            raise ValueError(f"a whole number {limits}")
+        if isinstance(value, bool) or not whole or below or above:
+            raise ValueError(f"a whole number {self.limits}".rstrip())
         return int(value)
+
+    @property
+    def limits(self) -> str:
+        if self.low is None:
+            return ""
+        if self.high is None:
+            return f"of at least {self.low}"
+        return f"from {self.low} to {self.high}"
 
 
 class Number(Kind):
@@ -73,6 +114,7 @@ class Number(Kind):
             self.name += " or inf"
 
     def take(self, value: Any) -> float:
+        value = number_in(value)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise ValueError(f"a number {self.words}")
         low = value > self.low if self.over else value >= self.low
@@ -94,12 +136,16 @@ class Ratio(Number):
 
 
 class Flag(Kind):
+    """true or false; 1 and 0 and some words are these too."""
+
     name = "bool"
 
     def take(self, value: Any) -> bool:
-        if not isinstance(value, bool):
+        if isinstance(value, str):
+            value = SWITCHES.get(value.lower())
+        if not isinstance(value, (bool, int, float)) or value not in (0, 1):
             raise ValueError("true or false")
-        return value
+        return bool(value)
 
 
 class Choice(Kind):
@@ -156,6 +202,10 @@ class Text(Kind):
         return text
 
 
+class FilePath(Text):
+    """A text that DeepSpeed's classes turn to a path."""
+
+
 class Table(Kind):
     """A block; false is an empty one. Its keys are those of a section, if there is one of its
     path."""
@@ -204,13 +254,19 @@ class Feature(Kind):
 
     def is_off(self, value: Any) -> bool:
         if not isinstance(value, Mapping):
-            return any(
-                value is off or (value == off and type(value) is type(off)) for off in self.off
-            )
+            return is_in(self.off, value)
         if self.switch and self.switch in value:
-            return value[self.switch] in self.idle
+            return is_in(self.idle, value[self.switch])
         nested = [item for item in value.values() if isinstance(item, Mapping)]
-        plain = [item for item in value.values() if not isinstance(item, Mapping)]
-        return all(map(self.is_off, nested)) and (
-            bool(self.switch) or all(item in self.idle for item in plain)
-        )
+        idle = [is_in(self.idle, item) for item in value.values() if not isinstance(item, Mapping)]
+        return all(map(self.is_off, nested)) and (bool(self.switch) or all(idle))
+
+
+def is_in(known: tuple[Any, ...], value: Any) -> bool:
+    """True if a value is one of those, or false in any spelling."""
+    if isinstance(value, str) and SWITCHES.get(value.lower()) is False:
+        return True
+    found = number_in(value)
+    if isinstance(found, (int, float)) and found == 0:
+        return True
+    return any(found is each or (found == each and type(found) is type(each)) for each in known)

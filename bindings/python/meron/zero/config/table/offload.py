@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from .kinds import Choice, Feature, Flag, Kind, Number, Ratio, Text, Whole
+from .kinds import Choice, Feature, FilePath, Flag, Kind, Number, Ratio, Whole
 from .rows import Key, Section, idle, refused, works
 
 OVERLAP = "reading, updating and writing overlap at all times"
-NVME_PATH = works("nvme_path", Text(), None, "the plan's `nvme.path`", nullable=True)
+NVME_PATH = works("nvme_path", FilePath(), None, "the plan's `nvme.path`", nullable=True)
 PIN_MEMORY = idle("pin_memory", Flag(), True, "memory is pinned within the system's limit")
 
 

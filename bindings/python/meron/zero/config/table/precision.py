@@ -4,22 +4,28 @@
 from __future__ import annotations
 
 from .kinds import Choice, Dtype, Feature, Flag, Kind, Number, Whole, Words
-from .rows import Section, idle, refused, works
+from .rows import Key, Section, idle, refused, works
+
+
+def dynamic(name: str, kind: Kind, default: int, says: str) -> Key:
+    """A number of a dynamic loss scale. Any whole number is accepted if the scale is fixed."""
+    return works(name, kind, default, says, wide=Whole(None))
+
 
 FP16 = (
     works("enabled", Flag(), False, "parameters are fp16; optimizers update f32 values"),
     works("auto_cast", Flag(), False, "floating inputs of the engine are cast to fp16"),
     works("loss_scale", Number(0, 2.0**127), 0.0, "a fixed scale; 0 is dynamic"),
-    works("initial_scale_power", Whole(0, 60), 16, "the first dynamic scale is 2 to this power"),
-    works(
+    dynamic("initial_scale_power", Whole(0, 60), 16, "the first dynamic scale is 2 to this power"),
+    dynamic(
         "loss_scale_window",
-        Whole(),
+        Whole(1),
         1000,
         "the scale doubles at the clean step after so many clean steps, and after so many again",
     ),
-    works("hysteresis", Whole(1), 2, "so many overflows halve the scale for the first time"),
+    dynamic("hysteresis", Whole(1), 2, "so many overflows halve the scale for the first time"),
     works("consecutive_hysteresis", Flag(), False, "a clean step restores the hysteresis"),
-    works("min_loss_scale", Whole(), 1, "an overflow at this scale raises `NonFiniteError`"),
+    dynamic("min_loss_scale", Whole(1), 1, "an overflow at this scale raises `NonFiniteError`"),
     refused(
         "fp16_master_weights_and_grads",
         Feature("bool"),

@@ -16,6 +16,7 @@ class Use(enum.Enum):
     WORKS = "works"
     IDLE = "no effect"  # any value; `Key.says` is the reason
     REFUSED = "refused"  # unless it is off; `Key.says` is what to use
+    WARNED = "a warning"  # unless it is off; `Key.says` is what to use
 
 
 class Same:
@@ -76,6 +77,10 @@ def works(name: str, kind: Kind, default: Any, says: str, **others: Any) -> Key:
 
 def idle(name: str, kind: Kind, default: Any, says: str, **others: Any) -> Key:
     return Key(name, kind, default, Use.IDLE, says, **others)
+
+
+def warned(name: str, kind: Kind, default: Any, says: str, **others: Any) -> Key:
+    return Key(name, kind, default, Use.WARNED, says, **others)
 
 
 def refused(name: str, kind: Kind, default: Any, says: str, **others: Any) -> Key:
