@@ -162,6 +162,10 @@ class MeronFabricStrategy(FabricCheckpoints, Shared, LightningBase):  # type: ig
         self._check_accelerator()
         super().setup_environment()
 
+    def _setup_distributed(self) -> None:
+        self._check_device_indices()
+        super()._setup_distributed()
+
     def module_to_device(self, module: torch.nn.Module) -> None:
         """Moves a module that is not sharded. The engine places the others."""
         if not own.sharded(module):

@@ -146,6 +146,11 @@ def add_leaves(config: dict[str, Any], leaves: Any) -> None:
         block["classes"] = [*block.get("classes", ()), *names]
 
 
+def without_optimizer(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config for a model that no optimizer of the config updates."""
+    return {key: value for key, value in config.items() if key not in ("optimizer", "scheduler")}
+
+
 def add_precision(config: dict[str, Any], precision: str, scale: Mapping[str, Any]) -> None:
     """The dtypes of a precision of Lightning, where the config does not say them.
 

@@ -19,7 +19,7 @@ from meron.lightning.session import Session
 from meron.lightning.trees import Tree
 from meron.torch.checkpoint.agreement import LoadError, together
 
-ACCELERATORS = ("CPUAccelerator", "CUDAAccelerator")
+DOORS = ("pl", "fabric")  # each has its own classes of accelerators
 
 
 class Shared:
@@ -82,23 +82,30 @@ class Shared:
         """zero.Init at stage 3, else nothing."""
         if not self.zero_stage_3:
             return contextlib.nullcontext()
-        bare = {
-            key: value for key, value in config.items() if key not in ("optimizer", "scheduler")
-        }
         return meron.zero.Init(
-            remote_device=self.remote_device, config_dict_or_path=bare, device=self.root_device
+            remote_device=self.remote_device,
+            config_dict_or_path=settings.without_optimizer(config),
+            device=self.root_device,
         )
+
+    def _accelerators(self, kind: str) -> tuple[type, ...]:
+        """The classes of an accelerator, "CPUAccelerator" or "CUDAAccelerator"."""
+        return tuple(self.tree.get(f"{door}.accelerators.{kind}") for door in DOORS)
 
     def _check_accelerator(self) -> None:
         """RuntimeError for a device that Meron does not compute on."""
-        kind = type(self.accelerator).__name__
-        if kind not in ACCELERATORS:
+        known = self._accelerators("CPUAccelerator") + self._accelerators("CUDAAccelerator")
+        if not isinstance(self.accelerator, known):
             raise RuntimeError(
-                f"The Meron strategy runs on CPUs and CUDA GPUs, but `{kind}` is used. Pass "
-                "accelerator='cpu' or 'gpu'."
+                "The Meron strategy runs on CPUs and CUDA GPUs, but "
+                f"`{type(self.accelerator).__name__}` is used. Pass accelerator='cpu' or 'gpu'."
             )
+
+    def _check_device_indices(self) -> None:
+        """RuntimeError for GPUs that are not the ranks of their processes."""
         devices = [device.index for device in self.parallel_devices or ()]
-        if kind == "CUDAAccelerator" and devices != list(range(len(devices))):
+        is_cuda = isinstance(self.accelerator, self._accelerators("CUDAAccelerator"))
+        if is_cuda and devices != list(range(len(devices))):
             raise RuntimeError(
                 f"The selected device indices {devices} don't match the local rank values of "
                 "processes. Set CUDA_VISIBLE_DEVICES, and pass the number of devices."

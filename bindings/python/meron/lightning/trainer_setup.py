@@ -47,14 +47,17 @@ class TrainerSetup(Base):  # type: ignore[misc,unused-ignore]
         fits = trainer.state.fn == self._fitting
         self._failed = False
         self._release()
-        self._ended = None
         config = self._engine_config()
+        if not fits:  # an evaluation updates nothing
+            config = settings.without_optimizer(config)
         if fits:
             check_callbacks(self.tree, trainer, self.handles_gradient_accumulation, self._failure)
             self._sync_layers(module)
         hook_norms(self.tree, module)
         self.model = self.precision_plugin.convert_module(module)
-        shard_early(module, config, self.root_device, self.remote_device)
+        shard_early(module, config, self.root_device, self.remote_device, trains=fits)
+        if fits or not self._ended_with(module):
+            self._ended = None  # no sooner: shard_early ends the optimizers that it made
         with setting_up(module):
             if fits:
                 self.setup_optimizers(trainer)
@@ -64,6 +67,11 @@ class TrainerSetup(Base):  # type: ignore[misc,unused-ignore]
         self.model = self.engine
         self.setup_precision_plugin()
         self.barrier()
+
+    def _ended_with(self, module: torch.nn.Module) -> bool:
+        """True if the last run of this strategy trained a module, whose optimizers exist still."""
+        ended = self._ended
+        return ended is not None and not ended.released and ended.engine.module is module
 
     def setup_optimizers(self, trainer: Any) -> None:
         """Calls `configure_optimizers`, and makes what it returns run on shards. Collective."""

@@ -271,6 +271,30 @@ def test_an_optimizer_of_the_config_trains_and_resumes(tmp_path: Path) -> None:
         made.save_checkpoint(tmp_path / "late.ckpt")
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_evaluates_and_saves_between_runs(tmp_path: Path, named: bool) -> None:
+    """An evaluation keeps the states of optimizers, which the next run's replace."""
+    resumed: list[list[float]] = []
+    for stage in (1, 2, 3):
+        config = {**config_with_optimizer(), "zero_optimization": {"stage": stage}}
+        if not named:
+            del config["optimizer"]
+        module, made = fit(MeronStrategy(config=config))
+        for _ in range(2):
+            made.test(module, loader(), verbose=False)
+        made.predict(module, loader())
+        path = tmp_path / f"{stage}.ckpt"
+        made.save_checkpoint(path)
+        resumed.append(fit(MeronStrategy(config=config), None, path, max_epochs=2)[0].losses)
+        module.losses.clear()
+        made.fit_loop.max_epochs = 2
+        made.fit(module, loader())
+        assert len(module.losses) == 6 and module.losses != resumed[-1]  # states begin anew
+        made.save_checkpoint(path)
+    whole, _ = fit(MeronStrategy(config=config), max_epochs=2)
+    assert resumed == [whole.losses[6:]] * 3
+
+
 def test_a_scheduler_of_the_config_runs_after_each_step() -> None:
     config = config_with_optimizer()
     config["scheduler"] = {"type": "WarmupLR", "params": {"warmup_num_steps": 3}}
