@@ -26,7 +26,8 @@ class Shared:
     """A mixin before Lightning's DDPStrategy.
 
     Attributes:
-        config: the DeepSpeed config that the arguments are, or that the caller gave: a copy.
+        config: the DeepSpeed config that the arguments are, or that the caller gave: a copy. A
+            setup adds what the run decides, such as the dtypes, as DeepSpeedStrategy does.
     """
 
     tree: Tree  # of the class
@@ -37,12 +38,14 @@ class Shared:
     root_device: Any
     world_size: int
     _saved: checkpoints.Saved | None = None
+    _added: dict[str, Any]  # to `config`, by the last setup
 
     def _take_arguments(self, given: Mapping[str, Any], missing: Any, absent: Any) -> None:
         """Keeps the arguments of a constructor; `missing` and `absent` make exceptions."""
         logging.getLogger("meron").setLevel(given["logging_level"])
         config = settings.load_config(given["config"], missing, absent)
         self.config = settings.default_config(given) if config is None else config
+        self._added = {}
         settings.add_leaves(self.config, given["leaf_modules"])
         self._scale = {key: given[key] for key in settings.SCALE}
         for each in (self.config, {"fp16": {"enabled": True, **self._scale}}):
@@ -74,9 +77,19 @@ class Shared:
         return self.session
 
     def _config_with(self, precision: str) -> dict[str, Any]:
-        config = copy.deepcopy(self.config)
+        """The caller's config with the dtypes of a precision."""
+        config = copy.deepcopy(settings.without(self.config, self._added))
         settings.add_precision(config, precision, self._scale)
         return config
+
+    def _resolve_config(self, precision: str, more: Mapping[str, Any]) -> None:
+        """Adds the dtypes and `more` to `config`, for those who read it. Keys of the caller's stay,
+        and what an earlier setup added is replaced."""
+        given = settings.without(self.config, self._added)
+        resolved = {**more, **self._config_with(precision)}
+        self._added = {key: resolved[key] for key in resolved if key not in given}
+        self.config.clear()
+        self.config.update(given, **copy.deepcopy(self._added))
 
     def _init_context(self, config: Mapping[str, Any]) -> contextlib.AbstractContextManager[Any]:
         """zero.Init at stage 3, else nothing."""

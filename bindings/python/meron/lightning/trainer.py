@@ -213,6 +213,7 @@ class MeronStrategy(TrainerSetup, TrainerCheckpoints, Shared, LightningBase):  #
     @contextlib.contextmanager
     def model_sharded_context(self) -> Iterator[None]:
         """At stage 3 modules that are built within are sharded at once. Collective."""
+        self._resolve()
         with self._init_context(self._engine_config()):
             yield
 
@@ -263,6 +264,9 @@ class MeronStrategy(TrainerSetup, TrainerCheckpoints, Shared, LightningBase):  #
 
     def post_backward(self, closure_loss: torch.Tensor) -> None:
         """Nothing, as pre_backward."""
+
+    def on_train_start(self) -> None:
+        self._resolve(self.lightning_module.trainer.train_dataloader)
 
     def on_validation_start(self) -> None:
         self._broadcast_buffers()

@@ -47,6 +47,7 @@ class TrainerSetup(Base):  # type: ignore[misc,unused-ignore]
         fits = trainer.state.fn == self._fitting
         self._failed = False
         self._release()
+        self._resolve()
         config = self._engine_config()
         if not fits:  # an evaluation updates nothing
             config = settings.without_optimizer(config)
@@ -138,3 +139,21 @@ class TrainerSetup(Base):  # type: ignore[misc,unused-ignore]
         settings.add_trainer(config, trainer, counts, self._failure)
         check_config(config)
         return config
+
+    def _resolve(self, loader: Any = None) -> None:
+        """Adds to `config` what the Trainer decides: for readers only.
+
+        Args:
+            loader: of training. Default is the one that was passed to `fit`; none is made for this.
+        """
+        trainer = getattr(self.lightning_module, "_trainer", None)
+        if trainer is None:
+            return
+        if loader is None and not trainer.fit_loop._data_source.is_module():
+            loader = trainer.fit_loop._data_source.instance
+        more = {
+            "gradient_accumulation_steps": trainer.accumulate_grad_batches,
+            "gradient_clipping": trainer.gradient_clip_val or 0.0,
+            "train_micro_batch_size_per_gpu": settings.batch_size_of(loader),
+        }
+        self._resolve_config(self.precision_plugin.precision, more)

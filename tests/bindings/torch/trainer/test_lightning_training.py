@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,34 @@ def test_trains_in_16_bits() -> None:
             assert module.losses[-1] < module.losses[0] / 1.5
     with pytest.raises(ValueError, match="64-true"):
         trainer("meron", precision="64-true")
+
+
+def test_a_setup_resolves_the_config() -> None:
+    class Reads(Regression):
+        def on_train_start(self) -> None:
+            self.seen = copy.deepcopy(self.trainer.strategy.config)
+
+    given = {"zero_optimization": {"stage": 2}}
+    strategy = MeronStrategy(config=given)
+    assert strategy.config == given
+    module, made = fit(strategy, Reads(), precision="bf16-mixed", accumulate_grad_batches=2)
+    assert module.seen["bf16"] == {"enabled": True}
+    assert module.seen["train_micro_batch_size_per_gpu"] == loader().batch_size
+    assert module.seen["gradient_accumulation_steps"] == 2
+    assert module.seen["gradient_clipping"] == 0.0
+    assert given == {"zero_optimization": {"stage": 2}}
+    made.fit_loop.max_epochs, made.accumulate_grad_batches = 2, 1
+    strategy.config["gradient_clipping"] = 0.5  # counts, as keys of the caller's do
+    made.fit(module, loader())
+    assert module.seen["gradient_accumulation_steps"] == 1
+    assert module.seen["gradient_clipping"] == 0.5
+    assert strategy.deepspeed_engine.gradient_clipping() == 0.5
+    assert strategy.deepspeed_engine.global_steps == 6
+    config = {"train_micro_batch_size_per_gpu": 2}
+    half = MeronPrecision("16-true")
+    module, _ = fit(MeronStrategy(loss_scale=8, config=config, precision_plugin=half), Reads())
+    assert module.seen["fp16"]["loss_scale"] == 8
+    assert module.seen["train_micro_batch_size_per_gpu"] == 2
 
 
 def test_a_precision_plugin_takes_the_loss_scale_of_the_strategy() -> None:
