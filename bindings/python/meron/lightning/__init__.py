@@ -17,6 +17,7 @@ from typing import Any
 from meron import _needs_torch  # noqa: F401 - says so if PyTorch is missing
 from meron.lightning.consolidate import (
     convert_zero_checkpoint_to_fp32_state_dict,
+    hook_loads,
     load_from_checkpoint,
 )
 from meron.lightning.environment import environment_class
@@ -49,7 +50,8 @@ CLASSES = {
 
 
 def register(name: str | None = None) -> list[str]:
-    """Registers the strategies with a tree: "lightning" or "pytorch_lightning".
+    """Registers the strategies with a tree: "lightning" or "pytorch_lightning". Its modules'
+    `load_from_checkpoint` then takes directories of checkpoints too.
 
     The import of this module does so with the tree that the process has imported, or with all that
     are installed if it has imported none.
@@ -60,6 +62,7 @@ def register(name: str | None = None) -> list[str]:
     for each in names or ["lightning"]:
         found = tree(each)
         trainer_strategy(each).register_strategies(found.get("pl.strategies.StrategyRegistry"))
+        hook_loads(found)
         fabric_strategy(each).register_strategies(found.get("fabric.strategies.STRATEGY_REGISTRY"))
     return names
 

@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import importlib
 import inspect
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,7 @@ import torch
 
 import meron
 from meron.lightning import deepspeed_folder, own_state
+from meron.lightning.trees import Tree
 from meron.zero import zero_to_fp32
 
 
@@ -61,16 +66,57 @@ def load_from_checkpoint(
     Raises LoadError (objects in it need weights_only=False), CorruptError (names the file and the
     offset).
     """
-    if os.path.isfile(checkpoint_path):
-        return module_class.load_from_checkpoint(checkpoint_path, **arguments)
-    content = read(checkpoint_path, None, arguments.pop("weights_only", None))
     load = module_class.load_from_checkpoint
-    if "weights_only" in inspect.signature(load).parameters:  # not before Lightning 2.6
-        arguments["weights_only"] = False  # this process writes the file
+    if os.path.isfile(checkpoint_path):
+        return load(checkpoint_path, **arguments)
+    with as_file(checkpoint_path, arguments.pop("weights_only", None)) as file:
+        if "weights_only" in inspect.signature(load).parameters:  # not before Lightning 2.6
+            arguments["weights_only"] = False  # this process writes the file
+        return load(file, **arguments)
+
+
+@functools.cache
+def hook_loads(tree: Tree) -> None:
+    """Lets `load_from_checkpoint` of a tree's modules take a directory too.
+
+    Lightning has one function that opens checkpoints, and no place to add another reader.
+    """
+    saving = importlib.import_module(f"{tree.pl.__name__}.core.saving")
+    plain = saving.pl_load
+
+    @functools.wraps(plain)
+    def load(
+        path_or_url: Any, map_location: Any = None, weights_only: bool | None = None, **more: Any
+    ) -> Any:
+        if not is_folder(path_or_url):
+            return plain(path_or_url, map_location, weights_only=weights_only, **more)
+        with as_file(path_or_url, weights_only) as file:
+            return plain(file, map_location, weights_only=False, **more)
+
+    saving.pl_load = load
+
+
+def is_folder(path: Any) -> bool:
+    """True for the directory of a checkpoint of Meron, or of Lightning's DeepSpeedStrategy."""
+    if not isinstance(path, (str, os.PathLike)) or not os.path.isdir(path):
+        return False
+    if deepspeed_folder.find(os.fspath(path)) is not None:
+        return True
+    try:
+        zero_to_fp32.find_checkpoint(path)
+    except (ValueError, OSError):
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def as_file(folder: str | os.PathLike[str], weights_only: bool | None) -> Iterator[Any]:
+    """A directory as a file of Lightning, which is open and has no name."""
+    content = read(folder, None, weights_only)
     with tempfile.TemporaryFile() as file:
         torch.save(content, file)
         file.seek(0)
-        return load(file, **arguments)
+        yield file
 
 
 def read(

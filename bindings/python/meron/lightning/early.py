@@ -12,7 +12,8 @@ import torch
 
 import meron.zero
 from meron import errors
-from meron.lightning.session import Session
+from meron.lightning.session import session_of
+from meron.lightning.settings import without_optimizer
 from meron.torch.checkpoint.agreement import together
 from meron.torch.optim.replacement import trained_by
 from meron.torch.sharding import sharding_with
@@ -37,6 +38,8 @@ def shard_early(
     config: Mapping[str, Any],
     device: torch.device,
     remote_device: str | None = None,
+    *,
+    trains: bool = True,
 ) -> None:
     """Shards what is not sharded yet, before optimizers are made. Collective.
 
@@ -44,12 +47,15 @@ def shard_early(
     that an earlier run sharded is sharded again if the stage or the dtype differs, or if params
     that were frozen then are trained now.
 
+    Args:
+        trains: False for an evaluation: the optimizers of an earlier run stay, unless the model is
+            sharded again.
+
     Raises StateError: the model has an engine, or was sharded otherwise by meron.torch.shard.
     """
     check_free(model)
-    previous = previous_of(model)
-    if previous is not None:
-        previous.release()
+    if trains:
+        release_previous(model)
     units = units_of(model)
     for sharding in {sharding_with(unit): None for unit in units}:
         # Gradients of a failed run, even if its session no longer exists on this rank.
@@ -67,10 +73,13 @@ def shard_early(
                 advice="Leave meron.torch.shard out: the strategy shards the module. Or choose the "
                 "strategy of the same stage.",
             )
+        release_previous(model)
         revert(model)
-    bare = {key: value for key, value in config.items() if key not in ("optimizer", "scheduler")}
     meron.zero.Init(
-        module=model, remote_device=remote_device, config_dict_or_path=bare, device=device
+        module=model,
+        remote_device=remote_device,
+        config_dict_or_path=without_optimizer(config),
+        device=device,
     )
 
 
@@ -116,8 +125,14 @@ def agreed(model: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
     return together(units[0].sharding.context) if units else contextlib.nullcontext()
 
 
-def previous_of(model: torch.nn.Module) -> Session | None:
-    """The closed session that a model had before."""
-    reference = model.__dict__.get("_meron_session")
-    session: Session | None = reference() if reference is not None else None
-    return session if session is not None and session.closed else None
+def release_previous(model: torch.nn.Module) -> None:
+    """Ends the engine's optimizers of a model's earlier sessions: a unit has one at a time. Those
+    that the caller made stay. Local."""
+    previous = session_of(model)
+    if previous is not None and previous.closed:
+        previous.release()
+    for optimizer in engine_optimizers(model):
+        made_for = getattr(optimizer, "_meron_session", None)
+        session = made_for() if made_for is not None else None
+        if made_for is not None and (session is None or session.closed):
+            optimizer.release()

@@ -162,6 +162,11 @@ class MeronFabricStrategy(FabricCheckpoints, Shared, LightningBase):  # type: ig
         self._check_accelerator()
         super().setup_environment()
 
+    def _setup_distributed(self) -> None:
+        self._check_device_indices()
+        super()._setup_distributed()
+        self._resolve_config(self.precision.precision, {"train_micro_batch_size_per_gpu": 1})
+
     def module_to_device(self, module: torch.nn.Module) -> None:
         """Moves a module that is not sharded. The engine places the others."""
         if not own.sharded(module):

@@ -204,7 +204,7 @@ class FabricCheckpoints(Base):  # type: ignore[misc,unused-ignore]
             value, target = found.pop(key), given[key]
             if isinstance(target, torch.nn.Module):
                 self.load_module_state_dict(target, value, strict)
-            elif key in steppers:
+            elif key in steppers and unsharded.on_shards(steppers[key]):
                 unsharded.take_full_states(steppers[key], value)
             elif hasattr(target, "load_state_dict"):
                 target.load_state_dict(value)

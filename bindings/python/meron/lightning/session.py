@@ -92,7 +92,9 @@ class Session:
                 self._keep_windows(optimizer)
             own.delegate(optimizer)
             optimizer._meron_session = weakref.ref(self)  # type: ignore[attr-defined]
-        model.__dict__["_meron_session"] = weakref.ref(self)
+        trained = session_of(model)
+        if self.optimizers or trained is None or trained.released:
+            model.__dict__["_meron_session"] = weakref.ref(self)
 
     def _keep_windows(self, optimizer: torch.optim.Optimizer) -> None:
         """Lets `zero_grad` keep what an accumulation has so far, which the engine ends."""
@@ -163,3 +165,10 @@ class Session:
             if isinstance(optimizer, mt.EngineOptimizer):
                 optimizer.release()
         self.released = True
+
+
+def session_of(model: torch.nn.Module) -> Session | None:
+    """The last session that trained a model; if none did, the last one. None if it is freed."""
+    reference = model.__dict__.get("_meron_session")
+    found: Session | None = reference() if reference is not None else None
+    return found

@@ -146,6 +146,22 @@ def add_leaves(config: dict[str, Any], leaves: Any) -> None:
         block["classes"] = [*block.get("classes", ()), *names]
 
 
+def without(config: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
+    """A config without the keys that were added to it; a key that has changed since stays."""
+    return {k: v for k, v in config.items() if k not in added or added[k] != v}
+
+
+def batch_size_of(loader: Any) -> int:
+    """The batch size of a dataloader; 1 if it has none."""
+    size = getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
+    return size if isinstance(size, int) else 1
+
+
+def without_optimizer(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config for a model that no optimizer of the config updates."""
+    return {key: value for key, value in config.items() if key not in ("optimizer", "scheduler")}
+
+
 def add_precision(config: dict[str, Any], precision: str, scale: Mapping[str, Any]) -> None:
     """The dtypes of a precision of Lightning, where the config does not say them.
 

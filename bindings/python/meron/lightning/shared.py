@@ -19,14 +19,15 @@ from meron.lightning.session import Session
 from meron.lightning.trees import Tree
 from meron.torch.checkpoint.agreement import LoadError, together
 
-ACCELERATORS = ("CPUAccelerator", "CUDAAccelerator")
+DOORS = ("pl", "fabric")  # each has its own classes of accelerators
 
 
 class Shared:
     """A mixin before Lightning's DDPStrategy.
 
     Attributes:
-        config: the DeepSpeed config that the arguments are, or that the caller gave: a copy.
+        config: the DeepSpeed config that the arguments are, or that the caller gave: a copy. A
+            setup adds what the run decides, such as the dtypes, as DeepSpeedStrategy does.
     """
 
     tree: Tree  # of the class
@@ -37,12 +38,14 @@ class Shared:
     root_device: Any
     world_size: int
     _saved: checkpoints.Saved | None = None
+    _added: dict[str, Any]  # to `config`, by the last setup
 
     def _take_arguments(self, given: Mapping[str, Any], missing: Any, absent: Any) -> None:
         """Keeps the arguments of a constructor; `missing` and `absent` make exceptions."""
         logging.getLogger("meron").setLevel(given["logging_level"])
         config = settings.load_config(given["config"], missing, absent)
         self.config = settings.default_config(given) if config is None else config
+        self._added = {}
         settings.add_leaves(self.config, given["leaf_modules"])
         self._scale = {key: given[key] for key in settings.SCALE}
         for each in (self.config, {"fp16": {"enabled": True, **self._scale}}):
@@ -74,31 +77,48 @@ class Shared:
         return self.session
 
     def _config_with(self, precision: str) -> dict[str, Any]:
-        config = copy.deepcopy(self.config)
+        """The caller's config with the dtypes of a precision."""
+        config = copy.deepcopy(settings.without(self.config, self._added))
         settings.add_precision(config, precision, self._scale)
         return config
+
+    def _resolve_config(self, precision: str, more: Mapping[str, Any]) -> None:
+        """Adds the dtypes and `more` to `config`, for those who read it. Keys of the caller's stay,
+        and what an earlier setup added is replaced."""
+        given = settings.without(self.config, self._added)
+        resolved = {**more, **self._config_with(precision)}
+        self._added = {key: resolved[key] for key in resolved if key not in given}
+        self.config.clear()
+        self.config.update(given, **copy.deepcopy(self._added))
 
     def _init_context(self, config: Mapping[str, Any]) -> contextlib.AbstractContextManager[Any]:
         """zero.Init at stage 3, else nothing."""
         if not self.zero_stage_3:
             return contextlib.nullcontext()
-        bare = {
-            key: value for key, value in config.items() if key not in ("optimizer", "scheduler")
-        }
         return meron.zero.Init(
-            remote_device=self.remote_device, config_dict_or_path=bare, device=self.root_device
+            remote_device=self.remote_device,
+            config_dict_or_path=settings.without_optimizer(config),
+            device=self.root_device,
         )
+
+    def _accelerators(self, kind: str) -> tuple[type, ...]:
+        """The classes of an accelerator, "CPUAccelerator" or "CUDAAccelerator"."""
+        return tuple(self.tree.get(f"{door}.accelerators.{kind}") for door in DOORS)
 
     def _check_accelerator(self) -> None:
         """RuntimeError for a device that Meron does not compute on."""
-        kind = type(self.accelerator).__name__
-        if kind not in ACCELERATORS:
+        known = self._accelerators("CPUAccelerator") + self._accelerators("CUDAAccelerator")
+        if not isinstance(self.accelerator, known):
             raise RuntimeError(
-                f"The Meron strategy runs on CPUs and CUDA GPUs, but `{kind}` is used. Pass "
-                "accelerator='cpu' or 'gpu'."
+                "The Meron strategy runs on CPUs and CUDA GPUs, but "
+                f"`{type(self.accelerator).__name__}` is used. Pass accelerator='cpu' or 'gpu'."
             )
+
+    def _check_device_indices(self) -> None:
+        """RuntimeError for GPUs that are not the ranks of their processes."""
         devices = [device.index for device in self.parallel_devices or ()]
-        if kind == "CUDAAccelerator" and devices != list(range(len(devices))):
+        is_cuda = isinstance(self.accelerator, self._accelerators("CUDAAccelerator"))
+        if is_cuda and devices != list(range(len(devices))):
             raise RuntimeError(
                 f"The selected device indices {devices} don't match the local rank values of "
                 "processes. Set CUDA_VISIBLE_DEVICES, and pass the number of devices."

@@ -150,14 +150,17 @@ class MeronStrategy(TrainerSetup, TrainerCheckpoints, Shared, LightningBase):  #
                 "with the `accumulate_grad_batches` argument passed via the Lightning Trainer."
             )
         self.session: Session | None = None
-        self._ended: Session | None = None  # the last one, which a checkpoint is saved of
+        self._ended: Session | None = None  # the last that trained, which a checkpoint is saved of
         self._failed = False
 
     # ---- What Lightning asks of a strategy --------------------------------------------------
 
     @property
     def deepspeed_engine(self) -> Any:
-        """meron.zero's engine, between setup and teardown."""
+        """meron.zero's engine, as `engine`; after a run the engine that it had, to read what it
+        counted. RuntimeError before the first setup."""
+        if self.session is None and self._ended is not None:
+            return self._ended.engine
         return self.engine
 
     @property
@@ -193,6 +196,10 @@ class MeronStrategy(TrainerSetup, TrainerCheckpoints, Shared, LightningBase):  #
         self._check_accelerator()
         super().setup_environment()
 
+    def setup_distributed(self) -> None:
+        self._check_device_indices()
+        super().setup_distributed()
+
     @contextlib.contextmanager
     def tensor_init_context(self, empty_init: bool | None = None) -> Iterator[None]:
         """A context in which tensors are made. At stage 3, zero.Init places them."""
@@ -206,6 +213,7 @@ class MeronStrategy(TrainerSetup, TrainerCheckpoints, Shared, LightningBase):  #
     @contextlib.contextmanager
     def model_sharded_context(self) -> Iterator[None]:
         """At stage 3 modules that are built within are sharded at once. Collective."""
+        self._resolve()
         with self._init_context(self._engine_config()):
             yield
 
@@ -257,6 +265,9 @@ class MeronStrategy(TrainerSetup, TrainerCheckpoints, Shared, LightningBase):  #
     def post_backward(self, closure_loss: torch.Tensor) -> None:
         """Nothing, as pre_backward."""
 
+    def on_train_start(self) -> None:
+        self._resolve(self.lightning_module.trainer.train_dataloader)
+
     def on_validation_start(self) -> None:
         self._broadcast_buffers()
 
@@ -281,7 +292,8 @@ class MeronStrategy(TrainerSetup, TrainerCheckpoints, Shared, LightningBase):  #
 
     def _release(self) -> None:
         session, self.session = self.session, None
-        self._ended = session or self._ended
+        if session is not None and (session.optimizers or self._ended is None):
+            self._ended = session
         module = self.lightning_module
         if module is not None:
             own.Toggle.take_off(module)

@@ -91,7 +91,9 @@ class TrainerCheckpoints(Base):  # type: ignore[misc,unused-ignore]
         )
 
     def _saved_session(self) -> Session:
-        session = self.session or self._ended
+        session, ended = self.session, self._ended
+        if ended is not None and not ended.released and (session is None or not session.optimizers):
+            session = ended  # an evaluation has no optimizers
         if session is None or session.released:
             raise errors.StateError(
                 "the strategy has no model to save",

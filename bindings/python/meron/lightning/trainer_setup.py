@@ -47,14 +47,18 @@ class TrainerSetup(Base):  # type: ignore[misc,unused-ignore]
         fits = trainer.state.fn == self._fitting
         self._failed = False
         self._release()
-        self._ended = None
+        self._resolve()
         config = self._engine_config()
+        if not fits:  # an evaluation updates nothing
+            config = settings.without_optimizer(config)
         if fits:
             check_callbacks(self.tree, trainer, self.handles_gradient_accumulation, self._failure)
             self._sync_layers(module)
         hook_norms(self.tree, module)
         self.model = self.precision_plugin.convert_module(module)
-        shard_early(module, config, self.root_device, self.remote_device)
+        shard_early(module, config, self.root_device, self.remote_device, trains=fits)
+        if fits or not self._ended_with(module):
+            self._ended = None  # no sooner: shard_early ends the optimizers that it made
         with setting_up(module):
             if fits:
                 self.setup_optimizers(trainer)
@@ -64,6 +68,11 @@ class TrainerSetup(Base):  # type: ignore[misc,unused-ignore]
         self.model = self.engine
         self.setup_precision_plugin()
         self.barrier()
+
+    def _ended_with(self, module: torch.nn.Module) -> bool:
+        """True if the last run of this strategy trained a module, whose optimizers exist still."""
+        ended = self._ended
+        return ended is not None and not ended.released and ended.engine.module is module
 
     def setup_optimizers(self, trainer: Any) -> None:
         """Calls `configure_optimizers`, and makes what it returns run on shards. Collective."""
@@ -130,3 +139,21 @@ class TrainerSetup(Base):  # type: ignore[misc,unused-ignore]
         settings.add_trainer(config, trainer, counts, self._failure)
         check_config(config)
         return config
+
+    def _resolve(self, loader: Any = None) -> None:
+        """Adds to `config` what the Trainer decides: for readers only.
+
+        Args:
+            loader: of training. Default is the one that was passed to `fit`; none is made for this.
+        """
+        trainer = getattr(self.lightning_module, "_trainer", None)
+        if trainer is None:
+            return
+        if loader is None and not trainer.fit_loop._data_source.is_module():
+            loader = trainer.fit_loop._data_source.instance
+        more = {
+            "gradient_accumulation_steps": trainer.accumulate_grad_batches,
+            "gradient_clipping": trainer.gradient_clip_val or 0.0,
+            "train_micro_batch_size_per_gpu": settings.batch_size_of(loader),
+        }
+        self._resolve_config(self.precision_plugin.precision, more)

@@ -51,6 +51,11 @@ def full_value(tensor: torch.Tensor) -> torch.Tensor:
     return exact_param(tensor).cpu() if master is None else whole_of(unit, i, master)
 
 
+def on_shards(optimizer: torch.optim.Optimizer) -> bool:
+    """True if an optimizer was set up with a sharded model; others are torch's as they are."""
+    return isinstance(optimizer, mt.EngineOptimizer) or hasattr(optimizer, "_meron_shards")
+
+
 def full_states(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """`state_dict()` of an optimizer on shards with unsharded states, as torch has them without
     sharding. Collective; blocks on peers. Memory: all states on every rank."""
@@ -121,7 +126,7 @@ def check_full_states(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]
         except errors.ArgumentError as error:
             raise LoadError(error.message, subject=error.subject, advice=ADVICE) from None
         return
-    for _, index, unit, i in saved_places(optimizer, saved):
+    for _, index, unit, i in saved_places(optimizer, saved) if on_shards(optimizer) else ():
         for key, value in saved["state"].get(index, {}).items():
             if not isinstance(value, torch.Tensor) or value.dim() == 0:
                 continue

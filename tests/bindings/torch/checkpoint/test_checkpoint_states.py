@@ -14,6 +14,7 @@ from checkpoint_model import JOB, OPTIONS, WIDTH, build, digest, same, train, va
 from torch import nn
 
 import meron.torch as mt
+from meron.errors import ArgumentError
 from meron.torch.checkpoint import LoadError, get_optimizer_state_dict
 
 pytestmark = pytest.mark.ranks(1, 2)
@@ -112,6 +113,40 @@ def test_each_optimizer_keeps_its_own_step_count(tmp_path: Path) -> None:
             for name, optimizer, steps in zip(others, its, (5, 2)):
                 found = get_optimizer_state_dict(others, optimizer)["state"]
                 assert int(found[f"{name}.weight"]["step"]) == steps, (saved, loaded, name)
+
+
+def test_optimizers_of_the_same_params_keep_their_own_states(tmp_path: Path) -> None:
+    def build_two(rate: float) -> tuple[nn.Module, list[torch.optim.Optimizer]]:
+        torch.manual_seed(3)
+        model = nn.Linear(WIDTH, WIDTH)
+        mt.shard(model)
+        kinds = {torch.optim.Adam: {}, torch.optim.SGD: {"momentum": 0.5}, torch.optim.Adagrad: {}}
+        made = [kind(model.parameters(), lr=rate, **more) for kind, more in kinds.items()]
+        return model, [mt.shard_optimizer(model, each) for each in made]
+
+    def step(model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> None:
+        for number, optimizer in enumerate(optimizers):
+            for _ in range(number + 1):
+                model(torch.ones(2, WIDTH)).sum().backward()
+                optimizer.step()
+
+    model, optimizers = build_two(0.1)
+    step(model, optimizers)
+    mt.save(tmp_path, "a", model, optimizers)
+    other, others = build_two(0.2)
+    mt.load(tmp_path, None, other, others)
+    for ours, theirs in zip(optimizers, others):
+        one, two = (get_optimizer_state_dict(m, o) for m, o in ((model, ours), (other, theirs)))
+        assert one["state"].keys() == two["state"].keys() and one["state"]["weight"]
+        for name, states in one["state"].items():
+            assert states.keys() == two["state"][name].keys(), (type(ours), name)
+    step(model, optimizers)
+    step(other, others)
+    assert digest(model, optimizers[0]) == digest(other, others[0])
+    same(other, values_of(model))
+    alone, single = build_two(0.3)
+    with pytest.raises(ArgumentError, match="has 3 optimizers, 1 were given"):
+        mt.load(tmp_path, None, alone, single[1:2])
 
 
 def test_rank0_only_load_converts_states_of_another_optimizer(tmp_path: Path) -> None:

@@ -132,6 +132,23 @@ class Untoggled(Gan):
     toggles = False
 
 
+class TwoRates(Regression):
+    """Two optimizers of the same params, which step in turn."""
+
+    def __init__(self, late: bool = False) -> None:
+        super().__init__(late)
+        self.automatic_optimization = False
+
+    def training_step(self, batch: Any, index: int) -> None:
+        optimizer = self.optimizers()[index % 2]
+        optimizer.zero_grad()
+        self.manual_backward(super().training_step(batch, index))
+        optimizer.step()
+
+    def configure_optimizers(self) -> Any:
+        return [torch.optim.Adam(self.parameters(), lr=rate) for rate in (1e-2, 1e-3)]
+
+
 def loader() -> DataLoader[Any]:
     """Six batches for each of two ranks."""
     generator = torch.Generator().manual_seed(3)

@@ -9,15 +9,19 @@ import pickle
 import re
 import weakref
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
+from lightning.fabric.accelerators import CUDAAccelerator as FabricCUDA
 from lightning.pytorch import Callback
+from lightning.pytorch.accelerators import CPUAccelerator
+from lightning.pytorch.accelerators import CUDAAccelerator as CUDA
 from modules import Gan, Regression, distance, fit, loader, trainer
 
 import meron
 import meron.torch as mt
-from meron.lightning import MeronStrategy
+from meron.lightning import MeronFabricStrategy, MeronStrategy
 
 pytestmark = pytest.mark.ranks(2)
 
@@ -81,11 +85,9 @@ def test_rejects_a_skipped_step() -> None:
         fit("meron", Skips())
 
 
-def test_rejects_devices_that_are_not_the_ranks() -> None:
-    strategy = MeronStrategy()
-
-    class CUDAAccelerator:
-        pass
+@pytest.mark.parametrize("is_fabric", [False, True])
+def test_rejects_devices_that_are_not_the_ranks(is_fabric: bool) -> None:
+    strategy = MeronFabricStrategy() if is_fabric else MeronStrategy()
 
     class MPSAccelerator:
         pass
@@ -93,12 +95,23 @@ def test_rejects_devices_that_are_not_the_ranks() -> None:
     strategy._accelerator = MPSAccelerator()
     with pytest.raises(RuntimeError, match="MPSAccelerator"):
         strategy.setup_environment()
-    strategy._accelerator = CUDAAccelerator()
-    strategy.parallel_devices = [torch.device("cuda", 1), torch.device("cuda", 3)]
-    with pytest.raises(RuntimeError, match=re.escape("[1, 3]")):
-        strategy.setup_environment()
+    for accelerator in (CUDA, FabricCUDA):
+        strategy._accelerator = accelerator = Mock(spec=accelerator)
+        strategy.parallel_devices = [torch.device("cuda", 1), torch.device("cuda", 3)]
+        with pytest.raises(RuntimeError, match=re.escape("[1, 3]")):
+            strategy.setup_environment()
+        accelerator.setup_device.assert_called_once_with(strategy.root_device)
     with pytest.raises(ValueError, match="devices=2"):
         fit("meron", devices=5)
+
+
+def test_runs_on_an_accelerator_of_a_class_of_the_caller() -> None:
+    class Host(CPUAccelerator):
+        """Its name is not that of Lightning's class."""
+
+    plain, _ = fit("ddp")
+    module, _ = fit("meron_stage_2", accelerator=Host())
+    assert module.losses == plain.losses
 
 
 def test_rejects_calls_before_setup() -> None:

@@ -106,6 +106,8 @@ def test_converts_a_folder_of_deepspeed_to_one_file(tmp_path: Path) -> None:
         train_deepspeed(tmp_path, stage)
     alone = meron.lightning.load_from_checkpoint(Plain, tmp_path / "deepspeed3.ckpt")
     assert all(param.numel() for param in alone.parameters())
+    method = Plain.load_from_checkpoint(tmp_path / "deepspeed3.ckpt")
+    assert all(torch.equal(*pair) for pair in zip(alone.parameters(), method.parameters()))
     path = tmp_path / f"converted{RANK}.ckpt"
     convert = meron.lightning.convert_zero_checkpoint_to_fp32_state_dict
     convert(tmp_path / "deepspeed2.ckpt", path)

@@ -108,6 +108,14 @@ def test_fabric_steps_several_optimizers() -> None:
         trained(counted, None)
 
 
+def test_fabric_resolves_the_config() -> None:
+    fabric = fabric_of(MeronFabricStrategy(stage=1), "bf16-true")
+    config = fabric.strategy.config
+    assert config["bf16"] == {"enabled": True} and config["train_micro_batch_size_per_gpu"] == 1
+    fabric.setup(layers())
+    fabric.strategy.teardown()
+
+
 def test_fabric_rejects_misuse(tmp_path: Path) -> None:
     run("meron_stage_3", steps=3, save=tmp_path / "fabric")
     fabric = fabric_of("meron_stage_1")

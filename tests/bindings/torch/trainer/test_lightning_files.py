@@ -12,10 +12,11 @@ import torch
 from fabric_runs import distance as distance_of
 from fabric_runs import fabric_of, run
 from lightning.pytorch.callbacks import ModelCheckpoint
-from modules import Gan, Regression, distance, fit, layers
+from modules import RANK, Gan, Regression, distance, fit, layers
 
 import meron.torch as mt
-from meron.lightning import MeronFabricStrategy, MeronStrategy
+from meron.lightning import MeronFabricStrategy, MeronStrategy, unsharded
+from meron.lightning.optimizers import bare
 from meron.torch.checkpoint import LoadError
 
 pytestmark = pytest.mark.ranks(2)
@@ -211,4 +212,31 @@ def test_optimizer_states_that_a_file_lacks_are_reset(tmp_path: Path) -> None:
         step()
         fabric.load(tmp_path / "before.pt", state)
         assert distance_of(step(), first) == 0, kind
+        fabric.strategy.teardown()
+
+
+def test_fabric_loads_a_file_into_an_optimizer_that_is_not_set_up(tmp_path: Path) -> None:
+    """Its states follow it when it is set up."""
+    plain = layers()
+    stepped = torch.optim.Adam(plain.parameters(), lr=0.5)
+    plain(torch.ones(3, 16)).sum().backward()
+    stepped.step()
+    path, other = tmp_path / f"optimizer-{RANK}.pt", tmp_path / f"other-{RANK}.pt"
+    torch.save(stepped.state_dict(), path)
+    torch.save(plain.state_dict(), other)
+    first = stepped.state_dict()["state"][0]["exp_avg"]
+    for stage in (1, 3):
+        fabric = fabric_of(f"meron_stage_{stage}")
+        for built_in_shards in (False, True):
+            with fabric.init_module() if built_in_shards else torch.enable_grad():
+                model = layers()
+            optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+            with pytest.raises(LoadError, match="no state of Adam"):
+                fabric.load_raw(other, optimizer)
+            fabric.load_raw(path, optimizer)
+            assert optimizer.param_groups[0]["lr"] == 0.5
+            assert torch.equal(optimizer.state_dict()["state"][0]["exp_avg"], first)
+            model, optimizer = fabric.setup(model, optimizer)
+            states = unsharded.full_states(bare(optimizer))["state"]
+            assert torch.equal(states[0]["exp_avg"], first) and states[0]["step"] == 1
         fabric.strategy.teardown()

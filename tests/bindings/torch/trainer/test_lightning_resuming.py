@@ -92,8 +92,12 @@ def convert(folder: Path, values: Values) -> None:
     assert {"epoch", "loops", "callbacks", "mine", "state_dict"} <= content.keys()
     alone = Regression.load_from_checkpoint(path, weights_only=False)
     short = load_from_checkpoint(Regression, folder / "end.ckpt")
-    for module in (alone, short):
+    method = Regression.load_from_checkpoint(folder / "end.ckpt", map_location="cpu", late=False)
+    for module in (alone, short, method):
         assert all(torch.equal(module.state_dict()[name], values[name]) for name in values)
+    for wrong in (folder, folder / "none.ckpt"):
+        with pytest.raises((IsADirectoryError, FileNotFoundError), match=wrong.name):
+            Regression.load_from_checkpoint(wrong)
     module, made = fit("meron_stage_3", Regression(), path, max_epochs=3)
     assert made.global_step == 12 + len(module.losses)
     module = Regression()

@@ -11,7 +11,7 @@ import pytest
 import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.callbacks import ModelCheckpoint, OnExceptionCheckpoint
-from modules import RANK, Regression, distance, fit, loader, trainer
+from modules import RANK, Regression, TwoRates, distance, fit, loader, trainer
 from saved_runs import Kept, train_and_save
 
 import meron
@@ -68,6 +68,15 @@ def test_resumes_in_the_middle_of_an_epoch_as_ddp(tmp_path: Path) -> None:
         module, made = fit(strategy, Kept(late), tmp_path / "step=8.ckpt", max_epochs=2)
         assert made.global_step == 12
         assert module.losses == plain.losses and distance(module, plain) == 0
+
+
+def test_resumes_two_optimizers_of_the_same_params_as_ddp(tmp_path: Path) -> None:
+    plain, _ = fit("ddp", TwoRates(), max_epochs=2)
+    saved = ModelCheckpoint(tmp_path, "{epoch}", every_n_epochs=1)
+    fit("meron_stage_3", TwoRates(late=True), callbacks=[saved])
+    for name in ("meron_stage_1", "meron_stage_3"):
+        module, _ = fit(name, TwoRates(), tmp_path / "epoch=0.ckpt", max_epochs=2)
+        assert module.losses == plain.losses[6:] and distance(module, plain) == 0
 
 
 def test_resumes_a_run_of_ddp_in_shards(tmp_path: Path) -> None:

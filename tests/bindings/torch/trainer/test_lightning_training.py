@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,34 @@ def test_trains_in_16_bits() -> None:
         trainer("meron", precision="64-true")
 
 
+def test_a_setup_resolves_the_config() -> None:
+    class Reads(Regression):
+        def on_train_start(self) -> None:
+            self.seen = copy.deepcopy(self.trainer.strategy.config)
+
+    given = {"zero_optimization": {"stage": 2}}
+    strategy = MeronStrategy(config=given)
+    assert strategy.config == given
+    module, made = fit(strategy, Reads(), precision="bf16-mixed", accumulate_grad_batches=2)
+    assert module.seen["bf16"] == {"enabled": True}
+    assert module.seen["train_micro_batch_size_per_gpu"] == loader().batch_size
+    assert module.seen["gradient_accumulation_steps"] == 2
+    assert module.seen["gradient_clipping"] == 0.0
+    assert given == {"zero_optimization": {"stage": 2}}
+    made.fit_loop.max_epochs, made.accumulate_grad_batches = 2, 1
+    strategy.config["gradient_clipping"] = 0.5  # counts, as keys of the caller's do
+    made.fit(module, loader())
+    assert module.seen["gradient_accumulation_steps"] == 1
+    assert module.seen["gradient_clipping"] == 0.5
+    assert strategy.deepspeed_engine.gradient_clipping() == 0.5
+    assert strategy.deepspeed_engine.global_steps == 6
+    config = {"train_micro_batch_size_per_gpu": 2}
+    half = MeronPrecision("16-true")
+    module, _ = fit(MeronStrategy(loss_scale=8, config=config, precision_plugin=half), Reads())
+    assert module.seen["fp16"]["loss_scale"] == 8
+    assert module.seen["train_micro_batch_size_per_gpu"] == 2
+
+
 def test_a_precision_plugin_takes_the_loss_scale_of_the_strategy() -> None:
     scales = []
 
@@ -269,6 +298,30 @@ def test_an_optimizer_of_the_config_trains_and_resumes(tmp_path: Path) -> None:
     fit(MeronStrategy(config=config), other)  # a second run of the same module
     with pytest.raises(meron.StateError, match="no model to save"):
         made.save_checkpoint(tmp_path / "late.ckpt")
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_evaluates_and_saves_between_runs(tmp_path: Path, named: bool) -> None:
+    """An evaluation keeps the states of optimizers, which the next run's replace."""
+    resumed: list[list[float]] = []
+    for stage in (1, 2, 3):
+        config = {**config_with_optimizer(), "zero_optimization": {"stage": stage}}
+        if not named:
+            del config["optimizer"]
+        module, made = fit(MeronStrategy(config=config))
+        for _ in range(2):
+            made.test(module, loader(), verbose=False)
+        made.predict(module, loader())
+        path = tmp_path / f"{stage}.ckpt"
+        made.save_checkpoint(path)
+        resumed.append(fit(MeronStrategy(config=config), None, path, max_epochs=2)[0].losses)
+        module.losses.clear()
+        made.fit_loop.max_epochs = 2
+        made.fit(module, loader())
+        assert len(module.losses) == 6 and module.losses != resumed[-1]  # states begin anew
+        made.save_checkpoint(path)
+    whole, _ = fit(MeronStrategy(config=config), max_epochs=2)
+    assert resumed == [whole.losses[6:]] * 3
 
 
 def test_a_scheduler_of_the_config_runs_after_each_step() -> None:

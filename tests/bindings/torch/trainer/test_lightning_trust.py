@@ -165,6 +165,7 @@ def test_no_door_runs_code_without_trust(tmp_path: Path) -> None:
         for options in ({}, {"weights_only": True}, {"weights_only": None}):
             doors = (
                 lambda o=options, p=given: meron.lightning.load_from_checkpoint(Regression, p, **o),
+                lambda o=options, p=given: Regression.load_from_checkpoint(p, **o),
                 lambda o=options, p=given: consolidate.convert_zero_checkpoint_to_fp32_state_dict(
                     p, single, **o
                 ),

@@ -73,6 +73,7 @@ def is_optimizer(value: Any) -> bool:
         isinstance(value, dict)
         and is_text(value.get("class"))
         and isinstance(value.get("engine"), bool)
+        and is_text(value.get("prefix", ""))
         and is_list_of(is_group)(value.get("groups"))
     )
 

@@ -58,6 +58,7 @@ class Plan:
         counts: steps that each param of an engine's optimizer has taken.
         numbers: kinds of states that are one number per param; None if the checkpoint does not
             list them.
+        prefixes: what begins the names of the states in files, its own and the other optimizers'.
         parts: states of an engine's optimizer: unit, index, torch's name, this rank's values.
         states: states of a torch optimizer, by the key of its `state`.
     """
@@ -68,8 +69,17 @@ class Plan:
     entry: dict[str, Any] | None = None
     counts: Counts = field(default_factory=dict)
     numbers: list[str] | None = None
+    prefixes: tuple[str, frozenset[str]] = ("", frozenset())
     parts: list[tuple[ShardedUnit, int, str, torch.Tensor]] = field(default_factory=list)
     states: dict[torch.Tensor, dict[str, Any]] = field(default_factory=dict)
+
+    def key_of(self, kind: str) -> str | None:
+        """The optimizer's name of a state of a kind; None if it has no such state."""
+        own, others = self.prefixes
+        key = kind.removeprefix("state.")
+        if own:
+            return key.removeprefix(own) if key.startswith(own) and key != kind else None
+        return None if key.startswith(tuple(others)) else key_of(self.optimizer, kind)
 
 
 def plan_of(
@@ -87,6 +97,8 @@ def plan_of(
     saved = own.get("optimizers")
     if saved is not None and number < len(saved):
         plan.numbers = saved[number].get("numbers")
+        used = [str(each.get("prefix", "")) for each in saved]
+        plan.prefixes = used[number], frozenset(used) - {""}
     plan.groups = groups_from(number, optimizer, names, saved, listed, strict)
     plan.entry = entry = entry_of(number, saved, listed)
     is_saved = entry is not None or (saved is not None and number < len(saved))
@@ -131,7 +143,7 @@ def wanted_states(plan: Plan, names: Names, checkpoint: Checkpoint) -> list[tupl
         used = [names.of_place[place] for place in places_of(optimizer) if place in names.of_place]
     else:
         there = sorted({kind for kind, _ in checkpoint.tensors})
-        kinds = [kind for kind in there if key_of(optimizer, kind) is not None]
+        kinds = [kind for kind in there if plan.key_of(kind) is not None]
         used = [held.name for group in held_params(optimizer, names) for held in group]
     return [(name, kind) for name in used for kind in kinds]
 
@@ -265,7 +277,7 @@ def initial_states(plan: Plan, optimizer: EngineOptimizer) -> dict[Place, dict[s
 def read_torch(plan: Plan, optimizer: torch.optim.Optimizer, names: Names, reader: Reader) -> None:
     checkpoint = reader.checkpoint
     kinds = sorted({kind for kind, _ in checkpoint.tensors})
-    keys = {kind: key_of(optimizer, kind) for kind in kinds}
+    keys = {kind: plan.key_of(kind) for kind in kinds}
     counts = type(optimizer).__name__ not in UNCOUNTED
     if plan.entry is not None and not plan.entry["steps"] and not counts:
         return  # the engine's zeros of before the first step, which torch's would take for momentum

@@ -26,6 +26,7 @@ from meron.torch.checkpoint.shard_states import (
     masters_of,
     number_kinds,
     optimizers_in,
+    prefixes_of,
     share_of,
     states_of,
 )
@@ -148,9 +149,9 @@ def save(
         given += others_of(names, skip_frozen)
         if not values_only:
             given += masters_of(names, share)
-            for each in optimizers:
+            for each, prefix in zip(optimizers, prefixes_of(optimizers, names)):
                 if not isinstance(each, EngineOptimizer):
-                    given += states_of(each, names, share)
+                    given += states_of(each, names, share, prefix)
         given += extra_tensors(context, tensors or {})
         if rng:
             given += random_states.states(context.rank)
@@ -235,9 +236,10 @@ def document_of(
                 "class": type(each).__name__,
                 "engine": isinstance(each, EngineOptimizer),
                 "groups": groups_of(each, names),
-                "numbers": number_kinds(each),
+                "numbers": number_kinds(each, prefix),
+                **({"prefix": prefix} if prefix else {}),
             }
-            for each in optimizers
+            for each, prefix in zip(optimizers, prefixes_of(optimizers, names))
         ],
         "aliases": names.aliases,
         "skip_frozen": skip_frozen,

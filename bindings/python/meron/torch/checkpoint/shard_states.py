@@ -33,20 +33,33 @@ FIRST, SECOND = "exp_avg", "exp_avg_sq"
 KEY = re.compile(r"[a-z0-9_]{1,64}")
 
 
-def kind_of(optimizer: torch.optim.Optimizer, key: str) -> str:
+def kind_of(optimizer: torch.optim.Optimizer, key: str, prefix: str = "") -> str:
     """The kind of a state that an optimizer calls `key`."""
-    own = KINDS.get(type(optimizer).__name__, {})
-    if key in own:
-        return own[key]
-    if key in (FIRST, SECOND):
-        return key
-    if not KEY.fullmatch(key):
+    own = KINDS.get(type(optimizer).__name__, {}).get(key, key)
+    if own in (FIRST, SECOND) and not prefix:
+        return own
+    if not KEY.fullmatch(prefix + key):
         raise errors.UnsupportedError(
             f"{type(optimizer).__name__} has a state {key!r}: checkpoints name states with a to z, "
-            "digits and _, at most 64",
+            f"digits and _, at most {64 - len(prefix)}",
             subject=key,
         )
-    return f"state.{key}"
+    return f"state.{prefix}{key}"
+
+
+def prefixes_of(optimizers: list[torch.optim.Optimizer], names: Names) -> list[str]:
+    """What begins the names of each optimizer's states in files: "", but for one of torch that
+    steps params which an optimizer before it steps too."""
+    found = [""] * len(optimizers)
+    held: set[str | None] = set()
+    for is_engine in (True, False):
+        for number, optimizer in enumerate(optimizers):
+            if isinstance(optimizer, EngineOptimizer) is not is_engine:
+                continue
+            own = {name for group in groups_of(optimizer, names) for name in group["params"]}
+            found[number] = f"optimizer{number}_" if own & held else ""
+            held |= own
+    return found
 
 
 def key_of(optimizer: torch.optim.Optimizer, kind: str) -> str | None:
@@ -153,7 +166,7 @@ def cut(own: range, share: tuple[int, int]) -> range:
 
 
 def states_of(
-    optimizer: torch.optim.Optimizer, names: Names, share: tuple[int, int]
+    optimizer: torch.optim.Optimizer, names: Names, share: tuple[int, int], prefix: str
 ) -> Iterator[CheckpointTensor]:
     """This rank's shards of the states of a torch optimizer, in place. Local."""
     first = names.sharding.context.rank == 0
@@ -162,7 +175,7 @@ def states_of(
         for key, value in state.items():
             if value is None:
                 continue
-            kind = kind_of(optimizer, key)
+            kind = kind_of(optimizer, key, prefix)
             what = f"{key} of {held.name}"
             if isinstance(value, (bool, int, float)):
                 value = torch.tensor(float(value))
@@ -222,12 +235,12 @@ def masters_of(names: Names, share: tuple[int, int]) -> Iterator[CheckpointTenso
 NUMBER_KINDS = frozenset(f"state.{key}" for key in NUMBERS)
 
 
-def number_kinds(optimizer: torch.optim.Optimizer) -> list[str]:
+def number_kinds(optimizer: torch.optim.Optimizer, prefix: str) -> list[str]:
     """The kinds of an optimizer's states that are one number, as a checkpoint lists them."""
     if isinstance(optimizer, EngineOptimizer):
         return []
     found = {key for part, state in optimizer.state.items() for key in numbers_in(part, state)}
-    return sorted(kind_of(optimizer, key) for key in found)
+    return sorted(kind_of(optimizer, key, prefix) for key in found)
 
 
 # ---- Before the first step ----------------------------------------------------------------------
