@@ -30,6 +30,7 @@ PIPELINE = (
 ONE_BIT = "Use Adam or AdamW, with zero_quantized_gradients to send fewer bytes."
 LAMB = "Use AdamW of the config, or pass an elementwise optimizer to initialize."
 COMPRESSION = "Quantise the saved weights with the tools of your inference server."
+MONITOR = "Name the monitors in the config: tensorboard, wandb, comet or csv_monitor."
 PROFILER = "Use torch.profiler, or torch.utils.flop_counter.FlopCounterMode."
 HYBRID = "Generate with the engine of initialize within zero.unwrap_model_for_generation."
 TIMERS = "Set wall_clock_breakdown in the config, or use torch.profiler."
