@@ -98,7 +98,8 @@ def test_logs_keys_without_effect() -> None:
 
 def test_engines_cannot_share_params() -> None:
     shared = nn.Linear(3, 3)
-    first, second = nn.Sequential(shared), nn.Sequential(shared, nn.Linear(3, 1))
+    first = nn.Sequential(shared, nn.Linear(3, 2))
+    second = nn.Sequential(shared, nn.Linear(3, 1))
     engine = zero.initialize(model=first, config=config())[0]
     with pytest.raises(meron.StateError, match=re.escape("0.weight")):
         zero.initialize(model=second, config=config())
@@ -161,10 +162,8 @@ def test_rejects_optimizers_and_schedulers_that_do_not_fit() -> None:
     stray = torch.optim.lr_scheduler.StepLR(torch.optim.SGD(other.parameters(), lr=0.1), 1)
     with pytest.raises(meron.ArgumentError, match="another optimizer"):
         begin(lr_scheduler=stray)
-    for block in ({"scheduler": {"type": "WarmupLR"}}, {}):
-        given = {} if block else {"lr_scheduler": lambda optimizer: None}
-        with pytest.raises(meron.ArgumentError, match="no optimizer"):
-            begin(config={"zero_optimization": {"stage": 3}, **block}, **given)
+    with pytest.raises(meron.ArgumentError, match="no optimizer"):
+        begin(config={"zero_optimization": {"stage": 3}}, lr_scheduler=lambda optimizer: None)
     with pytest.raises(meron.ArgumentError, match="no trainable params"):
         begin(model=nn.Linear(3, 3).requires_grad_(False))
     with pytest.raises(meron.ArgumentError, match=re.escape("torch.optim.Optimizer")):
