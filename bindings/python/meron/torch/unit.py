@@ -86,6 +86,9 @@ class ShardedUnit:
         # Of params that are on the device meta still, by index: the dtype that the model gave them.
         self.unmade = {i: param.dtype for i, param in enumerate(params) if param.is_meta}
         self.built = [param.dtype for param in params]  # the dtypes that the model was built with
+        # True if state_dict() has only the values that this rank has, as under DeepSpeed's names.
+        self.local_state = False
+        self.entries: dict[int, torch.Tensor] = {}  # memory of its entries without values, by index
         self.optimizer: Callable[[], Any] | None = None  # a weak reference: the engine's, if any
         # A weak reference to the module that it was made for. `lost`: no module has its params.
         self.owner: weakref.ref[torch.nn.Module] | None = None

@@ -189,7 +189,8 @@ def zero_class(kind: type[torch.nn.Parameter]) -> type[torch.nn.Parameter]:
 
 
 def name_params(unit: ShardedUnit) -> None:
-    """Gives the params of a new unit their attributes."""
+    """Gives a new unit and its params what DeepSpeed's names mean."""
+    unit.local_state = True
     before = unit.data.kinds
     kinds = [kind if issubclass(kind, ZeroParameter) else zero_class(kind) for kind in before]
     unit.data.unguard()

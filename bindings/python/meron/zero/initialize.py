@@ -18,7 +18,6 @@ from meron.torch.resolve.device import device_for, new_device
 from meron.torch.sharding import Sharding, sharding_with, unit_of
 from meron.torch.world import asked_plan
 from meron.torch.wrap import convert_buffers
-from meron.zero.adapters import read_keys_locally
 from meron.zero.config import Config, Source, parse
 from meron.zero.differences import differences
 from meron.zero.dropin.version import PEER_VERSION
@@ -123,7 +122,6 @@ def initialize(
         report_choices(chosen)
 
     engine = Engine(model, as_engine_config(source, chosen), sharding, units_of(model))
-    read_keys_locally(model)
     try:
         equip(engine, optimizer, model_parameters, lr_scheduler)
         if training_data is not None:
