@@ -59,11 +59,11 @@ def main() -> None:
         losses.append(step(accelerator, model, optimizer))  # ranks are in step
     assert losses[2] < losses[1] < losses[0]
     accelerator.wait_for_everyone()
-    values = meron.zero.full_state_dict(model)
+    values = meron.zero.full_state_dict(accelerator.unwrap_model(model))
     accelerator.save_state(str(FOLDER / "state"))
     saved = [load_file(FOLDER / name / "model.safetensors") for name in ("one", "two")]
     for state in saved:
-        assert {*values} - {*state} == {"lm_head.weight"}  # which is tied
+        assert {*values} - {*state} == {"lm_head.weight"}  # it is tied
         assert all(value.shape == values[name].shape for name, value in state.items())
     assert not torch.equal(saved[0]["transformer.wte.weight"], saved[1]["transformer.wte.weight"])
     try:  # on one rank, without the weights
