@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import Accelerator, DeepSpeedPlugin, InitProcessGroupKwargs
+from accelerate import Accelerator, DeepSpeedPlugin, DistributedType, InitProcessGroupKwargs
 from safetensors.torch import load_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -39,11 +39,11 @@ def step(accelerator: Accelerator, model: Any, optimizer: Any) -> float:
 def main() -> None:
     torch.manual_seed(0)
     accelerator = Accelerator(
-        cpu=True,
         kwargs_handlers=[InitProcessGroupKwargs(backend="gloo")],
         deepspeed_plugin=DeepSpeedPlugin(hf_ds_config=CONFIG),
     )
     assert accelerator.num_processes == 2
+    assert accelerator.distributed_type == DistributedType.DEEPSPEED
     sizes = {"vocab_size": 64, "n_positions": 32, "n_embd": 16, "n_layer": 1, "n_head": 2}
     plain = GPT2LMHeadModel(GPT2Config(**sizes, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))
     model, optimizer = accelerator.prepare(plain, torch.optim.AdamW(plain.parameters(), lr=1e-2))
