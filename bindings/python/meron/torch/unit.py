@@ -30,8 +30,8 @@ class Phase(enum.IntEnum):
     SHARDED = 0  # placeholders of their shapes, which refuse reads and writes
     IN_USE = 1  # unsharded tensors, as any: from the first use to the end of the last
     LENT = 2  # in use: memory of GatheredParameters' caller, which may be written
-    # Under plans that do not shard params these are unsharded between uses too, until they are
-    # written (decision 18).
+    # Under plans that do not shard params, and for small units of meron.zero, these are unsharded
+    # between uses too, until they are written (decision 18).
     KEPT = 3  # unsharded tensors, which refuse writes
     KEPT_IN_USE = 4  # unsharded tensors, as any
     KEPT_LENT = 5  # as LENT

@@ -44,7 +44,7 @@ from meron.zero.rehearsal import (
 from meron.zero.reports import announce
 from meron.zero.schedulers import make_scheduler
 from meron.zero.tiers import plan_for
-from meron.zero.units import open_sharding, set_limits, shard_module, units_of
+from meron.zero.units import open_sharding, persistent_units, set_limits, shard_module, units_of
 from meron.zero.zero_optimizer import adopt
 
 logger = logging.getLogger("meron.zero")
@@ -126,6 +126,7 @@ def initialize(
         equip(engine, optimizer, model_parameters, lr_scheduler)
         if training_data is not None:
             engine.training_dataloader = make_dataloader(engine, training_data, collate_fn)
+        sharding.persist(persistent_units(sharding, engine.units), engine.units)
     except BaseException:
         engine._release_model()
         raise

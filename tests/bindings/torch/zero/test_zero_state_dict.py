@@ -17,11 +17,7 @@ from model import RANK, assert_equal_weights, batches_of, config, engine_step, o
 
 pytestmark = [pytest.mark.ranks(2), on_device(2)]
 
-LARGE = {"stage3_param_persistence_threshold": 0}
-
-
-def settings(stage: int) -> dict[str, Any]:
-    return config(zero_optimization={"stage": stage, **(LARGE if stage == 3 else {})})
+settings = config
 
 
 def names_without_values(state: Any) -> set[str]:
