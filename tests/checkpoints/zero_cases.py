@@ -76,7 +76,7 @@ class Run:
     def record(self) -> dict[str, Any]:
         """Bits of values and states, by name, and what else a checkpoint restores. Collective."""
         engine = self.engine
-        bits = {name: bits_of(value) for name, value in engine.module_state_dict().items()}
+        bits = {name: bits_of(value) for name, value in zero.full_state_dict(engine).items()}
         steps = {}
         for name, param in engine.module.named_parameters():
             master = zero.safe_get_full_fp32_param(param)

@@ -46,6 +46,10 @@ def test_embeddings_are_resized_at_stage_3(tmp_path: Path) -> None:
     run(2, "resizing.py", tmp_path)
 
 
+def test_accelerate_saves_at_stage_3_as_it_documents(tmp_path: Path) -> None:
+    run(2, "saving.py", tmp_path)
+
+
 @pytest.mark.parametrize("what", ["full", "lora"])
 def test_trl_fine_tunes_at_stage_3(tmp_path: Path, what: str) -> None:
     for package in ("trl", "datasets", *(["peft"] if what == "lora" else [])):

@@ -21,7 +21,7 @@ from meron.lightning.precision import check_precision, fabric_precision
 from meron.lightning.session import Session
 from meron.lightning.shared import Shared
 from meron.lightning.trees import Tree, tree
-from meron.zero import Engine
+from meron.zero import Engine, full_state_dict
 from meron.zero.owner import engine_of
 
 if TYPE_CHECKING:  # the class of the tree, which comes after this one
@@ -308,7 +308,7 @@ class MeronFabricStrategy(FabricCheckpoints, Shared, LightningBase):  # type: ig
     def get_module_state_dict(self, module: torch.nn.Module) -> dict[str, Any]:
         """Unsharded tensors, on every rank; f32 ones for a single file. Collective."""
         if self.save_distributed_checkpoint:
-            return dict(module.state_dict())
+            return full_state_dict(module)
         return checkpoints.read_values(checkpoints.full_model_state(module), keep=True)
 
     def get_optimizer_state(self, optimizer: Any) -> dict[str, Any]:

@@ -75,6 +75,10 @@ class Session:
             config=dict(config),
             device=device,
         )
+        for unit in engine.units:
+            unit.local_state = (
+                False  # module.state_dict() has all values, as under other strategies
+            )
         self.engine: Any = engine
         self.optimizers: list[torch.optim.Optimizer] = given
         self.scheduler = scheduler  # the config's: the caller's loop steps it

@@ -191,6 +191,7 @@ def remove(sharding: Sharding, units: list[ShardedUnit]) -> None:
         for unit in units:
             unit.unit.destroy()
             sharding.concealed.pop(unit, None)
+            sharding.persistent.discard(unit)
             unit.end()
             gone.add(unit)
     finally:  # also where one is refused

@@ -99,6 +99,7 @@ COPY = torch.Tensor.copy_
 DATA_PTR = torch.Tensor.data_ptr
 VIEW_AS = torch.Tensor.view_as
 GRAPH = torch.autograd.graph.__name__
+VIEWS = functions("view __getitem__", torch.Tensor)
 MAKE_PARAMETER = torch.nn.Parameter.__new__.__code__
 # Names of methods that end as those that write do.
 NO_WRITES = {"requires_grad_", "detach_"}
@@ -261,6 +262,27 @@ class ShardedAlias(Sharded, torch.Tensor):  # type: ignore[misc]
     """`param.data` of a param without values."""
 
 
+class StateEntry(ShardedAlias):
+    """What a local state_dict() has of a param without values: its shape, and memory of its own, by
+    which code that saves finds tied params. That code also looks at the addresses of views."""
+
+    advice_of_read = (
+        "state_dict() of a model that meron.zero has sharded is local, as DeepSpeed's. Call "
+        "meron.zero.full_state_dict(model) on all ranks, and pass it on (state_dict=...); or "
+        "engine.save_16bit_model, or state_dict() within meron.zero.GatheredParameters of all "
+        "params."
+    )
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if function in VIEWS and type(args[0]) is cls:
+            with plain():
+                return alias(function(*args, **(kwargs or {})), args[0], cls)
+        return super().__torch_function__(function, types, args, kwargs)
+
+
 class UnshardedAlias(Unsharded, torch.Tensor):  # type: ignore[misc]
     """A detached alias or a view of values that are not to be written."""
 
@@ -381,7 +403,7 @@ def refuse_read(tensor: Any, what: str) -> Any:
     raise errors.StateError(
         f"'{name}' is sharded and not in use: its values cannot be read ({what})",
         subject=name,
-        advice=READ,
+        advice=getattr(tensor, "advice_of_read", READ),
     )
 
 

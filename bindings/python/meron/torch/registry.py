@@ -69,7 +69,8 @@ loading: Any = None
 class OfThread(threading.local):
     """State of one thread."""
 
-    without_values = 0  # number of active state_dict.without_values
+    # How state_dict() treats sharded params: None, or as state_dict.without_values and with_values.
+    state_values: bool | None = None
     skips: Any = None  # true if writes to a param have no effect (guard.skip_writes)
     saves_dcp = False  # true in dcp_save: the ranks agree on chunks of FlatShards through Meron
     planned_by_load: Any = None  # list of the FlatShards that a load of DCP will fill

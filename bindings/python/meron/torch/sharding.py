@@ -39,6 +39,8 @@ class Sharding(ShardedContext):
         self.reducer: GradientReducer = self.residency.reducer(self)
         self.passes = Passes(self)
         self.concealed: dict[ShardedUnit, None] = {}  # units that the next pass unshards, for good
+        # Units that stay unsharded between uses, though the plan shards params: `persist`.
+        self.persistent: set[ShardedUnit] = set()
         self.scopes: weakref.WeakSet[Any] = weakref.WeakSet()  # of the modules that use its units
         self._counts: tuple[int, bool] = (0, True)
         context._caller_gradients = weakref.WeakMethod(self.reducer.held)
@@ -137,23 +139,40 @@ class Sharding(ShardedContext):
         self.residency.refuse_written()
         self.passes.looked_for_writes = True
         written = list(written)
-        if self.stays_whole:
-            for unit in written:
+        for unit in written:
+            if self.stays_whole or unit in self.persistent:
                 unit.conceal()
                 self.concealed[unit] = None
         self.residency.drop(written)
 
     def hold(self, units: Iterable[ShardedUnit]) -> None:
         """After values were written: has params unsharded between uses, where every rank keeps them
-        whole. Collective; blocks on peers until all have published."""
-        if not self.stays_whole:
-            return
+        whole, and those of `persist`. Collective; blocks on peers until all have published."""
         chosen = sorted(self.concealed.keys() & set(units), key=lambda unit: unit.index)
         for unit in chosen:
             unit.memory.keep_begin()
         for unit in chosen:
             unit.reveal()
             del self.concealed[unit]
+
+    def persist(self, chosen: Iterable[ShardedUnit], units: Iterable[ShardedUnit]) -> None:
+        """Has some of the units unsharded between uses too, and the others not. Collective.
+
+        Their values can be read at any time, on one rank alone. Each update gathers them, in place
+        of their next use. For small units: a rank holds them whole.
+        """
+        if self.stays_whole:
+            return
+        self.finish_step()
+        wanted = set(chosen)
+        for unit in self.persistent.intersection(units) - wanted:
+            unit.conceal()
+            self.persistent.remove(unit)
+            self.concealed.pop(unit, None)
+        fresh = wanted - self.persistent
+        self.persistent |= fresh
+        self.concealed.update(dict.fromkeys(fresh))
+        self.hold(fresh)
 
 
 def sharding_of(context: meron.Context, limits: dict[str, int] | None = None) -> Sharding:

@@ -2,7 +2,9 @@
 """state_dict and load_state_dict of sharded modules hold unsharded tensors.
 
 Both are collective: a rank that calls them alone waits for the others. As torch's,
-`state_dict(keep_vars=True)` has the params themselves: it is local, and gathers nothing.
+`state_dict(keep_vars=True)` has the params themselves: it is local, and gathers nothing. So is
+state_dict of models that meron.zero has sharded (unit.local_state): it has the values that the rank
+has, and entries without values for the rest.
 
 A load changes nothing before all ranks know that it fits. Torch's own load_state_dict runs first,
 with all that classes and hooks do to keys; what it copies to sharded params is only noted,
@@ -24,11 +26,12 @@ import meron
 from meron import errors
 from meron.torch import registry
 from meron.torch.flat_shard import FlatShard
-from meron.torch.guard import Sharded, place_of
+from meron.torch.guard import Sharded, StateEntry, alias, copied, place_of
 from meron.torch.parameters import Parameters
 from meron.torch.sharding import Sharding, sharding_with, unit_of
+from meron.torch.tensors import one_element
 from meron.torch.torch_internals import after_state_dict, own_buffers, own_params
-from meron.torch.unit import ShardedUnit
+from meron.torch.unit import TAKE_BACK, ShardedUnit
 from meron.torch.values.full import exact_param
 
 
@@ -41,30 +44,57 @@ def hook_state_dict(module: torch.nn.Module) -> None:
     after_state_dict(module, save)
 
 
-@contextlib.contextmanager
-def without_values() -> Iterator[None]:
+def without_values() -> contextlib.AbstractContextManager[None]:
     """Within it, state_dict() is local: it has sharded params themselves, which have their full
     shape and no values.
 
     For code that runs on one rank and reads the keys alone, or shapes and attributes of params.
     """
-    registry.thread.without_values += 1
+    return state_values(False)
+
+
+def with_values() -> contextlib.AbstractContextManager[None]:
+    """Within it, state_dict() has all values of every sharded param. Collective."""
+    return state_values(True)
+
+
+@contextlib.contextmanager
+def state_values(wanted: bool) -> Iterator[None]:
+    outer, registry.thread.state_values = registry.thread.state_values, wanted
     try:
         yield
     finally:
-        registry.thread.without_values -= 1
+        registry.thread.state_values = outer
 
 
 def save(module: torch.nn.Module, state: Any, prefix: str, _metadata: Any) -> None:
     """After torch collected a module's own params: their values in place of placeholders."""
-    local = registry.thread.without_values
+    wanted = registry.thread.state_values
     for name, param in own_params(module).items():
-        if param is None or unit_of(param) is None or prefix + name not in state:
+        place = unit_of(param) if param is not None else None
+        key = prefix + name
+        if place is None or key not in state:
             continue
-        if local:
-            state[prefix + name] = param
-        elif state[prefix + name] is not param:  # else torch's keep_vars
-            state[prefix + name] = exact_param(param)
+        if wanted is False:
+            state[key] = param
+        elif state[key] is param:  # torch's keep_vars
+            continue
+        elif wanted or not place[0].local_state:
+            state[key] = exact_param(param)
+        elif place[0].phase not in TAKE_BACK:  # else the caller of GatheredParameters' own values
+            state[key] = local_value(*place)
+
+
+def local_value(unit: ShardedUnit, i: int) -> torch.Tensor:
+    """A copy of a param's values in host memory, if this rank has them; else an entry without
+    values. Local."""
+    param = unit.params[i]
+    if unit.uses or unit.stays:
+        return copied(param.detach()).cpu()
+    if i not in unit.entries:
+        unit.entries[i] = one_element(param.dtype, unit.sharding.torch_device)
+    entry: torch.Tensor = alias(unit.entries[i].expand(unit.handles[i].shape), param, StateEntry)
+    return entry
 
 
 plain_load = torch.nn.Module.load_state_dict

@@ -78,8 +78,13 @@ def placeholder(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
     Its class refuses reads and writes (guard.py). Those of one shape are one object, which a pass
     finds in the cache.
     """
+    return one_element(dtype, device).expand(shape)
+
+
+def one_element(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """NaN, in memory of its own."""
     with torch.inference_mode(False), without_transforms():
-        return torch.full((), float("nan"), dtype=dtype, device=device).expand(shape)
+        return torch.full((), float("nan"), dtype=dtype, device=device)
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:

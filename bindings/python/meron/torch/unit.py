@@ -30,8 +30,8 @@ class Phase(enum.IntEnum):
     SHARDED = 0  # placeholders of their shapes, which refuse reads and writes
     IN_USE = 1  # unsharded tensors, as any: from the first use to the end of the last
     LENT = 2  # in use: memory of GatheredParameters' caller, which may be written
-    # Under plans that do not shard params these are unsharded between uses too, until they are
-    # written (decision 18).
+    # Under plans that do not shard params, and for small units of meron.zero, these are unsharded
+    # between uses too, until they are written (decision 18).
     KEPT = 3  # unsharded tensors, which refuse writes
     KEPT_IN_USE = 4  # unsharded tensors, as any
     KEPT_LENT = 5  # as LENT
@@ -88,6 +88,9 @@ class ShardedUnit:
         # Of params that are on the device meta still, by index: the dtype that the model gave them.
         self.unmade = {i: param.dtype for i, param in enumerate(params) if param.is_meta}
         self.built = [param.dtype for param in params]  # the dtypes that the model was built with
+        # True if state_dict() has only the values that this rank has, as under DeepSpeed's names.
+        self.local_state = False
+        self.entries: dict[int, torch.Tensor] = {}  # memory of its entries without values, by index
         self.optimizer: Callable[[], Any] | None = None  # a weak reference: the engine's, if any
         # A weak reference to the module that it was made for. `lost`: no module has its params.
         self.owner: weakref.ref[torch.nn.Module] | None = None

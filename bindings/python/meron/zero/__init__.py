@@ -28,6 +28,7 @@ from meron.zero import (
     zero_to_fp32,
 )
 from meron.zero.attributes import ZeroParameter, ZeroParamStatus
+from meron.zero.consolidated import full_state_dict
 from meron.zero.dist_module import (
     DistModule,
     broadcast_and_shard_state_dict,
@@ -57,6 +58,7 @@ __all__ = [
     "ZeroParameter",
     "broadcast_and_shard_state_dict",
     "dist_module",
+    "full_state_dict",
     "initialize",
     "loading",
     "register_external_parameter",

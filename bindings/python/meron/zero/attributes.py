@@ -13,7 +13,7 @@ import torch
 
 from meron import errors
 from meron.torch.guard import UnshardedAlias, alias, copied
-from meron.torch.sharding import placed
+from meron.torch.sharding import placed, sharding_with
 from meron.torch.unit import ShardedUnit
 from meron.torch.values.full import exact_param
 from meron.torch.values.state import local_param
@@ -62,7 +62,7 @@ class ZeroParameter(torch.nn.Parameter):
     @property
     def ds_status(self) -> ZeroParamStatus:
         unit, _ = placed(self)
-        if unit.uses:
+        if unit.uses or unit.stays:
             return ZeroParamStatus.AVAILABLE
         if unit.memory.ahead is not None or unit.unit.info().state == "gathering":
             return ZeroParamStatus.INFLIGHT
@@ -70,11 +70,9 @@ class ZeroParameter(torch.nn.Parameter):
 
     @property
     def ds_persist(self) -> bool:
-        """True if it is small enough to stay unsharded between uses."""
+        """True if it stays unsharded between uses, so that its values can be read at any time."""
         unit, _ = placed(self)
-        return sum(h.size for h in unit.handles) <= int(
-            unit.sharding.limits.get("persist_elements", 100000)
-        )
+        return unit.stays or unit in sharding_with(unit).persistent
 
     @property
     def ds_tensor(self) -> torch.Tensor:
@@ -192,7 +190,8 @@ def zero_class(kind: type[torch.nn.Parameter]) -> type[torch.nn.Parameter]:
 
 
 def name_params(unit: ShardedUnit) -> None:
-    """Gives the params of a new unit their attributes."""
+    """Gives a new unit and its params what DeepSpeed's names mean."""
+    unit.local_state = True
     before = unit.data.kinds
     kinds = [kind if issubclass(kind, ZeroParameter) else zero_class(kind) for kind in before]
     unit.data.unguard()

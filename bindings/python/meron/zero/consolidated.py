@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from meron import errors
 from meron.torch.checkpoint.agreement import together
 from meron.torch.sharding import unit_of
+from meron.torch.state_dict import with_values
 from meron.torch.values.full import exact_param
 from meron.zero.drive import drive_errors
 from meron.zero.targets import Target, context_of, targets_of
@@ -55,6 +57,30 @@ def state_dict_on_rank0(
     if context.rank != 0:
         return None
     return {name: found[target.identity] for name, target in targets.items()}
+
+
+def full_state_dict(
+    module: torch.nn.Module, exclude_frozen_parameters: bool = False
+) -> dict[str, torch.Tensor]:
+    """`module.state_dict()` with all values, on every rank, in host memory and in the dtypes of the
+    params. Collective.
+
+    Args:
+        module: a model that meron.zero has sharded, a part of it, or its engine.
+        exclude_frozen_parameters: leaves out params that do not require gradients.
+    """
+    with with_values():
+        state = dict(module.state_dict())
+    if exclude_frozen_parameters:
+        drop_frozen(module, state)
+    return state
+
+
+def drop_frozen(module: torch.nn.Module, state: dict[str, Any], prefix: str = "") -> None:
+    """Removes the params that do not require gradients from a state dict."""
+    for name, param in module.named_parameters(remove_duplicate=False):
+        if not param.requires_grad:
+            state.pop(prefix + name, None)
 
 
 def write_weights(module: torch.nn.Module, path: Path, exclude_frozen: bool = False) -> None:

@@ -17,7 +17,6 @@ from meron.torch.resolve.device import device_for, new_device
 from meron.torch.sharding import Sharding, sharding_with, unit_of
 from meron.torch.world import asked_plan
 from meron.torch.wrap import convert_buffers
-from meron.zero.adapters import read_keys_locally
 from meron.zero.config import Config, Source, parse
 from meron.zero.copying import let_copy
 from meron.zero.differences import differences
@@ -52,7 +51,7 @@ from meron.zero.succession import (
     trained_beside,
 )
 from meron.zero.tiers import plan_for
-from meron.zero.units import open_sharding, set_limits, shard_module, units_of
+from meron.zero.units import open_sharding, persistent_units, set_limits, shard_module, units_of
 from meron.zero.zero_optimizer import adopt
 
 logger = logging.getLogger("meron.zero")
@@ -138,12 +137,12 @@ def initialize(
         report_choices(chosen)
 
     engine = Engine(model, as_engine_config(source, chosen), sharding, units_of(model))
-    read_keys_locally(model)
     let_copy(model)
     try:
         equip(engine, optimizer, model_parameters, lr_scheduler)
         if training_data is not None:
             engine.training_dataloader = make_dataloader(engine, training_data, collate_fn)
+        sharding.persist(persistent_units(sharding, engine.units), engine.units)
     except BaseException:
         engine._release_model()
         for owner in owners:

@@ -17,7 +17,7 @@ class Phases(Facts):
     _states_away: bool
 
     def empty_partition_cache(self) -> None:
-        """Releases params that stay unsharded between uses."""
+        """Releases params that are unsharded for a use to come. Small ones stay readable."""
         self.sharding.drop()
 
     def offload_states(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 import warnings
 from collections.abc import Collection
 from typing import Any
@@ -29,6 +30,8 @@ from meron.zero.leaf import is_leaf
 from meron.zero.owner import engine_of
 
 logger = logging.getLogger("meron.zero")
+
+PERSIST_ELEMENTS = 100_000  # the schedule's default, and DeepSpeed's
 
 
 def shard_module(sharding: Sharding, module: torch.nn.Module, name: str, **options: Any) -> None:
@@ -163,6 +166,20 @@ def set_limits(
         )
     sharding.limits = {**sharding.limits, **limits}
     sharding.residency.renew()
+
+
+def persistent_units(sharding: Sharding, units: list[ShardedUnit]) -> list[ShardedUnit]:
+    """The units whose params a rank has whole at any time: at most persist_elements in each, and
+    persist_total_elements together, in order."""
+    most = sharding.limits.get("persist_elements", PERSIST_ELEMENTS)
+    left = sharding.limits.get("persist_total_elements", sys.maxsize)
+    found = []
+    for unit in units:
+        elements = sum(handle.size for handle in unit.handles)
+        if elements <= min(most, left):
+            left -= elements
+            found.append(unit)
+    return found
 
 
 def units_of(module: torch.nn.Module) -> list[ShardedUnit]:

@@ -10,6 +10,7 @@ import torch
 
 from meron import errors
 from meron.torch.torch_internals import apply_of
+from meron.zero.consolidated import drop_frozen
 
 
 def is_there(module: torch.nn.Module, name: str) -> bool:
@@ -79,19 +80,17 @@ class Wrapper(torch.nn.Module):
         return self.module.named_modules(*args, **kwargs)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """Whole tensors, on every rank. Collective."""
+        """The module's: the values that this rank has, and entries without values for the rest, as
+        for params at stage 3. Local. meron.zero.full_state_dict has all values."""
         return self.module.state_dict(*args, **kwargs)
 
     def module_state_dict(
         self, *args: Any, exclude_frozen_parameters: bool = False, **kwargs: Any
     ) -> Any:
-        """As state_dict. Collective."""
+        """As state_dict. Local."""
         state = self.module.state_dict(*args, **kwargs)
         if exclude_frozen_parameters:
-            prefix = kwargs.get("prefix", "")
-            for name, param in self.module.named_parameters(remove_duplicate=False):
-                if not param.requires_grad:
-                    state.pop(prefix + name, None)
+            drop_frozen(self.module, state, kwargs.get("prefix", ""))
         return state
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:

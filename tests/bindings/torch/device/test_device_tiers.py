@@ -53,7 +53,9 @@ def train(chosen: dict[str, Any], device: str, **others: Any) -> tuple[list[floa
         engine.step()
         losses.append(loss.item())
     stats = engine.sharding.context.stats()
-    state = {name: value.sum().item() for name, value in engine.module.state_dict().items()}
+    state = {
+        name: value.sum().item() for name, value in zero.full_state_dict(engine.module).items()
+    }
     engine.destroy()
     return [*losses, *state.values()], stats
 

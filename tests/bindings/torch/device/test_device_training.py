@@ -178,7 +178,7 @@ def test_each_stage_of_zero_has_the_bits_of_the_host() -> None:
                     found.append(loss.detach())
                     engine.backward(loss)
                     engine.step()
-                values = list(engine.module_state_dict().values())
+                values = list(zero.full_state_dict(engine).values())
                 engine.destroy()
                 return [*found, *values]
 
@@ -207,7 +207,7 @@ def test_params_are_read_and_written_as_on_the_host() -> None:
         assert torch.equal(inside, outside)
         zero.safe_set_full_fp32_param(weight, torch.ones_like(found[1]))
         found += [loss_of(engine, x[RANK], y[RANK]).detach(), copy.deepcopy(weight).detach()]
-        engine.load_state_dict(engine.state_dict())
+        engine.load_state_dict(zero.full_state_dict(engine))
         found += [loss_of(engine, x[RANK], y[RANK]).detach()]
         engine.destroy()
         return found
@@ -226,7 +226,7 @@ def test_leaf_modules_have_the_bits_of_the_host() -> None:
             x, y = data(generator)
             engine.backward(loss_of(engine, x[RANK], y[RANK]))
             engine.step()
-        values = list(engine.module_state_dict().values())
+        values = list(zero.full_state_dict(engine).values())
         engine.destroy()
         return values
 

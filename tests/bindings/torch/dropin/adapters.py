@@ -22,6 +22,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from trl import SFTConfig, SFTTrainer
 
+from meron import zero
+
 os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
 STATE = PartialState(backend="gloo")
 FOLDER = Path(sys.argv[1])
@@ -102,7 +104,7 @@ def check_weights(trainer: Any, start: LlamaForCausalLM) -> None:
     saved = load_file(FOLDER / "saved" / "model.safetensors")
     before = start.state_dict()
     assert saved.keys() == before.keys()
-    full = trainer.accelerator.unwrap_model(trainer.model).state_dict()
+    full = zero.full_state_dict(trainer.accelerator.unwrap_model(trainer.model))
     for name, value in saved.items():
         assert value.shape == before[name].shape and not torch.equal(value, before[name]), name
         assert torch.equal(value, full[name]), name
@@ -119,7 +121,7 @@ def check_adapters(trainer: Any, start: LlamaForCausalLM) -> None:
     assert all(value.any() for name, value in saved.items() if "lora_B" in name)
     (head,) = (value for name, value in saved.items() if "lm_head" in name)
     assert not torch.equal(head, start.lm_head.weight)
-    full = trainer.accelerator.unwrap_model(trainer.model).state_dict()
+    full = zero.full_state_dict(trainer.accelerator.unwrap_model(trainer.model))
     assert torch.equal(
         full["base_model.model.model.embed_tokens.weight"], start.model.embed_tokens.weight
     )

@@ -24,6 +24,7 @@ from transformers import (
 )
 
 import meron.torch.state_dict as saving
+from meron import zero
 
 os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
 STATE = PartialState(backend="gloo")
@@ -60,12 +61,12 @@ def main() -> None:
         hasattr(param, "ds_id") for param in [*loaded.parameters(), *classifier.parameters()]
     )
     for model in (loaded, classifier):
-        state = model.state_dict()
+        state = zero.full_state_dict(model)
         found = [name for name in expected if name in state]
         assert len(found) >= len(expected) - 1
         for name in found:
             assert torch.equal(state[name], expected[name]), name
-    head = classifier.state_dict()["score.weight"]
+    head = zero.full_state_dict(classifier)["score.weight"]
     assert head.shape == (3, 16) and 0.01 < head.std() < 0.03  # initializer_range is 0.02
     check_equal(head)
     check_biases(expected)
@@ -85,7 +86,7 @@ def check_equal(value: torch.Tensor) -> None:
 def check_biases(expected: dict[str, torch.Tensor]) -> None:
     """Modules whose weights are in the files, and whose biases are not."""
     model = AutoModelForCausalLM.from_pretrained(FOLDER, attention_bias=True)
-    state = model.state_dict()
+    state = zero.full_state_dict(model)
     biases = [name for name in state if name not in expected]
     assert len(biases) == 8 and all(name.endswith("proj.bias") for name in biases)
     for name, value in state.items():
@@ -105,7 +106,7 @@ def check_other_parts() -> None:
     if STATE.is_main_process:
         plain.save_pretrained(folder, state_dict=dict(state))
     STATE.wait_for_everyone()
-    found = AutoModelForCausalLM.from_pretrained(folder).state_dict()
+    found = zero.full_state_dict(AutoModelForCausalLM.from_pretrained(folder))
     assert not found.pop(missing).any()
     for name, value in found.items():
         check_equal(value)
@@ -128,7 +129,7 @@ def check_tied() -> None:
         model = AutoModelForCausalLM.from_pretrained(folder)
         embedding, head = model.transformer.wte.weight, model.lm_head.weight
         assert (embedding is head) == equal
-        found = model.state_dict()
+        found = zero.full_state_dict(model)
         for name in ("transformer.wte.weight", "lm_head.weight"):
             check_equal(found[name])
             assert not STATE.is_main_process or torch.equal(found[name], state[name]), name

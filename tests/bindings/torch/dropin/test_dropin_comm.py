@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 import meron
 import meron.zero.compat as deepspeed
+from meron import zero
 from meron.zero.compat import comm, groups, partitions, zero_utils
 
 pytestmark = pytest.mark.ranks(2)
@@ -242,7 +243,7 @@ def test_rank_0_saves_adapters_from_the_consolidated_state_dict() -> None:
             "weight": (4, 4),
             "bias": (4,),
         }
-    whole = model.state_dict()  # as on all ranks
+    whole = zero.full_state_dict(model)  # as on all ranks
     assert RANK != 0 or torch.equal(whole["inner.weight"], state["inner.weight"])
     engine.destroy()
 

@@ -113,7 +113,7 @@ def test_initializes_meta_and_skip_init_params() -> None:
     assert sharded(skipped.weight) and torch.isfinite(whole(skipped.weight)).all()
     engine = zero.initialize(model=model, config=config())[0]
     plain = Model()
-    plain.load_state_dict(engine.state_dict())
+    plain.load_state_dict(zero.full_state_dict(engine))
     train(engine, plain, torch.optim.SGD(plain.parameters(), lr=0.1), 2)
     assert_equal_weights(model, plain, 1e-6)
 
@@ -128,7 +128,7 @@ def test_shards_layers_that_are_copies() -> None:
     plain = nn.TransformerEncoder(
         nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), 2
     )
-    plain.load_state_dict(model.state_dict())
+    plain.load_state_dict(zero.full_state_dict(model))
     x = torch.rand(2, 3, 8)
     assert torch.allclose(model(x), plain(x), atol=1e-6)
 

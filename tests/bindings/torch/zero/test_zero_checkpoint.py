@@ -37,7 +37,7 @@ def test_resumes_training_with_the_same_bits(tmp_path: Path) -> None:
         assert engine.save_checkpoint(folder, client_state={"epoch": 4})
         after = torch.rand(3)
         steps(engine, 3, 6)
-        wanted = [p.clone() for p in engine.module_state_dict().values()]
+        wanted = [p.clone() for p in zero.full_state_dict(engine).values()]
         counters = engine.global_steps, engine.micro_steps, engine.cur_scale, engine.get_lr()
         engine.destroy()
         for stage in {number % 4, 3}:
@@ -47,7 +47,7 @@ def test_resumes_training_with_the_same_bits(tmp_path: Path) -> None:
             assert torch.equal(torch.rand(3), after)
             assert other.global_steps == 3
             steps(other, 3, 6)
-            got = list(other.module_state_dict().values())
+            got = list(zero.full_state_dict(other).values())
             assert all(torch.equal(a, b) for a, b in zip(wanted, got)), (number, stage)
             theirs = other.global_steps, other.micro_steps, other.cur_scale, other.get_lr()
             assert theirs == counters
@@ -162,22 +162,22 @@ def test_loads_parts_of_a_checkpoint(tmp_path: Path) -> None:
 
     torch.manual_seed(1)
     larger = zero.initialize(model=Model(blocks=3), config=config(**ADAM))[0]
-    weights = dict(larger.module_state_dict())
+    weights = dict(zero.full_state_dict(larger))
     with pytest.raises(ValueError, match=re.escape("blocks.2")):
         larger.load_checkpoint(tmp_path)
-    assert all(torch.equal(v, weights[k]) for k, v in larger.module_state_dict().items())
+    assert all(torch.equal(v, weights[k]) for k, v in zero.full_state_dict(larger).items())
     larger.load_checkpoint(tmp_path, load_module_strict=False)
-    assert torch.equal(larger.module_state_dict()["shift"], saved[0])
+    assert torch.equal(zero.full_state_dict(larger)["shift"], saved[0])
     seen = []
 
     def load(src: Any, dst: torch.nn.Module) -> None:
         seen.append(sorted(src))
-        state = dst.state_dict()
+        state = zero.full_state_dict(dst)
         state.update({k.replace("blocks.1", "blocks.2"): src[k] for k in src})
         dst.load_state_dict(state)
 
     larger.load_checkpoint(tmp_path, load_module_only=True, custom_load_fn=load)
-    got = larger.module_state_dict()
+    got = zero.full_state_dict(larger)
     assert torch.equal(got["blocks.2.up.weight"], got["blocks.1.up.weight"])
     assert "head.weight" in seen[0] and "blocks.1.up.bias" in seen[0]
     larger.destroy()
@@ -333,7 +333,7 @@ def test_converts_a_checkpoint_to_f32_weights(tmp_path: Path) -> None:
 
 def test_consolidates_16_bit_weights_on_rank_0_and_in_files(tmp_path: Path) -> None:
     engine = made(bf16={"enabled": True}, frozen=True)
-    wanted = engine.module_state_dict()
+    wanted = zero.full_state_dict(engine)
     state = engine._zero3_consolidated_16bit_state_dict()
     assert (state is None) == (RANK != 0)
     for exclude in (False, True):

@@ -62,7 +62,7 @@ def sharded(stage: int = 3) -> Odd:
 
 
 def assert_has(model: nn.Module, wanted: dict[str, Any]) -> None:
-    got = model.state_dict()
+    got = zero.full_state_dict(model)
     assert list(got) == list(wanted)
     for name, value in wanted.items():
         same = torch.equal(got[name], value) if isinstance(value, torch.Tensor) else True
@@ -99,7 +99,7 @@ def test_sends_each_value_once() -> None:
 
 def test_a_value_that_cannot_be_sent_changes_nothing() -> None:
     model = sharded()
-    before = dict(model.state_dict())
+    before = dict(zero.full_state_dict(model))
     wrapped = zero.DistModule(model)
     shard = get_model_state_dict(model)["body.shift"]
     for key, value in (("_extra_state", lambda: None), ("body.shift", shard)):
@@ -113,7 +113,7 @@ def test_a_value_that_cannot_be_sent_changes_nothing() -> None:
 
 def test_a_mismatched_state_dict_changes_nothing() -> None:
     model = sharded()
-    before = dict(model.state_dict())
+    before = dict(zero.full_state_dict(model))
     wrapped = zero.DistModule(model)
     wrong: dict[str, Any] = values()
     del wrong["body.shift"]
@@ -126,7 +126,7 @@ def test_a_mismatched_state_dict_changes_nothing() -> None:
     assert_has(model, before)
     result = wrapped.load_state_dict(state, strict=False)
     assert result.missing_keys == ["body.shift"] and result.unexpected_keys == ["more"]
-    assert torch.equal(model.state_dict()["body.shift"], before["body.shift"])
+    assert torch.equal(zero.full_state_dict(model)["body.shift"], before["body.shift"])
     wrong["body.shift"] = torch.ones(3, 3)
     with pytest.raises(ValueError, match="shape"):
         wrapped.load_state_dict(state, strict=False)
@@ -223,7 +223,7 @@ def test_only_rank_0_reads_the_file(tmp_path: Path) -> None:
     assert bool(state) == (RANK == 0)
     model = sharded()
     zero.DistModule(model).load_state_dict(state, strict=False)
-    assert torch.equal(model.state_dict()["body.shift"], wanted["body.shift"])
+    assert torch.equal(zero.full_state_dict(model)["body.shift"], wanted["body.shift"])
     if RANK == 0:
         with pytest.raises(meron.NotFoundError, match="no file"):
             dist_module.load_state_dict(tmp_path / "none.bin")
@@ -241,7 +241,7 @@ def test_rank_0_loads_within_gathered_parameters() -> None:
             if RANK == 0:
                 model.load_state_dict(wanted)
         assert model.body.head.weight is model.body.embed.weight
-        got = model.state_dict()
+        got = zero.full_state_dict(model)
         for name, _ in model.named_parameters():
             assert torch.equal(got[name], wanted[name]), name
         model = sharded(stage)
@@ -250,6 +250,6 @@ def test_rank_0_loads_within_gathered_parameters() -> None:
             with zero.GatheredParameters(part.parameters(recurse=False), modifier_rank=0):
                 if RANK == 0:
                     part._load_from_state_dict(wanted, prefix, {}, False, [], [], [])
-        got = model.state_dict()
+        got = zero.full_state_dict(model)
         for name, _ in model.named_parameters():
             assert torch.equal(got[name], wanted[name]), name

@@ -211,7 +211,7 @@ def test_any_operation_releases_a_gather_without_a_wait() -> None:
             params[0].all_gather_coalesced(params).wait()  # type: ignore[attr-defined]
             params[0].partition(params)  # type: ignore[attr-defined]
         elif following == "state":
-            model.state_dict()
+            zero.full_state_dict(model)
         elif following == "late":
             engine_step(engine, [batch])
             handle.wait()

@@ -147,7 +147,7 @@ def test_owners_keep_exact_values() -> None:
                 assert torch.equal(mt.local_param(param), part.to(dtype))
                 own = zero.safe_get_local_fp32_param(param)
                 assert own is not None and torch.equal(own, part)
-            state = model.state_dict()
+            state = zero.full_state_dict(model)
             for name, expected in plain.state_dict().items():
                 assert torch.equal(state[name], expected.to(dtype)), name
             # Reads change nothing, not even f32 values of 16-bit params.
@@ -206,7 +206,7 @@ def test_keeps_values_of_frozen_params() -> None:
         for torch_adam in (False, True):
             torch.manual_seed(0)
             model, plain = Frozen(), Frozen()
-            plain.load_state_dict(model.state_dict())
+            plain.load_state_dict(zero.full_state_dict(model))
             block = {"type": "AdamW", "params": {"lr": 0.01, "torch_adam": torch_adam}}
             bf16 = {"enabled": torch_adam}
             engine = engine_of(

@@ -117,11 +117,11 @@ def test_one_backward_serves_two_optimizers() -> None:
         engine = zero.initialize(model=model, config=settings)[0]
         both = [torch.optim.SGD(part.parameters(), lr=0.1) for part in model]
         units = [list(mt.shard_optimizer(model, each)._meron_shards.units()) for each in both]
-        before = model.state_dict()
+        before = zero.full_state_dict(model)
         engine.scale(engine(torch.ones(2, 4).half()).float().mean()).backward()
         for each, own in zip(both, units):
             engine.step_units(each, own)
-        after = model.state_dict()
+        after = zero.full_state_dict(model)
         assert not any(torch.equal(before[name], after[name]) for name in before)
         engine(torch.ones(2, 4).half()).float().mean().backward()
         with pytest.raises(meron.StateError, match="not scaled"):
@@ -162,7 +162,7 @@ def test_keep_vars_returns_the_params_themselves() -> None:
             assert state["shift"].mine == "flag" and not state["shift"].requires_grad
             assert state["shift"].ds_shape == (12,) and state["shift"].ds_numel == 12
             assert hasattr(state["shift"], "ds_id") and hasattr(state["shift"], "ds_status")
-        plain = model.state_dict()
+        plain = zero.full_state_dict(model)
         assert not hasattr(plain["shift"], "ds_id") and plain["embed.weight"].shape == (19, 12)
 
 

@@ -167,7 +167,7 @@ def test_resumes_from_state_dicts() -> None:
             for batch in batches[:3]:
                 engine_step(engine, [batch])
             saved = copy.deepcopy(
-                [engine.state_dict(), engine.optimizer.state_dict(), schedule.state_dict()]
+                [zero.full_state_dict(engine), engine.optimizer.state_dict(), schedule.state_dict()]
             )
             again, its = begin()
             again.load_state_dict(saved[0])

@@ -146,7 +146,7 @@ def test_a_skipped_step_changes_nothing() -> None:
 
 def state_of(engine: Any, optimizer: Any) -> dict[str, torch.Tensor]:
     """Returns values, f32 values, states and learning rates."""
-    found = {f"model.{name}": v.clone() for name, v in engine.module_state_dict().items()}
+    found = {f"model.{name}": v.clone() for name, v in zero.full_state_dict(engine).items()}
     for number, param in enumerate(engine.module.parameters()):
         found[f"value.{number}"] = zero.safe_get_full_fp32_param(param)
     for number, state in enumerate(optimizer.state.values()):

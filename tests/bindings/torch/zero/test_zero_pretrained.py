@@ -103,7 +103,7 @@ def test_shards_modules_when_their_values_arrive() -> None:
         assert Base.most <= 2, Base.most
         assert all(unit_of(param) is not None for param in model.parameters())
         assert type(model.embed._parameters).__name__ == "Parameters"
-        state = model.state_dict()
+        state = zero.full_state_dict(model)
         for name, value in wanted.items():
             assert torch.equal(state[name], value), name
         torch.manual_seed(0)
@@ -135,7 +135,7 @@ def test_names_params_without_values() -> None:
         Forgets.from_pretrained(wanted)
     with zero.Init(config_dict_or_path=config()):  # the next load succeeds
         model = Pretrained.from_pretrained(weights())
-    assert torch.equal(model.state_dict()["scale.weight"], weights()["scale.weight"])
+    assert torch.equal(zero.full_state_dict(model)["scale.weight"], weights()["scale.weight"])
 
 
 def test_a_failed_load_leaves_an_unsharded_model() -> None:

@@ -21,7 +21,7 @@ def saved_values(folder: Path) -> tuple[list[torch.Tensor], list[torch.Tensor], 
     engine = made(bf16={"enabled": True})
     steps(engine, 0, 3)
     engine.save_checkpoint(folder, client_state={"ranks": 2})
-    return state(engine), list(engine.module_state_dict().values()), engine.get_lr()
+    return state(engine), list(zero.full_state_dict(engine).values()), engine.get_lr()
 
 
 def resume(
@@ -32,7 +32,7 @@ def resume(
         path, client = engine.load_checkpoint(folder)
         assert path is not None and client == {"ranks": 2}
         assert_same(state(engine), states)
-        assert_same(list(engine.module_state_dict().values()), weights)
+        assert_same(list(zero.full_state_dict(engine).values()), weights)
         assert engine.get_lr() == rate and engine.global_steps == 3
         steps(engine, 3, 4)
         engine.destroy()

@@ -19,7 +19,6 @@ class Init(zero.Init):
     `from_pretrained` of transformers. Collective; blocks on peers, also with `enabled=False`.
     """
 
-    @functools.wraps(zero.Init.__init__)
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if dist.is_available():
             init_distributed()
@@ -29,6 +28,10 @@ class Init(zero.Init):
 class MiCS_Init(Init, zero.MiCS_Init):
     """As meron.zero.MiCS_Init, after init_distributed()."""
 
-    @functools.wraps(zero.MiCS_Init.__init__)
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+
+
+# Their signatures.
+functools.update_wrapper(Init.__init__, zero.Init.__init__)
+functools.update_wrapper(MiCS_Init.__init__, zero.MiCS_Init.__init__)

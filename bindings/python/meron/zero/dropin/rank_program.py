@@ -111,7 +111,7 @@ def divert() -> None:
         # Twice, so that the program has no child that it did not start.
         if os.fork() == 0:
             run(pipes)
-        os._exit(0)
+        sys.exit(0)
     os.waitpid(child, 0)
     for (source, sink), stream in zip(pipes, STREAMS):
         os.dup2(sink, stream)
@@ -130,7 +130,7 @@ def run(pipes: list[tuple[int, int]]) -> None:
     except OSError:
         pass  # whoever reads has gone: the program gets SIGPIPE, as without a pipe between
     finally:
-        os._exit(0)
+        sys.exit(0)
 
 
 def forward(streams: list[Stream]) -> None:
