@@ -290,12 +290,13 @@ class UnshardedAlias(Unsharded, torch.Tensor):  # type: ignore[misc]
 @cache
 def sharded_class(kind: type[torch.Tensor]) -> Any:
     make: Any = type(kind)
-    return make(kind.__name__, (Sharded, kind), {"__module__": kind.__module__})
+    members = {"__module__": kind.__module__, "detach": DETACH}
+    return make(kind.__name__, (Sharded, kind), members)
 
 
 @cache
 def unsharded_class(kind: type[torch.Tensor]) -> Any:
-    members: dict[str, Any] = {"__module__": kind.__module__}
+    members: dict[str, Any] = {"__module__": kind.__module__, "detach": DETACH}
     if kind.__deepcopy__ is torch.nn.Parameter.__deepcopy__:
         members["__deepcopy__"] = deep_copy
     make: Any = type(kind)

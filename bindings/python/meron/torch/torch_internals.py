@@ -128,7 +128,7 @@ will_execute = optional("_C._will_engine_execute_node", lambda _node: True)
 def accumulates(params: Iterable[torch.Tensor]) -> bool:
     """True if the backward that this thread runs adds to the gradient of one of some params, which
     torch.autograd.grad does not."""
-    with plain():
+    with plain(), without_transforms():
         for param in params:
             if not param.requires_grad:
                 continue

@@ -6,14 +6,15 @@ from __future__ import annotations
 import enum
 import functools
 import itertools
+import sys
 from collections.abc import Iterable
 from typing import Any
 
 import torch
 
 from meron import errors
-from meron.torch.guard import UnshardedAlias, alias, copied
-from meron.torch.sharding import placed, sharding_with
+from meron.torch.guard import MAKE_PARAMETER, UnshardedAlias, alias, copied
+from meron.torch.sharding import placed, sharding_with, unit_of
 from meron.torch.unit import ShardedUnit
 from meron.torch.values.full import exact_param
 from meron.torch.values.state import local_param
@@ -45,6 +46,14 @@ class ZeroParameter(torch.nn.Parameter):
 
     ds_id: int
 
+    def detach(self) -> torch.Tensor:
+        """As torch's. `torch.nn.Parameter(param)` calls it and requires this class: it gets a copy,
+        as the memory of `param` is not the caller's. The copy is not sharded."""
+        value = super().detach()
+        if sys._getframe(1).f_code is not MAKE_PARAMETER:
+            return value
+        return value.clone().as_subclass(type(self))
+
     def __deepcopy__(self, memo: dict[int, Any]) -> torch.nn.Parameter:
         """A whole copy that is not sharded. Collective at stage 3."""
         return whole_copy(self)
@@ -61,7 +70,7 @@ class ZeroParameter(torch.nn.Parameter):
 
     @property
     def ds_status(self) -> ZeroParamStatus:
-        unit, _ = placed(self)
+        unit, _ = place_of(self, "ds_status")
         if unit.uses or unit.stays:
             return ZeroParamStatus.AVAILABLE
         if unit.memory.ahead is not None or unit.unit.info().state == "gathering":
@@ -71,7 +80,7 @@ class ZeroParameter(torch.nn.Parameter):
     @property
     def ds_persist(self) -> bool:
         """True if it stays unsharded between uses, so that its values can be read at any time."""
-        unit, _ = placed(self)
+        unit, _ = place_of(self, "ds_persist")
         return unit.stays or unit in sharding_with(unit).persistent
 
     @property
@@ -81,7 +90,7 @@ class ZeroParameter(torch.nn.Parameter):
 
         Local while the param is gathered, or if an optimizer holds it; else collective.
         """
-        unit, i = placed(self)
+        unit, i = place_of(self, "ds_tensor")
         shard_range = unit.shard_range(i)
         if unit.uses:
             value = self.detach().reshape(-1)[shard_range.start : shard_range.stop].clone()
@@ -93,7 +102,7 @@ class ZeroParameter(torch.nn.Parameter):
     @property
     def ds_active_sub_modules(self) -> set[int]:
         """The modules that use the param now: empty while it is not gathered. A copy."""
-        unit, _ = placed(self)
+        unit, _ = place_of(self, "ds_active_sub_modules")
         return {unit.index} if unit.uses else set()
 
     def partition_numel(self) -> int:
@@ -171,10 +180,20 @@ class ZeroParameter(torch.nn.Parameter):
         close_params([self] if param_list is None else list(param_list), has_been_updated)
 
 
+def place_of(param: ZeroParameter, attribute: str) -> tuple[ShardedUnit, int]:
+    """The unit and index of a param; AttributeError if it is a copy, which is not sharded."""
+    place = unit_of(param)
+    if place is None:
+        raise AttributeError(f"this param is not sharded, and has no {attribute}")
+    return place
+
+
 def whole_copy(param: torch.nn.Parameter) -> torch.nn.Parameter:
-    """A copy of a sharded param that is whole and not sharded. Local if this rank has all values,
-    as below stage 3 or within GatheredParameters; collective otherwise."""
-    place = placed(param)
+    """A copy of a param that is whole and not sharded. Local if this rank has all values, as below
+    stage 3 or within GatheredParameters; collective otherwise."""
+    place = unit_of(param)
+    if place is None:
+        return torch.nn.Parameter(param.detach().clone(), param.requires_grad)
     unit = place[0]
     if is_open(place) or (not unit.sharding.coded and (unit.stays or unit.uses)):
         return copied(param)  # type: ignore[return-value]

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any
 
 import torch
+from torch.nn.utils.parametrize import ParametrizationList
 
 import meron
 from meron import errors
@@ -273,6 +274,8 @@ class Init:
             for param in own_params(module).values()
         ):
             return  # lazy: initialize shards it, after its first forward
+        if isinstance(module, ParametrizationList):
+            return  # initialize shards it, with the module that it is of
         if fits_leaf(module, self.config):
             set_z3_leaf_module(module, True)
         if self.awaited is None or not self.awaited.awaits(module):

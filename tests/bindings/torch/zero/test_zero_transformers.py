@@ -11,7 +11,7 @@ import torch
 
 from meron import checkpointing, zero
 from meron.torch.sharding import unit_of
-from model import RANK, config
+from model import RANK, RANKS, assert_equal_weights, config, sgd
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 pytestmark = pytest.mark.ranks(2)
@@ -84,3 +84,53 @@ def test_generates_and_checkpoints_activations() -> None:
         engine.zero_grad()
     assert all(map(torch.equal, *losses))
     assert checkpointing.profile_summary().recomputations == 2
+
+
+SIZES = {
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "conv_dim": (8, 8),
+    "conv_stride": (4, 2),
+    "conv_kernel": (4, 2),
+    "num_conv_pos_embeddings": 4,
+    "num_conv_pos_embedding_groups": 2,
+    "apply_spec_augment": False,
+    "layerdrop": 0.0,
+    **dict.fromkeys(
+        ("hidden_dropout", "attention_dropout", "feat_proj_dropout", "activation_dropout"), 0.0
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ["Wav2Vec2", "Hubert"])
+@pytest.mark.parametrize("loaded", [False, True], ids=["built", "loaded"])
+def test_speech_models_train_as_in_plain_torch(kind: str, loaded: bool, tmp_path: Path) -> None:
+    """Their convolution of positions has weight_norm, which a parent applies in its __init__."""
+    chosen = getattr(transformers, f"{kind}Config")(**SIZES)
+    build = getattr(transformers, f"{kind}Model")
+    torch.manual_seed(0)
+    plain = build(chosen)
+    if loaded and RANK == 0:
+        plain.save_pretrained(tmp_path)
+    zero.comm.barrier()
+    torch.manual_seed(0)
+    with zero.Init(config_dict_or_path=config()):
+        model = build.from_pretrained(tmp_path) if loaded else build(chosen)
+    engine = zero.initialize(model=model, config=config())[0]
+    assert_equal_weights(model, plain, 0)
+    optimizer = sgd(plain)
+    plain.train(model.training)
+    for step in range(3):
+        sound = [
+            torch.randn(2, 200, generator=torch.Generator().manual_seed(10 * step + rank))
+            for rank in range(RANKS)
+        ]
+        engine.backward(engine(sound[RANK]).last_hidden_state.square().mean())
+        engine.step()
+        optimizer.zero_grad()
+        for each in sound:
+            (plain(each).last_hidden_state.square().mean() / RANKS).backward()
+        optimizer.step()
+    assert_equal_weights(model, plain, 1e-6)
