@@ -58,6 +58,8 @@ def test_a_universal_copy_is_loaded(tmp_path: Path, stage: int) -> None:
     engine.save_checkpoint(tmp_path, "one", {"universal_checkpoint_info": {}, "step": 1})
     make_universal(tmp_path, "one")
     saved = engine.module_state_dict()
+    engine.optimizer._set_fp32_optimizer_param_groups()  # programs call these two at stage 3
+    engine.optimizer._clear_fp32_optimizer_param_groups()
     train(engine)
     engine.save_checkpoint(tmp_path, "two")
     path, state = engine.load_checkpoint(tmp_path)  # not "two", to which latest points

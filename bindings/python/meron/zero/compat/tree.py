@@ -270,7 +270,7 @@ def module_names() -> list[str]:
 
 
 def content_of(dotted: str) -> Content:
-    """The names of a module: those that are refused, and those that work."""
+    """The names of a module, with the refused ones."""
     refusals = refused.names_of(dotted) if dotted in refused.NAMES else {}
     return {**refusals, **MODULES.get(dotted, dict)()}
 
