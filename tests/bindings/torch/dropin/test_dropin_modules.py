@@ -171,6 +171,15 @@ def test_operators_that_can_be_loaded() -> None:
     assert load.cast_to_byte_tensor(torch.ones(2)).numel() == 8
 
 
+@pytest.mark.parametrize("name", builders.MISSING)
+def test_builders_of_operators_that_are_missing(name: str) -> None:
+    builder = accelerator.Accelerator("cpu").create_op_builder(name)
+    assert not builder.is_compatible() and builders.MISSING[name] == builder.NAME
+    assert getattr(deepspeed.ops, "__compatible_ops__")[builder.NAME] is False  # noqa: B009
+    with pytest.raises(meron.UnsupportedError, match=r"integrations\.md"):
+        builder.load()
+
+
 def test_names_under_further_paths() -> None:
     for path in (
         "ops.lion.cpu_lion.DeepSpeedCPULion",
