@@ -244,6 +244,7 @@ MODULES: dict[str, Callable[[], Content]] = {
     "utils.init_on_device": lambda: picked(helpers, "OnDevice"),
     "utils.groups": lambda: public(groups),
     "utils.logging": lambda: public(logs),
+    "utils.numa": lambda: picked(helpers, "parse_range_list"),
     "utils.nvtx": lambda: picked(helpers, "instrument_w_nvtx"),
     "utils.tensor_fragment": lambda: public(safe),
     "utils.torch": lambda: public(versions),
