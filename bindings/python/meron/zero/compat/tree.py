@@ -304,6 +304,7 @@ REST: dict[str, ModuleType] = {
     "runtime.config_utils": meron.zero.config,
     "runtime.precision_config": meron.zero.config,
     "runtime.zero.config": meron.zero.config,
+    "runtime.zero.leaf_module_config": meron.zero.config,
     "runtime.zero.offload_config": meron.zero.config,
     "runtime.zero": meron.zero,
     "runtime.zero.partition_parameters": meron.zero,
