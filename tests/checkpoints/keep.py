@@ -22,7 +22,7 @@ import meron
 # Modules whose `keep(folder, case)` writes a checkpoint and returns what is expected of it.
 OTHERS = ("torch_cases", "zero_cases", "lightning_cases")
 # A save leaves these. A lock has no content, and the script is the one of the version that reads.
-REMOVED = (".saving.lock", "zero_to_fp32.py")
+REMOVED = (".saving.lock", "zero_to_fp32.py", "zero_to_torch.py")
 
 
 def keep(folder: Path, name: str) -> dict[str, str]:

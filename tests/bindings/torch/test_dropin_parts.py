@@ -125,6 +125,30 @@ def test_an_elastic_batch_of_whole_nodes() -> None:
     assert (batch // 16) % micro == 0
 
 
+def test_the_micro_batch_of_an_elastic_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    block: dict[str, object] = {
+        "enabled": True,
+        "version": 0.2,
+        "max_train_batch_size": 64,
+        "micro_batch_sizes": [4, 8],
+        "num_gpus_per_node": 8,
+        "min_gpus": 16,
+        "max_gpus": 16,
+    }
+    config = {"elasticity": block}
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    with pytest.raises(elasticity.ElasticityConfigError, match="WORLD_SIZE"):
+        elasticity.compute_elastic_config(config, "", return_microbatch=True)
+    monkeypatch.setenv("WORLD_SIZE", "16")
+    assert elasticity.compute_elastic_config(config, "") == (64, [16])
+    for model_ranks, micro in ((1, 4), (2, 8), (4, 8)):
+        block["model_parallel_size"] = model_ranks
+        found = elasticity.compute_elastic_config(config, "0.19.8", return_microbatch=True)
+        assert found == (64, [16 // model_ranks], micro)
+    with pytest.raises(elasticity.ElasticityError, match=r"older than 0\.3\.8"):
+        elasticity.compute_elastic_config(config, "0.3.7+cu128")
+
+
 @pytest.mark.parametrize(
     ("block", "words"),
     [
@@ -133,7 +157,22 @@ def test_an_elastic_batch_of_whole_nodes() -> None:
         ({"enabled": True, "max_batch": 1}, "'max_batch'"),
         ({"enabled": True, "micro_batch_sizes": [0]}, "micro_batch_sizes"),
         ({"enabled": True, "min_gpus": 9, "max_gpus": 8}, "below min_gpus"),
-        ({"enabled": True, "max_train_batch_size": 1}, "above the largest batch"),
+        (
+            {"enabled": True, "max_train_batch_size": 1, "micro_batch_sizes": [2]},
+            "above the largest batch",
+        ),
+        ({"enabled": True, "max_train_batch_size": 1}, "micro_batch_sizes is missing"),
+        ({"enabled": True, "micro_batch_sizes": [2]}, "max_train_batch_size is missing"),
+        ({"enabled": True, "version": 0.1, "model_parallel_size": 2}, "num_gpus_per_node"),
+        (
+            {
+                "enabled": True,
+                "version": 0.1,
+                "model_parallel_size": 2,
+                "num_gpus_per_node": 2,
+            },
+            "version 0.1 has no models of several ranks",
+        ),
         ({"enabled": True, "version": 0.3}, "0.1 and 0.2"),
     ],
 )

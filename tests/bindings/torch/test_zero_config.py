@@ -222,7 +222,7 @@ def test_what_is_not_there_is_named(config: Any, name: str) -> None:
         {"flops_profiler": {"enabled": False}, "tensorboard": {"enabled": False, "job_name": "x"}},
         {"compile": {"deepcompile": False, "free_activation": True}, "comms_logger": {}},
         {"tensor_parallel": {"autotp_size": 1}, "sequence_parallel_size": 1},
-        {"checkpoint": {"tag_validation": "warn", "load_universal": True, "writer": None}},
+        {"checkpoint": {"tag_validation": "warn", "load_universal": False, "writer": None}},
         {"zero_optimization": {"elastic_checkpoint": True, "zenflow": None}},
     ],
 )
@@ -251,6 +251,13 @@ def test_monitors_have_their_defaults() -> None:
         parse({"wandb": {"team": 3}})
     with pytest.raises(meron.ArgumentError, match=r"csv_monitor\.job_nam .*job_name"):
         parse({"csv_monitor": {"job_nam": "x"}})
+
+
+def test_keys_of_checkpoints() -> None:
+    config = parse({"checkpoint": {"load_universal": True, "write_model_states": True}})
+    assert config.load_universal and config.write_model_states and config.without_effect == []
+    with pytest.raises(meron.ArgumentError, match=r"checkpoint\.write_model_state"):
+        parse({"checkpoint": {"write_model_state": True}})
 
 
 def test_keys_without_effect_are_listed() -> None:

@@ -57,6 +57,33 @@ def test_a_cosine() -> None:
     assert values == pytest.approx([*expected, 1, 1])
 
 
+def test_a_cycle_that_ends_at_its_top() -> None:
+    """The values of DeepSpeed 0.19.8, whose cycle may have no second half."""
+    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.ones(1))])
+    schedule = make_scheduler(
+        optimizer,
+        "OneCycle",
+        {
+            "cycle_min_lr": 0.1,
+            "cycle_max_lr": 0.5,
+            "decay_lr_rate": 0.5,
+            "cycle_first_step_size": 4,
+            "cycle_second_step_size": 0,
+            "decay_step_size": 2,
+        },
+    )
+    group = optimizer.param_groups[0]
+    assert group["betas"] == (0.8, 0.99) and schedule.get_mom() == [(0.9, 0.99)]
+    seen = []
+    for _ in range(6):
+        schedule.step()
+        seen.append((group["lr"], group["betas"][0]))
+        assert schedule.get_mom() == [group["betas"]]
+    expected = [0.2, 0.3, 0.4, 0.1, 0.08, 0.1 / 1.5]
+    assert [rate for rate, _ in seen] == pytest.approx(expected)
+    assert [mom for _, mom in seen] == pytest.approx([0.875, 0.85, 0.825, 0.9, 0.9, 0.9])
+
+
 def test_one_cycle() -> None:
     optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.ones(1))])
     schedule = make_scheduler(
@@ -237,7 +264,6 @@ CYCLE = {"cycle_min_lr": 1, "cycle_max_lr": 2, "cycle_first_step_size": 4}
         ("LRRangeTest", RANGE, "lr_range_test_step_rate", -1),
         ("OneCycle", CYCLE, "cycle_first_step_size", -4),
         ("OneCycle", CYCLE, "cycle_second_step_size", -4),
-        ("OneCycle", CYCLE, "cycle_second_step_size", 0),
         ("OneCycle", CYCLE, "cycle_first_stair_count", -1),
         ("OneCycle", CYCLE, "cycle_second_stair_count", -1),
         ("OneCycle", CYCLE, "decay_step_size", -1),

@@ -268,7 +268,7 @@ class Checkpoints(Facts):
             **{name: getattr(self, name) for name in COUNTERS},
             "dp_world_size": self.world_size,
             "mp_world_size": 1,
-            "ds_config": self.config.table,
+            "ds_config": json.loads(json.dumps(self.config.table, default=str)),
             "ds_version": VERSION,
         }
 

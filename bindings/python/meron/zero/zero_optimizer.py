@@ -82,6 +82,11 @@ class ZeroOptimizer(DeepSpeedOptimizer):
         """As engine.reload_states. Raises StateError if the engine was destroyed."""
         self._engine("reload_states").reload_states(non_blocking)
 
+    def _set_fp32_optimizer_param_groups(self) -> None:
+        """Nothing: the param groups are those of the f32 values at all times."""
+
+    _clear_fp32_optimizer_param_groups = _set_fp32_optimizer_param_groups
+
     def _engine(self, operation: str) -> Engine:
         engine = engine_of_optimizer(self)
         if engine is None:

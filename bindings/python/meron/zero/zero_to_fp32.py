@@ -665,7 +665,7 @@ def make_parser(prog: str, what: str) -> argparse.ArgumentParser:
 
 
 def convert(given: argparse.Namespace, prog: str, dtype: torch.dtype = torch.float32) -> None:
-    """What the command line asks for, with floats in a dtype."""
+    """Does the work of the command line, with floats in a dtype."""
     try:
         reader = open_reader(
             find_checkpoint(given.checkpoint_dir, given.tag), not given.no_checksums

@@ -15,6 +15,7 @@ import torch
 
 import meron
 import meron.zero.compat as deepspeed
+from meron.zero import model_states
 from meron.zero.compat import checkpoint_names, universal
 
 pytestmark = pytest.mark.ranks(2)
@@ -58,6 +59,8 @@ def test_a_universal_copy_is_loaded(tmp_path: Path, stage: int) -> None:
     engine.save_checkpoint(tmp_path, "one", {"universal_checkpoint_info": {}, "step": 1})
     make_universal(tmp_path, "one")
     saved = engine.module_state_dict()
+    engine.optimizer._set_fp32_optimizer_param_groups()  # programs call these two at stage 3
+    engine.optimizer._clear_fp32_optimizer_param_groups()
     train(engine)
     engine.save_checkpoint(tmp_path, "two")
     path, state = engine.load_checkpoint(tmp_path)  # not "two", to which latest points
@@ -147,6 +150,25 @@ def test_model_states_that_cannot_be_written(tmp_path: Path) -> None:
         engine.save_checkpoint(tmp_path, "two", {"call": lambda: None} if RANK == 0 else None)
     assert not (tmp_path / "two").exists()
     train(engine)  # the engine goes on
+    engine.destroy()
+
+
+def test_model_states_on_a_drive_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = engine_of(write_model_states=True)
+
+    def fail(*_arguments: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    if RANK == 0:
+        monkeypatch.setattr(model_states.torch, "save", fail)
+    with pytest.raises(meron.ResourceError, match="No space left"):  # on both ranks
+        engine.save_checkpoint(tmp_path, "one")
+    monkeypatch.undo()
+    assert {path.suffix for path in (tmp_path / "one").iterdir()} == {".json", ".safetensors"}
+    engine.save_checkpoint(tmp_path, "one")
+    assert (tmp_path / "one" / "mp_rank_00_model_states.pt").is_file()
     engine.destroy()
 
 

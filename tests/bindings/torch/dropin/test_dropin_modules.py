@@ -24,6 +24,7 @@ from meron.zero.compat import (
     discovery,
     distributed,
     experts,
+    groups,
     helpers,
     hostfiles,
     mpu,
@@ -169,6 +170,15 @@ def test_operators_that_can_be_loaded() -> None:
     (view,) = load.cast_to_byte_tensor([torch.ones(2, 3)])
     assert view.shape == (24,) and view.dtype is torch.uint8
     assert load.cast_to_byte_tensor(torch.ones(2)).numel() == 8
+
+
+@pytest.mark.parametrize("name", builders.MISSING)
+def test_builders_of_operators_that_are_missing(name: str) -> None:
+    builder = accelerator.Accelerator("cpu").create_op_builder(name)
+    assert not builder.is_compatible() and builders.MISSING[name] == builder.NAME
+    assert getattr(deepspeed.ops, "__compatible_ops__")[builder.NAME] is False  # noqa: B009
+    with pytest.raises(meron.UnsupportedError, match=r"integrations\.md"):
+        builder.load()
 
 
 def test_names_under_further_paths() -> None:
@@ -376,6 +386,23 @@ def test_helpers_of_runtime_utils(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="meron.zero")
     helpers.memory_status("now", reset_max=True)
     assert "now: host" in caplog.text
+
+
+def test_lists_of_cores() -> None:
+    assert helpers.parse_range_list("0,2-4,6,8-9") == [0, 2, 3, 4, 6, 8, 9]
+    for wrong in ("0,2-6,5-9", "8,2-6", "1,6-2", "1,,2", "a", "-1"):
+        with pytest.raises(ValueError, match=f"'{wrong}'"):
+            helpers.parse_range_list(wrong)
+
+
+def test_groups_of_experts() -> None:
+    divided, equal = groups._get_expert_parallel_ranks(8, 2, 2)
+    assert divided == [[0, 2], [4, 6], [1, 3], [5, 7]]
+    assert equal == [[0, 4], [2, 6], [1, 5], [3, 7]]
+    with pytest.raises(ValueError, match="10 is not divisible by 4"):
+        groups._get_expert_parallel_ranks(10, 2, 2)
+    with pytest.raises(ValueError, match="denominator must be non-zero"):
+        groups._ensure_divisibility(8, 0)
 
 
 def test_helpers_of_zero_utils() -> None:

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from meron import errors
+from meron.zero.compat import refused
 
 
 class OpBuilder:
@@ -98,6 +99,54 @@ class UtilsBuilder(OpBuilder):
     NAME, MODULE = "utils", "meron.zero.compat.flattening"
 
 
+class MissingBuilder(OpBuilder):
+    """The base of builders whose operators Meron does not have. They report that they are not
+    compatible."""
+
+    def is_compatible(self, verbose: bool = False) -> bool:
+        return False
+
+    def load(self, verbose: bool = False) -> ModuleType:
+        """Raises UnsupportedError."""
+        raise errors.UnsupportedError(
+            f"Meron does not have: the operators of deepspeed.ops.op_builder.{type(self).__name__}",
+            operation="load",
+            advice=refused.PAGE,
+        )
+
+
+# By class of DeepSpeed: its name of the operator.
+MISSING = {
+    "DeepCompileBuilder": "dc",
+    "EvoformerAttnBuilder": "evoformer_attn",
+    "FPQuantizerBuilder": "fp_quantizer",
+    "FusedLambBuilder": "fused_lamb",
+    "InferenceBuilder": "transformer_inference",
+    "InferenceCoreBuilder": "inference_core_ops",
+    "InferenceCutlassBuilder": "cutlass_ops",
+    "NotImplementedBuilder": "deepspeed_not_implemented",
+    "QuantizerBuilder": "quantizer",
+    "RaggedOpsBuilder": "ragged_device_ops",
+    "RaggedUtilsBuilder": "ragged_ops",
+    "RandomLTDBuilder": "random_ltd",
+    "SparseAttnBuilder": "sparse_attn",
+    "SpatialInferenceBuilder": "spatial_inference",
+    "StochasticTransformerBuilder": "stochastic_transformer",
+    "TransformerBuilder": "transformer",
+}
+
+
+def missing_builders() -> dict[str, type[OpBuilder]]:
+    """The classes of MISSING."""
+    return {
+        name: type(name, (MissingBuilder,), {"NAME": operator, "__module__": __name__})
+        for name, operator in MISSING.items()
+    }
+
+
+globals().update(missing_builders())
+
+
 def get_default_compute_capabilities() -> str:
     """ "": nothing is compiled for a device."""
     return ""
@@ -118,10 +167,9 @@ ALL_OPS = {
 
 
 def compatible_ops() -> dict[str, bool]:
-    """By name of each operator: True if it can be loaded. Names that DeepSpeed asks for, and Meron
-    does not have, are False."""
+    """By name of each operator of DeepSpeed: True if Meron has it."""
     known = {name: builder.is_compatible() for name, builder in ALL_OPS.items()}
-    return {**known, GDSBuilder.NAME: False, "deepspeed_not_implemented": False}
+    return {**known, **dict.fromkeys((GDSBuilder.NAME, *MISSING.values()), False)}
 
 
 __all__ = [
@@ -135,4 +183,5 @@ __all__ = [
     "GDSBuilder",
     "OpBuilder",
     "UtilsBuilder",
+    *MISSING,
 ]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """deepspeed.checkpoint.constants and the names of files in deepspeed.checkpoint.utils.
 
-The constants are keys and names in the files of DeepSpeed. A checkpoint of Meron has none of these
-files, unless the config has "write_model_states".
+The constants are keys and names in the files of DeepSpeed. A checkpoint of Meron has other files.
+With "write_model_states" in the config, it also has one file with such a name.
 """
 
 from __future__ import annotations

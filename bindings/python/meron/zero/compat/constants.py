@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""deepspeed.runtime.constants: names of config keys and their defaults, as strings and numbers.
-
-Defaults are Meron's where they differ from DeepSpeed's: GRADIENT_CLIPPING_DEFAULT is 0.
-"""
+"""deepspeed.runtime.constants: names of config keys, and DeepSpeed's defaults."""
 
 from __future__ import annotations
 

@@ -10,11 +10,15 @@ train_micro_batch_size_per_gpu.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from meron import errors
+from meron.zero.compat.versions import numbers_of
+
+FIRST_VERSION = (0, 3, 8)  # of DeepSpeed that has elasticity
 
 
 class ElasticityError(errors.ArgumentError):
@@ -77,6 +81,8 @@ class ElasticityConfig:
                 f"model_parallel_size {self.model_parallel_size}",
                 "num_gpus_per_node",
             )
+        if self.version == 0.1 and self.model_parallel_size > 1:
+            raise wrong("version 0.1 has no models of several ranks: use 0.2", "version")
 
 
 def whole(value: Any) -> bool:
@@ -102,9 +108,10 @@ def compute_elastic_config(
 
     Args:
         ds_config: a config with an `elasticity` block.
-        target_deepspeed_version: without effect.
-        world_size: the present number of ranks: the result has the micro-batch size for it.
-        return_microbatch: as if world_size were given: the largest micro-batch size.
+        target_deepspeed_version: of the run: 0.3.8 or later. An empty one is not checked.
+        world_size: the present number of ranks: the result has the micro-batch size for it. Default
+            is WORLD_SIZE, with `return_microbatch` or in version 0.2.
+        return_microbatch: the result has the micro-batch size for WORLD_SIZE.
 
     Returns:
         (batch size, numbers of ranks), then the micro-batch size if it was asked for.
@@ -112,6 +119,11 @@ def compute_elastic_config(
     Raises ElasticityConfigError, ElasticityError, ElasticityIncompatibleWorldSize: all are
     ArgumentErrors.
     """
+    if target_deepspeed_version and numbers_of(target_deepspeed_version) < FIRST_VERSION:
+        raise ElasticityError(
+            f"DeepSpeed {target_deepspeed_version} has no elasticity: it is older than 0.3.8",
+            subject="target_deepspeed_version",
+        )
     block = ds_config.get("elasticity")
     if not isinstance(block, Mapping):
         raise wrong("the config has no elasticity block", "enabled")
@@ -122,6 +134,16 @@ def compute_elastic_config(
     config = ElasticityConfig(**block)
     if not config.enabled:
         raise wrong("elasticity is not enabled", "enabled")
+    for key in ("max_train_batch_size", "micro_batch_sizes"):
+        if key not in block:
+            raise wrong(f"{key} is missing: an enabled elasticity block has it", key)
+    given = bool(world_size)
+    if not world_size and (return_microbatch or config.version == 0.2):
+        world_size = launched_ranks()
+    if not world_size and return_microbatch:
+        raise wrong(
+            "return_microbatch needs world_size, or WORLD_SIZE in the environment", "version"
+        )
     if config.version == 0.1:
         batch, ranks = best_batch(
             config, config.max_train_batch_size, config.min_gpus, config.max_gpus
@@ -133,9 +155,15 @@ def compute_elastic_config(
             )
     else:
         batch, ranks = best_batch_of_nodes(config, world_size)
-    if not world_size and not return_microbatch:
+    if not (given or return_microbatch):
         return batch, ranks
     return batch, ranks, micro_batch(config, batch, world_size // config.model_parallel_size or 1)
+
+
+def launched_ranks() -> int:
+    """WORLD_SIZE of the environment; 0 without it."""
+    text = os.environ.get("WORLD_SIZE", "")
+    return int(text) if text.isdecimal() else 0
 
 
 def best_batch(

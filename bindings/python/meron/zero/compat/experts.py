@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """deepspeed.moe.utils: sorts the params of a model by whether they belong to experts.
 
-Scripts call these functions on every model. Meron has no MoE layers, so a model has no params of
-experts, unless the script marks some itself by `param.allreduce = False`.
+Scripts call these functions on every model. Meron has no MoE layers. A param belongs to an expert
+only if the script marks it, by `param.allreduce = False`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What DeepSpeed's UtilsBuilder loads: flatten and unflatten of torch, and tensors as bytes."""
+"""The operators of DeepSpeed's UtilsBuilder: flatten, unflatten, and tensors as bytes."""
 
 from __future__ import annotations
 

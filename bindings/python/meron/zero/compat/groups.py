@@ -58,6 +58,38 @@ def _get_sequence_parallel_group() -> Any:
     )
 
 
+def _ensure_divisibility(numerator: int, denominator: int) -> None:
+    """Raises ArgumentError (a ValueError) if a number does not divide another."""
+    if not denominator:
+        raise errors.argument("denominator must be non-zero", "denominator")
+    if numerator % denominator:
+        raise errors.argument(f"{numerator} is not divisible by {denominator}", "numerator")
+
+
+def _get_expert_parallel_ranks(
+    world_size: int, tensor_parallel_size_: int, expert_parallel_size_: int
+) -> tuple[list[list[int]], list[list[int]]]:
+    """The groups of ranks that would divide experts, and those that would hold equal ones.
+
+    Arithmetic alone: Meron makes no such groups.
+    """
+    _ensure_divisibility(world_size, tensor_parallel_size_ * expert_parallel_size_)
+    replicas = [
+        range(first, world_size, tensor_parallel_size_) for first in range(tensor_parallel_size_)
+    ]
+    divided = [
+        list(ranks[begin : begin + expert_parallel_size_])
+        for ranks in replicas
+        for begin in range(0, len(ranks), expert_parallel_size_)
+    ]
+    equal = [
+        list(ranks[place::expert_parallel_size_])
+        for ranks in replicas
+        for place in range(expert_parallel_size_)
+    ]
+    return divided, equal
+
+
 def _zero_param_parallel_is_initialized() -> bool:
     """False: the secondary partition of hpZ is the plan's and has no process group."""
     return False

@@ -271,6 +271,24 @@ class OnDevice:
         self.contexts.close()
 
 
+def parse_range_list(range_str: str) -> list[int]:
+    """The numbers of a list such as "0,2-4". They ascend. Raises ArgumentError (a ValueError) for
+    another text. (deepspeed.utils.numa)"""
+    numbers: list[int] = []
+    for item in range_str.split(","):
+        first, dash, last = item.partition("-")
+        ends = (first, last if dash else first)
+        if not all(end.isdecimal() for end in ends):
+            raise errors.argument(
+                f"{range_str!r}: {item!r} is no number, and no range such as 3-5", "range_str"
+            )
+        begin, end = map(int, ends)
+        if end < begin or (numbers and begin <= numbers[-1]):
+            raise errors.argument(f"{range_str!r}: the numbers do not ascend", "range_str")
+        numbers += range(begin, end + 1)
+    return numbers
+
+
 def recursive_getattr(model: Any, module_name: str) -> Any:
     """An attribute by its dotted name."""
     return functools.reduce(getattr, module_name.split("."), model)

@@ -30,7 +30,7 @@ def bwc_tensor_model_parallel_world_size(mpu: Any = None) -> int:
 
 
 def bwc_tensor_model_parallel_group(mpu: Any = None) -> Any:
-    """The group of tensor parallelism; None without it."""
+    """The group of tensor parallelism, or None."""
     return asked(mpu, TENSOR, "group", None)
 
 
@@ -40,7 +40,7 @@ def bwc_pipeline_parallel_world_size(mpu: Any = None) -> int:
 
 
 def bwc_pipeline_parallel_group(mpu: Any = None) -> Any:
-    """The group of pipeline stages; None without it."""
+    """The group of pipeline stages, or None."""
     return asked(mpu, PIPELINE, "group", None)
 
 

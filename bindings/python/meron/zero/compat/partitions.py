@@ -71,8 +71,7 @@ def with_part(weights: tuple[float, float], weight: float) -> tuple[float, float
 
 
 class PartitionedTensor:
-    """A tensor of which this rank keeps a part: consecutive elements, as many as on other ranks or
-    one more.
+    """One rank's part of a tensor: consecutive elements. Parts differ by one element at most.
 
     Args:
         tensor: equal on all ranks of the group.
@@ -93,7 +92,7 @@ class PartitionedTensor:
     def from_meta(
         cls, meta: torch.Tensor, local_part: torch.Tensor, group: Any, device: Any = None
     ) -> PartitionedTensor:
-        """The tensor of which `to_meta` and `data` returned these two on this rank."""
+        """The object again, from the results of `to_meta` and `data` on this rank."""
         dimensions, *numbers = meta.tolist()
         size, numbers = numbers[:dimensions], numbers[dimensions:]
         made = cls(local_part, group)

@@ -35,6 +35,7 @@ PROFILER = "Use torch.profiler, or torch.utils.flop_counter.FlopCounterMode."
 HYBRID = "Generate with the engine of initialize within zero.unwrap_model_for_generation."
 TIMERS = "Set wall_clock_breakdown in the config, or use torch.profiler."
 LAUNCH = "Start `deepspeed`, or `python -m deepspeed.launcher.runner`, on each node."
+CORES = "Start `deepspeed` with --bind_cores_to_rank."
 LOADER = "Pass training_data to initialize, which returns a loader, or use torch's DataLoader."
 UNIVERSAL = (
     "Checkpoints of Meron load at any number of ranks as they are; `python -m meron.convert` reads "
@@ -212,6 +213,7 @@ NAMES: dict[str, dict[str, str]] = {
     "runtime.zero.parameter_offload": with_advice(STAGE_3, "DeepSpeedZeRoOffload"),
     "sequence": {},
     "sequence.layer": with_advice(SEQUENCE, "DistributedAttention"),
+    "utils.numa": with_advice(CORES, "get_numactl_cmd", "get_numa_cores"),
     "utils.timer": with_advice(TIMERS, "SynchronizedWallClockTimer", "ThroughputTimer"),
 }
 

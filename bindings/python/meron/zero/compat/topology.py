@@ -168,8 +168,8 @@ class PipelineParallelGrid:
     A grid with an axis `data` is an mpu: initialize(mpu=grid) shards over the ranks of
     get_data_parallel_group().
 
-    Raises ArgumentError (also an AssertionError) if the grid does not have as many ranks as there
-    are, or no axis `pipe` or `data`; StateError without a process group.
+    Raises ArgumentError (an AssertionError too) if the numbers of ranks differ, ArgumentError if an
+    axis `pipe` or `data` is missing, StateError if torch has no process group.
     """
 
     def __init__(self, topology: ProcessTopology | None = None, process_group: Any = None) -> None:

@@ -260,6 +260,7 @@ MODULES: dict[str, Callable[[], Content]] = {
     "utils.init_on_device": lambda: picked(helpers, "OnDevice"),
     "utils.groups": lambda: public(groups),
     "utils.logging": lambda: public(logs),
+    "utils.numa": lambda: picked(helpers, "parse_range_list"),
     "utils.nvtx": lambda: picked(helpers, "instrument_w_nvtx"),
     "utils.tensor_fragment": lambda: public(safe),
     "utils.torch": lambda: public(versions),
@@ -286,7 +287,7 @@ def module_names() -> list[str]:
 
 
 def content_of(dotted: str) -> Content:
-    """The names of a module: those that are refused, and those that work."""
+    """The names of a module, with the refused ones."""
     refusals = refused.names_of(dotted) if dotted in refused.NAMES else {}
     return {**refusals, **MODULES.get(dotted, dict)()}
 
@@ -320,6 +321,7 @@ REST: dict[str, ModuleType] = {
     "runtime.config_utils": meron.zero.config,
     "runtime.precision_config": meron.zero.config,
     "runtime.zero.config": meron.zero.config,
+    "runtime.zero.leaf_module_config": meron.zero.config,
     "runtime.zero.offload_config": meron.zero.config,
     "runtime.zero": meron.zero,
     "runtime.zero.partition_parameters": meron.zero,

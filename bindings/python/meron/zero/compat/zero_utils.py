@@ -22,7 +22,7 @@ ZERO_SUPPORTED_OPTIMIZERS: list[Any] = [
 
 
 class ZeRORuntimeException(Exception):
-    """What DeepSpeed raises for a checkpoint of another number of ranks. Meron never raises it:
+    """DeepSpeed raises it for a checkpoint of another number of ranks. Meron never does, as
     checkpoints load at any number of ranks."""
 
 
