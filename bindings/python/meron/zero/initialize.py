@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 import meron.torch as mt
 from meron import checkpointing, errors
@@ -126,8 +125,9 @@ def initialize(
     read_keys_locally(model)
     try:
         equip(engine, optimizer, model_parameters, lr_scheduler)
+        engine.mpu, engine.collate_fn, engine.training_data = mpu, collate_fn, training_data
         if training_data is not None:
-            engine.training_dataloader = make_dataloader(engine, training_data, collate_fn)
+            engine.training_dataloader = engine.deepspeed_io(training_data)
     except BaseException:
         engine._release_model()
         raise
@@ -311,17 +311,3 @@ def shard(
         checked.update(units_of(model))
     convert_buffers(model, config.dtype, config.buffer_dtype)
     return sharding
-
-
-def make_dataloader(engine: Engine, data: Any, collate_fn: Any) -> DataLoader[Any]:
-    """A loader of batches of the micro batch size. Each rank loads different samples."""
-    sampler: DistributedSampler[Any] | None = None
-    if not isinstance(data, IterableDataset):
-        sampler = DistributedSampler(data, engine.world_size, engine.global_rank)
-    return DataLoader(
-        data,
-        batch_size=engine.config.micro_batch_size or 1,
-        sampler=sampler,
-        collate_fn=collate_fn,
-        drop_last=engine.config.drop_last,
-    )
