@@ -39,6 +39,28 @@ def zero_reader(name: str) -> Callable[[Any], Any]:
     return reader(f"zero_optimization.{name}")
 
 
+# Kinds of parallelism by the names that an mpu may use. Meron's own is data parallelism alone.
+TENSOR = ("tensor_model_parallel", "slice_parallel", "model_parallel")
+MODEL = ("model_parallel", "tensor_model_parallel", "slice_parallel")
+PIPELINE = ("pipeline_model_parallel", "pipe_parallel")
+SEQUENCE = ("sequence_parallel",)
+
+
+def of_mpu(kinds: tuple[str, ...], what: str) -> Callable[[Any], int]:
+    """A method that returns what `mpu` of initialize says: the "rank" or the "world_size" of a kind
+    of parallelism. It is 0 of 1 without an mpu that knows it."""
+
+    def read(self: Any) -> int:
+        for kind in kinds:
+            found = getattr(self.mpu, f"get_{kind}_{what}", None)
+            if found is not None:
+                return int(found())
+        return 0 if what == "rank" else 1
+
+    read.__doc__ = f"The {what} of {kinds[0]} that `mpu` of initialize knows, else 0 of 1."
+    return read
+
+
 class Facts(Wrapper):
     """Attributes: those of Engine, which sets them."""
 
@@ -293,7 +315,19 @@ class Facts(Wrapper):
     @property
     def mp_world_size(self) -> int:
         """The number of model-parallel ranks, which `mpu` of initialize may know; else 1."""
-        for name in ("get_tensor_model_parallel_world_size", "get_model_parallel_world_size"):
-            if hasattr(self.mpu, name):
-                return int(getattr(self.mpu, name)())
-        return 1
+        return self.get_model_parallel_world_size()
+
+    def get_data_parallel_rank(self) -> int:
+        return self.global_rank
+
+    def get_data_parallel_world_size(self) -> int:
+        return self.dp_world_size
+
+    get_tensor_parallel_rank = of_mpu(TENSOR, "rank")
+    get_tensor_parallel_world_size = of_mpu(TENSOR, "world_size")
+    get_model_parallel_rank = of_mpu(MODEL, "rank")
+    get_model_parallel_world_size = of_mpu(MODEL, "world_size")
+    get_pipeline_parallel_rank = of_mpu(PIPELINE, "rank")
+    get_pipeline_parallel_world_size = of_mpu(PIPELINE, "world_size")
+    get_sequence_parallel_rank = of_mpu(SEQUENCE, "rank")
+    get_sequence_parallel_world_size = of_mpu(SEQUENCE, "world_size")

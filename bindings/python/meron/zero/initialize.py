@@ -227,6 +227,7 @@ def choose_config(args: Any, config: Source, config_params: Source) -> Source:
         "config": config,
         "config_params": config_params,
         "args.deepspeed_config": getattr(args, "deepspeed_config", None),
+        "args.deepscale_config": getattr(args, "deepscale_config", None),  # its oldest name
     }
     names = [name for name, value in given.items() if value is not None]
     if len(names) != 1:

@@ -177,10 +177,15 @@ def test_weights_are_loaded_and_saved_under_old_names(tmp_path: Path) -> None:
 
 
 def test_model_parallel_ranks_are_those_of_the_mpu() -> None:
-    mpu = argparse.Namespace(get_model_parallel_world_size=lambda: 4)
     engine = made()
-    engine.mpu = mpu
-    assert engine.mp_world_size == 4
+    for kind in ("data", "tensor", "model", "pipeline", "sequence"):
+        assert getattr(engine, f"get_{kind}_parallel_rank")() == 0
+        assert getattr(engine, f"get_{kind}_parallel_world_size")() == 1
+    engine.mpu = argparse.Namespace(
+        get_model_parallel_world_size=lambda: 4, get_pipe_parallel_rank=lambda: 2
+    )
+    assert engine.mp_world_size == engine.get_tensor_parallel_world_size() == 4
+    assert engine.get_pipeline_parallel_rank() == 2
     engine.destroy()
 
 
