@@ -196,6 +196,7 @@ class Engine(Accumulation, Checkpoints, Phases):
             if boundary:
                 self._backwards = 0
                 self._coalesced = False
+                self._events.drop_loss()
             self._end_micro_batch()
 
     def _step_without_schedule(self) -> None:
@@ -248,6 +249,7 @@ class Engine(Accumulation, Checkpoints, Phases):
         self._unscaled = False
         self._norm = None
         self._applied = False
+        self._events.drop_loss()
         self._end_micro_batch()
         self._set_divisor()
 

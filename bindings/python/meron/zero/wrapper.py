@@ -26,15 +26,7 @@ class Wrapper(torch.nn.Module):
         module = self.__dict__.get("module")
         if module is None:
             raise AttributeError(name)
-        try:
-            return getattr(module, name)
-        except AttributeError as error:
-            if hasattr(type(module), name):  # an error within a property of the module
-                raise
-            raise AttributeError(
-                f"{type(self).__name__!r} object has no attribute {name!r}, and the "
-                f"{type(module).__name__} in it has none either"
-            ) from error
+        return getattr(module, name)
 
     def __delattr__(self, name: str) -> None:
         if name == "module":

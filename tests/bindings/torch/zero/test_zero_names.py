@@ -189,21 +189,6 @@ def test_model_parallel_ranks_are_those_of_the_mpu() -> None:
     engine.destroy()
 
 
-def test_an_absent_name_is_the_engines() -> None:
-    class Model(torch.nn.Linear):
-        @property
-        def broken(self) -> Any:
-            return self.nothing
-
-    engine = made(model=Model(2, 1))
-    with pytest.raises(AttributeError, match="'Engine' object has no attribute 'nope', and the"):
-        _ = engine.nope
-    with pytest.raises(AttributeError, match=r"^'Model' object has no attribute 'broken'$"):
-        _ = engine.broken
-    assert engine.in_features == 2 and not hasattr(engine, "nope")
-    engine.destroy()
-
-
 def test_two_backwards_before_a_step_name_the_boundary() -> None:
     for steps in (1, 2):
         engine = made(gradient_accumulation_steps=steps)
