@@ -195,3 +195,18 @@ def test_the_table_has_every_key_of_deepspeeds_top_level() -> None:
     ):
         assert getattr(constants, name) in known, name
     assert all(key.use in Use for section in BY_PATH.values() for key in section.keys)
+
+
+def test_a_deprecated_field_moves_to_the_one_that_replaces_it(classes: Any) -> None:
+    pydantic = pytest.importorskip("pydantic")
+    mark = {"deprecated": True, "new_param": "names", "new_param_fn": lambda name: [name]}
+    made = pydantic.create_model(
+        "Made",
+        __base__=classes.DeepSpeedConfigModel,
+        name=(str | None, pydantic.Field(None, json_schema_extra=mark)),
+        names=(list[str] | None, None),
+    )
+    assert made(name="x").names == ["x"] and made().names is None
+    assert made(names=["y"]).names == ["y"]
+    with pytest.raises(AssertionError, match="name is the old name of names"):
+        made(name="x", names=["y"])

@@ -187,7 +187,7 @@ class Accumulation(Facts):
             self._update(None)
         finally:
             self.optimizer, self.units, self.lr_scheduler = before
-            if self.dynamic_loss_scale():
+            if self._scales_dynamically:
                 self._set_divisor()  # also of units that no optimizer has
             self.micro_steps += 1
             self._backwards = 0
@@ -201,7 +201,7 @@ class Accumulation(Facts):
         self, optimizer: torch.optim.Optimizer, units: list[ShardedUnit]
     ) -> None:
         alone = optimizer is self.optimizer or {u for u in self.units if u.trainable} <= {*units}
-        if self.dynamic_loss_scale() and not alone:
+        if self._scales_dynamically and not alone:
             raise errors.UnsupportedError(
                 f"step_units: {type(optimizer).__name__} is one of several optimizers, and its "
                 "step would change the dynamic loss scale, by which gradients that wait for "

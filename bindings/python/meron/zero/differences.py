@@ -38,7 +38,7 @@ def casts_params(config: Config) -> bool:
 
 BEHAVIOURS = (
     Behaviour(
-        "parameters of the engine have the model's names",
+        "`engine.named_parameters()` and `engine.state_dict()` have the model's names",
         "the names begin with `module.`",
         lambda config: True,
     ),
@@ -66,11 +66,6 @@ BEHAVIOURS = (
         "a step with NaN or infinity raises NonFiniteError, unless the config lets it be skipped",
         "f32 parameters become NaN",
         lambda config: not config.check_overflow,
-    ),
-    Behaviour(
-        "`loss_scale()` is 1.0 and `dynamic_loss_scale()` False without fp16",
-        "0.0 and True",
-        lambda config: config.scaling is None,
     ),
     Behaviour(
         "floating buffers stay in f32 beside 16-bit parameters",

@@ -9,12 +9,15 @@ plain `loss.backward()` are the same.
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
+import os
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
+from torch.utils.data import DataLoader
 
 import meron.torch as mt
 from meron import errors
@@ -27,6 +30,7 @@ from meron.torch.values.state import global_norm
 from meron.zero.accumulation import Accumulation
 from meron.zero.checkpoints import Checkpoints
 from meron.zero.config import Config
+from meron.zero.loader import make_loader
 from meron.zero.loss_scale import LossScale
 from meron.zero.monitors import MonitorMaster, RunEvents
 from meron.zero.owner import destroyed, disown, own
@@ -63,7 +67,9 @@ class Engine(Accumulation, Checkpoints, Phases):
         self.units = units
         self.optimizer: torch.optim.Optimizer | None = None
         self.lr_scheduler: Any = None
+        self.training_data: Any = None
         self.training_dataloader: Any = None
+        self.collate_fn: Any = None  # of initialize
         self.loss_scaler = LossScale(config.scaling) if config.scaling is not None else None
         self.micro_steps = 0
         self.global_steps = 0
@@ -205,6 +211,7 @@ class Engine(Accumulation, Checkpoints, Phases):
             if boundary:
                 self._backwards = 0
                 self._coalesced = False
+                self._events.drop_loss()
             self._end_micro_batch()
 
     def _step_without_schedule(self) -> None:
@@ -257,6 +264,7 @@ class Engine(Accumulation, Checkpoints, Phases):
         self._unscaled = False
         self._norm = None
         self._applied = False
+        self._events.drop_loss()
         self._end_micro_batch()
         self._set_divisor()
 
@@ -361,6 +369,85 @@ class Engine(Accumulation, Checkpoints, Phases):
             self._begun_after = self._backwards
             self._forwards = 0
             self._backward_ran = False
+
+    # ---- Other methods of DeepSpeed's engine ---------------------------------------------------
+
+    def deepspeed_io(
+        self,
+        dataset: Any,
+        batch_size: int | None = None,
+        route: str = "train",
+        pin_memory: bool = True,
+        data_sampler: Any = None,
+        collate_fn: Any = None,
+        num_local_io_workers: int | None = None,
+    ) -> DataLoader[Any]:
+        """A loader of a dataset, whose samples are spread over the ranks. Local.
+
+        Args:
+            batch_size: default is the micro-batch size of the config.
+            route: "train" shuffles; "eval" and "predict" keep the order.
+            pin_memory: batches are in pinned memory if the model is on a GPU.
+            data_sampler: default is a DistributedSampler. An IterableDataset spreads its own.
+            collate_fn: default is that of initialize.
+            num_local_io_workers: processes that load; default is none.
+
+        Raises ArgumentError for another route, or what is no dataset.
+        """
+        return make_loader(
+            self,
+            dataset,
+            route,
+            batch_size=batch_size,
+            sampler=data_sampler,
+            collate_fn=self.collate_fn if collate_fn is None else collate_fn,
+            pin_memory=pin_memory and self.device.type == "cuda",
+            num_workers=num_local_io_workers or 0,
+        )
+
+    def save_fp16_model(
+        self, save_dir: str | os.PathLike[str], save_filename: str = "pytorch_model.bin"
+    ) -> bool:
+        """The old name of save_16bit_model. Collective."""
+        return self.save_16bit_model(save_dir, save_filename)
+
+    def load_module_state_dict(
+        self,
+        checkpoint: Mapping[str, Any],
+        strict: bool = True,
+        custom_load_fn: Callable[..., Any] | None = None,
+        fetch_z3_params: bool = False,
+    ) -> None:
+        """Loads the state dict `checkpoint["module"]` into the model. Collective.
+
+        Args:
+            strict: of `load_state_dict`.
+            custom_load_fn: is called as custom_load_fn(src=STATE_DICT, dst=module) in its place.
+            fetch_z3_params: without effect: values are written to the ranks that own them.
+
+        Raises ArgumentError if there is no such entry, and the errors of `load_state_dict`.
+        """
+        self._require_alive("load_module_state_dict")
+        if not isinstance(checkpoint, Mapping) or "module" not in checkpoint:
+            raise errors.argument(
+                "checkpoint has no entry 'module'",
+                subject="checkpoint",
+                advice='Pass {"module": STATE_DICT}, or call engine.module.load_state_dict.',
+            )
+        state = checkpoint["module"]
+        if custom_load_fn is not None:
+            custom_load_fn(src=state, dst=self.module)
+        else:
+            self.module.load_state_dict(state, strict=strict)
+
+    def allreduce_gradients(self, bucket_size: int | None = None) -> None:
+        """Nothing: gradients are reduced in the backward pass or in step(). `bucket_size` has no
+        effect."""
+        self._require_alive("allreduce_gradients")
+
+    def collect_python_gc(self) -> int:
+        """Runs Python's garbage collection. Returns the number of unreachable objects."""
+        return gc.collect()
 
     # ---- The end -------------------------------------------------------------------------------
 

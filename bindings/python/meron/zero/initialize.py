@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 import meron.torch as mt
 from meron import checkpointing, errors
@@ -128,7 +127,7 @@ def initialize(
     group = choose_group(None, None, mpu)
     trains = optimizer is not None or chosen.optimizer is not None
     if not trains and trained_beside(model, owners):
-        return evaluate_beside(model, source, chosen, training_data, collate_fn)
+        return evaluate_beside(model, source, chosen, training_data, collate_fn, mpu)
     sharding = shard(model, chosen, group, device, optimizer, model_parameters, owners)
     check_trainable(model)
     configure_checkpointing(chosen, mpu)
@@ -140,8 +139,9 @@ def initialize(
     let_copy(model)
     try:
         equip(engine, optimizer, model_parameters, lr_scheduler)
+        engine.mpu, engine.collate_fn, engine.training_data = mpu, collate_fn, training_data
         if training_data is not None:
-            engine.training_dataloader = make_dataloader(engine, training_data, collate_fn)
+            engine.training_dataloader = engine.deepspeed_io(training_data)
         sharding.persist(persistent_units(sharding, engine.units), engine.units)
     except BaseException:
         engine._release_model()
@@ -155,15 +155,16 @@ def initialize(
 
 
 def evaluate_beside(
-    model: torch.nn.Module, source: Source, config: Config, data: Any, collate_fn: Any
+    model: torch.nn.Module, source: Source, config: Config, data: Any, collate_fn: Any, mpu: Any
 ) -> tuple[Engine, None, Any, None]:
     """An engine without an optimizer, of a model that another engine trains. Local."""
     units = units_of(model)
     sharding = sharding_with(units[0])
     config.resolve(sharding.context.world_size)
     engine = Engine(model, as_engine_config(source, config), sharding, units, owns=False)
+    engine.mpu, engine.collate_fn, engine.training_data = mpu, collate_fn, data
     if data is not None:
-        engine.training_dataloader = make_dataloader(engine, data, collate_fn)
+        engine.training_dataloader = engine.deepspeed_io(data)
     return engine, None, engine.training_dataloader, None
 
 
@@ -235,6 +236,7 @@ def choose_config(args: Any, config: Source, config_params: Source) -> Source:
         "config": config,
         "config_params": config_params,
         "args.deepspeed_config": getattr(args, "deepspeed_config", None),
+        "args.deepscale_config": getattr(args, "deepscale_config", None),  # its oldest name
     }
     names = [name for name, value in given.items() if value is not None]
     if len(names) != 1:
@@ -327,17 +329,3 @@ def shard(
         checked.update(units_of(model))
     convert_buffers(model, config.dtype, config.buffer_dtype)
     return sharding
-
-
-def make_dataloader(engine: Engine, data: Any, collate_fn: Any) -> DataLoader[Any]:
-    """A loader of batches of the micro batch size. Each rank loads different samples."""
-    sampler: DistributedSampler[Any] | None = None
-    if not isinstance(data, IterableDataset):
-        sampler = DistributedSampler(data, engine.world_size, engine.global_rank)
-    return DataLoader(
-        data,
-        batch_size=engine.config.micro_batch_size or 1,
-        sampler=sampler,
-        collate_fn=collate_fn,
-        drop_last=engine.config.drop_last,
-    )

@@ -4,11 +4,13 @@ module is one with all that is below it."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import os
 import sys
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
@@ -120,9 +122,18 @@ def fill_buffers(sharding: Sharding, part: torch.nn.Module, name: str) -> None:
     share_buffers(sharding, part, missing)
 
 
+def make_folders(paths: Iterable[str]) -> None:
+    """Makes folders that are absent, with their parents, as DeepSpeed does. One that cannot be made
+    is an error of the ranks' first use of it, which all ranks see."""
+    for path in paths:
+        with contextlib.suppress(OSError):
+            os.makedirs(path, exist_ok=True)
+
+
 def open_sharding(config: Config, plan: meron.Plan, group: Any, device: str) -> Sharding:
     """The sharding of a config's plan over the ranks of a group, which compute on a device ("" is
-    the host). Collective where it is new."""
+    the host). Collective where it is new. Makes the folders of states on NVMe."""
+    make_folders(config.offload.folders())
     try:
         context = context_for(plan, group, device=device or "cpu")
     except (errors.ArgumentError, errors.UnsupportedError) as error:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from meron.torch.torch_internals import keep_scheduler_mark
+from meron.zero.loss_scale import LossScale
 from meron.zero.owner import destroyed
 from meron.zero.wrapper import Wrapper
 
@@ -49,6 +50,35 @@ class ZeroOptimizer(DeepSpeedOptimizer):
         return engine.cur_scale if engine is not None else 1.0
 
     cur_scale = loss_scale
+
+    @property
+    def loss_scaler(self) -> ScaleView:
+        """The loss scale, with DeepSpeed's names of its numbers."""
+        engine = engine_of_optimizer(self)
+        return ScaleView(None if engine is None else engine.loss_scaler)
+
+    loss_scale_config = loss_scaler
+
+    @property
+    def dynamic_loss_scale(self) -> bool:
+        """True if there is a loss scale and it is dynamic."""
+        return self.loss_scaler.dynamic
+
+    @property
+    def clip_grad(self) -> float:
+        """The norm that gradients are clipped to; 0 is off."""
+        engine = engine_of_optimizer(self)
+        return engine.gradient_clipping() if engine is not None else 0.0
+
+    @property
+    def bit16_groups(self) -> list[list[torch.Tensor]]:
+        """The params of each group, which the model computes with."""
+        return [list(group["params"]) for group in self.param_groups]  # type: ignore[attr-defined]
+
+    fp16_groups = bit16_groups  # of DeepSpeed's stage 3
+
+    def refresh_fp32_params(self) -> None:
+        """Nothing: whatever writes to a param writes to the f32 value that this updates."""
 
     @property
     def parameter_offload(self) -> ParameterHooks:
@@ -94,6 +124,28 @@ class ZeroOptimizer(DeepSpeedOptimizer):
             end = "was destroyed" if last is None else last._end
             raise destroyed("the engine of this optimizer", operation, end)
         return engine
+
+
+class ScaleView:
+    """The loss scale of an engine, read only. Without one it is 1 and static.
+
+    Attributes:
+        cur_scale, loss_scale: the factor of the next loss.
+        dynamic, dynamic_loss_scale: True if it follows overflows.
+        scale_window, min_loss_scale, delayed_shift, consecutive_hysteresis: of a dynamic one, the
+            config's loss_scale_window, min_loss_scale, hysteresis and consecutive_hysteresis.
+        cur_hysteresis: overflows until it halves.
+    """
+
+    def __init__(self, scale: LossScale | None) -> None:
+        self.cur_scale = self.loss_scale = 1.0 if scale is None else scale.value
+        self.dynamic = self.dynamic_loss_scale = scale is not None and scale.dynamic
+        if scale is not None and scale.dynamic:
+            self.scale_window = scale.window
+            self.min_loss_scale = scale.floor
+            self.delayed_shift = scale.hysteresis
+            self.consecutive_hysteresis = scale.consecutive
+            self.cur_hysteresis = scale.left
 
 
 class ParameterHooks:

@@ -117,6 +117,25 @@ def test_client_state_holds_tensors_and_names_unsupported_values(tmp_path: Path)
     engine.destroy()
 
 
+def test_all_ranks_may_convert_a_checkpoint_at_once(tmp_path: Path) -> None:
+    engine = made()
+    engine.save_checkpoint(tmp_path / "run")
+    wanted = zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(tmp_path / "run")
+    for number, (size, safe) in enumerate([("5GB", False), ("2KB", False), ("2KB", True)] * 2):
+        out = tmp_path / str(number)
+        engine.sharding.context.world.barrier()
+        zero_to_fp32.convert_zero_checkpoint_to_fp32_state_dict(
+            tmp_path / "run", out, max_shard_size=size, safe_serialization=safe
+        )
+        engine.sharding.context.world.barrier()
+        files = sorted(each.name for each in out.iterdir())
+        assert not any(name.startswith(".") for name in files) and files
+        if number == 0:
+            found = torch.load(out / "pytorch_model.bin")
+            assert all(torch.equal(found[name], value) for name, value in wanted.items())
+    engine.destroy()
+
+
 def test_detects_tags_that_differ_between_ranks(tmp_path: Path) -> None:
     for mode in ("Ignore", "Warn", "Fail"):
         engine = made(checkpoint={"tag_validation": mode})

@@ -122,11 +122,6 @@ def test_rejects_a_step_with_nan_in_f32(client: bool) -> None:
     )
 
 
-def test_the_loss_scale_is_1_without_fp16() -> None:
-    engine = engine_of(stage=1)
-    assert engine.loss_scale() == 1.0 and engine.dynamic_loss_scale() is False
-
-
 def test_buffers_stay_in_f32_beside_bf16_parameters() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
     model.register_buffer("frequencies", torch.arange(4.0) + 1 / 3)

@@ -16,6 +16,7 @@ from unittest import mock
 import pytest
 import torch
 
+import meron
 from meron import zero
 from meron.zero import monitors, reports
 from model import RANK, RANKS
@@ -172,6 +173,30 @@ def test_a_monitor_that_fails_is_switched_off(tmp_path: Path) -> None:
     assert engine.global_steps == 3
     assert sum("csv_monitor is switched off" in text for text in texts) == 1
     engine.destroy()
+
+
+def test_the_loss_of_a_step_that_fails_is_dropped(tmp_path: Path) -> None:
+    engine = made(csv_monitor=block(tmp_path))
+    loss = engine(torch.ones(2, 2)).sum()
+    engine.backward(loss * torch.tensor(float("nan")))
+    with pytest.raises(meron.NonFiniteError):
+        engine.step()
+    with pytest.raises(RuntimeError, match="boom"):
+        Boom.apply(engine(torch.ones(2, 2)).sum()).backward()
+    engine.zero_grad()
+    train(engine, [4.0])
+    engine.destroy()
+    assert rows(tmp_path, "train_loss") == [["step", "train_loss"], ["2", "4.0"]]
+
+
+class Boom(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("boom")
 
 
 def test_a_plain_backward_gives_no_loss(tmp_path: Path) -> None:

@@ -243,9 +243,25 @@ def test_f32_values_on_nvme_outlive_an_engine() -> None:
     assert torch.equal(before, zero.safe_get_full_fp32_param(param))
 
 
-def test_names_a_missing_folder() -> None:
+@pytest.mark.parametrize("stage", [1, 3])
+def test_makes_a_folder_that_is_absent(stage: int) -> None:
+    made = Path(DRIVE) / f"made_{stage}"
+    given = settings(stage, "nvme")
+    given["zero_optimization"]["offload_optimizer"]["nvme_path"] = str(made / "within")
+    if stage == 3:
+        given = with_params(given, nvme_path=str(made / "within"))
+    engine = trained(given)
+    assert (made / "within").is_dir()
+    engine.sharding.context.world.barrier()
+    engine.destroy()
+    if RANK == 0:
+        shutil.rmtree(made)
+
+
+def test_names_a_folder_that_cannot_be_made() -> None:
     nowhere = settings(3, "nvme")
-    nowhere["zero_optimization"]["offload_optimizer"]["nvme_path"] = f"{DRIVE}/nowhere"
+    path = f"{Path(__file__)}/nowhere"
+    nowhere["zero_optimization"]["offload_optimizer"]["nvme_path"] = path
     with pytest.raises(meron.Error, match="nowhere"):
         trained(nowhere)
 

@@ -104,8 +104,28 @@ def base() -> Any:
                     if not (isinstance(value, str) and value == "auto")
                 }
             super().__init__(**data)
+            move_deprecated(self)
 
     return DeepSpeedConfigModel
+
+
+def move_deprecated(block: Any) -> None:
+    """Gives the value of a field whose `json_schema_extra` says "deprecated" to its "new_param", as
+    "new_param_fn" makes it. Raises AssertionError, as DeepSpeed, if both are given."""
+    for name, field in type(block).model_fields.items():
+        extra = field.json_schema_extra
+        if not isinstance(extra, Mapping) or not extra.get("deprecated"):
+            continue
+        new = extra.get("new_param")
+        if name not in block.model_fields_set or not new:
+            continue
+        *places, last = new.split(".")
+        target = functools.reduce(getattr, places, block)
+        if last in target.model_fields_set:
+            raise AssertionError(f"{name} is the old name of {new}: give one of them")
+        value = getattr(block, name)
+        logger.warning("%s is the old name of %s", name, new)
+        setattr(target, last, extra.get("new_param_fn", unchanged)(value))
 
 
 @functools.cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import types
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,7 @@ import meron
 import meron.torch as mt
 from meron import errors
 from meron.torch.tensors import dtype_name
+from meron.zero.config.block import Block, take
 from meron.zero.config.offload import Offload
 from meron.zero.config.precision import Autocast, Fp16
 from meron.zero.config.table import KEYS, KNOWN_MIXTURES
@@ -99,6 +101,21 @@ class Config:
     warned: list[tuple[str, str]] = field(default_factory=list, compare=False)  # keys, with advice
     without_effect: list[str] = field(default_factory=list, compare=False)  # keys that it has
     told: list[str] = field(default_factory=list, compare=False)  # why rows are not on the device
+
+    def value(self, path: str) -> Any:
+        """The value of a key by its path, such as "fp16.auto_cast"; DeepSpeed's default if the
+        config lacks it."""
+        places, _, name = path.rpartition(".")
+        block = Block("", self.table)
+        for place in places.split(".") if places else ():
+            inner = block.table.get(block.name_of(place))
+            if not isinstance(inner, Mapping):
+                return KEYS[places][name].default
+            block = block.block(place)
+        key = KEYS[places][name]
+        found = block.name_of(name)
+        value = block.table.get(found)
+        return key.default if value is None else take(places, key, found, value, wide=True)
 
     def monitor_blocks(self) -> dict[str, types.SimpleNamespace]:
         """The blocks of the monitors that are on, as attributes."""

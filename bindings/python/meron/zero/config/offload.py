@@ -91,6 +91,10 @@ class Offload:
         most = self.buffer_elements * (self.param_buffers or DEFAULT_PARAM_BUFFERS) * ranks
         return {**limits, "max_live_elements": min(most, limits.get("max_live_elements", most))}
 
+    def folders(self) -> set[str]:
+        """The folders on drives that the config names."""
+        return {path for path in (self.nvme_path, self.param_path) if path is not None}
+
     def add_to(self, table: dict[str, Any]) -> None:
         """Sets the tiers in a plan's table."""
         path = self.nvme_path or self.param_path

@@ -9,7 +9,9 @@ from .kinds import Choice, Feature, FilePath, Flag, Kind, Number, Ratio, Whole
 from .rows import Key, Section, idle, refused, works
 
 OVERLAP = "reading, updating and writing overlap at all times"
-NVME_PATH = works("nvme_path", FilePath(), None, "the plan's `nvme.path`", nullable=True)
+NVME_PATH = works(
+    "nvme_path", FilePath(), None, "the plan's `nvme.path`; made if it is absent", nullable=True
+)
 PIN_MEMORY = idle("pin_memory", Flag(), True, "memory is pinned within the system's limit")
 
 
