@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 import meron.torch as mt
 from meron import checkpointing, errors
+from meron._call_names import calling
 from meron.torch.data_parallel import refuse_wrapped, refuse_wrappers
 from meron.torch.destroy import destroy_lost
 from meron.torch.resolve.device import device_for, new_device
@@ -54,6 +55,7 @@ logger = logging.getLogger("meron.zero")
 MODEL_PARALLEL = ("get_tensor_model_parallel_group", "get_model_parallel_group")
 
 
+@calling("initialize")
 def initialize(
     args: Any = None,
     model: torch.nn.Module | None = None,
