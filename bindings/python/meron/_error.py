@@ -5,6 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
+# Of ranks that make different calls.
+ON_ALL_RANKS = " Call {} on all ranks, with equal arguments."
+
 
 class Error(Exception):
     """An error of the library.
@@ -45,6 +48,19 @@ class Error(Exception):
         self.advice = advice
         self.rank = rank
         self.peer = peer
+
+    def _name_call(self, name: str, text: str) -> None:
+        """Names the function that failed as its caller knows it, with the `text` that does."""
+        self.message = text.removesuffix(ON_ALL_RANKS.format(self.operation))
+        if self.name == "MERON_E_MISMATCH":
+            self.message += ON_ALL_RANKS.format(name)
+        self.args = (self.message,)
+        self.operation = name
+
+    def _add(self, sentence: str) -> None:
+        """Adds to the message what only the caller knows."""
+        self.message = f"{self.message.rstrip('.')}. {sentence}"
+        self.args = (self.message,)
 
     def __str__(self) -> str:
         return self.message

@@ -16,6 +16,7 @@ from threading import get_ident
 from typing import Any, ClassVar, Final, NoReturn
 
 from meron import errors
+from meron._call_names import NAMES, in_python
 from meron._library import load
 from meron._types import named_types
 
@@ -101,13 +102,14 @@ def raise_error(status: int, error: Any) -> NoReturn:
     detail, error[0] = error[0], NULL
     if not detail:  # the library found no memory for an error object
         raise errors.make(status, string(lib.meron_status_name(status)))
+    operation = string(lib.meron_error_operation(detail))
     try:
         made = errors.make(
             lib.meron_error_code(detail),
-            string(lib.meron_error_message(detail)),
-            operation=string(lib.meron_error_operation(detail)),
+            in_python(string(lib.meron_error_message(detail))),
+            operation=NAMES.get(operation, operation),
             subject=string(lib.meron_error_subject(detail)),
-            advice=string(lib.meron_error_advice(detail)),
+            advice=in_python(string(lib.meron_error_advice(detail))),
             rank=rank_or_none(lib.meron_error_rank(detail)),
             peer=rank_or_none(lib.meron_error_peer(detail)),
         )

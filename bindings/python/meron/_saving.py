@@ -128,7 +128,9 @@ class Saving(BaseContext):
         )
         with self._states:
             self._require_states_gone("the states cannot be saved")
-            return Future(self, alive)._begin(
+            future = Future(self, alive)
+            future._called = "Context.save"
+            return future._begin(
                 lib.meron_checkpoint_save_begin,
                 self._handle,
                 os.fsencode(folder),

@@ -7,6 +7,7 @@ from typing import Any
 
 from meron import errors
 from meron._base_context import BaseContext
+from meron._call_names import name_call
 from meron._native import (
     ERROR_OUT,
     IN_PROGRESS,
@@ -18,6 +19,7 @@ from meron._native import (
     settle,
 )
 
+WAITS = ("Future.wait", "Future.done")
 CANCELLED = lib.MERON_E_CANCELLED
 
 
@@ -32,6 +34,7 @@ class Future(Owner):
     _release_function = lib.meron_future_release
 
     _keep: Any = None
+    _called: str = "Future.wait"  # names the operation in errors
 
     def __init__(self, context: BaseContext, keep: Any = None) -> None:
         self._context = context
@@ -84,12 +87,20 @@ class Future(Owner):
         if status < 0 and status != CANCELLED:
             self._keep = None  # it has ended: the library uses the memory no more
         if status < 0 or interrupts:
-            settle(status, error)
+            self._settle(status, error)
         if status == IN_PROGRESS:
             return False
         self._ended = True
         self._keep = None
         return True
+
+    def _settle(self, status: int, error: Any) -> None:
+        try:
+            settle(status, error)
+        except errors.Error as failed:
+            if failed.operation in WAITS:  # the library does not name the operation itself
+                name_call(failed, self._called)
+            raise
 
     def __del__(self) -> None:
         keep, self._keep = self._keep, None

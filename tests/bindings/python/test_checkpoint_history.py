@@ -202,13 +202,13 @@ def test_a_context_that_broke_says_so_in_each_call(tmp_path: Path) -> None:
         assert "Start again" in str(first.value) or "start again" in str(first.value)
         assert "'step-1'" in str(first.value)
         for name, call in {
-            "checkpoint_load": lambda: run.load(tmp_path, "step-1"),
-            "update": lambda: run.save(tmp_path, "step-3", 3),
-            "gather": lambda: run.unit.gather().wait(),
+            "Context.load": lambda: run.load(tmp_path, "step-1"),
+            "Context.update": lambda: run.save(tmp_path, "step-3", 3),
+            "Unit.gather": lambda: run.unit.gather().wait(),
         }.items():
             with pytest.raises(errors.CorruptError, match="this context is unusable") as later:
                 call()
-            assert "checkpoint_load failed" in str(later.value)
+            assert "Context.load failed" in str(later.value)
             assert "Start again" in str(later.value)
             assert str(later.value).startswith(name), "the call that was refused"
     with a_run() as run:

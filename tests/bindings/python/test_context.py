@@ -55,7 +55,7 @@ def test_a_missing_peer_is_named_at_the_deadline() -> None:
     with pytest.raises(meron.DeadlineError, match="1") as caught:
         meron.open(0, 2, "local", job="lonely", timeout=0.2)
     assert isinstance(caught.value, TimeoutError)
-    assert caught.value.operation == "context_open"
+    assert caught.value.operation == "meron.open"
 
 
 def test_close_is_idempotent_and_everything_raises_after_it(alone: meron.Context) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 import meron
 from meron import errors
+from meron._call_names import NAMES, calling
 from meron._native import code_of, ffi, lib, new, raise_error
 
 API = json.loads((Path(__file__).parents[3] / "capi" / "api.json").read_text())
@@ -91,12 +92,46 @@ def test_an_error_of_the_library_carries_its_fields() -> None:
     error = caught.value
     assert error.status == STATUSES["MERON_E_DUPLICATE"]
     assert error.name == "MERON_E_DUPLICATE"
-    assert error.operation == "param_register"
+    assert error.operation == "Context.param"
+    assert error.message.startswith("Context.param failed on rank 0: ")
     assert error.subject == "weight"
     assert error.advice
     assert (error.rank, error.peer) == (0, None)
     assert "weight" in error.message
     assert error.message.lower().count(error.advice.lower()[:-1]) == 1
+
+
+def test_errors_name_functions_and_arguments_of_python(tmp_path: Path) -> None:
+    with pytest.raises(meron.ArgumentError, match=r"^Plan\.preset failed"):
+        meron.Plan.preset("zreo3")
+    with meron.open(0, 1, "self") as ctx:
+        ctx.save(tmp_path, "a")
+        future = ctx.save_begin(tmp_path, "a")
+        with pytest.raises(meron.DuplicateError, match=r"^Context\.save failed") as caught:
+            future.wait()
+        assert caught.value.advice == "choose another name, or pass overwrite=True"
+        with pytest.raises(meron.NotFoundError, match=r"^Context\.load failed"):
+            ctx.load(tmp_path / "none")
+
+
+def test_each_python_name_is_of_a_function_of_the_library() -> None:
+    begun = {"checkpoint_save", "optimizer_step"}  # of which messages name the operation
+    assert all(hasattr(lib, f"meron_{name}") for name in NAMES.keys() - begun)
+
+
+def test_the_outer_of_two_calls_names_an_error() -> None:
+    def failing(error: meron.Error) -> meron.Error:
+        with pytest.raises(meron.Error) as caught, calling("outer"), calling("inner"):
+            raise error
+        return pickle.loads(pickle.dumps(caught.value))
+
+    error = failing(meron.StateError("gather failed on rank 1: why.", operation="gather"))
+    assert (error.operation, str(error)) == ("outer", "outer failed on rank 1: why.")
+    error = failing(meron.StateError("a text of its own."))
+    assert (error.operation, str(error)) == ("outer", "a text of its own.")
+    error = failing(meron.MismatchError("gather failed: ranks diverge.", operation="gather"))
+    text = "outer failed: ranks diverge. Call outer on all ranks, with equal arguments."
+    assert str(error) == str(error.args[0]) == text
 
 
 def test_a_missing_error_object_still_raises() -> None:

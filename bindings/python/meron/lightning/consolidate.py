@@ -81,7 +81,7 @@ def hook_loads(tree: Tree) -> None:
 
     Lightning has one function that opens checkpoints, and no place to add another reader.
     """
-    saving = importlib.import_module(f"{tree.pl.__name__}.core.saving")
+    saving: Any = importlib.import_module(f"{tree.pl.__name__}.core.saving")
     plain = saving.pl_load
 
     @functools.wraps(plain)

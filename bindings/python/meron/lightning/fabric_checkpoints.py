@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from meron._call_names import calling
 from meron.lightning import checkpoints, deepspeed_folder, own_state, unsharded
 from meron.lightning import optimizers as own
 from meron.lightning.session import Session
@@ -24,6 +25,7 @@ class FabricCheckpoints(Base):  # type: ignore[misc,unused-ignore]
 
     # ---- Checkpoints ------------------------------------------------------------------------
 
+    @calling("Fabric.save")
     def save_checkpoint(
         self,
         path: Any,
@@ -80,6 +82,7 @@ class FabricCheckpoints(Base):  # type: ignore[misc,unused-ignore]
             if self.is_global_zero:
                 self.checkpoint_io.save_checkpoint(content, given, storage_options)
 
+    @calling("Fabric.load")
     def load_checkpoint(
         self,
         path: Any,

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from meron import errors
+from meron._call_names import calling
 from meron.lightning import checkpoints, deepspeed_folder, own_state, unsharded
 from meron.lightning import optimizers as own
 from meron.lightning.session import Session
@@ -48,6 +49,7 @@ class TrainerCheckpoints(Base):  # type: ignore[misc,unused-ignore]
             return {}
         return unsharded.full_states(own.bare(optimizer))
 
+    @calling("Trainer.save_checkpoint")
     def save_checkpoint(
         self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None
     ) -> None:
@@ -132,6 +134,7 @@ class TrainerCheckpoints(Base):  # type: ignore[misc,unused-ignore]
                 else:
                     self.checkpoint_io.remove_checkpoint(filepath)
 
+    @calling("MeronStrategy.load_checkpoint")
     def load_checkpoint(
         self, checkpoint_path: Any, weights_only: bool | None = None
     ) -> dict[str, Any]:
@@ -179,6 +182,7 @@ class TrainerCheckpoints(Base):  # type: ignore[misc,unused-ignore]
             )
         return found.state
 
+    @calling("MeronStrategy.load_checkpoint")
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
         """Loads weights and, when fitting, states of optimizers. Collective.
 

@@ -144,13 +144,11 @@ class TrainerSetup(Base):  # type: ignore[misc,unused-ignore]
         """Adds to `config` what the Trainer decides: for readers only.
 
         Args:
-            loader: of training. Default is the one that was passed to `fit`; none is made for this.
+            loader: of training. Lightning makes it after the setup; its batch size is 1 until then.
         """
         trainer = getattr(self.lightning_module, "_trainer", None)
         if trainer is None:
             return
-        if loader is None and not trainer.fit_loop._data_source.is_module():
-            loader = trainer.fit_loop._data_source.instance
         more = {
             "gradient_accumulation_steps": trainer.accumulate_grad_batches,
             "gradient_clipping": trainer.gradient_clip_val or 0.0,

@@ -11,6 +11,7 @@ import torch
 
 import meron
 from meron import errors
+from meron._call_names import calling
 from meron.plan import Json
 from meron.torch.destroy import destroy_lost
 from meron.torch.passes import units_below
@@ -55,6 +56,7 @@ Units = Union[
 ]
 
 
+@calling("mt.shard")
 def shard(
     module: ModuleT,
     *,
@@ -330,6 +332,7 @@ def set_is_last_backward(module: torch.nn.Module, flag: bool) -> None:
         sharding.reducer.last = bool(flag)
 
 
+@calling("mt.unshard")
 def unshard(module: torch.nn.Module) -> None:
     """Gathers the params of a module's own unit until `reshard`. Collective; blocks."""
     scope = own_scope(module)
@@ -344,6 +347,7 @@ def reshard(module: torch.nn.Module) -> None:
         unit.unpin()
 
 
+@calling("mt.prefetch")
 def prefetch(module: torch.nn.Module) -> None:
     """Begins to gather a module's own unit; its next use waits for the rest. Collective.
 

@@ -22,6 +22,7 @@ import torch
 import meron
 import meron.torch as mt
 from meron import errors
+from meron._call_names import calling
 from meron.torch.checkpoint import packing
 from meron.torch.checkpoint.agreement import from_rank, together
 from meron.torch.checkpoint.document import document_in
@@ -44,6 +45,7 @@ COUNTERS = ("micro_steps", "global_steps", "skipped_steps", "global_samples")
 class Checkpoints(Facts):
     """Saves and loads an engine."""
 
+    @calling("engine.save_checkpoint")
     def save_checkpoint(
         self,
         save_dir: str | os.PathLike[str],
@@ -114,6 +116,7 @@ class Checkpoints(Facts):
             )
         return True
 
+    @calling("engine.load_checkpoint")
     def load_checkpoint(
         self,
         load_dir: str | os.PathLike[str],
@@ -185,6 +188,7 @@ class Checkpoints(Facts):
             custom_load_fn(src=source, dst=self.module)
         return loaded.path, client_states.unpack(own.get("client_state", "{}"), loaded.tensors)
 
+    @calling("engine.save_16bit_model")
     def save_16bit_model(
         self,
         save_dir: str | os.PathLike[str],

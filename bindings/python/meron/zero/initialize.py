@@ -11,6 +11,7 @@ import torch
 
 import meron.torch as mt
 from meron import checkpointing, errors
+from meron._call_names import calling
 from meron.torch.destroy import destroy_lost
 from meron.torch.resolve.device import device_for, new_device
 from meron.torch.sharding import Sharding, sharding_with, unit_of
@@ -59,6 +60,7 @@ logger = logging.getLogger("meron.zero")
 MODEL_PARALLEL = ("get_tensor_model_parallel_group", "get_model_parallel_group")
 
 
+@calling("initialize")
 def initialize(
     args: Any = None,
     model: torch.nn.Module | None = None,

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from meron import errors
+from meron.torch.optim.groups import check_numbers
 from meron.zero.config import Config
 from meron.zero.optimizers import (
     RULES,
@@ -118,6 +119,7 @@ def optimizer_for_rehearsal(
     )
     known = set(inspect.signature(RULES[chosen.name].__init__).parameters) - set(ON_DEVICES)
     options = copied({key: value for key, value in chosen.params.items() if key in known})
+    check_numbers(f"{config.optimizer[0]}: ", options)
     own = stand_in_groups(chosen.groups)
     try:
         made: torch.optim.Optimizer = RULES[chosen.name](own, **options)

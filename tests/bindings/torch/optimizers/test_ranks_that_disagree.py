@@ -129,14 +129,15 @@ def test_the_optimizers_of_the_engine_show_the_numbers_of_each_rank(name: str) -
 
 
 def test_the_optimizers_of_the_engine_show_the_max_norm_of_each_rank() -> None:
-    """One rank may see it at its next call, which has no numbers."""
     model = mt.shard(torch.nn.Linear(4, 4))
-    optimizer = None
+    with pytest.raises(meron.ArgumentError, match="max_norm of AdamW is 1 on rank 0, and 2 on"):
+        mt.AdamW(model, lr=0.01, max_norm=1.0 + RANK)
+    optimizer = mt.AdamW(model, lr=0.01)
+    backward(model)
+    optimizer.max_norm = 1.0 + RANK
     with pytest.raises(meron.MismatchError) as caught:
-        optimizer = mt.AdamW(model, lr=0.01, max_norm=1.0 + RANK)
-        backward(model)
-    shown = f"On this rank AdamW has max_norm {1 + RANK};" in str(caught.value)
-    assert shown == (optimizer is None)
+        optimizer.step()
+    assert f"On this rank AdamW has max_norm {1 + RANK};" in str(caught.value)
 
 
 def test_the_engines_optimizer_says_what_may_differ() -> None:

@@ -9,12 +9,14 @@ from typing import Any
 
 import torch
 
+from meron._call_names import calling
 from meron.torch.checkpoint.agreement import from_rank, require_same, together
 from meron.torch.checkpoint.names import Models, Names
 from meron.torch.checkpoint.save import check_in_use, check_values, others_of
 from meron.torch.tensors import DTYPES, dtype_name
 
 
+@calling("mt.save_pretrained")
 def save_pretrained(
     model: Models,
     folder: str | os.PathLike[str],

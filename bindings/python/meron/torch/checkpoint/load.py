@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from meron import errors
+from meron._call_names import calling
 from meron.checkpoint import Checkpoint
 from meron.torch.checkpoint import packing
 from meron.torch.checkpoint import rng as random_states
@@ -73,6 +74,7 @@ class Found:
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)  # of the caller's
 
 
+@calling("mt.load")
 def load(
     folder: str | os.PathLike[str],
     name: str | None,

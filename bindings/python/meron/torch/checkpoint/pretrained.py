@@ -10,6 +10,7 @@ from typing import Any, Union
 import torch
 
 from meron import errors
+from meron._call_names import calling
 from meron.checkpoint import Checkpoint
 from meron.torch.checkpoint.agreement import LoadError, together
 from meron.torch.checkpoint.compare import Differences
@@ -25,6 +26,7 @@ Mapped = Union[Mapping[str, Sources], Callable[[str], Sources], None]
 Convert = Callable[..., torch.Tensor]
 
 
+@calling("mt.load_pretrained")
 def load_pretrained(
     model: Models,
     path: str | os.PathLike[str],
@@ -64,7 +66,14 @@ def load_pretrained(
     with together(context):
         check_in_use(names)
         refuse_meta_buffers(names)
-    checkpoint, chosen = open_together(context, path, None, rank0_only)
+    try:
+        checkpoint, chosen = open_together(context, path, None, rank0_only)
+    except errors.NotFoundError as error:
+        error._add(
+            "load_pretrained reads local files: for a model of the Hugging Face Hub pass what "
+            "huggingface_hub.snapshot_download returns."
+        )
+        raise
     convert = dict(convert or {})
     found = Differences()
     sources: dict[str, list[str]] = {}

@@ -12,6 +12,7 @@ import torch
 
 import meron
 from meron import errors
+from meron._call_names import calling
 from meron._values import SaveProgress
 from meron.checkpoint import CheckpointTensor
 from meron.torch.checkpoint import packing
@@ -49,7 +50,8 @@ class SaveHandle:
         Raises, on all ranks, the failure of any: NoSpaceError, InputOutputError, GroupError. The
         checkpoints that were there stay.
         """
-        return self._future.wait(timeout)
+        with calling("mt.save"):
+            return self._future.wait(timeout)
 
     def wait_copied(self, timeout: float | None = None) -> bool:
         """Waits until everything is copied, so that states may change. Optimizers of meron.torch
@@ -58,7 +60,8 @@ class SaveHandle:
 
     def done(self) -> bool:
         """True once the checkpoint exists; never blocks. Raises as `wait`."""
-        return self._future.done()
+        with calling("mt.save"):
+            return self._future.done()
 
     @property
     def progress(self) -> SaveProgress:
@@ -66,6 +69,7 @@ class SaveHandle:
         return self._sharding.context.save_progress()
 
 
+@calling("mt.save")
 def save(
     folder: str | os.PathLike[str],
     name: str,

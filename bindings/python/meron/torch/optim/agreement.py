@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A check before each step that ranks give an optimizer of torch the same numbers.
+"""Checks that ranks give an optimizer the same numbers: one of torch before each step, one of the
+engine when it is made.
 
 Each rank updates its own shards, so ranks with different learning rates would update one tensor by
 different rules. The engine's optimizers compare their numbers within the step; for torch's, ranks
@@ -14,9 +15,10 @@ from typing import Any
 
 import torch
 
+import meron
 from meron import errors
 from meron.torch.guard import plain
-from meron.torch.ranks import of_all_ranks, require_equal
+from meron.torch.ranks import names_of_all_ranks, of_all_ranks, require_equal
 from meron.torch.sharding import Sharding
 from meron.torch.unit import ShardedUnit
 
@@ -83,19 +85,13 @@ class StepAgreement:
         return numbers, moving
 
     def named_values(self, units: list[ShardedUnit]) -> Iterator[tuple[str, float]]:
-        of = type(self.optimizer).__name__
-        for number, group in self.groups_of(units):
-            for key in self.keys:
-                value = comparable(group.get(key))
-                several = isinstance(value, (tuple, list))
-                for place, one in enumerate(value if several else (value,)):
-                    name = f"{key}[{place}]" if several else key
-                    yield f"{name} of {of}'s param group {number}", as_number(one)
+        name = type(self.optimizer).__name__
+        yield from numbers_of(name, self.groups_of(units), self.keys)
         with plain():
             for unit in units:
                 for i in self.parts[unit]:
-                    name = f"{unit.name}.{unit.names[i]}"
-                    yield f"requires_grad of '{name}'", float(unit.params[i].requires_grad)
+                    param = f"{unit.name}.{unit.names[i]}"
+                    yield f"requires_grad of '{param}'", float(unit.params[i].requires_grad)
 
 
 def comparable(value: Any) -> Any:
@@ -107,3 +103,45 @@ def comparable(value: Any) -> Any:
 
 def as_number(value: Any) -> float:
     return float(value) if isinstance(value, (int, float)) else zlib.crc32(repr(value).encode())
+
+
+def require_same(
+    context: meron.Context,
+    name: str,
+    groups: list[dict[str, Any]],
+    keys: list[str],
+    max_norm: float,
+) -> None:
+    """ArgumentError on all ranks that names a value on which they differ, when they make an
+    optimizer of the engine. Collective."""
+    if context.world_size == 1:
+        return
+    values = dict(numbers_of(name, enumerate(groups), keys))
+    values[f"max_norm of {name}"] = float(max_norm)
+    checksum = float(zlib.crc32(repr((name, list(values.items()))).encode()))
+    checksums = of_all_ranks(context, [checksum])[:, 0]
+    if (checksums == checksums[0]).all():
+        return
+    names = names_of_all_ranks(context, name)
+    other = next((rank for rank, each in enumerate(names) if each != names[0]), None)
+    if other is not None:
+        raise errors.argument(
+            f"rank 0 makes the optimizer {names[0]}, and rank {other} {names[other]}",
+            advice="Make the same one on all ranks.",
+        )
+    advice = "Pass the same value on all ranks."
+    require_equal(context, {f"the number of values of {name}": float(len(values))}, advice)
+    require_equal(context, values, advice)
+
+
+def numbers_of(
+    name: str, groups: Iterable[tuple[int, dict[str, Any]]], keys: Iterable[str]
+) -> Iterator[tuple[str, float]]:
+    """The values of param groups, by what errors call them."""
+    for number, group in groups:
+        for key in keys:
+            value = comparable(group.get(key))
+            several = isinstance(value, (tuple, list))
+            for place, one in enumerate(value if several else (value,)):
+                each = f"{key}[{place}]" if several else key
+                yield f"{each} of {name}'s param group {number}", as_number(one)

@@ -17,9 +17,11 @@ import torch
 
 import meron
 from meron import errors
+from meron._call_names import calling
 from meron.torch.api import require_units
 from meron.torch.guard import plain
 from meron.torch.optim import groups
+from meron.torch.optim.agreement import require_same
 from meron.torch.optim.packed import agreed_states, first_values, pack_states, set_counts
 from meron.torch.optim.replacement import (
     ended,
@@ -184,6 +186,8 @@ class EngineOptimizer(torch.optim.Optimizer):
         try:
             if self._ready:
                 self.wait_step()
+            where = f"param group {number} of {self._name()}: "
+            groups.check_numbers(where, self.param_groups[number])
             self._check_group(number)
             for param in self.param_groups[number]["params"]:
                 first = next(p for g in self.param_groups for p in g["params"])
@@ -260,7 +264,9 @@ class EngineOptimizer(torch.optim.Optimizer):
         """An engine's optimizer for the units and groups, with its first states. Collective."""
         first = self.param_groups[0]
         self._made_with = self.common_of(first)
-        with self._named(0), self._numbers_of_mismatch():
+        name, context = self._name(), self.sharding.context
+        require_same(context, name, self.param_groups, list(self.defaults), self._max_norm)
+        with calling(f"mt.{name}"), self._named(0), self._numbers_of_mismatch():
             self._native = self.create([unit.unit for unit in self.sharded], first)
         try:
             self._furnish()

@@ -15,6 +15,17 @@ from meron.torch.unit import ShardedUnit
 
 # Options of torch's classes that select an implementation. The engine has only one.
 WITHOUT_EFFECT = ("foreach", "fused", "capturable")
+# Options that are numbers.
+NUMBERS = (
+    "lr",
+    "betas",
+    "eps",
+    "weight_decay",
+    "momentum",
+    "dampening",
+    "lr_decay",
+    "initial_accumulator_value",
+)
 # Options that select a rule that the engine lacks.
 REFUSED = {
     "amsgrad": "the engine has no maximum of the averages of squares",
@@ -53,6 +64,27 @@ def refuse_options(name: str, number: int, group: Mapping[str, Any]) -> None:
                 subject=key,
                 advice=f"Leave it out, or use torch.optim.{name} with meron.torch.shard_optimizer.",
             )
+
+
+def check_numbers(where: str, group: Mapping[str, Any]) -> None:
+    """ArgumentError for an option that is no number, such as the text that YAML makes of 1e-3."""
+    for key in (key for key in NUMBERS if key in group):
+        value = group[key]
+        several = key == "betas"
+        if several and not (isinstance(value, (tuple, list)) and len(value) == 2):
+            raise errors.argument(
+                f"{where}{key} is {value!r}", key, "Pass two numbers, such as (0.9, 0.999)."
+            )
+        for each in value if several else (value,):
+            try:
+                right = not isinstance(each, (str, bytes)) and float(each) is not None
+            except (TypeError, ValueError):
+                right = False
+            if not right:
+                advice = "Pass a number."
+                if isinstance(each, str):
+                    advice = "Pass a number; YAML reads 1e-3 as text, and 1.0e-3 as a number."
+                raise errors.argument(f"{where}{key} is {each!r}, which is no number", key, advice)
 
 
 def without_effect(group: Mapping[str, Any]) -> list[str]:

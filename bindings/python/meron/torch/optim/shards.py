@@ -20,6 +20,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 import meron
 from meron import errors
+from meron._call_names import calling
 from meron._native import call, ffi, lib, new
 from meron.torch import registry
 from meron.torch.api import require_units, shardings_below
@@ -309,6 +310,7 @@ def moved(tensors: Mapping[int, torch.Tensor], view: Callable[[int], Any]) -> bo
     return False
 
 
+@calling("mt.shard_optimizer")
 def shard_optimizer(
     module: torch.nn.Module,
     optimizer: torch.optim.Optimizer,

@@ -168,6 +168,13 @@ def group_of(group: Any, mesh: Any) -> Any:
         return group
     if group is not None:
         raise errors.argument("give either a group or a mesh, not both")
+    if not hasattr(mesh, "get_group"):
+        raise errors.argument(
+            f"a {type(mesh).__name__} was given as mesh, and is no DeviceMesh of torch.distributed",
+            "mesh",
+            'Pass one, such as init_device_mesh("cpu", (world_size,)), or leave it out for all '
+            "ranks.",
+        )
     if mesh.ndim != 1:
         raise errors.argument(
             f"the mesh has {mesh.ndim} dimensions: params are sharded over one",

@@ -192,6 +192,17 @@ class Config:
         """The limits of the schedule."""
         return self.offload.limit(self.limits, self.param_ranks(world_size))
 
+    @staticmethod
+    def require_multiple(train: int, micro: int, world_size: int) -> None:
+        """ArgumentError if a train batch is not a number of micro batches of all ranks."""
+        if micro > 0 and (train < micro * world_size or train % (micro * world_size)):
+            raise errors.argument(
+                f"train_batch_size {train} is not a multiple of train_micro_batch_size_per_gpu "
+                f"{micro} x {world_size} ranks = {micro * world_size}",
+                subject="train_batch_size",
+                advice="Leave one of the two out, or change it.",
+            )
+
     def resolve(self, world_size: int) -> None:
         """Completes train batch = micro batch x accumulation steps x ranks from what is given.
 
@@ -200,6 +211,7 @@ class Config:
         train, micro, steps = self.train_batch_size, self.micro_batch_size, self.accumulation_steps
         if steps is None:
             if train is not None and micro is not None:
+                self.require_multiple(train, micro, world_size)
                 steps = train // (micro * world_size)
             else:
                 steps = 1
