@@ -148,7 +148,7 @@ def test_zero_reads_and_changes_params_there() -> None:
     assert grad is not None and not grad.is_cuda and grad.abs().sum() > 0
     engine.step()
     assert engine.device.type == "cuda" and engine.was_step_applied()
-    engine.load_state_dict(engine.state_dict())
+    engine.load_state_dict(zero.full_state_dict(engine))
     assert engine(batch().half()).is_cuda
 
 

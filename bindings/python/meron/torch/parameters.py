@@ -42,8 +42,9 @@ def refuse_copy(_self: Any, _protocol: Any) -> Any:
     """In place of __reduce_ex__, by which objects are copied and pickled."""
     raise errors.StateError(
         "a sharded module cannot be copied or pickled: this rank has only shards of its params",
-        advice="Save or copy model.state_dict(), which holds unsharded tensors (on all ranks), or "
-        "copy the model before sharding it.",
+        advice="Save or copy model.state_dict(), or meron.zero.full_state_dict(model) under "
+        "DeepSpeed's names: it holds unsharded tensors (on all ranks). Or copy the model before "
+        "sharding it.",
     )
 
 
