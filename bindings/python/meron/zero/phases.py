@@ -38,13 +38,15 @@ class Phases(Facts):
             device: "nvme", which DeepSpeed does not take here, for an optimizer of Meron's; "cpu"
                 is where they reside, and moves nothing.
             pin_memory, non_blocking: without effect.
-            nvme_path: a folder on a drive; None is the config's.
+            nvme_path: a folder on a drive; None is `nvme_path` of the config's offload_optimizer or
+                offload_param, whatever their device is.
 
         Raises ArgumentError, StateError (they are offloaded), UnsupportedError (nvme for an
         optimizer of torch's own, or without any), NoSpaceError, IoError: they stay where they were.
         """
         self._require_alive("offload_states")
-        if offload_states.offload(self.optimizer, include, device, nvme_path):
+        folder = self.config.offload.folder() if nvme_path is None else nvme_path
+        if offload_states.offload(self.optimizer, include, device, folder):
             self._states_away = True
 
     def reload_states(self, non_blocking: bool = False) -> None:

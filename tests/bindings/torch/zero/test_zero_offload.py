@@ -273,6 +273,23 @@ def test_rejects_nvme_states_of_torch_optimizers() -> None:
         zero.initialize(model=model, optimizer=own, config=settings(3, "nvme"))
 
 
+@pytest.mark.parametrize("block", ["offload_optimizer", "offload_param"])
+@pytest.mark.parametrize("device", ["none", "cpu"])
+def test_states_move_to_the_folder_of_a_config_that_offloads_nothing(
+    block: str, device: str
+) -> None:
+    chosen = settings(3, None)
+    chosen["zero_optimization"][block] = {"device": device, "nvme_path": DRIVE}
+    engine = trained(chosen, steps=2)
+    context = units_of(engine.module)[0].sharding.context
+    before = context.stats().optimizer_bytes
+    for _ in range(2):
+        engine.offload_states(device="nvme")
+        assert context.stats().optimizer_bytes < before or before == 0
+        engine.reload_states()
+        assert context.stats().optimizer_bytes == before
+
+
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 def test_offload_states_accepts_an_optimizer_of_torch(stage: int) -> None:
     """Its states reside on the host, where DeepSpeed's default device moves them."""

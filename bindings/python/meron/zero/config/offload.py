@@ -38,6 +38,8 @@ class Offload:
     optimizer: str = field(default="none", compare=False)
     nvme_path: str | None = None  # of the states; None: in memory
     param_path: str | None = None  # of the params
+    # A folder that the config names, for engine.offload_states if nothing is on a drive.
+    spare_path: str | None = field(default=None, compare=False)
     resident: int = 0  # elements of params that stay in memory on each rank
     param_buffers: int | None = None
     buffer_elements: int | None = None  # of each, as the config has it
@@ -95,6 +97,11 @@ class Offload:
         """The folders on drives that the config names."""
         return {path for path in (self.nvme_path, self.param_path) if path is not None}
 
+    def folder(self) -> str | None:
+        """For states that leave memory for a phase; None is that of the plan, if it has one."""
+        on_drive = self.nvme_path is not None or self.param_path is not None
+        return None if on_drive else self.spare_path
+
     def add_to(self, table: dict[str, Any]) -> None:
         """Sets the tiers in a plan's table."""
         path = self.nvme_path or self.param_path
@@ -147,6 +154,7 @@ def take_offload(zero: Block, top: Block) -> Offload:
         offload.optimizer = "cpu"
     if offload.optimizer == "nvme":
         take_optimizer(offload, optimizer, zero)
+    offload.spare_path = optimizer.get("nvme_path") or param.get("nvme_path")
     if None not in (offload.nvme_path, offload.param_path) and (
         offload.nvme_path != offload.param_path
     ):
