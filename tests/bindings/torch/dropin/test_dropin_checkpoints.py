@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -44,6 +45,10 @@ def train(engine: Any) -> None:
 
 def folders(source: Path, target: Path) -> types.SimpleNamespace:
     return types.SimpleNamespace(input_folder=str(source), output_folder=str(target))
+
+
+def failing(*_arguments: Any, **_named: Any) -> None:
+    raise OSError(28, "No space left on device")
 
 
 def make_universal(folder: Path, tag: str) -> None:
@@ -109,6 +114,13 @@ def test_what_is_copied_as_universal(tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError, match=words):
             universal.main(folders(source, target))
     assert os.listdir(tmp_path / "mine") == ["notes"]
+    before = sorted(os.listdir(copy))
+    for name in ("copytree", "rmtree"):  # a full disk, twice; and one that cannot be cleared
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(universal.shutil, name, failing)
+            with contextlib.suppress(OSError):
+                universal.main(folders(tmp_path / "one", copy))
+        assert sorted(os.listdir(copy)) == before
     line = ["--input_folder", str(tmp_path / "one"), "--num_merge_workers", "1"]
     given = universal.parse_arguments([*line, "--output_folder", str(tmp_path / "two")])
     universal.main(given)
