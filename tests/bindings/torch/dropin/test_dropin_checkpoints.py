@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
@@ -115,12 +114,12 @@ def test_what_is_copied_as_universal(tmp_path: Path) -> None:
             universal.main(folders(source, target))
     assert os.listdir(tmp_path / "mine") == ["notes"]
     before = sorted(os.listdir(copy))
-    for name in ("copytree", "rmtree"):  # a full disk, twice; and one that cannot be cleared
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(universal.shutil, name, failing)
-            with contextlib.suppress(OSError):
-                universal.main(folders(tmp_path / "one", copy))
+    for _ in range(2):
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(OSError, match="No space"):
+            patch.setattr(universal.shutil, "copytree", failing)
+            universal.main(folders(tmp_path / "one", copy))
         assert sorted(os.listdir(copy)) == before
+        assert sorted(os.listdir(copy.parent)) == ["latest_universal", "one"]
     line = ["--input_folder", str(tmp_path / "one"), "--num_merge_workers", "1"]
     given = universal.parse_arguments([*line, "--output_folder", str(tmp_path / "two")])
     universal.main(given)
