@@ -46,6 +46,10 @@ def folders(source: Path, target: Path) -> types.SimpleNamespace:
     return types.SimpleNamespace(input_folder=str(source), output_folder=str(target))
 
 
+def failing(*_arguments: Any, **_named: Any) -> None:
+    raise OSError(28, "No space left on device")
+
+
 def make_universal(folder: Path, tag: str) -> None:
     if RANK == 0:
         universal.main(folders(folder / tag, folder / f"{tag}_universal"))
@@ -109,6 +113,13 @@ def test_what_is_copied_as_universal(tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError, match=words):
             universal.main(folders(source, target))
     assert os.listdir(tmp_path / "mine") == ["notes"]
+    before = sorted(os.listdir(copy))
+    for _ in range(2):
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(OSError, match="No space"):
+            patch.setattr(universal.shutil, "copytree", failing)
+            universal.main(folders(tmp_path / "one", copy))
+        assert sorted(os.listdir(copy)) == before
+        assert sorted(os.listdir(copy.parent)) == ["latest_universal", "one"]
     line = ["--input_folder", str(tmp_path / "one"), "--num_merge_workers", "1"]
     given = universal.parse_arguments([*line, "--output_folder", str(tmp_path / "two")])
     universal.main(given)

@@ -198,6 +198,10 @@ def test_names_under_further_paths() -> None:
         "checkpoint.enable_universal_checkpoint",
         "checkpoint.utils.get_zero_ckpt_name_for_rank",
         "runtime.pipe.ProcessTopology",
+        "runtime.pipe.engine.DeepSpeedEngine",
+        "runtime.engine.MEMORY_OPT_ALLREDUCE_SIZE",
+        "runtime.DeepSpeedOptimizer",
+        "ops.op_builder.builder.CUDAOpBuilder",
         "moe.utils.is_moe_param",
     ):
         dotted, _, name = path.rpartition(".")
@@ -382,6 +386,11 @@ def test_helpers_of_runtime_utils(caplog: pytest.LogCaptureFixture) -> None:
     values = torch.tensor([1.0, float("nan"), float("inf")])
     helpers.mask_nan_or_inf_with_val_inplace(values, val=0.5)
     assert values.tolist() == [1.0, 0.5, 0.5]
+    assert helpers.has_inf_or_nan(torch.tensor([1.0, float("inf")])).item() is True
+    assert helpers.has_inf_or_nan(values).item() is False
+    assert not helpers.is_model_parallel_parameter(values)
+    values.tensor_model_parallel = True  # type: ignore[attr-defined]
+    assert helpers.is_model_parallel_parameter(values)
     assert helpers.DummyOptim([1]).param_groups == [{"params": [1]}]
     caplog.set_level(logging.INFO, logger="meron.zero")
     helpers.memory_status("now", reset_max=True)
@@ -421,10 +430,15 @@ def test_helpers_of_zero_utils() -> None:
 
 def test_the_log_has_deepspeeds_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="meron.zero")
-    config = {"train_micro_batch_size_per_gpu": 1}
-    engine, _, _, _ = deepspeed.initialize(
+    config = {
+        "train_micro_batch_size_per_gpu": 1,
+        "zero_optimization": {"stage": 2},
+        "optimizer": {"type": "SGD", "params": {"lr": 0.1}},
+    }
+    engine, optimizer, _, _ = deepspeed.initialize(
         model=torch.nn.Linear(1, 1), config=config, dist_init_required=False
     )
+    assert isinstance(optimizer, module("runtime").ZeROOptimizer)
     line = "DeepSpeed info: version=0.19.8+meron, git-hash=[none], git-branch=[none]"
     assert line in caplog.text
     with pytest.raises(AttributeError, match="Engine has no attribute 'deepspeed_oi', and its"):

@@ -41,6 +41,9 @@ class OpBuilder:
         )
 
 
+CUDAOpBuilder = OpBuilder
+
+
 class AsyncIOBuilder(OpBuilder):
     """load().aio_handle is meron.io.AsyncIOHandle."""
 
@@ -178,6 +181,7 @@ __all__ = [
     "CPUAdagradBuilder",
     "CPUAdamBuilder",
     "CPULionBuilder",
+    "CUDAOpBuilder",
     "FusedAdamBuilder",
     "FusedLionBuilder",
     "GDSBuilder",

@@ -34,6 +34,8 @@ RUNTIME_UTILS = (
     "ensure_directory_exists",
     "get_global_norm",
     "get_only_unique_item",
+    "has_inf_or_nan",
+    "is_model_parallel_parameter",
     "mask_nan_or_inf_with_val_inplace",
     "memory_status",
     "move_to_device",
@@ -163,6 +165,16 @@ def get_only_unique_item(items: Iterable[Any]) -> Any:
     if len(found) != 1:
         raise errors.argument(f"the items have {len(found)} values, not one", subject="items")
     return found.pop()
+
+
+def has_inf_or_nan(x: torch.Tensor) -> torch.Tensor:
+    """A tensor of one bool: true if an element is NaN or infinite."""
+    return ~x.isfinite().all()
+
+
+def is_model_parallel_parameter(p: torch.Tensor) -> bool:
+    """True if a script has marked a param as cut over ranks of tensor parallelism."""
+    return any(bool(getattr(p, name, 0)) for name in ("model_parallel", "tensor_model_parallel"))
 
 
 def mask_nan_or_inf_with_val_inplace(

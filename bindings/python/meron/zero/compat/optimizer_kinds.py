@@ -39,6 +39,12 @@ class Kind(type):
         refuse(cls.__name__, ADVICE)
 
 
+class ZeROOptimizer(DeepSpeedOptimizer, metaclass=Kind):
+    """The optimizer of an engine at stage 1, 2 or 3. A call raises UnsupportedError."""
+
+    stages, dtype = (1, 2, 3), None
+
+
 class DeepSpeedZeroOptimizer_Stage3(DeepSpeedOptimizer, metaclass=Kind):
     """The optimizer of an engine at stage 3. A call raises UnsupportedError."""
 
@@ -68,4 +74,5 @@ __all__ = [
     "DeepSpeedZeroOptimizer",
     "DeepSpeedZeroOptimizer_Stage3",
     "FP16_Optimizer",
+    "ZeROOptimizer",
 ]

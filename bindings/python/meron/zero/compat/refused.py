@@ -130,6 +130,9 @@ NAMES: dict[str, dict[str, str]] = {
     "linear": with_advice(
         LORA, "OptimizedLinear", "LoRAConfig", "QuantizationConfig", "Init", "init_lora"
     ),
+    "linear.config": with_advice(LORA, "LoRAConfig", "QuantizationConfig"),
+    "linear.optimized_linear": with_advice(LORA, "OptimizedLinear", "LoRAOptimizedLinear"),
+    "linear.quantization": with_advice(LORA, "QuantizedLinear", "QuantizedParameter"),
     "model_implementations": with_advice(INFERENCE, "DeepSpeedTransformerInference"),
     "module_inject": {
         **with_advice(INFERENCE, "replace_transformer_layer", "HFBertLayerPolicy", "DSPolicy"),
@@ -197,6 +200,7 @@ NAMES: dict[str, dict[str, str]] = {
     "runtime.pipe": with_advice(PIPELINE, *PIPES),
     "runtime.pipe.engine": with_advice(PIPELINE, "PipelineEngine"),
     "runtime.pipe.module": with_advice(PIPELINE, *PIPES),
+    "runtime.pipe.p2p": with_advice(PIPELINE, "send", "recv", "can_send_recv"),
     "runtime.pipe.schedule": with_advice(PIPELINE, *SCHEDULES),
     "runtime.progressive_layer_drop": with_advice(EFFICIENCY, "ProgressiveLayerDrop"),
     "runtime.sequence_parallel": {},

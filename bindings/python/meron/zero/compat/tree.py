@@ -141,6 +141,14 @@ def engine_part() -> Content:
         "DeepSpeedEngine": Engine,
         "DeepSpeedOptimizerCallable": Any,
         "DeepSpeedSchedulerCallable": Any,
+        "MEMORY_OPT_ALLREDUCE_SIZE": 500_000_000,
+    }
+
+
+def optimizer_part() -> Content:
+    return {
+        "DeepSpeedOptimizer": DeepSpeedOptimizer,
+        **picked(optimizer_kinds, "ZeROOptimizer"),
     }
 
 
@@ -198,12 +206,13 @@ MODULES: dict[str, Callable[[], Content]] = {
     "ops.aio": lambda: picked(builders, "AsyncIOBuilder"),
     "ops.op_builder": lambda: public(builders),
     "ops.op_builder.async_io": lambda: picked(builders, "AsyncIOBuilder"),
+    "ops.op_builder.builder": lambda: picked(builders, "CUDAOpBuilder", "OpBuilder"),
     "ops.op_builder.cpu_adam": lambda: picked(builders, "CPUAdamBuilder"),
     "ops.op_builder.fused_adam": lambda: picked(builders, "FusedAdamBuilder"),
-    "runtime": dict,
+    "runtime": optimizer_part,
     "runtime.activation_checkpointing": dict,
     "runtime.activation_checkpointing.checkpointing": lambda: public(checkpointing),
-    "runtime.base_optimizer": lambda: {"DeepSpeedOptimizer": DeepSpeedOptimizer},
+    "runtime.base_optimizer": optimizer_part,
     "runtime.bf16_optimizer": lambda: picked(optimizer_kinds, "BF16_Optimizer"),
     "runtime.compiler": lambda: picked(helpers, "is_compile_supported"),
     "runtime.config": lambda: {**public(constants), **config_values.readers()},
@@ -223,6 +232,7 @@ MODULES: dict[str, Callable[[], Content]] = {
     "runtime.fp16.loss_scaler": lambda: public(loss_scaler),
     "runtime.lr_schedules": lambda: public(schedulers),
     "runtime.pipe": lambda: picked(topology, "ProcessTopology"),
+    "runtime.pipe.engine": lambda: {"DeepSpeedEngine": Engine},
     "runtime.pipe.topology": lambda: public(topology),
     "runtime.precision_config": lambda: public(precision_config),
     "runtime.utils": lambda: {
