@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -235,9 +234,9 @@ class Facts(Wrapper):
     zero_sub_group_size = zero_reader("sub_group_size")
 
     def steps_per_print(self) -> float | None:
-        """Steps between two reports, a whole number if it is one; None without them."""
+        """Number of steps between two reports, an int if it is whole; None without reports."""
         every = self.config.reports.every
-        return int(every) if every is not None and math.isfinite(every) else every
+        return int(every) if every is not None and float(every).is_integer() else every
 
     def postscale_gradients(self) -> bool:
         return not self.config.value("prescale_gradients")
