@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -260,15 +261,33 @@ class Facts(Wrapper):
         """True if the config's offload_optimizer names the device cpu."""
         return self.config.offload.optimizer == "cpu"
 
+    def zero_offload_optimizer(self) -> types.SimpleNamespace | None:
+        """The config's block offload_optimizer, such as its `device`; None if it has none."""
+        return self.config.block_values("zero_optimization.offload_optimizer")
+
+    def zero_offload_param(self) -> types.SimpleNamespace | None:
+        """The config's block offload_param, such as its `device`; None if it has none."""
+        return self.config.block_values("zero_optimization.offload_param")
+
     def zero_use_cpu_optimizer(self) -> bool:
         return self.config.offload.optimizer in ("cpu", "nvme")
 
     # ---- Optimizer, scheduler, dtypes ------------------------------------------------------
 
+    @property
+    def basic_optimizer(self) -> torch.optim.Optimizer | None:
+        """The optimizer that changes the shards."""
+        return self.optimizer
+
+    @property
+    def client_optimizer(self) -> torch.optim.Optimizer | None:
+        """The optimizer, if the caller passed it to initialize; else None."""
+        return None if self._owns_optimizer else self.optimizer
+
     def optimizer_name(self) -> str | None:
         """The class of the caller's optimizer, or the name in the config, in lower case."""
-        if self.optimizer is not None and not self._owns_optimizer:
-            return type(self.optimizer).__name__
+        if self.client_optimizer is not None:
+            return type(self.client_optimizer).__name__
         return None if self.config.optimizer is None else self.config.optimizer[0].lower()
 
     def optimizer_params(self) -> dict[str, Any] | None:
