@@ -198,7 +198,6 @@ class Facts(Wrapper):
     dataloader_drop_last = reader("dataloader_drop_last")
     gradient_predivide_factor = reader("gradient_predivide_factor")
     load_universal_checkpoint = reader("checkpoint.load_universal")
-    log_level = reader("log_level")
     managed_gradient_accumulation = reader("managed_gradient_accumulation")
     memory_breakdown = reader("memory_breakdown")
     use_node_local_storage = reader("checkpoint.use_node_local_storage")
@@ -238,6 +237,11 @@ class Facts(Wrapper):
         """Number of steps between two reports, an int if it is whole; None without reports."""
         every = self.config.reports.every
         return int(every) if every is not None and float(every).is_integer() else every
+
+    def log_level(self) -> str | None:
+        """The level of the log as the config spells it; None if it does not say."""
+        level: str | None = self.config.table.get("log_level")
+        return level
 
     def postscale_gradients(self) -> bool:
         return not self.config.value("prescale_gradients")

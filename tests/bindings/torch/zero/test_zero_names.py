@@ -82,7 +82,7 @@ def test_values_of_the_config_are_its_own() -> None:
         zero_optimization={"stage": 3, "offload_optimizer": {"device": "cpu"}},
     )
     assert engine.steps_per_print() == 5 and type(engine.steps_per_print()) is int
-    assert engine.wall_clock_breakdown() and engine.log_level() == "info"
+    assert engine.wall_clock_breakdown() and engine.log_level() == "INFO"
     assert (engine.optimizer_name(), engine.scheduler_name()) == ("sgd", "WarmupLR")
     assert engine.get_mom() == [0.5] and engine.zero_overlap_comm()
     assert engine.zero_offload_optimizer().device == "cpu"
