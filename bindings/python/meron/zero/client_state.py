@@ -124,8 +124,8 @@ class Writer:
     def _tensor(self, value: torch.Tensor, what: str) -> str:
         """The name of a tensor; one that occurs twice has one name."""
         if id(value) not in self._names:
-            if value.layout is not torch.strided or value.dtype not in FILE_DTYPES:
-                raise refused(what, f"a tensor of {value.dtype} and {value.layout}")
+            if value.layout is not torch.strided or value.dtype not in FILE_DTYPES or value.is_meta:
+                raise refused(what, f"a tensor of {value.dtype}, {value.layout}, on {value.device}")
             self._names[id(value)] = self._add(value)
         return self._names[id(value)]
 

@@ -262,7 +262,7 @@ def write_attributes(value: Any, what: str, pack: Pack) -> list[Any]:
 
 
 def read_attributes(kind: Any) -> Callable[[Any], Any]:
-    """How a namespace is made. Its attributes are set past the class, whose names they may have."""
+    """Makes a namespace. Its attributes are set past the class, whose names they may have."""
 
     def read(content: Any) -> Any:
         made = kind()
@@ -368,7 +368,7 @@ CONTAINER_READERS = {each.key: each.read for each in (*CONTAINERS.values(), NAME
 
 
 def leaf_of(value: Any) -> Leaf | None:
-    """How a value without parts is written, by its exact type or its family; None if it is none."""
+    """The writer of a value without parts, by its exact type or its family; None for others."""
     found = LEAVES.get(type(value))
     if found is not None:
         return found
@@ -376,7 +376,7 @@ def leaf_of(value: Any) -> Leaf | None:
 
 
 def container_of(value: Any) -> Container | None:
-    """How a value with parts is written; None if it is none of these."""
+    """The writer of a value with parts; None for other values."""
     found = CONTAINERS.get(type(value))
     if found is None and is_named_tuple(value):
         return NAMED_TUPLE

@@ -70,6 +70,7 @@ class Engine(Accumulation, Checkpoints, Phases):
         self.training_data: Any = None
         self.training_dataloader: Any = None
         self.collate_fn: Any = None  # of initialize
+        self.sparse_tensor_module_names: set[str] = set()  # sparse gradients are added as dense
         self.loss_scaler = LossScale(config.scaling) if config.scaling is not None else None
         self.micro_steps = 0
         self.global_steps = 0

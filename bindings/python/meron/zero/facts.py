@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-import math
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -199,7 +199,6 @@ class Facts(Wrapper):
     dataloader_drop_last = reader("dataloader_drop_last")
     gradient_predivide_factor = reader("gradient_predivide_factor")
     load_universal_checkpoint = reader("checkpoint.load_universal")
-    log_level = reader("log_level")
     managed_gradient_accumulation = reader("managed_gradient_accumulation")
     memory_breakdown = reader("memory_breakdown")
     use_node_local_storage = reader("checkpoint.use_node_local_storage")
@@ -236,9 +235,14 @@ class Facts(Wrapper):
     zero_sub_group_size = zero_reader("sub_group_size")
 
     def steps_per_print(self) -> float | None:
-        """Steps between two reports, a whole number if it is one; None without them."""
+        """Number of steps between two reports, an int if it is whole; None without reports."""
         every = self.config.reports.every
-        return int(every) if every is not None and math.isfinite(every) else every
+        return int(every) if every is not None and float(every).is_integer() else every
+
+    def log_level(self) -> str | None:
+        """The level of the log as the config spells it; None if it does not say."""
+        level: str | None = self.config.table.get("log_level")
+        return level
 
     def postscale_gradients(self) -> bool:
         return not self.config.value("prescale_gradients")
@@ -262,15 +266,33 @@ class Facts(Wrapper):
         """True if the config's offload_optimizer names the device cpu."""
         return self.config.offload.optimizer == "cpu"
 
+    def zero_offload_optimizer(self) -> types.SimpleNamespace | None:
+        """The config's block offload_optimizer, such as its `device`; None if it has none."""
+        return self.config.block_values("zero_optimization.offload_optimizer")
+
+    def zero_offload_param(self) -> types.SimpleNamespace | None:
+        """The config's block offload_param, such as its `device`; None if it has none."""
+        return self.config.block_values("zero_optimization.offload_param")
+
     def zero_use_cpu_optimizer(self) -> bool:
         return self.config.offload.optimizer in ("cpu", "nvme")
 
     # ---- Optimizer, scheduler, dtypes ------------------------------------------------------
 
+    @property
+    def basic_optimizer(self) -> torch.optim.Optimizer | None:
+        """The optimizer that changes the shards."""
+        return self.optimizer
+
+    @property
+    def client_optimizer(self) -> torch.optim.Optimizer | None:
+        """The optimizer, if the caller passed it to initialize; else None."""
+        return None if self._owns_optimizer else self.optimizer
+
     def optimizer_name(self) -> str | None:
         """The class of the caller's optimizer, or the name in the config, in lower case."""
-        if self.optimizer is not None and not self._owns_optimizer:
-            return type(self.optimizer).__name__
+        if self.client_optimizer is not None:
+            return type(self.client_optimizer).__name__
         return None if self.config.optimizer is None else self.config.optimizer[0].lower()
 
     def optimizer_params(self) -> dict[str, Any] | None:

@@ -213,6 +213,7 @@ def test_a_value_that_needs_pickle_is_named_by_its_keys() -> None:
         "flags": (Access.READ | Access.WRITE, "the combined flag"),
         "a sparse tensor": (torch.ones(2).to_sparse(), "a tensor of torch.float32"),
         "a complex tensor": (torch.ones(2, dtype=torch.complex64), "a tensor of torch.complex64"),
+        "a tensor without values": (torch.ones(2, device="meta"), "a tensor of .* on meta"),
         "a function": (len, "a builtin_function_or_method"),
         "a masked array": (np.ma.ones(2), "a MaskedArray"),
     }

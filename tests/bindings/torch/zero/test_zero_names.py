@@ -48,6 +48,8 @@ def test_values_of_the_config_have_deepspeeds_defaults() -> None:
         "is_first_weights_partition_group": False,
         "zero_cpu_offload": False,
         "zero_use_cpu_optimizer": False,
+        "zero_offload_optimizer": None,
+        "zero_offload_param": None,
         "zero_compute_grad_norm": True,
         "zero_parameter_alignment": False,
         "zero_reduce_bucket_size": 500_000_000,
@@ -80,9 +82,11 @@ def test_values_of_the_config_are_its_own() -> None:
         zero_optimization={"stage": 3, "offload_optimizer": {"device": "cpu"}},
     )
     assert engine.steps_per_print() == 5 and type(engine.steps_per_print()) is int
-    assert engine.wall_clock_breakdown() and engine.log_level() == "info"
+    assert engine.wall_clock_breakdown() and engine.log_level() == "INFO"
     assert (engine.optimizer_name(), engine.scheduler_name()) == ("sgd", "WarmupLR")
     assert engine.get_mom() == [0.5] and engine.zero_overlap_comm()
+    assert engine.zero_offload_optimizer().device == "cpu"
+    assert engine.zero_offload_optimizer().ratio == 1.0 and engine.zero_offload_param() is None
     assert engine.zero_cpu_offload() and engine.zero_optimization_partition_gradients()
     assert engine.communication_data_type == torch.bfloat16
     assert not engine.managed_gradient_accumulation()
@@ -104,6 +108,8 @@ def test_the_optimizer_has_deepspeeds_attributes(stage: int) -> None:
         assert engine.optimizer_name() == ("adam" if client is None else "SGD")
         assert optimizer.bit16_groups == optimizer.fp16_groups
         assert [len(group) for group in optimizer.bit16_groups] == [1]
+        assert engine.basic_optimizer is optimizer
+        assert engine.client_optimizer is client
         assert optimizer.loss_scaler.cur_scale == 1.0 and not optimizer.dynamic_loss_scale
         before = zero.safe_get_full_fp32_param(model.weight)
         optimizer.refresh_fp32_params()

@@ -18,7 +18,7 @@ from meron.torch.tensors import dtype_name
 from meron.zero.config.block import Block, take
 from meron.zero.config.offload import Offload
 from meron.zero.config.precision import Autocast, Fp16
-from meron.zero.config.table import KEYS, KNOWN_MIXTURES
+from meron.zero.config.table import BY_PATH, KEYS, KNOWN_MIXTURES
 from meron.zero.config.topology import Topology
 
 
@@ -116,6 +116,16 @@ class Config:
         found = block.name_of(name)
         value = block.table.get(found)
         return key.default if value is None else take(places, key, found, value, wide=True)
+
+    def block_values(self, path: str) -> types.SimpleNamespace | None:
+        """The values of a block, DeepSpeed's defaults included; None if the config lacks it."""
+        block: Any = self.table
+        for name in path.split("."):
+            block = block.get(name) if isinstance(block, Mapping) else None
+        if not isinstance(block, Mapping):
+            return None
+        names = [key.name for key in BY_PATH[path].keys]
+        return types.SimpleNamespace(**{name: self.value(f"{path}.{name}") for name in names})
 
     def monitor_blocks(self) -> dict[str, types.SimpleNamespace]:
         """The blocks of the monitors that are on, as attributes."""

@@ -18,7 +18,7 @@ def feature(name: str, advice: str, kind_name: str = "block", **options: object)
 
 
 def passed_over(name: str, advice: str) -> Key:
-    """A feature that changes no result: a run without it is worth more than an error."""
+    """A feature that changes no result. Rank 0 warns, and the run continues without it."""
     return warned(name, Feature(), None, advice, nullable=True)
 
 
