@@ -63,9 +63,16 @@ Result<FileLock> lock_root(const std::string& root) {
   const Deadline deadline = Deadline::after(kRootLockNs);
   while (true) {
     MERON_ASSIGN(FileLock lock, make_lock_step(path));
-    // For messages alone: a full disk must not keep prune() from making room.
-    if (lock.state() == FileLock::State::held) (void)lock.write(who_am_i()).ok();
-    if (lock.state() != FileLock::State::busy) return lock;
+    if (lock.state() == FileLock::State::unsupported) return lock;
+    // The last holder removed the file after this process had opened it: another may lock a new
+    // one.
+    const bool is_ours = lock.state() == FileLock::State::held && lock.is_at_path();
+    if (is_ours) {
+      // For messages alone: a full disk must not keep prune() from making room.
+      (void)lock.write(who_am_i()).ok();
+      lock.remove_at_release();
+      return lock;
+    }
     if (deadline.passed()) {
       return Error(MERON_E_TIMEOUT,
                    fmt::format("{} has held the directory's lock for {} s", who_holds(path),

@@ -2,8 +2,9 @@
 // Locks between processes that save to the same directory (ROOT).
 //
 // ROOT/.saving.lock is held for a short time: while a save begins, while a checkpoint gets its
-// name, and while checkpoints lose theirs. A process that writes a directory .saving-NAME-XXXXXXXX
-// holds the lock of its file .owner. If that file is not locked, the process was killed.
+// name, and while checkpoints lose theirs. Its holder removes it, because ROOT may be a folder that
+// people publish. A process that writes a directory .saving-NAME-XXXXXXXX holds the lock of its
+// file .owner. If that file is not locked, the process was killed.
 #pragma once
 
 #include <optional>

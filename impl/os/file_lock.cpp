@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -50,7 +51,7 @@ Status FileLock::take() {
                       errno == EINVAL || errno == EBADF;
   if (result == 0) {
     state_ = State::held;
-  } else if (errno == EWOULDBLOCK) {
+  } else if (errno == EWOULDBLOCK || errno == ESTALE) {  // ESTALE: removed on another host
     state_ = State::busy;
   } else if (cannot) {
     state_ = State::unsupported;
@@ -78,14 +79,28 @@ FileLock& FileLock::operator=(FileLock&& other) noexcept {
   fd_ = std::move(other.fd_);
   path_ = std::move(other.path_);
   state_ = std::exchange(other.state_, State::none);
+  removes_ = std::exchange(other.removes_, false);
   owner_pid_ = other.owner_pid_;
   return *this;
 }
 
+bool FileLock::is_at_path() const {
+  const UniqueFd named(
+      ::open(path_.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
+  struct stat own {
+  }, other{};
+  return named.valid() && ::fstat(fd_.get(), &own) == 0 && ::fstat(named.get(), &other) == 0 &&
+         own.st_dev == other.st_dev && own.st_ino == other.st_ino;
+}
+
 void FileLock::release() {
-  // Closing alone would leave it to children that were forked meanwhile.
-  if (state_ == State::held && process_id() == owner_pid_) (void)::flock(fd_.get(), LOCK_UN);
+  if (state_ == State::held && process_id() == owner_pid_) {
+    if (removes_) (void)::unlink(path_.c_str());  // before others can take it
+    // Closing alone would leave it to children that were forked meanwhile.
+    (void)::flock(fd_.get(), LOCK_UN);
+  }
   state_ = State::none;
+  removes_ = false;
   fd_.reset();
 }
 

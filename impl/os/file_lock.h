@@ -36,6 +36,12 @@ class FileLock {
   State state() const { return state_; }
   // Nothing happens in a forked child: it would take the lock from its parent.
   void release();
+  // True if the path still names the locked file: the holder before may have removed it. Opens the
+  // path anew, so that NFS asks the server.
+  bool is_at_path() const;
+  // Lets release() remove the file, if the lock is held. Attempts of others must then check
+  // is_at_path(): they may have opened the file before.
+  void remove_at_release() { removes_ = true; }
   // Replaces the content of the file, which attempts of others can read by its name.
   Status write(std::string_view content) const;
 
@@ -43,6 +49,7 @@ class FileLock {
   Status take();
 
   UniqueFd fd_;
+  bool removes_ = false;  // at release()
   std::string path_;
   State state_ = State::none;
   int32_t owner_pid_ = 0;

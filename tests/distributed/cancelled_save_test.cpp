@@ -17,12 +17,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Names in the folder that are neither a lock nor `latest`.
+// Names in the folder besides `latest`.
 std::string names_in(const std::string& folder) {
   std::set<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
-    if (name != ".saving.lock" && name != "latest") names.insert(name);
+    if (name != "latest") names.insert(name);
   }
   std::string text;
   for (const std::string& name : names) text += name + " ";

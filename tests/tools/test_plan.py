@@ -93,6 +93,18 @@ def test_a_pipe_is_refused_and_not_waited_for(option, tmp_path):
     assert f"{pipe} is not a file" in done.stderr
 
 
+def test_a_folder_stands_for_its_files(tmp_path):
+    path = write_safetensors(tmp_path / "model.safetensors", TENSORS)
+    one, other = (predict("--safetensors", str(p), "-n", "2") for p in (path, tmp_path))
+    assert one["model"] == other["model"]
+    done = meron("plan", "--model", str(tmp_path), "-n", "2")
+    assert done.returncode == 1
+    assert f"{tmp_path} is a folder without config.json: give" in done.stderr
+    (tmp_path / "config.json").write_text('{"model_type": "t5"}')
+    done = meron("plan", "--model", f"{tmp_path}/", "-n", "2")
+    assert f"{tmp_path}/config.json: " in done.stderr and "--parameters 7B" in done.stderr
+
+
 def test_of_a_safetensors_file_only_the_header_is_read(tmp_path):
     path = write_safetensors(tmp_path / "large.safetensors", {"w": [1 << 20, 1 << 19]})  # 1 TiB
     prediction = predict("--safetensors", str(path), "-n", "2")
@@ -345,7 +357,7 @@ def test_presets_have_no_warnings():
         (["--parameters", "7B", "--layers", "-2"], 1, "layers"),
         ([*SIZE, "--plan", "nowhere.json"], 1, "nowhere.json"),
         (["--model", "nowhere.json"], 1, "nowhere.json"),
-        (["--model", "/"], 1, "not a file"),
+        (["--model", "/"], 1, "folder without config.json"),
         (["--safetensors", "nowhere"], 1, "nowhere"),
         ([*SIZE, "surprise"], 2, "surprise"),
     ],

@@ -63,6 +63,10 @@ def test_a_rank_that_is_killed_is_named(name):
         (["run", "-n", "2"], 2, "which program"),
         (["run", "-n", "2", "--"], 2, "which program"),
         (["run", "-n", "2", "--nonsense", "true"], 2, "unknown option --nonsense"),
+        (["run", "-n", "2", "--tga", "true"], 2, "unknown option --tga: did you mean --tag?"),
+        (["run", "-np", "2", "true"], 2, "there is no option -np: did you mean -n, for example"),
+        (["run", "--nproc-per-node=2", "true"], 2, "no option --nproc-per-node: did you mean -n"),
+        (["run", "-n", "two", "true"], 2, "--ranks two is not possible: two is no number"),
         (["run", "-n", "1", "--grace", "-1", "true"], 2, "--grace"),
         (["run", "-n", "1", "--timeout", "nan", "true"], 2, "--timeout"),
         (["run", "-n", "1", "--timeout", "1e300", "true"], 2, "--timeout"),
@@ -75,6 +79,19 @@ def test_errors_say_what_is_wrong(words, code, message):
     assert done.returncode == code
     assert message in done.stderr
     assert done.stdout == ""
+
+
+def test_a_script_without_its_interpreter_is_told_how_to_run(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("print(1)\n")
+    done = meron("run", "-n", "1", "train.py", cwd=tmp_path)
+    assert done.returncode == 127 and done.stderr.rstrip().endswith("python3 train.py")
+    done = meron("run", "-n", "1", "./train.py", cwd=tmp_path)
+    assert done.returncode == 126 and "write the interpreter: python3 ./train.py" in done.stderr
+    script.rename(tmp_path / "train")
+    done = meron("run", "-n", "1", "./train", cwd=tmp_path)
+    assert done.returncode == 126 and "`chmod +x ./train` makes it executable" in done.stderr
+    assert "chmod" not in meron("run", "-n", "1", "./", cwd=tmp_path).stderr
 
 
 def test_a_missing_interpreter_is_not_called_a_missing_program(tmp_path):

@@ -2,6 +2,7 @@
 #include "tools/meron/engine_error.h"
 
 #include <cctype>
+#include <string_view>
 
 #include "tools/meron/failure.h"
 
@@ -13,12 +14,20 @@ std::string capital(std::string text) {
   return text;
 }
 
+// Advice of the engine with the options of the command.
+std::string in_options(std::string advice) {
+  constexpr std::string_view kOverwrite = "or overwrite it";
+  const size_t place = advice.find(kOverwrite);
+  if (place != std::string::npos) advice.replace(place, kOverwrite.size(), "or pass --overwrite");
+  return advice;
+}
+
 }  // namespace
 
 std::string sentence_of(const Error& error) {
   const ErrorInfo& info = error.info();
   std::string text = info.subject.empty() ? info.what : info.subject + ": " + info.what;
-  if (!info.advice.empty()) text += ". " + capital(info.advice);
+  if (!info.advice.empty()) text += ". " + capital(in_options(info.advice));
   return text;
 }
 

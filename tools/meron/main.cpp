@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <iterator>
 #include <span>
 #include <string>
 #include <string_view>
@@ -59,6 +60,25 @@ std::string question(const std::string& word, const std::vector<std::string>& kn
   return near.empty() ? "" : fmt::format(": did you mean {}?", near);
 }
 
+// Options of other launchers that mean -n.
+constexpr std::string_view kRankOptions[] = {"-np", "--np", "--nproc-per-node", "--nproc_per_node",
+                                             "--num_gpus"};
+
+// What is wrong with a value: "-n two: two is no number".
+std::string words_of_conversion(const std::string& what, const std::vector<std::string>& words) {
+  constexpr std::string_view kBegin = "Could not convert: ";
+  const size_t equals = what.find(" = ");
+  if (!what.starts_with(kBegin) || equals == std::string::npos) return what;
+  const std::string option = what.substr(kBegin.size(), equals - kBegin.size());
+  const std::string value = what.substr(equals + 3);
+  for (const std::string& word : words) {  // "-np" is -n with the value "p"
+    if (word.size() < 3 || word[0] != '-' || word[1] == '-' || word.substr(2) != value) continue;
+    return fmt::format("there is no option {}: did you mean {}, for example {} 2?", word,
+                       word.substr(0, 2), word.substr(0, 2));
+  }
+  return fmt::format("{} {} is not possible: {} is no number", option, value, value);
+}
+
 int complain(CLI::App& app, const CLI::ParseError& error, const std::vector<std::string>& words) {
   std::string path;
   CLI::App* const reached = innermost(app, path);
@@ -69,7 +89,17 @@ int complain(CLI::App& app, const CLI::ParseError& error, const std::vector<std:
                words[depth], question(words[depth], known), fmt::join(known, ", "));
     return kUsageError;
   }
-  std::string what = error.what();
+  std::string what = words_of_conversion(error.what(), words);
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
+    if (path == "run ") what += ", for example: meron run -n 2 -- python3 train.py";
+    for (const std::string& word : reached->remaining()) {
+      const std::string name = word.substr(0, word.find('='));
+      const auto known = std::find(std::begin(kRankOptions), std::end(kRankOptions), name);
+      if (known != std::end(kRankOptions)) {
+        what = fmt::format("there is no option {}: did you mean -n, for example -n 2?", name);
+      }
+    }
+  }
   const auto* const extras = dynamic_cast<const CLI::ExtrasError*>(&error);
   if (extras != nullptr) {
     for (const std::string& word : reached->remaining()) {

@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
+#include <initializer_list>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -186,15 +188,32 @@ std::string model_of_index(const std::string& path) {
   return Json{{"units", std::move(units)}}.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+// The first of `names` that a folder has; the path itself if it is no folder.
+std::string file_in(const std::string& path, std::initializer_list<const char*> names,
+                    const char* advice) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored)) return path;
+  for (const char* const name : names) {
+    const std::filesystem::path file = std::filesystem::path(path) / name;
+    if (std::filesystem::exists(file, ignored)) return file.string();
+  }
+  throw Failure(fmt::format("{} is a folder without {}: {}", path, *names.begin(), advice));
+}
+
 }  // namespace
 
 std::string model_of_json(const std::string& path) {
-  const std::string text = read_text(path, "a model in JSON");
-  return to_json(must(planning::parse_model_or_config(text), path), -1);
+  const std::string file =
+      file_in(path, {"config.json"},
+              "give a config.json of Hugging Face, or --safetensors and a file of weights");
+  const std::string text = read_text(file, "a model in JSON");
+  return to_json(must(planning::parse_model_or_config(text), file), -1);
 }
 
 std::string model_of_safetensors(const std::string& path) {
-  return path.ends_with(".json") ? model_of_index(path) : model_of_one_file(path);
+  const std::string file = file_in(path, {"model.safetensors", "model.safetensors.index.json"},
+                                   "give a file of weights, or --model and a config.json");
+  return file.ends_with(".json") ? model_of_index(file) : model_of_one_file(file);
 }
 
 uint64_t parse_memory(const std::string& text) {

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -105,13 +106,28 @@ void become_rank(const RankCommand& command, int rank, pid_t supervisor, int tok
   execvp(words[0], words.data());
 }
 
+bool is_python(const std::string& program) {
+  return program.ends_with(".py") && access(program.c_str(), R_OK) == 0;
+}
+
+// What to do for a program that is a file of this folder, or a script.
+std::string how_to_run(const std::string& program) {
+  if (is_python(program)) {
+    return fmt::format("; for a script write the interpreter: python3 {}", program);
+  }
+  if (program.find('/') != std::string::npos) {
+    struct stat status {};
+    const bool is_file = stat(program.c_str(), &status) == 0 && S_ISREG(status.st_mode);
+    return is_file ? fmt::format("; `chmod +x {}` makes it executable", program) : std::string();
+  }
+  const bool here = access(("./" + program).c_str(), X_OK) == 0;
+  return here ? fmt::format("; ./{} would run the one in this folder", program) : std::string();
+}
+
 Failure exec_failure(const std::string& program, int error) {
   if (error == ENOENT && program.find('/') == std::string::npos) {
-    const bool here = access(("./" + program).c_str(), X_OK) == 0;
     return Failure(
-        fmt::format(
-            "the program '{}' was not found in PATH{}", program,
-            here ? fmt::format("; ./{} would run the one in this folder", program) : std::string()),
+        fmt::format("the program '{}' was not found in PATH{}", program, how_to_run(program)),
         kNotFound);
   }
   if (error == ENOENT) {
@@ -125,8 +141,10 @@ Failure exec_failure(const std::string& program, int error) {
   if (error == EMFILE || error == ENFILE) {
     return system_failure(fmt::format("cannot start '{}' (see `ulimit -n`)", program), error);
   }
-  return Failure(fmt::format("the program '{}' cannot be run: {}", program, std::strerror(error)),
-                 kNotExecutable);
+  const std::string how = error == EACCES || error == ENOEXEC ? how_to_run(program) : "";
+  return Failure(
+      fmt::format("the program '{}' cannot be run: {}{}", program, std::strerror(error), how),
+      kNotExecutable);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "tools/meron/commands.h"
 #include "tools/meron/failure.h"
 #include "tools/meron/job.h"
+#include "tools/meron/text.h"
 
 namespace meron::tools {
 namespace {
@@ -75,7 +76,14 @@ std::chrono::nanoseconds to_nanoseconds(const char* option, double value) {
 std::vector<std::string> read_command(const CLI::App& app, std::span<char*> after_dashes) {
   std::vector<std::string> command = app.remaining();
   if (!command.empty() && command[0].starts_with("-")) {
-    throw Failure(fmt::format("unknown option {} (meron run --help lists them)", command[0]),
+    const std::string name = command[0].substr(0, command[0].find('='));
+    std::vector<std::string> known;
+    for (const CLI::Option* const option : app.get_options()) {
+      for (const std::string& each : option->get_lnames()) known.push_back("--" + each);
+    }
+    const std::string near = nearest_word(name, known);
+    throw Failure(fmt::format("unknown option {}{} (meron run --help lists them)", name,
+                              near.empty() ? "" : fmt::format(": did you mean {}?", near)),
                   kUsageError);
   }
   if (command.empty() && !after_dashes.empty()) after_dashes = after_dashes.subspan(1);

@@ -6,13 +6,16 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <filesystem>
 #include <set>
 #include <thread>
+#include <vector>
 
 #include "../os/child_process.h"
 #include "checkpoint/prune.h"
+#include "checkpoint/root_lock.h"
 #include "io/fault_plan.h"
 #include "os/file.h"
 #include "saves.h"
@@ -25,7 +28,7 @@ namespace fs = std::filesystem;
 using checkpoint::Saving;
 using test::CommitTest;
 
-const std::set<std::string> kWithOne = {"a", "latest", ".saving.lock"};
+const std::set<std::string> kWithOne = {"a", "latest"};
 
 TEST_F(CommitTest, ASaveMakesRootAndLeavesNothingElse) {
   root_ += "/deeper/still/";
@@ -67,7 +70,7 @@ TEST_F(CommitTest, WhatIsNoCheckpointIsNotOverwritten) {
     EXPECT_EQ(status.error().code(), MERON_E_DUPLICATE) << name;
   }
   EXPECT_EQ(*read_file(root_ + "/mine/notes", 100), "mine");
-  EXPECT_EQ(names(), (std::set<std::string>{"mine", "file", "link", ".saving.lock"}));
+  EXPECT_EQ(names(), (std::set<std::string>{"mine", "file", "link"}));
 }
 
 TEST_F(CommitTest, WhatIsNoNameIsRefused) {
@@ -94,11 +97,32 @@ TEST_F(CommitTest, AbandonedSavesLeaveNothing) {
     test::write_text((*saving)->directory() + "/file", "x");
     EXPECT_EQ((*saving)->path(), root_ + "/a");
   }
-  EXPECT_EQ(names(), (std::set<std::string>{".saving.lock"}));
+  EXPECT_EQ(names(), (std::set<std::string>{}));
   const auto saving = Saving::begin(root_, "a");
   EXPECT_OK((*saving)->abandon());
   EXPECT_EQ((*saving)->commit("").error().code(), MERON_E_STATE);
-  EXPECT_EQ(names(), (std::set<std::string>{".saving.lock"}));
+  EXPECT_EQ(names(), (std::set<std::string>{}));
+}
+
+TEST_F(CommitTest, OneProcessAtATimeHoldsTheLockWhoseFileIsRemoved) {
+  fs::create_directories(root_);
+  std::atomic<int> holders = 0;
+  {
+    std::vector<std::jthread> savers;  // each opens the file itself, as a process does
+    for (int i = 0; i < 4; ++i) {
+      savers.emplace_back([&] {
+        for (int round = 0; round < 20; ++round) {
+          const auto lock = checkpoint::lock_root(root_);
+          ASSERT_TRUE(lock.ok());
+          EXPECT_EQ(holders.fetch_add(1), 0);
+          EXPECT_TRUE(fs::exists(root_ + "/.saving.lock"));
+          std::this_thread::yield();
+          EXPECT_EQ(holders.fetch_sub(1), 1);
+        }
+      });
+    }
+  }
+  EXPECT_EQ(names(), (std::set<std::string>{}));
 }
 
 TEST_F(CommitTest, AForkedChildAbandonsNothingOfItsParent) {
@@ -124,7 +148,7 @@ TEST_F(CommitTest, WhatIsNotWholeIsNotPublished) {
   };
   EXPECT_EQ(commit(manifest_of(6)).error().code(), MERON_E_CORRUPT);
   EXPECT_FALSE(commit("{").ok());
-  EXPECT_EQ(names(), (std::set<std::string>{".saving.lock"}));
+  EXPECT_EQ(names(), (std::set<std::string>{}));
   EXPECT_OK(commit(manifest_of(5)));
 }
 
@@ -164,7 +188,7 @@ TEST_F(CommitTest, WhatKilledSaversLeftIsSweptAndNothingElse) {
             1000 + SIGKILL);
   EXPECT_OK(save("c", 1));
   std::set<std::string> expected = foreign;
-  expected.insert({".saving-file-01234567", "c", "latest", ".saving.lock"});
+  expected.insert({".saving-file-01234567", "c", "latest"});
   EXPECT_EQ(names(), expected);
   for (const std::string& name : foreign) EXPECT_TRUE(fs::exists(root_ + "/" + name + "/file"));
 }
@@ -249,7 +273,7 @@ TEST_F(PublishedTest, AFailureOnOneNodeLeavesTheFormerCheckpointOnAll) {
   for (const auto* saving : {&first, &second}) EXPECT_OK((*saving)->withdraw());
   for (const std::string& root : roots) {
     EXPECT_EQ(id_in(root), id_of(1));
-    EXPECT_EQ(names_in(root), (std::set<std::string>{"last", "latest", ".saving.lock"}));
+    EXPECT_EQ(names_in(root), (std::set<std::string>{"last", "latest"}));
     EXPECT_EQ(names_in(root + "/last"), (std::set<std::string>{"file", "meron.json"}));
   }
 }
@@ -296,9 +320,9 @@ TEST_F(PublishedTest, ANewNameThatIsWithdrawnIsFree) {
   const auto saving = sealed(root_, 2);
   EXPECT_OK(saving->publish());
   EXPECT_OK(saving->withdraw());
-  EXPECT_EQ(names(), (std::set<std::string>{".saving.lock"}));
+  EXPECT_EQ(names(), (std::set<std::string>{}));
   saving->finish();
-  EXPECT_EQ(names(), (std::set<std::string>{".saving.lock"}));
+  EXPECT_EQ(names(), (std::set<std::string>{}));
 }
 
 TEST_F(PublishedTest, OtherSavesLeaveTheFormerCheckpointAloneUntilOneIsFinal) {
@@ -331,7 +355,7 @@ TEST_F(PublishedTest, WherePathsCannotBeExchangedTheFormerCheckpointGetsItsNameB
             }),
             0);
   EXPECT_EQ(id_in(root_), id_of(1));
-  EXPECT_EQ(names(), (std::set<std::string>{"last", "latest", ".saving.lock"}));
+  EXPECT_EQ(names(), (std::set<std::string>{"last", "latest"}));
 }
 
 TEST_F(CommitTest, SaversBesideEachOtherDisturbNone) {
@@ -353,7 +377,7 @@ TEST_F(CommitTest, SaversBesideEachOtherDisturbNone) {
   const auto entries = checkpoint::list(root_);
   ASSERT_TRUE(entries.ok());
   EXPECT_EQ(entries->size(), 5U);
-  EXPECT_EQ(names().size(), 5U + 2U);
+  EXPECT_EQ(names().size(), 5U + 1U);
 }
 
 TEST_F(CommitTest, SaversOfOneNameTakeTurnsOrAreRefused) {

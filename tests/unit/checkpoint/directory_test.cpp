@@ -73,7 +73,6 @@ class CheckpointDirectory : public ::testing::Test {
     for (const auto& entry : fs::directory_iterator(root())) {
       names.insert(entry.path().filename().string());
     }
-    names.erase(".saving.lock");
     return names;
   }
 

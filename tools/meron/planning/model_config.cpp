@@ -224,8 +224,8 @@ Result<ModelDesc> model_from_config(JsonValue config) {
   if (name == "gpt_neox") return gpt_neox(config);
   return type.error(MERON_E_UNSUPPORTED,
                     fmt::format("the shapes of model type {} are not known", in_quotes(name)),
-                    "known are llama, mistral, mixtral, qwen2, qwen3, gpt2 and gpt_neox; describe "
-                    "others by their safetensors file, or by their size and number of layers");
+                    "known are llama, mistral, mixtral, qwen2, qwen3, gpt2 and gpt_neox. Describe "
+                    "others by --safetensors FILE, or by --parameters 7B --layers 32");
 }
 
 }  // namespace
