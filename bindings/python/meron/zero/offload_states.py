@@ -10,6 +10,7 @@ from typing import Any
 import meron.torch as mt
 from meron import errors
 from meron.zero.config.enums import OffloadDeviceEnum, OffloadStateTypeEnum
+from meron.zero.units import make_folders
 
 logger = logging.getLogger("meron.zero")
 
@@ -56,6 +57,8 @@ def offload(optimizer: Any, include: Any, device: Any, folder: str | None) -> bo
         return False
     rule = rule_of(optimizer)
     if kinds & MOVED:
+        if folder is not None:
+            make_folders([folder])
         rule.engine.offload(folder)
     staying = sorted(kind.value for kind in kinds - MOVED)
     if staying:

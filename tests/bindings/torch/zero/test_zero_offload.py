@@ -276,7 +276,7 @@ def test_rejects_nvme_states_of_torch_optimizers() -> None:
 @pytest.mark.parametrize("block", ["offload_optimizer", "offload_param"])
 @pytest.mark.parametrize("device", ["none", "cpu"])
 def test_states_move_to_the_folder_of_a_config_that_offloads_nothing(
-    block: str, device: str
+    block: str, device: str, tmp_path: Path
 ) -> None:
     chosen = settings(3, None)
     chosen["zero_optimization"][block] = {"device": device, "nvme_path": DRIVE}
@@ -288,6 +288,9 @@ def test_states_move_to_the_folder_of_a_config_that_offloads_nothing(
         assert context.stats().optimizer_bytes < before or before == 0
         engine.reload_states()
         assert context.stats().optimizer_bytes == before
+    engine.offload_states(device="nvme", nvme_path=str(tmp_path / "new" / "folder"))
+    assert (tmp_path / "new" / "folder").is_dir()
+    engine.reload_states()
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
