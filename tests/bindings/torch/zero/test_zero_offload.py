@@ -279,8 +279,10 @@ def test_states_move_to_the_folder_of_a_config_that_offloads_nothing(
     block: str, device: str, tmp_path: Path
 ) -> None:
     chosen = settings(3, None)
-    chosen["zero_optimization"][block] = {"device": device, "nvme_path": DRIVE}
+    folder = tmp_path / "new" / "folder"
+    chosen["zero_optimization"][block] = {"device": device, "nvme_path": str(folder)}
     engine = trained(chosen, steps=2)
+    assert not folder.exists()
     context = units_of(engine.module)[0].sharding.context
     before = context.stats().optimizer_bytes
     for _ in range(2):
@@ -288,9 +290,7 @@ def test_states_move_to_the_folder_of_a_config_that_offloads_nothing(
         assert context.stats().optimizer_bytes < before or before == 0
         engine.reload_states()
         assert context.stats().optimizer_bytes == before
-    engine.offload_states(device="nvme", nvme_path=str(tmp_path / "new" / "folder"))
-    assert (tmp_path / "new" / "folder").is_dir()
-    engine.reload_states()
+    assert folder.is_dir()
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
