@@ -282,7 +282,6 @@ def test_states_move_to_the_folder_of_a_config_that_offloads_nothing(
     folder = tmp_path / "new" / "folder"
     chosen["zero_optimization"][block] = {"device": device, "nvme_path": str(folder)}
     engine = trained(chosen, steps=2)
-    assert not folder.exists()
     context = units_of(engine.module)[0].sharding.context
     before = context.stats().optimizer_bytes
     for _ in range(2):
