@@ -5,7 +5,8 @@ A param changes its class in place, which costs 50 ns and leaves it the object t
 it has its own class, so that uses cost nothing; out of use it has one of these beside:
 
     Sharded    it has metadata and no values: reading and writing values raises
-    Unsharded  its values are the engine's memory: they can be read, writing raises
+    Unsharded  its values are the engine's memory: they can be read, and a write is made to a copy,
+               which is published
 
 Detached aliases (`param.data`, `param.detach()`, views) are guarded likewise. Code of Meron's that
 handles params out of use does so within `plain()`.
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any, NoReturn, Protocol
 
@@ -110,6 +111,13 @@ class Owner(Protocol):
     """The unit of a param."""
 
     handles: list[meron.Param]
+    params: list[torch.nn.Parameter]
+
+    def takes_writes(self) -> bool:
+        """True if values may be written now, out of use."""
+
+    def publish(self, values: dict[int, torch.Tensor]) -> None:
+        """Makes values of some params those of all ranks. Collective."""
 
     def set_gradient(self, i: int, value: torch.Tensor | None) -> None:
         """The user writes to `param.grad`."""
@@ -246,9 +254,9 @@ class Unsharded(Guarded):
         if function is COPY and registry.loading is not None and isinstance(args[0], Guarded):
             registry.loading.take(args[0], args[1])
             return args[0]
-        written = next(written_by(function, args, kwargs), None)
-        if written is not None:
-            refuse_write(written, name_of(function))
+        written = list(written_by(function, args, kwargs))
+        if written:
+            return write_through(function, args, kwargs, written)
         if function is DETACH:
             refuse_parameter(args[0])
         if function is torch.Tensor.__dlpack__:
@@ -381,6 +389,124 @@ def guard_result(result: Any, params: list[Any]) -> Any:
     elif isinstance(result, np.ndarray):
         result.flags.writeable = False
     return result
+
+
+# ---- Writes -------------------------------------------------------------------------------------
+
+
+class Copies:
+    """Copies of params, which a call writes in their place."""
+
+    def __init__(self, places: Iterable[tuple[Owner, int]]) -> None:
+        self.values = {place: place[0].params[place[1]].detach().clone() for place in places}
+        # By id: a tensor of the call, and the one in its place.
+        self.replaced: dict[int, tuple[Any, torch.Tensor]] = {}
+
+    def replace(self, tensor: Any) -> Any:
+        """The tensor that stands for a param, or for an alias of one."""
+        place = place_of(tensor)
+        if place not in self.values:
+            return tensor
+        if id(tensor) not in self.replaced:
+            copy = self.values[place]
+            if isinstance(tensor, torch.nn.Parameter):
+                other = copy.detach().requires_grad_(tensor.requires_grad)
+            else:
+                first = place[0].params[place[1]].storage_offset()
+                offset = tensor.storage_offset() - first
+                other = copy.as_strided(tensor.size(), tensor.stride(), offset)
+            self.replaced[id(tensor)] = tensor, other
+        return self.replaced[id(tensor)][1]
+
+    def original(self, result: Any) -> Any:
+        """A result of the call with the tensors that were replaced."""
+        for tensor, other in self.replaced.values():
+            if other is result:
+                return tensor
+        return result
+
+    def has_moved(self) -> Any:
+        """A tensor whose memory or shape the call has changed, not its values; None if none."""
+        for tensor, other in self.replaced.values():
+            same = other.size() == tensor.size() and other.stride() == tensor.stride()
+            if not same or not same_storage(other, self.values[place_of(tensor)]):
+                return tensor
+        return None
+
+
+def write_through(function: Any, args: Any, kwargs: Any, written: list[Any]) -> Any:
+    """Calls a function that writes to params out of use: it writes to copies of them, which all
+    ranks publish then. Collective; blocks on peers.
+
+    If the function raises, nothing has changed. StateError for params that cannot be written now.
+    """
+    name = name_of(function)
+    with plain():
+        for tensor in written:
+            unit, i = place_of(tensor)
+            if not unit.takes_writes() or not same_storage(tensor, unit.params[i]):
+                refuse_write(tensor, name)
+        if function == SET_DATA:  # a new object each time
+            set_data(*args)
+            return None
+        if function == torch.Tensor.__setstate__:
+            refuse_write(written[0], name)
+        copies = Copies(map(place_of, written))
+        args, kwargs = map_guarded(copies.replace, (args, kwargs))
+        result = function(*args, **kwargs)
+        moved = copies.has_moved()
+        if moved is not None:
+            refuse_other_shape(moved, f"{name} would change its shape or memory")
+        publish(copies.values)
+        return map_items(copies.original, result)
+
+
+def set_data(param: Any, value: torch.Tensor) -> None:
+    """`param.data = value`: values of the same shape and dtype are written to the param."""
+    unit, i = place_of(param)
+    if not isinstance(param, torch.nn.Parameter):
+        refuse_write(param, "data")
+    if same_storage(value, param):  # as at the end of `param.data += x`
+        return
+    if value.shape != param.shape or value.dtype != param.dtype:
+        given = f"shape {tuple(value.shape)} and {value.dtype}"
+        refuse_other_shape(param, f"param.data was given {given}, and the param has")
+    publish({(unit, i): value.detach().clone()})
+
+
+def refuse_other_shape(tensor: Any, what: str) -> NoReturn:
+    unit, i = place_of(tensor)
+    handle = unit.handles[i]
+    raise errors.StateError(
+        f"'{handle.name}' is sharded: {what} ({tuple(handle.shape)}, {handle.dtype})",
+        subject=handle.name,
+        advice="Write values of its shape and dtype.",
+    )
+
+
+def publish(values: dict[tuple[Owner, int], torch.Tensor]) -> None:
+    """Writes params, unit by unit, in the order of the call, which is the same on all ranks."""
+    of_units: dict[Owner, dict[int, torch.Tensor]] = {}
+    for (unit, i), value in values.items():
+        of_units.setdefault(unit, {})[i] = value
+    for unit, own in of_units.items():
+        unit.publish(own)
+
+
+def map_items(function: Callable[[Any], Any], value: Any) -> Any:
+    """The same with the items of lists, tuples and dicts replaced."""
+    if type(value) in (tuple, list):
+        return type(value)(map_items(function, item) for item in value)
+    if type(value) is dict:
+        return {key: map_items(function, item) for key, item in value.items()}
+    return function(value)
+
+
+def map_guarded(function: Callable[[Any], Any], value: Any) -> Any:
+    return map_items(lambda item: function(item) if isinstance(item, Guarded) else item, value)
+
+
+# ---- Others -------------------------------------------------------------------------------------
 
 
 def set_gradient(tensor: Any, value: torch.Tensor | None = None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -54,6 +55,14 @@ class ShardedContext:
         peers. Raises the step's error, once."""
         if self.unfinished is not None:
             self.unfinished()
+
+    def takes_writes(self, _unit: Any) -> bool:
+        """True if a unit, which is out of use, may be written now. Local."""
+        raise NotImplementedError
+
+    def publish(self, _unit: Any, _values: dict[int, torch.Tensor]) -> None:
+        """Writes whole values that this rank has made of those of a unit. Collective."""
+        raise NotImplementedError
 
     def broadcast(self, value: torch.Tensor, root: int = 0) -> torch.Tensor:
         """Rank `root`'s values, on every rank. Collective."""

@@ -13,14 +13,16 @@ import meron
 from meron import errors
 from meron.torch import registry
 from meron.torch.gradients.reducer import GradientReducer
+from meron.torch.guard import plain
 from meron.torch.passes import Passes
 from meron.torch.residency.device import DeviceResidency
 from meron.torch.residency.devices import torch_device_of
 from meron.torch.residency.host import HostResidency
 from meron.torch.sharded_context import ShardedContext
 from meron.torch.tensors import dtype_name
+from meron.torch.torch_internals import current_graph_task
 from meron.torch.unit import ShardedUnit
-from meron.torch.values.write import is_first, source_of, write_sources
+from meron.torch.values.write import is_first, source_of, with_masters, write_sources
 
 
 class Sharding(ShardedContext):
@@ -105,6 +107,32 @@ class Sharding(ShardedContext):
             unit.unmade.pop(i, None)
         write_sources(self.context, unit, sources)
         self.hold([unit])
+
+    def takes_writes(self, _unit: ShardedUnit) -> bool:
+        return not (self.coded or self.passes.active or current_graph_task() != -1)
+
+    def publish(self, unit: ShardedUnit, values: dict[int, torch.Tensor]) -> None:
+        """Writes whole values that this rank has made of those of a unit out of use. Of each param
+        the ranks' own shards count; under a plan that shards nothing, the values of rank 0.
+
+        Elements that have not changed keep the f32 values that an optimizer updates.
+        """
+        names = ", ".join(f"'{unit.handles[i].name}'" for i in values)
+        try:
+            if self.updates_everything and self.context.world_size > 1:
+                values = {i: self.broadcast(value) for i, value in values.items()}
+            with plain():
+                exact = {i: with_masters(unit, i, value) for i, value in values.items()}
+            self.write(unit, exact)
+        except errors.GroupError as error:
+            raise type(error)(
+                f"{names} was written out of use on this rank: {error.message}",
+                operation=error.operation,
+                subject=unit.name,
+                advice="Write to a param on all ranks alike.",
+                rank=error.rank,
+                peer=error.peer,
+            ) from error
 
     def wait_copied(self) -> None:
         """Before states that Python holds are changed: a save may be reading them. Blocks on this

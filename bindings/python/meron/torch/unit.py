@@ -318,6 +318,14 @@ class ShardedUnit:
                 "trainable then.",
             )
 
+    def takes_writes(self) -> bool:
+        """True if its params show their values out of use, and these may be written now."""
+        return self.phase is KEPT and self.sharding.takes_writes(self)
+
+    def publish(self, values: dict[int, torch.Tensor]) -> None:
+        """Makes values that this rank has written those of all ranks. Collective."""
+        self.sharding.publish(self, values)
+
     def require_values(self) -> None:
         """StateError for a param that was sharded with init="defer" and not loaded yet."""
         if self.unmade:

@@ -58,8 +58,8 @@ BEHAVIOURS = (
         lambda config: config.stage == 0 and config.dtype in (None, torch.float32),
     ),
     Behaviour(
-        "a write to a parameter outside of `GatheredParameters` raises at the stages 0 to 2",
-        "the write counts",
+        "a write to a parameter between steps is collective at the stages 0 to 2",
+        "the write is local",
         lambda config: config.stage < 3,
     ),
     Behaviour(

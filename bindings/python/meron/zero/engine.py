@@ -342,8 +342,10 @@ class Engine(Accumulation, Checkpoints, Phases):
         reducer.discard(self.units)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drops the gradients since the last update. Collective."""
-        self._require_alive("zero_grad")
+        """Drops the gradients since the last update. Collective. No effect after `destroy`, or if
+        another engine has replaced this one: its gradients were dropped then."""
+        if self._destroyed:
+            return
         self.sharding.reducer.discard(self.units)
         self._backward_ran = self._other_backward_ran = False
         self._coalesced = self._unscaled = False

@@ -13,6 +13,7 @@ import meron
 from meron._native import call, ffi, lib
 from meron.torch.flat_shard import FlatShard
 from meron.torch.guard import Sharded, plain, refuse_read
+from meron.torch.optim.states import read_state
 from meron.torch.tensors import CODES_OF_TORCH
 from meron.torch.unit import ShardedUnit
 
@@ -52,6 +53,26 @@ def write_sources(
                     unit.masters[i].copy_(own)  # in place: an optimizer may hold it
                 else:
                     unit.masters[i] = own.clone()
+
+
+def with_masters(unit: ShardedUnit, i: int, value: torch.Tensor) -> torch.Tensor:
+    """New values of a param, in f32 if an optimizer updates f32 values of it: elements of this
+    rank's shard that are as before keep theirs. Local; blocks on this rank's drive."""
+    if unit.handles[i].dtype == "f32" or i not in unit.trainable:
+        return value
+    optimizer = unit.optimizer() if unit.optimizer is not None else None
+    if optimizer is not None and not optimizer.released:
+        master = read_state(optimizer, unit, i, "master")
+    elif i in unit.masters:
+        master = unit.masters[i]
+    else:
+        return value
+    own = unit.shard_range(i)
+    before, after = (t.view(-1)[own.start : own.stop].cpu() for t in (unit.params[i].data, value))
+    same = before.view(torch.int16) == after.view(torch.int16)
+    exact = value.detach().to("cpu", torch.float32).reshape(-1)
+    exact[own.start : own.stop] = torch.where(same, master, after.float())
+    return exact.view(unit.handles[i].shape)
 
 
 def is_first(context: meron.Context, units: Iterable[ShardedUnit]) -> bool:
