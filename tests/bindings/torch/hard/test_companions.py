@@ -317,14 +317,14 @@ def test_initialize_shards_params_replaced_under_init() -> None:
 
     config = {
         "train_batch_size": RANKS,
-        "zero_optimization": {"stage": 3},
+        "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0},
         "optimizer": {"type": "SGD", "params": {"lr": 0.1}},
     }
     torch.manual_seed(4)
     with meron.zero.Init(config_dict_or_path=config):
         model = Parent()
     plain = Parent()
-    plain.load_state_dict({key: value.clone() for key, value in model.state_dict().items()})
+    plain.load_state_dict(meron.zero.full_state_dict(model))
     assert torch.equal(plain.one.weight, torch.eye(8)) and model.three.bias is None
     engine, *_ = meron.zero.initialize(model=model, config=config)
     engine.backward(loss(engine, RANK))
@@ -352,7 +352,7 @@ def test_initialize_forgets_replaced_params(held: bool) -> None:
 
     config = {
         "train_batch_size": RANKS,
-        "zero_optimization": {"stage": 3},
+        "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0},
         "optimizer": {"type": "SGD", "params": {"lr": 0.1}},
     }
     torch.manual_seed(4)
