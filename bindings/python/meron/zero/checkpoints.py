@@ -266,7 +266,7 @@ class Checkpoints(Facts):
         return own
 
     def _model_facts(self, client_state: Mapping[str, Any]) -> dict[str, Any]:
-        """What a file of DeepSpeed's model states has besides the weights."""
+        """The entries of DeepSpeed's model states besides the weights."""
         return {
             **client_state,
             **{name: getattr(self, name) for name in COUNTERS},
