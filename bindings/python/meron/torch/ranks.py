@@ -16,7 +16,8 @@ from meron import errors
 from meron._call_names import EXPLAINED
 
 NAME_BYTES = 64
-EXPLAINED["all_reduce of 'f32 sum'"] = "as mt.save, mt.load, state_dict and others do"
+for exchange in ("all_reduce of 'f32 sum'", "broadcast of 'from rank 0'"):
+    EXPLAINED[exchange] = "as mt.save, mt.load, state_dict and others do"
 
 
 def uses_torch() -> bool:
