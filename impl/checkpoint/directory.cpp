@@ -330,7 +330,8 @@ Status check_new_name(const std::string& name) {
   MERON_TRY(check_checkpoint_name(name));
   const std::string_view view = name;
   const bool taken = view == kManifestFile || view == "zero_to_fp32.py" ||
-                     view.ends_with(".safetensors") || view.ends_with(".safetensors.index.json");
+                     view == "zero_to_torch.py" || view.ends_with(".safetensors") ||
+                     view.ends_with(".safetensors.index.json");
   if (!taken) return Ok{};
   return Error(MERON_E_ARGUMENT,
                fmt::format("the name {} of a checkpoint is that of a file which readers look for",

@@ -217,8 +217,9 @@ TEST_F(CheckpointDirectory, TheLineThatWasSavedToLastComesFirst) {
 }
 
 TEST_F(CheckpointDirectory, ANameThatReadersLookForIsRefusedForANewCheckpoint) {
-  for (const char* name : {"meron.json", "zero_to_fp32.py", "model.safetensors", "x.safetensors",
-                           "model.safetensors.index.json", "latest", "", ".x", "a/b"}) {
+  for (const char* name :
+       {"meron.json", "zero_to_fp32.py", "zero_to_torch.py", "model.safetensors", "x.safetensors",
+        "model.safetensors.index.json", "latest", "", ".x", "a/b"}) {
     EXPECT_EQ(checkpoint::check_new_name(name).error().code(), MERON_E_ARGUMENT) << name;
     EXPECT_FALSE(checkpoint::Saving::begin(root(), name).ok()) << name;
   }
