@@ -141,6 +141,9 @@ def initialize(
     read_keys_locally(model)
     let_copy(model)
     try:
+        for owner in owners:
+            if not owner._destroyed:  # else its model was sharded anew
+                owner.reload_states()
         equip(engine, optimizer, model_parameters, lr_scheduler)
         if training_data is not None:
             engine.training_dataloader = make_dataloader(engine, training_data, collate_fn)
