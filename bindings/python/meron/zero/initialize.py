@@ -140,6 +140,9 @@ def initialize(
     engine = Engine(model, as_engine_config(source, chosen), sharding, units_of(model))
     let_copy(model)
     try:
+        for owner in owners:
+            if not owner._destroyed:  # else its model was sharded anew
+                owner.reload_states()
         equip(engine, optimizer, model_parameters, lr_scheduler)
         engine.mpu, engine.collate_fn, engine.training_data = mpu, collate_fn, training_data
         if training_data is not None:

@@ -8,6 +8,7 @@ import logging
 import os
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -164,6 +165,21 @@ def test_keeps_f32_values_of_16_bit_params() -> None:
         after = zero.safe_get_full_fp32_param(model.embed.weight)
         assert after is not None and torch.equal(before, after), (stage, other)
         engine_step(second, batches_of(1))
+
+
+@pytest.mark.parametrize("other", [2, 3])
+def test_takes_over_states_that_were_offloaded(other: int, tmp_path: Path) -> None:
+    if "MERON_TORCH_DEVICE" in os.environ:
+        return  # states on a device are not offloaded
+    model, _ = twins()
+    first = zero.initialize(model=model, config=config(2, **BF16, **ADAM))[0]
+    engine_step(first, batches_of(1))
+    before = zero.safe_get_full_fp32_param(model.embed.weight)
+    first.offload_states(device="nvme", nvme_path=str(tmp_path))
+    second = zero.initialize(model=model, config=config(other, **BF16, **ADAM))[0]
+    after = zero.safe_get_full_fp32_param(model.embed.weight)
+    assert before is not None and after is not None and torch.equal(before, after)
+    engine_step(second, batches_of(1))
 
 
 def test_takes_another_dtype() -> None:
