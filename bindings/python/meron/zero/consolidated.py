@@ -68,7 +68,15 @@ def full_state_dict(
     Args:
         module: a model that meron.zero has sharded, a part of it, or its engine.
         exclude_frozen_parameters: leaves out params that do not require gradients.
+
+    Raises ArgumentError for an object that is no module.
     """
+    if not isinstance(module, torch.nn.Module):
+        raise errors.argument(
+            f"full_state_dict takes a module, not a {type(module).__name__}",
+            subject="module",
+            advice="Pass the model or its engine, on all ranks.",
+        )
     with with_values():
         state = dict(module.state_dict())
     if exclude_frozen_parameters:

@@ -119,3 +119,5 @@ def test_full_state_dict_has_all_values_on_every_rank(stage: int) -> None:
     engine.load_state_dict(state)
     assert_equal_weights(model, plain, 0.0)
     assert list(zero.full_state_dict(nn.Linear(2, 2))) == ["weight", "bias"]
+    with pytest.raises(meron.ArgumentError, match="takes a module, not a dict"):
+        zero.full_state_dict(state)
