@@ -73,9 +73,9 @@ METADATA = (
     )
     | functions(
         "size dim ndimension numel nelement element_size is_floating_point is_complex is_signed "
-        "is_inference is_shared is_same_size get_device has_names requires_grad_ retain_grad "
-        "detach_ register_hook register_post_accumulate_grad_hook __len__ untyped_storage "
-        "new_empty new_zeros new_ones new_full new_tensor "
+        "is_inference is_conj is_neg is_shared is_same_size get_device has_names requires_grad_ "
+        "retain_grad detach_ register_hook register_post_accumulate_grad_hook __len__ "
+        "untyped_storage new_empty new_zeros new_ones new_full new_tensor "
         "empty_like zeros_like ones_like full_like "
         "rand_like randn_like randint_like result_type __dlpack_device__",
         torch.Tensor,

@@ -8,16 +8,18 @@ import raises an UnsupportedError that names the purpose. The other names have a
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Iterable
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 
 from meron import errors
 
 MISSING: Any = object()
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def optional(path: str, otherwise: Any) -> Any:
@@ -89,10 +91,43 @@ is_wrapper = submodule(
 set_eval_frame = submodule("torch._C._dynamo.eval_frame", "set_eval_frame", lambda _callback: None)
 
 
-def not_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Marks a function that torch.compile must not compile."""
-    function._torchdynamo_disable = True  # type: ignore[attr-defined]
+def not_compiled(function: Function) -> Function:
+    """Marks a function that torch.compile must not compile. Functions that it calls may be
+    compiled, if it is itself what torch.compile was given, also with fullgraph=True."""
+    marked: Any = function
+    marked._torchdynamo_disable = True
+    marked._torchdynamo_disable_msg = (
+        "Meron gathers the params of a sharded module around each use. With fullgraph=True compile "
+        "the modules that are sharded, not one around them; export the model before it is sharded"
+    )
+    skip_frame(marked.__code__)
     return function
+
+
+def skip_frame(code: Any) -> None:
+    """Has the compiler that is active leave frames of a code alone."""
+    path = "torch._C._dynamo.eval_frame"
+    set_strategy = submodule(path, "set_code_exec_strategy", None)
+    if set_strategy is None:  # before PyTorch 2.7
+        submodule(path, "skip_code", lambda _code: None)(code)
+        return
+    strategy = submodule(path, "_FrameExecStrategy", None)
+    action = submodule(path, "_FrameAction", None)
+    set_strategy(code, strategy(action.SKIP, action.DEFAULT))
+
+
+def run_eagerly(function: Function) -> Function:
+    """A function that torch.compile does not compile, nor what it calls."""
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        compiler = set_eval_frame(None)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            set_eval_frame(compiler)
+
+    return cast(Function, not_compiled(run))
 
 
 # Attributes of a tensor that need no values.

@@ -177,11 +177,75 @@ def test_engine_runs_a_compiled_module() -> None:
     assert seen
 
 
-def test_rejects_a_full_graph() -> None:
+def compile_full_blocks(backend: Any) -> tuple[nn.Module, nn.Module]:
+    made = sharded()
+    for block in made.blocks:
+        block.compile(backend=backend, fullgraph=True)
+    return made, made
+
+
+def replace_full_blocks(backend: Any) -> tuple[nn.Module, nn.Module]:
+    made = sharded()
+    for i, block in enumerate(list(made.blocks)):
+        made.blocks[i] = torch.compile(block, backend=backend, fullgraph=True)
+    return made, made
+
+
+@pytest.mark.parametrize("make", [compile_full_blocks, replace_full_blocks])
+def test_trains_sharded_blocks_compiled_as_full_graphs(make: MakeCompiled) -> None:
+    trains_compiled(make)
+
+
+def test_rejects_a_full_graph_of_several_units() -> None:
     made = torch.compile(sharded(), backend="eager", fullgraph=True)
-    with pytest.raises(RuntimeError, match="fullgraph=True is for modules within"):
+    with pytest.raises(RuntimeError, match="With fullgraph=True compile the modules that are"):
         made(data(0))
     loss(sharded(), 0).backward()
+
+
+@pytest.mark.parametrize("plan", ["zero1", "zero3"])
+@pytest.mark.parametrize("kind", ["torch", "engine"])
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_a_compiled_step_is_the_plain_one(plan: str, kind: str, scheduled: bool) -> None:
+    torch._dynamo.reset()
+    made, plain = sharded(plan=plan), model()
+    twin = torch.optim.SGD(plain.parameters(), lr=0.1)
+    optimizer: torch.optim.Optimizer
+    if kind == "engine":
+        optimizer = mt.SGD(made, lr=0.1)
+    else:
+        optimizer = mt.shard_optimizer(made, torch.optim.SGD(made.parameters(), lr=0.1))
+    if scheduled:
+        torch.optim.lr_scheduler.StepLR(optimizer, 10)
+    step = torch.compile(optimizer.step, backend="aot_eager")
+    for seed in range(3):
+        loss(made, RANK + 10 * seed).backward()
+        step()
+        optimizer.zero_grad()
+        twin.zero_grad()
+        for rank in range(RANKS):
+            (loss(plain, rank + 10 * seed) / RANKS).backward()
+        twin.step()
+    same(made, plain)
+
+
+@pytest.mark.parametrize("plan", ["zero1", "zero3"])
+def test_compiled_autograd_computes_the_same(plan: str) -> None:
+    torch._dynamo.reset()
+    made, plain = sharded(plan=plan), model()
+    optimizer = mt.shard_optimizer(made, torch.optim.SGD(made.parameters(), lr=0.1))
+    twin = torch.optim.SGD(plain.parameters(), lr=0.1)
+    called = torch.compile(made, backend="aot_eager")
+    for seed in range(3):
+        with torch._dynamo.config.patch(compiled_autograd=True):
+            loss(called, RANK + 10 * seed).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        twin.zero_grad()
+        for rank in range(RANKS):
+            (loss(plain, rank + 10 * seed) / RANKS).backward()
+        twin.step()
+    same(made, plain)
 
 
 def test_rejects_tracers() -> None:

@@ -34,6 +34,7 @@ from meron.torch.optim.replacement import (
 from meron.torch.optim.shards import check_alone, check_covered
 from meron.torch.optim.states import read_state, write_state
 from meron.torch.sharding import sharding_with, unit_of
+from meron.torch.torch_internals import run_eagerly
 from meron.torch.unit import ShardedUnit
 
 logger = logging.getLogger("meron.torch")
@@ -390,6 +391,7 @@ class EngineOptimizer(torch.optim.Optimizer):
         that steps skipped has taken fewer: "step" of its state in state_dict."""
         return self.engine.steps
 
+    @run_eagerly
     def step(self, closure: Any = None) -> Any:
         """One step with the groups as they are now; publishes the new values. Collective; blocks on
         peers, and on this rank's drive if states reside there. Returns the result of `closure`.
@@ -463,6 +465,7 @@ class EngineOptimizer(torch.optim.Optimizer):
         Blocks on peers. Raises the errors of `step`, once for each step."""
         self.sharding.finish_step()
 
+    @run_eagerly
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops gradients. All ranks must do so."""
         self._require_engine()

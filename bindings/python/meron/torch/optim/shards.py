@@ -42,7 +42,7 @@ from meron.torch.optim.states import NUMBERS, numbers_in
 from meron.torch.sharded_context import ShardedContext
 from meron.torch.sharding import Sharding, sharding_with, unit_of
 from meron.torch.tensors import tensor_of
-from meron.torch.torch_internals import keep_scheduler_mark
+from meron.torch.torch_internals import keep_scheduler_mark, run_eagerly
 from meron.torch.unit import ShardedUnit
 
 # Not elementwise: what they do to one element depends on others of its tensor.
@@ -494,7 +494,7 @@ def wrap(optimizer: torch.optim.Optimizer, shards: Shards) -> None:
         ("zero_grad", zero_grad),
         ("add_param_group", add_param_group),
     ):
-        setattr(optimizer, name, types.MethodType(function, optimizer))
+        setattr(optimizer, name, types.MethodType(run_eagerly(function), optimizer))
 
 
 def count_steps_of(optimizer: torch.optim.Optimizer, rule: InPlaceRule) -> None:
