@@ -91,7 +91,7 @@ def nearest(name: str, path: str) -> str:
                 place = f"in {other}" if other else "at the top level"
                 return f" (it belongs {place})"
         everywhere = {each: other for other, known in KEYS.items() for each in known}
-        close = difflib.get_close_matches(str(name), everywhere, 1, 0.6)
+        close = difflib.get_close_matches(str(name), everywhere, 1, 0.75)
         if close and everywhere[close[0]]:
             return f" (did you mean {everywhere[close[0]]}.{close[0]}?)"
     return f" (did you mean {close[0]}?)" if close else ""
