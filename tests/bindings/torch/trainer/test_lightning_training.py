@@ -177,7 +177,7 @@ def test_trains_in_16_bits() -> None:
 
 def test_a_setup_resolves_the_config() -> None:
     class Reads(Regression):
-        def on_train_start(self) -> None:
+        def on_train_epoch_start(self) -> None:
             self.seen = copy.deepcopy(self.trainer.strategy.config)
 
     given = {"zero_optimization": {"stage": 2}}
