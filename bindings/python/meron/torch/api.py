@@ -14,6 +14,7 @@ from meron import errors
 from meron._call_names import calling
 from meron.plan import Json
 from meron.torch.destroy import destroy_lost
+from meron.torch.fsdp_names import add_methods
 from meron.torch.passes import units_below
 from meron.torch.resolve.device import context_device, device_for
 from meron.torch.resolve.options import (
@@ -248,6 +249,8 @@ def shard_one(
             materialize(sharding, module, unit, seed)
     for part in module.modules():
         move_buffers(part, sharding)
+    if scope is not None:
+        add_methods(module, scope, FSDP_METHODS)
     return scope is not None
 
 
@@ -347,6 +350,28 @@ def reshard(module: torch.nn.Module) -> None:
         unit.unpin()
 
 
+class UnshardHandle:
+    """Of `module.unshard(async_op=True)`, as FSDP2's."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.module: torch.nn.Module | None = module
+
+    def wait(self) -> None:
+        """Waits for the params, which are unsharded then. Collective; blocks. Once."""
+        module, self.module = self.module, None
+        if module is not None:
+            unshard(module)
+
+
+def unshard_method(module: torch.nn.Module, async_op: bool = False) -> UnshardHandle | None:
+    """FSDP2's `module.unshard()`. Collective; blocks without `async_op`."""
+    if not async_op:
+        unshard(module)
+        return None
+    prefetch(module)
+    return UnshardHandle(module)
+
+
 @calling("mt.prefetch")
 def prefetch(module: torch.nn.Module) -> None:
     """Begins to gather a module's own unit; its next use waits for the rest. Collective.
@@ -365,3 +390,29 @@ def own_scope(module: torch.nn.Module) -> Any:
             advice="Call meron.torch.shard on it first.",
         )
     return scope
+
+
+def set_sync_method(
+    module: torch.nn.Module, requires_gradient_sync: bool, *, recurse: bool = True
+) -> None:
+    """FSDP2's `module.set_requires_gradient_sync()`, for all units of the module's context."""
+    if not recurse:
+        raise errors.UnsupportedError(
+            "set_requires_gradient_sync(recurse=False): a context syncs all its units or none",
+            operation="set_requires_gradient_sync",
+            advice="Leave recurse out.",
+        )
+    set_requires_gradient_sync(module, requires_gradient_sync)
+
+
+def set_last_method(module: torch.nn.Module, is_last_backward: bool) -> None:
+    """FSDP2's `module.set_is_last_backward()`."""
+    set_is_last_backward(module, is_last_backward)
+
+
+FSDP_METHODS: dict[str, Callable[..., Any]] = {
+    "unshard": unshard_method,
+    "reshard": reshard,
+    "set_requires_gradient_sync": set_sync_method,
+    "set_is_last_backward": set_last_method,
+}

@@ -144,10 +144,26 @@ class InBackward:
         refuse_in_backward(unit.handles[i].name)
 
 
+class NameOfDTensor:
+    """A method of DTensor's that a sharded param lacks; `hasattr` is False."""
+
+    def __init__(self, name: str, function: str) -> None:
+        self.name = name
+        self.function = function
+
+    def __get__(self, _tensor: Any, _kind: Any = None) -> NoReturn:
+        raise AttributeError(
+            f"a sharded param of Meron is no DTensor and has no {self.name}(): call "
+            f"meron.torch.{self.function}(param)"
+        )
+
+
 class Guarded:
     """Methods of both kinds. A base of subclasses of torch.Tensor."""
 
     __slots__ = ()
+    full_tensor = NameOfDTensor("full_tensor", "full_param")
+    to_local = NameOfDTensor("to_local", "local_param")
 
     def __hash__(self) -> int:
         return id(self)  # as torch's, past its dispatch

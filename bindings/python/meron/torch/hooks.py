@@ -81,6 +81,7 @@ class Scope:
         attributes = module.__dict__
         self.compiled: Callable[..., Any] | None = attributes.pop(COMPILED, None)
         self.inlined: Callable[..., Any] | None = None  # as torch.compile takes it
+        self.added: list[str] = []  # attributes of the module, by fsdp_names
         attributes[CALL] = self.run
         attributes["__prepare_scriptable__"] = refuse_script
         sharding.scopes.add(self)
@@ -212,6 +213,8 @@ class Scope:
 
     def remove(self) -> None:
         del self.module.__dict__[CALL], self.module.__dict__["__prepare_scriptable__"]
+        for name in self.added:
+            self.module.__dict__.pop(name, None)
         if self.compiled is not None:
             self.module.__dict__[COMPILED] = self.compiled
 
