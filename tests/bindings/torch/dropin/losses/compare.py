@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs train.py on two ranks, and compares its runs with recorded ones.
+"""Runs a program train.py on two ranks, and compares its runs with recorded ones.
 
-compare.py [CASE ...]    in a Python that has DeepSpeed 0.19.8: records its runs
+compare.py [FOLDER] [CASE ...]    in a Python that has DeepSpeed 0.19.8: records the runs of
+                                  FOLDER/train.py in FOLDER; by default, of this folder's
 """
 
 from __future__ import annotations
@@ -17,14 +18,19 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-RECORDED = HERE / "deepspeed-0.19.8.json"
 VERSION = "0.19.8"
+RECORDED = f"deepspeed-{VERSION}.json"
 RANKS = 2
 Runs = dict[str, dict[str, Any]]
 
 
-def train(folder: Path, python_path: str, *cases: str, timeout: float = 900) -> tuple[str, Runs]:
-    """The version of the package, and the mean over ranks of the losses of each run."""
+def train(
+    folder: Path, python_path: str, *cases: str, home: Path = HERE, timeout: float = 900
+) -> tuple[str, Runs]:
+    """The version of the package, and the mean over ranks of the losses of each run.
+
+    Runs home/train.py, which writes into `folder`.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -44,7 +50,7 @@ def train(folder: Path, python_path: str, *cases: str, timeout: float = 900) -> 
             "OMP_NUM_THREADS": "1",
             "DS_ACCELERATOR": "cpu",
         }
-        command = [sys.executable, "-B", str(HERE / "train.py"), str(folder), *cases]
+        command = [sys.executable, "-B", str(home / "train.py"), str(folder), *cases]
         output = (folder / f"{rank}.txt").open("w")
         processes.append(subprocess.Popen(command, env=environment, stdout=output, stderr=output))
     try:
@@ -73,6 +79,15 @@ def furthest(found: list[float | None], expected: list[float | None]) -> float:
         (abs(a - b) / abs(b) if a != b else 0.0 for a, b in zip(found, expected) if b is not None),
         default=0.0,
     )
+
+
+def apart(found: list[float], expected: list[float]) -> float:
+    """The greatest difference of two series, relative to the largest value of `expected`.
+
+    For series whose values may be near 0.
+    """
+    assert len(found) == len(expected)
+    return max(abs(a - b) for a, b in zip(found, expected)) / max(map(abs, expected))
 
 
 def differences(found: dict[str, Any], expected: dict[str, Any]) -> dict[str, float]:
@@ -106,18 +121,20 @@ def rounded(value: Any) -> Any:
     return float(f"{value:.10g}") if isinstance(value, float) else value
 
 
-def record(*cases: str) -> None:
+def record(home: Path, *cases: str) -> None:
     """Writes the file of recorded losses; only these cases, if any are named, are new."""
     if not is_installed():
         sys.exit(f"record: DeepSpeed {VERSION} is not installed in {sys.executable}.")
     with tempfile.TemporaryDirectory() as folder:
-        version, runs = train(Path(folder), os.environ.get("PYTHONPATH", ""), *cases)
+        python_path = os.environ.get("PYTHONPATH", "")
+        version, runs = train(Path(folder), python_path, *cases, home=home)
     if cases:
-        runs = {**recorded(), **runs}
+        runs = {**recorded(home), **runs}
     head = {
         "deepspeed": version,
         "torch": importlib.metadata.version("torch"),
-        "made_by": "python tests/bindings/torch/dropin/losses/compare.py",
+        "made_by": "python tests/bindings/torch/dropin/losses/compare.py"
+        + ("" if home == HERE else f" tests/bindings/torch/dropin/{home.name}"),
         "on": f"{RANKS} ranks on the CPU, gloo",
     }
     parts = []
@@ -125,12 +142,14 @@ def record(*cases: str) -> None:
         lines = [f"   {json.dumps(key)}: {json.dumps(value)}" for key, value in run.items()]
         parts.append(f"  {json.dumps(name)}: {{\n" + ",\n".join(lines) + "\n  }")
     text = "".join(f" {json.dumps(key)}: {json.dumps(value)},\n" for key, value in head.items())
-    RECORDED.write_text("{\n" + text + ' "runs": {\n' + ",\n".join(parts) + "\n }\n}\n")
+    (home / RECORDED).write_text("{\n" + text + ' "runs": {\n' + ",\n".join(parts) + "\n }\n}\n")
 
 
-def recorded() -> Runs:
-    return json.loads(RECORDED.read_text())["runs"]  # type: ignore[no-any-return]
+def recorded(home: Path = HERE) -> Runs:
+    return json.loads((home / RECORDED).read_text())["runs"]  # type: ignore[no-any-return]
 
 
 if __name__ == "__main__":
-    record(*sys.argv[1:])
+    chosen = sys.argv[1:]
+    named = [Path(chosen.pop(0)).resolve()] if chosen and Path(chosen[0]).is_dir() else [HERE]
+    record(*named, *chosen)
