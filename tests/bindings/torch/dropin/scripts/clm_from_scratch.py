@@ -11,10 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
-
 import tiny
-import torch
 from accelerate import PartialState
 from accelerate.state import AcceleratorState, GradientState
 from datasets import Dataset
@@ -27,6 +24,7 @@ from transformers import (
     set_seed,
 )
 
+os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
 ADDED = ("one", "two", "three", "four", "five")
 BLOCK, STEPS = 16, 5
 

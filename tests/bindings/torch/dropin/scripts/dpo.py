@@ -15,7 +15,7 @@ from trl import DPOConfig, DPOTrainer
 
 
 def preferences(file: Path) -> Path:
-    """Which rank 0 writes: the chosen text continues the prompt, the rejected one does not."""
+    """Writes texts, on rank 0. A chosen text continues its prompt; a rejected one does not."""
     if tiny.RANK == 0:
         rows = []
         for good, bad in zip(tiny.texts(16), tiny.texts(32)[16:]):

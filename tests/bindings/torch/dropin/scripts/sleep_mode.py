@@ -167,7 +167,8 @@ def main(folder: Path, stage: int) -> dict[str, Any]:
         found["rewards"].append(rewards.mean().item())
     for each in (actor, critic):  # a checkpoint is saved of engines that are awake
         wake(each)
-        each.save_checkpoint(str(folder / f"sleep{stage}-{'critic' if each is critic else 'actor'}"))
+        name = "critic" if each is critic else "actor"
+        each.save_checkpoint(str(folder / f"sleep{stage}" / name))
         each.destroy()
     reference.destroy()
     return found

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the scripts share: a tokenizer, a small LLaMA and texts, all made here."""
+"""A tokenizer, the config of a small LLaMA, and texts, which are all made here."""
 
 from __future__ import annotations
 

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the scripts that use TRL share: arguments, a pretrained model, and what they record."""
+"""Arguments, a pretrained model and measures of the scripts that use TRL."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 from typing import Any
-
-os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
 
 import tiny
 import torch
@@ -16,6 +14,7 @@ from accelerate.state import AcceleratorState, GradientState
 from transformers import LlamaForCausalLM
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
+os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
 STEPS = 4
 
 
@@ -45,7 +44,7 @@ def arguments(stage: int) -> dict[str, Any]:
 
 
 def pretrained(folder: Path) -> Path:
-    """Where rank 0 has saved a model and its tokenizer."""
+    """The folder, in which rank 0 has saved a model and its tokenizer."""
     PartialState(backend="gloo")
     if tiny.RANK == 0:
         torch.manual_seed(0)
