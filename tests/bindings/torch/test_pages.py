@@ -33,7 +33,8 @@ KNOWN = {
 }
 LIGHTNING = importlib.util.find_spec("lightning") is not None
 NAME = re.compile(r"(?<![\w./])(meron|mt)((?:\.[A-Za-z_]\w*)+)(?!\w*[/-])")
-FILES = {"json", "h", "hpp", "i", "map", "so", "pc", "jar", "md", "py", "id"}
+# Last parts of names of files, and of tensors in a checkpoint.
+FILES = {"json", "h", "hpp", "i", "map", "so", "pc", "jar", "md", "py", "id", "pickle"}
 
 
 def resolve(name: str) -> object:
