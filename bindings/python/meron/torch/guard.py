@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any, NoReturn, Protocol
@@ -101,6 +102,8 @@ DATA_PTR = torch.Tensor.data_ptr
 VIEW_AS = torch.Tensor.view_as
 GRAPH = torch.autograd.graph.__name__
 VIEWS = functions("view __getitem__", torch.Tensor)
+MOVES = functions("cpu to", torch.Tensor)
+NUMPY = torch.Tensor.numpy
 MAKE_PARAMETER = torch.nn.Parameter.__new__.__code__
 # Names of methods that end as those that write do.
 NO_WRITES = {"requires_grad_", "detach_"}
@@ -288,7 +291,10 @@ class ShardedAlias(Sharded, torch.Tensor):  # type: ignore[misc]
 
 class StateEntry(ShardedAlias):
     """What a local state_dict() has of a param without values: its shape, and memory of its own, by
-    which code that saves finds tied params. That code also looks at the addresses of views."""
+    which code that saves finds tied params. That code also looks at the addresses of views.
+
+    numpy() is an empty array, as that of DeepSpeed's entries: libraries hash state dicts.
+    """
 
     advice_of_read = (
         "state_dict() of a model that meron.zero has sharded is local, as DeepSpeed's. Call "
@@ -304,7 +310,20 @@ class StateEntry(ShardedAlias):
         if function in VIEWS and type(args[0]) is cls:
             with plain():
                 return alias(function(*args, **(kwargs or {})), args[0], cls)
+        if function in MOVES and type(args[0]) is cls:
+            return args[0]
+        if function is NUMPY:
+            return args[0].without_values()
         return super().__torch_function__(function, types, args, kwargs)
+
+    def without_values(self) -> np.ndarray[Any, Any]:
+        unit, i = place_of(self)
+        warnings.warn(
+            f"numpy() of '{unit.handles[i].name}' in a state_dict() is empty: "
+            f"{self.advice_of_read}",
+            stacklevel=3,
+        )
+        return np.empty(0, np.float32)
 
 
 class UnshardedAlias(Unsharded, torch.Tensor):  # type: ignore[misc]

@@ -74,6 +74,11 @@ def test_entries_without_values_say_what_to_call() -> None:
                 read()
         with pytest.raises(meron.StateError, match="a write"):
             entry.fill_(1.0)
+        # As libraries hash models; DeepSpeed's entries are empty.
+        with pytest.warns(UserWarning, match=r"up\.weight.* is empty.*full_state_dict"):
+            assert entry.cpu().to(torch.float32).numpy().tobytes() == b""
+        with pytest.raises(meron.StateError, match="full_state_dict"):
+            torch.save(entry.cpu(), io.BytesIO())
         with pytest.raises(RuntimeError, match="full_state_dict"):
             plain.load_state_dict(state)
     state = model.state_dict()

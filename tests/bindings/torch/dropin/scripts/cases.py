@@ -31,7 +31,3 @@ TOGETHER = (
     ("sft_lora", "dpo"),
     ("lightning_modules",),
 )
-# Cases that fail on Meron.
-FAILS = {
-    "DPO, precomputed reference, stage 3": "TRL hashes the values of state_dict(), which is local",
-}
