@@ -40,7 +40,7 @@ from meron.torch.torch_internals import (
 READ = (
     "Call meron.torch.full_param(param) on all ranks for a copy of its values, or read it in its "
     "module's forward (as model(x), not model.forward(x)), under meron.zero.GatheredParameters, or "
-    "between meron.torch.unshard(module) and reshard(module)."
+    "between meron.torch.unshard(module) and reshard(module) of the module that has the param."
 )
 WRITE = (
     "Use meron.torch.set_full_param(param, value), load_state_dict, or "
