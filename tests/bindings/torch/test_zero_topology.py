@@ -118,7 +118,7 @@ def test_a_dtype_of_gradients_goes_with_it() -> None:
         ({"zeropp_loco_param": {"err_beta": 1}}, ["zeropp_loco_param.err_beta", "below 1"]),
         ({"zeropp_loco_param": {"reset_T": 0}}, ["reset_T", "from 1 to"]),
         ({"mics_shard_size": -2}, ["mics_shard_size"]),
-        ({"zero_hpz_partition_size": "2"}, ["zero_hpz_partition_size"]),
+        ({"zero_hpz_partition_size": "two"}, ["zero_hpz_partition_size"]),
     ],
 )
 def test_contradictions_are_named(keys: Any, words: list[str]) -> None:
