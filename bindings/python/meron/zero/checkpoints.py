@@ -82,6 +82,7 @@ class Checkpoints(Facts):
         self._require_alive("save_checkpoint")
         context = self.sharding.context
         with together(context):
+            self.sharding.finish_step()
             folder = folder_of(save_dir, "save_dir")
         name = self._agreed_tag(f"global_step{self.global_steps}" if tag is None else str(tag))
         text, before = "{}", None
@@ -155,6 +156,7 @@ class Checkpoints(Facts):
         context = self.sharding.context
         schedules = self._scheduler() if load_lr_scheduler_states and not load_module_only else None
         with together(context), drive_errors():
+            self.sharding.finish_step()
             folder = str(folder_of(load_dir, "load_dir"))
             universal = self.config.load_universal
             found = look_for(folder, tag, schedules, universal) if context.rank == 0 else None

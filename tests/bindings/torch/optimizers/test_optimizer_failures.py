@@ -119,6 +119,7 @@ def test_a_call_after_a_second_ctrl_c_waits_for_the_step(tmp_path: Path) -> None
         "save": lambda model, optimizer: mt.save(
             tmp_path, "it", model, optimizer, step=1, overwrite=True
         ),
+        "export": lambda model, _: mt.save_pretrained(model, tmp_path / "hf", overwrite=True),
         "wait_step": lambda _, optimizer: optimizer.wait_step(),
     }
 

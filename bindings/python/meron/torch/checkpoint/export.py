@@ -47,7 +47,10 @@ def save_pretrained(
     context = sharding.context
     others = []
     kind = None
-    own_folder = os.fsdecode(folder)
+    own_folder = ""
+    with together(context):
+        own_folder = os.fsdecode(folder)
+        sharding.finish_step()  # of a rank that was interrupted in it, before the ranks exchange
     first_folder = from_rank(context, own_folder)
     with together(context):
         require_same(context, first_folder, own_folder, "folder", "Give all ranks the same.")

@@ -156,6 +156,7 @@ def load_unless_given(
     sharding = names.sharding
     context = sharding.context
     with together(context):
+        sharding.finish_step()
         check_in_use(names)
         refuse_meta_buffers(names)
         optimizers = [] if values_only else optimizers_in(optimizer)

@@ -139,13 +139,15 @@ def save(
     given: list[CheckpointTensor] = []
     engines: list[EngineOptimizer] = []
     document: dict[str, Any] = {}
-    own_folder = os.fsdecode(folder)
+    own_folder = ""
+    with together(context):
+        own_folder = os.fsdecode(folder)
+        sharding.finish_step()  # of a rank that was interrupted in it, before the ranks exchange
     first_folder, first_name = from_rank(context, f"{own_folder}\0{name}").split("\0", 1)
     with together(context):
         if not per_node:
             require_same(context, first_folder, own_folder, "folder", "Give all ranks the same.")
         require_same(context, first_name, name, "name", "Give all ranks the same.")
-        sharding.finish_step()
         optimizers = [] if values_only else optimizers_in(optimizer)
         engines = engines_among(optimizers)
         check_in_use(names)
