@@ -130,20 +130,22 @@ def test_limits_choose_the_params() -> None:
         engine.destroy()
 
 
-def test_writes_are_refused_and_kept_where_they_are_meant() -> None:
+def test_writes_count_on_all_ranks() -> None:
     model = made()
     engine, *_ = zero.initialize(model=model, config=settings())
-    before = model.scale.item()
-    for _ in range(2):
-        for write in (
-            lambda: model.scale.data.fill_(2.0),
-            lambda: model.norm.weight.detach().mul_(2.0),
-            lambda: setattr(model.scale, "data", torch.tensor(2.0)),
-            lambda: model.frozen.bias.data.add_(1.0),
-        ):
-            with pytest.raises(meron.StateError, match="a write"):
-                write()
-    assert model.scale.item() == before
+    norm, frozen = whole(model.norm.weight), whole(model.frozen.bias)
+    for turn in (1, 2):
+        model.scale.data.fill_(2.0 * turn)
+        assert model.scale.item() == 2.0 * turn == float(whole(model.scale))
+        model.norm.weight.detach().mul_(2.0)
+        assert torch.equal(model.norm.weight.detach().cpu(), norm * 2**turn)
+        model.scale.data = torch.tensor(3.0 * turn, device=model.scale.device)
+        assert model.scale.item() == 3.0 * turn == float(whole(model.scale))
+        model.frozen.bias.data.add_(1.0)
+        assert torch.equal(whole(model.frozen.bias), frozen + turn)
+        train(engine, turn)
+        norm, frozen = whole(model.norm.weight) / 2**turn, whole(model.frozen.bias) - turn
+    assert_reads(model)
     both = [model.scale, model.frozen.bias]
     with zero.GatheredParameters(both, modifier_rank=RANKS - 1), torch.no_grad():
         model.scale.fill_(RANK + 2.0)
