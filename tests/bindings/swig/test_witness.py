@@ -151,7 +151,10 @@ def test_errors_have_equal_fields() -> None:
     error = found.value
     assert error.code == wanted.value.status == swig.MERON_E_PARSE
     assert (error.rank, error.peer) == (swig.MERON_RANK_NONE, swig.MERON_RANK_NONE)
-    for field in ("message", "operation", "subject", "advice"):
+    # Python's package names its own method.
+    assert (error.operation, wanted.value.operation) == ("plan_parse", "Plan.parse")
+    assert error.message == wanted.value.message.replace("Plan.parse", "plan_parse", 1)
+    for field in ("subject", "advice"):
         assert getattr(error, field) == getattr(wanted.value, field), field
     assert str(error) == error.message
 

@@ -49,7 +49,8 @@ def test_saves_weights_without_optimizer_states(tmp_path: Path) -> None:
     )
     assert light_size < size / 1.3
     made.save_checkpoint(tmp_path / "end.ckpt")
-    assert {"checkpoint", "latest", "zero_to_fp32.py"} == set(os.listdir(tmp_path / "end.ckpt"))
+    scripts = {"zero_to_fp32.py", "zero_to_torch.py"}
+    assert {"checkpoint", "latest", *scripts} == set(os.listdir(tmp_path / "end.ckpt"))
     with pytest.raises(KeyError, match="save_weights_only"):
         fit("meron", Kept(), tmp_path / "light" / "step=8.ckpt", max_epochs=2)
 
