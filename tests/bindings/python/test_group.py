@@ -284,5 +284,5 @@ def test_of_many_that_are_missing_ranges_are_named() -> None:
 
     done = threading.Event()
     text = ranks.threads(12, body, timeout=0.5)[0]
-    assert "ranks 0, 1 arrived; missing: ranks 2-11; ranks 2-11 made call 1, context_open " in text
+    assert "ranks 0, 1 arrived; missing: ranks 2-11; ranks 2-11 made call 1, meron.open " in text
     assert ", for 0.5 s so far" in text
