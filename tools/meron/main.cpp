@@ -64,7 +64,7 @@ std::string question(const std::string& word, const std::vector<std::string>& kn
 constexpr std::string_view kRankOptions[] = {"-np", "--np", "--nproc-per-node", "--nproc_per_node",
                                              "--num_gpus"};
 
-// What is wrong with a value: "-n two: two is no number".
+// Describes a wrong value, as in "-n two: two is no number".
 std::string words_of_conversion(const std::string& what, const std::vector<std::string>& words) {
   constexpr std::string_view kBegin = "Could not convert: ";
   const size_t equals = what.find(" = ");

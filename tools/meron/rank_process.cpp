@@ -110,7 +110,7 @@ bool is_python(const std::string& program) {
   return program.ends_with(".py") && access(program.c_str(), R_OK) == 0;
 }
 
-// What to do for a program that is a file of this folder, or a script.
+// Advice for a program that is a script, or a file of this folder.
 std::string how_to_run(const std::string& program) {
   if (is_python(program)) {
     return fmt::format("; for a script write the interpreter: python3 {}", program);

@@ -83,7 +83,7 @@ NAMES = {
 NAMED = re.compile(r"\b([a-z]+(?:_[a-z]+)+)(?= failed\b| of ')")
 # Also of an error that other ranks report: "rank 0: Context.load failed: ...; rank 1: ...".
 BEGINS = re.compile(r"((?:^|; )rank \d+: |^)([\w.]+)(?= failed\b)")
-# What calls of other modules stand for, which these add: "all_reduce of 'f32 sum'".
+# Explanations of calls such as "all_reduce of 'f32 sum'". Other modules add theirs.
 EXPLAINED: dict[str, str] = {}
 OVERWRITE = ("or overwrite it", "or pass overwrite=True")
 

@@ -369,7 +369,7 @@ TEST_F(CheckpointDirectory, IsPrunedToTheNewestAndWhatIsProtected) {
     const size_t keep = 1 + random() % 4;
     const auto removed = checkpoint::prune(root(), keep, protect);
     ASSERT_TRUE(removed.ok()) << test::text_of(removed.error());
-    // What must be left, said in another way than by prune().
+    // The expected rest, computed in another way than by prune().
     std::set<std::string> expected(others.begin(), others.end());
     const Entry* newest_whole = nullptr;
     for (size_t i = 0; i < before->size() && (*before)[i].complete(); ++i) {

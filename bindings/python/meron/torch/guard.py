@@ -290,8 +290,10 @@ class ShardedAlias(Sharded, torch.Tensor):  # type: ignore[misc]
 
 
 class StateEntry(ShardedAlias):
-    """What a local state_dict() has of a param without values: its shape, and memory of its own, by
-    which code that saves finds tied params. That code also looks at the addresses of views.
+    """The entry of a local state_dict() for a param without values. It has the param's shape.
+
+    It also has memory of its own, because code that saves compares addresses to find tied params.
+    The same code looks at the addresses of views.
 
     numpy() is an empty array, as that of DeepSpeed's entries: libraries hash state dicts.
     """

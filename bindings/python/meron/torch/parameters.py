@@ -24,7 +24,7 @@ from meron.torch.unit import ShardedUnit
 
 MISSING: Any = object()
 
-# What to do instead where a param cannot leave its module.
+# Advice of errors about a param that cannot leave its module.
 OF_MODULE = (
     "Call meron.torch.set_full_param(param, value) or load_state_dict to write its values. "
     "Replace, remove or parametrize params (weight_norm) before meron.torch.shard; or replace the "

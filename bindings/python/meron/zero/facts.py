@@ -235,7 +235,7 @@ class Facts(Wrapper):
     zero_sub_group_size = zero_reader("sub_group_size")
 
     def steps_per_print(self) -> float | None:
-        """Number of steps between two reports, an int if it is whole; None without reports."""
+        """Number of steps between two reports, as an int if possible. None: nothing is reported."""
         every = self.config.reports.every
         return int(every) if every is not None and float(every).is_integer() else every
 

@@ -54,7 +54,7 @@ def own(engine: Owner, units: Iterable[ShardedUnit]) -> None:
 
 
 def disown(engine: Owner, units: Iterable[ShardedUnit]) -> None:
-    """Undoes `own`. What belongs to another engine by now stays that one's."""
+    """Undoes `own`, except where another engine has become the owner."""
     for part in engine.module.modules():
         if engine_of(part) is engine:
             part.__dict__[ENGINE_MARK] = no_engine

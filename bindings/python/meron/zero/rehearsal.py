@@ -158,9 +158,10 @@ def stand_in_of(groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
 
 
 def has_scheduler(config: Config, optimizer: Any, lr_scheduler: Any) -> bool:
-    """True if an engine gets a scheduler. That of a config has no effect without an optimizer: a
-    config that trains may be used to evaluate, as `deepspeed_init(inference=True)` of transformers
-    does."""
+    """True if an engine gets a scheduler. A config's scheduler needs an optimizer.
+
+    transformers' `deepspeed_init(inference=True)` removes the optimizer and leaves the scheduler.
+    """
     return lr_scheduler is not None or (config.scheduler is not None and optimizer is not None)
 
 

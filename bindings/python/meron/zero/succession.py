@@ -2,7 +2,7 @@
 """A second engine of a model: it replaces the first, or evaluates beside the one that trains.
 
 TRL evaluates a policy by an engine, then trains it by another; two Trainers may train one model in
-turn. The first engine runs forwards still. What trains or saves by it raises StateError.
+turn. The first engine still runs forwards. Its methods that train or save raise StateError.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def trained_beside(model: torch.nn.Module, owners: Sequence[Engine]) -> bool:
     if not any(map(had_engine, model.modules())):
         return False
     trains = any(owner.optimizer is not None for owner in owners)
-    # One that nobody references may be alive on some ranks still.
+    # The garbage collector may have released an unused engine on some ranks only.
     for sharding in {sharding_with(unit): None for unit in units_of(model)}:
         count = np.array([trains], np.float32)
         if sharding.context.world_size > 1:

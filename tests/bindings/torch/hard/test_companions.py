@@ -348,7 +348,7 @@ def test_initialize_shards_params_replaced_under_init() -> None:
 
 @pytest.mark.parametrize("held", [False, True])
 def test_initialize_forgets_replaced_params(held: bool) -> None:
-    """Embeddings that were resized: the old ones are not gathered, and released unless `held`."""
+    """After a resize the old embeddings are gathered no more. They live on only if `held`."""
 
     class Model(nn.Module):
         def __init__(self) -> None:

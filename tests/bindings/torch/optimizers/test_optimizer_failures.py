@@ -97,8 +97,8 @@ def test_interrupted_step_keeps_frozen_params() -> None:
 
 
 def test_a_call_after_a_second_ctrl_c_waits_for_the_step(tmp_path: Path) -> None:
-    """The second one leaves the step under way. Training then has the bits of one that nobody
-    interrupted."""
+    """The second one leaves the step under way. Training then has the bits of an uninterrupted
+    run."""
 
     calls: dict[str, Any] = {
         "forward": lambda model, _: loss_of(model, 1),

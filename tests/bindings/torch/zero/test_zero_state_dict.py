@@ -55,7 +55,7 @@ def test_one_rank_alone_reads_it(stage: int) -> None:
 
 
 def test_entries_without_values_say_what_to_call() -> None:
-    """Whatever reads values of them raises, so that no file without values is written."""
+    """Every read of their values raises, so each file that is written has all values."""
     model, plain = twins()
     engine, *_ = zero.initialize(model=model, config=settings(3))
     if RANK == 0:

@@ -48,8 +48,8 @@ def kind_of(optimizer: torch.optim.Optimizer, key: str, prefix: str = "") -> str
 
 
 def prefixes_of(optimizers: list[torch.optim.Optimizer], names: Names) -> list[str]:
-    """What begins the names of each optimizer's states in files: "", but for one of torch that
-    steps params which an optimizer before it steps too."""
+    """The prefix of each optimizer's states in files. It is empty, except for an optimizer of torch
+    that shares params with an earlier one."""
     found = [""] * len(optimizers)
     held: set[str | None] = set()
     for is_engine in (True, False):
