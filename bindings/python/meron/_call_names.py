@@ -71,6 +71,8 @@ NAMES = {
     "reduced_dlpack": "Unit.reduced_dlpack",
     "reduced_view": "Unit.reduced",
     "schedule_create": "Context.schedule",
+    "schedule_enter": "Schedule.enter",
+    "schedule_leave": "Schedule.leave",
     "schedule_start_pass": "Schedule.start_pass",
     "unit_create": "Context.unit",
     "unit_destroy": "Unit.destroy",
