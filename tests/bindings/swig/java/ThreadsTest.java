@@ -5,22 +5,10 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Queue;
-import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ConcurrentLinkedQueue;
-import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.ExecutionException;
-import java.util.concurrent.FutureTask;
+// Both packages as a whole, as programs do: no name of one hides a name of the other.
+import java.util.concurrent.*;
 import java.util.concurrent.atomic.AtomicInteger;
-import org.meron.Context;
-import org.meron.Dtype;
-import org.meron.Operation;
-import org.meron.Gather;
-import org.meron.LogSink;
-import org.meron.MeronException;
-import org.meron.Param;
-import org.meron.ReduceOp;
-import org.meron.Status;
-import org.meron.Unit;
+import org.meron.*;
 
 /** Threads at once, interrupts and should_stop in waits, and callbacks that throw. */
 public final class ThreadsTest {
@@ -90,8 +78,7 @@ public final class ThreadsTest {
             Suite.equal(0, unit.leases());
             weight.gradient().put(5, Float.NaN);
             unit.reduce();
-            final CompletableFuture<Void> step =
-                    context.adamw(unit).stepBegin().toCompletableFuture();
+            final Future<Void> step = context.adamw(unit).stepBegin().toCompletableFuture();
             try {
                 step.get();
                 throw new AssertionError("a step with a NaN succeeds");
