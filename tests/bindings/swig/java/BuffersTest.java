@@ -115,7 +115,7 @@ public final class BuffersTest {
             gradient.put(6, new float[] {0, 5}, 1, 1);
             Suite.equal(5f, gradient.get(6));
             Suite.equal(7f, gradient.get(7));
-            refused("elements 8 to 9 of a view of 8", () -> gradient.put(8, 1));
+            refused("elements 8 to 9 are not in the view, which has 8", () -> gradient.put(8, 1));
             unit.reduce();
             unit.discard();
             try (Gather full = unit.gather()) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package org.meron;
 
-import java.lang.ref.SoftReference;
+import java.lang.ref.WeakReference;
 import java.nio.ByteBuffer;
 import java.nio.FloatBuffer;
 import java.util.ArrayList;
@@ -9,16 +9,17 @@ import java.util.List;
 
 /**
  * Direct memory between float arrays and the library. Each thread keeps the memory of its last one until the
- * collector needs it. Only for calls that have ended with the memory when they return.
+ * next collection, which allocateDirect starts if direct memory runs out. Only for calls that have ended with
+ * the memory when they return.
  */
 final class Staging implements AutoCloseable {
-    private static final ThreadLocal<SoftReference<List<ByteBuffer>>> KEPT = new ThreadLocal<>();
+    private static final ThreadLocal<WeakReference<List<ByteBuffer>>> KEPT = new ThreadLocal<>();
 
     private final List<ByteBuffer> memory;
     private int used;
 
     Staging() {
-        final SoftReference<List<ByteBuffer>> kept = KEPT.get();
+        final WeakReference<List<ByteBuffer>> kept = KEPT.get();
         KEPT.remove(); // a callback within the call takes memory of its own
         final List<ByteBuffer> last = kept == null ? null : kept.get();
         memory = last == null ? new ArrayList<>() : last;
@@ -46,6 +47,6 @@ final class Staging implements AutoCloseable {
 
     @Override
     public void close() {
-        KEPT.set(new SoftReference<>(memory));
+        KEPT.set(new WeakReference<>(memory));
     }
 }

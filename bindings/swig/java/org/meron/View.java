@@ -129,7 +129,7 @@ public final class View {
         require();
         if (first < 0 || length < 0 || first > bytesIn(count) - length) {
             throw new MeronException(Status.ARGUMENT, "bytes " + first + " to " + (first + length)
-                    + " of a view of " + bytesIn(count));
+                    + " are not in the view, which has " + bytesIn(count));
         }
         if (whole == null) return lend(first, length);
         final ByteBuffer part = bytes();
@@ -258,7 +258,8 @@ public final class View {
 
     private MeronException outside(long first, long length) {
         return new MeronException(Status.ARGUMENT,
-                "elements " + first + " to " + (first + length) + " of a view of " + count);
+                "elements " + first + " to " + (first + length) + " are not in the view, which has "
+                        + count);
     }
 
     private MeronException wrong(String instead) {
