@@ -13,8 +13,8 @@ import org.meron.abi.checkpoint_tensors;
 
 /**
  * A tensor of the program's own, or a part of one, that goes into a checkpoint. Its elements are in a
- * direct buffer in native order, from its position to its limit: one of the elements' type, or of bytes. They are not copied: a
- * save reads them until Context.awaitCopied.
+ * direct buffer in native order, from its position to its limit: one of the elements' type, or of bytes.
+ * They are not copied: a save reads them until Context.awaitCopied.
  */
 public final class CheckpointTensor {
     /** Bytes of an element, and the buffer of one. */

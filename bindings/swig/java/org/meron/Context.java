@@ -216,10 +216,10 @@ public final class Context extends ContextMethods {
     }
 
     /**
-     * Waits until the last reduction and the last end of an accumulation of each of these units have
-     * ended, also those whose operation was closed. One call for many units, also of several groups; a unit with no
-     * reduction counts as done. Errors as Operation.await; ARGUMENT for no unit, HANDLE for units of several
-     * contexts.
+     * Waits until the last reduction and the last end of an accumulation of each of these units have ended,
+     * also those whose operation was closed. One call for many units, also of several groups; a unit with
+     * no reduction counts as done. Errors as Operation.await; ARGUMENT for no unit, HANDLE for units of
+     * several contexts.
      */
     public void awaitReductions(Unit... units) {
         reductionsEnded(Abi.MERON_TIMEOUT_DEFAULT, units);

@@ -50,8 +50,8 @@ public final class Group extends GroupMethods {
 
     /**
      * Begins a broadcast of the bytes from position to limit of a direct buffer of any type. Rank `root` of
-     * the group reads them, and the other ranks write them. Leave the buffer alone until the operation has ended; it is
-     * kept from the collector.
+     * the group reads them, and the other ranks write them. Leave the buffer alone until the operation has
+     * ended; it is kept from the collector.
      *
      * @throws MeronException ARGUMENT for a root beyond the group, a buffer that is not direct or that is
      *     read-only, MISMATCH, -3xx.

@@ -12,10 +12,10 @@ import org.meron.abi.meron_io_info;
  * Files read and written past the page cache, beside the threads that compute, as DeepSpeed's DeepNVMe
  * does it. Needs no Context, and knows no ranks.
  *
- * <p>Memory is a direct buffer of any type, from its position to its limit, which it keeps. Its bytes are moved
- * as they are, in any order. Offsets are in bytes; offset, length and memory need no alignment, though multiples of the
- * page are the fastest. A pending request must not touch bytes of a file that other code writes. Any
- * thread may use it; an interrupt does not end a wait.
+ * <p>Memory is a direct buffer of any type, from its position to its limit, which it keeps. Its bytes are
+ * moved as they are, in any order. Offsets are in bytes; offset, length and memory need no alignment,
+ * though multiples of the page are the fastest. A pending request must not touch bytes of a file that other
+ * code writes. Any thread may use it; an interrupt does not end a wait.
  */
 public final class Io extends IoMethods {
     private final IoLifetime lifetime;

@@ -12,7 +12,8 @@ import org.meron.abi.Abi;
  *
  * <p>Closing it does not stop the operation, because the ranks must stay in step. The memory that the
  * operation uses is kept until it has ended. If it fails and no call has thrown its error, the error is
- * logged once: by the next call that waits, or when the context is closed. The next save throws the error of a save.
+ * logged once: by the next call that waits, or when the context is closed. The next save throws the error
+ * of a save.
  *
  * <p>Any thread may use it, and several may wait for it.
  */
@@ -93,9 +94,9 @@ public final class Operation extends Handle implements Pending {
     }
 
     /**
-     * A future of java.util.concurrent that completes with null, or with the MeronException of the operation. A
-     * daemon thread waits for the operation and then closes it: do not close it before. Cancelling the
-     * future does not stop the operation. Returns at once.
+     * A future of java.util.concurrent that completes with null, or with the MeronException of the
+     * operation. A daemon thread waits for the operation and then closes it: do not close it before.
+     * Cancelling the future does not stop the operation. Returns at once.
      */
     public CompletableFuture<Void> toCompletableFuture() {
         context.requireOpen();

@@ -190,11 +190,12 @@ public final class Optimizer extends OptimizerMethods {
     }
 
     /**
-     * This rank's shard of a state of a param, F32. Writable, except for a master that is the param
-     * itself. Valid until the next step, offload, Context.load or close; a writable one also until the next
-     * Context.save or export, even if that throws. Do not write to its buffers afterwards (View). Blocks until a save has copied the states, and while another thread exports
-     * or loads. Throws ARGUMENT for a param of another optimizer and for a state that the rule does not
-     * keep, UNSUPPORTED if it is on nvme, or in 16 or 8 bits: use readState.
+     * This rank's shard of a state of a param, F32. Writable, except for a master that is the param itself.
+     * Valid until the next step, offload, Context.load or close; a writable one also until the next
+     * Context.save or export, even if that throws. Do not write to its buffers afterwards (View). Blocks
+     * until a save has copied the states, and while another thread exports or loads. Throws ARGUMENT for a
+     * param of another optimizer and for a state that the rule does not keep, UNSUPPORTED if it is on nvme,
+     * or in 16 or 8 bits: use readState.
      */
     public View state(Param param, State state) {
         Arguments.required(param, "param");
@@ -275,9 +276,10 @@ public final class Optimizer extends OptimizerMethods {
     /**
      * Moves this rank's states from memory to its file on a drive, and gives their memory back, for a
      * phase that needs it for something else, as DeepSpeed's offload_states does. Params can be gathered
-     * meanwhile; reload before the next step. Views of states end. Blocks on this rank's drive. Throws ARGUMENT (no
-     * folder, one that will not do), STATE (a step is under way, they are offloaded), NO_SPACE, IO: they
-     * are where they were then.
+     * meanwhile; reload before the next step. Views of states end. Blocks on this rank's drive.
+     *
+     * <p>Throws ARGUMENT (no folder, one that will not do), STATE (a step is under way, they are offloaded),
+     * NO_SPACE, IO: they are where they were then.
      *
      * @param folder on a drive
      */

@@ -14,14 +14,15 @@ import org.meron.abi.meron_view;
  * reduced, an optimizer's state when the optimizer steps or a checkpoint is saved. After Context.close()
  * every method throws CLOSED.
  *
- * <p>The buffers of {@link #floats}, {@link #shorts} and {@link #bytes} keep their source from the collector while
- * they are reachable. On Java 22 and later they end with the view: an access then throws
- * IllegalStateException. Before Java 22 nothing ends a buffer. After an explicit close it shows whatever the
- * memory has by then, and <b>after Context.close() an access ends the process</b>. {@link #get} and
- * {@link #put} check on every call, under every version.
+ * <p>The buffers of {@link #floats}, {@link #shorts} and {@link #bytes} keep their source from the
+ * collector while they are reachable; a MemorySegment made of one does not. On Java 22 and later they end
+ * with the view: an access then throws IllegalStateException. Before Java 22 nothing ends a buffer. After an
+ * explicit close it shows whatever the memory has by then, and <b>after Context.close() an access ends the
+ * process</b>. {@link #get} and {@link #put} check on every call, under every version.
  *
- * <p>On Java 22 and later the end of buffers takes some tens of microseconds, once for all of them, because every thread of
- * the process takes part. {@link #get} and {@link #put} need no buffers, and are the faster way to many small tensors.
+ * <p>On Java 22 and later the end of buffers takes some tens of microseconds, once for all of them, because
+ * every thread of the process takes part. {@link #get} and {@link #put} need no buffers, and are the faster
+ * way to many small tensors.
  *
  * <p>Any thread may use it. Nothing here blocks.
  */
