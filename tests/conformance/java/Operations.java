@@ -7,7 +7,6 @@ import java.util.List;
 import org.meron.Context;
 import org.meron.ContextOptions;
 import org.meron.Dtype;
-import org.meron.Gather;
 import org.meron.Group;
 import org.meron.Meron;
 import org.meron.Operation;
@@ -264,15 +263,12 @@ final class Operations {
     }
 
     private static void wait(Session session, Table.Statement statement) {
-        final Object item = session.held(statement.name).item;
+        final Pending item = (Pending) session.held(statement.name).item;
         final String limit = statement.get("timeout");
         if (limit != null) {
-            final Duration timeout = seconds(Double.parseDouble(limit));
-            ended(statement, item instanceof Gather
-                    ? ((Gather) item).await(timeout) : ((Operation) item).await(timeout));
+            ended(statement, item.await(seconds(Double.parseDouble(limit))));
         } else {
-            if (item instanceof Gather) ((Gather) item).await();
-            else ((Operation) item).await();
+            item.await();
             ended(statement, true);
         }
     }
@@ -299,12 +295,12 @@ final class Operations {
     }
 
     private static void poll(Session session, Table.Statement statement) throws Exception {
-        final Object item = session.held(statement.name).item;
+        final Pending item = (Pending) session.held(statement.name).item;
         final int attempts = "1".equals(statement.get("pending")) ? 1 : ATTEMPTS;
         boolean ended = false;
         for (int i = 0; i < attempts && !ended; ++i) {
             if (i > 0) Thread.sleep(1);
-            ended = item instanceof Gather ? ((Gather) item).ready() : ((Operation) item).done();
+            ended = item.done();
         }
         ended(statement, ended);
     }

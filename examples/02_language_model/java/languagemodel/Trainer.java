@@ -142,7 +142,7 @@ final class Trainer {
 
     private void forward(int l) {
         try (Gather full = gather(l)) {
-            assert full.ready();
+            assert full.done();
             model.forward(l, weights);
         }
     }
@@ -159,7 +159,7 @@ final class Trainer {
             }
         }
         try (Gather full = gather(l)) {
-            assert full.ready();
+            assert full.done();
             model.backward(l, weights, gradients);
         }
         for (int i = 0; i < views.length; ++i) {

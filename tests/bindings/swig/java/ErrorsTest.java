@@ -130,7 +130,7 @@ public final class ErrorsTest {
             Suite.fails(Status.STATE, unit::discard);
             try (Gather held = unit.gather()) {
                 Suite.fails(Status.STATE, unit::update);
-                Suite.check(held.ready(), "full");
+                Suite.check(held.done(), "full");
             }
             try (Update update = unit.update()) {
                 Suite.fails(Status.STATE, unit::gather);
@@ -225,7 +225,7 @@ public final class ErrorsTest {
                 () -> context.param("x", Dtype.F32, 1), () -> context.unit("y"), unit::gather,
                 unit::update, unit::reduce, unit::version, unit::discard, weight::gradient,
                 weight::reduced, weight::shardCount, optimizer::step, optimizer::norm,
-                gather::ready, () -> gather.view(weight), () -> view.get(0), view::bytes,
+                gather::done, () -> gather.view(weight), () -> view.get(0), view::bytes,
                 () -> context.world().check(), () -> context.world().barrier(),
                 () -> context.predict(1, 1), context::saveProgress, context::planJson,
                 () -> context.group(0), context::flightRecord}) {

@@ -145,7 +145,7 @@ public final class GatherTest {
         final Param weight = context.param("w", Dtype.F32, N);
         final Unit unit = context.unit("u", weight);
         final Gather gather = unit.gatherBegin(GatherMode.VIEW);
-        while (!gather.ready()) Thread.onSpinWait();
+        while (!gather.done()) Thread.onSpinWait();
         Suite.check(gather.await(Duration.ofSeconds(1)), "full");
         gather.close();
         context.world().barrier();

@@ -124,7 +124,8 @@ public final class Gather extends Handle implements Pending {
     }
 
     /** True if the tensors are full; never blocks on peers. Throws the gather's error. */
-    public boolean ready() {
+    @Override
+    public boolean done() {
         return look(0);
     }
 

@@ -109,6 +109,10 @@ abstract class Handle implements AutoCloseable {
         Arguments.all(operations, "operations");
         final long[] handles = new long[operations.length];
         for (int i = 0; i < handles.length; ++i) {
+            if (!(operations[i] instanceof Handle)) {
+                throw new MeronException(Status.ARGUMENT,
+                        "operations[" + i + "] is neither an Operation nor a Gather");
+            }
             final Handle pending = (Handle) operations[i];
             pending.requireOpen();
             handles[i] = pending.handle();

@@ -80,6 +80,7 @@ public final class Operation extends Handle implements Pending {
     }
 
     /** True if the operation has succeeded; never blocks on peers. Throws its error. */
+    @Override
     public boolean done() {
         return look(0);
     }

@@ -12,6 +12,9 @@ public interface Pending {
     /** Waits at most `timeout`. Returns false after the timeout; the operation continues. */
     boolean await(Duration timeout);
 
+    /** True if it has succeeded; never blocks on peers. Throws its error. */
+    boolean done();
+
     /**
      * Waits until one of several operations of a context has ended, well or with an error.
      *
