@@ -314,6 +314,8 @@ inline bool abandoned_future_ended(int64_t future) {
                                  std::to_string(all));
     return {static_cast<char *>($self->data) + begin, length, true};
   }
+  /** Address of this memory. */
+  int64_t address() const { return reinterpret_cast<int64_t>($self->data); }
 }
 
 %include "transport.i"

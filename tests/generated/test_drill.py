@@ -191,9 +191,9 @@ GENERATED = {
     ],
     f"{JAVA}/UnitMethods.java": [
         "Begins to rinse a unit.",
-        "public Future rinseBegin(double factor, String label, RinseOptions options) {",
+        "public Operation rinseBegin(double factor, String label, RinseOptions options) {",
         "public void rinse(double factor, String label, RinseOptions options) {",
-        "public Future rinseBegin(double factor, String label) {",
+        "public Operation rinseBegin(double factor, String label) {",
         "public double water() {",
         "public String soap() {",
         "public void mix(ReduceOp op, int amount) {",

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,16 @@ def test_control_c_ends_a_wait() -> None:
     job.communicate(timeout=30)
     assert job.returncode != 0
     assert time.monotonic() - begin < 10
+
+
+def test_the_jar_is_a_module_with_a_version() -> None:
+    with zipfile.ZipFile(JAR) as jar:
+        manifest = jar.read("META-INF/MANIFEST.MF").decode()
+    version = re.search(r"Implementation-Version: (\S+)", manifest)
+    assert version
+    assert "Enable-Native-Access: ALL-UNNAMED" in manifest
+    modular = [JAVA, "-p", str(JAR), "--add-modules", "org.meron", "-cp", TESTS]
+    assert start(*modular, "RanksProgram", "version").stdout == f"{version[1]}\n"
 
 
 # ---- Finding the library

@@ -32,7 +32,8 @@ final class Calls {
                 Values.has(session.find(Plan.class, name).table(), statement);
                 return true;
             case "meron_barrier_begin":
-                Operations.finishOrKeep(session, statement, session.group(statement.name).barrier());
+                Operations.finishOrKeep(session, statement,
+                        session.group(statement.name).barrierBegin());
                 return true;
             case "meron_reduce_consume":
                 session.find(Unit.class, name).consume();

@@ -9,8 +9,8 @@ import org.meron.Checkpoint;
 import org.meron.CheckpointTensor;
 import org.meron.Dtype;
 import org.meron.ExportOptions;
-import org.meron.Future;
 import org.meron.LoadOptions;
+import org.meron.Operation;
 import org.meron.Optimizer;
 import org.meron.SaveOptions;
 import org.meron.SaveProgress;
@@ -107,12 +107,12 @@ final class Checkpoints {
                 .overwrite(flag(statement, "overwrite"))
                 .tensors(given(session, statement));
         if (statement.get("units") != null) options.units(units(session, statement));
-        final Future future = session.context().save(folder(session, statement), statement.name,
-                options, optimizers(session, statement));
+        final Operation saving = session.context().saveBegin(folder(session, statement),
+                statement.name, options, optimizers(session, statement));
         if (statement.get("future") != null) {
-            session.keep(statement.get("future"), future);
+            session.keep(statement.get("future"), saving);
         } else {
-            future.finish();
+            saving.finish();
         }
     }
 

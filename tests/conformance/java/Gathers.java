@@ -58,9 +58,9 @@ final class Gathers {
             }
         }
         final Gather made = mode == GatherMode.VIEW
-                ? session.context().begin(
+                ? session.context().gatherBegin(
                         Tier.valueOf(statement.get("tier", "device").toUpperCase()), units)
-                : session.context().begin(mode, into, units);
+                : session.context().gatherBegin(mode, into, units);
         if (statement.operation.equals("gather")) {
             try {
                 made.await();

@@ -6,8 +6,8 @@ import java.util.List;
 import java.util.Map;
 import org.meron.DlpackTensor;
 import org.meron.Dtype;
-import org.meron.Future;
 import org.meron.Gather;
+import org.meron.Operation;
 import org.meron.Param;
 import org.meron.ReduceOptions;
 import org.meron.Unit;
@@ -27,7 +27,7 @@ final class Gradients {
             case "reduce": reduce(session, statement); return true;
             case "reduce_finish":
                 Operations.finishOrKeep(session, statement, session.find(Unit.class, name)
-                        .reduceFinish(new ReduceOptions()
+                        .reduceFinishBegin(new ReduceOptions()
                                 .op(Operations.op(statement.get("op", "mean")))
                                 .divisor(statement.number("divisor", 1))));
                 return true;
@@ -82,25 +82,25 @@ final class Gradients {
             data.add(session.values.buffer(
                     pair[1].substring(at + 1), dtype, Operations.count(statement, param)));
         }
-        final Future future;
+        final Operation reduction;
         if (statement.get("from") != null) {
             final Gather from = session.find(Gather.class, statement.get("from"));
             final Map<Param, View> gradients = new LinkedHashMap<>();
             for (Param param : unit.params()) gradients.put(param, from.view(param));
-            future = unit.reduce(gradients, options);
+            reduction = unit.reduceBegin(gradients, options);
         } else if (params.isEmpty()) {
-            future = unit.reduce(options);
+            reduction = unit.reduceBegin(options);
         } else if (plain) {
             final Map<Param, Object> gradients = new LinkedHashMap<>();
             for (int i = 0; i < params.size(); ++i) {
                 gradients.put(params.get(i), data.get(i).asFloatBuffer());
             }
-            future = unit.reduce(gradients, options);
+            reduction = unit.reduceBegin(gradients, options);
         } else {
             reduceRaw(unit, params, data, statement);
             return;
         }
-        Operations.finishOrKeep(session, statement, future);
+        Operations.finishOrKeep(session, statement, reduction);
     }
 
     private static void reducedDlpack(Session session, Table.Statement statement) {

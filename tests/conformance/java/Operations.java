@@ -7,10 +7,9 @@ import java.util.List;
 import org.meron.Context;
 import org.meron.ContextOptions;
 import org.meron.Dtype;
-import org.meron.Future;
-import org.meron.Gather;
 import org.meron.Group;
 import org.meron.Meron;
+import org.meron.Operation;
 import org.meron.Param;
 import org.meron.Pending;
 import org.meron.Plan;
@@ -100,7 +99,7 @@ final class Operations {
             }
             case "abort": session.group(name).abort(statement.wanted("reason")); return true;
             case "barrier":
-                finishOrKeep(session, statement, session.group(name).barrier());
+                finishOrKeep(session, statement, session.group(name).barrierBegin());
                 return true;
             case "broadcast":
             case "all_reduce": collective(session, statement); return true;
@@ -114,13 +113,13 @@ final class Operations {
         }
     }
 
-    static void finishOrKeep(Session session, Table.Statement statement, Future future) {
+    static void finishOrKeep(Session session, Table.Statement statement, Operation operation) {
         if ("none".equals(statement.get("future"))) {
-            future.close();
+            operation.close();
         } else if (statement.get("future") != null) {
-            session.keep(statement.get("future"), future);
+            session.keep(statement.get("future"), operation);
         } else {
-            future.finish();
+            operation.finish();
         }
     }
 
@@ -248,9 +247,9 @@ final class Operations {
         final ByteBuffer data = session.values.buffer(statement.wanted("with"), dtype, count);
         final Group group = session.group(statement.name);
         if (statement.operation.equals("broadcast")) {
-            group.broadcast(data, Integer.parseInt(statement.wanted("root"))).finish();
+            group.broadcast(data, Integer.parseInt(statement.wanted("root")));
         } else {
-            group.allReduce(data, dtype, op(statement.wanted("op"))).finish();
+            group.allReduce(data, dtype, op(statement.wanted("op")));
         }
         session.values.checkData(statement, data, dtype, 0);
     }
@@ -264,15 +263,12 @@ final class Operations {
     }
 
     private static void wait(Session session, Table.Statement statement) {
-        final Object item = session.held(statement.name).item;
+        final Pending item = (Pending) session.held(statement.name).item;
         final String limit = statement.get("timeout");
         if (limit != null) {
-            final Duration timeout = seconds(Double.parseDouble(limit));
-            ended(statement, item instanceof Gather
-                    ? ((Gather) item).await(timeout) : ((Future) item).await(timeout));
+            ended(statement, item.await(seconds(Double.parseDouble(limit))));
         } else {
-            if (item instanceof Gather) ((Gather) item).await();
-            else ((Future) item).await();
+            item.await();
             ended(statement, true);
         }
     }
@@ -299,12 +295,12 @@ final class Operations {
     }
 
     private static void poll(Session session, Table.Statement statement) throws Exception {
-        final Object item = session.held(statement.name).item;
+        final Pending item = (Pending) session.held(statement.name).item;
         final int attempts = "1".equals(statement.get("pending")) ? 1 : ATTEMPTS;
         boolean ended = false;
         for (int i = 0; i < attempts && !ended; ++i) {
             if (i > 0) Thread.sleep(1);
-            ended = item instanceof Gather ? ((Gather) item).ready() : ((Future) item).done();
+            ended = item.done();
         }
         ended(statement, ended);
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 import java.nio.ByteBuffer;
+import java.nio.file.Path;
 import java.util.List;
 import java.util.Set;
 import org.meron.Adagrad;
@@ -28,7 +29,7 @@ final class Optimizers {
             case "optimizer": optimizer(session, statement); return true;
             case "step":
                 Operations.finishOrKeep(
-                        session, statement, session.find(Optimizer.class, name).step());
+                        session, statement, session.find(Optimizer.class, name).stepBegin());
                 return true;
             case "optimizer_is": optimizerIs(session.find(Optimizer.class, name), statement);
                 return true;
@@ -61,12 +62,16 @@ final class Optimizers {
             case "state": state(session, statement); return true;
             case "state_read": stateRead(session, statement); return true;
             case "state_write": stateWrite(session, statement); return true;
-            case "offload":
-                session.find(Optimizer.class, name).offload(statement.get("folder"));
+            case "offload": offload(session.find(Optimizer.class, name), statement.get("folder"));
                 return true;
             case "reload": session.find(Optimizer.class, name).reload(); return true;
             default: return false;
         }
+    }
+
+    private static void offload(Optimizer optimizer, String folder) {
+        if (folder == null) optimizer.offload();
+        else optimizer.offload(Path.of(folder));
     }
 
     private static void optimizer(Session session, Table.Statement statement) {

@@ -17,13 +17,13 @@ import java.util.stream.Stream;
 import org.meron.Checkpoint;
 import org.meron.Context;
 import org.meron.DlpackTensor;
-import org.meron.Future;
 import org.meron.Gather;
 import org.meron.Group;
 import org.meron.Io;
 import org.meron.IoBuffer;
 import org.meron.IoRequest;
 import org.meron.MeronException;
+import org.meron.Operation;
 import org.meron.Optimizer;
 import org.meron.Param;
 import org.meron.Plan;
@@ -43,7 +43,7 @@ final class Session {
             Map.entry(Update.class, Abi::meron_future_release),
             Map.entry(Gather.class, Abi::meron_future_release),
             Map.entry(Optimizer.class, Abi::meron_optimizer_release),
-            Map.entry(Future.class, Abi::meron_future_release),
+            Map.entry(Operation.class, Abi::meron_future_release),
             Map.entry(Schedule.class, Abi::meron_schedule_release),
             Map.entry(Checkpoint.class, Abi::meron_checkpoint_release),
             Map.entry(Io.class, Abi::meron_io_close),
@@ -68,8 +68,6 @@ final class Session {
         void release() throws Exception {
             if (released || contextGone(item)) {
                 RELEASE.get(item.getClass()).accept(handle);
-            } else if (item instanceof Update) {
-                ((Update) item).giveUp(); // its close() publishes
             } else {
                 item.close();
             }

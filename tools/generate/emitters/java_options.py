@@ -94,7 +94,9 @@ def initial_of(field: ValueField, enums: dict[str, str]) -> str:
 def setter(name: str, field: ValueField, enums: dict[str, str]) -> str:
     own, taken, value = camel(field.name), kind(field, enums), "value"
     if field.kind == "duration":
-        taken, value = "Duration", "Math.max(Future.nanoseconds(value), 1)"
+        taken, value = "Duration", "Math.max(Operation.nanoseconds(value), 1)"
+    elif field.kind == "enum":
+        value = 'Arguments.required(value, "value")'
     elif field.type == "uint64_t" and field.kind == "number":
         value = f'ContextOptions.notNegative("{own}", value)'
     return (

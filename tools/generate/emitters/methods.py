@@ -524,7 +524,7 @@ def java(noun: str, some: list[Method], prose: Prose) -> str:
 
 
 def java_method(method: Method, prose: Prose) -> str:
-    kinds = {"": "void", TEXT: "String", FUTURE: "Future"}
+    kinds = {"": "void", TEXT: "String", FUTURE: "Operation"}
     result = kinds.get(method.result) or JAVA_NUMBERS[method.result]
     taken = [f"{java_type(item)} {camel(item.name)}" for item in method.arguments]
     names = [camel(item.name) for item in method.given]
@@ -534,16 +534,22 @@ def java_method(method: Method, prose: Prose) -> str:
     if method.options:  # the class of the options makes the call
         own = camel(method.function.name.removeprefix("meron_"))
         call = f"call(handle -> {camel(method.arguments[-1].name)}.{own}({passed}))"
-    body = f"        requireOpen();\n        {'return ' if method.result else ''}{call};\n"
+    checks = "".join(
+        f'        Arguments.required({camel(item.name)}, "{camel(item.name)}");\n'
+        for item in method.arguments
+        if item.enum or item.struct or (item.kind == TEXT and not item.nullable)
+    )
+    checks += "        requireOpen();\n"
+    body = f"{checks}        {'return ' if method.result else ''}{call};\n"
     if method.result == FUTURE:
         home = "this" if method.noun == "context" else "context()"
-        body = f"        requireOpen();\n        final long future = {call};\n"
-        body += f"        return new Future({home}, future, null);\n"
+        body = f"{checks}        final long future = {call};\n"
+        body += f"        return new Operation({home}, future, null);\n"
     parts = [*prose.paragraphs(method), f"Throws {prose.errors(method)}."]
     code = java_function(parts, f"{result} {method.name('java')}", taken, body)
     forms = [(method.name("java"), result, taken)]
     if method.twin("java"):
-        parts = [f"As {method.name('java')}, and waits for its end as Future.await does."]
+        parts = [f"As {method.name('java')}, and waits for its end as Operation.await does."]
         inner = ", ".join(camel(item.name) for item in method.arguments)
         body = f"        {method.name('java')}({inner}).finish();\n"
         code += "\n" + java_function(parts, f"void {method.twin('java')}", taken, body)

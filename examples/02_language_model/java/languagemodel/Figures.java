@@ -53,7 +53,7 @@ final class Figures {
                     plan.gatherCopiedBytes, plan.reduceBytes, after.peakBytes, plan.peakBytes,
                     after.arenaPagesBytes, plan.interNodeGatherBytes + plan.interNodeReduceBytes});
             }
-            context.world().broadcast(bytes, r).finish();
+            context.world().broadcast(bytes, r);
             out[r] = new Figures(bytes.asLongBuffer());
         }
         return out;

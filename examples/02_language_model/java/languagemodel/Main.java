@@ -66,7 +66,7 @@ public final class Main {
                 }
             }
             // `meron run` ends the job when a rank leaves with an error: let rank 0 have said why.
-            context.world().barrier().finish();
+            context.world().barrier();
             return code;
         }
     }

@@ -7,8 +7,8 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.meron.Checkpoint;
 import org.meron.Context;
-import org.meron.Future;
 import org.meron.MeronException;
+import org.meron.Operation;
 import org.meron.SaveOptions;
 
 /** Saves while training continues, as --save and --save-every specify, and resumes from a checkpoint. */
@@ -17,7 +17,7 @@ final class Saver {
 
     private final Context context;
     private final Options options;
-    private Future saving; // the last save
+    private Operation saving; // the last save
 
     Saver(Context context, Options options) {
         this.context = context;
@@ -43,7 +43,7 @@ final class Saver {
                 .overwrite(true) // of a run that went on from an earlier step
                 .extra("{\"micro_batches\": " + trainer.microBatches(step) + ", \"seed\": "
                         + options.seed + ", \"loss\": " + number + "}");
-        saving = context.save(Path.of(options.save),
+        saving = context.saveBegin(Path.of(options.save),
                 String.format(Locale.ROOT, "step-%06d", step), save, trainer.optimizer());
     }
 

@@ -5,8 +5,8 @@ import java.util.Arrays;
 import org.meron.AdamW;
 import org.meron.Context;
 import org.meron.Dtype;
-import org.meron.Future;
 import org.meron.Gather;
+import org.meron.Operation;
 import org.meron.Optimizer;
 import org.meron.Param;
 import org.meron.ReduceOp;
@@ -31,7 +31,7 @@ final class Trainer {
     private final Model model;
     private final Param[][] params; // [layer][tensor]
     private final Unit[] units;
-    private final Future[] reductions;
+    private final Operation[] reductions;
     private final Optimizer optimizer;
     private int first; // steps that were taken before this run
     private long position; // micro-batches that all ranks took in them
@@ -49,7 +49,7 @@ final class Trainer {
         model = new Model(text, options.batch, options.context, options.width, options.layers);
         params = new Param[model.layers()][];
         units = new Unit[model.layers()];
-        reductions = new Future[model.layers()];
+        reductions = new Operation[model.layers()];
 
         final int[] largest = new int[MOST_TENSORS];
         long count = 0;
@@ -116,6 +116,7 @@ final class Trainer {
                 update.write(params[l][i], Model.initialValues(
                         tensors[i], options.seed, (long) l * MOST_TENSORS + i, size(l, i)));
             }
+            update.publish();
         }
     }
 
@@ -141,7 +142,7 @@ final class Trainer {
 
     private void forward(int l) {
         try (Gather full = gather(l)) {
-            assert full.ready();
+            assert full.done();
             model.forward(l, weights);
         }
     }
@@ -158,7 +159,7 @@ final class Trainer {
             }
         }
         try (Gather full = gather(l)) {
-            assert full.ready();
+            assert full.done();
             model.backward(l, weights, gradients);
         }
         for (int i = 0; i < views.length; ++i) {
@@ -169,7 +170,7 @@ final class Trainer {
                         views[i].shorts(), gradients[i], size(l, i), views[i].dtype());
             }
         }
-        reductions[l] = units[l].reduce(
+        reductions[l] = units[l].reduceBegin(
                 new ReduceOptions().boundary(boundary).divisor(options.accumulate));
     }
 
@@ -205,7 +206,7 @@ final class Trainer {
             loss += model.loss;
         }
         optimizer.learningRate(learningRate(step));
-        optimizer.step().finish();
+        optimizer.step();
         return loss;
     }
 

@@ -8,7 +8,7 @@ import java.time.Duration;
 import java.util.Arrays;
 import org.meron.Context;
 import org.meron.Dtype;
-import org.meron.Future;
+import org.meron.Operation;
 import org.meron.GatherMode;
 import org.meron.Group;
 import org.meron.Meron;
@@ -46,16 +46,16 @@ public final class ContextTest {
         final ByteBuffer bytes = ByteBuffer.allocateDirect(8);
         if (context.rank() == 1) bytes.putLong(0, 42);
         bytes.position(4); // only what is between position and limit
-        context.world().broadcast(bytes, 1).finish();
+        context.world().broadcast(bytes, 1);
         Suite.equal(42, bytes.getInt(4));
         final FloatBuffer sum = Floats.direct(new float[] {context.rank()});
-        try (Future future = context.world().allReduce(sum, Dtype.F32, ReduceOp.SUM)) {
+        try (Operation future = context.world().allReduceBegin(sum, Dtype.F32, ReduceOp.SUM)) {
             while (!future.await(Duration.ofMillis(1))) context.progress();
             Suite.check(future.done(), "done after the wait");
         }
         Suite.equal(3f, sum.get(0));
         context.world().check();
-        context.world().barrier().finish();
+        context.world().barrier();
     }
 
     private static void plans() throws Exception {
@@ -81,7 +81,7 @@ public final class ContextTest {
             Suite.check(after.operations > before.operations, "operations are counted");
             Suite.check(context.flightRecord().contains("gather"), "the recorder has the gather");
             Suite.equal("local", context.transport());
-            context.world().barrier().finish();
+            context.world().barrier();
         });
         Suite.check(Meron.systemInfo().contains("\"version\""), "system info");
         Suite.equal(Meron.version(), AbiConstants.MERON_VERSION_MAJOR + "."

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.nio.FloatBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -50,6 +51,7 @@ public final class DlpackTest {
             final float[] values = new float[N];
             for (int i = 0; i < N; ++i) values[i] = i;
             update.write(param, values);
+            update.publish();
         }
         return unit;
     }
@@ -86,8 +88,8 @@ public final class DlpackTest {
             final Gather ended = unit.gather();
             ended.close();
             Suite.fails(Status.STALE, () -> ended.dlpack(weight));
-            final ByteBuffer place = ByteBuffer.allocateDirect(40);
-            try (Gather into = context.begin(
+            final ByteBuffer place = ByteBuffer.allocateDirect(40).order(ByteOrder.nativeOrder());
+            try (Gather into = context.gatherBegin(
                     GatherMode.INTO, Collections.singletonMap(weight, place), unit)) {
                 into.await();
                 Suite.fails(Status.UNSUPPORTED, () -> into.dlpack(weight));
@@ -190,6 +192,7 @@ public final class DlpackTest {
             final Unit unit = context.unit("u", weight);
             try (Update update = unit.update()) {
                 update.write(weight, tensor.view().bytes(), Dtype.F32);
+                update.publish();
             }
             tensor.view().put(0, 5);
             Suite.equal(5f, tensor.view().get(0));

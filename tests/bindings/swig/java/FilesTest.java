@@ -106,7 +106,7 @@ public final class FilesTest {
             request.await();
             check(Files.size(path) == 4 * BYTES, "the file is shorter");
             memory.put(0, (byte) 1); // it outlives its io
-            check(statusOf(() -> io.await()) == Status.STALE, "a closed io can be used");
+            check(statusOf(() -> io.await()) == Status.CLOSED, "a closed io can be used");
         });
     }
 

@@ -42,6 +42,7 @@ public final class GatherTest {
             final Unit unit = context.unit("u", weight);
             try (Update update = context.update(unit)) {
                 update.write(weight, Floats.direct(Floats.ramp(N, 2)), Dtype.F32);
+                update.publish();
             }
             try (Gather view = context.gather(unit)) {
                 final View seen = view.view(weight);
@@ -76,8 +77,8 @@ public final class GatherTest {
             }
             Suite.fails(Status.ARGUMENT,
                     () -> unit.gatherInto(Map.of(weight, Floats.direct(new float[N - 1]))));
-            Suite.fails(Status.ARGUMENT, () -> unit.begin(GatherMode.INTO));
-            context.world().barrier().finish();
+            Suite.fails(Status.ARGUMENT, () -> unit.gatherBegin(GatherMode.INTO));
+            context.world().barrier();
         });
     }
 
@@ -90,6 +91,7 @@ public final class GatherTest {
             try (Update update = unit.update()) {
                 update.write(bias, 1, 2, 3);
                 update.write(weight, new float[] {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13});
+                update.publish();
             }
             final Flat[] flats = unit.flats();
             Suite.equal(2, flats.length);
@@ -127,6 +129,7 @@ public final class GatherTest {
             try (Update update = unit.update()) {
                 update.write(bf16, 1, 2, 3, 4);
                 update.write(f16, 1, 2, 3, 4);
+                update.publish();
             }
             try (Gather full = unit.gather()) {
                 Suite.equal((short) 0x3F80, full.view(bf16).shorts().get(0));
@@ -141,11 +144,11 @@ public final class GatherTest {
     private static void polls(Context context) {
         final Param weight = context.param("w", Dtype.F32, N);
         final Unit unit = context.unit("u", weight);
-        final Gather gather = unit.begin(GatherMode.VIEW);
-        while (!gather.ready()) Thread.onSpinWait();
+        final Gather gather = unit.gatherBegin(GatherMode.VIEW);
+        while (!gather.done()) Thread.onSpinWait();
         Suite.check(gather.await(Duration.ofSeconds(1)), "full");
         gather.close();
-        context.world().barrier().finish();
+        context.world().barrier();
     }
 
     private static void device() throws Exception {
@@ -157,8 +160,9 @@ public final class GatherTest {
             for (int i = 0; i < 12; ++i) values[i] = i;
             try (Update update = unit.update()) {
                 update.write(param, values);
+                update.publish();
             }
-            final Gather full = unit.begin(GatherMode.VIEW);
+            final Gather full = unit.gatherBegin(GatherMode.VIEW);
             full.waitStream(0);
             Suite.check(full.waitStream(0, Duration.ofSeconds(1)), "it is not full");
             final View view = full.view(param);
@@ -167,19 +171,19 @@ public final class GatherTest {
             Suite.equal(Arrays.toString(values), Arrays.toString(seen));
             final long up = context.stats().deviceUpBytes;
             Suite.check(up >= 48, "nothing was copied up");
-            try (Gather host = unit.begin(Tier.HOST)) {
+            try (Gather host = unit.gatherBegin(Tier.HOST)) {
                 host.await();
                 host.view(param).get(seen);
                 Suite.equal(Arrays.toString(values), Arrays.toString(seen));
                 Suite.check(host.view(param).address() != view.address(), "it is on the device");
             }
             Suite.equal(up, context.stats().deviceUpBytes);
-            unit.reduce(Map.of(param, view), new ReduceOptions().stream(0)).finish();
+            unit.reduce(Map.of(param, view), new ReduceOptions().stream(0));
             param.reduced().get(seen);
             Suite.equal(Arrays.toString(values), Arrays.toString(seen));
             unit.discard();
             unit.reduce(Map.of(param, new DeviceArray(view.address(), 12, Dtype.F32)),
-                    new ReduceOptions()).finish();
+                    new ReduceOptions());
             param.reduced().get(seen);
             Suite.equal(Arrays.toString(values), Arrays.toString(seen));
             Suite.equal(96L, context.stats().deviceDownBytes);

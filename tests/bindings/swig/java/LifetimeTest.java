@@ -7,22 +7,26 @@ import java.nio.FloatBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
+import java.util.Queue;
 import java.util.Random;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import org.meron.CheckpointTensor;
 import org.meron.Context;
 import org.meron.Dtype;
-import org.meron.Future;
+import org.meron.Operation;
 import org.meron.Gather;
+import org.meron.LogSink;
 import org.meron.MeronException;
 import org.meron.Optimizer;
 import org.meron.Param;
 import org.meron.Plan;
 import org.meron.SaveOptions;
+import org.meron.Status;
 import org.meron.Unit;
 import org.meron.Update;
+import org.meron.View;
 
 /** Objects die in any order, by close or by the collector, on any thread: nothing crashes or hangs. */
 public final class LifetimeTest {
@@ -33,11 +37,15 @@ public final class LifetimeTest {
         final Suite suite = new Suite("java_lifetime");
         suite.test(ORDERS + " orders of closing, with the collector forced", LifetimeTest::orders);
         suite.test("the same on two ranks at once", LifetimeTest::ordersOnRanks);
-        suite.test("a buffer keeps its lease", LifetimeTest::buffersKeepLeases);
         suite.test("a dropped gather gives its lease back", LifetimeTest::dropped);
         suite.test("memory of a dropped operation is kept until that has ended", LifetimeTest::kept);
-        suite.test("a dropped update is published, not undone", LifetimeTest::droppedUpdate);
+        suite.test("a dropped update that wrote nothing is published unchanged",
+                LifetimeTest::droppedUpdate);
         suite.test("try with resources", LifetimeTest::resources);
+        suite.test("an update that an exception leaves is not published",
+                LifetimeTest::updateLeft);
+        suite.test("a step that failed and was dropped is logged once",
+                LifetimeTest::failureIsLogged);
         suite.test("a failed save that was closed is raised by the next", LifetimeTest::failedSave);
         suite.finish();
     }
@@ -51,7 +59,7 @@ public final class LifetimeTest {
         final Unit other = context.unit("other", two);
         final Optimizer optimizer = context.adamw(unit);
         final Gather gather = unit.gather();
-        final Future barrier = context.world().barrier();
+        final Operation barrier = context.world().barrierBegin();
         gather.view(one).floats().get(0);
         final Update update = other.update();
         update.view(two).put(0, 1);
@@ -95,35 +103,14 @@ public final class LifetimeTest {
                 objects.remove(context);
                 final Random random = new Random(2 * seed + context.rank());
                 for (AutoCloseable object : objects) {
-                    if (object instanceof Update || object instanceof Gather) object.close();
+                    if (object instanceof Update) ((Update) object).publish();
+                    if (object instanceof Gather) object.close();
                 }
                 objects.remove(context.world());
-                context.world().barrier().finish();
+                context.world().barrier();
                 scatter(objects, random);
                 if (random.nextInt(10) == 0) System.gc();
             });
-        }
-    }
-
-    private static void buffersKeepLeases() throws Exception {
-        try (Context context = Suite.alone("zero3")) {
-            final Param weight = context.param("w", Dtype.F32, 1000);
-            final Unit unit = context.unit("u", weight);
-            try (Update update = unit.update()) {
-                final float[] ones = new float[1000];
-                Arrays.fill(ones, 1);
-                update.write(weight, ones);
-            }
-            // Only a buffer that was made from a buffer is left.
-            FloatBuffer values = unit.gather().view(weight).floats().slice();
-            for (int i = 0; i < 5; ++i) {
-                System.gc();
-                Thread.sleep(10);
-                Suite.equal(1, unit.leases());
-                Suite.equal(1f, values.get(999));
-            }
-            values = null;
-            untilCollected(() -> unit.leases() == 0);
         }
     }
 
@@ -132,7 +119,7 @@ public final class LifetimeTest {
             final Unit unit = context.unit("u", context.param("w", Dtype.F32, 1000));
             unit.gather();
             untilCollected(() -> unit.leases() == 0);
-            unit.update().close(); // which waits for leases
+            unit.update(update -> { }); // which waits for leases
         }
     }
 
@@ -141,24 +128,24 @@ public final class LifetimeTest {
             if (context.rank() == 0) {
                 ByteBuffer memory = ByteBuffer.allocateDirect(1 << 20);
                 final WeakReference<ByteBuffer> alive = new WeakReference<>(memory);
-                context.world().broadcast(memory, 1).close();
+                context.world().broadcastBegin(memory, 1).close();
                 memory = null;
                 for (int i = 0; i < 5; ++i) {
                     System.gc();
                     Thread.sleep(5);
                     Suite.check(alive.get() != null, "the library still writes this memory");
                 }
-                context.world().barrier().finish();
+                context.world().barrier();
                 untilCollected(() -> {
                     context.progress();
                     return alive.get() == null;
                 });
             } else {
                 Thread.sleep(100);
-                context.world().broadcast(ByteBuffer.allocateDirect(1 << 20), 1).finish();
-                context.world().barrier().finish();
+                context.world().broadcast(ByteBuffer.allocateDirect(1 << 20), 1);
+                context.world().barrier();
             }
-            context.world().barrier().finish();
+            context.world().barrier();
         });
     }
 
@@ -180,10 +167,9 @@ public final class LifetimeTest {
             final Unit unit = context.unit("u", weight);
             try (Update update = unit.update()) {
                 update.write(weight, 1, 2, 3, 4, 5, 6, 7, 8);
-                throw new IllegalStateException("in the block");
-            } catch (IllegalStateException wanted) {
-                Suite.equal(1L, unit.version()); // published: peers wait for this rank's part
+                update.publish();
             }
+            Suite.equal(1L, unit.version());
             try (Gather full = unit.gather()) {
                 gather = full;
                 Suite.equal(8f, full.view(weight).get(7));
@@ -194,31 +180,76 @@ public final class LifetimeTest {
         gather.close();
     }
 
+    private static void updateLeft() throws Exception {
+        try (Context context = Suite.alone("zero3")) {
+            final Param weight = context.param("w", Dtype.F32, 8);
+            final Unit unit = context.unit("u", weight);
+            View written = null;
+            try (Update update = unit.update()) {
+                written = update.view(weight);
+                update.write(weight, 1, 2, 3, 4, 5, 6, 7, 8);
+                throw new IllegalStateException("in the block");
+            } catch (IllegalStateException wanted) {
+                Suite.equal("in the block", wanted.getMessage());
+            }
+            Suite.equal(0L, unit.version());
+            final View left = written;
+            Suite.fails(Status.STALE, () -> left.put(0, 1));
+            Suite.check(Suite.fails(Status.ABORTED, unit::gather).getMessage()
+                    .contains("gave up the update of unit 'u'"), "the error names the update");
+        }
+    }
+
+    /** Also if the collector has not found the operation when the context closes. */
+    private static void failureIsLogged() throws Exception {
+        for (boolean collected : new boolean[] {true, false}) {
+            final Queue<String> errors = new ConcurrentLinkedQueue<>();
+            try (Context context = Context.options().rank(0, 1).transport("self").threads(1)
+                    .arenaReserve(1 << 26).log((level, message) -> {
+                        if (level == LogSink.Level.ERROR) errors.add(message);
+                    }).open()) {
+                final Param weight = context.param("w", Dtype.F32, 8);
+                final Unit unit = context.unit("u", weight);
+                weight.gradient().put(3, Float.NaN);
+                unit.reduce();
+                context.adamw(unit).stepBegin();
+                if (collected) {
+                    untilCollected(() -> {
+                        context.world().barrier();
+                        return !errors.isEmpty();
+                    });
+                }
+            }
+            Suite.equal(1, errors.size());
+            Suite.check(errors.peek().contains("'w'"), errors.peek());
+        }
+    }
+
     private static void failedSave() throws Exception {
         final Path folder = Files.createTempDirectory("meron");
         try (Context context = Suite.alone("zero3")) {
             final Unit unit = context.unit("u", context.param("w", Dtype.F32, 8));
-            unit.update().close();
+            unit.update(update -> { });
             final FloatBuffer own = ByteBuffer.allocateDirect(4000)
                     .order(ByteOrder.nativeOrder()).asFloatBuffer();
             final SaveOptions options =
                     new SaveOptions().tensors(new CheckpointTensor("own", own, 1000));
             limitFiles("16");
-            final Future dropped;
+            final Operation dropped;
             try {
-                dropped = context.save(folder, "one", options);
+                dropped = context.saveBegin(folder, "one", options);
                 while (context.saveProgress().saving) Thread.sleep(1);
             } finally {
                 limitFiles("unlimited");
             }
             dropped.close();
             try {
-                context.save(folder, "two", options).finish();
+                context.save(folder, "two", options);
                 throw new AssertionError("the failure of \"one\" is lost");
             } catch (MeronException told) {
                 Suite.check(!Files.exists(folder.resolve("two")), "the save told, and did nothing");
             }
-            context.save(folder, "three", options).finish();
+            context.save(folder, "three", options);
         } finally {
             Suite.removeAll(folder);
         }

@@ -34,10 +34,10 @@ public final class PeersTest {
         Suite.ranks(2, "zero3", context -> {
             final Unit one = context.unit("one", context.param("a", Dtype.F32, 600));
             final Unit two = context.unit("two", context.param("b", Dtype.F32, 600));
-            context.world().barrier().finish();
+            context.world().barrier();
             final MeronException error = Suite.fails(Status.MISMATCH, () -> {
-                (context.rank() == 0 ? one : two).begin(GatherMode.VIEW).await();
-                context.world().barrier().finish();
+                (context.rank() == 0 ? one : two).gatherBegin(GatherMode.VIEW).await();
+                context.world().barrier();
             });
             Suite.check(error.getMessage().contains("one") && error.getMessage().contains("two"),
                     error.getMessage());
@@ -52,10 +52,10 @@ public final class PeersTest {
             if (context.rank() == 0) {
                 opened.await();
                 context.world().abort("the disk is full");
-                Suite.fails(Status.ABORTED, () -> context.world().barrier().finish());
+                Suite.fails(Status.ABORTED, () -> context.world().barrier());
             } else {
                 final MeronException error =
-                        Suite.fails(Status.ABORTED, () -> context.world().barrier().finish());
+                        Suite.fails(Status.ABORTED, () -> context.world().barrier());
                 Suite.check(error.getMessage().contains("the disk is full"), error.getMessage());
                 Suite.equal(1, error.rank());
                 Suite.equal(0, error.peer());
@@ -73,7 +73,7 @@ public final class PeersTest {
             }
             left.await();
             final MeronException error =
-                    Suite.fails(Status.PEER_CLOSED, () -> context.world().barrier().finish());
+                    Suite.fails(Status.PEER_CLOSED, () -> context.world().barrier());
             Suite.equal(0, error.peer());
         });
     }
@@ -87,7 +87,7 @@ public final class PeersTest {
     private static void updateGivenUp() throws Exception {
         Suite.ranks(2, "zero3", context -> {
             final Unit unit = context.unit("u", context.param("w", Dtype.F32, 600));
-            context.world().barrier().finish();
+            context.world().barrier();
             if (context.rank() == 0) {
                 final Gather held = unit.gather();
                 Suite.fails(Status.ABORTED, () -> { // while it is held, the update cannot continue

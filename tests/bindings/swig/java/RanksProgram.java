@@ -35,6 +35,7 @@ public final class RanksProgram {
             for (int i = 0; i < n; ++i) values[i] = (float) Math.cos(i);
             try (Update update = unit.update()) {
                 update.write(weight, values);
+                update.publish();
             }
             final Optimizer optimizer = context.adamw(new AdamW().maxNorm(1), unit);
             for (int step = 0; step < 3; ++step) {
@@ -42,8 +43,8 @@ public final class RanksProgram {
                 for (int i = 0; i < n; ++i) {
                     gradient.put(i, (float) Math.sin(i + step * 2 + context.rank()));
                 }
-                unit.reduce().finish();
-                optimizer.step().finish();
+                unit.reduce();
+                optimizer.step();
             }
             try (Gather full = unit.gather()) {
                 full.view(weight).get(values);
@@ -60,7 +61,7 @@ public final class RanksProgram {
         try (Context context = Context.open()) {
             if (context.rank() == 0) {
                 System.out.println("waiting");
-                context.world().barrier().finish();
+                context.world().barrier();
             } else {
                 Thread.sleep(600_000);
             }
@@ -71,7 +72,7 @@ public final class RanksProgram {
         try (Context context = Context.open()) {
             if (context.rank() == 1) Runtime.getRuntime().halt(3);
             try {
-                context.world().barrier().finish();
+                context.world().barrier();
             } catch (org.meron.MeronException error) {
                 System.out.println(error.status() + " " + error.peer());
             }

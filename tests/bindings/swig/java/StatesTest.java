@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.FloatBuffer;
@@ -11,12 +12,11 @@ import org.meron.Checkpoint;
 import org.meron.Context;
 import org.meron.Dtype;
 import org.meron.ExportOptions;
-import org.meron.Future;
+import org.meron.Operation;
 import org.meron.LoadOptions;
 import org.meron.MeronException;
 import org.meron.Optimizer;
 import org.meron.Param;
-import org.meron.SaveOptions;
 import org.meron.Status;
 import org.meron.Unit;
 import org.meron.Update;
@@ -60,8 +60,12 @@ public final class StatesTest {
             return optimizer.state(weight, Optimizer.State.MASTER);
         }
 
-        Future save(String name) {
-            return context.save(folder, name, new SaveOptions(), optimizer);
+        Operation saveBegin(String name) {
+            return context.saveBegin(folder, name, optimizer);
+        }
+
+        void save(String name) {
+            context.save(folder, name, optimizer);
         }
 
         void export() {
@@ -85,7 +89,7 @@ public final class StatesTest {
         }
 
         @Override
-        public void close() throws Exception {
+        public void close() throws IOException {
             optimizer.close();
             context.close();
             Suite.removeAll(folder);
@@ -110,7 +114,7 @@ public final class StatesTest {
     }
 
     private static void ends() throws Exception {
-        endsWith("a save", true, model -> model.save("next").finish());
+        endsWith("a save", true, model -> model.saveBegin("next").finish());
         endsWith("an export", true, Model::export);
         endsWith("a load", false, model -> model.load("first"));
     }
@@ -118,7 +122,7 @@ public final class StatesTest {
     private static void endsWith(String call, boolean keepsRead, Call body) throws Exception {
         try (Model model = new Model(Dtype.F32, FEW)) {
             model.average().put(filled(FEW, 1));
-            model.save("first").finish();
+            model.save("first");
             final View average = model.average();
             final View master = model.master(); // the param itself: read-only
             body.run(model);
@@ -143,7 +147,7 @@ public final class StatesTest {
     private static void notSeen() throws Exception {
         try (Model model = new Model(Dtype.F32, MANY)) {
             model.average().put(filled(MANY, 1));
-            final Future saving = model.save("a");
+            final Operation saving = model.saveBegin("a");
             model.average().put(filled(MANY, 2));
             saving.finish();
             Suite.check(all(model.read(model.folder, "exp_avg"), 1), "values of a later moment");
@@ -183,22 +187,23 @@ public final class StatesTest {
 
     private static void gradientsAndUpdates() throws Exception {
         try (Model model = new Model(Dtype.F32, FEW)) {
-            model.save("first").finish();
+            model.save("first");
             model.weight.gradient().put(filled(FEW, 1));
-            model.save("second").finish();
+            model.save("second");
             model.export();
             Suite.fails(Status.STATE, () -> model.load("second"));
-            model.unit.reduce().finish();
+            model.unit.reduce();
             model.unit.discard();
             try (Update update = model.unit.update()) {
                 update.view(model.weight).put(filled(FEW, 1));
                 refused(model);
+                update.publish();
             }
         }
     }
 
     private static void refused(Model model) throws Exception {
-        Suite.fails(Status.STATE, () -> model.save("next"));
+        Suite.fails(Status.STATE, () -> model.saveBegin("next"));
         Suite.fails(Status.STATE, model::export);
         Suite.fails(Status.STATE, () -> model.load("first"));
     }

@@ -5,20 +5,10 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Queue;
-import java.util.concurrent.ConcurrentLinkedQueue;
-import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.FutureTask;
+// Both packages as a whole, as programs do: no name of one hides a name of the other.
+import java.util.concurrent.*;
 import java.util.concurrent.atomic.AtomicInteger;
-import org.meron.Context;
-import org.meron.Dtype;
-import org.meron.Future;
-import org.meron.Gather;
-import org.meron.LogSink;
-import org.meron.MeronException;
-import org.meron.Param;
-import org.meron.ReduceOp;
-import org.meron.Status;
-import org.meron.Unit;
+import org.meron.*;
 
 /** Threads at once, interrupts and should_stop in waits, and callbacks that throw. */
 public final class ThreadsTest {
@@ -30,6 +20,7 @@ public final class ThreadsTest {
         final Suite suite = new Suite("java_threads");
         suite.test("many threads gather at once", ThreadsTest::gathers);
         suite.test("threads wait for one future", ThreadsTest::oneFuture);
+        suite.test("an operation becomes a CompletableFuture", ThreadsTest::completable);
         suite.test("one closes while others use it", ThreadsTest::closeMeanwhile);
         suite.test(INTERRUPTS + " interrupts in waits", ThreadsTest::interrupts);
         suite.test("an interrupt while the context opens", ThreadsTest::interruptInOpen);
@@ -44,7 +35,7 @@ public final class ThreadsTest {
         try (Context context = Suite.alone("zero3")) {
             final Param weight = context.param("w", Dtype.F32, 1000);
             final Unit unit = context.unit("u", weight);
-            unit.update().close();
+            unit.update(update -> { });
             together(6, () -> {
                 for (int i = 0; i < 2000; ++i) {
                     try (Gather full = unit.gather()) {
@@ -60,14 +51,41 @@ public final class ThreadsTest {
     private static void oneFuture() throws Exception {
         Suite.ranks(2, "zero3", context -> {
             if (context.rank() == 0) {
-                try (Future barrier = context.world().barrier()) {
+                try (Operation barrier = context.world().barrierBegin()) {
                     together(4, barrier::await);
                 }
             } else {
                 Thread.sleep(50);
-                context.world().barrier().finish();
+                context.world().barrier();
             }
-            context.world().barrier().finish();
+            context.world().barrier();
+        });
+    }
+
+    private static void completable() throws Exception {
+        Suite.ranks(2, "zero3", context -> {
+            final Param weight = context.param("w", Dtype.F32, 1000);
+            final Unit unit = context.unit("u", weight);
+            final CompletableFuture<Void> barrier =
+                    context.world().barrierBegin().toCompletableFuture();
+            final CompletableFuture<Float> first = unit.gatherBegin().toCompletableFuture()
+                    .thenCombine(barrier, (full, none) -> {
+                        try (full) {
+                            return full.view(weight).get(0);
+                        }
+                    });
+            Suite.equal(0f, first.get());
+            Suite.equal(0, unit.leases());
+            weight.gradient().put(5, Float.NaN);
+            unit.reduce();
+            final Future<Void> step = context.adamw(unit).stepBegin().toCompletableFuture();
+            try {
+                step.get();
+                throw new AssertionError("a step with a NaN succeeds");
+            } catch (ExecutionException error) {
+                Suite.equal(Status.NONFINITE, ((MeronException) error.getCause()).status());
+            }
+            context.world().barrier();
         });
     }
 
@@ -107,8 +125,10 @@ public final class ThreadsTest {
                 context.world().allReduce(new float[] {1}, ReduceOp.SUM);
                 return;
             }
-            final ByteBuffer memory = ByteBuffer.allocateDirect(4);
-            final Future future = context.world().allReduce(memory, Dtype.F32, ReduceOp.SUM);
+            final ByteBuffer memory =
+                    ByteBuffer.allocateDirect(4).order(ByteOrder.nativeOrder());
+            final Operation future =
+                    context.world().allReduceBegin(memory, Dtype.F32, ReduceOp.SUM);
             final Thread waiting = Thread.currentThread();
             for (int i = 0; i < INTERRUPTS; ++i) {
                 final Thread ender = new Thread(waiting::interrupt);
@@ -121,7 +141,7 @@ public final class ThreadsTest {
             Suite.check(!future.await(Duration.ofMillis(1)), "still under way");
             enough.countDown();
             future.finish();
-            Suite.equal(1f, memory.order(ByteOrder.nativeOrder()).getFloat(0));
+            Suite.equal(1f, memory.getFloat(0));
         });
     }
 
@@ -169,7 +189,7 @@ public final class ThreadsTest {
             try (Context context =
                     Context.options().rank(1, 2).transport("local").job("looks").open()) {
                 Thread.sleep(400);
-                context.world().barrier().finish();
+                context.world().barrier();
             }
             return null;
         });
@@ -183,7 +203,7 @@ public final class ThreadsTest {
                             }
                             return false;
                         }).open()) {
-            context.world().barrier().finish();
+            context.world().barrier();
         }
         late.get();
         Suite.check(!refused.isEmpty(), "should_stop was called");
@@ -197,7 +217,7 @@ public final class ThreadsTest {
         final FutureTask<Void> late = new FutureTask<>(() -> {
             try (Context context = open(1, null)) {
                 Thread.sleep(6000);
-                context.world().barrier().finish();
+                context.world().barrier();
             }
             return null;
         });
@@ -208,7 +228,7 @@ public final class ThreadsTest {
             messages.add(level + " " + message);
             throw new IllegalArgumentException("from the log");
         })) {
-            context.world().barrier().finish();
+            context.world().barrier();
         } finally {
             Thread.setDefaultUncaughtExceptionHandler(before);
         }

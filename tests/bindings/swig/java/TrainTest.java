@@ -62,6 +62,7 @@ public final class TrainTest {
                 final View part = update.view(bias);
                 Suite.equal(bias.shardCount(), part.count());
                 if (part.count() > 0) part.put(0, 7);
+                update.publish();
             }
             Suite.equal(1L, unit.version());
             try (Gather full = unit.gather()) {
@@ -78,9 +79,9 @@ public final class TrainTest {
                 Arrays.fill(gradient, context.rank() + 1f);
                 weight.gradient().put(gradient);
                 bias.gradient(true).put(0, 0f);
-                unit.reduce().finish();
+                unit.reduce();
                 Suite.check(unit.isReduced(), "the unit waits for a step");
-                optimizer.step().finish();
+                optimizer.step();
                 Suite.equal(1L, optimizer.steps());
                 final double mean = (context.worldSize() + 1) / 2.0;
                 Suite.check(Math.abs(optimizer.norm() - mean * Math.sqrt(N)) < 1e-3, "norm");
@@ -97,7 +98,7 @@ public final class TrainTest {
                     Suite.check(Math.abs(values[i] - (i - 0.5f)) < 1e-3, "stepped value " + i);
                 }
             }
-            context.world().barrier().finish();
+            context.world().barrier();
         }
     }
 
@@ -126,11 +127,12 @@ public final class TrainTest {
             Arrays.fill(twos, 2);
             try (Update update = unit.update()) {
                 update.write(weight, twos);
+                update.publish();
             }
             try (Optimizer optimizer = make.apply(context, unit)) {
                 weight.gradient().put(twos);
-                unit.reduce().finish();
-                optimizer.step().finish();
+                unit.reduce();
+                optimizer.step();
                 Suite.equal(states, optimizer.states());
                 final float[] master = optimizer.readState(weight, Optimizer.State.MASTER);
                 for (int i = 0; i < N; ++i) Suite.equal(value, master[i]);
@@ -187,9 +189,8 @@ public final class TrainTest {
             final Unit unit = context.unit("u", weight, bias);
             final Optimizer optimizer = context.sgd(new Sgd().learningRate(0.5), unit);
             final Runnable step = () -> {
-                unit.reduce(Map.of(weight, filled(6, 2), bias, filled(3, 2)), new ReduceOptions())
-                        .finish();
-                optimizer.step().finish();
+                unit.reduce(Map.of(weight, filled(6, 2), bias, filled(3, 2)), new ReduceOptions());
+                optimizer.step();
             };
             optimizer.skip(bias);
             step.run();
@@ -227,8 +228,8 @@ public final class TrainTest {
             try (Optimizer optimizer = context.adagrad(
                     new Adagrad().learningRate(0.5).epsilon(3).lrDecay(1), unit)) {
                 for (int gradient = 3; gradient <= 4; ++gradient) {
-                    unit.reduce(Map.of(weight, filled(6, gradient)), new ReduceOptions()).finish();
-                    optimizer.step().finish();
+                    unit.reduce(Map.of(weight, filled(6, gradient)), new ReduceOptions());
+                    optimizer.step();
                 }
                 Suite.check(Arrays.equals(filled(6, -0.375f),
                         optimizer.readState(weight, Optimizer.State.MASTER)), "two steps");
@@ -256,6 +257,7 @@ public final class TrainTest {
         final Unit unit = context.unit("u", weight);
         try (Update update = unit.update()) {
             update.write(weight, Floats.ramp(N, 0.01f));
+            update.publish();
         }
         final Optimizer optimizer = context.adamw(new AdamW().maxNorm(1), unit);
         for (int step = 0; step < 3; ++step) {
@@ -266,15 +268,15 @@ public final class TrainTest {
                     gradient.put(i, gradient.get(i) + (float) Math.sin(i * 0.1 + number));
                 }
                 unit.reduce(new ReduceOptions().boundary(m + 1 == microBatches)
-                        .divisor(microBatches)).finish();
+                        .divisor(microBatches));
             }
-            optimizer.step().finish();
+            optimizer.step();
         }
         final int[] bits = new int[N];
         try (Gather full = unit.gather()) {
             for (int i = 0; i < N; ++i) bits[i] = Float.floatToRawIntBits(full.view(weight).get(i));
         }
-        context.world().barrier().finish();
+        context.world().barrier();
         return bits;
     }
 
@@ -298,7 +300,7 @@ public final class TrainTest {
             final Unit unit = context.unit("u", weight, frozen);
             final float[] gradient = new float[N];
             Arrays.fill(gradient, context.rank());
-            unit.reduce(Map.of(weight, gradient), new ReduceOptions().op(ReduceOp.SUM)).finish();
+            unit.reduce(Map.of(weight, gradient), new ReduceOptions().op(ReduceOp.SUM));
             final View reduced = weight.reduced();
             Suite.equal(weight.shardCount(), reduced.count());
             for (long i = 0; i < reduced.count(); ++i) Suite.equal(1f, reduced.get(i));
@@ -307,7 +309,7 @@ public final class TrainTest {
             Suite.fails(Status.STATE, weight::reduced);
             Suite.fails(Status.ARGUMENT,
                     () -> unit.reduce(Map.of(weight, "no gradient"), new ReduceOptions()));
-            context.world().barrier().finish();
+            context.world().barrier();
         });
     }
 
@@ -324,10 +326,10 @@ public final class TrainTest {
             if (context.rank() == 1) begun.await();
             final float[] gradient = new float[50];
             Arrays.fill(gradient, 2 * context.rank());
-            units[0].reduce(Map.of(params[0], gradient), new ReduceOptions()).close();
-            units[1].reduce(Map.of(params[1], gradient), new ReduceOptions().boundary(false))
+            units[0].reduceBegin(Map.of(params[0], gradient), new ReduceOptions()).close();
+            units[1].reduceBegin(Map.of(params[1], gradient), new ReduceOptions().boundary(false))
                     .close();
-            units[1].reduceFinish(new ReduceOptions().op(ReduceOp.SUM)).close();
+            units[1].reduceFinishBegin(new ReduceOptions().op(ReduceOp.SUM)).close();
             if (context.rank() == 0) {
                 Suite.check(!context.awaitReductions(Duration.ofMillis(1), units), "it is early");
                 begun.countDown();
@@ -337,7 +339,7 @@ public final class TrainTest {
                 final View reduced = params[i].reduced();
                 for (long k = 0; k < reduced.count(); ++k) Suite.equal(1f + i, reduced.get(k));
             }
-            context.world().barrier().finish();
+            context.world().barrier();
 
             Suite.fails(Status.ARGUMENT, () -> context.awaitReductions());
             try (Context other = Suite.alone(plan)) {
@@ -345,7 +347,7 @@ public final class TrainTest {
                 Suite.fails(Status.HANDLE, () -> context.awaitReductions(units[2], foreign));
             }
             if (context.rank() == 0) { // rank 1 closes instead
-                units[2].reduce().close();
+                units[2].reduceBegin().close();
                 Suite.fails(Status.PEER_CLOSED, () -> context.awaitReductions(units));
             }
         });

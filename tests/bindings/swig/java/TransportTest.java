@@ -55,20 +55,20 @@ public final class TransportTest {
         for (int i = 0; i < N; ++i) values[i] = i / 8f;
         try (Update update = unit.update()) {
             update.write(weight, values);
+            update.publish();
         }
         try (Optimizer optimizer = context.adamw(new AdamW().maxNorm(1), unit)) {
             for (int step = 0; step < 3; ++step) {
                 final float[] gradient = new float[N];
                 for (int i = 0; i < N; ++i) gradient[i] = (i % 7 + context.rank()) / 3f;
-                unit.reduce(java.util.Map.of(weight, gradient), new org.meron.ReduceOptions())
-                        .finish();
-                optimizer.step().finish();
+                unit.reduce(java.util.Map.of(weight, gradient), new org.meron.ReduceOptions());
+                optimizer.step();
             }
         }
         try (Gather full = unit.gather()) {
             full.view(weight).get(values);
         }
-        context.world().barrier().finish();
+        context.world().barrier();
         return Arrays.toString(values);
     }
 
@@ -114,9 +114,9 @@ public final class TransportTest {
                     final ByteBuffer data =
                             ByteBuffer.allocateDirect(8 << 20).order(ByteOrder.nativeOrder());
                     data.putFloat(4 << 20, 1f);
-                    context.world().allReduce(data, Dtype.F32, ReduceOp.SUM).finish();
+                    context.world().allReduce(data, Dtype.F32, ReduceOp.SUM);
                     Suite.equal(2f, data.getFloat(4 << 20));
-                    context.world().barrier().finish();
+                    context.world().barrier();
                 }
                 return sent.get();
             });
@@ -129,7 +129,7 @@ public final class TransportTest {
     /** Barriers, until one fails; the peer does not hear of that through the line, but so. */
     private static MeronException barriers(Context context, Line peer) {
         try {
-            for (int i = 0; i < 1000; ++i) context.world().barrier().finish();
+            for (int i = 0; i < 1000; ++i) context.world().barrier();
         } catch (MeronException error) {
             peer.peersLive = false;
             return error;
@@ -145,7 +145,7 @@ public final class TransportTest {
 
     private static void throwing(String method) throws Exception {
         Line.ranks(2, "zero3", (context, line) -> {
-            context.world().barrier().finish();
+            context.world().barrier();
             if (context.rank() == 1) {
                 line.failing = method;
                 final MeronException error = barriers(context, line.other);
@@ -190,7 +190,7 @@ public final class TransportTest {
         final Line other = new Line(Mailbox.join(job, 1, 2));
         Line.together(List.of(() -> {
             final Context context = Line.options(0, 2, line).open();
-            context.world().barrier();
+            context.world().barrierBegin();
             line.failing = "cancel";
             Thread.currentThread().setUncaughtExceptionHandler((thread, error) -> uncaught.add(error));
             context.close();
@@ -226,7 +226,7 @@ public final class TransportTest {
         final Line second = new Line(Mailbox.join(job, 1, 2));
         Line.together(List.of(() -> {
             try (Context context = Line.options(0, 2, first).open()) {
-                context.world().barrier().finish();
+                context.world().barrier();
                 final long begin = System.nanoTime();
                 final MeronException error = barriers(context, second);
                 Suite.equal(Status.PEER_DEAD, error.status());
@@ -237,7 +237,7 @@ public final class TransportTest {
             return null;
         }, () -> {
             try (Context context = Line.options(1, 2, second).open()) {
-                context.world().barrier().finish();
+                context.world().barrier();
                 Thread.sleep(200);
                 first.peersLive = false; // as if this process had died: no peer gets its close message
                 Thread.sleep(1000);
@@ -258,7 +258,7 @@ public final class TransportTest {
             if (context.rank() == 0) {
                 final Thread waiting = Thread.currentThread();
                 final Thread ender = new Thread(waiting::interrupt);
-                final org.meron.Future barrier = context.world().barrier();
+                final org.meron.Operation barrier = context.world().barrierBegin();
                 ender.start();
                 Suite.fails(Status.CANCELLED, barrier::await);
                 ender.join();
@@ -266,9 +266,9 @@ public final class TransportTest {
                 barrier.finish();
             } else {
                 Thread.sleep(500);
-                context.world().barrier().finish();
+                context.world().barrier();
             }
-            context.world().barrier().finish();
+            context.world().barrier();
             return null;
         });
     }

@@ -33,7 +33,8 @@ public final class Checkpoint extends CheckpointMethods {
      * @param name   null for the newest complete one
      */
     public static Checkpoint open(Path folder, String name) {
-        return new Checkpoint(Abi.meron_checkpoint_open(folder.toString(), name));
+        return new Checkpoint(Abi.meron_checkpoint_open(
+                Arguments.required(folder, "folder").toString(), name));
     }
 
     /**
@@ -43,7 +44,7 @@ public final class Checkpoint extends CheckpointMethods {
      * folder), IO.
      */
     public static String list(Path folder) {
-        return Abi.meron_checkpoint_list(folder.toString());
+        return Abi.meron_checkpoint_list(Arguments.required(folder, "folder").toString());
     }
 
     /**
@@ -53,7 +54,8 @@ public final class Checkpoint extends CheckpointMethods {
      * save of that name is pending, or a process has it open), IO.
      */
     public static void remove(Path folder, String name) {
-        Abi.meron_checkpoint_remove(folder.toString(), name);
+        Abi.meron_checkpoint_remove(Arguments.required(folder, "folder").toString(),
+                Arguments.required(name, "name"));
     }
 
     /**
@@ -62,6 +64,10 @@ public final class Checkpoint extends CheckpointMethods {
      */
     public static void write(
             Path folder, String name, WriteOptions options, CheckpointTensor... tensors) {
+        Arguments.required(folder, "folder");
+        Arguments.required(name, "name");
+        Arguments.required(options, "options");
+        Arguments.all(tensors, "tensors");
         final checkpoint_tensors table = CheckpointTensor.table(tensors);
         try {
             Abi.meron_checkpoint_write(folder.toString(), name, options.overwrite ? 1 : 0,
@@ -133,6 +139,10 @@ public final class Checkpoint extends CheckpointMethods {
      * @param count how many, which the buffer has room for exactly
      */
     public void read(String kind, String name, long begin, long count, Buffer into) {
+        Arguments.required(kind, "kind");
+        Arguments.required(name, "name");
+        Buffers.nativeOrder(into, "into");
+        Buffers.writable(into, "into");
         try {
             call(handle -> Abi.meron_checkpoint_read(into, handle, kind, name, begin, count));
         } finally {

@@ -2,27 +2,48 @@
 package org.meron;
 
 import java.nio.Buffer;
+import java.nio.ByteBuffer;
 import java.nio.DoubleBuffer;
 import java.nio.FloatBuffer;
 import java.nio.IntBuffer;
 import java.nio.LongBuffer;
-import java.util.Map;
+import java.nio.ShortBuffer;
+import java.util.Arrays;
 import org.meron.abi.checkpoint_tensors;
 
 /**
  * A tensor of the program's own, or a part of one, that goes into a checkpoint. Its elements are in a
- * direct buffer in the machine's byte order, from its position to its limit. They are not copied: a
- * save reads them until Context.awaitCopied.
+ * direct buffer in native order, from its position to its limit: one of the elements' type, or of bytes.
+ * They are not copied: a save reads them until Context.awaitCopied.
  */
 public final class CheckpointTensor {
-    private static final Map<String, Integer> SIZES = Map.ofEntries(Map.entry("F64", 8),
-            Map.entry("F32", 4), Map.entry("F16", 2), Map.entry("BF16", 2), Map.entry("I64", 8),
-            Map.entry("I32", 4), Map.entry("I16", 2), Map.entry("I8", 1), Map.entry("U64", 8),
-            Map.entry("U32", 4), Map.entry("U16", 2), Map.entry("U8", 1), Map.entry("BOOL", 1),
-            Map.entry("F8_E4M3", 1), Map.entry("F8_E5M2", 1));
+    /** Bytes of an element, and the buffer of one. */
+    private enum Element {
+        F64(DoubleBuffer.class, 8), F32(FloatBuffer.class, 4), F16(ShortBuffer.class, 2),
+        BF16(ShortBuffer.class, 2), I64(LongBuffer.class, 8), I32(IntBuffer.class, 4),
+        I16(ShortBuffer.class, 2), I8(ByteBuffer.class, 1), U64(LongBuffer.class, 8),
+        U32(IntBuffer.class, 4), U16(ShortBuffer.class, 2), U8(ByteBuffer.class, 1),
+        BOOL(ByteBuffer.class, 1), F8_E4M3(ByteBuffer.class, 1), F8_E5M2(ByteBuffer.class, 1);
+
+        final Class<? extends Buffer> kind;
+        final int bytes;
+
+        Element(Class<? extends Buffer> kind, int bytes) {
+            this.kind = kind;
+            this.bytes = bytes;
+        }
+
+        static Element of(String dtype, String name) {
+            for (Element each : values()) {
+                if (each.name().equals(dtype)) return each;
+            }
+            throw new MeronException(Status.ARGUMENT, "tensor " + name + " has dtype " + dtype
+                    + ": known are " + Arrays.toString(values()));
+        }
+    }
 
     private final String name;
-    private final String dtype;
+    private final Element element;
     private final long[] shape;
     final Buffer data;
     private long begin;
@@ -35,14 +56,10 @@ public final class CheckpointTensor {
      * @param shape of the whole tensor, row-major; none is a scalar
      */
     public CheckpointTensor(String name, String dtype, Buffer data, long... shape) {
-        if (!SIZES.containsKey(dtype)) {
-            throw new MeronException(Status.ARGUMENT, "tensor " + name + " has dtype " + dtype
-                    + ": known are " + SIZES.keySet());
-        }
-        this.name = name;
-        this.dtype = dtype;
-        this.data = data;
-        this.shape = shape.clone();
+        this.name = Arguments.required(name, "name");
+        this.element = Element.of(Arguments.required(dtype, "dtype"), name);
+        this.shape = Arguments.required(shape, "shape").clone();
+        this.data = Buffers.elements(data, element.kind, element.bytes, dtype, "data");
     }
 
     /** A tensor of F32. */
@@ -95,19 +112,7 @@ public final class CheckpointTensor {
     }
 
     private void addTo(checkpoint_tensors table) {
-        final int size = SIZES.get(dtype);
-        final long bytes = (long) data.remaining() * elementBytes();
-        if (bytes % size != 0) {
-            throw new MeronException(Status.ARGUMENT, "the buffer of tensor " + name + " has " + bytes
-                    + " bytes, which are no whole elements of " + dtype);
-        }
-        table.add(name, kind, dtype, shape, begin, bytes / size, data);
-    }
-
-    private int elementBytes() {
-        if (data instanceof DoubleBuffer || data instanceof LongBuffer) return 8;
-        if (data instanceof FloatBuffer || data instanceof IntBuffer) return 4;
-        if (data instanceof java.nio.ShortBuffer || data instanceof java.nio.CharBuffer) return 2;
-        return 1;
+        final long count = Buffers.bytesIn(data) / element.bytes;
+        table.add(name, kind, element.name(), shape, begin, count, data);
     }
 }

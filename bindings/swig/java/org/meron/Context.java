@@ -48,9 +48,10 @@ public final class Context extends ContextMethods {
     }
 
     /**
-     * Closes the context: operations under way are cancelled, and everything made from it throws.
-     * Does not wait for peers; those that still need this rank get PEER_CLOSED. Buffers of views
-     * must not be touched any more.
+     * Closes the context: pending operations are cancelled, and everything made from it throws CLOSED.
+     * Does not wait for peers; those that still need this rank get PEER_CLOSED. Do not touch buffers of
+     * views afterwards: on Java 22 and later they throw IllegalStateException; before, their memory is
+     * gone, and an access ends the process.
      */
     @Override
     public void close() {
@@ -82,6 +83,7 @@ public final class Context extends ContextMethods {
      * calls it with the same list. Throws ARGUMENT for a rank beyond the world or twice.
      */
     public Group group(int... ranks) {
+        Arguments.required(ranks, "ranks");
         final long made = call(handle -> Abi.meron_group_create(handle, ranks));
         return made == 0 ? null : new Group(this, made);
     }
@@ -101,6 +103,9 @@ public final class Context extends ContextMethods {
      * @param group  the ranks that share it; null is the world
      */
     public Param param(String name, Dtype dtype, long[] shape, boolean frozen, Group group) {
+        Arguments.required(name, "name");
+        Arguments.required(dtype, "dtype");
+        Arguments.required(shape, "shape");
         final long made = call(handle -> Abi.meron_param_register(handle, dtype.code(), name, shape,
                 frozen ? 1 : 0, group == null ? 0 : group.handle()));
         return new Param(this, made);
@@ -112,7 +117,8 @@ public final class Context extends ContextMethods {
      * NO_MEMORY (with figures), ARGUMENT.
      */
     public Unit unit(String name, Param... params) {
-        final long[] table = handles(params);
+        Arguments.required(name, "name");
+        final long[] table = handles("params", params);
         final long made = call(handle -> Abi.meron_unit_create(handle, name, table));
         return new Unit(this, made, params);
     }
@@ -120,7 +126,7 @@ public final class Context extends ContextMethods {
     /** Gathers several units as one operation and waits; else as Unit.gather. */
     public Gather gather(Unit... units) {
         requireOpen();
-        return begin(Tier.DEVICE, units).full();
+        return gatherBegin(Tier.DEVICE, units).full();
     }
 
     /**
@@ -128,7 +134,7 @@ public final class Context extends ContextMethods {
      *
      * @param destinations for INTO a direct buffer per param or flat, of exactly its size; else null
      */
-    public Gather begin(
+    public Gather gatherBegin(
             GatherMode mode, Map<? extends Gatherable, ? extends Buffer> destinations,
             Unit... units) {
         requireOpen();
@@ -136,7 +142,7 @@ public final class Context extends ContextMethods {
     }
 
     /** Begins a gather of several units as one operation, of views that are in `tier`. */
-    public Gather begin(Tier tier, Unit... units) {
+    public Gather gatherBegin(Tier tier, Unit... units) {
         requireOpen();
         return Gather.begin(this, GatherMode.VIEW, tier, null, units);
     }
@@ -149,6 +155,7 @@ public final class Context extends ContextMethods {
 
     /** Updates several units' values by the body, as Unit.update. */
     public void update(Consumer<Update> body, Unit... units) {
+        Arguments.required(body, "body");
         Update.run(update(units), body);
     }
 
@@ -188,6 +195,7 @@ public final class Context extends ContextMethods {
     }
 
     private Optimizer optimizer(UpdateRule<?> rule, Unit... units) {
+        Arguments.required(rule, "rule");
         requireOpen();
         return new Optimizer(this, rule, units);
     }
@@ -202,15 +210,16 @@ public final class Context extends ContextMethods {
      * group: units and options are equal on all ranks. Throws ARGUMENT, DUPLICATE (a unit twice).
      */
     public Schedule schedule(ScheduleOptions options, Unit... units) {
+        Arguments.required(options, "options");
         requireOpen();
         return new Schedule(this, options, units);
     }
 
     /**
-     * Waits until the last reduction and the last end of an accumulation of each of these units have
-     * ended, also those without a future. One call for many units, also of several groups; a unit with no
-     * reduction counts as done. Errors as Future.await; ARGUMENT for no unit, HANDLE for units of several
-     * contexts.
+     * Waits until the last reduction and the last end of an accumulation of each of these units have ended,
+     * also those whose operation was closed. One call for many units, also of several groups; a unit with
+     * no reduction counts as done. Errors as Operation.await; ARGUMENT for no unit, HANDLE for units of
+     * several contexts.
      */
     public void awaitReductions(Unit... units) {
         reductionsEnded(Abi.MERON_TIMEOUT_DEFAULT, units);
@@ -218,17 +227,32 @@ public final class Context extends ContextMethods {
 
     /** Waits at most `timeout` for all of them. Returns false after the timeout; they continue. */
     public boolean awaitReductions(Duration timeout, Unit... units) {
-        return reductionsEnded(Future.nanoseconds(timeout), units);
+        return reductionsEnded(Operation.nanoseconds(timeout), units);
+    }
+
+    /** Saves with the defaults of {@link SaveOptions}, and waits. See the other one. */
+    public void save(Path folder, String name, Optimizer... optimizers) {
+        save(folder, name, new SaveOptions(), optimizers);
+    }
+
+    /** Saves, and waits until all ranks have written their files. Else as saveBegin. */
+    public void save(Path folder, String name, SaveOptions options, Optimizer... optimizers) {
+        saveBegin(folder, name, options, optimizers).finish();
+    }
+
+    /** Begins a save with the defaults of {@link SaveOptions}. See the other one. */
+    public Operation saveBegin(Path folder, String name, Optimizer... optimizers) {
+        return saveBegin(folder, name, new SaveOptions(), optimizers);
     }
 
     /**
-     * Begins to save the current states of all units as `name` in `folder`; {@link Future#finish} waits.
+     * Begins to save the current states of all units as `name` in `folder`; {@link Operation#finish} waits.
      * All ranks see the folder, and the save creates it if it does not exist. Collective over the world.
      *
      * <p>The checkpoint is complete or does not exist, and any number of ranks can load it. A thread of
      * the library copies and writes while gathers, forward and backward continue; a step or an update
-     * waits until its units are copied. The future throws a failure of any rank on all ranks, and so does
-     * the next save if no call has waited for the future. Existing checkpoints stay, and training can
+     * waits until its units are copied. The operation throws a failure of any rank on all ranks, and so does
+     * the next save if no call has waited for the operation. Existing checkpoints stay, and training can
      * continue. Within an accumulation it has what the last update left, and gradients stay as they are.
      * Writable views of states end; Optimizer.state gives new ones as soon as the save has
      * copied the states. Buffers of ended views must not be written before awaitCopied.
@@ -237,7 +261,12 @@ public final class Context extends ContextMethods {
      * object), DUPLICATE (the name is taken), STATE (a step is pending, a unit is in use),
      * UNSUPPORTED (a unit of some ranks only), NO_SPACE, IO.
      */
-    public Future save(Path folder, String name, SaveOptions options, Optimizer... optimizers) {
+    public Operation saveBegin(
+            Path folder, String name, SaveOptions options, Optimizer... optimizers) {
+        Arguments.required(folder, "folder");
+        Arguments.required(name, "name");
+        Arguments.required(options, "options");
+        Arguments.all(optimizers, "optimizers");
         requireOpen();
         final checkpoint_tensors table = CheckpointTensor.table(options.tensors);
         try {
@@ -245,9 +274,11 @@ public final class Context extends ContextMethods {
                     () -> call(handle -> Abi.meron_checkpoint_save_begin(handle,
                             folder.toString(), name, options.valuesOnly ? 1 : 0,
                             options.skipFrozen ? 1 : 0, options.overwrite ? 1 : 0, options.step,
-                            options.keep, options.extra, handles(optimizers), table,
-                            options.mapping, options.perNode ? 1 : 0, handles(options.units))));
-            return new Future(this, future, options.tensors.length == 0 ? null : options.tensors);
+                            options.keep, options.extra, handles("optimizers", optimizers),
+                            table, options.mapping, options.perNode ? 1 : 0,
+                            handles("units", options.units))));
+            return new Operation(
+                    this, future, options.tensors.length == 0 ? null : options.tensors);
         } finally {
             table.delete();
             Reference.reachabilityFence(optimizers);
@@ -266,7 +297,7 @@ public final class Context extends ContextMethods {
     /** Waits at most `timeout`; false when that passed first. */
     public boolean awaitCopied(Duration timeout) {
         requireOpen();
-        final long limit = Future.nanoseconds(timeout);
+        final long limit = Operation.nanoseconds(timeout);
         return call(handle -> Abi.meron_checkpoint_wait_copied(handle, limit)) == Abi.MERON_OK;
     }
 
@@ -296,14 +327,17 @@ public final class Context extends ContextMethods {
      */
     public Checkpoint load(
             Path folder, String name, LoadOptions options, Optimizer... optimizers) {
+        Arguments.required(folder, "folder");
+        Arguments.required(options, "options");
+        Arguments.all(optimizers, "optimizers");
         requireOpen();
         try {
             return new Checkpoint(states.write("a load",
                     () -> call(handle -> Abi.meron_checkpoint_load(handle,
                             folder.toString(), name, options.lenient ? 1 : 0,
                             options.valuesOnly ? 1 : 0, options.rank0Only ? 1 : 0,
-                            handles(optimizers), options.mapping, options.claimed,
-                            options.perNode ? 1 : 0, handles(options.units)))));
+                            handles("optimizers", optimizers), options.mapping, options.claimed,
+                            options.perNode ? 1 : 0, handles("units", options.units)))));
         } finally {
             Reference.reachabilityFence(optimizers);
         }
@@ -317,6 +351,8 @@ public final class Context extends ContextMethods {
      * model is there), STATE as save, NO_SPACE, IO.
      */
     public void export(Path folder, ExportOptions options) {
+        Arguments.required(folder, "folder");
+        Arguments.required(options, "options");
         requireOpen();
         final checkpoint_tensors table = CheckpointTensor.table(options.tensors);
         try {
@@ -333,7 +369,7 @@ public final class Context extends ContextMethods {
         }
     }
 
-    /** Advances every operation that can advance, without waiting. Errors as Future.await. */
+    /** Advances every operation that can advance, without waiting. Errors as Operation.await. */
     public void progress() {
         call(handle -> Abi.meron_context_progress(handle));
         lifetime.sweep();
@@ -371,7 +407,7 @@ public final class Context extends ContextMethods {
     public double clipGradients(double maxNorm, Unit... units) {
         requireOpen();
         try {
-            return Abi.meron_gradient_clip(handles(units), maxNorm);
+            return Abi.meron_gradient_clip(handles("units", units), maxNorm);
         } finally {
             Reference.reachabilityFence(this);
             Reference.reachabilityFence(units);
@@ -381,7 +417,7 @@ public final class Context extends ContextMethods {
     private boolean reductionsEnded(long timeout, Unit... units) {
         requireOpen();
         try {
-            return Abi.meron_reduce_wait(handles(units), timeout) == Abi.MERON_OK;
+            return Abi.meron_reduce_wait(handles("units", units), timeout) == Abi.MERON_OK;
         } finally {
             Reference.reachabilityFence(this);
             Reference.reachabilityFence(units);
@@ -407,9 +443,16 @@ public final class Context extends ContextMethods {
 
     @Override
     void requireOpen() {
-        if (closed()) {
-            throw new MeronException(
-                    Status.CLOSED, "the context was closed: open another one with Context.open");
-        }
+        if (closed()) throw wasClosed();
+    }
+
+    @Override
+    MeronException stale() {
+        return wasClosed();
+    }
+
+    static MeronException wasClosed() {
+        return new MeronException(
+                Status.CLOSED, "the context was closed: open another one with Context.open");
     }
 }

@@ -70,7 +70,7 @@ public final class ContextOptions {
 
     /** The deadline of every operation, above 0. Default: 600 s. */
     public ContextOptions timeout(Duration timeout) {
-        this.timeout = Math.max(Future.nanoseconds(timeout), 1); // 0 would mean the default
+        this.timeout = Math.max(Operation.nanoseconds(timeout), 1); // 0 would mean the default
         return this;
     }
 

@@ -18,6 +18,6 @@ public final class DeviceArray {
     public DeviceArray(long address, long count, Dtype dtype) {
         this.address = address;
         this.count = count;
-        this.dtype = dtype;
+        this.dtype = Arguments.required(dtype, "dtype");
     }
 }

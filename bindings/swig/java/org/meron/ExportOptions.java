@@ -38,7 +38,7 @@ public final class ExportOptions {
 
     /** Tensors of the program's own, of kind "values" and of rank 0, whole. */
     public ExportOptions tensors(CheckpointTensor... values) {
-        tensors = values.clone();
+        tensors = Arguments.all(values, "values").clone();
         return this;
     }
 }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 package org.meron;
 
+import java.lang.ref.Reference;
 import java.nio.Buffer;
 import java.time.Duration;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
 import org.meron.abi.Abi;
 import org.meron.abi.meron_destination_list;
 import org.meron.abi.meron_flat_destination_list;
@@ -13,29 +15,36 @@ import org.meron.abi.meron_flat_destination_list;
  * alive that is not closed, and with it the lease: close it, in a try statement, before the next step.
  */
 public final class Gather extends Handle implements Pending {
+    private static final String OVER =
+            "the gather was closed: read its tensors before, or gather again";
+
     /** Destinations must stay as long as the library may write them. */
     private static final class Ending extends Release {
         private final Map<? extends Gatherable, ? extends Buffer> destinations;
+        private final Loan loan;
 
-        Ending(long handle, Map<? extends Gatherable, ? extends Buffer> destinations) {
+        Ending(long handle, Map<? extends Gatherable, ? extends Buffer> destinations, Loan loan) {
             super(handle, Abi::meron_future_release);
             this.destinations = destinations;
+            this.loan = loan;
         }
 
         @Override
         void end(long last) {
+            loan.end(OVER);
             super.end(last);
-            java.lang.ref.Reference.reachabilityFence(destinations);
+            Reference.reachabilityFence(destinations);
         }
     }
 
     private final Context context;
     private final boolean onHost; // whatever the device
-    private final Loan loan = new Loan();
+    private final Loan loan;
     private volatile boolean full;
 
-    private Gather(Context context, Ending ending, boolean onHost) {
+    private Gather(Context context, Loan loan, Ending ending, boolean onHost) {
         super(ending);
+        this.loan = loan;
         this.context = context;
         this.onHost = onHost;
     }
@@ -43,6 +52,8 @@ public final class Gather extends Handle implements Pending {
     static Gather begin(
             Context context, GatherMode mode, Tier tier, Map<? extends Gatherable, ? extends Buffer> into,
             Unit... units) {
+        Arguments.required(mode, "mode");
+        Arguments.required(tier, "tier");
         if (mode == GatherMode.INTO && into == null) {
             throw new MeronException(
                     Status.ARGUMENT, "a gather into memory needs that memory: use gatherInto");
@@ -53,13 +64,15 @@ public final class Gather extends Handle implements Pending {
         try {
             if (into != null) add(into, params, flats);
             final long handle =
-                    Abi.meron_gather_begin(handles(units), mode.code(), params, tier.code(), 0, flats);
-            return new Gather(context, new Ending(handle, into),
+                    Abi.meron_gather_begin(
+                            handles("units", units), mode.code(), params, tier.code(), 0, flats);
+            final Loan loan = new Loan();
+            return new Gather(context, loan, new Ending(handle, into, loan),
                     mode != GatherMode.VIEW || tier == Tier.HOST);
         } finally {
             if (params != null) params.delete();
             if (flats != null) flats.delete();
-            java.lang.ref.Reference.reachabilityFence(units);
+            Reference.reachabilityFence(units);
         }
     }
 
@@ -67,16 +80,21 @@ public final class Gather extends Handle implements Pending {
             Map<? extends Gatherable, ? extends Buffer> into, meron_destination_list params,
             meron_flat_destination_list flats) {
         for (Map.Entry<? extends Gatherable, ? extends Buffer> entry : into.entrySet()) {
-            if (entry.getKey() instanceof Flat) {
-                final Flat flat = (Flat) entry.getKey();
-                flats.add(flat.unit.handle(), flat.index(), entry.getValue());
+            final Gatherable wanted = Arguments.required(entry.getKey(), "a key of destinations");
+            final Buffer memory = entry.getValue();
+            final String name = "the destination of " + wanted;
+            Buffers.elements(memory, wanted.dtype(), name);
+            Buffers.writable(memory, name);
+            if (wanted instanceof Flat) {
+                final Flat flat = (Flat) wanted;
+                flats.add(flat.unit.handle(), flat.index(), memory);
             } else {
-                params.add(((Param) entry.getKey()).handle(), entry.getValue());
+                params.add(((Param) wanted).handle(), memory);
             }
         }
     }
 
-    /** Waits until the tensors are full. Errors as Future.await. */
+    /** Waits until the tensors are full. Errors as Operation.await. */
     @Override
     public void await() {
         look(Abi.MERON_TIMEOUT_DEFAULT);
@@ -85,7 +103,7 @@ public final class Gather extends Handle implements Pending {
     /** Waits at most `timeout`; false when that passed first. */
     @Override
     public boolean await(Duration timeout) {
-        return look(Future.nanoseconds(timeout));
+        return look(Operation.nanoseconds(timeout));
     }
 
     /**
@@ -102,11 +120,12 @@ public final class Gather extends Handle implements Pending {
 
     /** The same for at most `timeout` of waiting for peers; false when that passed first. */
     public boolean waitStream(long stream, Duration timeout) {
-        return join(stream, Future.nanoseconds(timeout));
+        return join(stream, Operation.nanoseconds(timeout));
     }
 
     /** True if the tensors are full; never blocks on peers. Throws the gather's error. */
-    public boolean ready() {
+    @Override
+    public boolean done() {
         return look(0);
     }
 
@@ -116,12 +135,13 @@ public final class Gather extends Handle implements Pending {
      * waited for here. Throws STATE when it is not full yet, ARGUMENT for a param of another gather.
      */
     public View view(Param param) {
+        Arguments.required(param, "param");
         context.requireOpen();
         try {
             return settled(call(handle -> new View(context, this, loan,
                     Abi.meron_gather_view(handle, param.handle()), context.reachable() || onHost)));
         } finally {
-            java.lang.ref.Reference.reachabilityFence(param);
+            Reference.reachabilityFence(param);
         }
     }
 
@@ -131,19 +151,20 @@ public final class Gather extends Handle implements Pending {
      * the caller's, and for memory of a CUDA device.
      */
     public DlpackTensor dlpack(Param param) {
+        Arguments.required(param, "param");
         context.requireOpen();
         try {
             return settled(call(handle -> DlpackTensor.take(
                     Abi.meron_gather_dlpack(handle, param.handle()))));
         } finally {
-            java.lang.ref.Reference.reachabilityFence(param);
+            Reference.reachabilityFence(param);
         }
     }
 
     /** Gives the leases back; views of the gather throw from now on. Never blocks. */
     @Override
     public void close() {
-        loan.end("the gather was closed: read its tensors before, or gather again");
+        loan.end(OVER);
         super.close();
     }
 
@@ -155,9 +176,22 @@ public final class Gather extends Handle implements Pending {
      */
     public void releaseOnStream(long stream) {
         call(handle -> Abi.meron_gather_release_on_stream(handle, stream));
-        loan.end("the gather was closed: read its tensors before, or gather again");
+        loan.end(OVER);
         take();
         super.close();
+    }
+
+    /**
+     * A future of java.util.concurrent that completes with this gather once the tensors are full, or with its
+     * MeronException. A daemon thread waits for it. Cancelling the future does not stop the gather: close it.
+     * Returns at once.
+     */
+    public CompletableFuture<Gather> toCompletableFuture() {
+        context.requireOpen();
+        return Waiters.begin(() -> {
+            await();
+            return this;
+        });
     }
 
     /** Waits; releases the leases if that fails, because the caller does not have this gather yet. */

@@ -3,8 +3,6 @@ package org.meron;
 
 import java.nio.Buffer;
 import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
-import java.nio.FloatBuffer;
 import org.meron.abi.Abi;
 
 /**
@@ -45,67 +43,74 @@ public final class Group extends GroupMethods {
         call(handle -> Abi.meron_group_status(handle));
     }
 
-    /**
-     * Begins a broadcast of the bytes from position to limit of a direct buffer, which is read on
-     * rank `root` of the group and written elsewhere. It is kept until the future has ended.
-     */
-    public Future broadcast(Buffer data, int root) {
-        requireOpen();
-        return new Future(
-                context, call(handle -> Abi.meron_broadcast_begin(handle, data, root)), data);
+    /** Broadcasts, and waits. Else as broadcastBegin. */
+    public void broadcast(Buffer data, int root) {
+        broadcastBegin(data, root).finish();
     }
 
     /**
-     * Begins an all-reduce in place of the elements from position to limit of a direct buffer. Every
-     * rank gets the same bits. MAX and MIN are NaN if a rank's value is; a MEAN of I64 throws ARGUMENT.
-     * Made for small arrays: gradients go by Unit.reduce.
+     * Begins a broadcast of the bytes from position to limit of a direct buffer of any type. Rank `root` of
+     * the group reads them, and the other ranks write them. Leave the buffer alone until the operation has
+     * ended; it is kept from the collector.
+     *
+     * @throws MeronException ARGUMENT for a root beyond the group, a buffer that is not direct or that is
+     *     read-only, MISMATCH, -3xx.
      */
-    public Future allReduce(Buffer data, Dtype dtype, ReduceOp op) {
+    public Operation broadcastBegin(Buffer data, int root) {
+        Buffers.writable(data, "data");
         requireOpen();
-        return new Future(context,
+        return new Operation(
+                context, call(handle -> Abi.meron_broadcast_begin(handle, data, root)), data);
+    }
+
+    /** All-reduces, and waits. Else as allReduceBegin. */
+    public void allReduce(Buffer data, Dtype dtype, ReduceOp op) {
+        allReduceBegin(data, dtype, op).finish();
+    }
+
+    /**
+     * Begins an all-reduce in place of the elements from position to limit of a direct buffer in native
+     * order: one of the elements' type, or of bytes. Every rank gets the same bits. MAX and MIN are NaN if a
+     * rank's value is. Made for small arrays: gradients go by Unit.reduce. Leave the buffer alone until the
+     * operation has ended; it is kept from the collector.
+     *
+     * @throws MeronException ARGUMENT for a MEAN of I64, and for a buffer of another type or order, not
+     *     direct or read-only; MISMATCH, -3xx.
+     */
+    public Operation allReduceBegin(Buffer data, Dtype dtype, ReduceOp op) {
+        Buffers.elements(data, dtype, "data");
+        Buffers.writable(data, "data");
+        Arguments.required(op, "op");
+        requireOpen();
+        return new Operation(context,
                 call(handle -> Abi.meron_all_reduce_begin(handle, data, dtype.code(), op.code())),
                 data);
     }
 
     /** All-reduces an array in place, and waits. */
     public void allReduce(float[] values, ReduceOp op) {
-        final FloatBuffer copy = direct(values);
-        try (Future summed = allReduce(copy, Dtype.F32, op)) {
-            summed.await();
-        }
-        copy.get(values);
+        final ByteBuffer copy =
+                Buffers.allocate(Arguments.required(values, "values").length, Float.BYTES);
+        copy.asFloatBuffer().put(values);
+        allReduce(copy, Dtype.F32, op);
+        copy.asFloatBuffer().get(values);
     }
 
     /** All-reduces an array of doubles in place, and waits. Sums are in f64. */
     public void allReduce(double[] values, ReduceOp op) {
-        final ByteBuffer copy = bytes(values.length);
+        final ByteBuffer copy =
+                Buffers.allocate(Arguments.required(values, "values").length, Double.BYTES);
         copy.asDoubleBuffer().put(values);
-        try (Future summed = allReduce(copy, Dtype.F64, op)) {
-            summed.await();
-        }
+        allReduce(copy, Dtype.F64, op);
         copy.asDoubleBuffer().get(values);
     }
 
     /** All-reduces an array of integers in place, and waits. A sum that overflows wraps around. */
     public void allReduce(long[] values, ReduceOp op) {
-        final ByteBuffer copy = bytes(values.length);
+        final ByteBuffer copy =
+                Buffers.allocate(Arguments.required(values, "values").length, Long.BYTES);
         copy.asLongBuffer().put(values);
-        try (Future summed = allReduce(copy, Dtype.I64, op)) {
-            summed.await();
-        }
+        allReduce(copy, Dtype.I64, op);
         copy.asLongBuffer().get(values);
-    }
-
-    private static ByteBuffer bytes(int numbers) {
-        return ByteBuffer.allocateDirect(Math.multiplyExact(numbers, 8))
-                .order(ByteOrder.nativeOrder());
-    }
-
-    /** A direct copy of an array. */
-    static FloatBuffer direct(float[] values) {
-        final FloatBuffer out = ByteBuffer.allocateDirect(Math.multiplyExact(values.length, 4))
-                .order(ByteOrder.nativeOrder()).asFloatBuffer();
-        out.duplicate().put(values);
-        return out;
     }
 }

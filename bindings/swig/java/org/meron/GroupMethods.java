@@ -41,9 +41,14 @@ abstract class GroupMethods extends Handle {
      * <p>Throws ARGUMENT, HANDLE, STALE, CANCELLED, TIMEOUT, PEER_DEAD, PEER_CLOSED, MISMATCH,
      * ABORTED, AUTH, VERSION, FORKED.
      */
-    public Future barrier() {
+    public Operation barrierBegin() {
         requireOpen();
         final long future = call(handle -> Abi.meron_barrier_begin(handle));
-        return new Future(context(), future, null);
+        return new Operation(context(), future, null);
+    }
+
+    /** As barrierBegin, and waits for its end as Operation.await does. */
+    public void barrier() {
+        barrierBegin().finish();
     }
 }

@@ -60,6 +60,12 @@ abstract class Handle implements AutoCloseable {
         this.cleanable = CLEANER.register(this, release);
     }
 
+    /** `memory`: if nothing refers to it any more, the Cleaner releases the handle. */
+    Handle(Release release, Object memory) {
+        this.release = release;
+        this.cleanable = CLEANER.register(memory, release);
+    }
+
     /** Releases the handle. Never blocks on peers. */
     @Override
     public void close() {
@@ -93,14 +99,20 @@ abstract class Handle implements AutoCloseable {
         return release.take();
     }
 
-    final MeronException stale() {
+    /** The error of a call after close. */
+    MeronException stale() {
         return new MeronException(Status.STALE,
                 "this " + getClass().getSimpleName() + " was closed: make another one");
     }
 
     static int awaitAny(long timeout, Pending... operations) {
+        Arguments.all(operations, "operations");
         final long[] handles = new long[operations.length];
         for (int i = 0; i < handles.length; ++i) {
+            if (!(operations[i] instanceof Handle)) {
+                throw new MeronException(Status.ARGUMENT,
+                        "operations[" + i + "] is neither an Operation nor a Gather");
+            }
             final Handle pending = (Handle) operations[i];
             pending.requireOpen();
             handles[i] = pending.handle();
@@ -113,7 +125,9 @@ abstract class Handle implements AutoCloseable {
         }
     }
 
-    static long[] handles(Handle... objects) {
+    /** The handles of some objects; the caller keeps these alive. `name`: the parameter. */
+    static long[] handles(String name, Handle... objects) {
+        Arguments.all(objects, name);
         final long[] out = new long[objects.length];
         for (int i = 0; i < out.length; ++i) out[i] = objects[i].handle();
         return out;

@@ -12,10 +12,10 @@ import org.meron.abi.meron_io_info;
  * Files read and written past the page cache, beside the threads that compute, as DeepSpeed's DeepNVMe
  * does it. Needs no Context, and knows no ranks.
  *
- * <p>Memory is a direct buffer in the machine's byte order, from its position to its limit, which it
- * keeps. Offsets are in bytes; offset, length and memory need no alignment, though multiples of the
- * page are the fastest. A pending request must not touch bytes of a file that other code writes. Any
- * thread may use it; an interrupt does not end a wait.
+ * <p>Memory is a direct buffer of any type, from its position to its limit, which it keeps. Its bytes are
+ * moved as they are, in any order. Offsets are in bytes; offset, length and memory need no alignment,
+ * though multiples of the page are the fastest. A pending request must not touch bytes of a file that other
+ * code writes. Any thread may use it; an interrupt does not end a wait.
  */
 public final class Io extends IoMethods {
     private final IoLifetime lifetime;
@@ -27,7 +27,7 @@ public final class Io extends IoMethods {
 
     /** Opens one. Throws ARGUMENT; UNSUPPORTED for IO_URING where the host forbids it. */
     public Io(IoOptions options) {
-        this(new IoLifetime(options.ioOpen()));
+        this(new IoLifetime(Arguments.required(options, "options").ioOpen()));
     }
 
     private Io(IoLifetime lifetime) {
@@ -41,6 +41,8 @@ public final class Io extends IoMethods {
      * progresses.
      */
     public void read(Path path, Buffer into, long offset) {
+        Arguments.required(path, "path");
+        Buffers.writable(into, "into");
         transfer(into, handle -> Abi.meron_io_read(handle, path.toString(), into, offset));
     }
 
@@ -50,17 +52,23 @@ public final class Io extends IoMethods {
      * Throws as read, and NO_SPACE.
      */
     public void write(Path path, Buffer data, long offset) {
+        Arguments.required(path, "path");
+        Buffers.direct(data, "data");
         transfer(data, handle -> Abi.meron_io_write(handle, path.toString(), data, offset));
     }
 
     /** Begins a read into a buffer, which is kept; the file is opened here. Throws as read. */
     public IoRequest readBegin(Path path, Buffer into, long offset) {
+        Arguments.required(path, "path");
+        Buffers.writable(into, "into");
         return begin(into,
                 handle -> Abi.meron_io_read_begin(handle, path.toString(), into, offset));
     }
 
     /** Begins a write of a buffer, which is kept; the file is made, and grows, here. */
     public IoRequest writeBegin(Path path, Buffer data, long offset) {
+        Arguments.required(path, "path");
+        Buffers.direct(data, "data");
         return begin(data,
                 handle -> Abi.meron_io_write_begin(handle, path.toString(), data, offset));
     }
@@ -143,6 +151,11 @@ public final class Io extends IoMethods {
     public void close() {
         super.close();
         lifetime.tell();
+    }
+
+    @Override
+    MeronException stale() {
+        return new MeronException(Status.CLOSED, "the Io was closed: open another one");
     }
 
     private interface Transfer {

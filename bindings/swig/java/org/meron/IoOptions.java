@@ -40,7 +40,7 @@ public final class IoOptions {
 
     /** The interface that moves the bytes. */
     public IoOptions backend(Backend value) {
-        backend = value;
+        backend = Arguments.required(value, "value");
         return this;
     }
 
@@ -76,7 +76,7 @@ public final class IoOptions {
 
     /** A wait fails after this time without any transfer; by default 600 s. */
     public IoOptions timeout(Duration value) {
-        timeout = Math.max(Future.nanoseconds(value), 1);
+        timeout = Math.max(Operation.nanoseconds(value), 1);
         return this;
     }
 

@@ -54,7 +54,7 @@ public final class IoRequest extends Handle {
 
     /** Waits at most `timeout`. Returns false after the timeout; it continues. */
     public boolean await(Duration timeout) {
-        return look(Future.nanoseconds(timeout));
+        return look(Operation.nanoseconds(timeout));
     }
 
     /** Whether it has ended well; never blocks. Throws its error. */

@@ -52,7 +52,7 @@ public final class LoadOptions {
 
     /** Names of values that the program reads itself: they are not unexpected. */
     public LoadOptions claimed(String... names) {
-        claimed = names.length == 0 ? null : String.join("\n", names);
+        claimed = Arguments.all(names, "names").length == 0 ? null : String.join("\n", names);
         return this;
     }
 
@@ -67,7 +67,7 @@ public final class LoadOptions {
 
     /** The library would take an empty list for all. */
     static Unit[] some(Unit... values) {
-        if (values.length == 0) {
+        if (Arguments.all(values, "values").length == 0) {
             throw new MeronException(Status.ARGUMENT, "no units are given: leave them out for all");
         }
         return values.clone();

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package org.meron;
 
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
 import java.nio.FloatBuffer;
+import java.nio.file.Path;
 import org.meron.abi.Abi;
 import org.meron.abi.meron_optimizer_info;
 import org.meron.abi.meron_view;
@@ -43,7 +42,7 @@ public final class Optimizer extends OptimizerMethods {
 
     private static long create(UpdateRule<?> rule, Unit... units) {
         try {
-            return Abi.meron_optimizer_create(handles(units), rule.kind, rule.learningRate,
+            return Abi.meron_optimizer_create(handles("units", units), rule.kind, rule.learningRate,
                     rule.beta1, rule.beta2, rule.epsilon, rule.weightDecay, rule.maxNorm,
                     rule.dampening, rule.nesterov ? 1 : 0, rule.defaultsOf, rule.lrDecay);
         } finally {
@@ -94,9 +93,10 @@ public final class Optimizer extends OptimizerMethods {
      * @return the group's number: 1, 2, ...
      */
     public int addGroup(OptimizerGroup group, Param... params) {
+        Arguments.required(group, "group");
         requireOpen();
         try {
-            return call(handle -> Abi.meron_optimizer_add_group(handle, handles(params),
+            return call(handle -> Abi.meron_optimizer_add_group(handle, handles("params", params),
                     group.defaultsOf, group.learningRate, group.beta1, group.beta2, group.epsilon,
                     group.weightDecay, group.lrDecay));
         } finally {
@@ -113,6 +113,7 @@ public final class Optimizer extends OptimizerMethods {
 
     /** Sets the numbers of a group for the next steps, the same on all ranks. Throws ARGUMENT. */
     public void setGroup(int number, OptimizerGroup group) {
+        Arguments.required(group, "group");
         requireOpen();
         call(handle -> Abi.meron_optimizer_set_group(handle, number,
                 group.defaultsOf, group.learningRate, group.beta1, group.beta2, group.epsilon,
@@ -129,7 +130,7 @@ public final class Optimizer extends OptimizerMethods {
     public void skip(Param... params) {
         requireOpen();
         try {
-            call(handle -> Abi.meron_optimizer_set_skipped(handle, handles(params)));
+            call(handle -> Abi.meron_optimizer_set_skipped(handle, handles("params", params)));
         } finally {
             java.lang.ref.Reference.reachabilityFence(params);
         }
@@ -140,6 +141,7 @@ public final class Optimizer extends OptimizerMethods {
      * it. Throws ARGUMENT for a param that this optimizer does not train.
      */
     public long paramSteps(Param param) {
+        Arguments.required(param, "param");
         requireOpen();
         try {
             return call(handle -> Abi.meron_optimizer_param_steps(handle, param.handle()));
@@ -155,6 +157,7 @@ public final class Optimizer extends OptimizerMethods {
      * way).
      */
     public void paramSteps(Param param, long steps) {
+        Arguments.required(param, "param");
         requireOpen();
         try {
             call(handle -> Abi.meron_optimizer_set_param_steps(handle, param.handle(), steps));
@@ -164,28 +167,39 @@ public final class Optimizer extends OptimizerMethods {
     }
 
     /**
-     * Begins a step: norm, clipping, update of this rank's parts, the next version. Needs the reduced
-     * gradient of every unit, and no lease on any of them on this rank. Collective. Throws STATE
-     * (names the unit); the future's await throws NONFINITE on all ranks when the norm is not finite:
-     * then nothing was changed, and the gradients are discarded.
+     * Takes a step, and waits: norm, clipping, update of this rank's shards, the next version. Needs the
+     * reduced gradient of every unit, and no lease on any of them on this rank. Collective.
+     *
+     * @throws MeronException STATE (names the unit); NONFINITE on all ranks if the norm is not finite: then
+     *     nothing was changed, and the gradients are discarded; -3xx.
      */
-    public Future step() {
+    public void step() {
+        stepBegin().finish();
+    }
+
+    /**
+     * Begins a step. Throws STATE as step; the operation throws the rest. Other units can be gathered and
+     * reduced before it has ended.
+     */
+    public Operation stepBegin() {
         requireOpen();
         final long future = call(handle -> Abi.meron_optimizer_step_begin(handle));
         endStates();
         for (Unit unit : units) unit.endReduced();
-        return new Future(context, future, null);
+        return new Operation(context, future, null);
     }
 
     /**
-     * This rank's shard of a state of a param, F32. Writable, except for a master that is the param
-     * itself. Valid until the next step, offload, Context.load or close; a writable one also until the next
-     * Context.save or export, even if that throws. Java cannot take buffers of it back: do not write
-     * to them afterwards. Blocks until a save has copied the states, and while another thread exports
-     * or loads. Throws ARGUMENT for a param of another optimizer and for a state that the rule does not
-     * keep, UNSUPPORTED if it is on nvme, or in 16 or 8 bits: use readState.
+     * This rank's shard of a state of a param, F32. Writable, except for a master that is the param itself.
+     * Valid until the next step, offload, Context.load or close; a writable one also until the next
+     * Context.save or export, even if that throws. Do not write to its buffers afterwards (View). Blocks
+     * until a save has copied the states, and while another thread exports or loads. Throws ARGUMENT for a
+     * param of another optimizer and for a state that the rule does not keep, UNSUPPORTED if it is on nvme,
+     * or in 16 or 8 bits: use readState.
      */
     public View state(Param param, State state) {
+        Arguments.required(param, "param");
+        Arguments.required(state, "state");
         requireOpen();
         synchronized (context.states()) {
             try {
@@ -208,16 +222,22 @@ public final class Optimizer extends OptimizerMethods {
      * state, STATE (a step is pending), IO, CORRUPT.
      */
     public float[] readState(Param param, State state) {
+        Arguments.required(param, "param");
         final float[] out = new float[Math.toIntExact(param.shardCount())];
-        final FloatBuffer buffer = ByteBuffer.allocateDirect(Math.multiplyExact(out.length, 4))
-                .order(ByteOrder.nativeOrder()).asFloatBuffer();
-        readState(param, state, buffer);
-        buffer.get(out);
+        try (Staging staging = new Staging()) {
+            final FloatBuffer buffer = staging.room(out.length);
+            readState(param, state, buffer);
+            buffer.get(out);
+        }
         return out;
     }
 
     /** The same into a direct buffer in native order, from its position to its limit. */
     public void readState(Param param, State state, FloatBuffer out) {
+        Arguments.required(param, "param");
+        Arguments.required(state, "state");
+        Buffers.elements(out, Dtype.F32, "out");
+        Buffers.writable(out, "out");
         requireOpen();
         try {
             call(handle -> Abi.meron_optimizer_read_state(
@@ -233,11 +253,17 @@ public final class Optimizer extends OptimizerMethods {
      * throws as readState.
      */
     public void writeState(Param param, State state, float[] values) {
-        writeState(param, state, Group.direct(values));
+        Arguments.required(values, "values");
+        try (Staging staging = new Staging()) {
+            writeState(param, state, staging.copy(values));
+        }
     }
 
     /** The same from a direct buffer in native order, from its position to its limit. */
     public void writeState(Param param, State state, FloatBuffer values) {
+        Arguments.required(param, "param");
+        Arguments.required(state, "state");
+        Buffers.elements(values, Dtype.F32, "values");
         requireOpen();
         try {
             call(handle -> Abi.meron_optimizer_write_state(
@@ -250,12 +276,23 @@ public final class Optimizer extends OptimizerMethods {
     /**
      * Moves this rank's states from memory to its file on a drive, and gives their memory back, for a
      * phase that needs it for something else, as DeepSpeed's offload_states does. Params can be gathered
-     * meanwhile; reload before the next step. Views of states end. The folder is on a drive; null for the
-     * plan's, or where this rank's file is already. Blocks on this rank's drive. Throws ARGUMENT (no
-     * folder, one that will not do), STATE (a step is under way, they are offloaded), NO_SPACE, IO: they
-     * are where they were then.
+     * meanwhile; reload before the next step. Views of states end. Blocks on this rank's drive.
+     *
+     * <p>Throws ARGUMENT (no folder, one that will not do), STATE (a step is under way, they are offloaded),
+     * NO_SPACE, IO: they are where they were then.
+     *
+     * @param folder on a drive
      */
-    public void offload(String folder) {
+    public void offload(Path folder) {
+        offloadTo(Arguments.required(folder, "folder").toString());
+    }
+
+    /** The same into the plan's folder, or the one that has this rank's file already. */
+    public void offload() {
+        offloadTo(null);
+    }
+
+    private void offloadTo(String folder) {
         requireOpen();
         call(handle -> Abi.meron_optimizer_offload(handle, folder));
         endStates();

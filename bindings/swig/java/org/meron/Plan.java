@@ -22,12 +22,12 @@ public final class Plan extends PlanMethods {
      * ones.
      */
     public static Plan preset(String name) {
-        return new Plan(Abi.meron_plan_preset(name));
+        return new Plan(Abi.meron_plan_preset(Arguments.required(name, "name")));
     }
 
     /** Reads JSON, as docs/plan.md describes it. Throws PARSE (line and key), UNSUPPORTED. */
     public static Plan parse(String json) {
-        return new Plan(Abi.meron_plan_parse(json));
+        return new Plan(Abi.meron_plan_parse(Arguments.required(json, "json")));
     }
 
     /** The same where all ranks share memory. */
@@ -55,6 +55,7 @@ public final class Plan extends PlanMethods {
      */
     public String predict(String model, int ranks, int microBatches, int gathersPerMicroBatch,
             int ranksPerNode, int optimizerStates, boolean table) {
+        Arguments.required(model, "model");
         return call(handle -> Abi.meron_plan_predict(handle, model, ranks, microBatches,
                 gathersPerMicroBatch, ranksPerNode, optimizerStates, table ? 1 : 0));
     }

@@ -24,7 +24,7 @@ public final class ReduceOptions {
 
     /** The operation that combines the values of the ranks. */
     public ReduceOptions op(ReduceOp value) {
-        op = value;
+        op = Arguments.required(value, "value");
         return this;
     }
 

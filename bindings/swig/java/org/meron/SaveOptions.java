@@ -76,7 +76,7 @@ public final class SaveOptions {
      * Their buffers must stay as they are until Context.awaitCopied.
      */
     public SaveOptions tensors(CheckpointTensor... values) {
-        tensors = values.clone();
+        tensors = Arguments.all(values, "values").clone();
         return this;
     }
 

@@ -39,7 +39,7 @@ public final class Schedule extends ScheduleMethods {
 
     private static long create(ScheduleOptions options, Unit... units) {
         try {
-            return options.scheduleCreate(handles(units));
+            return options.scheduleCreate(handles("units", units));
         } finally {
             java.lang.ref.Reference.reachabilityFence(units);
         }
@@ -69,7 +69,7 @@ public final class Schedule extends ScheduleMethods {
     /**
      * Enters a unit, and waits: it is full until it was left as often as it was entered. Collective over
      * the units' group where it is not full already. Throws STATE when the unit, or one that is begun
-     * ahead, is being updated here; errors as Future.await.
+     * ahead, is being updated here; errors as Operation.await.
      */
     public void enter(int index) {
         enter(index, Abi.MERON_TIMEOUT_DEFAULT);
@@ -80,7 +80,7 @@ public final class Schedule extends ScheduleMethods {
      * next enter of the unit continues the same use.
      */
     public boolean enter(int index, Duration timeout) {
-        return enter(index, Future.nanoseconds(timeout));
+        return enter(index, Operation.nanoseconds(timeout));
     }
 
     private boolean enter(int index, long timeout) {
@@ -108,6 +108,7 @@ public final class Schedule extends ScheduleMethods {
      * Throws STATE when the unit is not entered, ARGUMENT when the schedule does not have it.
      */
     public View view(Param param) {
+        Arguments.required(param, "param");
         requireOpen();
         try {
             return call(handle -> {

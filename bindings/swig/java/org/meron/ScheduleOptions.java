@@ -65,7 +65,7 @@ public final class ScheduleOptions {
 
     /** Memory of views. */
     public ScheduleOptions tier(Tier value) {
-        tier = value;
+        tier = Arguments.required(value, "value");
         return this;
     }
 

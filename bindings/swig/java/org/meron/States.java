@@ -17,7 +17,7 @@ final class States {
         optimizers.add(optimizer);
     }
 
-    /** Ends the writable views of states, and runs a call that reads them. Nobody writes during it. */
+    /** Ends the writable views of states, and runs a call that reads them. Writes wait for it. */
     synchronized <T> T read(String call, Supplier<T> body) {
         end(call, false);
         return body.get();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package org.meron;
 
+import java.lang.ref.Reference;
 import java.nio.Buffer;
 import java.nio.FloatBuffer;
 import java.util.Map;
@@ -66,12 +67,12 @@ public final class Unit extends UnitMethods {
 
     /** Begins a gather and waits until the tensors are full: read-only views, not copied. */
     public Gather gather() {
-        return begin(GatherMode.VIEW).full();
+        return gatherBegin().full();
     }
 
     /** Gathers a private, writable copy, and waits. */
     public Gather gatherCopy() {
-        return begin(GatherMode.COPY).full();
+        return gatherBegin(GatherMode.COPY).full();
     }
 
     /**
@@ -81,30 +82,35 @@ public final class Unit extends UnitMethods {
      * @param destinations per param or flat that is wanted a buffer of exactly its size
      */
     public Gather gatherInto(Map<? extends Gatherable, ? extends Buffer> destinations) {
+        Arguments.required(destinations, "destinations");
         requireOpen();
         return Gather.begin(
                 context, GatherMode.INTO, Tier.HOST, destinations, this).full();
+    }
+
+    /** Begins a gather of read-only views, without waiting. Errors as the next one. */
+    public Gather gatherBegin() {
+        return gatherBegin(GatherMode.VIEW);
     }
 
     /**
      * Begins a gather without waiting. Collective over the unit's group; the mode may differ between
      * ranks. Throws STATE when the unit is being updated here, NO_MEMORY (a copy), -3xx.
      */
-    public Gather begin(GatherMode mode) {
+    public Gather gatherBegin(GatherMode mode) {
         requireOpen();
         return Gather.begin(context, mode, Tier.DEVICE, null, this);
     }
 
     /** Begins a gather of views that are in `tier`, without waiting. Errors as the other one. */
-    public Gather begin(Tier tier) {
+    public Gather gatherBegin(Tier tier) {
         requireOpen();
         return Gather.begin(context, GatherMode.VIEW, tier, null, this);
     }
 
     /**
-     * Begins an update and waits until every rank has released the present values. Collective; close
-     * (or publish) of every rank's update publishes the next version. Throws STATE when the unit is
-     * gathered here.
+     * Begins an update and waits until every rank has released the present values. Collective: every
+     * rank publishes the next version. Throws STATE when the unit is gathered here.
      */
     public Update update() {
         requireOpen();
@@ -113,73 +119,101 @@ public final class Unit extends UnitMethods {
 
     /**
      * Updates this unit's values: begins and waits, runs the body, and publishes what it wrote. If
-     * the body throws, nothing written in part is published: see {@link Update#giveUp}.
+     * the body throws, nothing is published: see {@link Update#close}.
      */
     public void update(Consumer<Update> body) {
+        Arguments.required(body, "body");
         Update.run(update(), body);
     }
 
+    /** Reduces what Param.gradient was filled with, as a mean at the boundary, and waits. */
+    public void reduce() {
+        reduce(new ReduceOptions());
+    }
+
+    /** Reduces the gradients of one micro-batch, and waits. Else as reduceBegin. */
+    public void reduce(ReduceOptions options) {
+        reduceBegin(options).finish();
+    }
+
+    /** Reduces gradients in the trainer's own memory, and waits. Else as reduceBegin. */
+    public void reduce(Map<Param, ?> gradients, ReduceOptions options) {
+        reduceBegin(gradients, options).finish();
+    }
+
     /** Begins the reduction of what Param.gradient was filled with, as a mean at the boundary. */
-    public Future reduce() {
-        return reduce(new ReduceOptions());
+    public Operation reduceBegin() {
+        return reduceBegin(new ReduceOptions());
     }
 
     /**
-     * Begins the reduction of the gradients of one micro-batch. Collective over the unit's group.
-     * Throws STATE, -3xx.
+     * Begins the reduction of the gradients of one micro-batch. Collective over the unit's group. Views of
+     * Param.gradient end. Context.awaitReductions waits for several.
+     *
+     * @throws MeronException STATE, -3xx.
      */
-    public Future reduce(ReduceOptions options) {
-        return reduce((meron_source_list) null, options);
+    public Operation reduceBegin(ReduceOptions options) {
+        return reduceBegin((meron_source_list) null, Arguments.required(options, "options"));
     }
 
     /**
      * The same for gradients in the trainer's own memory, which are read during the call; params
      * without one count as zero. Blocks on peers that still read the last ones.
      *
-     * <p>Gradients on the context's device are read until the reduction has ended: the caller keeps them,
-     * and changes nothing of them, until the future, or Context.awaitReductions, says so.
+     * <p>Gradients on the context's device are read until the reduction has ended: do not change or free them
+     * before the operation, or Context.awaitReductions, says so.
      *
-     * @param gradients per param its whole gradient: float[], a direct FloatBuffer, a View, or a
-     *     DeviceArray
+     * @param gradients the whole gradient of each param: float[], a direct FloatBuffer in native order, a
+     *     View, or a DeviceArray
      */
-    public Future reduce(Map<Param, ?> gradients, ReduceOptions options) {
+    public Operation reduceBegin(Map<Param, ?> gradients, ReduceOptions options) {
+        Arguments.required(gradients, "gradients");
+        Arguments.required(options, "options");
         final meron_source_list sources = new meron_source_list();
-        final Buffer[] kept = new Buffer[gradients.size()];
-        int next = 0;
-        try {
+        try (Staging staging = new Staging()) {
             for (Map.Entry<Param, ?> entry : gradients.entrySet()) {
-                final Param param = entry.getKey();
-                final Object values = entry.getValue();
-                if (values instanceof DeviceArray) {
-                    final DeviceArray at = (DeviceArray) values;
-                    sources.add_at(param.handle(), at.address, at.count, at.dtype.code());
-                } else if (values instanceof View) {
-                    final View at = (View) values;
-                    sources.add_at(param.handle(), at.address(), at.count(), at.dtype().code());
-                } else {
-                    kept[next] = floats(param, values);
-                    sources.add(param.handle(), kept[next++], Dtype.F32.code());
-                }
+                add(sources, Arguments.required(entry.getKey(), "a key of gradients"),
+                        entry.getValue(), staging);
             }
-            return reduce(sources, options);
+            return reduceBegin(sources, options);
         } finally {
             sources.delete();
-            java.lang.ref.Reference.reachabilityFence(kept);
-            java.lang.ref.Reference.reachabilityFence(gradients);
+            Reference.reachabilityFence(gradients);
         }
+    }
+
+    private static void add(
+            meron_source_list sources, Param param, Object values, Staging staging) {
+        if (values instanceof DeviceArray) {
+            final DeviceArray at = (DeviceArray) values;
+            sources.add_at(param.handle(), at.address, at.count, at.dtype.code());
+        } else if (values instanceof View) {
+            final View at = (View) values;
+            sources.add_at(param.handle(), at.address(), at.count(), at.dtype().code());
+        } else {
+            sources.add(param.handle(), floats(param, values, staging), Dtype.F32.code());
+        }
+    }
+
+    /** Ends an accumulation, and waits. Else as reduceFinishBegin. */
+    public void reduceFinish(ReduceOptions options) {
+        reduceFinishBegin(options).finish();
     }
 
     /**
      * Begins the end of an accumulation whose micro-batches were all reduced with boundary false: the
      * result has the same bits as if the last one had been the boundary. A rank without a gradient
-     * takes part with zeros. Collective. Throws STATE (a gradient was written and not reduced, or
-     * reduced already and not used), ARGUMENT for options that are not of a boundary.
+     * takes part with zeros. Collective.
+     *
+     * @throws MeronException STATE (a gradient was written and not reduced, or reduced already and not
+     *     used), ARGUMENT for options that are not of a boundary.
      */
-    public Future reduceFinish(ReduceOptions options) {
+    public Operation reduceFinishBegin(ReduceOptions options) {
+        Arguments.required(options, "options");
         requireOpen();
         final long future = call(options::reduceFinishBegin);
         endReduced();
-        return new Future(context, future, null);
+        return new Operation(context, future, null);
     }
 
     /**
@@ -277,14 +311,14 @@ public final class Unit extends UnitMethods {
         last.end("the reduced gradient was used: this view of it is over");
     }
 
-    private Future reduce(meron_source_list sources, ReduceOptions options) {
+    private Operation reduceBegin(meron_source_list sources, ReduceOptions options) {
         requireOpen();
         final long future = call(handle -> options.reduceBegin(handle, sources));
         final Loan last = gradients;
         gradients = new Loan();
         last.end("the gradient is being reduced: take a new view for the next one");
         endReduced();
-        return new Future(context, future, null);
+        return new Operation(context, future, null);
     }
 
     private <T> T info(java.util.function.Function<meron_unit_info, T> field) {
@@ -297,9 +331,12 @@ public final class Unit extends UnitMethods {
         }
     }
 
-    private static FloatBuffer floats(Param param, Object values) {
-        if (values instanceof float[]) return Group.direct((float[]) values);
-        if (values instanceof FloatBuffer) return (FloatBuffer) values;
+    private static FloatBuffer floats(Param param, Object values, Staging staging) {
+        if (values instanceof float[]) return staging.copy((float[]) values);
+        if (values instanceof FloatBuffer) {
+            return Buffers.elements(
+                    (FloatBuffer) values, Dtype.F32, "the gradient of " + param.name());
+        }
         throw new MeronException(Status.ARGUMENT, "the gradient of " + param.name()
                 + " must be a float[], a direct FloatBuffer, a View or a DeviceArray, not "
                 + (values == null ? "null" : values.getClass().getName()));
