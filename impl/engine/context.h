@@ -381,9 +381,7 @@ class Context : public std::enable_shared_from_this<Context> {
       return world().size() > 1 ? world().fail(error) : error;
     }
   }
-  void submit(Held& held, const std::shared_ptr<Operation>& operation) {
-    pending_.submit(held, operation);
-  }
+  void submit(Held& held, const std::shared_ptr<Operation>& operation);
   void progress(Held& held);
   // Drops operations that have ended since their users left them, and notes their failures.
   void note_left();

@@ -24,12 +24,17 @@ constexpr int64_t kRoomSleepNs = 5 * kNanosPerMilli;
 // await_room() has been called.
 Result<uint64_t> Context::post(Channel& channel, const Call& call) {
   auto posted = channel.post(call);
-  if (events_) events_->begun();
   if (!posted.ok()) {
     record_failure(posted.error());
     if (!channel.status().ok()) failures_.unseen.saw_broken_group();
   }
   return posted;
+}
+
+// Each operation comes here, also one that is no call of the group, as copies to a device are not.
+void Context::submit(Held& held, const std::shared_ptr<Operation>& operation) {
+  pending_.submit(held, operation);
+  if (events_) events_->begun();
 }
 
 // Waits until the ring has room. Slow peers may wait for operations of this rank, so it advances

@@ -184,6 +184,24 @@ TEST(EventDescriptor, ALoopSeesAGatherToADevice) {
   session.close();
 }
 
+// The call of the gather is over before its copies are. A poll then begins to wait for these.
+TEST(EventDescriptor, ALoopSeesCopiesThatEndAfterTheGathersCall) {
+  ASSERT_EQ(0, setenv("MERON_EMULATED_DEVICE", "delay=100000", 1));
+  Open open = alone();
+  open.adjust = [](int, meron_context_options& options) { options.device = "emulated"; };
+  Session session(open, 0);
+  ASSERT_EQ(0, unsetenv("MERON_EMULATED_DEVICE"));
+  session.build(1);
+  const int fd = descriptor_of(session);
+  meron_future gather{};
+  MUST(meron_gather_begin, &gather, session.units.data(), 1, nullptr);
+  MUST(meron_context_progress, session.context);
+  sleep_ns(30 * kMilli);  // the thread of the descriptor finds nothing under way
+  EXPECT_EQ(MERON_OK, run_loop(session, fd, gather));
+  MUST(meron_future_release, gather);
+  session.close();
+}
+
 TEST(EventDescriptor, IsClosedWithItsContext) {
   auto session = std::make_unique<Session>(alone(), 0);
   const int fd = descriptor_of(*session);
