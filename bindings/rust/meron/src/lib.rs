@@ -95,6 +95,7 @@ mod rules;
 mod saved_tensor;
 mod saving;
 mod schedule;
+mod states;
 mod system;
 mod transport;
 mod unit;
@@ -102,6 +103,7 @@ mod update;
 #[rustfmt::skip]
 mod values;
 mod view;
+mod wake;
 
 pub use buffer::Buffer;
 pub use checkpoint::{
@@ -124,7 +126,7 @@ pub use io::Io;
 pub use io_memory::{IoBuffer, IoMemory};
 pub use io_request::IoRequest;
 pub use operation::{Operation, Transfer};
-pub use optimizer::{Optimizer, States};
+pub use optimizer::Optimizer;
 pub use options::ContextOptions;
 pub use param::{Param, ParamDesc};
 pub use pending::{wait_any, Pending};
@@ -132,6 +134,7 @@ pub use plan::Plan;
 pub use reduce::Source;
 pub use saved_tensor::{CheckpointTensor, SavedElement};
 pub use schedule::{Entered, Schedule};
+pub use states::{OwnedStates, States};
 pub use system::{system_info, version};
 pub use transport::CustomTransport;
 pub use unit::{Unit, UnitInfo};

@@ -11,14 +11,13 @@ use meron_sys as sys;
 use crate::borrow::UnitState;
 use crate::call::{call, check, nanoseconds, receive, sized, NO_TIMEOUT};
 use crate::context::Context;
-use crate::device::Memory;
 use crate::error::{Error, Result};
 use crate::group::table;
 use crate::handle::Owned;
 use crate::home::{ForCall, Open, Shared};
 use crate::param::Param;
 use crate::unit::{home_of, raw_units, Unit};
-use crate::values::{ScheduleInfo, ScheduleOptions, Tier};
+use crate::values::{ScheduleInfo, ScheduleOptions};
 use crate::view::View;
 
 /// Shared state of a schedule and the uses of its units. The handle is released with the last of
@@ -27,7 +26,6 @@ struct Inner {
     handle: Owned<sys::meron_schedule>,
     shared: Arc<Shared>,
     units: Vec<Arc<UnitState>>,
-    on_device: bool, // where the host cannot read
 }
 
 impl Inner {
@@ -80,7 +78,6 @@ impl Schedule {
         let shared = home_of(units).unwrap_or(shared);
         shared.require_open()?;
         let handles = raw_units(units);
-        let on_device = options.tier == Tier::Device && shared.memory == Memory::Device;
         let options = options.raw();
         // SAFETY: handles and options are only read, during the call.
         let handle = receive(sys::meron_schedule::default(), |out, err| unsafe {
@@ -90,7 +87,6 @@ impl Schedule {
             handle: Owned::new(handle),
             shared: shared.clone(),
             units: units.iter().map(|unit| unit.state().clone()).collect(),
-            on_device,
         })))
     }
 
@@ -214,26 +210,18 @@ pub struct Entered {
 }
 
 impl Entered {
-    /// The whole tensor of a param of the unit. Other ranks read the same memory. That of the emulated
-    /// device is read by the host as well, and is written when its stream has come so far.
+    /// The whole tensor of a param of the unit. Other ranks read the same memory.
     ///
     /// # Errors
     ///
     /// [`Argument`](crate::ErrorKind::Argument) when the param is not in the unit;
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) when it is in a device's memory, which the host
-    /// cannot read: see [`device_pointer`](Entered::device_pointer).
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) when it is in a device's memory, also in that of
+    /// the emulated one: a stream may still write it. See
+    /// [`device_pointer`](Entered::device_pointer) and [`Tier::Host`](crate::Tier::Host).
     pub fn view(&self, param: &Param) -> Result<View<'_>> {
-        if self.inner.on_device {
-            return Err(Error::new(
-                sys::MERON_E_UNSUPPORTED,
-                param.name(),
-                "the tensor is in a device's memory, which the host cannot read",
-                "take its device_pointer, or make the schedule with Tier::Host",
-            ));
-        }
         // SAFETY: the unit stays entered until `self` is dropped, which prevents writes of the
         // values; `_open` keeps the mapping.
-        unsafe { View::new(self.raw_view(param)?) }
+        unsafe { View::new(self.raw_view(param)?, param) }
     }
 
     /// Address of the full tensor of a param, row-major: on the device for work of the schedule's
@@ -268,6 +256,12 @@ impl Entered {
     fn end(&self) -> Result<()> {
         // SAFETY: a call with a handle by value; a wrong one gives an error.
         check(|err| unsafe { sys::meron_schedule_leave(self.inner.raw(), self.index, err) })
+    }
+}
+
+impl fmt::Debug for Entered {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Entered({:?})", self.inner.units[self.index].name)
     }
 }
 
