@@ -45,7 +45,7 @@ pub struct Optimizer {
     shared: Arc<Shared>,
     units: Vec<Arc<UnitState>>,
     last_step: Option<Operation>,
-    /// Where `OwnedStates` of it are counted.
+    /// The number of its `OwnedStates`.
     shown: Arc<AtomicUsize>,
 }
 

@@ -41,7 +41,7 @@ unsafe impl Send for ViewMut<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for ViewMut<'_> {}
 
-/// What both views are of.
+/// A view, to read or to write.
 #[derive(Clone, Copy)]
 struct Elements {
     raw: sys::meron_view,

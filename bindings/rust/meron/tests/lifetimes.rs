@@ -269,7 +269,7 @@ fn tensors_go_out_and_come_in() {
 fn tensors_that_cannot_be_read_are_refused() {
     use std::sync::atomic::{AtomicUsize, Ordering};
     static DELETED: AtomicUsize = AtomicUsize::new(0);
-    unsafe extern "C" fn delete(tensor: *mut ManagedTensor) {
+    extern "C" fn delete(tensor: *mut ManagedTensor) {
         DELETED.fetch_add(1, Ordering::Relaxed);
         // SAFETY: `made` has made it of a box, and it is deleted once.
         drop(unsafe { Box::from_raw(tensor) });

@@ -25,7 +25,7 @@ struct Peer {
     gone: bool,
 }
 
-/// What becomes of a send.
+/// The failure of each send.
 #[derive(Clone, Copy, PartialEq)]
 enum Fails {
     No,
