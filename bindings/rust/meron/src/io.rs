@@ -3,7 +3,6 @@
 
 use std::ffi::CString;
 use std::fmt;
-use std::mem::size_of_val;
 use std::os::raw::c_void;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -89,7 +88,7 @@ impl Io {
         into: &mut [T],
         offset: u64,
     ) -> Result<()> {
-        let copy = AlignedCopy::new(size_of_val(into), offset);
+        let copy = AlignedCopy::zeros_like(into);
         self.read_begin(path, copy, offset)?.wait()?.copy_to(into);
         Ok(())
     }
@@ -101,7 +100,7 @@ impl Io {
     /// Copies, blocks and fails as [`read`](Io::read); [`NoSpace`](crate::ErrorKind::NoSpace).
     /// [`write_begin`](Io::write_begin) needs no copy.
     pub fn write<T: Plain>(&self, path: impl AsRef<Path>, data: &[T], offset: u64) -> Result<()> {
-        let mut copy = AlignedCopy::new(size_of_val(data), offset);
+        let mut copy = AlignedCopy::zeros_like(data);
         copy.copy_from(data);
         self.write_begin(path, copy, offset)?.wait().map(drop)
     }

@@ -38,8 +38,8 @@ const PAGE: usize = 4096;
 #[repr(align(4096))]
 struct Page(#[allow(dead_code)] [u8; PAGE]); // read as bytes
 
-/// A copy of borrowed memory, which a request can own. Memory and file have the same alignment, so
-/// that full pages bypass the page cache.
+/// A copy of borrowed memory, which a request can own. It has the alignment of the original, by
+/// which the library decides if full pages bypass the page cache.
 pub(crate) struct AlignedCopy {
     pages: Vec<Page>,
     skip: usize,
@@ -47,9 +47,9 @@ pub(crate) struct AlignedCopy {
 }
 
 impl AlignedCopy {
-    /// Zeros, for so many bytes of a file from `offset` on.
-    pub(crate) fn new(bytes: usize, offset: u64) -> AlignedCopy {
-        let skip = (offset % PAGE as u64) as usize;
+    /// Zeros, for as many bytes as `values` has.
+    pub(crate) fn zeros_like<T: Plain>(values: &[T]) -> AlignedCopy {
+        let (bytes, skip) = (size_of_val(values), values.as_ptr() as usize % PAGE);
         let pages = vec![Page([0; PAGE]); (skip + bytes + PAGE - 1) / PAGE];
         AlignedCopy { pages, skip, bytes }
     }

@@ -49,8 +49,8 @@
 //! all operations of the context, with these exceptions: a thread of the library copies and writes a
 //! save, and one polls MPI under that transport.
 //!
-//! [`Operation`], [`Transfer`], [`PendingGather`], [`PendingGatherInto`], [`PendingUpdate`] and
-//! [`IoRequest`] are standard futures and need no particular executor. A task that waits is woken by a
+//! [`Operation`], [`Transfer`], [`PendingGather`], [`PendingGatherInto`], [`PendingUpdate`],
+//! [`IoRequest`] and [`Entering`] are standard futures and need no particular executor. A task that waits is woken by a
 //! thread of this crate, `meron-wake`, at most every 2 ms. An executor that can watch a descriptor
 //! may use [`event_fd`](Context::event_fd) instead.
 //!
@@ -143,7 +143,7 @@ pub use pending::{wait_any, Pending};
 pub use plan::Plan;
 pub use reduce::Source;
 pub use saved_tensor::{CheckpointTensor, SavedElement};
-pub use schedule::{Entered, Schedule};
+pub use schedule::{Entered, Entering, Schedule};
 pub use states::{OwnedStates, States};
 pub use system::{system_info, version};
 pub use transport::CustomTransport;

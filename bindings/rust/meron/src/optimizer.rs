@@ -346,7 +346,7 @@ impl Optimizer {
     }
 
     /// Releases the optimizer and its states, as dropping it does. A step under way keeps them until it
-    /// has ended.
+    /// has ended, and [`OwnedStates`](crate::OwnedStates) as long as they live.
     pub fn release(self) -> Result<()> {
         Arc::try_unwrap(self.handle).map_or(Ok(()), Owned::release)
     }

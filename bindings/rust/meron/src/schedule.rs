@@ -2,8 +2,11 @@
 //! The order in which a trainer uses its units, recorded and replayed.
 
 use std::fmt;
+use std::future::Future;
 use std::os::raw::c_void;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use meron_sys as sys;
@@ -15,10 +18,12 @@ use crate::error::{Error, Result};
 use crate::group::table;
 use crate::handle::Owned;
 use crate::home::{ForCall, Open, Shared};
+use crate::operation::poll_state;
 use crate::param::Param;
 use crate::unit::{home_of, raw_units, Unit};
 use crate::values::{ScheduleInfo, ScheduleOptions};
 use crate::view::View;
+use crate::wake::Backoff;
 
 /// Shared state of a schedule and the uses of its units. The handle is released with the last of
 /// them.
@@ -31,6 +36,14 @@ struct Inner {
 impl Inner {
     fn raw(&self) -> sys::meron_schedule {
         self.handle.raw()
+    }
+
+    fn enter(self: &Arc<Inner>, index: usize, timeout: i64) -> Result<Option<Entered>> {
+        let open = self.shared.open()?;
+        // SAFETY: a call with a handle by value; the closures that it calls live as long as `open`.
+        let entered =
+            call(|err| unsafe { sys::meron_schedule_enter(self.raw(), index, timeout, err) })?;
+        Ok(entered.then(|| Entered { inner: self.clone(), index, left: false, _open: open }))
     }
 }
 
@@ -112,7 +125,7 @@ impl Schedule {
     /// this rank; [`Argument`](crate::ErrorKind::Argument) beyond the units; those of
     /// [`Operation::wait`](crate::Operation::wait).
     pub fn enter(&self, index: usize) -> Result<Entered> {
-        self.enter_by(index, NO_TIMEOUT)?.ok_or_else(|| {
+        self.0.enter(index, NO_TIMEOUT)?.ok_or_else(|| {
             Error::state("", "the unit is not full", "enter it again: its gather goes on")
         })
     }
@@ -120,19 +133,13 @@ impl Schedule {
     /// Waits at most `timeout`. Returns `None` after the timeout: the next enter of the unit
     /// continues the same use.
     pub fn enter_timeout(&self, index: usize, timeout: Duration) -> Result<Option<Entered>> {
-        self.enter_by(index, nanoseconds(timeout))
+        self.0.enter(index, nanoseconds(timeout))
     }
 
-    fn enter_by(&self, index: usize, timeout: i64) -> Result<Option<Entered>> {
-        let open = self.0.shared.open()?;
-        // SAFETY: a call with a handle by value; the closures that it calls live as long as `open`.
-        let entered =
-            call(|err| unsafe { sys::meron_schedule_enter(self.as_raw(), index, timeout, err) })?;
-        Ok(if entered {
-            Some(Entered { inner: self.0.clone(), index, left: false, _open: open })
-        } else {
-            None
-        })
+    /// [`enter`](Schedule::enter) as a future. Its first poll begins the use; if it is dropped before
+    /// its end, the next enter of the unit continues that use.
+    pub fn entering(&self, index: usize) -> Entering {
+        Entering { inner: self.0.clone(), index, backoff: Backoff::default() }
     }
 
     /// Forgets the pass, and gives everything back: after an error in the trainer. The recorded orders
@@ -185,6 +192,30 @@ impl Context {
 impl fmt::Debug for Schedule {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "Schedule({} units)", self.0.units.len())
+    }
+}
+
+/// A unit on its way to being entered, made by [`Schedule::entering`]. A future, which polls as
+/// [`Operation`](crate::Operation) does.
+#[must_use = "a future does nothing before it is polled"]
+pub struct Entering {
+    inner: Arc<Inner>,
+    index: usize,
+    backoff: Backoff,
+}
+
+impl Future for Entering {
+    type Output = Result<Entered>;
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Result<Entered>> {
+        let entered = self.inner.enter(self.index, 0);
+        poll_state(entered, &mut self.backoff, task)
+    }
+}
+
+impl fmt::Debug for Entering {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Entering({})", self.index)
     }
 }
 

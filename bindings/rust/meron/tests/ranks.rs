@@ -171,6 +171,10 @@ fn operations_are_futures() {
         assert_eq!(arrays.unwrap()[0].len(), 600);
         let (update, _) = run(context.update_begin(&[&unit]).unwrap());
         update.unwrap().publish().unwrap();
+        let schedule = context.schedule(&[&unit], &Default::default()).unwrap();
+        let (used, _) = run(schedule.entering(0));
+        assert_eq!(used.unwrap().view(&weight).unwrap().len(), 600);
+        assert_eq!(run(schedule.entering(1)).0.unwrap_err().kind(), ErrorKind::Argument);
         world.barrier().unwrap();
     });
 }
@@ -328,6 +332,7 @@ fn everything_may_move_between_threads() {
     shared::<meron::OwnedStates>();
     shared::<meron::Schedule>();
     shared::<meron::Entered>();
+    shared::<meron::Entering>();
     shared::<meron::View<'static>>();
     shared::<meron::ViewMut<'static>>();
     shared::<meron::DlpackTensor>();
