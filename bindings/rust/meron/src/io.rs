@@ -12,11 +12,10 @@ use std::time::Duration;
 use meron_sys as sys;
 
 use crate::call::{call, nanoseconds, receive, sized, NO_TIMEOUT};
-use crate::dtype::Plain;
 use crate::error::{Error, Result};
 use crate::handle::Owned;
 use crate::home::ForCall;
-use crate::io_memory::{AlignedCopy, IoBuffer, IoMemory};
+use crate::io_memory::{IoBuffer, IoMemory};
 use crate::io_request::{IoRequest, Queue};
 use crate::system::require_version;
 use crate::values::{IoInfo, IoOptions};
@@ -66,43 +65,6 @@ impl Io {
             sys::meron_io_open(out, &options, err)
         })?;
         Ok(Io(Arc::new(Queue::open(raw))))
-    }
-
-    /// Fills all of `into` from byte `offset` of a file on, and waits for it. After an error `into`
-    /// is unchanged.
-    ///
-    /// The request reads into memory of its own, which is then copied: a drive that fails may keep
-    /// the memory of a request, and borrowed memory cannot stay with it.
-    /// [`read_begin`](Io::read_begin) needs no copy. Blocks on the drive, as long as something
-    /// moves.
-    ///
-    /// # Errors
-    ///
-    /// [`NotFound`](crate::ErrorKind::NotFound); [`Io`](crate::ErrorKind::Io) if the file is too
-    /// short, or for an error of the drive; [`Argument`](crate::ErrorKind::Argument) if it is no
-    /// file; [`Timeout`](crate::ErrorKind::Timeout) if no transfer progresses;
-    /// [`Closed`](crate::ErrorKind::Closed) if the kernel does not return its memory.
-    pub fn read<T: Plain>(
-        &self,
-        path: impl AsRef<Path>,
-        into: &mut [T],
-        offset: u64,
-    ) -> Result<()> {
-        let copy = AlignedCopy::zeros_like(into);
-        self.read_begin(path, copy, offset)?.wait()?.copy_to(into);
-        Ok(())
-    }
-
-    /// Writes all of `data` to byte `offset` of a file and on, and waits for the kernel. Creates
-    /// the file if it does not exist; its other content stays, also beyond the end of `data`. Data
-    /// that must survive a loss of power needs a sync by the caller.
-    ///
-    /// Copies, blocks and fails as [`read`](Io::read); [`NoSpace`](crate::ErrorKind::NoSpace).
-    /// [`write_begin`](Io::write_begin) needs no copy.
-    pub fn write<T: Plain>(&self, path: impl AsRef<Path>, data: &[T], offset: u64) -> Result<()> {
-        let mut copy = AlignedCopy::zeros_like(data);
-        copy.copy_from(data);
-        self.write_begin(path, copy, offset)?.wait().map(drop)
     }
 
     /// Begins to fill memory, which the request owns meanwhile, from byte `offset` of a file on. The

@@ -4,7 +4,6 @@
 use std::mem::size_of_val;
 use std::ops::{Deref, DerefMut};
 use std::os::raw::c_void;
-use std::ptr;
 
 use meron_sys as sys;
 
@@ -13,7 +12,7 @@ use crate::dtype::Plain;
 use crate::error::Result;
 use crate::handle::{debug_by_handle, Owned};
 
-mod sealed {
+pub(crate) mod sealed {
     use std::os::raw::c_void;
 
     pub trait Memory {
@@ -31,55 +30,6 @@ impl<T: Plain> sealed::Memory for Vec<T> {
     }
 }
 impl<T: Plain> IoMemory for Vec<T> {}
-
-const PAGE: usize = 4096;
-
-#[derive(Clone)]
-#[repr(align(4096))]
-struct Page(#[allow(dead_code)] [u8; PAGE]); // read as bytes
-
-/// A copy of borrowed memory, which a request can own. It has the alignment of the original, by
-/// which the library decides if full pages bypass the page cache.
-pub(crate) struct AlignedCopy {
-    pages: Vec<Page>,
-    skip: usize,
-    bytes: usize,
-}
-
-impl AlignedCopy {
-    /// Zeros, for as many bytes as `values` has.
-    pub(crate) fn zeros_like<T: Plain>(values: &[T]) -> AlignedCopy {
-        let (bytes, skip) = (size_of_val(values), values.as_ptr() as usize % PAGE);
-        let pages = vec![Page([0; PAGE]); (skip + bytes + PAGE - 1) / PAGE];
-        AlignedCopy { pages, skip, bytes }
-    }
-
-    pub(crate) fn copy_from<T: Plain>(&mut self, values: &[T]) {
-        assert_eq!(size_of_val(values), self.bytes);
-        let to = self.first();
-        // SAFETY: both have so many bytes (`first`), and the copy is not borrowed by anything else.
-        unsafe { ptr::copy_nonoverlapping(values.as_ptr() as *const u8, to, self.bytes) };
-    }
-
-    pub(crate) fn copy_to<T: Plain>(mut self, values: &mut [T]) {
-        assert_eq!(size_of_val(values), self.bytes);
-        let from = self.first();
-        // SAFETY: as in `copy_from`; every pattern of bits is a T.
-        unsafe { ptr::copy_nonoverlapping(from, values.as_mut_ptr() as *mut u8, self.bytes) };
-    }
-
-    /// The first of `bytes` bytes of the pages.
-    fn first(&mut self) -> *mut u8 {
-        (self.pages.as_mut_ptr() as *mut u8).wrapping_add(self.skip)
-    }
-}
-
-impl sealed::Memory for AlignedCopy {
-    fn memory(&mut self) -> (*mut c_void, u64) {
-        (self.first() as *mut c_void, self.bytes as u64)
-    }
-}
-impl IoMemory for AlignedCopy {}
 
 /// Pinned, page-aligned memory. Made by [`Io::buffer`](crate::Io::buffer), which it may outlive.
 pub struct IoBuffer {

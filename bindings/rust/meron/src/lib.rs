@@ -87,6 +87,7 @@ mod group;
 mod handle;
 mod home;
 mod io;
+mod io_borrowed;
 mod io_memory;
 mod io_request;
 mod lease;
