@@ -13,7 +13,7 @@ from conftest import CRATES, cargo
 # Where Debian's packages of crates are, such as librust-half-dev.
 REGISTRY = Path(os.environ.get("MERON_TEST_CRATES", "/usr/share/cargo/registry"))
 NEEDED = ("bytemuck", "half", "serde", "serde_json", "tracing")
-# Debian has no package of it: without one, the feature is left out.
+# Debian does not package these. The test leaves out the features of crates that are not there.
 WANTED = ("ndarray",)
 
 

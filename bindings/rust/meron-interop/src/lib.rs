@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Memory, log and texts of [`meron`] as the types of other crates.
 //!
-//! Each feature brings one crate: `half`, `bytemuck`, `ndarray`, `tracing`, `serde`. None is on by default.
+//! Each feature adds one crate: `half`, `bytemuck`, `ndarray`, `tracing`, `serde`. None is on by default.
 
 #[cfg(feature = "ndarray")]
 mod arrays;

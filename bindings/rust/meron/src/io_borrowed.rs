@@ -25,7 +25,7 @@ const DEPTH: usize = 2;
 /// decides if full pages bypass the page cache.
 struct AlignedCopy {
     memory: Vec<u8>,
-    /// Where the copy is in it.
+    /// The part of the memory that has the copy.
     place: Range<usize>,
 }
 
@@ -104,7 +104,7 @@ impl Io {
 
 fn read<T: Plain>(io: &Io, path: &Path, into: &mut [T], offset: u64) -> Result<()> {
     let bytes = size_of_val(into);
-    // SAFETY: the memory of the slice, of which every pattern of bits is a value.
+    // SAFETY: the memory of the slice; every pattern of bits is a T.
     let into = unsafe { slice::from_raw_parts_mut(into.as_mut_ptr() as *mut u8, bytes) };
     let mut under_way = UnderWay::new();
     for piece in pieces(bytes) {
