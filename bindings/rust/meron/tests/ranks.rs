@@ -191,7 +191,7 @@ fn a_future_that_waits_is_polled_seldom() {
         let begun = Instant::now();
         let (ended, polls) = run(world.barrier_begin().unwrap());
         ended.unwrap();
-        let most = 1000.0 * begun.elapsed().as_secs_f64();
+        let most = 50.0 + 1000.0 * begun.elapsed().as_secs_f64(); // the first ones have no pause
         assert!((polls as f64) < most, "{polls} polls in {:?}", begun.elapsed());
     });
 }
